@@ -1,0 +1,138 @@
+"""Change: one golden, old against new: numbers, findings, a verdict. And the Diff that holds them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from karat.findings import Finding, Severity
+from karat.goldens.shapes import Metric, Shape
+
+
+class Verdict(StrEnum):
+    """What became of a golden, gravest first."""
+
+    UNREADABLE = "unreadable"
+    INCOMPLETE = "incomplete"
+    REMOVED = "removed"
+    BREAK = "break"
+    DRIFT = "drift"
+    NEW = "new"
+    NOISE = "noise"
+    SAME = "same"
+
+    @property
+    def rank(self) -> int:
+        """0 for the gravest, so that sorting puts it first."""
+        return _ORDER[self]
+
+
+_ORDER = {verdict: rank for rank, verdict in enumerate(Verdict)}
+
+StepOrKey = int | str
+"""Where in a metric: a step of a curve, a row of a table, an index path of a document."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MetricChange:
+    """One (file, metric) row: the seed's two numbers, and those that keep them honest.
+
+    Relative differences are (old − new) / old, so positive means the new value is smaller.
+    """
+
+    metric: str
+    verdict: Verdict
+    because: str
+    """The rule and threshold that caused the verdict, for people."""
+    n_steps: int = 0
+    avg_rel_diff: float | None = None
+    mean_abs_rel_diff: float | None = None
+    max_abs_rel_diff: float | None = None
+    max_step: StepOrKey | None = None
+    max_old: float | None = None
+    max_new: float | None = None
+    first_diff_step: StepOrKey | None = None
+    bit_equal: int = 0
+    n_shared: int = 0
+    """Shared steps, usable or not."""
+    steps_lost: int = 0
+    """Steps that had a finite value and are now absent."""
+    steps_gained: int = 0
+    nan_gained: int = 0
+    """Steps present on both sides whose value was finite and is not any more."""
+    nan_lost: int = 0
+    tolerance_ratio: float | None = None
+    """Largest |old − new| as a multiple of the metric's own tolerance, where a rule gives one."""
+    steady_rel_diff: float | None = None
+    """(old − new) / old of the medians after warm-up; only for timing rules."""
+    rule: str = "*"
+    """The pattern of the rule that judged it."""
+    in_csv: bool = False
+    """True for step curves with a usable step: the rows of the seed's CSV."""
+    old: Metric | None = None
+    new: Metric | None = None
+    """The curves themselves, kept only when a report needs to draw them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """One golden, old against new."""
+
+    path: str
+    verdict: Verdict
+    shape: Shape | None = None
+    metrics: tuple[MetricChange, ...] = ()
+    findings: tuple[Finding, ...] = ()
+    identity: Mapping[str, str] = field(default_factory=dict)
+    """Case and environment as read from the path, e.g. model, case, platform."""
+    has_baseline: bool = True
+
+    @property
+    def severity(self) -> Severity | None:
+        """The gravest finding's severity, or None without findings."""
+        return min((f.severity for f in self.findings), key=lambda s: s.rank, default=None)
+
+    @property
+    def worst_avg(self) -> float:
+        """The largest |avg_rel_diff| of its rows, 0 without rows."""
+        return max((abs(m.avg_rel_diff) for m in self.metrics if m.avg_rel_diff is not None), default=0.0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Group:
+    """Changes with one likely cause: a metric family that moved one way across files of a platform."""
+
+    title: str
+    kind: str
+    severity: Severity
+    platform: str
+    family: str
+    direction: str
+    members: tuple[tuple[str, str | None], ...]
+    """(path, metric) of each member, largest movement first."""
+    low: float | None = None
+    high: float | None = None
+    """Range of |avg_rel_diff| over the members, where they have one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Diff:
+    """All changes between two sides, gravest first, and what was not even read."""
+
+    old: str
+    new: str
+    changes: tuple[Change, ...]
+    groups: tuple[Group, ...] = ()
+    findings: tuple[Finding, ...] = ()
+    """About the whole comparison rather than one file."""
+    unchanged: int = 0
+    """Goldens whose bytes are the same on both sides and were therefore not read."""
+    root: str = ""
+    """The folder the goldens have in common, for titles."""
+
+    def all_findings(self) -> Iterator[Finding]:
+        """Every finding, the whole comparison's first, then by file."""
+        yield from self.findings
+        for change in self.changes:
+            yield from change.findings
