@@ -1,0 +1,217 @@
+"""Old × new → Change. Pure: no I/O, no clock, no network.
+
+In: pairs of readings (`Pair`) and a rule book. Out: one `Change` per pair, in order. Callers hand
+over many pairs at a time, because the curves of all of them are scored in one go.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from karat.compare.change import Change, Diff, Group, MetricChange, Verdict
+from karat.compare.numbers import Numbers, score
+from karat.compare.rules import DEFAULTS, PartialRule, Rule, RuleBook
+from karat.compare.series import judge_alone, judge_series, pairs_of
+from karat.compare.structure import compare_structure
+from karat.compare.table import STATUS_ORDER, compare_table
+from karat.findings import Finding, Severity
+from karat.goldens.shapes import Golden, Reading, Series, Table
+
+__all__ = [
+    "DEFAULTS",
+    "STATUS_ORDER",
+    "Change",
+    "Diff",
+    "Group",
+    "MetricChange",
+    "Pair",
+    "PartialRule",
+    "Rule",
+    "RuleBook",
+    "Verdict",
+    "compare",
+    "compare_many",
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pair:
+    """One golden's two readings; None where a side does not have it."""
+
+    path: str
+    old: Reading | None
+    new: Reading | None
+    identity: Mapping[str, str] = field(default_factory=dict)
+    same_bytes: bool = False
+
+
+def compare(
+    pair: Pair, rules: RuleBook | None = None, *, status: Sequence[str] = STATUS_ORDER
+) -> Change:
+    """The change of one golden."""
+    return compare_many([pair], rules, status=status)[0]
+
+
+def compare_many(
+    pairs: Sequence[Pair], rules: RuleBook | None = None, *, status: Sequence[str] = STATUS_ORDER
+) -> list[Change]:
+    """The changes of many goldens, in order."""
+    book = rules or RuleBook()
+    curves = [
+        list(pairs_of(old, new, book, pair.path)) if both else []
+        for pair in pairs
+        for old, new, both in [_both_series(pair)]
+    ]
+    numbers = iter(score([triple for triples in curves for triple in triples]))
+    changes = []
+    for pair, triples in zip(pairs, curves, strict=True):
+        scored = [next(numbers) for _ in triples]
+        changes.append(_change(pair, scored, book, status))
+    return changes
+
+
+_NOTHING = Series({})
+
+
+def _both_series(pair: Pair) -> tuple[Series, Series, bool]:
+    old = pair.old.golden if pair.old else None
+    new = pair.new.golden if pair.new else None
+    if isinstance(old, Series) and isinstance(new, Series):
+        return old, new, True
+    return _NOTHING, _NOTHING, False
+
+
+def _change(pair: Pair, numbers: list[Numbers], rules: RuleBook, status: Sequence[str]) -> Change:
+    old, new = pair.old, pair.new
+    if new is None:
+        return _removed(pair)
+    if new.golden is None:
+        return _unreadable(pair, new.findings, "new")
+    if old is None:
+        return _new(pair, new)
+    if old.golden is None:
+        return _repaired(pair, old, new)
+    rows, findings = _compare_goldens(old.golden, new.golden, numbers, rules, pair.path, status)
+    findings = [*new.findings, *_old_defects(old, new), *findings]
+    if not rows and not findings:
+        findings = [_finding("empty", Severity.FAIL, "neither side holds a value, so nothing was compared")]
+    verdict = _verdict(rows, findings)
+    if verdict is Verdict.SAME and not pair.same_bytes:
+        message = "the bytes changed (layout, key order or placeholders); every value is bit-equal"
+        findings.append(_finding("format-only", Severity.INFO, message))
+    return Change(
+        path=pair.path,
+        verdict=verdict,
+        shape=new.golden.shape,
+        metrics=tuple(rows),
+        findings=_sorted(findings, pair.path),
+        identity=pair.identity,
+    )
+
+
+def _compare_goldens(
+    old: Golden, new: Golden, numbers: list[Numbers], rules: RuleBook, path: str, status: Sequence[str]
+) -> tuple[list[MetricChange], list[Finding]]:
+    if isinstance(old, Series) and isinstance(new, Series):
+        return judge_series(old, new, numbers, rules, path)
+    if isinstance(old, Table) and isinstance(new, Table):
+        return compare_table(old, new, rules, path, status)
+    if old.shape == new.shape == "document":
+        return compare_structure(old.value, new.value, rules, path)  # type: ignore[union-attr]
+    message = f"was a {old.shape}, is a {new.shape} now; the two cannot be compared"
+    return [], [_finding("type-changed", Severity.FAIL, message)]
+
+
+def _finding(kind: str, severity: Severity, message: str) -> Finding:
+    return Finding(kind=kind, severity=severity, message=message)
+
+
+def _sorted(findings: Sequence[Finding], path: str) -> tuple[Finding, ...]:
+    placed = [f if f.path else replace(f, path=path) for f in findings]
+    return tuple(sorted(placed, key=lambda f: f.severity.rank))
+
+
+def _old_defects(old: Reading, new: Reading) -> list[Finding]:
+    """Defects that only the old side has: repaired now, so info; those of both are told once."""
+    still = {(f.kind, f.where) for f in new.findings}
+    return [
+        replace(f, severity=Severity.INFO, message=f"in the old golden only: {f.message}")
+        for f in old.findings
+        if (f.kind, f.where) not in still
+    ]
+
+
+# Findings that say something is missing or cannot be trusted; the numbers cannot excuse them.
+_INCOMPLETE = frozenset({
+    "truncated", "new-nan", "lost-steps", "lost-metric", "lost-rows", "empty", "conflict-markers",
+    "duplicate-key", "duplicate-row", "ragged-row",
+})  # fmt: skip
+_AT_MOST_NOISE = frozenset({"format-only", "dropped-placeholders", "no-usable-steps", "moved-golden"})
+
+
+def _verdict(rows: Sequence[MetricChange], findings: Sequence[Finding]) -> Verdict:
+    verdicts = [row.verdict for row in rows]
+    for finding in findings:
+        if finding.severity is Severity.FAIL:
+            verdicts.append(Verdict.INCOMPLETE if finding.kind in _INCOMPLETE else Verdict.BREAK)
+        elif finding.severity is Severity.WARN and finding.kind not in _AT_MOST_NOISE:
+            verdicts.append(Verdict.DRIFT)
+        elif finding.kind in {"gained-rows", "gained-metric", "gained-steps", "structure-changed"}:
+            verdicts.append(Verdict.DRIFT)
+    # One added metric does not make the whole golden new.
+    verdicts = [Verdict.DRIFT if v is Verdict.NEW else v for v in verdicts]
+    return min(verdicts, key=lambda v: v.rank, default=Verdict.SAME)
+
+
+def _removed(pair: Pair) -> Change:
+    shape = pair.old.golden.shape if pair.old and pair.old.golden else None
+    finding = _finding("removed-golden", Severity.FAIL, "the golden is gone from the new side")
+    return Change(
+        path=pair.path, verdict=Verdict.REMOVED, shape=shape,
+        findings=_sorted([finding], pair.path), identity=pair.identity,
+    )  # fmt: skip
+
+
+def _unreadable(pair: Pair, findings: Sequence[Finding], side: str) -> Change:
+    found = list(findings) or [_finding("unreadable", Severity.FAIL, f"the {side} side cannot be read")]
+    return Change(
+        path=pair.path, verdict=Verdict.UNREADABLE, findings=_sorted(found, pair.path),
+        identity=pair.identity, has_baseline=pair.old is not None,
+    )  # fmt: skip
+
+
+def _alone(new: Reading) -> list[Finding]:
+    return judge_alone(new.golden) if isinstance(new.golden, Series) else []
+
+
+def _new(pair: Pair, new: Reading) -> Change:
+    golden = new.golden
+    findings = [*new.findings, *_alone(new)]
+    findings.append(_finding("new-golden", Severity.INFO, "a new golden: there is no old side to compare with"))
+    failed = any(f.severity is Severity.FAIL for f in findings)
+    return Change(
+        path=pair.path,
+        verdict=Verdict.INCOMPLETE if failed else Verdict.NEW,
+        shape=golden.shape if golden else None,
+        findings=_sorted(findings, pair.path),
+        identity=pair.identity,
+        has_baseline=False,
+    )
+
+
+def _repaired(pair: Pair, old: Reading, new: Reading) -> Change:
+    """The old side cannot be read, the new one can: nothing was compared, and that must be said."""
+    golden = new.golden
+    why = old.findings[0].message if old.findings else "it cannot be read"
+    message = f"the old golden is unreadable ({why}); the new one is taken without a comparison"
+    findings = [*new.findings, *_alone(new), _finding("unreadable", Severity.WARN, message)]
+    failed = any(f.severity is Severity.FAIL for f in findings)
+    return Change(
+        path=pair.path,
+        verdict=Verdict.INCOMPLETE if failed else Verdict.UNREADABLE,
+        shape=golden.shape if golden else None,
+        findings=_sorted(findings, pair.path),
+        identity=pair.identity,
+        has_baseline=False,
+    )

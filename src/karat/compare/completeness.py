@@ -1,0 +1,209 @@
+"""Is the new curve all there? Asked before anyone asks how far it moved.
+
+A run that died leaves every metric without samples from some step on; a run that diverged leaves
+one metric NaN while the others go on. The two need different words, so all metrics of a file are
+looked at together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from karat.compare.judge import capped
+from karat.compare.numbers import Numbers
+from karat.compare.rules import Rule
+from karat.findings import Finding, Severity
+from karat.goldens.shapes import Metric
+
+
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """One metric that both sides have, with its numbers and rule."""
+
+    name: str
+    old: Metric
+    new: Metric
+    numbers: Numbers
+    rule: Rule
+
+
+def last_sample(metric: Metric) -> int | None:
+    """The last step with a finite value."""
+    finite = np.flatnonzero(np.isfinite(metric.values))
+    return int(metric.steps[finite[-1]]) if len(finite) else None
+
+
+def declared_end(metric: Metric) -> int | None:
+    """The last step that the block says it has: {start} ∪ multiples of the interval up to the end."""
+    if metric.end is None:
+        return int(metric.steps[-1]) if len(metric.steps) else None
+    interval = metric.interval or 1
+    last = metric.end - metric.end % interval if interval > 0 else metric.end
+    return max(last, metric.start) if metric.start is not None else last
+
+
+def _precedes(stop: int | None, end: int | None) -> bool:
+    return end is not None and (stop is None or stop < end)
+
+
+def truncation(shared: list[Shared]) -> tuple[Finding | None, int | None]:
+    """The finding that the run stopped early, and the step it stopped at.
+
+    It stopped if every metric that used to have later samples has none after some step.
+    """
+    sampled = [s for s in shared if last_sample(s.old) is not None]
+    stops = {s.name: last_sample(s.new) for s in sampled}
+    ends = {s.name: last_sample(s.old) for s in sampled}
+    if not sampled or not all(_precedes(stops[s.name], ends[s.name]) for s in sampled):
+        return None, None
+    stop = max((at for at in stops.values() if at is not None), default=None)
+    end = max(at for at in ends.values() if at is not None)
+    complete_by_own_account = all(
+        not _precedes(stops[s.name], declared_end(s.new)) for s in sampled
+    )
+    if complete_by_own_account and stop is not None:
+        message = f"ends at step {stop}, the old golden at step {end}: a shorter run, or other settings"
+        return _stopped("lost-steps", message, stop, end), stop
+    if stop is None:
+        message = f"no metric has a single sample; the old golden goes to step {end}"
+    else:
+        message = f"stops at step {stop} of {end}: the run died or was cut off"
+    return _stopped("truncated", message, stop, end), stop
+
+
+def _stopped(kind: str, message: str, stop: int | None, end: int) -> Finding:
+    return Finding(
+        kind=kind,
+        severity=Severity.FAIL,
+        message=message,
+        where=None if stop is None else f"step {stop}",
+        numbers={"last_step": stop, "expected_last_step": end},
+    )
+
+
+def truncation_alone(metrics: Mapping[str, Metric], severity: Severity) -> Finding | None:
+    """The finding that a golden stops before its own declared end, judged without an old side."""
+    stops = {name: last_sample(m) for name, m in metrics.items()}
+    ends = {name: declared_end(m) for name, m in metrics.items()}
+    if not metrics or not all(_precedes(stops[name], ends[name]) for name in metrics):
+        return None
+    stop = max((at for at in stops.values() if at is not None), default=None)
+    end = max(at for at in ends.values() if at is not None)
+    if stop is None:
+        message = f"no metric has a single sample, though the file declares steps up to {end}"
+    else:
+        message = f"stops at step {stop}, though the file declares steps up to {end}"
+    return Finding(
+        kind="truncated",
+        severity=severity,
+        message=message,
+        where=None if stop is None else f"step {stop}",
+        numbers={"last_step": stop, "expected_last_step": end},
+    )
+
+
+def losses(s: Shared, stop: int | None, *, truncated: bool) -> list[Finding]:
+    """What one metric lost, apart from what the end of a truncated run explains."""
+    n, found = s.numbers, []
+    nan_gained, lost = n.nan_gained, n.steps_lost
+    if truncated:
+        nan_gained, lost = _before(s, stop)
+    if nan_gained:
+        at = n.first_nan_step
+        found.append(
+            Finding(
+                kind="new-nan",
+                severity=capped(Severity.FAIL, s.rule),
+                metric=s.name,
+                where=f"step {at}",
+                message=f"{s.name}: {nan_gained} step(s) that had a finite value have none now, first at step {at}",
+                numbers={"nan_gained": nan_gained, "first_step": at},
+            )
+        )
+    if lost:
+        first = _first_lost(s)
+        found.append(
+            Finding(
+                kind="lost-steps",
+                severity=capped(Severity.FAIL, s.rule),
+                metric=s.name,
+                where=f"step {first}",
+                message=f"{s.name}: {lost} step(s) with a value are gone, first step {first}",
+                numbers={"steps_lost": lost, "first_step": first},
+            )
+        )
+    return found
+
+
+def _before(s: Shared, stop: int | None) -> tuple[int, int]:
+    """NaN gained and steps lost up to the step at which the run stopped."""
+    if stop is None:
+        return 0, 0
+    old_steps = s.old.steps[np.isfinite(s.old.values)]
+    early = old_steps[old_steps <= stop]
+    has_step = np.isin(early, s.new.steps)
+    has_value = np.isin(early, s.new.steps[np.isfinite(s.new.values)])
+    return int(np.count_nonzero(has_step & ~has_value)), int(np.count_nonzero(~has_step))
+
+
+def _first_lost(s: Shared) -> int | None:
+    old_steps = s.old.steps[np.isfinite(s.old.values)]
+    gone = old_steps[~np.isin(old_steps, s.new.steps)]
+    return int(gone[0]) if len(gone) else None
+
+
+def gains(s: Shared) -> list[Finding]:
+    """What one metric gained, and placeholders it dropped: worth knowing, never a reason to object."""
+    n, found = s.numbers, []
+    if n.placeholders_lost:
+        found.append(
+            Finding(
+                kind="dropped-placeholders",
+                severity=Severity.INFO,
+                metric=s.name,
+                message=f'{s.name}: {n.placeholders_lost} step(s) that only held "nan" (no sample) are gone; no value was lost',
+                numbers={"placeholders_lost": n.placeholders_lost},
+            )
+        )
+    more = n.steps_gained + n.nan_lost
+    if more:
+        found.append(
+            Finding(
+                kind="gained-steps",
+                severity=Severity.INFO,
+                metric=s.name,
+                message=f"{s.name}: {more} step(s) have a value that had none before",
+                numbers={"steps_gained": n.steps_gained, "nan_lost": n.nan_lost},
+            )
+        )
+    return found
+
+
+def precision(s: Shared) -> Finding | None:
+    """The finding that the new values carry fewer digits (or declare to)."""
+    n = s.numbers
+    declared = (s.old.precision, s.new.precision)
+    if declared[0] is not None and declared[1] is not None and declared[1] < declared[0]:
+        return _precision_lost(s, declared[0], declared[1], "value_precision")
+    before, after = n.decimals_old, n.decimals_new
+    if before is None or after is None or after >= before:
+        return None
+    values = s.new.values[np.isfinite(s.new.values)]
+    # A constant, or a handful of values, has few decimals by chance, not by rounding.
+    if len(np.unique(values)) < 8 or not np.array_equal(np.round(values, after), values):
+        return None
+    return _precision_lost(s, before, after, "decimals in use")
+
+
+def _precision_lost(s: Shared, before: int, after: int, what: str) -> Finding:
+    shown = f"more than {before - 1}" if before >= 9 else str(before)
+    return Finding(
+        kind="precision-lost",
+        severity=capped(Severity.WARN, s.rule),
+        metric=s.name,
+        message=f"{s.name}: {what} went from {shown} to {after}",
+        numbers={"decimals_old": before, "decimals_new": after},
+    )

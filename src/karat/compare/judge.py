@@ -1,0 +1,166 @@
+"""From numbers to a verdict: which threshold was crossed, and how grave that is.
+
+Every verdict carries the sentence that names the number, the threshold and the rule, so that a
+person can disagree with the threshold rather than with karat.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from karat.compare.change import MetricChange, Verdict
+from karat.compare.numbers import Numbers
+from karat.compare.rules import Rule
+from karat.findings import Finding, Severity
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """A verdict on one metric, why, and how grave it is (None: nothing to report)."""
+
+    verdict: Verdict
+    because: str
+    severity: Severity | None = None
+
+
+def short(value: float | None) -> str:
+    """A number as people read it: three digits, sign only if negative."""
+    return "–" if value is None else f"{value:.3g}"
+
+
+def capped(severity: Severity, rule: Rule) -> Severity:
+    """The severity, but never graver than the rule's worst."""
+    return max(severity, rule.worst, key=lambda s: s.rank)
+
+
+def judge(n: Numbers, rule: Rule) -> Judgement:
+    """The verdict on two curves that are complete; completeness is judged elsewhere, and first."""
+    if n.n_shared == n.bit_equal + n.both_missing:
+        if not n.bit_equal:
+            return Judgement(Verdict.INCOMPLETE, "no shared step has a finite value on both sides")
+        return Judgement(Verdict.SAME, f"all {n.bit_equal} shared values are bit-equal")
+    if rule.exact:
+        return _exact(n, rule)
+    if rule.steady:
+        return _steady(n, rule)
+    return _by_thresholds(n, rule)
+
+
+def _reason(name: str, value: float, threshold: str, limit: float, rule: Rule) -> str:
+    return f"{name} {short(value)} ≥ {threshold} {short(limit)} [rule {rule.pattern}, {rule.origin}]"
+
+
+def _by_thresholds(n: Numbers, rule: Rule) -> Judgement:
+    if n.avg is None or n.mean_abs is None or n.max_abs is None:
+        return _without_usable_steps(n, rule)
+    # Written as "not below" so that a NaN (it cannot occur, but) would never pass as small.
+    measured = (
+        ("mean |rel|", n.mean_abs, "mean"),
+        ("|avg|", abs(n.avg), "avg"),
+        ("max |rel|", n.max_abs, "max"),
+    )
+    for verdict, word in ((Verdict.BREAK, "break"), (Verdict.DRIFT, "drift")):
+        for name, value, statistic in measured:
+            limit = getattr(rule, f"{word}_{statistic}")
+            if not value < limit:
+                severity = Severity.FAIL if verdict is Verdict.BREAK else Severity.WARN
+                because = _reason(name, value, f"{word}_{statistic}", limit, rule)
+                return Judgement(verdict, because, capped(_kinder(severity, n, rule), rule))
+    if not abs(n.avg) < rule.noise:
+        because = _reason("|avg|", abs(n.avg), "noise", rule.noise, rule)
+        return Judgement(Verdict.DRIFT, because, Severity.INFO)
+    if n.from_zero:
+        because = f"{n.from_zero} step(s) left zero, where no relative difference exists"
+        return Judgement(Verdict.DRIFT, because, Severity.INFO)
+    because = f"|avg| {short(abs(n.avg))} < noise {short(rule.noise)} [rule {rule.pattern}, {rule.origin}]"
+    return Judgement(Verdict.NOISE, because)
+
+
+def _kinder(severity: Severity, n: Numbers, rule: Rule) -> Severity:
+    """One step less grave for a move in the direction the rule calls better; it is still reported."""
+    if rule.better is None or not n.avg:
+        return severity
+    if (n.avg > 0) != (rule.better == "lower"):
+        return severity
+    return Severity.WARN if severity is Severity.FAIL else Severity.INFO
+
+
+def _without_usable_steps(n: Numbers, rule: Rule) -> Judgement:
+    if n.from_zero:
+        because = f"{n.from_zero} step(s) left zero, where no relative difference exists"
+        return Judgement(Verdict.DRIFT, because, capped(Severity.WARN, rule))
+    return Judgement(Verdict.INCOMPLETE, "no shared step has two usable values")
+
+
+def _exact(n: Numbers, rule: Rule) -> Judgement:
+    differ = n.n_shared - n.bit_equal - n.both_missing
+    because = f"{differ} of {n.n_shared} differ; this metric is exact [rule {rule.pattern}, {rule.origin}]"
+    return Judgement(Verdict.DRIFT, because, capped(_kinder(Severity.WARN, n, rule), rule))
+
+
+def _steady(n: Numbers, rule: Rule) -> Judgement:
+    if n.steady is None:
+        return _without_usable_steps(n, rule)
+    value = abs(n.steady)
+    tail = f"of medians after warm-up; signed avg {short(n.avg)}"
+    if not value < rule.drift_avg:
+        because = f"{_reason('|Δ|', value, 'drift_avg', rule.drift_avg, rule)} {tail}"
+        return Judgement(Verdict.DRIFT, because, capped(Severity.WARN, rule))
+    if not value < rule.noise:
+        because = f"{_reason('|Δ|', value, 'noise', rule.noise, rule)} {tail}"
+        return Judgement(Verdict.DRIFT, because, Severity.INFO)
+    because = f"|Δ| {short(value)} < noise {short(rule.noise)} {tail} [rule {rule.pattern}, {rule.origin}]"
+    return Judgement(Verdict.NOISE, because)
+
+
+def drift_finding(m: MetricChange, judgement: Judgement) -> Finding | None:
+    """The `value-drift` finding of a judged metric, if it deserves one."""
+    if judgement.severity is None:
+        return None
+    if m.avg_rel_diff is None:
+        moved = "moved"
+    else:
+        direction = "smaller" if m.avg_rel_diff > 0 else "larger"
+        moved = f"avg {m.avg_rel_diff:+.2e} (new is {direction})" if m.avg_rel_diff else "avg 0"
+    at = ""
+    if m.max_step is not None and m.max_abs_rel_diff:
+        at = (
+            f", max |rel| {short(m.max_abs_rel_diff)} at {m.max_step}"
+            f" ({m.max_old:.6g} → {m.max_new:.6g})"
+        )
+    tolerance = ""
+    if m.tolerance_ratio is not None and m.tolerance_ratio > 1:
+        tolerance = f", {m.tolerance_ratio:.1f}× the suite's own tolerance"
+    return Finding(
+        kind="value-drift",
+        severity=judgement.severity,
+        metric=m.metric,
+        message=f"{m.metric}: {moved}{at}{tolerance}; {judgement.because}",
+        numbers={"avg_rel_diff": m.avg_rel_diff, "max_abs_rel_diff": m.max_abs_rel_diff},
+    )
+
+
+def metric_change(name: str, n: Numbers, rule: Rule, judgement: Judgement) -> MetricChange:
+    """Numbers and judgement as one row of the report."""
+    return MetricChange(
+        metric=name,
+        verdict=judgement.verdict,
+        because=judgement.because,
+        n_steps=n.n_steps,
+        avg_rel_diff=n.avg,
+        mean_abs_rel_diff=n.mean_abs,
+        max_abs_rel_diff=n.max_abs,
+        max_step=n.max_step,
+        max_old=n.max_old,
+        max_new=n.max_new,
+        first_diff_step=n.first_diff_step,
+        bit_equal=n.bit_equal,
+        n_shared=n.n_shared,
+        steps_lost=n.steps_lost,
+        steps_gained=n.steps_gained,
+        nan_gained=n.nan_gained,
+        nan_lost=n.nan_lost,
+        tolerance_ratio=n.tolerance_ratio,
+        steady_rel_diff=n.steady,
+        rule=rule.pattern,
+    )

@@ -1,0 +1,134 @@
+"""Rules: which thresholds judge which metric, and where they came from.
+
+A rule is partial: it names a metric pattern and only what it wants to change. For each metric, the
+first matching rule that sets a field wins; the user's rules stand before the preset's, the preset's
+before the defaults below. So a project overrides one threshold without repeating the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from fnmatch import fnmatchcase
+from math import inf
+from typing import Any
+
+from karat.findings import Severity
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rule:
+    """The thresholds for one metric. Relative differences are (old − new) / old."""
+
+    noise: float = 1e-4
+    """|avg| below this is run-to-run noise, if nothing else objects."""
+    drift_avg: float = 1e-3
+    drift_mean: float = 1e-3
+    drift_max: float = 1e-2
+    """At or above: drift. Signed mean, mean |·| and max |·|; the last two overrule the first."""
+    break_avg: float = 5e-2
+    break_mean: float = 5e-2
+    break_max: float = 1e-1
+    """At or above: break."""
+    rtol: float | None = None
+    atol: float = 0.0
+    """The suite's own tolerance, |old − new| ≤ atol + rtol·|old|; reported as a ratio."""
+    steady: bool = False
+    """Judge the ratio of medians after warm-up instead of single steps (timings jitter)."""
+    warm_up: float = 0.3
+    """Share of the leading steps that `steady` leaves out."""
+    exact: bool = False
+    """Any difference is drift (counts, token ids): relative size says nothing about them."""
+    better: str | None = None
+    """`lower` or `higher`: a move the good way is info instead of warn."""
+    worst: Severity = Severity.FAIL
+    """Findings of this metric are never graver than this."""
+    family: str | None = None
+    """Metrics that move together; groups are made per family."""
+    margin_column: str | None = None
+    """Tables: the column that holds this column's own relative tolerance."""
+    tolerance: bool = False
+    """Tables: this column *is* a tolerance; a larger value is a widened one."""
+    pattern: str = "*"
+    """The pattern of the gravest rule that shaped this one; printed with the verdict."""
+    origin: str = "default"
+
+
+FIELDS = frozenset(f.name for f in fields(Rule)) - {"pattern", "origin"}
+
+
+@dataclass(frozen=True, slots=True)
+class PartialRule:
+    """What one entry of a configuration says: a pattern, and the fields it sets."""
+
+    pattern: str
+    sets: Mapping[str, Any]
+    origin: str = "default"
+    path: str = "*"
+
+
+_TIMING = {
+    "steady": True, "noise": 0.05, "drift_avg": 0.2, "drift_mean": inf, "drift_max": inf,
+    "break_avg": inf, "break_mean": inf, "break_max": inf, "worst": Severity.WARN, "family": "timing",
+}  # fmt: skip
+_COUNT = {"exact": True, "better": "lower", "worst": Severity.WARN}
+
+DEFAULTS: tuple[PartialRule, ...] = (
+    # The seed: "focus on lm loss and num-zeros rows with |avg| >= 1e-3"; single steps of num-zeros
+    # jitter by several percent, so the mean and max have to say more before they object.
+    PartialRule("num-zeros", {
+        "drift_mean": 5e-2, "drift_max": 5e-2, "break_avg": 0.5, "break_mean": inf, "break_max": inf,
+    }),
+    # The seed: mem-* rows sit at 0 or below 1e-6; flag what lands above [1e-4, 1e-3).
+    PartialRule("mem-*", {"break_avg": 0.2, "break_mean": 0.2, "break_max": 0.5, "family": "memory"}),
+    # The seed: warm-up and scheduler noise; never a correctness problem of its own.
+    PartialRule("iteration-time", _TIMING),
+    PartialRule("iteration_timing_avg", _TIMING),
+    PartialRule("*latency*", _TIMING),
+    PartialRule("*throughput*", _TIMING),
+    PartialRule("*speedup*", _TIMING),
+    PartialRule("ttft", _TIMING),
+    PartialRule("tpot", _TIMING),
+    PartialRule("*loss*", {"family": "loss"}),
+    PartialRule("*tokens*", {"exact": True, "worst": Severity.WARN, "family": "tokens"}),
+    PartialRule("graph_breaks", _COUNT),
+    PartialRule("*_count", _COUNT),
+    PartialRule("expected", {
+        "margin_column": "noise_margin", "noise": 1e-3, "drift_avg": 1e-2, "drift_mean": 1e-2,
+        "drift_max": 1e-2, "break_avg": inf, "break_mean": inf, "break_max": inf,
+        "better": "lower", "worst": Severity.WARN,
+    }),
+    PartialRule("noise_margin", {"tolerance": True, "worst": Severity.WARN}),
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class RuleBook:
+    """All rules in force, most specific first."""
+
+    rules: Sequence[PartialRule] = DEFAULTS
+    _cache: dict[tuple[str, str], Rule] = field(default_factory=dict, compare=False, repr=False)
+
+    @classmethod
+    def of(cls, *layers: Iterable[PartialRule]) -> RuleBook:
+        """A book of the given layers, the most specific first, with the defaults underneath."""
+        return cls(tuple(rule for layer in (*layers, DEFAULTS) for rule in layer))
+
+    def rule_for(self, metric: str, path: str = "") -> Rule:
+        """The rule that judges this metric of this file."""
+        by_path = any(rule.path != "*" for rule in self.rules)
+        key = (metric, path if by_path else "")
+        if key not in self._cache:
+            self._cache[key] = self._resolve(metric, path)
+        return self._cache[key]
+
+    def _resolve(self, metric: str, path: str) -> Rule:
+        # A document's metric is a path such as `0.logprobs`; rules may name its last element.
+        names = {metric, metric.rsplit(".", 1)[-1]}
+        merged: dict[str, Any] = {}
+        for rule in self.rules:
+            if fnmatchcase(path, rule.path) and any(fnmatchcase(n, rule.pattern) for n in names):
+                if not merged:
+                    merged = {"pattern": rule.pattern, "origin": rule.origin}
+                merged = {**rule.sets, **merged}
+        return Rule(**merged)

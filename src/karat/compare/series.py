@@ -1,0 +1,181 @@
+"""Old × new series → Change. Completeness first, then drift."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from karat.compare.change import MetricChange, Verdict
+from karat.compare.completeness import (
+    Shared,
+    gains,
+    losses,
+    precision,
+    truncation,
+    truncation_alone,
+)
+from karat.compare.judge import capped, drift_finding, judge, metric_change
+from karat.compare.numbers import Numbers, score
+from karat.compare.rules import Rule, RuleBook
+from karat.compare.structure import compare_structure
+from karat.findings import Finding, Severity
+from karat.goldens.shapes import Metric, Series
+
+Judged = tuple[list[MetricChange], list[Finding]]
+
+
+def shared_metrics(old: Series, new: Series) -> list[str]:
+    """Names of the curves both sides have, in the order of the seed's CSV."""
+    return sorted(old.metrics.keys() & new.metrics.keys())
+
+
+def pairs_of(
+    old: Series, new: Series, rules: RuleBook, path: str
+) -> Iterator[tuple[Metric, Metric, Rule]]:
+    """What `score` needs for one file; many files are scored in one go."""
+    for name in shared_metrics(old, new):
+        yield old.metrics[name], new.metrics[name], rules.rule_for(name, path)
+
+
+def judge_series(
+    old: Series, new: Series, numbers: Sequence[Numbers], rules: RuleBook, path: str
+) -> Judged:
+    """Rows and findings of one file whose numbers are known."""
+    shared = [
+        Shared(name, old.metrics[name], new.metrics[name], n, rules.rule_for(name, path))
+        for name, n in zip(shared_metrics(old, new), numbers, strict=True)
+    ]
+    rows: list[MetricChange] = []
+    findings: list[Finding] = []
+    cut, stop = truncation(shared)
+    if cut is not None:
+        findings.append(cut)
+    elif (both := truncation_alone(new.metrics, Severity.WARN)) is not None:
+        findings.append(both)
+    for item in shared:
+        row, found = _judge_metric(item, stop, truncated=cut is not None)
+        rows.append(row)
+        findings.extend(found)
+    findings.extend(_lost_and_gained(old, new, rows))
+    scalar_rows, scalar_findings = _scalars(old, new, rules, path)
+    other_rows, other_findings = compare_structure(dict(old.others), dict(new.others), rules, path)
+    return [*rows, *scalar_rows, *other_rows], [*findings, *scalar_findings, *other_findings]
+
+
+def _judge_metric(s: Shared, stop: int | None, *, truncated: bool) -> tuple[MetricChange, list[Finding]]:
+    judgement = judge(s.numbers, s.rule)
+    row = metric_change(s.name, s.numbers, s.rule, judgement)
+    row = replace(row, in_csv=row.n_steps > 0, old=s.old, new=s.new)
+    lost = losses(s, stop, truncated=truncated)
+    if truncated or lost:
+        row = replace(row, verdict=Verdict.INCOMPLETE, because=_incomplete(row, stop))
+    findings = [*lost, *gains(s)]
+    unusable = _no_usable_steps(s, row)
+    for finding in (unusable, precision(s), drift_finding(row, judgement)):
+        if finding is not None:
+            findings.append(finding)
+    if s.old.extra != s.new.extra:
+        findings.extend(compare_structure(s.old.extra, s.new.extra, RuleBook(), s.name)[1])
+    return row, findings
+
+
+def _incomplete(row: MetricChange, stop: int | None) -> str:
+    if stop is not None:
+        return f"the run stops at step {stop}; its numbers cover {row.n_steps} step(s) only"
+    return f"{row.steps_lost} step(s) lost, {row.nan_gained} new NaN"
+
+
+def _no_usable_steps(s: Shared, row: MetricChange) -> Finding | None:
+    if s.numbers.n_steps:
+        return None
+    if not len(s.old.steps) and not len(s.new.steps):
+        why, severity = "neither side has a step", Severity.WARN
+    elif not s.numbers.n_shared:
+        why, severity = "the two sides share no step", Severity.FAIL
+    elif s.numbers.bit_equal == s.numbers.n_shared:
+        why, severity = "all values are zero on both sides", Severity.INFO
+    elif s.numbers.both_missing == s.numbers.n_shared:
+        why, severity = "every value is NaN on both sides, so nothing was compared", Severity.WARN
+    else:
+        why, severity = "no shared step has two finite values and a non-zero old one", Severity.WARN
+    return Finding(
+        kind="no-usable-steps",
+        severity=severity if severity is Severity.INFO else capped(severity, s.rule),
+        metric=s.name,
+        message=f"{s.name}: no usable step, so it has no row in the CSV: {why}",
+        numbers={"n_shared": s.numbers.n_shared, "nan_gained": row.nan_gained},
+    )
+
+
+def _lost_and_gained(old: Series, new: Series, rows: list[MetricChange]) -> Iterator[Finding]:
+    for name in sorted(old.metrics.keys() - new.metrics.keys()):
+        metric = old.metrics[name]
+        if name in new.scalars or name in new.others:
+            rows.append(_row(name, Verdict.INCOMPLETE, "was a curve, is not any more"))
+            yield _found("type-changed", Severity.FAIL, name, f"{name}: was a curve, is a single value now")
+            continue
+        n = int(np.count_nonzero(np.isfinite(metric.values)))
+        rows.append(replace(_row(name, Verdict.INCOMPLETE, "the metric is gone"), steps_lost=n))
+        yield _found("lost-metric", Severity.FAIL, name, f"{name}: the metric is gone ({n} steps with a value)")
+    for name in sorted(new.metrics.keys() - old.metrics.keys()):
+        metric = new.metrics[name]
+        n = int(np.count_nonzero(np.isfinite(metric.values)))
+        rows.append(replace(_row(name, Verdict.NEW, "the old golden has no such metric"), steps_gained=n))
+        if name in old.scalars or name in old.others:
+            yield _found("type-changed", Severity.WARN, name, f"{name}: was a single value, is a curve now")
+        else:
+            yield _found("gained-metric", Severity.INFO, name, f"{name}: a new metric with {n} steps")
+
+
+def _row(name: str, verdict: Verdict, because: str) -> MetricChange:
+    return MetricChange(metric=name, verdict=verdict, because=because)
+
+
+def _found(kind: str, severity: Severity, metric: str, message: str) -> Finding:
+    return Finding(kind=kind, severity=severity, metric=metric, message=message)
+
+
+def _scalars(old: Series, new: Series, rules: RuleBook, path: str) -> Judged:
+    rows: list[MetricChange] = []
+    findings: list[Finding] = []
+    curves = old.metrics.keys() | new.metrics.keys()
+    shared = sorted(old.scalars.keys() & new.scalars.keys())
+    at = np.zeros(1, dtype=np.int64)
+    numbers = score([
+        (Metric(at, np.array([old.scalars[k]])), Metric(at, np.array([new.scalars[k]])), rules.rule_for(k, path))
+        for k in shared
+    ])  # fmt: skip
+    for name, n in zip(shared, numbers, strict=True):
+        rule = rules.rule_for(name, path)
+        judgement = judge(n, rule)
+        # A scalar has no step; saying "step 0" would invent one.
+        row = replace(metric_change(name, n, rule, judgement), max_step=None, first_diff_step=None)
+        found = drift_finding(row, judgement)
+        if n.nan_gained:
+            found = _found("new-nan", capped(Severity.FAIL, rule), name, f"{name}: was {old.scalars[name]:g}, is not finite now")
+            row = replace(row, verdict=Verdict.INCOMPLETE, because="not finite any more")
+        rows.append(row)
+        findings.extend([found] if found else [])
+    for name in sorted(old.scalars.keys() - new.scalars.keys() - curves - new.others.keys()):
+        rows.append(_row(name, Verdict.INCOMPLETE, "the value is gone"))
+        findings.append(_found("lost-metric", Severity.FAIL, name, f"{name}: the value is gone"))
+    for name in sorted(new.scalars.keys() - old.scalars.keys() - curves - old.others.keys()):
+        rows.append(_row(name, Verdict.NEW, "the old golden has no such value"))
+        findings.append(_found("gained-metric", Severity.INFO, name, f"{name}: a new value"))
+    return rows, findings
+
+
+def judge_alone(new: Series) -> list[Finding]:
+    """What can be said of a series without an old side: is it complete by its own account?"""
+    findings: list[Finding] = []
+    cut = truncation_alone(new.metrics, Severity.FAIL)
+    if cut is not None:
+        findings.append(cut)
+    if not new.metrics and not new.scalars and not new.others:
+        findings.append(Finding(kind="empty", severity=Severity.FAIL, message="the golden holds no metric"))
+    for name, metric in new.metrics.items():
+        if len(metric.values) == 0 or not np.isfinite(metric.values).any():
+            findings.append(_found("empty", Severity.WARN, name, f"{name}: not one finite value"))
+    return findings
