@@ -47,16 +47,24 @@ class Pair:
 
 
 def compare(
-    pair: Pair, rules: RuleBook | None = None, *, status: Sequence[str] = STATUS_ORDER
+    pair: Pair,
+    rules: RuleBook | None = None,
+    *,
+    status: Sequence[str] = STATUS_ORDER,
+    keep_curves: bool = False,
 ) -> Change:
     """The change of one golden."""
-    return compare_many([pair], rules, status=status)[0]
+    return compare_many([pair], rules, status=status, keep_curves=keep_curves)[0]
 
 
 def compare_many(
-    pairs: Sequence[Pair], rules: RuleBook | None = None, *, status: Sequence[str] = STATUS_ORDER
+    pairs: Sequence[Pair],
+    rules: RuleBook | None = None,
+    *,
+    status: Sequence[str] = STATUS_ORDER,
+    keep_curves: bool = False,
 ) -> list[Change]:
-    """The changes of many goldens, in order."""
+    """The changes of many goldens, in order; with `keep_curves`, rows carry what a plot needs."""
     book = rules or RuleBook()
     curves = [
         list(pairs_of(old, new, book, pair.path)) if both else []
@@ -67,8 +75,18 @@ def compare_many(
     changes = []
     for pair, triples in zip(pairs, curves, strict=True):
         scored = [next(numbers) for _ in triples]
-        changes.append(_change(pair, scored, book, status))
+        change = _change(pair, scored, book, status)
+        changes.append(_with_curves(change, pair) if keep_curves else change)
     return changes
+
+
+def _with_curves(change: Change, pair: Pair) -> Change:
+    old, new, _ = _both_series(pair)
+    rows = (
+        replace(row, old=old.metrics.get(row.metric), new=new.metrics.get(row.metric))
+        for row in change.metrics
+    )
+    return replace(change, metrics=tuple(rows))
 
 
 _NOTHING = Series({})

@@ -140,9 +140,12 @@ def drift_finding(m: MetricChange, judgement: Judgement) -> Finding | None:
     )
 
 
-def metric_change(name: str, n: Numbers, rule: Rule, judgement: Judgement) -> MetricChange:
-    """Numbers and judgement as one row of the report."""
+def metric_change(
+    name: str, n: Numbers, rule: Rule, judgement: Judgement, *, curve: bool = False
+) -> MetricChange:
+    """Numbers and judgement as one row of the report; `curve` for a row of the seed's CSV."""
     return MetricChange(
+        in_csv=curve and n.n_steps > 0,
         metric=name,
         verdict=judgement.verdict,
         because=judgement.because,

@@ -16,7 +16,7 @@ from karat.compare.completeness import (
     truncation,
     truncation_alone,
 )
-from karat.compare.judge import capped, drift_finding, judge, metric_change
+from karat.compare.judge import Judgement, capped, drift_finding, judge, metric_change
 from karat.compare.numbers import Numbers, score
 from karat.compare.rules import Rule, RuleBook
 from karat.compare.structure import compare_structure
@@ -66,13 +66,13 @@ def judge_series(
 
 def _judge_metric(s: Shared, stop: int | None, *, truncated: bool) -> tuple[MetricChange, list[Finding]]:
     judgement = judge(s.numbers, s.rule)
-    row = metric_change(s.name, s.numbers, s.rule, judgement)
-    row = replace(row, in_csv=row.n_steps > 0, old=s.old, new=s.new)
     lost = losses(s, stop, truncated=truncated)
+    shown = judgement
     if truncated or lost:
-        row = replace(row, verdict=Verdict.INCOMPLETE, because=_incomplete(row, stop))
+        shown = Judgement(Verdict.INCOMPLETE, _incomplete(s.numbers, stop))
+    row = metric_change(s.name, s.numbers, s.rule, shown, curve=True)
     findings = [*lost, *gains(s)]
-    unusable = _no_usable_steps(s, row)
+    unusable = _no_usable_steps(s)
     for finding in (unusable, precision(s), drift_finding(row, judgement)):
         if finding is not None:
             findings.append(finding)
@@ -81,13 +81,13 @@ def _judge_metric(s: Shared, stop: int | None, *, truncated: bool) -> tuple[Metr
     return row, findings
 
 
-def _incomplete(row: MetricChange, stop: int | None) -> str:
+def _incomplete(n: Numbers, stop: int | None) -> str:
     if stop is not None:
-        return f"the run stops at step {stop}; its numbers cover {row.n_steps} step(s) only"
-    return f"{row.steps_lost} step(s) lost, {row.nan_gained} new NaN"
+        return f"the run stops at step {stop}; its numbers cover {n.n_steps} step(s) only"
+    return f"{n.steps_lost} step(s) lost, {n.nan_gained} new NaN"
 
 
-def _no_usable_steps(s: Shared, row: MetricChange) -> Finding | None:
+def _no_usable_steps(s: Shared) -> Finding | None:
     if s.numbers.n_steps:
         return None
     if not len(s.old.steps) and not len(s.new.steps):
@@ -105,7 +105,7 @@ def _no_usable_steps(s: Shared, row: MetricChange) -> Finding | None:
         severity=severity if severity is Severity.INFO else capped(severity, s.rule),
         metric=s.name,
         message=f"{s.name}: no usable step, so it has no row in the CSV: {why}",
-        numbers={"n_shared": s.numbers.n_shared, "nan_gained": row.nan_gained},
+        numbers={"n_shared": s.numbers.n_shared, "nan_gained": s.numbers.nan_gained},
     )
 
 

@@ -171,7 +171,7 @@ def _rows(walk: _Walk, rules: RuleBook, path: str) -> tuple[list[MetricChange], 
     chosen = [rules.rule_for(name, path) for name in names]
     curves = [_curves(walk.numbers[name]) for name in names]
     scored = score([(old, new, rule) for (old, new), rule in zip(curves, chosen, strict=True)])
-    for name, rule, n, (old, new) in zip(names, chosen, scored, curves, strict=True):
+    for name, rule, n in zip(names, chosen, scored, strict=True):
         judgement = judge(n, rule)
         row = metric_change(name, n, rule, judgement)
         where = walk.numbers[name].where
@@ -179,8 +179,6 @@ def _rows(walk: _Walk, rules: RuleBook, path: str) -> tuple[list[MetricChange], 
             row,
             max_step=None if row.max_step is None else where[int(row.max_step)],
             first_diff_step=None if row.first_diff_step is None else where[int(row.first_diff_step)],
-            old=old,
-            new=new,
         )
         if n.nan_gained and n.first_nan_step is not None:
             row = replace(row, verdict=Verdict.INCOMPLETE, because=f"{n.nan_gained} new NaN")

@@ -1,0 +1,81 @@
+"""Groups: changes with one likely cause, so that 72 red tests read as one decision.
+
+Findings are grouped by platform, kind, metric family, direction and severity. That is a heuristic:
+the same family moving the same way on the same machines usually has one cause, and where it has
+not, the members are listed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from karat.compare.change import Change, Group
+from karat.compare.rules import RuleBook
+from karat.findings import Finding, Severity
+
+
+@dataclass(slots=True)
+class _Members:
+    items: list[tuple[float, str, str | None]] = field(default_factory=list)
+
+
+_Key = tuple[str, str, str, str, Severity]
+
+# Each is its own decision, or none at all.
+_UNGROUPED = frozenset({"format-only", "dropped-placeholders"})
+
+
+def groups_of(changes: Iterable[Change], rules: RuleBook) -> tuple[Group, ...]:
+    """The groups of all findings, gravest first, then largest."""
+    found: dict[_Key, _Members] = {}
+    for change in changes:
+        for key, size, metric in _entries(change, rules):
+            found.setdefault(key, _Members()).items.append((size, change.path, metric))
+    groups = [_group(key, members) for key, members in found.items()]
+    return tuple(sorted(groups, key=lambda g: (g.severity.rank, -len(g.members), g.title)))
+
+
+def _entries(change: Change, rules: RuleBook) -> Iterator[tuple[_Key, float, str | None]]:
+    platform = change.identity.get("platform", "")
+    averages = {m.metric: m.avg_rel_diff for m in change.metrics}
+    for finding in change.findings:
+        if finding.kind in _UNGROUPED:
+            continue
+        avg = averages.get(finding.metric or "")
+        family = _family(finding, change.path, rules)
+        direction = _direction(finding, avg)
+        yield (platform, finding.kind, family, direction, finding.severity), abs(avg or 0.0), finding.metric
+
+
+def _family(finding: Finding, path: str, rules: RuleBook) -> str:
+    if finding.metric is None:
+        return ""
+    return rules.rule_for(finding.metric, path).family or finding.metric.rsplit(".", 1)[-1]
+
+
+def _direction(finding: Finding, avg: float | None) -> str:
+    if finding.kind != "value-drift" or not avg:
+        return ""
+    return "down" if avg > 0 else "up"
+
+
+def _group(key: _Key, members: _Members) -> Group:
+    platform, kind, family, direction, severity = key
+    items = sorted(members.items, key=lambda item: (-item[0], item[1], item[2] or ""))
+    sizes = [size for size, _, _ in items if size]
+    drift = kind == "value-drift"
+    what = " ".join(part for part in (family, direction if drift else kind) if part) or kind
+    where = f" on {platform}" if platform else ""
+    files = len({path for _, path, _ in items})
+    return Group(
+        title=f"{what}{where}: {files} file{'s' if files != 1 else ''}",
+        kind=kind,
+        severity=severity,
+        platform=platform,
+        family=family,
+        direction=direction,
+        members=tuple((path, metric) for _, path, metric in items),
+        low=min(sizes) if drift and sizes else None,
+        high=max(sizes) if drift and sizes else None,
+    )

@@ -1,0 +1,44 @@
+"""Advice: the exact command to run next, for every finding.
+
+`compare` is pure and does not know where the two sides came from; this is where they meet.
+"""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import replace
+
+from karat.compare import Change
+from karat.diff.sides import Revision, Side, WorkTree
+from karat.findings import Finding
+
+_REJECT = frozenset({
+    "truncated", "lost-steps", "lost-metric", "lost-rows", "new-nan", "unreadable", "conflict-markers",
+    "duplicate-key", "duplicate-row", "ragged-row", "empty", "removed-golden",
+})  # fmt: skip
+
+
+def advise(change: Change, old: Side, new: Side) -> Change:
+    """The change with `next` filled in on each finding that has none."""
+    findings = tuple(
+        f if f.next else replace(f, next=_next(f, change.path, old, new)) for f in change.findings
+    )
+    return replace(change, findings=findings)
+
+
+def _next(finding: Finding, path: str, old: Side, new: Side) -> str:
+    quoted = shlex.quote(path)
+    if isinstance(new, WorkTree) and finding.kind in _REJECT and finding.severity == "fail":
+        return f"git restore --source={shlex.quote(old.name)} -- {quoted}"
+    if isinstance(new, WorkTree) and finding.kind == "new-golden":
+        return f"git add -- {quoted}"
+    words = ["karat", "diff", *_sides(old, new), "--only", quoted]
+    if finding.metric and finding.kind == "value-drift":
+        words += ["--only-metric", shlex.quote(finding.metric)]
+    return " ".join([*words, "--html", "report.html"])
+
+
+def _sides(old: Side, new: Side) -> list[str]:
+    if isinstance(new, WorkTree):
+        return [] if isinstance(old, Revision) and old.name == "HEAD" else [shlex.quote(old.name)]
+    return [shlex.quote(old.name), shlex.quote(new.name)]

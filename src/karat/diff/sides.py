@@ -1,0 +1,227 @@
+"""Sides: what OLD and NEW name, and which goldens each has.
+
+A side is a git revision, the work tree, a folder or one file. In: the words of the command line.
+Out: `Items`, each golden path with a reference to its old and new bytes, and nothing read yet.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypeAlias
+
+from karat.findings import CannotVerify, Finding, Severity, UsageError
+from karat.goldens import git
+from karat.goldens.paths import DATA_GLOBS, PathFilter
+
+
+@dataclass(frozen=True, slots=True)
+class Revision:
+    """A commit or tree of a repository."""
+
+    root: Path
+    name: str
+    commit: str
+
+
+@dataclass(frozen=True, slots=True)
+class WorkTree:
+    """The files of a repository as they stand."""
+
+    root: Path
+    name: str = "working tree"
+
+
+@dataclass(frozen=True, slots=True)
+class Folder:
+    """Any folder; git is not asked."""
+
+    root: Path
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class OneFile:
+    """A single golden."""
+
+    root: Path
+    name: str
+
+
+Side: TypeAlias = Revision | WorkTree | Folder | OneFile
+
+
+@dataclass(frozen=True, slots=True)
+class Blob:
+    """Bytes that git keeps."""
+
+    oid: str
+
+
+@dataclass(frozen=True, slots=True)
+class OnDisk:
+    """Bytes in a file."""
+
+    path: Path
+
+
+Ref: TypeAlias = Blob | OnDisk
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """One golden path and where its two sides are."""
+
+    path: str
+    old: Ref | None
+    new: Ref | None
+    certain: bool = False
+    """The sides are known to differ, or are to be read even if they do not."""
+
+
+@dataclass(frozen=True, slots=True)
+class Items:
+    """Everything to compare between two sides."""
+
+    items: Sequence[Item]
+    unchanged: int = 0
+    root: Path | None = None
+    findings: tuple[Finding, ...] = field(default=())
+
+
+def resolve_sides(old: str | None, new: str | None, cwd: Path) -> tuple[Side, Side]:
+    """OLD and NEW as sides; by default HEAD and the work tree."""
+    if old is not None and new is None and ".." in old and not (cwd / old).exists():
+        first, _, second = old.partition("...") if "..." in old else old.partition("..")
+        return resolve_sides(first or "HEAD", second or "HEAD", cwd)
+    left = _resolve(old, cwd) if old is not None else _head(cwd)
+    if new is not None:
+        right = _resolve(new, cwd)
+    elif isinstance(left, Revision):
+        right = WorkTree(left.root)
+    else:
+        raise UsageError(
+            f"expected a second side to compare {old} with, found none: a folder or file has no HEAD",
+            next_command=f"karat diff {old} NEW",
+        )
+    if isinstance(left, OneFile) != isinstance(right, OneFile):
+        raise UsageError(
+            f"expected two files or two trees, found {left.name} and {right.name}: one of each",
+            next_command="karat diff --help",
+        )
+    return left, right
+
+
+def _head(cwd: Path) -> Revision:
+    root = git.ensure_repository(cwd)
+    commit = git.resolve(root, "HEAD")
+    if commit is None:
+        raise UsageError(
+            f"expected a commit to compare with, found none: {root} has no first commit yet",
+            next_command="git commit",
+        )
+    return Revision(root, "HEAD", commit)
+
+
+def _resolve(word: str, cwd: Path) -> Side:
+    path = Path(os.path.normpath(cwd / word))
+    root = git.find_root(cwd)
+    commit = git.resolve(root, word) if root else None
+    exists = path.exists()
+    if commit and exists and os.sep not in word:
+        raise UsageError(
+            f"{word} is both a revision and a path",
+            next_command=f"karat diff ./{word} …   (the path)   or   karat diff refs/heads/{word} …",
+        )
+    if exists:
+        return Folder(path, word) if path.is_dir() else OneFile(path, word)
+    if commit and root:
+        return Revision(root, word, commit)
+    where = "no git repository here" if root is None else f"no revision of {root}"
+    raise UsageError(
+        f"expected a git revision, a folder or a file, found {word!r}: no such path, and {where} knows it",
+        next_command="karat diff --help",
+    )
+
+
+def pair_up(old: Side, new: Side, is_golden: PathFilter, *, everything: bool = False) -> Items:
+    """The goldens of two sides, paired by path; with `everything`, also those with equal bytes."""
+    if isinstance(old, OneFile) and isinstance(new, OneFile):
+        return Items([Item(new.name, OnDisk(old.root), OnDisk(new.root), certain=True)])
+    if isinstance(old, Revision) and isinstance(new, Revision | WorkTree) and old.root == new.root:
+        return _git_items(old, new, is_golden, everything=everything)
+    return _listed_items(old, new, is_golden)
+
+
+def _git_items(
+    old: Revision, new: Revision | WorkTree, is_golden: PathFilter, *, everything: bool
+) -> Items:
+    commit = new.commit if isinstance(new, Revision) else None
+    items, findings = [], []
+    for change in git.changes_between(old.root, old.commit, commit):
+        if not is_golden(change.path):
+            continue
+        if change.special:
+            findings.append(_special(change.path, change.special))
+            continue
+        left = Blob(change.old) if change.old else None
+        right: Ref | None = Blob(change.new) if change.new else None
+        if change.new_in_worktree:
+            right = OnDisk(old.root / change.path)
+        items.append(Item(change.path, left, right, certain=right is None or left is None))
+    known = {path: oid for path, oid in git.tree_paths(old.root, old.commit).items() if is_golden(path)}
+    same = known.keys() - {item.path for item in items}
+    if everything:
+        blobs = {path: Blob(known[path]) for path in same}
+        items = [Item(i.path, i.old, i.new, certain=True) for i in items]
+        items += [Item(path, blob, blob, certain=True) for path, blob in blobs.items()]
+    items.sort(key=lambda item: item.path)
+    return Items(items, 0 if everything else len(same), old.root, tuple(findings))
+
+
+def _special(path: str, what: str) -> Finding:
+    return Finding(
+        kind="cannot-read",
+        severity=Severity.WARN,
+        path=path,
+        message=f"expected a plain file, found a {what}; karat does not follow it",
+    )
+
+
+def _listed_items(old: Side, new: Side, is_golden: PathFilter) -> Items:
+    left, right = _listing(old), _listing(new)
+    wanted: Callable[[str], bool] = is_golden
+    findings: tuple[Finding, ...] = ()
+    paths = sorted(left.keys() | right.keys())
+    if not any(is_golden(path) for path in paths):
+        wanted = PathFilter(DATA_GLOBS)
+        if any(wanted(path) for path in paths):
+            message = "no file matches the golden patterns, so every .json, .jsonl, .csv and .txt file was taken"
+            findings = (Finding(kind="format-only", severity=Severity.INFO, message=message),)
+    items = [Item(p, left.get(p), right.get(p), certain=True) for p in paths if wanted(p)]
+    return Items(items, 0, None, findings)
+
+
+def _listing(side: Side) -> dict[str, Ref]:
+    if isinstance(side, Revision):
+        return {path: Blob(oid) for path, oid in git.tree_paths(side.root, side.commit).items()}
+    return dict(_walk(side.root))
+
+
+def _walk(root: Path) -> Iterator[tuple[str, Ref]]:
+    def unreadable(error: OSError) -> None:
+        raise CannotVerify(
+            f"expected to list {error.filename}, but: {error.strerror}",
+            next_command=f"ls -ld {error.filename}",
+        ) from error
+
+    for folder, names, files in os.walk(root, onerror=unreadable):
+        names[:] = sorted(name for name in names if name != ".git")
+        for name in sorted(files):
+            path = Path(folder, name)
+            # Sockets, pipes and devices would block or never end.
+            if path.is_symlink() or stat.S_ISREG(path.lstat().st_mode):
+                yield path.relative_to(root).as_posix(), OnDisk(path)

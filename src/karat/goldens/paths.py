@@ -1,0 +1,114 @@
+"""Golden paths: globs that find goldens, and patterns that read a case's identity off a path.
+
+A glob knows `*` (within a folder), `**` (any folders), `?` and `{a,b}`. A pattern is a path with
+`{name}` placeholders, such as `{model}/{case}/golden_values_{lane}_{platform}.json`; a placeholder
+takes as little as it can, and never a slash.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from functools import cache
+
+DEFAULT_GLOBS = (
+    "**/golden_values*.json",
+    "**/*golden*.{json,jsonl,csv,txt}",
+    "**/{golden,goldens,golden_values}/**/*.{json,jsonl,csv,txt}",
+    "**/ci_expected_accuracy/**/*.csv",
+    "**/*expected_results*.csv",
+    "**/expected_ci_*.csv",
+)
+"""Where goldens are looked for without a configuration."""
+
+DATA_GLOBS = ("**/*.{json,jsonl,csv,txt}",)
+"""Every file that could be one: used for folders named on the command line."""
+
+NEVER = ("**/goldens.lock.json", "**/karat.toml", "**/.git/**")
+"""karat's own files; never goldens."""
+
+_TOKEN = re.compile(r"\*\*/|\*\*|\*|\?|\{[^{}/]*\}|.", re.DOTALL)
+
+
+@cache
+def glob_regex(pattern: str) -> re.Pattern[str]:
+    """The regular expression of a path glob."""
+    return re.compile("".join(_glob_token(t) for t in _TOKEN.findall(pattern)), re.DOTALL)
+
+
+def _glob_token(token: str) -> str:
+    plain = {"**/": "(?:[^/]+/)*", "**": ".*", "*": "[^/]*", "?": "[^/]"}.get(token)
+    if plain is not None:
+        return plain
+    if token.startswith("{") and token.endswith("}"):
+        choices = token[1:-1].split(",")
+        return f"(?:{'|'.join(re.escape(choice) for choice in choices)})"
+    return re.escape(token)
+
+
+class PathFilter:
+    """Says whether a path is a golden: matches a glob and no exclusion."""
+
+    def __init__(self, globs: Iterable[str], exclude: Iterable[str] = ()) -> None:
+        self._wanted = _any_of(globs)
+        self._unwanted = _any_of((*exclude, *NEVER))
+
+    def __call__(self, path: str) -> bool:
+        return bool(self._wanted.fullmatch(path)) and not self._unwanted.fullmatch(path)
+
+
+def _any_of(globs: Iterable[str]) -> re.Pattern[str]:
+    # One alternation: a big repository has many paths to ask about.
+    return re.compile("|".join(f"(?:{glob_regex(g).pattern})" for g in globs) or r"(?!)", re.DOTALL)
+
+
+def narrow(path: str, only: Iterable[str]) -> bool:
+    """Says whether a path is one of those asked for: a glob, a folder, or part of the path."""
+    wanted = list(only)
+    return not wanted or any(_asked_for(path, item) for item in wanted)
+
+
+def _asked_for(path: str, item: str) -> bool:
+    if path == item or path.startswith(item.rstrip("/") + "/"):
+        return True
+    regex = glob_regex(item)
+    return bool(regex.fullmatch(path) or glob_regex(f"**/{item}").fullmatch(path))
+
+
+@cache
+def _pattern_regex(pattern: str) -> re.Pattern[str]:
+    parts = re.split(r"(\{[a-z_]+\}|\*\*/)", pattern)
+    seen: set[str] = set()
+    out = []
+    for part in parts:
+        if part == "**/":
+            out.append("(?:[^/]+/)*")
+        elif part.startswith("{"):
+            name = part[1:-1]
+            out.append(f"(?P={name})" if name in seen else f"(?P<{name}>[^/]+?)")
+            seen.add(name)
+        else:
+            out.append(re.escape(part))
+    return re.compile("".join(out))
+
+
+def identity_of(path: str, patterns: Iterable[str]) -> Mapping[str, str]:
+    """The identity that the first fitting pattern reads off a path; empty without one."""
+    for pattern in patterns:
+        match = _pattern_regex(pattern).fullmatch(path)
+        if match:
+            return match.groupdict()
+    return {}
+
+
+def common_root(paths: Iterable[str]) -> str:
+    """The deepest folder that all paths share; empty for none."""
+    folders = [path.split("/")[:-1] for path in paths]
+    if not folders:
+        return ""
+    shared = []
+    for names in zip(*folders, strict=False):
+        if len(set(names)) > 1:
+            break
+        shared.append(names[0])
+    return "/".join(shared)
