@@ -1,0 +1,186 @@
+"""series-json: metric → block of `values`, the way training frameworks keep loss curves.
+
+    {"lm loss": {"start_step": 1, "end_step": 50, "step_interval": 1, "values": {"1": 10.8, …}}}
+
+Nearly every file is regular, and is read by a decoder that knows the form. Whatever it refuses goes
+the slow way, which reads more and says precisely what is odd.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import msgspec
+import numpy as np
+from msgspec import UNSET, UnsetType
+
+from karat.findings import Finding, Severity, UsageError
+from karat.goldens import hazards, json_rewrite, json_text
+from karat.goldens.series_block import FIELDS, BlockReader, block_value, is_block
+from karat.goldens.shapes import Golden, Metric, Reading, Series, Shape, Steps
+
+_OPENING = re.compile(rb'(?:\xef\xbb\xbf)?[ \t\r\n]*[{"]')
+
+
+class _Block(msgspec.Struct, forbid_unknown_fields=True, gc=False):
+    """A regular block; anything irregular in it is the slow way's business."""
+
+    values: dict[int, float | Literal["nan"]]
+    start_step: int | UnsetType = UNSET
+    end_step: int | UnsetType = UNSET
+    step_interval: int | UnsetType = UNSET
+    value_precision: int | UnsetType = UNSET
+
+
+_DECODER = msgspec.json.Decoder(dict[str, _Block | float])
+_NO_EXTRA: Mapping[str, Any] = {}
+
+
+def read_fast(data: bytes) -> Series | None:
+    """The series of a regular file, or None where anything at all is odd."""
+    try:
+        decoded = _DECODER.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+    # The decoder keeps the last of two equal keys in silence, so the colons are counted: each
+    # belongs to a key that was kept, or the file goes the slow way. Escapes could hide a colon.
+    colons = data.count(b":")
+    metrics: dict[str, Metric] = {}
+    scalars: dict[str, float] = {}
+    known: list[int] = []
+    steps: Steps | None = None
+    for name, block in decoded.items():
+        colons -= 1 + name.count(":")
+        if isinstance(block, float):
+            scalars[name] = block
+            continue
+        keys = list(block.values)
+        if steps is None or keys != known:
+            if keys != sorted(keys) or (keys and not -(2**63) <= keys[0] <= keys[-1] < 2**63):
+                return None
+            known, steps = keys, np.array(keys, np.int64)
+            steps.flags.writeable = False
+        colons -= len(keys) + 1
+        values = np.fromiter(block.values.values(), np.float64, len(keys))
+        values.flags.writeable = False
+        start, end = block.start_step, block.end_step
+        interval, precision = block.step_interval, block.value_precision
+        colons -= (start is not UNSET) + (end is not UNSET)
+        colons -= (interval is not UNSET) + (precision is not UNSET)
+        metrics[name] = Metric(
+            steps,
+            values,
+            None if start is UNSET else start,
+            None if end is UNSET else end,
+            None if interval is UNSET else interval,
+            None if precision is UNSET else precision,
+            _NO_EXTRA,
+        )
+    if colons or not metrics or b"\\" in data:
+        return None
+    return Series(metrics, scalars)
+
+
+class SeriesJSON:
+    """Blocks of values by step, scalars beside them, the rest kept as it is."""
+
+    name = "series-json"
+    shape: Shape = "series"
+
+    def claims(self, data: bytes) -> bool:
+        if not _OPENING.match(data) or b"values" not in data:
+            return False
+        return _has_block(_unwrapped(json_text.look(data)).value)
+
+    def read(self, data: bytes) -> Reading:
+        series = read_fast(data)
+        if series is not None:
+            return Reading(series, (), self.name)
+        parsed = _unwrapped(json_text.parse(data))
+        if not parsed.ok:
+            return Reading(None, parsed.findings, self.name)
+        if not _has_block(parsed.value):
+            return Reading(None, (*parsed.findings, _no_block()), self.name)
+        series, findings = read_value(parsed.value)
+        return Reading(series, hazards.few((*parsed.findings, *findings)), self.name)
+
+    def write(self, golden: Golden, like: bytes | None = None) -> bytes:
+        if not isinstance(golden, Series):
+            raise UsageError(f"{self.name} holds series, not a {golden.shape}")
+        if like is None:
+            return json_text.fresh(series_value(golden, {}))
+        before = self.read(like)
+        if not isinstance(before.golden, Series):
+            return json_text.fresh(series_value(golden, {}))
+        if before.golden == golden:
+            return like
+        return _rewritten(golden, like)
+
+
+def read_value(value: Mapping[str, Any]) -> tuple[Series, list[Finding]]:
+    """The series of a parsed JSON object, with what is odd about it."""
+    reader = BlockReader()
+    metrics: dict[str, Metric] = {}
+    scalars: dict[str, float] = {}
+    others: dict[str, Any] = {}
+    for name, item in value.items():
+        if is_block(item):
+            metrics[name] = reader.metric(name, item)
+        elif isinstance(item, (int, float)) and not isinstance(item, bool):
+            scalars[name] = reader.number(item)
+        else:
+            others[name] = item
+    return Series(metrics, scalars, others), reader.findings
+
+
+def series_value(golden: Series, old: Mapping[str, Any]) -> dict[str, Any]:
+    """The JSON value of a series; what is the same as in `old` keeps its type and spelling there."""
+    new: dict[str, Any] = {}
+    for name, metric in golden.metrics.items():
+        block = old.get(name)
+        new[name] = block_value(name, metric, block if is_block(block) else None)
+    for name, scalar in golden.scalars.items():
+        before = old.get(name)
+        kept = isinstance(before, int) and not isinstance(before, bool)
+        new[name] = before if kept and BlockReader().number(before) == scalar else float(scalar)
+    new.update(golden.others)
+    return new
+
+
+def _rewritten(golden: Series, like: bytes) -> bytes:
+    outer = json_text.parse(like)
+    if not isinstance(outer.value, str):
+        return json_rewrite.rewrite(like, series_value(golden, outer.value))
+    inner = json_rewrite.rewrite_text(
+        outer.value, series_value(golden, json_text.parse_text(outer.value).value)
+    )
+    return json_rewrite.rewrite(like, inner)
+
+
+def _unwrapped(parsed: json_text.Parsed) -> json_text.Parsed:
+    """JSON that was dumped twice, read through; anything else as it is."""
+    if isinstance(parsed.value, str) and parsed.value.lstrip().startswith("{"):
+        inner = json_text.parse_text(parsed.value)
+        if _has_block(inner.value):
+            return inner
+    return parsed
+
+
+def _has_block(value: Any) -> bool:
+    return isinstance(value, dict) and any(map(is_block, value.values()))
+
+
+def _no_block() -> Finding:
+    fields = json.dumps(FIELDS[0])
+    return Finding(
+        kind="unreadable",
+        severity=Severity.FAIL,
+        message=f"expected a metric with {fields} by step, found none",
+        where="$",
+    )
+
+
+FORMAT = SeriesJSON()
