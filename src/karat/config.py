@@ -1,0 +1,187 @@
+"""Configuration: karat.toml, or [tool.karat] in pyproject.toml, over a preset, over the defaults.
+
+In: a folder to start from. Out: a frozen `Config` that remembers where each value came from.
+Unknown keys are errors with a suggestion: a misspelt threshold that is silently ignored is a
+golden nobody guards.
+"""
+
+from __future__ import annotations
+
+import difflib
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from karat.compare.rules import FIELDS, PartialRule, RuleBook
+from karat.compare.table import STATUS_ORDER
+from karat.findings import Severity, UsageError
+from karat.goldens.paths import DEFAULT_GLOBS
+
+PRESETS = ("megatron-lm", "pytorch-dynamo")
+_TOP = ("preset", "goldens", "rules", "status", "fail_on")
+_GOLDENS = ("paths", "exclude", "cases")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Config:
+    """What a project wants of karat."""
+
+    paths: Sequence[str] = DEFAULT_GLOBS
+    exclude: Sequence[str] = ()
+    cases: Sequence[str] = ()
+    rules: Sequence[PartialRule] = ()
+    status: Sequence[str] = STATUS_ORDER
+    fail_on: Sequence[str] = ("fail",)
+    preset: str | None = None
+    file: Path | None = None
+    origins: Mapping[str, str] = field(default_factory=dict)
+    """Key → where its value came from: a file, `preset NAME`, or `default`."""
+
+    def rule_book(self) -> RuleBook:
+        """The rules in force, with the defaults underneath."""
+        return RuleBook.of(self.rules)
+
+
+def find(start: Path) -> Path | None:
+    """The nearest karat.toml, or pyproject.toml with a [tool.karat], from `start` upwards."""
+    for folder in (start, *start.parents):
+        own = folder / "karat.toml"
+        if own.is_file():
+            return own
+        project = folder / "pyproject.toml"
+        if project.is_file() and "karat" in _parse(project).get("tool", {}):
+            return project
+        if (folder / ".git").exists():
+            break
+    return None
+
+
+def load(start: Path, *, preset: str | None = None) -> Config:
+    """The configuration that holds in `start`; `preset` overrules the file's."""
+    file = find(start)
+    raw: dict[str, Any] = {}
+    if file is not None:
+        raw = _parse(file)
+        if file.name == "pyproject.toml":
+            raw = raw["tool"]["karat"]
+    chosen = preset or raw.get("preset")
+    if chosen is None:
+        base = Config()
+    else:
+        _check_preset(chosen, str(file or "--preset"))
+        base = _read(_preset(chosen), f"preset {chosen}", Config())
+    return _read(raw, str(file.name if file else "default"), base, file=file, preset=chosen)
+
+
+def _parse(file: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(file.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise UsageError(
+            f"expected TOML in {file}, found: {error}", next_command=f"edit {file}"
+        ) from error
+    except OSError as error:
+        raise UsageError(
+            f"expected to read {file}, but: {error.strerror}", next_command=f"ls -l {file}"
+        ) from error
+
+
+def _check_preset(name: object, where: str) -> None:
+    if name not in PRESETS:
+        raise UsageError(
+            f"{where}: no preset is called {name!r}{_suggest(str(name), PRESETS)}; there are {', '.join(PRESETS)}",
+            next_command="karat config --preset megatron-lm",
+        )
+
+
+def _preset(name: str) -> dict[str, Any]:
+    text = resources.files("karat").joinpath("presets", f"{name}.toml").read_text(encoding="utf-8")
+    return tomllib.loads(text)
+
+
+def _suggest(word: str, known: Sequence[str]) -> str:
+    close = difflib.get_close_matches(word, known, n=1, cutoff=0.5)
+    return f"; did you mean {close[0]!r}?" if close else ""
+
+
+def _known(table: Mapping[str, Any], known: Sequence[str], where: str) -> None:
+    for key in table:
+        if key not in known:
+            raise UsageError(
+                f"{where}: unknown key {key!r}{_suggest(key, known)} (known: {', '.join(known)})",
+                next_command="karat config",
+            )
+
+
+def _read(
+    raw: Mapping[str, Any], origin: str, base: Config, *, file: Path | None = None, preset: str | None = None
+) -> Config:
+    _known(raw, _TOP, origin)
+    goldens = raw.get("goldens", {})
+    _expect(isinstance(goldens, dict), f"{origin}: [goldens] must be a table, found {goldens!r}")
+    _known(goldens, _GOLDENS, f"{origin} [goldens]")
+    rules = raw.get("rules", [])
+    _expect(isinstance(rules, list), f"{origin}: [[rules]] must be a list of tables, found {rules!r}")
+    origins = {**base.origins, **dict.fromkeys((k for k in raw if k != "goldens"), origin)}
+    origins |= {f"goldens.{key}": origin for key in goldens}
+    return Config(
+        paths=_texts(goldens, "paths", base.paths, origin),
+        exclude=_texts(goldens, "exclude", base.exclude, origin),
+        cases=_texts(goldens, "cases", base.cases, origin),
+        rules=(*(_rule(rule, i, origin) for i, rule in enumerate(rules)), *base.rules),
+        status=_texts(raw, "status", base.status, origin),
+        fail_on=_texts(raw, "fail_on", base.fail_on, origin),
+        preset=preset,
+        file=file,
+        origins=origins,
+    )
+
+
+def _expect(condition: bool, message: str) -> None:  # noqa: FBT001 - reads as a sentence
+    if not condition:
+        raise UsageError(message, next_command="karat config")
+
+
+def _texts(table: Mapping[str, Any], key: str, default: Sequence[str], origin: str) -> Sequence[str]:
+    if key not in table:
+        return default
+    value = table[key]
+    items = [value] if isinstance(value, str) else value
+    good = isinstance(items, list) and all(isinstance(item, str) for item in items)
+    _expect(good, f"{origin}: {key} must be a list of texts, found {value!r}")
+    return tuple(items)
+
+
+def _rule(raw: object, index: int, origin: str) -> PartialRule:
+    where = f"{origin} [[rules]] number {index + 1}"
+    if not isinstance(raw, dict):
+        raise UsageError(f"{where}: expected a table, found {raw!r}", next_command="karat config")
+    _known(raw, ("metric", "path", *sorted(FIELDS)), where)
+    pattern, path = raw.get("metric"), raw.get("path", "*")
+    _expect(isinstance(pattern, str), f"{where}: expected metric = \"…\" (a glob), found {pattern!r}")
+    _expect(isinstance(path, str), f"{where}: expected path = \"…\" (a glob), found {path!r}")
+    sets = {key: _value(key, raw[key], where) for key in raw if key not in {"metric", "path"}}
+    return PartialRule(str(pattern), sets, origin, str(path))
+
+
+_TEXT = {"family": None, "margin_column": None, "better": ("lower", "higher"), "worst": tuple(Severity)}
+_FLAGS = frozenset({"exact", "steady", "tolerance"})
+
+
+def _value(key: str, value: Any, where: str) -> Any:
+    if key in _FLAGS:
+        _expect(isinstance(value, bool), f"{where}: {key} must be true or false, found {value!r}")
+        return value
+    if key in _TEXT:
+        allowed = _TEXT[key]
+        fits = isinstance(value, str) and (allowed is None or value in allowed)
+        choices = " or ".join(allowed) if allowed else "a text"
+        _expect(fits, f"{where}: {key} must be {choices}, found {value!r}")
+        return Severity(value) if key == "worst" else value
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    # `not value < 0` would let NaN through, and a NaN threshold would pass everything.
+    _expect(number and value >= 0, f"{where}: {key} must be a number of at least 0, found {value!r}")
+    return float(value)

@@ -1,0 +1,34 @@
+"""CSV: exactly the seed's four columns, one row per (file, metric) that has a usable step."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterator
+
+from karat.compare.change import Change, Diff, MetricChange
+
+COLUMNS = ("file", "metric", "n_steps", "avg_rel_diff")
+
+
+def csv_rows(diff: Diff) -> Iterator[tuple[Change, MetricChange]]:
+    """The rows of the CSV, by file and metric."""
+    for change in sorted(diff.changes, key=lambda c: c.path):
+        for row in change.metrics:
+            if row.in_csv:
+                yield change, row
+
+
+def ranked_rows(diff: Diff) -> list[tuple[Change, MetricChange]]:
+    """The same rows, largest |avg_rel_diff| first."""
+    return sorted(csv_rows(diff), key=lambda pair: -abs(pair[1].avg_rel_diff or 0.0))
+
+
+def render(diff: Diff) -> str:
+    """The CSV text; floats in full precision."""
+    out = io.StringIO()
+    writer = csv.writer(out)
+    writer.writerow(COLUMNS)
+    for change, row in csv_rows(diff):
+        writer.writerow((change.path, row.metric, row.n_steps, row.avg_rel_diff))
+    return out.getvalue()

@@ -1,0 +1,54 @@
+"""Words: how numbers, paths and counts are written in every report."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+
+from karat.compare.change import Change, Diff, Verdict
+from karat.findings import Severity
+
+
+def number(value: float | None) -> str:
+    """A number for a table: short, sign kept."""
+    if value is None:
+        return ""
+    if value == 0:
+        return "0"
+    return f"{value:.2e}" if abs(value) < 1e-2 or abs(value) >= 1e4 else f"{value:.4f}"
+
+
+def signed(value: float | None) -> str:
+    """A number whose direction matters."""
+    if value is None:
+        return ""
+    text = number(value)
+    return f"+{text}" if value > 0 else text
+
+
+def count(n: int, noun: str) -> str:
+    """`1 file`, `2 files`."""
+    plural = noun[:-1] + "ies" if noun.endswith("y") else f"{noun}s"
+    return f"{n:,} {noun if n == 1 else plural}"
+
+
+def verdict_counts(changes: Iterable[Change]) -> str:
+    """`2 incomplete, 27 drift`, gravest first."""
+    tally = Counter(change.verdict for change in changes)
+    return ", ".join(f"{tally[v]:,} {v.value}" for v in Verdict if tally[v])
+
+
+def severity_counts(diff: Diff) -> str:
+    """`2 fail, 14 warn, 3 info`."""
+    tally = Counter(f.severity for f in diff.all_findings())
+    return ", ".join(f"{tally[s]:,} {s.value}" for s in Severity if tally[s])
+
+
+def short_path(path: str, root: str) -> str:
+    """The path below the folder that all goldens share."""
+    return path[len(root) + 1 :] if root and path.startswith(root + "/") else path
+
+
+def printable(text: str) -> str:
+    """Text without control characters or lone surrogates: file names are not to be trusted."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
