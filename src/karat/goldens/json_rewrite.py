@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from karat.goldens import hazards
+from karat.goldens import lines
 from karat.goldens.json_scan import Node, scan, walk
 
 _INTEGER = re.compile(r"-?[0-9]+")
@@ -22,9 +22,7 @@ _INDENT = 4
 
 def rewrite(old: bytes, new_value: Any) -> bytes:
     """The old JSON bytes with the new value in them; the same bytes if the value is the same."""
-    bom = hazards.BOM if old.startswith(hazards.BOM) else b""
-    text = old.removeprefix(hazards.BOM).decode()
-    return bom + rewrite_text(text, new_value).encode()
+    return lines.encode(rewrite_text(lines.decode(old), new_value), old)
 
 
 def rewrite_text(text: str, new_value: Any) -> str:

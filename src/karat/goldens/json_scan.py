@@ -41,7 +41,7 @@ _CLOSE: dict[str, tuple[Literal["object", "array"], str]] = {
 Path = Sequence[str | int]
 
 
-class BrokenJSON(ValueError):
+class BrokenJSONError(ValueError):
     """The text stops being JSON at `offset`, inside the value at `path`."""
 
     def __init__(self, offset: int, path: Path, expected: str) -> None:
@@ -51,7 +51,7 @@ class BrokenJSON(ValueError):
         self.expected = expected
 
 
-class TooDeepError(BrokenJSON):
+class TooDeepError(BrokenJSONError):
     """The text nests deeper than any golden."""
 
 
@@ -78,7 +78,7 @@ class Node:
 
 
 def scan(text: str) -> Node:
-    """The tree of spans of a JSON text; raises BrokenJSON where the text stops being JSON."""
+    """The tree of spans of a JSON text; raises BrokenJSONError where the text stops being JSON."""
     return _Scanner(text).document()
 
 
@@ -143,8 +143,8 @@ class _Scanner:
         found = _SPACE.match(self.text, offset)
         return found.end() if found else offset
 
-    def broken(self, offset: int, expected: str) -> BrokenJSON:
-        return BrokenJSON(offset, self.path, expected)
+    def broken(self, offset: int, expected: str) -> BrokenJSONError:
+        return BrokenJSONError(offset, self.path, expected)
 
     def value(self, offset: int) -> Node:
         first = self.text[offset : offset + 1]
@@ -199,7 +199,7 @@ class _Scanner:
             return token[1:-1], found.end()
         return printable(json.loads(token)), found.end()
 
-    def broken_string(self, offset: int) -> BrokenJSON:
+    def broken_string(self, offset: int) -> BrokenJSONError:
         found = _OPEN_STRING.match(self.text, offset)
         at = found.end() if found else offset
         if _PARTIAL_ESCAPE.match(self.text, at):

@@ -15,11 +15,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from karat.findings import Finding, Severity
-from karat.goldens import hazards
+from karat.goldens import hazards, lines
 from karat.goldens.json_rewrite import fresh, rewrite
 from karat.goldens.json_scan import (
     MAX_DEPTH,
-    BrokenJSON,
+    BrokenJSONError,
     Node,
     TooDeepError,
     integer,
@@ -31,7 +31,6 @@ from karat.goldens.json_scan import (
 
 __all__ = [
     "Parsed",
-    "decode",
     "fresh",
     "look",
     "parse",
@@ -67,7 +66,7 @@ def parse(data: bytes) -> Parsed:
     hazard = hazards.check(data)
     if hazard is not None:
         return Parsed(None, (hazard,), ok=False)
-    return parse_text(decode(data))
+    return parse_text(lines.decode(data))
 
 
 def look(data: bytes) -> Parsed:
@@ -76,11 +75,6 @@ def look(data: bytes) -> Parsed:
     _handed_over.clear()
     _handed_over[id(data)] = (data, parsed)
     return parsed
-
-
-def decode(data: bytes) -> str:
-    """The text of UTF-8 bytes, without a byte-order mark."""
-    return data.removeprefix(hazards.BOM).decode()
 
 
 def parse_text(text: str) -> Parsed:
@@ -155,7 +149,7 @@ def _broken(text: str) -> Parsed:
     """The finding for a text that is not JSON."""
     try:
         scan(text)
-    except BrokenJSON as error:
+    except BrokenJSONError as error:
         return Parsed(None, (_broken_finding(text, error),), ok=False)
     # The scanner accepts what the parser accepts, so only the parser's limits are left.
     found = Finding(
@@ -166,7 +160,7 @@ def _broken(text: str) -> Parsed:
     return Parsed(None, (found,), ok=False)
 
 
-def _broken_finding(text: str, error: BrokenJSON) -> Finding:
+def _broken_finding(text: str, error: BrokenJSONError) -> Finding:
     inside = path_text(error.path)
     line, column = place(text, error.offset)
     if isinstance(error, TooDeepError):
@@ -211,15 +205,15 @@ def _duplicates(text: str, path: tuple[str | int, ...], node: Node) -> Iterator[
         return
     for name, count in counts.items():
         if count > 1:
-            lines = [place(text, key.start)[0] for key in node.keys if key.name == name]
+            found = [place(text, key.start)[0] for key in node.keys if key.name == name]
             where = path_text((*path, name))
             yield Finding(
                 kind="duplicate-key",
                 severity=Severity.FAIL,
                 message=f"expected each key once, found {where} {count} times, on lines"
-                f" {', '.join(map(str, lines))}; the last one was read",
+                f" {', '.join(map(str, found))}; the last one was read",
                 where=where,
-                numbers={"count": count, "line": lines[-1]},
+                numbers={"count": count, "line": found[-1]},
             )
 
 

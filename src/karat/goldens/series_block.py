@@ -53,8 +53,8 @@ def text_number(value: Any) -> float | None:
         return float(value)
     except ValueError:
         return None
-    except OverflowError:
-        return math.inf if float(str(value)[:2] + "1") > 0 else -math.inf
+    except OverflowError:  # an integer beyond the largest float
+        return math.inf if int(value) > 0 else -math.inf
 
 
 def implied_steps(count: int, start: int, interval: int) -> list[int]:
@@ -69,10 +69,6 @@ class BlockReader:
 
     def __init__(self) -> None:
         self.findings: list[Finding] = []
-
-    def number(self, value: float) -> float:
-        """A JSON number as a float; infinite where it is too large for one."""
-        return text_number(value) or 0.0
 
     def metric(self, name: str, block: Mapping[str, Any]) -> Metric:
         fields = {field: self.field(name, field, block.get(field)) for field in FIELDS[1:]}

@@ -1,20 +1,184 @@
-"""Not yet."""
+"""series-text: plain lines of `step value`, one metric, comments after `#`."""
 
-from karat.goldens.shapes import Golden, Reading, Shape
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from karat.findings import Finding, Severity, UsageError
+from karat.goldens import hazards, lines
+from karat.goldens.shapes import Golden, Metric, Reading, Series, Shape
+
+METRIC = "value"
+"""The name of the only metric; the file has no place for one."""
+
+_NUMBER = r"[+-]?(?:(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:e[+-]?[0-9]+)?|nan|inf(?:inity)?)"
+_SAMPLE = re.compile(
+    rf"(?P<lead>[ \t]*)(?P<step>[+-]?[0-9]{{1,18}})(?P<gap>[ \t]+)(?P<value>{_NUMBER})"
+    r"(?P<tail>[ \t]*(?:#[^\n]*)?\r?\n?)",
+    re.IGNORECASE,
+)
 
 
-class _Stub:
+@dataclass(frozen=True, slots=True)
+class _Sample:
+    """One line that holds a step and a value."""
+
+    raw: str
+    step: int
+    token: str
+    span: tuple[int, int]
+    """Where the value's token stands in the line."""
+
+    @property
+    def value(self) -> float:
+        return float(self.token)
+
+    def with_value(self, value: float) -> str:
+        """The line with another value in the place of the old one."""
+        start, end = self.span
+        return self.raw[:start] + _token(value) + self.raw[end:]
+
+    def with_step(self, step: int, value: float) -> str:
+        """A new line in the style of this one."""
+        found = _SAMPLE.fullmatch(self.raw)
+        lead, gap = (found["lead"], found["gap"]) if found else ("", " ")
+        return f"{lead}{step}{gap}{_token(value)}{lines.ending(self.raw) or chr(10)}"
+
+
+class SeriesText:
+    """Step and value, separated by white space."""
+
     name = "series-text"
     shape: Shape = "series"
 
     def claims(self, data: bytes) -> bool:
-        return False
+        if hazards.check(data) is not None:
+            return False
+        spoken = [_sample(raw) for raw in lines.split(lines.decode(data)) if not _silent(raw)]
+        fitting = sum(sample is not None for sample in spoken)
+        return bool(spoken) and spoken[0] is not None and 2 * fitting > len(spoken)
 
     def read(self, data: bytes) -> Reading:
-        return Reading(None)
+        hazard = hazards.check(data)
+        if hazard is not None:
+            return Reading(None, (hazard,), self.name)
+        raws = lines.split(lines.decode(data))
+        findings = hazards.few(_odd(raws))
+        found = {sample.step: sample.value for sample in map(_sample, raws) if sample}
+        if not found:
+            return Reading(None, findings or (_nothing(),), self.name)
+        steps = sorted(found)
+        values = np.array([found[step] for step in steps], np.float64)
+        series = Series({METRIC: Metric(np.array(steps, np.int64), values)})
+        return Reading(series, findings, self.name)
 
     def write(self, golden: Golden, like: bytes | None = None) -> bytes:
-        return b""
+        metric = _only_metric(golden)
+        samples = dict(zip(metric.steps.tolist(), metric.values.tolist(), strict=True))
+        if like is None or not self.claims(like):
+            return "".join(f"{step} {_token(value)}\n" for step, value in samples.items()).encode()
+        return lines.encode(_rewritten(lines.decode(like), samples), like)
 
 
-FORMAT = _Stub()
+def _only_metric(golden: Golden) -> Metric:
+    if not isinstance(golden, Series) or [*golden.metrics, *golden.scalars, *golden.others] != [
+        METRIC
+    ]:
+        raise UsageError(f'series-text holds one metric, "{METRIC}", and nothing else')
+    return golden.metrics[METRIC]
+
+
+def _sample(raw: str) -> _Sample | None:
+    found = _SAMPLE.fullmatch(raw)
+    return _Sample(raw, int(found["step"]), found["value"], found.span("value")) if found else None
+
+
+def _silent(raw: str) -> bool:
+    text = raw.strip()
+    return not text or text.startswith("#")
+
+
+def _odd(raws: list[str]) -> Iterator[Finding]:
+    seen: dict[int, int] = {}
+    for line, raw in enumerate(raws, start=1):
+        sample = _sample(raw)
+        if sample is None:
+            if not _silent(raw):
+                message = f"expected a step and a value on line {line}, found {raw.strip()[:40]!r}"
+                yield _finding("ragged-row", line, message)
+            continue
+        if sample.step in seen:
+            message = (
+                f"expected step {sample.step} once, found it on lines {seen[sample.step]}"
+                f" and {line}; the last one was read"
+            )
+            yield _finding("duplicate-key", line, message)
+        if math.isinf(sample.value) and "inf" not in sample.token.lower():
+            message = f"expected a finite number on line {line}, found {sample.token[:24]}"
+            yield _finding("non-finite-literal", line, message, Severity.WARN)
+        seen[sample.step] = line
+
+
+def _finding(kind: str, line: int, message: str, severity: Severity = Severity.FAIL) -> Finding:
+    return Finding(
+        kind=kind,
+        severity=severity,
+        message=message,
+        metric=METRIC,
+        where=f"line {line}",
+        numbers={"line": line},
+    )
+
+
+def _nothing() -> Finding:
+    return Finding(
+        kind="empty",
+        severity=Severity.FAIL,
+        message="expected lines of step and value, found only comments",
+        where="line 1",
+    )
+
+
+def _rewritten(old: str, samples: dict[int, float]) -> str:
+    """The lines with the new samples: changed in place, removed, or added at their step's place."""
+    raws = lines.split(old)
+    found = [_sample(raw) for raw in raws]
+    last = {sample.step: index for index, sample in enumerate(found) if sample}
+    kept: list[str] = []
+    for index, (raw, sample) in enumerate(zip(raws, found, strict=True)):
+        if sample is None:
+            kept.append(raw)
+        elif sample.step in samples:
+            # Of two lines with one step the last is read, so only that one has to change.
+            stays = index != last[sample.step] or _same(sample.value, samples[sample.step])
+            kept.append(raw if stays else sample.with_value(samples[sample.step]))
+    model = next(sample for sample in found if sample)
+    for step in sorted(set(samples) - set(last)):
+        _insert(kept, model, step, samples[step])
+    return lines.join(kept, old)
+
+
+def _insert(kept: list[str], model: _Sample, step: int, value: float) -> None:
+    """Puts a new sample behind the last line whose step is below its own."""
+    steps = [(index, sample.step) for index, sample in enumerate(map(_sample, kept)) if sample]
+    below = [index for index, other in steps if other < step]
+    at = below[-1] + 1 if below else (steps[0][0] if steps else len(kept))
+    if at and not kept[at - 1].endswith("\n"):
+        kept[at - 1] += "\n"
+    kept.insert(at, model.with_step(step, value))
+
+
+def _same(old: float, new: float) -> bool:
+    return old == new or (math.isnan(old) and math.isnan(new))
+
+
+def _token(value: float) -> str:
+    return repr(float(value))
+
+
+FORMAT = SeriesText()
