@@ -1,0 +1,85 @@
+"""The command line: one verb per file; a verb is imported when it is called.
+
+`run` is the only place where errors become exit codes. An error nobody foresaw is exit 3, cannot
+verify: Python's own 1 would read as "a golden failed".
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from importlib import import_module
+
+import click
+
+from karat.findings import ExitCode, KaratError
+
+VERBS = {
+    "diff": "Compare goldens, old against new, and judge what changed.",
+    "summary": "Write the PR text of a golden refresh.",
+    "config": "Show the configuration in force, and where each value came from.",
+    "schema": "Print a published JSON schema.",
+    "demo": "Run the main job on an embedded sample.",
+}
+
+
+class LazyGroup(click.Group):
+    """A group that imports a verb's module only when the verb is used."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
+        """Every verb."""
+        return list(VERBS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+        """The verb's command, or None for an unknown one."""
+        if cmd_name not in VERBS:
+            return None
+        command: click.Command = import_module(f"karat.cli.{cmd_name}").command
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
+        """List the verbs without importing them."""
+        with formatter.section("Verbs"):
+            formatter.write_dl(list(VERBS.items()))
+
+
+@click.group(
+    cls=LazyGroup,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog="Exit codes: 0 nothing to object to, 1 a fail finding, 2 wrong usage, 3 cannot verify.",
+)
+@click.version_option(package_name="karat", message="karat %(version)s")
+def cli() -> None:
+    """Keep the golden values of machine-learning frameworks honest."""
+
+
+def run(arguments: list[str] | None = None) -> int:
+    """Run the command line and return its exit code."""
+    try:
+        result = cli.main(args=arguments, prog_name="karat", standalone_mode=False)
+        sys.stdout.flush()
+    except KaratError as error:
+        _complain(str(error), error.next_command)
+        return int(error.exit_code)
+    except click.exceptions.Abort:
+        return 130
+    except click.ClickException as error:
+        error.show()
+        return int(ExitCode.USAGE)
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:
+        # The reader (`| head`) has seen enough; keep Python from complaining at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
+    except Exception:  # noqa: BLE001 - the last line of defence, and it says so
+        import traceback  # noqa: PLC0415
+
+        traceback.print_exc()
+        _complain("karat met an error it did not foresee; nothing was verified", "report the lines above")
+        return int(ExitCode.CANNOT_VERIFY)
+    return result if isinstance(result, int) else 0
+
+
+def _complain(message: str, next_command: str) -> None:
+    print(f"karat: {message}\nnext: {next_command}", file=sys.stderr)

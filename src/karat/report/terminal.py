@@ -6,8 +6,9 @@ colour, width and NO_COLOR are decided in one place.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from rich.console import Console
-from rich.table import Table as Grid
 from rich.text import Text
 
 from karat.compare.change import Change, Diff
@@ -15,6 +16,7 @@ from karat.findings import Finding, Severity
 from karat.report.csv_rows import ranked_rows
 from karat.report.words import (
     count,
+    elide,
     number,
     printable,
     severity_counts,
@@ -74,15 +76,19 @@ def _fails(diff: Diff, console: Console) -> None:
     for finding in fails[:_FAILS_SHOWN]:
         _finding(finding, diff.root, console)
     if len(fails) > _FAILS_SHOWN:
-        _line(console, (f"\n     … and {len(fails) - _FAILS_SHOWN:,} more fail findings (--json - lists all)", "dim"))
+        console.print()
+        _line(console, (f"     … and {len(fails) - _FAILS_SHOWN:,} more fail findings (--json - lists all)", "dim"))
 
 
 def _groups(diff: Diff, console: Console) -> None:
-    groups = [g for g in diff.groups if g.severity is not Severity.FAIL or len(g.members) > 1]
+    fails = sum(len(g.members) for g in diff.groups if g.severity is Severity.FAIL)
+    # Fail findings that all stand above need no second mention.
+    groups = [g for g in diff.groups if g.severity is not Severity.FAIL or fails > _FAILS_SHOWN]
     worth = [g for g in groups if g.severity is not Severity.INFO]
     if not worth:
         return
-    _line(console, ("\nOne decision each:", "bold"))
+    console.print()
+    _line(console, ("One decision each", "bold"))
     for group in worth[:_GROUPS_SHOWN]:
         span = ""
         if group.low is not None and group.high is not None:
@@ -101,26 +107,34 @@ def _rows(diff: Diff, console: Console, top: int) -> None:
     ranked = ranked_rows(diff)[:top]
     if not ranked:
         return
-    _line(console, (f"\nLargest {len(ranked)} rows by |avg_rel_diff| (positive: the new value is smaller)", "bold"))
-    grid = Grid(box=None, pad_edge=False, header_style="dim", show_edge=False)
-    # Fixed columns never wrap or shrink; the path gives way, from its middle folders.
-    grid.add_column("verdict", no_wrap=True)
-    grid.add_column("metric", no_wrap=True)
-    for name in ("n", "avg", "mean |·|", "max |·|", "at"):
-        grid.add_column(name, justify="right", no_wrap=True)
-    grid.add_column("file", overflow="ellipsis", no_wrap=True, ratio=1)
-    for change, row in ranked:
-        grid.add_row(
-            Text(row.verdict.value, style=_verdict_style(change)),
-            Text(printable(row.metric)),
+    console.print()
+    head = f"Largest {len(ranked)} rows by |avg_rel_diff|"
+    _line(console, (head, "bold"), (" (positive: the new value is smaller)", "dim"))
+    cells = [
+        (
+            row.verdict.value,
+            printable(row.metric),
             str(row.n_steps),
             signed(row.avg_rel_diff),
             number(row.mean_abs_rel_diff),
             number(row.max_abs_rel_diff),
             "" if row.max_step is None else str(row.max_step),
-            Text(printable(short_path(change.path, diff.root))),
         )
-    console.print(grid)
+        for _, row in ranked
+    ]
+    titles = ("verdict", "metric", "n", "avg", "mean |·|", "max |·|", "at")
+    widths = [max(map(len, column)) for column in zip(titles, *cells, strict=True)]
+    _line(console, (_cells(titles, widths) + "  file", "dim"))
+    # The path gives way, from its middle: model and platform stand at its ends.
+    room = max(console.width - sum(widths) - 2 * len(widths), 24)
+    for (change, _), row_cells in zip(ranked, cells, strict=True):
+        path = elide(printable(short_path(change.path, diff.root)), room)
+        _line(console, (_cells(row_cells, widths), _verdict_style(change)), (f"  {path}", ""))
+
+
+def _cells(values: Sequence[str], widths: Sequence[int]) -> str:
+    text = [v.ljust(w) if i < 2 else v.rjust(w) for i, (v, w) in enumerate(zip(values, widths, strict=True))]
+    return "  ".join(text)
 
 
 def _verdict_style(change: Change) -> str:

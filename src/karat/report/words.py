@@ -52,3 +52,11 @@ def short_path(path: str, root: str) -> str:
 def printable(text: str) -> str:
     """Text without control characters or lone surrogates: file names are not to be trusted."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def elide(text: str, room: int) -> str:
+    """The text with its middle left out, so that it fits."""
+    if len(text) <= room:
+        return text
+    tail = (room - 1) * 2 // 3
+    return f"{text[: room - 1 - tail]}…{text[len(text) - tail :]}"

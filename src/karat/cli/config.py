@@ -1,0 +1,76 @@
+"""`karat config`."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import click
+
+_METRICS = ("lm loss", "num-zeros", "mem-allocated-bytes", "iteration-time", "graph_breaks", "expected")
+_EXAMPLES = """
+\b
+Examples:
+  karat config --show-origin
+  karat config --metric "lm loss"      the thresholds that judge one metric
+"""
+
+
+@click.command(epilog=_EXAMPLES)
+@click.option("--show-origin", is_flag=True, help="Say where each value came from.")
+@click.option("--metric", "metrics", multiple=True, metavar="NAME", help="Show the rule of this metric. Repeatable.")
+@click.option("--preset", metavar="NAME", help="As if karat.toml named this preset.")
+@click.option("--json", "as_json", is_flag=True, help="Machine-readable, schema karat.config/1.")
+def command(*, show_origin: bool, metrics: tuple[str, ...], preset: str | None, as_json: bool) -> int:
+    """Show the configuration in force, and where each value came from."""
+    from karat.config import load  # noqa: PLC0415 - help must be quick
+
+    config = load(Path.cwd(), preset=preset)
+    book = config.rule_book()
+    values: dict[str, Any] = {
+        "preset": config.preset,
+        "goldens.paths": list(config.paths),
+        "goldens.exclude": list(config.exclude),
+        "goldens.cases": list(config.cases),
+        "status": list(config.status),
+        "fail_on": list(config.fail_on),
+    }
+    rules = {name: asdict(book.rule_for(name)) for name in metrics or _METRICS}
+    if as_json:
+        document = {
+            "schema": "karat.config/1",
+            "file": str(config.file) if config.file else None,
+            "values": values,
+            "origins": {key: config.origins.get(key, "default") for key in values},
+            "rules": rules,
+        }
+        # Thresholds that are off are infinite; JSON has no word for that.
+        click.echo(json.dumps(_finite(document), indent=2, ensure_ascii=False))
+        return 0
+    click.echo(f"# {config.file or 'no karat.toml found: defaults'}")
+    for key, value in values.items():
+        origin = f"  # {config.origins.get(key, 'default')}" if show_origin else ""
+        click.echo(f"{key} = {json.dumps(value, ensure_ascii=False)}{origin}")
+    for name, rule in rules.items():
+        origin = f"  # {rule['pattern']}, {rule['origin']}" if show_origin else ""
+        click.echo(f"\n[rule for {json.dumps(name, ensure_ascii=False)}]{origin}")
+        for key, value in rule.items():
+            if key not in {"pattern", "origin"} and value is not None:
+                click.echo(f"{key} = {_toml(value)}")
+    return 0
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:g}"
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_finite(item) for item in value]
+    return None if isinstance(value, float) and value == float("inf") else value

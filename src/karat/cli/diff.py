@@ -1,0 +1,114 @@
+"""`karat diff`."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from pathlib import Path
+
+import click
+
+from karat.cli.output import at_most_one_stdout, deliver, progress_bar
+from karat.findings import KINDS, Finding, Severity, UsageError, exit_code
+
+_EXAMPLES = """
+\b
+Examples:
+  karat diff                                   HEAD against the working tree
+  karat diff main HEAD --html report.html      two revisions, as a page
+  karat diff before/ after/ --csv - --top 0    two folders, the seed's CSV
+  karat diff --only '*h100*' --fail-on warn    in CI, strict
+"""
+
+
+@click.command(epilog=_EXAMPLES)
+@click.argument("old", required=False)
+@click.argument("new", required=False)
+@click.option("--top", default=10, show_default=True, type=click.IntRange(min=0), help="Show the N rows with the largest |avg_rel_diff|.")
+@click.option("--csv", "csv_file", metavar="F", help="Write file,metric,n_steps,avg_rel_diff; - is stdout.")
+@click.option("--json", "json_file", metavar="F", help="Write everything, schema karat.diff/1; - is stdout.")
+@click.option("--markdown", metavar="F", help="Write a Markdown report; - is stdout.")
+@click.option("--html", metavar="F", help="Write one self-contained page; - is stdout.")
+@click.option("--only", multiple=True, metavar="GLOB", help="Only goldens whose path matches. Repeatable.")
+@click.option("--only-metric", multiple=True, metavar="GLOB", help="Only metrics that match. Repeatable.")
+@click.option("--fail-on", multiple=True, metavar="KIND|SEVERITY", help="What makes exit code 1: fail (default), warn, info, none, or a kind of finding. Repeatable.")
+@click.option("--all", "everything", is_flag=True, help="Read unchanged goldens as well.")
+@click.option("--preset", metavar="NAME", help="megatron-lm or pytorch-dynamo; overrules karat.toml.")
+@click.option("-q", "--quiet", is_flag=True, help="Print nothing but what was asked for by option.")
+def command(  # noqa: PLR0913 - one parameter per option
+    *, old: str | None, new: str | None, top: int, csv_file: str | None, json_file: str | None,
+    markdown: str | None, html: str | None, only: tuple[str, ...], only_metric: tuple[str, ...],
+    fail_on: tuple[str, ...], everything: bool, preset: str | None, quiet: bool,
+) -> int:  # fmt: skip
+    """Compare goldens, old against new, and judge what changed.
+
+    OLD and NEW are git revisions, folders or files; without them, HEAD and the working tree.
+    Completeness is judged before drift: a run that died never looks clean.
+    """
+    from karat.config import load  # noqa: PLC0415 - help must be quick
+    from karat.diff import Options, diff  # noqa: PLC0415
+
+    targets = {"--csv": csv_file, "--json": json_file, "--markdown": markdown, "--html": html}
+    at_most_one_stdout(targets)
+    config = load(Path.cwd(), preset=preset)
+    wanted = _fail_on(fail_on or tuple(config.fail_on))
+    options = Options(
+        globs=config.paths, exclude=config.exclude, cases=config.cases, rules=config.rule_book(),
+        status=config.status, only=only, only_metric=only_metric, everything=everything,
+        keep_curves=html is not None, progress=progress_bar(sys.stderr),
+    )  # fmt: skip
+    result = diff(old, new, options=options)
+    if csv_file is not None:
+        from karat.report import csv_rows  # noqa: PLC0415
+
+        deliver(csv_file, csv_rows.render(result))
+    if json_file is not None:
+        from karat.report import diff_json  # noqa: PLC0415
+
+        deliver(json_file, diff_json.render(result))
+    if markdown is not None:
+        from karat.report import markdown as markdown_report  # noqa: PLC0415
+
+        deliver(markdown, markdown_report.render(result, top=top))
+    if html is not None:
+        from karat.report import html as html_report  # noqa: PLC0415
+
+        deliver(html, html_report.render(result, command=_typed()))
+    if not quiet and "-" not in targets.values():
+        from rich.console import Console  # noqa: PLC0415
+
+        from karat.report import terminal  # noqa: PLC0415
+
+        terminal.show(result, Console(soft_wrap=False), top=top)
+    code = exit_code(result.all_findings(), fail_on=wanted)
+    if code and not quiet:
+        _last_line(list(result.all_findings()), wanted)
+    return int(code)
+
+
+def _fail_on(words: tuple[str, ...]) -> tuple[str, ...]:
+    split = tuple(word.strip() for item in words for word in item.split(","))
+    known = {s.value for s in Severity} | KINDS.keys() | {"none"}
+    for word in split:
+        if word not in known:
+            import difflib  # noqa: PLC0415
+
+            close = difflib.get_close_matches(word, known, n=1)
+            hint = f"; did you mean {close[0]!r}?" if close else ""
+            raise UsageError(
+                f"--fail-on: expected fail, warn, info, none or a kind of finding, found {word!r}{hint}",
+                next_command="karat diff --help",
+            )
+    return tuple(word for word in split if word != "none")
+
+
+def _typed() -> str:
+    return shlex.join(["karat", *sys.argv[1:]])
+
+
+def _last_line(findings: list[Finding], wanted: tuple[str, ...]) -> None:
+    """Every failure ends with the next command."""
+    for finding in findings:
+        if finding.next and exit_code([finding], fail_on=wanted):
+            print(f"next: {finding.next}", file=sys.stderr)
+            return

@@ -1,0 +1,60 @@
+"""`karat summary`."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+
+from karat.cli.output import deliver, progress_bar
+
+_EXAMPLES = """
+\b
+Examples:
+  karat summary                                  of what is in the working tree
+  karat summary --format github -o body.md       fits a comment and a step summary
+  karat summary --run-id 25341543542 --scope only-failing
+"""
+
+
+@click.command(epilog=_EXAMPLES)
+@click.argument("old", required=False)
+@click.argument("new", required=False)
+@click.option("--format", "form", type=click.Choice(["markdown", "github", "json"]), default="markdown", show_default=True, help="github: cut at a section to fit 65,536 characters. json: the diff itself, schema karat.diff/1.")
+@click.option("-o", "--output", default="-", show_default=True, metavar="F", help="Where to write; - is stdout.")
+@click.option("--run-id", metavar="ID", help="The CI run the values came from, if karat did not fetch them.")
+@click.option("--scope", type=click.Choice(["only-failing", "all"]), help="What was refreshed, if karat did not fetch it.")
+@click.option("--source", type=click.Choice(["github", "gitlab"]), default="github", show_default=True, help="Where that run was.")
+@click.option("--refresh-command", metavar="TEXT", help="The command that fetched the values, for the text.")
+@click.option("--preset", metavar="NAME", help="megatron-lm or pytorch-dynamo; overrules karat.toml.")
+def command(  # noqa: PLR0913 - one parameter per option
+    *, old: str | None, new: str | None, form: str, output: str, run_id: str | None,
+    scope: str | None, source: str, refresh_command: str | None, preset: str | None,
+) -> int:  # fmt: skip
+    """Write the PR text of a golden refresh.
+
+    What a reviewer must look at comes first; then what was refreshed, and how far it moved. Uses
+    the record of the last `karat refresh` if there is one, or the options.
+    """
+    from karat.config import load  # noqa: PLC0415 - help must be quick
+    from karat.diff import Options, diff_sides  # noqa: PLC0415
+    from karat.diff.sides import WorkTree, resolve_sides  # noqa: PLC0415
+    from karat.goldens.provenance import RefreshRecord, read_record  # noqa: PLC0415
+    from karat.report import diff_json, summary  # noqa: PLC0415
+
+    config = load(Path.cwd(), preset=preset)
+    left, right = resolve_sides(old, new, Path.cwd())
+    options = Options(
+        globs=config.paths, exclude=config.exclude, cases=config.cases,
+        rules=config.rule_book(), status=config.status, progress=progress_bar(sys.stderr),
+    )  # fmt: skip
+    record = read_record(right.root) if isinstance(right, WorkTree) else None
+    if run_id or scope or refresh_command:
+        record = RefreshRecord(source=source, run_id=run_id, scope=scope, command=refresh_command)
+    result = diff_sides(left, right, options)
+    if form == "json":
+        deliver(output, diff_json.render(result))
+    else:
+        deliver(output, summary.render(result, record, github=form == "github"))
+    return 0

@@ -1,0 +1,109 @@
+"""Sample goldens, made from a seed: what a repository holds, and what a CI run brought back.
+
+Planted, so that each kind of answer can be seen once: rounding noise in most files, one run that
+died at step 13, one loss that moved, one model gone from a table, one that regressed, one new
+golden, one inference document whose text changed.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+
+_CASES = ("gpt3_tp1_pp1", "gpt3_tp2_pp2", "gpt3_tp4_fp8", "moe_ep8", "bert_tp1_pp4", "t5_tp2")
+_PLATFORMS = ("dgx_h100", "dgx_gb200")
+_STEPS = 50
+CONFIG = 'preset = "megatron-lm"\n\n[goldens]\npaths = ["goldens/**/*.json", "goldens/**/*.csv"]\n'
+
+Files = Mapping[str, str]
+
+
+def before() -> Files:
+    """The goldens as committed."""
+    files = {_path(case, platform): _golden(case, platform) for case in _CASES for platform in _PLATFORMS}
+    files["goldens/tables/inductor_training.csv"] = _table(("BERT_pytorch", "pass", 6), ("alexnet", "pass", 0), ("dcgan", "pass", 4), ("resnet50", "pass", 0))
+    files["goldens/inference/gpt_583m/golden_values_dev_dgx_h100.json"] = _document(" And that this is the place", -1.9262154)
+    return files
+
+
+def after() -> Files:
+    """The same after a refresh."""
+    files = {
+        _path(case, platform): _golden(case, platform, noise=2e-6, **_planted(case, platform))
+        for case in _CASES
+        for platform in _PLATFORMS
+    }
+    files["goldens/tables/inductor_training.csv"] = _table(("BERT_pytorch", "pass", 6), ("alexnet", "fail_accuracy", 0), ("resnet50", "pass", 1))
+    files["goldens/inference/gpt_583m/golden_values_dev_dgx_h100.json"] = _document(" And that this was the place", -1.9269031)
+    files[_path("gpt3_tp8_new", "dgx_h100")] = _golden("gpt3_tp8_new", "dgx_h100")
+    return files
+
+
+def _planted(case: str, platform: str) -> dict[str, float]:
+    if case == "bert_tp1_pp4" and platform == "dgx_h100":
+        return {"stop": 13}
+    if case == "gpt3_tp4_fp8" and platform == "dgx_gb200":
+        return {"shift": 4e-3}
+    return {}
+
+
+def _path(case: str, platform: str) -> str:
+    return f"goldens/{case.split('_')[0]}/{case}/golden_values_dev_{platform}.json"
+
+
+def _golden(case: str, platform: str, *, noise: float = 0.0, shift: float = 0.0, stop: float = _STEPS) -> str:
+    rng = np.random.default_rng(sum(map(ord, case + platform)))
+    jitter = np.random.default_rng(7).normal(0, noise, (4, _STEPS)) if noise else np.zeros((4, _STEPS))
+    steps = np.arange(1, _STEPS + 1)
+    curves = {
+        "lm loss": np.round((10.9 - 1.6 * steps / (steps + 20) + rng.normal(0, 0.01, _STEPS)) * (1 + jitter[0] + shift * steps / _STEPS), 5),
+        "num-zeros": np.round(rng.normal(2200, 120, _STEPS) * (1 + 2e4 * jitter[1] / 100)),
+        "mem-allocated-bytes": np.full(_STEPS, float(int(rng.integers(2_000_000, 4_000_000)) * 1024)),
+        "iteration-time": np.round(0.45 + np.where(steps < 3, 6.0, 0) + np.abs(rng.normal(0, 0.02, _STEPS)) + 4e3 * np.abs(jitter[3]), 5),
+    }
+    blocks = {
+        name: {
+            "start_step": 1,
+            "end_step": _STEPS,
+            "step_interval": 1,
+            "values": {str(s): (float(v) if s <= stop else "nan") for s, v in zip(steps.tolist(), values, strict=True)},
+        }
+        for name, values in curves.items()
+    }
+    blocks["iteration-time"]["values"]["1"] = "nan"  # type: ignore[index]
+    return json.dumps(blocks, indent=4)
+
+
+def _table(*rows: tuple[str, str, int]) -> str:
+    lines = ["name,accuracy,graph_breaks", *(f"{name},{status},{breaks}" for name, status, breaks in rows)]
+    return "\n\n\n\n".join(lines) + "\n"
+
+
+def _document(text: str, logprob: float) -> str:
+    request = {"input_prompt": "Time travel to 2008", "generated_text": text, "generated_tokens": [3060, 1455, 1593], "logprobs": [-9.358587, logprob], "latency": 0.2114}
+    return json.dumps({"0": request}, indent=1) + "\n"
+
+
+def build(folder: Path) -> None:
+    """A git repository with the sample committed and its refresh in the working tree."""
+    folder.mkdir(parents=True)
+    _write(folder, {**before(), "karat.toml": CONFIG})
+    for words in (
+        ("init", "--quiet", "--initial-branch=main"),
+        ("add", "--all"),
+        ("-c", "user.name=karat demo", "-c", "user.email=demo@example.invalid", "-c", "commit.gpgsign=false",
+         "commit", "--quiet", "--no-verify", "--message=Goldens as they were"),
+    ):  # fmt: skip
+        subprocess.run(["git", *words], cwd=folder, check=True)
+    _write(folder, after())
+
+
+def _write(folder: Path, files: Files) -> None:
+    for name, text in files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8", newline="")

@@ -1,0 +1,164 @@
+"""Markdown sections: what a reviewer must look at, the groups, the tables. Shared by diff and summary.
+
+A section is a title and a body, so that a text that is too long can be cut between sections.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from karat.compare.change import Diff, Group
+from karat.findings import Finding, Severity
+from karat.report.csv_rows import ranked_rows
+from karat.report.words import count, number, printable, short_path, signed, verdict_counts
+
+_SHOWN = 20
+_MEMBERS = 30
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """A part of a Markdown text that is kept or dropped whole."""
+
+    title: str
+    body: str
+
+    def text(self) -> str:
+        """The section as Markdown."""
+        return f"{self.title}\n\n{self.body}\n" if self.title else f"{self.body}\n"
+
+
+def code(text: str) -> str:
+    """Text as inline code that nothing in it can end, also inside a table."""
+    clean = printable(text)
+    longest = max((len(run) for run in re.findall(r"`+", clean)), default=0)
+    fence = "`" * (longest + 1)
+    pad = " " if clean.startswith("`") or clean.endswith("`") else ""
+    return f"{fence}{pad}{clean}{pad}{fence}".replace("|", "\\|")
+
+
+def prose(text: str) -> str:
+    """A sentence whose metric names and paths cannot become markup."""
+    return re.sub(r"([\\`*_{}\[\]<>|#@])", r"\\\1", printable(text))
+
+
+def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A Markdown table; the first column is text, the others are numbers."""
+    lines = ["| " + " | ".join(header) + " |", "|---" + "|---:" * (len(header) - 1) + "|"]
+    lines += ["| " + " | ".join(row) + " |" for row in rows]
+    return "\n".join(lines)
+
+
+def must_look(diff: Diff) -> Section | None:
+    """Fail findings first, one line each, then drift by group."""
+    fails = [f for f in diff.all_findings() if f.severity is Severity.FAIL]
+    groups = [g for g in diff.groups if g.severity is Severity.WARN]
+    if not fails and not groups:
+        return None
+    blocks = []
+    if fails:
+        lines = [_fail_line(f, diff.root) for f in fails[:_SHOWN]]
+        if len(fails) > _SHOWN:
+            lines.append(f"- … and {len(fails) - _SHOWN} more `fail` findings")
+        blocks.append(f"**{count(len(fails), 'finding')} must be resolved first:**\n\n" + "\n".join(lines))
+    if groups:
+        labels = _labels(diff)
+        lines = [_group_line(g, labels) for g in groups[:_SHOWN]]
+        if len(groups) > _SHOWN:
+            lines.append(f"- … and {count(len(groups) - _SHOWN, 'group')} more")
+        blocks.append("**Moved, one decision each:**\n\n" + "\n".join(lines))
+    return Section("## Look at this first", "\n\n".join(blocks))
+
+
+def _fail_line(f: Finding, root: str) -> str:
+    where = f" {code(short_path(f.path, root))}:" if f.path else ""
+    return f"- **{f.kind}**{where} {prose(f.message)}"
+
+
+def _labels(diff: Diff) -> dict[str, str]:
+    """Path → the shortest name that is still one golden's alone: model/case where it is known."""
+    names: dict[str, str] = {}
+    taken: dict[tuple[str, str], int] = {}
+    for change in diff.changes:
+        case, platform = change.identity.get("case"), change.identity.get("platform", "")
+        if case:
+            model = change.identity.get("model")
+            names[change.path] = f"{model}/{case}" if model else case
+            key = (names[change.path], platform)
+            taken[key] = taken.get(key, 0) + 1
+    return {
+        change.path: names[change.path]
+        if taken.get((names.get(change.path, ""), change.identity.get("platform", ""))) == 1
+        else short_path(change.path, diff.root)
+        for change in diff.changes
+    }
+
+
+def _group_line(group: Group, labels: dict[str, str]) -> str:
+    span = ""
+    if group.low is not None and group.high is not None:
+        low, high = number(group.low), number(group.high)
+        span = f", |avg| {low}" if low == high else f", |avg| {low} … {high}"
+    paths = list(dict.fromkeys(path for path, _ in group.members))
+    names = ", ".join(code(labels[path]) for path in paths[:_MEMBERS])
+    more = f" and {len(paths) - _MEMBERS} more" if len(paths) > _MEMBERS else ""
+    if len(paths) == 1:
+        return f"- {prose(group.title)}{span}: {names}"
+    return f"- {prose(group.title)}{span}\n  <details><summary>members</summary>\n\n  {names}{more}\n\n  </details>"
+
+
+def largest_rows(diff: Diff, top: int) -> Section | None:
+    """The rows with the largest |avg_rel_diff|."""
+    ranked = ranked_rows(diff)[:top]
+    if not ranked:
+        return None
+    header = ("file", "metric", "verdict", "n", "avg", "mean \\|·\\|", "max \\|·\\|", "at step")
+    rows = (
+        (
+            code(short_path(change.path, diff.root)),
+            code(row.metric),
+            row.verdict.value,
+            str(row.n_steps),
+            signed(row.avg_rel_diff),
+            number(row.mean_abs_rel_diff),
+            number(row.max_abs_rel_diff),
+            str(row.max_step),
+        )
+        for change, row in ranked
+    )
+    return Section(
+        f"## Largest {len(ranked)} rows by |avg_rel_diff|",
+        table(header, rows) + "\n\nPositive: the new value is smaller.",
+    )
+
+
+def render(diff: Diff, *, top: int = 20) -> str:
+    """The Markdown report of `karat diff --markdown`."""
+    verdicts = verdict_counts(diff.changes) or "no golden changed"
+    head = f"{code(diff.old)} → {code(diff.new)}: {count(len(diff.changes), 'golden')} compared ({verdicts}), {diff.unchanged:,} unchanged."
+    sections = [Section("# Golden values", head), must_look(diff), largest_rows(diff, top)]
+    return "\n".join(section.text() for section in sections if section is not None)
+
+
+def fit(sections: Sequence[Section], limit: int) -> str:
+    """The sections that fit into `limit` characters, and a note where some did not."""
+    texts = [section.text() for section in sections]
+    whole = "\n".join(texts)
+    if len(whole) <= limit:
+        return whole
+    kept: list[str] = []
+    for i, text in enumerate(texts):
+        left = [s.title.lstrip("# ") or "the rest" for s in sections[i:]]
+        note = f"\n> Cut here to fit {limit:,} characters; not shown: {'; '.join(left)}.\n"
+        rest = "\n".join([*kept, text])
+        if len(rest) + len(_note(sections[i + 1 :], limit)) > limit:
+            return ("\n".join(kept) + note)[:limit]
+        kept.append(text)
+    return "\n".join(kept)
+
+
+def _note(left: Sequence[Section], limit: int) -> str:
+    names = "; ".join(s.title.lstrip("# ") or "the rest" for s in left)
+    return f"\n> Cut here to fit {limit:,} characters; not shown: {names}.\n"

@@ -1,0 +1,219 @@
+"""The PR text: what must be looked at, then what was refreshed and how far it moved.
+
+The numbers and the order of sections are the seed document's; sections that do not apply are
+dropped, and a line of interpretation is written only where the data bears it out.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+
+from karat.compare.change import Change, Diff, MetricChange, Verdict
+from karat.goldens.provenance import RefreshRecord
+from karat.report.csv_rows import csv_rows
+from karat.report.markdown import Section, code, fit, must_look, table
+from karat.report.words import count, number, short_path
+
+Row = tuple[Change, MetricChange]
+
+GITHUB_COMMENT = 65_536
+"""Characters in a GitHub comment; far below the 1 MiB of a step summary, so one text fits both."""
+
+_BUCKETS: tuple[tuple[str, Callable[[float], bool]], ...] = (
+    ("== 0", lambda x: x == 0),
+    ("(0, 1e-6)", lambda x: 0 < x < 1e-6),
+    ("[1e-6, 1e-4)", lambda x: 1e-6 <= x < 1e-4),
+    ("[1e-4, 1e-3)", lambda x: 1e-4 <= x < 1e-3),
+    ("[1e-3, 1e-2)", lambda x: 1e-3 <= x < 1e-2),
+    ("[1e-2, 1e-1)", lambda x: 1e-2 <= x < 1e-1),
+    (">= 1e-1", lambda x: x >= 1e-1),
+)
+
+_SOURCES = {"github": "GitHub workflow run", "gitlab": "GitLab pipeline"}
+_NAMED = 8
+
+
+def sections(diff: Diff, record: RefreshRecord | None = None) -> list[Section]:
+    """The whole text, in order."""
+    rows = list(csv_rows(diff))
+    found = [must_look(diff), Section("## Summary", _what_was_done(diff, record))]
+    if rows:
+        found.append(Section("## Relative-difference summary", _coverage(diff, rows)))
+        found.append(Section("### Per-metric headline numbers (over `|avg_rel_diff|`)", _headlines(rows)))
+        found.append(Section(f"### Distribution of `|avg_rel_diff|` across all {len(rows):,} rows", _distribution(rows)))
+        lines = list(_interpretation(rows, diff.root))
+        if lines:
+            found.append(Section("### Interpretation", "\n".join(f"- {line}" for line in lines)))
+    return [section for section in found if section is not None]
+
+
+def render(diff: Diff, record: RefreshRecord | None = None, *, github: bool = False) -> str:
+    """The text as Markdown; for GitHub, cut at a section so that it fits a comment."""
+    parts = sections(diff, record)
+    return fit(parts, GITHUB_COMMENT) if github else "\n".join(part.text() for part in parts)
+
+
+def _what_was_done(diff: Diff, record: RefreshRecord | None) -> str:
+    lines = [_scope_sentence(diff, record), "", "**Golden value updates**", ""]
+    if record is not None and record.command:
+        lines.append(f"- Re-ran {code(record.command)}.")
+    present = [c for c in diff.changes if c.verdict is not Verdict.REMOVED]
+    where = f" under {code(diff.root + '/')}" if diff.root else ""
+    lines.append(f"- Updated **{count(len(present), 'golden-value file')}**{where}.")
+    lines += _named("new, without a baseline to compare with", diff, lambda c: not c.has_baseline and c.verdict is not Verdict.UNREADABLE)
+    lines += _named("removed", diff, lambda c: c.verdict is Verdict.REMOVED)
+    lines += _named("unreadable on one side, not compared", diff, lambda c: c.verdict is Verdict.UNREADABLE)
+    if record is not None and record.not_refreshed:
+        lines.append(f"- Asked for and not refreshed ({len(record.not_refreshed)}):")
+        lines += [f"  - {line}" for line in record.not_refreshed]
+    return "\n".join(lines)
+
+
+def _scope_sentence(diff: Diff, record: RefreshRecord | None) -> str:
+    if record is None:
+        return f"Comparison of golden values: {code(diff.old)} → {code(diff.new)}."
+    run = f"{_SOURCES.get(record.source, record.source)} {code(record.run_id)}" if record.run_id else record.source
+    if record.scope == "only-failing":
+        return f"Refresh of golden values for failing functional tests from {run}."
+    if record.scope == "all":
+        return f"Full refresh of golden values from {run}."
+    return f"Refresh of golden values from {run}."
+
+
+def _named(what: str, diff: Diff, wanted: Callable[[Change], bool]) -> list[str]:
+    chosen = [c.path for c in diff.changes if wanted(c)]
+    if not chosen:
+        return []
+    names = ", ".join(code(short_path(path, diff.root)) for path in sorted(chosen)[:_NAMED])
+    more = f" and {len(chosen) - _NAMED} more" if len(chosen) > _NAMED else ""
+    return [f"- {len(chosen):,} {what}: {names}{more}."]
+
+
+def _coverage(diff: Diff, rows: Sequence[Row]) -> str:
+    files = len({change.path for change, _ in rows})
+    metrics = len({row.metric for _, row in rows})
+    times = f"{count(files, 'file')} × {count(metrics, 'metric')}"
+    pairs = f"{len(rows):,} `(file, metric)` pairs"
+    if files * metrics == len(rows):
+        covers = f"Comparison covers **{times} = {pairs}**."
+    else:
+        covers = f"Comparison covers **{count(files, 'file')} and {count(metrics, 'metric')}: {pairs}** (not every file has every metric)."
+    text = f"{covers} Per row: `avg_rel_diff = mean((old − new) / old)` over shared steps; positive means the new value is smaller."
+    others = [c for c in diff.changes if c.has_baseline and c.shape in {"table", "document"}]
+    if others:
+        text += f" {count(len(others), 'other golden')} (tables, documents) compared by row and structure."
+    return text
+
+
+def _by_metric(rows: Sequence[Row]) -> dict[str, list[float]]:
+    sizes: dict[str, list[float]] = defaultdict(list)
+    for _, row in rows:
+        sizes[row.metric].append(abs(row.avg_rel_diff or 0.0))
+    return {metric: sorted(values) for metric, values in sorted(sizes.items())}
+
+
+def _headlines(rows: Sequence[Row]) -> str:
+    header = ("metric", "n", "median \\|avg_rel_diff\\|", "max \\|avg_rel_diff\\|")
+    # The seed's median: the upper of the two middle values for an even count.
+    lines = (
+        (code(metric), str(len(values)), number(values[len(values) // 2]), number(values[-1]))
+        for metric, values in _by_metric(rows).items()
+    )
+    return table(header, lines)
+
+
+def _distribution(rows: Sequence[Row]) -> str:
+    sizes = [abs(row.avg_rel_diff or 0.0) for _, row in rows]
+    lines = ((f"`{label}`", str(sum(map(inside, sizes)))) for label, inside in _BUCKETS)
+    return table(("\\|avg_rel_diff\\| bucket", "count"), lines)
+
+
+def _interpretation(rows: Sequence[Row], root: str) -> Iterator[str]:
+    by_metric: dict[str, list[Row]] = defaultdict(list)
+    for change, row in rows:
+        by_metric[row.metric].append((change, row))
+    for metric in sorted(by_metric):
+        if metric.endswith("loss"):
+            yield from _loss(metric, by_metric[metric], root)
+    memory = [row for metric in by_metric if metric.startswith("mem-") for row in by_metric[metric]]
+    if memory:
+        yield _memory(memory, root)
+    if "iteration-time" in by_metric:
+        yield _timing(by_metric["iteration-time"])
+    if "num-zeros" in by_metric:
+        yield from _num_zeros(by_metric["num-zeros"])
+
+
+def _size(row: Row) -> float:
+    return abs(row[1].avg_rel_diff or 0.0)
+
+
+def _quiet(rows: Sequence[Row]) -> bool:
+    return all(row.verdict in {Verdict.SAME, Verdict.NOISE} for _, row in rows)
+
+
+def _loss(metric: str, rows: Sequence[Row], root: str) -> Iterator[str]:
+    ranked = sorted(rows, key=_size)
+    numbers = f"{code(metric)} max `|avg_rel_diff|` {number(_size(ranked[-1]))} / median {number(_size(ranked[len(ranked) // 2]))}"
+    # The verdicts also know mean |·|, max |·| and completeness; the signed mean alone claims nothing.
+    if _quiet(rows):
+        yield f"{numbers} — loss trajectories match the old goldens to numerical noise (sub-1e-4 is within run-to-run variance)."
+        return
+    cut = [row for row in ranked if row[1].verdict is Verdict.INCOMPLETE]
+    moved = [row for row in ranked if row[1].verdict in {Verdict.DRIFT, Verdict.BREAK}]
+    parts = []
+    if moved:
+        parts.append(f"moved in {count(len(moved), 'file')}: {_files(moved, root)}")
+    if cut:
+        parts.append(f"incomplete, so not judged, in {count(len(cut), 'file')}: {_files(cut, root)}")
+    yield f"{numbers} — {'; '.join(parts)}."
+
+
+def _files(rows: Sequence[Row], root: str) -> str:
+    """The files of ascending rows, largest first."""
+    names = ", ".join(code(short_path(c.path, root)) for c, _ in rows[: -_NAMED - 1 : -1])
+    return names + (f" and {len(rows) - _NAMED} more" if len(rows) > _NAMED else "")
+
+
+def _memory(rows: Sequence[Row], root: str) -> str:
+    ranked = sorted(rows, key=_size, reverse=True)
+    still = sum(_size(row) < 1e-6 for row in rows)
+    loud = [row for row in ranked if _size(row) >= 1e-3]
+    if not loud:
+        return f"`mem-*`: {still} of {len(rows)} rows sit at `== 0` or `(0, 1e-6)`; none lands above `[1e-4, 1e-3)`."
+    names = ", ".join(f"{code(short_path(c.path, root))} {row.metric} ({number(_size((c, row)))})" for c, row in loud[:_NAMED])
+    more = f" and {len(loud) - _NAMED} more" if len(loud) > _NAMED else ""
+    return f"`mem-*`: {still} of {len(rows)} rows sit at `== 0` or `(0, 1e-6)`; {len(loud)} land above `[1e-4, 1e-3)`: {names}{more}."
+
+
+def _timing(rows: Sequence[Row]) -> str:
+    steady = [row.steady_rel_diff for _, row in rows if row.steady_rel_diff is not None]
+    slower = sum(value <= -0.05 for value in steady)
+    faster = sum(value >= 0.05 for value in steady)
+    if not slower and not faster:
+        return "`iteration-time`: medians after warm-up are within 5% in every file; the rest is warm-up and scheduler noise, not slower or faster."
+    return f"`iteration-time`: the median after warm-up is at least 5% longer in {count(slower, 'file')} and at least 5% shorter in {count(faster, 'file')} of {len(rows)}; not a correctness problem of its own."
+
+
+def _num_zeros(rows: Sequence[Row]) -> Iterator[str]:
+    loud = [row for row in rows if _size(row) >= 1e-3]
+    if not loud:
+        if _quiet(rows):
+            yield "`num-zeros` rows are all noise."
+        return
+    clusters: dict[str, int] = defaultdict(int)
+    for change, _ in loud:
+        clusters[_pattern(change)] += 1
+    ranked = sorted(clusters.items(), key=lambda item: (-item[1], item[0]))
+    names = ", ".join(f"{code(name)} ({n})" for name, n in ranked[:_NAMED])
+    yield f"`num-zeros` shifts of at least 1e-3 in {count(len(loud), 'file')}, clustered on {names}; whether that is within historical variance, karat cannot know from two sides."
+
+
+def _pattern(change: Change) -> str:
+    model = change.identity.get("model")
+    if model:
+        platform = change.identity.get("platform")
+        return f"{model}/* on {platform}" if platform else f"{model}/*"
+    folders = change.path.split("/")
+    return "/".join([*folders[-3:-2], "*"]) if len(folders) > 2 else change.path
