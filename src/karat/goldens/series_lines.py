@@ -1,20 +1,185 @@
-"""Not yet."""
+"""series-lines: JSON Lines, one record per step, as training logs have them.
 
-from karat.goldens.shapes import Golden, Reading, Shape
+    {"step": 1, "loss": 10.8, "optimizer": {"lr": 0.1}}
+
+Numbers become metrics, nested names are joined with dots, and other fields are kept by step. Records
+without any step are kept as a document, so that every JSON Lines file can be compared.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from karat.findings import Finding, Severity, UsageError
+from karat.goldens import hazards, json_text, lines
+from karat.goldens.line_records import Record, parse_line, records, step_key, step_of
+from karat.goldens.line_writing import fresh_lines, rewrite_lines
+from karat.goldens.series_block import NO_SAMPLE, text_number
+from karat.goldens.shapes import Document, Golden, Metric, Reading, Series, Shape
 
 
-class _Stub:
+class SeriesLines:
+    """One JSON object per line."""
+
     name = "series-lines"
     shape: Shape = "series"
 
     def claims(self, data: bytes) -> bool:
-        return False
+        start = data.removeprefix(hazards.BOM).lstrip()
+        if not start.startswith(b"{") or hazards.check(data) is not None:
+            return False
+        first, _, rest = lines.decode(start).partition("\n")
+        record = parse_line(first)
+        if record is None:
+            return False
+        # One line alone is a log only if it says so; it may as well be a small document.
+        return bool(rest.strip()) or step_key([record], alone=True) is not None
 
     def read(self, data: bytes) -> Reading:
-        return Reading(None)
+        hazard = hazards.check(data)
+        if hazard is not None:
+            return Reading(None, (hazard,), self.name)
+        found, findings = records(lines.decode(data))
+        if not found:
+            return Reading(None, hazards.few(findings), self.name)
+        key = step_key([record.value for record in found])
+        if key is None:
+            document = Document([record.value for record in found])
+            return Reading(document, hazards.few(findings), self.name)
+        reader = _Reader(key)
+        series = reader.series(found)
+        return Reading(series, hazards.few([*findings, *reader.findings]), self.name)
 
     def write(self, golden: Golden, like: bytes | None = None) -> bytes:
-        return b""
+        if isinstance(golden, Document):
+            return _write_document(golden, like)
+        if not isinstance(golden, Series):
+            raise UsageError(f"{self.name} holds series and lists of records, not a {golden.shape}")
+        if like is None or not self.claims(like):
+            return fresh_lines(golden).encode()
+        before = self.read(like).golden
+        if not isinstance(before, Series):
+            return fresh_lines(golden).encode()
+        if before == golden:
+            return like
+        text = lines.decode(like)
+        return lines.encode(rewrite_lines(golden, before, text), like)
 
 
-FORMAT = _Stub()
+class _Reader:
+    """Gathers fields over records; a field is a metric if its values are numbers anywhere."""
+
+    def __init__(self, key: str) -> None:
+        self.key = key
+        self.findings: list[Finding] = []
+
+    def series(self, found: list[Record]) -> Series:
+        fields: dict[str, dict[int, tuple[Any, int]]] = {}
+        scalars: dict[str, float] = {}
+        others: dict[str, Any] = {}
+        for record in found:
+            step = step_of(record.value.get(self.key))
+            for name, value in record.fields(self.key):
+                if step is not None:
+                    self.note(fields.setdefault(name, {}), name, step, (value, record.line))
+                elif isinstance(value, (int, float)) and not isinstance(value, bool):
+                    scalars[name] = text_number(value) or 0.0
+                else:
+                    others[name] = value
+        metrics = {
+            name: self.metric(name, held) for name, held in fields.items() if _is_metric(held)
+        }
+        texts = {
+            name: {str(step): value for step, (value, _) in sorted(held.items())}
+            for name, held in fields.items()
+            if name not in metrics
+        }
+        return Series(metrics, scalars, {**others, **texts})
+
+    def note(
+        self, held: dict[int, tuple[Any, int]], name: str, step: int, found: tuple[Any, int]
+    ) -> None:
+        if step in held:
+            message = (
+                f"expected one value at step {step}, found two, on lines {held[step][1]}"
+                f" and {found[1]}; the last one was read"
+            )
+            self.add("duplicate-key", Severity.FAIL, name, found[1], message)
+        held[step] = found
+
+    def metric(self, name: str, held: dict[int, tuple[Any, int]]) -> Metric:
+        steps = sorted(held)
+        values = [self.value(name, *held[step]) for step in steps]
+        return Metric(np.array(steps, np.int64), np.array(values, np.float64))
+
+    def value(self, name: str, value: Any, line: int) -> float:
+        number = text_number(value)
+        if number is None:
+            if value is not None:
+                message = f"expected a number, found {json.dumps(value)[:40]} on line {line}"
+                self.add("unreadable", Severity.FAIL, name, line, message)
+            return math.nan
+        if isinstance(value, str) and value.lower() != NO_SAMPLE:
+            message = f'expected a number, found the text "{value[:40]}" on line {line}'
+            self.add("number-as-text", Severity.WARN, name, line, message)
+        return number
+
+    def add(self, kind: str, severity: Severity, name: str, line: int, message: str) -> None:
+        self.findings.append(
+            Finding(
+                kind=kind,
+                severity=severity,
+                message=message,
+                metric=name,
+                where=f"line {line}",
+                numbers={"line": line},
+            )
+        )
+
+
+def _is_metric(held: dict[int, tuple[Any, int]]) -> bool:
+    """True if one value at least is a number, or all that are not absent say there is none."""
+    values = [value for value, _ in held.values() if value is not None]
+    if any(isinstance(value, (int, float)) and not isinstance(value, bool) for value in values):
+        return True
+    numbers = [text_number(value) for value in values]
+    return bool(values) and all(n is not None and not math.isfinite(n) for n in numbers)
+
+
+def _write_document(golden: Document, like: bytes | None) -> bytes:
+    """A list of records, one per line; a record that is the same keeps its line."""
+    if not isinstance(golden.value, list) or not all(
+        isinstance(item, dict) for item in golden.value
+    ):
+        raise UsageError("series-lines holds lists of records; this document is something else")
+    if like is None:
+        return "".join(
+            json.dumps(item, ensure_ascii=False) + "\n" for item in golden.value
+        ).encode()
+    return lines.encode("".join(_document_lines(golden.value, lines.decode(like))), like)
+
+
+def _document_lines(value: list[Any], old: str) -> Iterator[str]:
+    found, _ = records(old)
+    places = {record.line: index for index, record in enumerate(found)}
+    raws = lines.split(old)
+    kept: list[str] = []
+    for line, raw in enumerate(raws, start=1):
+        index = places.get(line)
+        if index is None:
+            kept.append(raw)
+        elif index < len(value):
+            kept.append(json_text.rewrite(raw.encode(), value[index]).decode())
+    for item in value[len(found) :]:
+        if kept and not kept[-1].endswith("\n"):
+            kept[-1] += "\n"
+        kept.append(json.dumps(item, ensure_ascii=False) + "\n")
+    yield lines.join(kept, old)
+
+
+FORMAT = SeriesLines()

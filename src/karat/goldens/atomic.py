@@ -1,0 +1,55 @@
+"""Atomic writes: a reader sees the old file or the new one, never half of either."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import stat
+import tempfile
+from pathlib import Path
+
+from karat.findings import UsageError
+
+
+def write_bytes(path: str | Path, data: bytes) -> None:
+    """Puts the bytes in place of the file in one step; an OSError is the caller's to word."""
+    target = Path(path)
+    if target.is_symlink():
+        # Replacing the link would leave its target stale, following it could leave the tree.
+        raise UsageError(
+            f"expected a plain file at {target}, found a symbolic link; write to what it points at"
+        )
+    handle, name = tempfile.mkstemp(
+        prefix=f".{target.name[:80]}.", suffix=".tmp", dir=target.parent
+    )
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fchmod(file.fileno(), _mode(target))
+            os.fsync(file.fileno())
+        Path(name).replace(target)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            Path(name).unlink()
+        raise
+    _sync_folder(target.parent)
+
+
+def _mode(target: Path) -> int:
+    """The mode bits of the file as it stands, or what a plain `open` would give a new one."""
+    try:
+        return stat.S_IMODE(target.stat().st_mode)
+    except FileNotFoundError:
+        umask = os.umask(0)
+        os.umask(umask)
+        return 0o666 & ~umask
+
+
+def _sync_folder(folder: Path) -> None:
+    # Without it, a crash may forget the rename although the data is on disk.
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
