@@ -22,9 +22,9 @@ def fresh_lines(golden: Series) -> str:
     return "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in found)
 
 
-def rewrite_lines(golden: Series, before: Series, old: str) -> str:
-    """The old lines with the new series in them; `before` is the series they hold now."""
-    return _Rewrite(golden, before, old).text()
+def rewrite_lines(golden: Series, old: str) -> str:
+    """The old lines with the new series in them."""
+    return _Rewrite(golden, old).text()
 
 
 def _by_step(golden: Series) -> dict[int, dict[str, Any]]:
@@ -55,13 +55,12 @@ def _stepless(golden: Series) -> dict[str, Any]:
 class _Rewrite:
     """One series to be written over the text of another."""
 
-    def __init__(self, golden: Series, before: Series, old: str) -> None:
+    def __init__(self, golden: Series, old: str) -> None:
         self.old = old
         self.found, _ = records(old)
         self.key = step_key([record.value for record in self.found]) or "step"
         self.by_step = _by_step(golden)
         self.stepless = _stepless(golden)
-        self.was = _by_step(before)
         self.last = {
             (self.step(record), name): record.line
             for record in self.found
@@ -77,9 +76,11 @@ class _Rewrite:
         kept: list[tuple[int | None, str]] = []
         for line, raw in enumerate(lines.split(self.old), start=1):
             record = by_line.get(line)
-            new = raw if record is None else self.line(record, raw)
-            if new:
-                kept.append((self.step(record) if record else None, new))
+            if record is not None:
+                kept.append((self.step(record), self.line(record, raw)))
+            elif not raw.strip():  # a line that is no record is not carried into a new series
+                kept.append((None, raw))
+        kept = [(step, raw) for step, raw in kept if raw]
         self.add(kept)
         return lines.join([raw for _, raw in kept], self.old)
 

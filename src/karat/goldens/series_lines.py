@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
 from karat.findings import Finding, Severity, UsageError
-from karat.goldens import hazards, json_text, lines
+from karat.goldens import hazards, lines
+from karat.goldens.json_rewrite import rewrite_text
 from karat.goldens.line_records import Record, parse_line, records, step_key, step_of
 from karat.goldens.line_writing import fresh_lines, rewrite_lines
 from karat.goldens.series_block import NO_SAMPLE, text_number
@@ -67,8 +67,7 @@ class SeriesLines:
             return fresh_lines(golden).encode()
         if before == golden:
             return like
-        text = lines.decode(like)
-        return lines.encode(rewrite_lines(golden, before, text), like)
+        return lines.encode(rewrite_lines(golden, lines.decode(like)), like)
 
 
 class _Reader:
@@ -87,7 +86,10 @@ class _Reader:
             for name, value in record.fields(self.key):
                 if step is not None:
                     self.note(fields.setdefault(name, {}), name, step, (value, record.line))
-                elif isinstance(value, (int, float)) and not isinstance(value, bool):
+                    continue
+                if name in scalars or name in others:
+                    self.twice(name, record.line)
+                if isinstance(value, (int, float)) and not isinstance(value, bool):
                     scalars[name] = text_number(value) or 0.0
                 else:
                     others[name] = value
@@ -111,6 +113,10 @@ class _Reader:
             )
             self.add("duplicate-key", Severity.FAIL, name, found[1], message)
         held[step] = found
+
+    def twice(self, name: str, line: int) -> None:
+        message = f"expected {name} once outside the steps, found it again on line {line}; the last one was read"
+        self.add("duplicate-key", Severity.FAIL, name, line, message)
 
     def metric(self, name: str, held: dict[int, tuple[Any, int]]) -> Metric:
         steps = sorted(held)
@@ -158,28 +164,27 @@ def _write_document(golden: Document, like: bytes | None) -> bytes:
     ):
         raise UsageError("series-lines holds lists of records; this document is something else")
     if like is None:
-        return "".join(
-            json.dumps(item, ensure_ascii=False) + "\n" for item in golden.value
-        ).encode()
-    return lines.encode("".join(_document_lines(golden.value, lines.decode(like))), like)
+        return "".join(map(_record_line, golden.value)).encode()
+    return lines.encode(_document_lines(golden.value, lines.decode(like)), like)
 
 
-def _document_lines(value: list[Any], old: str) -> Iterator[str]:
+def _document_lines(value: list[Any], old: str) -> str:
     found, _ = records(old)
     places = {record.line: index for index, record in enumerate(found)}
-    raws = lines.split(old)
     kept: list[str] = []
-    for line, raw in enumerate(raws, start=1):
+    for line, raw in enumerate(lines.split(old), start=1):
         index = places.get(line)
         if index is None:
             kept.append(raw)
         elif index < len(value):
-            kept.append(json_text.rewrite(raw.encode(), value[index]).decode())
-    for item in value[len(found) :]:
-        if kept and not kept[-1].endswith("\n"):
-            kept[-1] += "\n"
-        kept.append(json.dumps(item, ensure_ascii=False) + "\n")
-    yield lines.join(kept, old)
+            kept.append(rewrite_text(raw, value[index]))
+    if len(value) > len(found) and kept and not kept[-1].endswith("\n"):
+        kept[-1] += "\n"
+    return lines.join([*kept, *map(_record_line, value[len(found) :])], old)
+
+
+def _record_line(record: dict[str, Any]) -> str:
+    return json.dumps(record, ensure_ascii=False) + "\n"
 
 
 FORMAT = SeriesLines()

@@ -82,6 +82,8 @@ class SeriesText:
         samples = dict(zip(metric.steps.tolist(), metric.values.tolist(), strict=True))
         if like is None or not self.claims(like):
             return "".join(f"{step} {_token(value)}\n" for step, value in samples.items()).encode()
+        if self.read(like).golden == golden:
+            return like
         return lines.encode(_rewritten(lines.decode(like), samples), like)
 
 
@@ -152,7 +154,8 @@ def _rewritten(old: str, samples: dict[int, float]) -> str:
     kept: list[str] = []
     for index, (raw, sample) in enumerate(zip(raws, found, strict=True)):
         if sample is None:
-            kept.append(raw)
+            # A line that does not fit is not carried into a new series.
+            kept.extend([raw] if _silent(raw) else [])
         elif sample.step in samples:
             # Of two lines with one step the last is read, so only that one has to change.
             stays = index != last[sample.step] or _same(sample.value, samples[sample.step])
