@@ -1,0 +1,234 @@
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+import pytest
+from hypothesis import given, strategies as st
+
+from karat.findings import Severity
+from karat.goldens import json_text
+from karat.goldens.json_scan import BrokenJSONError, scan, walk
+
+scalars = (
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False)
+    | st.text(max_size=8)
+    | st.sampled_from(["nan", 'quo"te', "back\\slash", "é", "\U0001f600", "1"])
+)
+keys = st.text(max_size=5) | st.integers(-3, 30).map(str)
+values = st.recursive(
+    scalars,
+    lambda inner: st.lists(inner, max_size=5) | st.dictionaries(keys, inner, max_size=5),
+    max_leaves=20,
+)
+styles = st.sampled_from(
+    [
+        {"indent": 4},
+        {"indent": 2, "ensure_ascii": False},
+        {"indent": "\t"},
+        {},
+        {"separators": (",", ":")},
+        {"indent": 1, "separators": (",", " : ")},
+    ]
+)
+
+
+def dumped(value: Any, style: dict[str, Any], *, crlf: bool = False) -> bytes:
+    text = json.dumps(value, **style)
+    return (text.replace("\n", "\r\n") if crlf else text).encode()
+
+
+def kinds(data: bytes) -> list[tuple[str, str | None]]:
+    return [(finding.kind, finding.where) for finding in json_text.parse(data).findings]
+
+
+@given(values, styles)
+def test_parse_gives_the_value_and_nothing_to_say(value: Any, style: dict[str, Any]) -> None:
+    data = dumped(value, style)
+    parsed = json_text.parse(data)
+    assert parsed.ok
+    assert parsed.value == json.loads(data)
+    if b"Infinity" not in data:
+        assert not [f for f in parsed.findings if f.severity is Severity.FAIL]
+
+
+@given(values, styles)
+def test_scanner_spans_hold_the_values(value: Any, style: dict[str, Any]) -> None:
+    text = json.dumps(value, **style)
+    for path, node in walk(scan(text)):
+        held = value
+        for part in path:
+            held = held[part]
+        assert json.loads(text[node.start : node.end]) == held
+
+
+@given(st.text(st.sampled_from('{}[]",:0123456789.eE+- \n\\truefalsnIiNaty')))
+def test_scanner_and_parser_accept_the_same_texts(text: str) -> None:
+    try:
+        json.loads(text)
+        accepted = True
+    except ValueError:
+        accepted = False
+    try:
+        scan(text)
+        scanned = True
+    except BrokenJSONError:
+        scanned = False
+    assert scanned == accepted
+
+
+def test_duplicate_keys_are_named_by_path_and_line_and_the_last_wins() -> None:
+    data = b'{"lm loss": {\n"values": {"3": 1,\n"3": 2}}}'
+    parsed = json_text.parse(data)
+    assert parsed.value == {"lm loss": {"values": {"3": 2}}}
+    (finding,) = parsed.findings
+    assert (finding.kind, finding.severity) == ("duplicate-key", Severity.FAIL)
+    assert finding.where == '$["lm loss"].values["3"]'
+    assert "lines 2, 3" in finding.message
+
+
+@pytest.mark.parametrize("token", ["NaN", "Infinity", "-Infinity", "1e400", "-1e400", "9" * 5000])
+def test_what_is_not_finite_is_read_with_a_warning(token: str) -> None:
+    parsed = json_text.parse(f'{{"a": [0,\n {token}]}}'.encode())
+    assert parsed.ok
+    assert not math.isfinite(parsed.value["a"][1])
+    (finding,) = parsed.findings
+    assert (finding.kind, finding.severity) == ("non-finite-literal", Severity.WARN)
+    assert (finding.where, finding.numbers["line"]) == ("$.a[1]", 2)
+
+
+def test_large_exponents_that_fit_are_no_hazard() -> None:
+    assert json_text.parse(b"[1e300, 1e-400]").findings == ()
+
+
+@pytest.mark.parametrize(
+    ("data", "inside"),
+    [
+        (b'{"a": {"values": {"1": 10.8,\n"2"', "$.a.values"),
+        (b'{"a": {"values": {"1": 10.8,\n"2": ', '$.a.values["2"]'),
+        (b'{"a": "open\\u00', "$.a"),
+        (b'{"a": tru', "$.a"),
+        (b"[1, 2", "$"),
+    ],
+)
+def test_cut_off_json_says_inside_what_it_ends(data: bytes, inside: str) -> None:
+    parsed = json_text.parse(data)
+    assert not parsed.ok
+    (finding,) = parsed.findings
+    assert finding.kind == "unreadable"
+    assert f"the file ends inside {inside} on line" in finding.message
+    assert finding.numbers["line"] == data.count(b"\n") + 1
+
+
+def test_broken_json_says_what_was_expected_and_where() -> None:
+    (finding,) = json_text.parse(b'{"a": 1,\n "b" 2}').findings
+    assert finding.where == "line 2"
+    assert 'expected ":" after a key, found "2" on line 2, column 6' in finding.message
+
+
+@pytest.mark.parametrize("opening", [b"[", b'{"a":', b'[{"a":'])
+@pytest.mark.parametrize("depth", [201, 1_000, 100_000])
+def test_absurd_nesting_is_a_finding_and_no_crash(opening: bytes, depth: int) -> None:
+    parsed = json_text.parse(opening * depth)
+    assert not parsed.ok
+    assert "200 levels" in parsed.findings[0].message
+
+
+def test_nesting_up_to_the_limit_is_read() -> None:
+    assert json_text.parse(b"[" * 200 + b"]" * 200).ok
+    parsed = json_text.parse(b"[" * 201 + b"]" * 201)
+    assert not parsed.ok
+    assert "200 levels" in parsed.findings[0].message
+
+
+def test_lone_surrogates_become_text_that_can_be_written() -> None:
+    parsed = json_text.parse(rb'{"\ud800": ["\udfff x", "\ud83d\ude00"]}')
+    assert parsed.value == {"\\ud800": ["\\udfff x", "\U0001f600"]}
+    json.dumps(parsed.value, ensure_ascii=False).encode()
+
+
+def test_a_looked_at_value_is_handed_over_only_once() -> None:
+    data = b'{"a": [1]}'
+    looked = json_text.look(data).value
+    first, second = json_text.parse(data).value, json_text.parse(data).value
+    assert first is looked
+    assert second is not first
+
+
+@given(values, styles, st.booleans(), st.booleans())
+def test_an_unchanged_value_keeps_every_byte(
+    value: Any, style: dict[str, Any], crlf: bool, bom: bool  # noqa: FBT001
+) -> None:
+    data = (b"\xef\xbb\xbf" if bom else b"") + dumped(value, style, crlf=crlf) + b"\n"
+    assert json_text.rewrite(data, json_text.parse(data).value) == data
+
+
+@given(values, values, styles)
+def test_rewriting_gives_the_new_value(old: Any, new: Any, style: dict[str, Any]) -> None:
+    text = json_text.rewrite(dumped(old, style), new)
+    assert repr(json.loads(text)) == repr(_ordered(new, json.loads(text)))
+
+
+def _ordered(new: Any, like: Any) -> Any:
+    """The new value with its keys in the order of the other: order is the rewriter's to choose."""
+    if isinstance(new, dict):
+        assert set(new) == set(like)
+        return {key: _ordered(new[key], like[key]) for key in like}
+    if isinstance(new, list):
+        assert len(new) == len(like)
+        return [_ordered(a, b) for a, b in zip(new, like, strict=True)]
+    return new
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "expected"),
+    [
+        pytest.param('{"a": 1.50, "b": 2}', {"a": 1.5, "b": 3}, '{"a": 1.50, "b": 3}', id="token"),
+        pytest.param('{"a":1,"b":2}', {"b": 2}, '{"b":2}', id="remove-first"),
+        pytest.param('{"a":1,"b":2}', {"a": 1}, '{"a":1}', id="remove-last"),
+        pytest.param('{"a":1}', {}, "{}", id="remove-all"),
+        pytest.param('{"a":1}', {"a": 1, "b": [2]}, '{"a":1,"b":[2]}', id="add-compact"),
+        pytest.param('{"1": 5, "10": 6}', {"10": 6, "2": 9, "1": 5}, '{"1": 5, "2": 9, "10": 6}', id="step"),
+        pytest.param('{"1": 5, "x": 6}', {"1": 5, "x": 6, "2": 9}, '{"1": 5, "x": 6, "2": 9}', id="at-end"),
+        pytest.param("[1, 2, 3.0]", [1, 3.0], "[1, 3.0]", id="array-remove"),
+        pytest.param("[1,3]", [1, 2, 3], "[1,2,3]", id="array-insert"),
+        pytest.param("[1.0]", [1], "[1]", id="float-to-int"),
+        pytest.param("[1, 0]", [True, False], "[true, false]", id="int-to-bool"),
+        pytest.param("[NaN, 1]", [math.nan, 2], "[NaN, 2]", id="nan-stays"),
+        pytest.param('{"a": 1, "a": 2, "b": 3}', {"a": 2, "b": 4}, '{"a": 1, "a": 2, "b": 4}', id="dup"),
+        pytest.param('{"a": 1, "a": 2, "b": 3}', {"a": 9, "b": 3}, '{"a": 9, "b": 3}', id="dup-changed"),
+        pytest.param("{}", {"a": 1}, '{"a": 1}', id="filled"),
+        pytest.param('{"é": 1}', {"é": 2, "ü": 3}, '{"é": 2, "ü": 3}', id="unescaped"),
+        pytest.param(r'{"\u00e9": 1}', {"é": 2, "ü": 3}, r'{"\u00e9": 2, "\u00fc": 3}', id="escaped"),
+    ],
+)
+def test_rewriting_touches_only_what_changed(old: str, new: Any, expected: str) -> None:
+    assert json_text.rewrite(old.encode(), new).decode() == expected
+
+
+def test_an_added_block_is_laid_out_like_its_neighbour() -> None:
+    old = {"a": {"start": 1, "values": {"1": 0.5}}, "list": [1, 2]}
+    new = {**old, "b": {"start": 2, "values": {"1": 0.25, "2": 1.0}}}
+    data = json.dumps(old, indent=2).encode()
+    assert json_text.rewrite(data, new).decode() == json.dumps(new, indent=2)
+
+
+def test_an_added_step_takes_its_own_line_with_the_files_line_ending() -> None:
+    data = b'{\r\n\t"1": 1,\r\n\t"3": 3\r\n}\r\n'
+    assert json_text.rewrite(data, {"1": 1, "2": 2, "3": 3}) == (
+        b'{\r\n\t"1": 1,\r\n\t"2": 2,\r\n\t"3": 3\r\n}\r\n'
+    )
+
+
+def test_one_line_lists_stay_on_one_line() -> None:
+    data = b'{\n  "a": [1, 2],\n  "b": [3]\n}'
+    new = {"a": [1, 2, 5], "b": [3], "c": [7, 8]}
+    assert json_text.rewrite(data, new) == b'{\n  "a": [1, 2, 5],\n  "b": [3],\n  "c": [7, 8]\n}'
+
+
+def test_fresh_json_is_indented_unescaped_and_ends_with_a_newline() -> None:
+    assert json_text.fresh({"ü": [1.0, None]}).decode() == '{\n    "ü": [\n        1.0,\n        null\n    ]\n}\n'
