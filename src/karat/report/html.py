@@ -11,7 +11,6 @@ import base64
 import html
 import json
 import re
-from collections import Counter
 from dataclasses import dataclass
 from importlib import resources
 from typing import TYPE_CHECKING, Any, Final
@@ -20,6 +19,7 @@ import numpy as np
 
 from karat.compare.change import Change, Diff, MetricChange, Verdict
 from karat.findings import KINDS, Finding, Severity
+from karat.report.words import count, severity_counts, verdict_counts
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -53,6 +53,7 @@ _WITHOUT_ROWS: Final = {
 _SAFE_IN_SCRIPT: Final = {ord(mark): f"\\u{ord(mark):04x}" for mark in "<>&\u2028\u2029"}
 _EXACT_INT: Final = 2**53
 _INT32: Final = 2**31 - 1
+_SCRIPTS: Final = ("words.js", "plot.js", "page.js")
 _SLOT: Final = re.compile(r"<!--karat:([a-z]+)-->|/\*karat:([a-z]+)\*/")
 
 
@@ -68,9 +69,9 @@ def render(diff: Diff, *, title: str | None = None, command: str | None = None) 
         "new": _text(diff.new),
         "totals": _totals(diff),
         "command": _command(command),
-        "noscript": _noscript(diff, findings),
+        "noscript": _noscript(findings),
         "css": _asset("page.css"),
-        "js": _asset("page.js"),
+        "js": "\n".join(map(_asset, _SCRIPTS)),
         "data": _json(_data(diff, rows, places, findings)),
         "curves": _json(curves),
     }
@@ -257,42 +258,32 @@ def _base64(array: NDArray[Any]) -> str:
 # --- words ----------------------------------------------------------------------------------------
 
 
-def _count(number: int, word: str) -> str:
-    return f"{number:,} {word}{'' if number == 1 else 's'}"
-
-
-def _tally(counts: Counter[Any], order: Iterable[Any]) -> str:
-    return ", ".join(f"{counts[item]:,} {item.value}" for item in order if counts[item])
-
-
 def _totals(diff: Diff) -> str:
     """One sentence of totals, as markup; it holds numbers and karat's own words only."""
     return " ".join(_totals_parts(diff))
 
 
 def _totals_parts(diff: Diff) -> Iterator[str]:
-    files = Counter(change.verdict for change in diff.changes)
-    severities = Counter(finding.severity for finding in diff.all_findings())
     if diff.changes:
-        yield f"<strong>{_count(len(diff.changes), 'golden')} changed</strong>: {_tally(files, Verdict)};"
-        yield f"{_count(sum(len(change.metrics) for change in diff.changes), 'row')} compared."
+        yield f"<strong>{count(len(diff.changes), 'golden')} changed</strong>: {verdict_counts(diff.changes)};"
+        yield f"{count(sum(len(change.metrics) for change in diff.changes), 'row')} compared."
     else:
         yield "<strong>No golden changed.</strong>"
-    yield f"Findings: {_tally(severities, Severity) or 'none'}."
-    yield f"{_count(diff.unchanged, 'golden')} unchanged, byte for byte."
+    yield f"Findings: {severity_counts(diff) or 'none'}."
+    yield f"{count(diff.unchanged, 'golden')} unchanged, byte for byte."
 
 
 def _command(command: str | None) -> str:
     return f'<p class="command"><code id="command">{_text(command)}</code></p>' if command else ""
 
 
-def _noscript(diff: Diff, findings: Iterable[Finding]) -> str:
-    """What a browser without scripts still shows: the totals and what failed."""
+def _noscript(findings: Iterable[Finding]) -> str:
+    """What a browser without scripts shows below the totals: what failed."""
     failed = [finding for finding in findings if finding.severity is Severity.FAIL]
     items = "".join(f"<li>{_finding(finding)}</li>" for finding in failed)
     return (
-        f"<p>The table and the plots need JavaScript. {_totals(diff)}</p>"
-        f"<h2>{_count(len(failed), 'failing finding')}</h2><ul>{items}</ul>"
+        "<p>The table and the plots need JavaScript; what failed stands here.</p>"
+        f"<h2>{count(len(failed), 'failing finding')}</h2><ul>{items}</ul>"
     )
 
 

@@ -1,0 +1,32 @@
+"""What report tests share: the Diff factory on the path, and what to do without a browser."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import sys
+from pathlib import Path
+from typing import NoReturn
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))  # tests are not a package; `diffs` is beside them
+
+CHROMIUM = "/usr/bin/chromium"
+
+
+def missing(what: str) -> NoReturn:
+    """Skips for want of a tool; fails where KARAT_REQUIRE=all says that nothing may be missing."""
+    if os.environ.get("KARAT_REQUIRE") == "all":
+        pytest.fail(f"{what} is missing and KARAT_REQUIRE=all")
+    pytest.skip(f"needs {what}")
+
+
+@pytest.fixture(scope="session")
+def chromium() -> str:
+    """The path of a Chromium that playwright can drive."""
+    if importlib.util.find_spec("playwright") is None:
+        missing("playwright (pip install 'karat[browser]')")
+    found = CHROMIUM if Path(CHROMIUM).exists() else shutil.which("chromium")
+    return found or missing("chromium (apt install chromium)")
