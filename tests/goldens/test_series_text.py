@@ -1,0 +1,121 @@
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, strategies as st
+
+from karat.findings import Severity, UsageError
+from karat.goldens import formats
+from karat.goldens.series_text import FORMAT, METRIC
+from karat.goldens.shapes import Document, Metric, Series
+
+samples = st.dictionaries(st.integers(-(10**17), 10**17) | st.integers(0, 50), st.floats(), min_size=1, max_size=12)
+silent = st.sampled_from(["", "# a comment", "   ", "#", "  # 1 2.0"])
+
+
+def series(held: dict[int, float]) -> Series:
+    steps = sorted(held)
+    return Series({METRIC: Metric(np.array(steps, np.int64), np.array([held[s] for s in steps], np.float64))})
+
+
+@st.composite
+def files(draw: st.DrawFn) -> tuple[str, dict[int, float]]:
+    held = draw(st.dictionaries(st.integers(0, 10**6), st.floats(), min_size=1, max_size=8))
+    gap = draw(st.sampled_from([" ", "\t", "   "]))
+    end = draw(st.sampled_from(["\n", "\r\n"]))
+    rows: list[str] = []
+    for step, value in held.items():
+        rows.extend(draw(st.lists(silent, max_size=2)))
+        rows.append(f"{draw(st.sampled_from(['', '  ']))}{step}{gap}{value!r}")
+    return end.join(rows) + draw(st.sampled_from(["", end])), held
+
+
+@given(samples)
+def test_what_is_written_is_read_back(held: dict[int, float]) -> None:
+    data = FORMAT.write(series(held))
+    reading = formats.read(data)
+    assert reading.golden == series(held)
+    assert reading.format == "series-text"
+    assert reading.findings == ()
+
+
+@given(files())
+def test_an_unchanged_series_keeps_every_byte(file: tuple[str, dict[int, float]]) -> None:
+    data = file[0].encode()
+    golden = formats.read(data).golden
+    assert golden == series(file[1])
+    assert formats.write(golden, like=data) == data
+
+
+@given(files(), samples)
+def test_what_is_written_over_another_is_read_back(file: tuple[str, dict[int, float]], new: dict[int, float]) -> None:
+    assert FORMAT.read(FORMAT.write(series(new), like=file[0].encode())).golden == series(new)
+
+
+@given(st.integers(1, 20), st.floats(allow_nan=False))
+def test_one_new_value_changes_only_its_token(step: int, value: float) -> None:
+    held = {n: n / 7 for n in range(1, 21)}
+    text = "# losses\n" + "".join(f"{n} {v!r}  # sampled\n" for n, v in held.items())
+    written = formats.write(series({**held, step: value}), like=text.encode()).decode()
+    assert written == text.replace(f"\n{step} {held[step]!r} ", f"\n{step} {value!r} ")
+
+
+def test_steps_are_sorted_and_numbers_may_be_nan_or_infinite() -> None:
+    reading = formats.read(b"3 nan\n1 Inf\n2 -1e-3\n")
+    assert isinstance(reading.golden, Series)
+    metric = reading.golden.metrics[METRIC]
+    assert metric.steps.tolist() == [1, 2, 3]
+    assert metric.values[:2].tolist() == [math.inf, -0.001]
+    assert math.isnan(metric.values[2])
+    assert reading.findings == ()
+
+
+def test_a_line_that_does_not_fit_is_named() -> None:
+    reading = formats.read(b"1 2.0\n2 3.0\nthree\n4 1.0\n")
+    (finding,) = reading.findings
+    assert (finding.kind, finding.severity, finding.where) == ("ragged-row", Severity.FAIL, "line 3")
+    assert reading.golden == series({1: 2.0, 2: 3.0, 4: 1.0})
+
+
+def test_a_step_that_comes_twice_is_named_and_the_last_one_read() -> None:
+    reading = formats.read(b"1 2.0\n1 3.0\n")
+    (finding,) = reading.findings
+    assert (finding.kind, finding.where) == ("duplicate-key", "line 2")
+    assert "lines 1 and 2" in finding.message
+    assert reading.golden == series({1: 3.0})
+
+
+def test_an_overflowing_number_is_named() -> None:
+    (finding,) = formats.read(b"1 1e999\n2 1\n").findings
+    assert (finding.kind, finding.severity) == ("non-finite-literal", Severity.WARN)
+
+
+def test_steps_come_and_go_at_their_place() -> None:
+    like = b"# head\n1\t1.50\n3\t3\n\n5\t5"
+    assert formats.write(series({1: 1.5, 2: 2.0, 5: 5.0, 6: 6.0}), like=like) == (
+        b"# head\n1\t1.50\n2\t2.0\n\n5\t5\n6\t6.0"
+    )
+
+
+def test_a_rewritten_file_does_not_carry_ragged_lines_along() -> None:
+    like = b"1 1.0\n2 2.0\n3 3.0\n4"
+    assert formats.write(series({1: 1.0, 2: 2.0, 3: 3.0, 4: 4.0}), like=like) == b"1 1.0\n2 2.0\n3 3.0\n4 4.0"
+
+
+@pytest.mark.parametrize("data", [b"word 1\n", b"1.5 2\n", b"1\n", b"1 2 3\n", b"# 1 2\n"])
+def test_other_text_is_not_claimed(data: bytes) -> None:
+    assert not FORMAT.claims(data)
+
+
+@pytest.mark.parametrize("golden", [Document(1), Series({}), Series({"loss": Metric(np.array([1]), np.array([1.0]))})])
+def test_what_has_no_place_in_the_file_is_refused(golden: Document | Series) -> None:
+    with pytest.raises(UsageError, match="one metric"):
+        FORMAT.write(golden)
+
+
+def test_only_comments_hold_nothing() -> None:
+    reading = FORMAT.read(b"# nothing\n")
+    assert reading.golden is None
+    assert reading.findings[0].kind == "empty"
