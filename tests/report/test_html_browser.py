@@ -181,14 +181,14 @@ def test_the_page_opens_with_all_its_parts(visit: Open) -> None:
     assert page.title() == "Golden values of tests/functional_tests/test_cases"
     assert "81 goldens changed" in page.locator(".totals").inner_text()
     assert total(page) == f"{len(table_rows(make()))} rows"
-    assert page.locator("#findings-list > .finding").count() == 8
+    assert page.locator("#findings-list > .finding").count() == 10
     assert page.locator(".group").count() == 2
     assert page.locator("#curveless").is_hidden()
 
 
 def test_long_lists_of_findings_unfold(visit: Open) -> None:
     page = visit()
-    page.get_by_role("button", name="12 more").click()
+    page.get_by_role("button", name="10 more").click()
     assert page.locator("#findings-list > .finding").count() == 20
     page.locator("#findings-info summary").click()
     page.locator("#findings-info .finding").first.wait_for()

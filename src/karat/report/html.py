@@ -270,7 +270,8 @@ def _totals_parts(diff: Diff) -> Iterator[str]:
     else:
         yield "<strong>No golden changed.</strong>"
     yield f"Findings: {severity_counts(diff) or 'none'}."
-    yield f"{count(diff.unchanged, 'golden')} unchanged, byte for byte."
+    if diff.unchanged:
+        yield f"{count(diff.unchanged, 'golden')} unchanged, byte for byte."
 
 
 def _command(command: str | None) -> str:

@@ -21,14 +21,14 @@ const COLS = [
   { key: "file", label: "File", get: (r) => natural(r.path), show: (r) => pathEl(r.path, body.clientWidth < 700 ? body.clientWidth : $("head").children[1].clientWidth - 16) },
   { key: "metric", label: "Metric", get: (r) => (r.metric == null ? null : natural(r.metric)), show: (r) => (r.metric == null ? "" : plain(r.metric)) },
   tally("n_steps", "Steps", "Usable steps: both values finite, the old one not zero"),
-  number("avg_rel_diff", "Mean ±", "Signed mean of (old − new) / old; opposite signs cancel"),
+  number("avg_rel_diff", "Mean", "Signed mean of (old − new) / old; opposite signs cancel"),
   number("mean_abs_rel_diff", "Mean |·|", "Mean of |old − new| / |old|"),
   number("max_abs_rel_diff", "Max |·|", "Largest |old − new| / |old|"),
   place("max_step", "@ step", "The step of the largest difference"),
   place("first_diff_step", "First", "The first step that differs"),
   tally("steps_lost", "Lost", "Steps that had a value and are gone"),
   tally("steps_gained", "Gained", "Steps the old golden did not have"),
-  tally("nan_gained", "NaN +", "Steps whose value was finite and is not any more"),
+  tally("nan_gained", "NaN", "Steps whose value was finite and is not any more"),
   number("tolerance_ratio", "× tol", "Largest |old − new| as a multiple of the metric's tolerance"),
 ];
 
@@ -101,7 +101,7 @@ function controls() {
   if ($("filter").value !== S.q) $("filter").value = S.q;
   $("metric").value = S.m;
   for (const b of $("verdicts").children) b.setAttribute("aria-pressed", S.v.has(b.dataset.v));
-  for (const b of $("groups-list").children) b.setAttribute("aria-pressed", Number(b.dataset.g) === S.g);
+  for (const b of document.querySelectorAll(".group")) b.setAttribute("aria-pressed", Number(b.dataset.g) === S.g);
   for (const th of $("head").children) {
     const on = th.dataset.key === S.sort;
     th.setAttribute("aria-sort", on ? (S.dir > 0 ? "ascending" : "descending") : "none");
@@ -295,7 +295,7 @@ function makeDetail(r, gallery) {
   const close = el("button", { type: "button", onclick: () => openRow(-1), title: "Close (Esc)" }, "Close");
   const inner = el("div", { class: "detail-in" },
     el("div", { class: "detail-head" }, el("div", { class: "full" }, el("bdi", {}, plain(r.path)), r.metric == null ? "" : el("b", {}, el("bdi", {}, plain(r.metric)))), copyButton(r.path, "path"), close),
-    el("div", { class: "detail-body" }, fig.el, about(r)));
+    el("div", { class: "detail-body" + (r.curve < 0 ? " bare" : "") }, fig.el, about(r)));
   const e = gallery ? el("div", { class: "detail", role: "region", "aria-label": "Opened row" }, inner) : el("tr", { class: "detail" }, el("td", {}, inner));
   new ResizeObserver(() => { if (detail && detail.el === e && e.isConnected && e.offsetHeight !== detail.height) paint(); }).observe(inner);
   return { id: r.id, el: e, fig, gallery, height: 0 };
@@ -358,9 +358,10 @@ function fold(list, items, make, first) {
   const rest = items.slice(first);
   if (!rest.length) return;
   const b = el("button", { type: "button", onclick: () => {
-    const news = rest.map(make);
+    const news = rest.map((item, i) => make(item, first + i));
     b.parentElement.replaceWith(...news);
-    (news[0].querySelector("button") || b).focus();
+    (news[0].querySelector("button") || news[0]).focus();
+    controls();
   } }, count(rest.length) + " more");
   list.append(el(list.tagName === "UL" ? "li" : "div", { class: "fold" }, b));
 }
@@ -369,16 +370,16 @@ function build() {
   const grave = D.findings.filter((f) => f[0] !== "info"), infos = D.findings.filter((f) => f[0] === "info");
   const fails = grave.filter((f) => f[0] === "fail").length;
   $("findings").hidden = !D.findings.length;
-  fold($("findings-list"), grave, findingEl, Math.max(SHOW_FIRST, Math.min(fails, 2 * SHOW_FIRST)));
+  fold($("findings-list"), grave, findingEl, Math.min(fails, SHOW_FAILS) + (fails > SHOW_FAILS ? 0 : SHOW_WARNS));
   const info = $("findings-info");
   info.hidden = !infos.length;
   info.querySelector("summary").textContent = count(infos.length) + " for information";
   info.addEventListener("toggle", () => fold(info.querySelector("ul"), infos, findingEl, 50), { once: true });
 
   $("groups").hidden = !GROUPS.length;
-  GROUPS.forEach((g, i) => $("groups-list").append(el("button", { type: "button", class: "group " + TONE[g.severity], "data-g": i, onclick: () => { set({ g: S.g === i ? -1 : i, open: -1 }); if (S.g === i) $("rows").scrollIntoView(); } },
+  fold($("groups-list"), GROUPS, (g, i) => el("button", { type: "button", class: "group " + TONE[g.severity], "data-g": i, onclick: () => { set({ g: S.g === i ? -1 : i, open: -1 }); if (S.g === i) $("rows").scrollIntoView(); } },
     badge(g.severity), el("span", { class: "group-title" }, plain(g.title)),
-    el("span", { class: "dim" }, count(g.n) + (g.n === 1 ? " member" : " members") + (g.low == null ? "" : ", |mean| " + fmt(g.low) + (g.high == null || g.high === g.low ? "" : " to " + fmt(g.high)))))));
+    el("span", { class: "dim" }, count(g.n) + (g.n === 1 ? " member" : " members") + (g.low == null ? "" : ", |mean| " + fmt(g.low) + (g.high == null || g.high === g.low ? "" : " … " + fmt(g.high))))), SHOW_GROUPS);
 
   const counts = {};
   for (const r of ROWS) counts[r.word] = (counts[r.word] || 0) + 1;

@@ -7,7 +7,7 @@ const MARK = { unreadable: "!", incomplete: "◐", removed: "−", break: "×", 
   fail: "×", warn: "△", info: "i" };
 const TONE = { unreadable: "grave", incomplete: "grave", removed: "grave", break: "grave", drift: "warn", new: "info",
   noise: "quiet", same: "quiet", fail: "grave", warn: "warn", info: "info" };
-const SHOW_FIRST = 8, SLACK = 600, AT_LEAST = 30, CARDS = 60;
+const SHOW_FAILS = 12, SHOW_WARNS = 4, SHOW_GROUPS = 8, SLACK = 600, AT_LEAST = 30, CARDS = 60;
 
 // --- words and numbers
 
