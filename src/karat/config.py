@@ -15,8 +15,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from karat.compare.rules import FIELDS, PartialRule, RuleBook
-from karat.compare.table import STATUS_ORDER
+from karat.compare.rules import FIELDS, STATUS_ORDER, PartialRule, RuleBook
 from karat.findings import Severity, UsageError
 from karat.goldens.paths import DEFAULT_GLOBS
 
@@ -117,14 +116,21 @@ def _known(table: Mapping[str, Any], known: Sequence[str], where: str) -> None:
 
 
 def _read(
-    raw: Mapping[str, Any], origin: str, base: Config, *, file: Path | None = None, preset: str | None = None
+    raw: Mapping[str, Any],
+    origin: str,
+    base: Config,
+    *,
+    file: Path | None = None,
+    preset: str | None = None,
 ) -> Config:
     _known(raw, _TOP, origin)
     goldens = raw.get("goldens", {})
     _expect(isinstance(goldens, dict), f"{origin}: [goldens] must be a table, found {goldens!r}")
     _known(goldens, _GOLDENS, f"{origin} [goldens]")
     rules = raw.get("rules", [])
-    _expect(isinstance(rules, list), f"{origin}: [[rules]] must be a list of tables, found {rules!r}")
+    _expect(
+        isinstance(rules, list), f"{origin}: [[rules]] must be a list of tables, found {rules!r}"
+    )
     origins = {**base.origins, **dict.fromkeys((k for k in raw if k != "goldens"), origin)}
     origins |= {f"goldens.{key}": origin for key in goldens}
     return Config(
@@ -145,7 +151,9 @@ def _expect(condition: bool, message: str) -> None:  # noqa: FBT001 - reads as a
         raise UsageError(message, next_command="karat config")
 
 
-def _texts(table: Mapping[str, Any], key: str, default: Sequence[str], origin: str) -> Sequence[str]:
+def _texts(
+    table: Mapping[str, Any], key: str, default: Sequence[str], origin: str
+) -> Sequence[str]:
     if key not in table:
         return default
     value = table[key]
@@ -161,13 +169,18 @@ def _rule(raw: object, index: int, origin: str) -> PartialRule:
         raise UsageError(f"{where}: expected a table, found {raw!r}", next_command="karat config")
     _known(raw, ("metric", "path", *sorted(FIELDS)), where)
     pattern, path = raw.get("metric"), raw.get("path", "*")
-    _expect(isinstance(pattern, str), f"{where}: expected metric = \"…\" (a glob), found {pattern!r}")
-    _expect(isinstance(path, str), f"{where}: expected path = \"…\" (a glob), found {path!r}")
+    _expect(isinstance(pattern, str), f'{where}: expected metric = "…" (a glob), found {pattern!r}')
+    _expect(isinstance(path, str), f'{where}: expected path = "…" (a glob), found {path!r}')
     sets = {key: _value(key, raw[key], where) for key in raw if key not in {"metric", "path"}}
     return PartialRule(str(pattern), sets, origin, str(path))
 
 
-_TEXT = {"family": None, "margin_column": None, "better": ("lower", "higher"), "worst": tuple(Severity)}
+_TEXT = {
+    "family": None,
+    "margin_column": None,
+    "better": ("lower", "higher"),
+    "worst": tuple(Severity),
+}
 _FLAGS = frozenset({"exact", "steady", "tolerance"})
 
 
@@ -183,5 +196,7 @@ def _value(key: str, value: Any, where: str) -> Any:
         return Severity(value) if key == "worst" else value
     number = isinstance(value, int | float) and not isinstance(value, bool)
     # `not value < 0` would let NaN through, and a NaN threshold would pass everything.
-    _expect(number and value >= 0, f"{where}: {key} must be a number of at least 0, found {value!r}")
+    _expect(
+        number and value >= 0, f"{where}: {key} must be a number of at least 0, found {value!r}"
+    )
     return float(value)

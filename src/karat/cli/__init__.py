@@ -76,7 +76,9 @@ def run(arguments: list[str] | None = None) -> int:
         import traceback  # noqa: PLC0415
 
         traceback.print_exc()
-        _complain("karat met an error it did not foresee; nothing was verified", "report the lines above")
+        _complain(
+            "karat met an error it did not foresee; nothing was verified", "report the lines above"
+        )
         return int(ExitCode.CANNOT_VERIFY)
     return result if isinstance(result, int) else 0
 

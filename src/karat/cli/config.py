@@ -9,7 +9,14 @@ from typing import Any
 
 import click
 
-_METRICS = ("lm loss", "num-zeros", "mem-allocated-bytes", "iteration-time", "graph_breaks", "expected")
+_METRICS = (
+    "lm loss",
+    "num-zeros",
+    "mem-allocated-bytes",
+    "iteration-time",
+    "graph_breaks",
+    "expected",
+)
 _EXAMPLES = """
 \b
 Examples:
@@ -20,10 +27,18 @@ Examples:
 
 @click.command(epilog=_EXAMPLES)
 @click.option("--show-origin", is_flag=True, help="Say where each value came from.")
-@click.option("--metric", "metrics", multiple=True, metavar="NAME", help="Show the rule of this metric. Repeatable.")
+@click.option(
+    "--metric",
+    "metrics",
+    multiple=True,
+    metavar="NAME",
+    help="Show the rule of this metric. Repeatable.",
+)
 @click.option("--preset", metavar="NAME", help="As if karat.toml named this preset.")
 @click.option("--json", "as_json", is_flag=True, help="Machine-readable, schema karat.config/1.")
-def command(*, show_origin: bool, metrics: tuple[str, ...], preset: str | None, as_json: bool) -> int:
+def command(
+    *, show_origin: bool, metrics: tuple[str, ...], preset: str | None, as_json: bool
+) -> int:
     """Show the configuration in force, and where each value came from."""
     from karat.config import load  # noqa: PLC0415 - help must be quick
 

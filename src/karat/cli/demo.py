@@ -29,13 +29,20 @@ def command(*, folder: str) -> int:
 
     path = Path(folder).absolute()
     if path.exists():
-        raise UsageError(f"expected to make {path}, found it already there", next_command=f"rm -r {shlex.quote(folder)}")
+        raise UsageError(
+            f"expected to make {path}, found it already there",
+            next_command=f"rm -r {shlex.quote(folder)}",
+        )
     build(path)
     os.chdir(path)
-    click.secho(f"A repository of goldens in {path}; a CI run has just overwritten them.\n", bold=True)
+    click.secho(
+        f"A repository of goldens in {path}; a CI run has just overwritten them.\n", bold=True
+    )
     for words in _STEPS:
         click.secho(f"$ karat {shlex.join(words)}", fg="cyan", bold=True)
         code = run(list(words))
         click.secho(f"(exit {code})\n", dim=True)
-    click.echo(f"The page: {path / 'report.html'}\nThe PR text: {path / 'pr.md'}\nThe CSV: {path / 'reldiff.csv'}")
+    click.echo(
+        f"The page: {path / 'report.html'}\nThe PR text: {path / 'pr.md'}\nThe CSV: {path / 'reldiff.csv'}"
+    )
     return 0

@@ -24,21 +24,49 @@ Examples:
 @click.command(epilog=_EXAMPLES)
 @click.argument("old", required=False)
 @click.argument("new", required=False)
-@click.option("--top", default=10, show_default=True, type=click.IntRange(min=0), help="Show the N rows with the largest |avg_rel_diff|.")
-@click.option("--csv", "csv_file", metavar="F", help="Write file,metric,n_steps,avg_rel_diff; - is stdout.")
-@click.option("--json", "json_file", metavar="F", help="Write everything, schema karat.diff/1; - is stdout.")
+@click.option(
+    "--top",
+    default=10,
+    show_default=True,
+    type=click.IntRange(min=0),
+    help="Show the N rows with the largest |avg_rel_diff|.",
+)
+@click.option(
+    "--csv", "csv_file", metavar="F", help="Write file,metric,n_steps,avg_rel_diff; - is stdout."
+)
+@click.option(
+    "--json", "json_file", metavar="F", help="Write everything, schema karat.diff/1; - is stdout."
+)
 @click.option("--markdown", metavar="F", help="Write a Markdown report; - is stdout.")
 @click.option("--html", metavar="F", help="Write one self-contained page; - is stdout.")
-@click.option("--only", multiple=True, metavar="GLOB", help="Only goldens whose path matches. Repeatable.")
-@click.option("--only-metric", multiple=True, metavar="GLOB", help="Only metrics that match. Repeatable.")
-@click.option("--fail-on", multiple=True, metavar="KIND|SEVERITY", help="What makes exit code 1: fail (default), warn, info, none, or a kind of finding. Repeatable.")
+@click.option(
+    "--only", multiple=True, metavar="GLOB", help="Only goldens whose path matches. Repeatable."
+)
+@click.option(
+    "--only-metric", multiple=True, metavar="GLOB", help="Only metrics that match. Repeatable."
+)
+@click.option(
+    "--fail-on",
+    multiple=True,
+    metavar="KIND|SEVERITY",
+    help="What makes exit code 1: fail (default), warn, info, none, or a kind of finding. Repeatable.",
+)
 @click.option("--all", "everything", is_flag=True, help="Read unchanged goldens as well.")
-@click.option("--preset", metavar="NAME", help="megatron-lm or pytorch-dynamo; overrules karat.toml.")
+@click.option(
+    "-j",
+    "--jobs",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Processes to use; by default as many as help.",
+)
+@click.option(
+    "--preset", metavar="NAME", help="megatron-lm or pytorch-dynamo; overrules karat.toml."
+)
 @click.option("-q", "--quiet", is_flag=True, help="Print nothing but what was asked for by option.")
 def command(  # noqa: PLR0913 - one parameter per option
     *, old: str | None, new: str | None, top: int, csv_file: str | None, json_file: str | None,
     markdown: str | None, html: str | None, only: tuple[str, ...], only_metric: tuple[str, ...],
-    fail_on: tuple[str, ...], everything: bool, preset: str | None, quiet: bool,
+    fail_on: tuple[str, ...], everything: bool, jobs: int | None, preset: str | None, quiet: bool,
 ) -> int:  # fmt: skip
     """Compare goldens, old against new, and judge what changed.
 
@@ -55,7 +83,7 @@ def command(  # noqa: PLR0913 - one parameter per option
     options = Options(
         globs=config.paths, exclude=config.exclude, cases=config.cases, rules=config.rule_book(),
         status=config.status, only=only, only_metric=only_metric, everything=everything,
-        keep_curves=html is not None, progress=progress_bar(sys.stderr),
+        keep_curves=html is not None, jobs=jobs, progress=progress_bar(sys.stderr),
     )  # fmt: skip
     result = diff(old, new, options=options)
     if csv_file is not None:

@@ -25,7 +25,10 @@ def command(*, name: str | None) -> int:
         click.echo("\n".join(known))
         return 0
     if name not in known:
-        raise UsageError(f"no schema is called {name!r}; there are {', '.join(known)}", next_command="karat schema")
+        raise UsageError(
+            f"no schema is called {name!r}; there are {', '.join(known)}",
+            next_command="karat schema",
+        )
     file = resources.files("karat").joinpath("schemas", f"{name.replace('/', '.')}.json")
     click.echo(file.read_text(encoding="utf-8"), nl=False)
     return 0

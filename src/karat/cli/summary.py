@@ -21,13 +21,43 @@ Examples:
 @click.command(epilog=_EXAMPLES)
 @click.argument("old", required=False)
 @click.argument("new", required=False)
-@click.option("--format", "form", type=click.Choice(["markdown", "github", "json"]), default="markdown", show_default=True, help="github: cut at a section to fit 65,536 characters. json: the diff itself, schema karat.diff/1.")
-@click.option("-o", "--output", default="-", show_default=True, metavar="F", help="Where to write; - is stdout.")
-@click.option("--run-id", metavar="ID", help="The CI run the values came from, if karat did not fetch them.")
-@click.option("--scope", type=click.Choice(["only-failing", "all"]), help="What was refreshed, if karat did not fetch it.")
-@click.option("--source", type=click.Choice(["github", "gitlab"]), default="github", show_default=True, help="Where that run was.")
-@click.option("--refresh-command", metavar="TEXT", help="The command that fetched the values, for the text.")
-@click.option("--preset", metavar="NAME", help="megatron-lm or pytorch-dynamo; overrules karat.toml.")
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["markdown", "github", "json"]),
+    default="markdown",
+    show_default=True,
+    help="github: cut at a section to fit 65,536 characters. json: the diff itself, schema karat.diff/1.",
+)
+@click.option(
+    "-o",
+    "--output",
+    default="-",
+    show_default=True,
+    metavar="F",
+    help="Where to write; - is stdout.",
+)
+@click.option(
+    "--run-id", metavar="ID", help="The CI run the values came from, if karat did not fetch them."
+)
+@click.option(
+    "--scope",
+    type=click.Choice(["only-failing", "all"]),
+    help="What was refreshed, if karat did not fetch it.",
+)
+@click.option(
+    "--source",
+    type=click.Choice(["github", "gitlab"]),
+    default="github",
+    show_default=True,
+    help="Where that run was.",
+)
+@click.option(
+    "--refresh-command", metavar="TEXT", help="The command that fetched the values, for the text."
+)
+@click.option(
+    "--preset", metavar="NAME", help="megatron-lm or pytorch-dynamo; overrules karat.toml."
+)
 def command(  # noqa: PLR0913 - one parameter per option
     *, old: str | None, new: str | None, form: str, output: str, run_id: str | None,
     scope: str | None, source: str, refresh_command: str | None, preset: str | None,

@@ -5,9 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import TYPE_CHECKING, Any
 
 from karat.findings import Finding, Severity
-from karat.goldens.shapes import Metric, Shape
+
+if TYPE_CHECKING:
+    # Shapes bring numpy along, which those who only pass changes around need not wait for.
+    from karat.goldens.shapes import Metric, Shape
+else:
+    Metric, Shape = Any, str
 
 
 class Verdict(StrEnum):
@@ -96,7 +102,9 @@ class Change:
     @property
     def worst_avg(self) -> float:
         """The largest |avg_rel_diff| of its rows, 0 without rows."""
-        return max((abs(m.avg_rel_diff) for m in self.metrics if m.avg_rel_diff is not None), default=0.0)
+        return max(
+            (abs(m.avg_rel_diff) for m in self.metrics if m.avg_rel_diff is not None), default=0.0
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

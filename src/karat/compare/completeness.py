@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import isfinite
 
 import numpy as np
 
@@ -32,6 +33,8 @@ class Shared:
 
 def last_sample(metric: Metric) -> int | None:
     """The last step with a finite value."""
+    if len(metric.values) and isfinite(metric.values[-1]):
+        return int(metric.steps[-1])
     finite = np.flatnonzero(np.isfinite(metric.values))
     return int(metric.steps[finite[-1]]) if len(finite) else None
 
@@ -54,18 +57,30 @@ def truncation(shared: list[Shared]) -> tuple[Finding | None, int | None]:
 
     It stopped if every metric that used to have later samples has none after some step.
     """
-    sampled = [s for s in shared if last_sample(s.old) is not None]
-    stops = {s.name: last_sample(s.new) for s in sampled}
-    ends = {s.name: last_sample(s.old) for s in sampled}
-    if not sampled or not all(_precedes(stops[s.name], ends[s.name]) for s in sampled):
+    ends: list[int] = []
+    stops: list[int | None] = []
+    sampled = []
+    for s in shared:
+        end = last_sample(s.old)
+        if end is None:
+            continue
+        stop = last_sample(s.new)
+        if not _precedes(stop, end):
+            return None, None
+        sampled.append(s)
+        ends.append(end)
+        stops.append(stop)
+    if not sampled:
         return None, None
-    stop = max((at for at in stops.values() if at is not None), default=None)
-    end = max(at for at in ends.values() if at is not None)
+    stop = max((at for at in stops if at is not None), default=None)
+    end = max(ends)
     complete_by_own_account = all(
-        not _precedes(stops[s.name], declared_end(s.new)) for s in sampled
+        not _precedes(at, declared_end(s.new)) for at, s in zip(stops, sampled, strict=True)
     )
     if complete_by_own_account and stop is not None:
-        message = f"ends at step {stop}, the old golden at step {end}: a shorter run, or other settings"
+        message = (
+            f"ends at step {stop}, the old golden at step {end}: a shorter run, or other settings"
+        )
         return _stopped("lost-steps", message, stop, end), stop
     if stop is None:
         message = f"no metric has a single sample; the old golden goes to step {end}"
@@ -86,12 +101,10 @@ def _stopped(kind: str, message: str, stop: int | None, end: int) -> Finding:
 
 def truncation_alone(metrics: Mapping[str, Metric], severity: Severity) -> Finding | None:
     """The finding that a golden stops before its own declared end, judged without an old side."""
-    stops = {name: last_sample(m) for name, m in metrics.items()}
-    ends = {name: declared_end(m) for name, m in metrics.items()}
-    if not metrics or not all(_precedes(stops[name], ends[name]) for name in metrics):
+    if not metrics or not all(_precedes(last_sample(m), declared_end(m)) for m in metrics.values()):
         return None
-    stop = max((at for at in stops.values() if at is not None), default=None)
-    end = max(at for at in ends.values() if at is not None)
+    stop = max((at for m in metrics.values() if (at := last_sample(m)) is not None), default=None)
+    end = max(at for m in metrics.values() if (at := declared_end(m)) is not None)
     if stop is None:
         message = f"no metric has a single sample, though the file declares steps up to {end}"
     else:

@@ -45,7 +45,11 @@ def _entries(change: Change, rules: RuleBook) -> Iterator[tuple[_Key, float, str
         avg = averages.get(finding.metric or "")
         family = _family(finding, change.path, rules)
         direction = _direction(finding, avg)
-        yield (platform, finding.kind, family, direction, finding.severity), abs(avg or 0.0), finding.metric
+        yield (
+            (platform, finding.kind, family, direction, finding.severity),
+            abs(avg or 0.0),
+            finding.metric,
+        )
 
 
 def _family(finding: Finding, path: str, rules: RuleBook) -> str:

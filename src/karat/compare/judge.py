@@ -47,7 +47,9 @@ def judge(n: Numbers, rule: Rule) -> Judgement:
 
 
 def _reason(name: str, value: float, threshold: str, limit: float, rule: Rule) -> str:
-    return f"{name} {short(value)} ≥ {threshold} {short(limit)} [rule {rule.pattern}, {rule.origin}]"
+    return (
+        f"{name} {short(value)} ≥ {threshold} {short(limit)} [rule {rule.pattern}, {rule.origin}]"
+    )
 
 
 def _by_thresholds(n: Numbers, rule: Rule) -> Judgement:

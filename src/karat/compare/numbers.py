@@ -9,12 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import isnan
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from karat.compare.rules import Rule
 from karat.goldens.shapes import Metric, Steps, Values
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 ZERO = 1e-12
 """Below this an old value cannot be divided by; the seed's threshold."""
@@ -75,9 +79,7 @@ def _align(old: Metric, new: Metric) -> _Aligned:
     lost = int(np.count_nonzero(np.isfinite(old.values[gone])))
     gained = int(np.count_nonzero(np.isfinite(new.values[come])))
     placeholders = int(np.count_nonzero(gone)) - lost
-    return _Aligned(
-        shared, old.values[at_old], new.values[at_new], lost, gained, placeholders
-    )
+    return _Aligned(shared, old.values[at_old], new.values[at_new], lost, gained, placeholders)
 
 
 def score(pairs: Sequence[tuple[Metric, Metric, Rule]]) -> list[Numbers]:
@@ -89,10 +91,11 @@ def score(pairs: Sequence[tuple[Metric, Metric, Rule]]) -> list[Numbers]:
     flat = _Flat.of(aligned, lengths)
     with np.errstate(all="ignore"):
         columns = _columns(flat, [rule for _, _, rule in pairs])
-    rows = [column.tolist() for column in columns]
+    rows = zip(*(column.tolist() for column in columns), strict=True)
+    starts = (flat.ends - flat.lengths).tolist()
     return [
-        _numbers(a, pair[2], [column[i] for column in rows], flat.part(i))
-        for i, (a, pair) in enumerate(zip(aligned, pairs, strict=True))
+        _numbers(a, rule, row, start)
+        for a, (_, _, rule), row, start in zip(aligned, pairs, rows, starts, strict=True)
     ]
 
 
@@ -116,13 +119,9 @@ class _Flat:
             np.cumsum(lengths),
         )
 
-    def part(self, i: int) -> slice:
-        end = int(self.ends[i])
-        return slice(end - int(self.lengths[i]), end)
-
-    def sums(self, column: NDArray[np.generic], dtype: type) -> NDArray[np.generic]:
+    def sums(self, column: NDArray[np.generic], dtype: type) -> NDArray[Any]:
         """Per-segment sums; 0 for an empty segment, which reduceat alone would get wrong."""
-        out = np.zeros(len(self.lengths), dtype=dtype)
+        out: NDArray[Any] = np.zeros(len(self.lengths), dtype=dtype)
         filled = np.flatnonzero(self.lengths)
         if len(filled):
             starts = (self.ends - self.lengths)[filled]
@@ -221,34 +220,33 @@ def _decimals(flat: _Flat) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     return needed[0], needed[1]
 
 
-def _numbers(a: _Aligned, rule: Rule, row: list[float], part: slice) -> Numbers:
+def _numbers(a: _Aligned, rule: Rule, row: tuple[Any, ...], start: int) -> Numbers:
     (n, total, total_abs, highest, at_max, at_diff, equal, missing, nan_gained, at_nan, nan_lost,
      from_zero, ratio, decimals_old, decimals_new) = row  # fmt: skip
-    n_steps = int(n)
-    worst = int(at_max) - part.start if at_max >= 0 else None
+    worst = at_max - start
     return Numbers(
         n_shared=len(a.steps),
-        n_steps=n_steps,
-        avg=total / n_steps if n_steps else None,
-        mean_abs=total_abs / n_steps if n_steps else None,
-        max_abs=highest if n_steps else None,
-        max_step=None if worst is None else int(a.steps[worst]),
-        max_old=None if worst is None else float(a.old[worst]),
-        max_new=None if worst is None else float(a.new[worst]),
-        first_diff_step=int(a.steps[int(at_diff) - part.start]) if at_diff >= 0 else None,
-        bit_equal=int(equal),
-        both_missing=int(missing),
+        n_steps=n,
+        avg=total / n if n else None,
+        mean_abs=total_abs / n if n else None,
+        max_abs=highest if n else None,
+        max_step=int(a.steps[worst]) if n else None,
+        max_old=float(a.old[worst]) if n else None,
+        max_new=float(a.new[worst]) if n else None,
+        first_diff_step=int(a.steps[at_diff - start]) if at_diff >= 0 else None,
+        bit_equal=equal,
+        both_missing=missing,
         steps_lost=a.lost,
         steps_gained=a.gained,
         placeholders_lost=a.placeholders_lost,
-        nan_gained=int(nan_gained),
-        first_nan_step=int(a.steps[int(at_nan) - part.start]) if at_nan >= 0 else None,
-        nan_lost=int(nan_lost),
-        from_zero=int(from_zero),
-        tolerance_ratio=None if np.isnan(ratio) else ratio,
+        nan_gained=nan_gained,
+        first_nan_step=int(a.steps[at_nan - start]) if at_nan >= 0 else None,
+        nan_lost=nan_lost,
+        from_zero=from_zero,
+        tolerance_ratio=None if isnan(ratio) else ratio,
         steady=_steady(a, rule) if rule.steady else None,
-        decimals_old=int(decimals_old) if decimals_old >= 0 else None,
-        decimals_new=int(decimals_new) if decimals_new >= 0 else None,
+        decimals_old=decimals_old if decimals_old >= 0 else None,
+        decimals_new=decimals_new if decimals_new >= 0 else None,
     )
 
 
@@ -259,5 +257,14 @@ def _steady(a: _Aligned, rule: Rule) -> float | None:
     ok = np.isfinite(old) & np.isfinite(new)
     if not ok.any():
         return None
-    before, after = float(np.median(old[ok])), float(np.median(new[ok]))
+    before, after = _median(old[ok]), _median(new[ok])
     return (before - after) / before if abs(before) >= ZERO else None
+
+
+def _median(values: Values) -> float:
+    # np.median spends ten times as long on options that are not used here.
+    ordered = np.sort(values)
+    middle = len(ordered) // 2
+    if len(ordered) % 2:
+        return float(ordered[middle])
+    return (float(ordered[middle - 1]) + float(ordered[middle])) / 2

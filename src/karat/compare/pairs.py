@@ -1,7 +1,7 @@
-"""Old × new → Change. Pure: no I/O, no clock, no network.
+"""Pairs of readings → changes: the front door of this room.
 
-In: pairs of readings (`Pair`) and a rule book. Out: one `Change` per pair, in order. Callers hand
-over many pairs at a time, because the curves of all of them are scored in one go.
+In: pairs (`Pair`) and a rule book. Out: one `Change` per pair, in order. Callers hand over many
+pairs at a time, because the curves of all of them are scored in one go.
 """
 
 from __future__ import annotations
@@ -9,30 +9,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from karat.compare.change import Change, Diff, Group, MetricChange, Verdict
+from karat.compare.change import Change, MetricChange, Verdict
 from karat.compare.numbers import Numbers, score
-from karat.compare.rules import DEFAULTS, PartialRule, Rule, RuleBook
+from karat.compare.rules import STATUS_ORDER, RuleBook
 from karat.compare.series import judge_alone, judge_series, pairs_of
 from karat.compare.structure import compare_structure
-from karat.compare.table import STATUS_ORDER, compare_table
+from karat.compare.table import compare_table
 from karat.findings import Finding, Severity
 from karat.goldens.shapes import Golden, Reading, Series, Table
-
-__all__ = [
-    "DEFAULTS",
-    "STATUS_ORDER",
-    "Change",
-    "Diff",
-    "Group",
-    "MetricChange",
-    "Pair",
-    "PartialRule",
-    "Rule",
-    "RuleBook",
-    "Verdict",
-    "compare",
-    "compare_many",
-]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,7 +97,9 @@ def _change(pair: Pair, numbers: list[Numbers], rules: RuleBook, status: Sequenc
     rows, findings = _compare_goldens(old.golden, new.golden, numbers, rules, pair.path, status)
     findings = [*new.findings, *_old_defects(old, new), *findings]
     if not rows and not findings:
-        findings = [_finding("empty", Severity.FAIL, "neither side holds a value, so nothing was compared")]
+        findings = [
+            _finding("empty", Severity.FAIL, "neither side holds a value, so nothing was compared")
+        ]
     verdict = _verdict(rows, findings)
     if verdict is Verdict.SAME and not pair.same_bytes:
         message = "the bytes changed (layout, key order or placeholders); every value is bit-equal"
@@ -129,7 +115,12 @@ def _change(pair: Pair, numbers: list[Numbers], rules: RuleBook, status: Sequenc
 
 
 def _compare_goldens(
-    old: Golden, new: Golden, numbers: list[Numbers], rules: RuleBook, path: str, status: Sequence[str]
+    old: Golden,
+    new: Golden,
+    numbers: list[Numbers],
+    rules: RuleBook,
+    path: str,
+    status: Sequence[str],
 ) -> tuple[list[MetricChange], list[Finding]]:
     if isinstance(old, Series) and isinstance(new, Series):
         return judge_series(old, new, numbers, rules, path)
@@ -165,7 +156,9 @@ _INCOMPLETE = frozenset({
     "truncated", "new-nan", "lost-steps", "lost-metric", "lost-rows", "empty", "conflict-markers",
     "duplicate-key", "duplicate-row", "ragged-row",
 })  # fmt: skip
-_AT_MOST_NOISE = frozenset({"format-only", "dropped-placeholders", "no-usable-steps", "moved-golden"})
+_AT_MOST_NOISE = frozenset(
+    {"format-only", "dropped-placeholders", "no-usable-steps", "moved-golden"}
+)
 
 
 def _verdict(rows: Sequence[MetricChange], findings: Sequence[Finding]) -> Verdict:
@@ -173,9 +166,9 @@ def _verdict(rows: Sequence[MetricChange], findings: Sequence[Finding]) -> Verdi
     for finding in findings:
         if finding.severity is Severity.FAIL:
             verdicts.append(Verdict.INCOMPLETE if finding.kind in _INCOMPLETE else Verdict.BREAK)
-        elif finding.severity is Severity.WARN and finding.kind not in _AT_MOST_NOISE:
-            verdicts.append(Verdict.DRIFT)
-        elif finding.kind in {"gained-rows", "gained-metric", "gained-steps", "structure-changed"}:
+        elif (
+            finding.severity is Severity.WARN and finding.kind not in _AT_MOST_NOISE
+        ) or finding.kind in {"gained-rows", "gained-metric", "gained-steps", "structure-changed"}:
             verdicts.append(Verdict.DRIFT)
     # One added metric does not make the whole golden new.
     verdicts = [Verdict.DRIFT if v is Verdict.NEW else v for v in verdicts]
@@ -192,7 +185,9 @@ def _removed(pair: Pair) -> Change:
 
 
 def _unreadable(pair: Pair, findings: Sequence[Finding], side: str) -> Change:
-    found = list(findings) or [_finding("unreadable", Severity.FAIL, f"the {side} side cannot be read")]
+    found = list(findings) or [
+        _finding("unreadable", Severity.FAIL, f"the {side} side cannot be read")
+    ]
     return Change(
         path=pair.path, verdict=Verdict.UNREADABLE, findings=_sorted(found, pair.path),
         identity=pair.identity, has_baseline=pair.old is not None,
@@ -206,7 +201,9 @@ def _alone(new: Reading) -> list[Finding]:
 def _new(pair: Pair, new: Reading) -> Change:
     golden = new.golden
     findings = [*new.findings, *_alone(new)]
-    findings.append(_finding("new-golden", Severity.INFO, "a new golden: there is no old side to compare with"))
+    findings.append(
+        _finding("new-golden", Severity.INFO, "a new golden: there is no old side to compare with")
+    )
     failed = any(f.severity is Severity.FAIL for f in findings)
     return Change(
         path=pair.path,

@@ -102,12 +102,35 @@ DEFAULTS: tuple[PartialRule, ...] = (
 )  # fmt: skip
 
 
+STATUS_ORDER: tuple[str, ...] = (
+    "pass",
+    "pass_due_to_skip",
+    "fail_accuracy",
+    "infra_error",
+    "model_fail_to_load",
+    "eager_fail_to_run",
+    "eager_two_runs_differ",
+    "eager_1st_run_OOM",
+    "eager_2nd_run_OOM",
+    "OOM",
+    "timeout",
+    "fail_to_run",
+    "fail_to_crash",
+)
+"""Outcomes of the dynamo suites, best first; a project's own order is `status` in karat.toml."""
+
+
 @dataclass(frozen=True, slots=True)
 class RuleBook:
     """All rules in force, most specific first."""
 
     rules: Sequence[PartialRule] = DEFAULTS
+    by_path: bool = field(init=False, default=False)
     _cache: dict[tuple[str, str], Rule] = field(default_factory=dict, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        # Most books do not look at paths; theirs need one answer per metric, not one per file.
+        object.__setattr__(self, "by_path", any(rule.path != "*" for rule in self.rules))
 
     @classmethod
     def of(cls, *layers: Iterable[PartialRule]) -> RuleBook:
@@ -116,11 +139,11 @@ class RuleBook:
 
     def rule_for(self, metric: str, path: str = "") -> Rule:
         """The rule that judges this metric of this file."""
-        by_path = any(rule.path != "*" for rule in self.rules)
-        key = (metric, path if by_path else "")
-        if key not in self._cache:
-            self._cache[key] = self._resolve(metric, path)
-        return self._cache[key]
+        key = (metric, path if self.by_path else "")
+        found = self._cache.get(key)
+        if found is None:
+            found = self._cache[key] = self._resolve(metric, path)
+        return found
 
     def _resolve(self, metric: str, path: str) -> Rule:
         # A document's metric is a path such as `0.logprobs`; rules may name its last element.

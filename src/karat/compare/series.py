@@ -59,12 +59,22 @@ def judge_series(
         rows.append(row)
         findings.extend(found)
     findings.extend(_lost_and_gained(old, new, rows))
-    scalar_rows, scalar_findings = _scalars(old, new, rules, path)
-    other_rows, other_findings = compare_structure(dict(old.others), dict(new.others), rules, path)
-    return [*rows, *scalar_rows, *other_rows], [*findings, *scalar_findings, *other_findings]
+    if old.scalars or new.scalars:
+        more_rows, more_findings = _scalars(old, new, rules, path)
+        rows += more_rows
+        findings += more_findings
+    if old.others or new.others:
+        more_rows, more_findings = compare_structure(
+            dict(old.others), dict(new.others), rules, path
+        )
+        rows += more_rows
+        findings += more_findings
+    return rows, findings
 
 
-def _judge_metric(s: Shared, stop: int | None, *, truncated: bool) -> tuple[MetricChange, list[Finding]]:
+def _judge_metric(
+    s: Shared, stop: int | None, *, truncated: bool
+) -> tuple[MetricChange, list[Finding]]:
     judgement = judge(s.numbers, s.rule)
     lost = losses(s, stop, truncated=truncated)
     shown = judgement
@@ -114,19 +124,32 @@ def _lost_and_gained(old: Series, new: Series, rows: list[MetricChange]) -> Iter
         metric = old.metrics[name]
         if name in new.scalars or name in new.others:
             rows.append(_row(name, Verdict.INCOMPLETE, "was a curve, is not any more"))
-            yield _found("type-changed", Severity.FAIL, name, f"{name}: was a curve, is a single value now")
+            yield _found(
+                "type-changed", Severity.FAIL, name, f"{name}: was a curve, is a single value now"
+            )
             continue
         n = int(np.count_nonzero(np.isfinite(metric.values)))
         rows.append(replace(_row(name, Verdict.INCOMPLETE, "the metric is gone"), steps_lost=n))
-        yield _found("lost-metric", Severity.FAIL, name, f"{name}: the metric is gone ({n} steps with a value)")
+        yield _found(
+            "lost-metric",
+            Severity.FAIL,
+            name,
+            f"{name}: the metric is gone ({n} steps with a value)",
+        )
     for name in sorted(new.metrics.keys() - old.metrics.keys()):
         metric = new.metrics[name]
         n = int(np.count_nonzero(np.isfinite(metric.values)))
-        rows.append(replace(_row(name, Verdict.NEW, "the old golden has no such metric"), steps_gained=n))
+        rows.append(
+            replace(_row(name, Verdict.NEW, "the old golden has no such metric"), steps_gained=n)
+        )
         if name in old.scalars or name in old.others:
-            yield _found("type-changed", Severity.WARN, name, f"{name}: was a single value, is a curve now")
+            yield _found(
+                "type-changed", Severity.WARN, name, f"{name}: was a single value, is a curve now"
+            )
         else:
-            yield _found("gained-metric", Severity.INFO, name, f"{name}: a new metric with {n} steps")
+            yield _found(
+                "gained-metric", Severity.INFO, name, f"{name}: a new metric with {n} steps"
+            )
 
 
 def _row(name: str, verdict: Verdict, because: str) -> MetricChange:
@@ -154,7 +177,12 @@ def _scalars(old: Series, new: Series, rules: RuleBook, path: str) -> Judged:
         row = replace(metric_change(name, n, rule, judgement), max_step=None, first_diff_step=None)
         found = drift_finding(row, judgement)
         if n.nan_gained:
-            found = _found("new-nan", capped(Severity.FAIL, rule), name, f"{name}: was {old.scalars[name]:g}, is not finite now")
+            found = _found(
+                "new-nan",
+                capped(Severity.FAIL, rule),
+                name,
+                f"{name}: was {old.scalars[name]:g}, is not finite now",
+            )
             row = replace(row, verdict=Verdict.INCOMPLETE, because="not finite any more")
         rows.append(row)
         findings.extend([found] if found else [])
@@ -174,7 +202,9 @@ def judge_alone(new: Series) -> list[Finding]:
     if cut is not None:
         findings.append(cut)
     if not new.metrics and not new.scalars and not new.others:
-        findings.append(Finding(kind="empty", severity=Severity.FAIL, message="the golden holds no metric"))
+        findings.append(
+            Finding(kind="empty", severity=Severity.FAIL, message="the golden holds no metric")
+        )
     for name, metric in new.metrics.items():
         if len(metric.values) == 0 or not np.isfinite(metric.values).any():
             findings.append(_found("empty", Severity.WARN, name, f"{name}: not one finite value"))

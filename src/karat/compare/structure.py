@@ -108,11 +108,20 @@ def _type_changed(walk: _Walk, kind: str, other: str, at: _At) -> None:
     walk.note("type-changed", severity, at, f"type changed: was {kind}, is {other}")
 
 
-def _objects(walk: _Walk, a: Mapping[str, Any], b: Mapping[str, Any], at: _At, stack: list[Any]) -> None:
+def _objects(
+    walk: _Walk, a: Mapping[str, Any], b: Mapping[str, Any], at: _At, stack: list[Any]
+) -> None:
     for key in sorted(a.keys() - b.keys()):
-        walk.note("structure-changed", Severity.FAIL, at.key(key), "key lost: it stood in the old document")
+        walk.note(
+            "structure-changed",
+            Severity.FAIL,
+            at.key(key),
+            "key lost: it stood in the old document",
+        )
     for key in sorted(b.keys() - a.keys()):
-        walk.note("structure-changed", Severity.INFO, at.key(key), "key gained: the old document has none")
+        walk.note(
+            "structure-changed", Severity.INFO, at.key(key), "key gained: the old document has none"
+        )
     stack.extend((a[key], b[key], at.key(key)) for key in reversed([*a]) if key in b)
 
 
@@ -141,8 +150,15 @@ def _float(value: Any) -> float:
 
 def _leaf(walk: _Walk, kind: str, a: Any, b: Any, at: _At) -> None:
     if kind == "text":
-        same = next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
-        walk.note("text-changed", Severity.WARN, at, f"text changed: from character {same} on ({_cut(a, same)} → {_cut(b, same)})")
+        same = next(
+            (i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b))
+        )
+        walk.note(
+            "text-changed",
+            Severity.WARN,
+            at,
+            f"text changed: from character {same} on ({_cut(a, same)} → {_cut(b, same)})",
+        )
     else:
         walk.note("value-drift", Severity.WARN, at, f"value changed: {a} → {b}")
 
@@ -178,7 +194,9 @@ def _rows(walk: _Walk, rules: RuleBook, path: str) -> tuple[list[MetricChange], 
         row = replace(
             row,
             max_step=None if row.max_step is None else where[int(row.max_step)],
-            first_diff_step=None if row.first_diff_step is None else where[int(row.first_diff_step)],
+            first_diff_step=None
+            if row.first_diff_step is None
+            else where[int(row.first_diff_step)],
         )
         if n.nan_gained and n.first_nan_step is not None:
             row = replace(row, verdict=Verdict.INCOMPLETE, because=f"{n.nan_gained} new NaN")

@@ -11,26 +11,9 @@ import numpy as np
 from karat.compare.change import MetricChange, Verdict
 from karat.compare.judge import Judgement, capped, drift_finding, judge, metric_change
 from karat.compare.numbers import score
-from karat.compare.rules import Rule, RuleBook
+from karat.compare.rules import STATUS_ORDER, Rule, RuleBook
 from karat.findings import Finding, Severity
 from karat.goldens.shapes import Metric, RowKey, Table
-
-STATUS_ORDER: tuple[str, ...] = (
-    "pass",
-    "pass_due_to_skip",
-    "fail_accuracy",
-    "infra_error",
-    "model_fail_to_load",
-    "eager_fail_to_run",
-    "eager_two_runs_differ",
-    "eager_1st_run_OOM",
-    "eager_2nd_run_OOM",
-    "OOM",
-    "timeout",
-    "fail_to_run",
-    "fail_to_crash",
-)
-"""Outcomes of the dynamo suites, best first; a project's own order is `status` in karat.toml."""
 
 _NAMES_SHOWN = 5
 
@@ -81,12 +64,27 @@ def _rows_lost_and_gained(old: Table, new: Table) -> Iterator[Finding]:
     gained = [key for key in new.rows if key not in old.rows]
     if lost:
         message = f"{len(lost)} of {len(old.rows)} rows are gone: {_named(lost)}"
-        numbers: dict[str, float | int | str | None] = {"rows_lost": len(lost), "rows": _names(lost)}
-        yield Finding(kind="lost-rows", severity=Severity.FAIL, where=row_name(lost[0]), message=message, numbers=numbers)
+        numbers: dict[str, float | int | str | None] = {
+            "rows_lost": len(lost),
+            "rows": _names(lost),
+        }
+        yield Finding(
+            kind="lost-rows",
+            severity=Severity.FAIL,
+            where=row_name(lost[0]),
+            message=message,
+            numbers=numbers,
+        )
     if gained:
         message = f"{len(gained)} new rows: {_named(gained)}"
         numbers = {"rows_gained": len(gained), "rows": _names(gained)}
-        yield Finding(kind="gained-rows", severity=Severity.INFO, where=row_name(gained[0]), message=message, numbers=numbers)
+        yield Finding(
+            kind="gained-rows",
+            severity=Severity.INFO,
+            where=row_name(gained[0]),
+            message=message,
+            numbers=numbers,
+        )
 
 
 def _names(keys: Sequence[RowKey]) -> str:
@@ -96,10 +94,20 @@ def _names(keys: Sequence[RowKey]) -> str:
 def _columns_lost_and_gained(old: Table, new: Table) -> Iterator[Finding]:
     for name in old.columns:
         if name not in new.columns:
-            yield Finding(kind="lost-metric", severity=Severity.FAIL, metric=name, message=f"{name}: the column is gone")
+            yield Finding(
+                kind="lost-metric",
+                severity=Severity.FAIL,
+                metric=name,
+                message=f"{name}: the column is gone",
+            )
     for name in new.columns:
         if name not in old.columns:
-            yield Finding(kind="gained-metric", severity=Severity.INFO, metric=name, message=f"{name}: a new column")
+            yield Finding(
+                kind="gained-metric",
+                severity=Severity.INFO,
+                metric=name,
+                message=f"{name}: a new column",
+            )
 
 
 def _margins(column: _Column, old: Table, keys: Sequence[RowKey]) -> list[float | None]:
@@ -144,8 +152,12 @@ def _numeric(
     row = replace(
         row,
         max_step=None if n.max_step is None else row_name(column.keys[n.max_step]),
-        first_diff_step=None if n.first_diff_step is None else row_name(column.keys[n.first_diff_step]),
-        tolerance_ratio=_worst_ratio(old, new, margins) if any(m is not None for m in margins) else n.tolerance_ratio,
+        first_diff_step=None
+        if n.first_diff_step is None
+        else row_name(column.keys[n.first_diff_step]),
+        tolerance_ratio=_worst_ratio(old, new, margins)
+        if any(m is not None for m in margins)
+        else n.tolerance_ratio,
     )
     findings = [*_cells_lost(column, old, new)]
     if any(f.severity is Severity.FAIL for f in findings):
@@ -192,14 +204,35 @@ def _cells_lost(
     column: _Column, old: Sequence[float | None], new: Sequence[float | None]
 ) -> Iterator[Finding]:
     pairs = list(zip(column.keys, old, new, column.new, strict=True))
-    gone = [key for key, a, b, cell in pairs if a is not None and isfinite(a) and (b is None or not isfinite(b)) and not (b is None and cell)]
+    gone = [
+        key
+        for key, a, b, cell in pairs
+        if a is not None
+        and isfinite(a)
+        and (b is None or not isfinite(b))
+        and not (b is None and cell)
+    ]
     typed = [key for key, a, b, cell in pairs if a is not None and b is None and cell]
     if gone:
         message = f"{column.name}: {len(gone)} cell(s) that held a number are empty or not finite now: {_named(gone)}"
-        yield Finding(kind="new-nan", severity=Severity.FAIL, metric=column.name, where=row_name(gone[0]), message=message)
+        yield Finding(
+            kind="new-nan",
+            severity=Severity.FAIL,
+            metric=column.name,
+            where=row_name(gone[0]),
+            message=message,
+        )
     if typed:
-        message = f"{column.name}: {len(typed)} cell(s) that held a number hold text now: {_named(typed)}"
-        yield Finding(kind="type-changed", severity=Severity.FAIL, metric=column.name, where=row_name(typed[0]), message=message)
+        message = (
+            f"{column.name}: {len(typed)} cell(s) that held a number hold text now: {_named(typed)}"
+        )
+        yield Finding(
+            kind="type-changed",
+            severity=Severity.FAIL,
+            metric=column.name,
+            where=row_name(typed[0]),
+            message=message,
+        )
 
 
 def _widened(
@@ -257,11 +290,19 @@ def _outcome_verdict(kinds: object, rows: int) -> Judgement:
     return Judgement(Verdict.SAME, f"all {rows} outcomes are equal")
 
 
-def _outcome_finding(column: _Column, kind: str, rows: Sequence[tuple[RowKey, str, str]]) -> Finding:
-    severity = {"status-regressed": Severity.FAIL, "status-improved": Severity.INFO}.get(kind, Severity.WARN)
-    shown = ", ".join(f"{row_name(key)} {a or '(empty)'} → {b or '(empty)'}" for key, a, b in rows[:_NAMES_SHOWN])
+def _outcome_finding(
+    column: _Column, kind: str, rows: Sequence[tuple[RowKey, str, str]]
+) -> Finding:
+    severity = {"status-regressed": Severity.FAIL, "status-improved": Severity.INFO}.get(
+        kind, Severity.WARN
+    )
+    shown = ", ".join(
+        f"{row_name(key)} {a or '(empty)'} → {b or '(empty)'}" for key, a, b in rows[:_NAMES_SHOWN]
+    )
     more = f" and {len(rows) - _NAMES_SHOWN} more" if len(rows) > _NAMES_SHOWN else ""
-    word = {"status-regressed": "worse", "status-improved": "better"}.get(kind, "different, order unknown")
+    word = {"status-regressed": "worse", "status-improved": "better"}.get(
+        kind, "different, order unknown"
+    )
     return Finding(
         kind=kind,
         severity=severity,

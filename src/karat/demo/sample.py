@@ -24,9 +24,18 @@ Files = Mapping[str, str]
 
 def before() -> Files:
     """The goldens as committed."""
-    files = {_path(case, platform): _golden(case, platform) for case in _CASES for platform in _PLATFORMS}
-    files["goldens/tables/inductor_training.csv"] = _table(("BERT_pytorch", "pass", 6), ("alexnet", "pass", 0), ("dcgan", "pass", 4), ("resnet50", "pass", 0))
-    files["goldens/inference/gpt_583m/golden_values_dev_dgx_h100.json"] = _document(" And that this is the place", -1.9262154)
+    files = {
+        _path(case, platform): _golden(case, platform) for case in _CASES for platform in _PLATFORMS
+    }
+    files["goldens/tables/inductor_training.csv"] = _table(
+        ("BERT_pytorch", "pass", 6),
+        ("alexnet", "pass", 0),
+        ("dcgan", "pass", 4),
+        ("resnet50", "pass", 0),
+    )
+    files["goldens/inference/gpt_583m/golden_values_dev_dgx_h100.json"] = _document(
+        " And that this is the place", -1.9262154
+    )
     return files
 
 
@@ -37,8 +46,12 @@ def after() -> Files:
         for case in _CASES
         for platform in _PLATFORMS
     }
-    files["goldens/tables/inductor_training.csv"] = _table(("BERT_pytorch", "pass", 6), ("alexnet", "fail_accuracy", 0), ("resnet50", "pass", 1))
-    files["goldens/inference/gpt_583m/golden_values_dev_dgx_h100.json"] = _document(" And that this was the place", -1.9269031)
+    files["goldens/tables/inductor_training.csv"] = _table(
+        ("BERT_pytorch", "pass", 6), ("alexnet", "fail_accuracy", 0), ("resnet50", "pass", 1)
+    )
+    files["goldens/inference/gpt_583m/golden_values_dev_dgx_h100.json"] = _document(
+        " And that this was the place", -1.9269031
+    )
     files[_path("gpt3_tp8_new", "dgx_h100")] = _golden("gpt3_tp8_new", "dgx_h100")
     return files
 
@@ -52,25 +65,44 @@ def _planted(case: str, platform: str) -> dict[str, float]:
 
 
 def _path(case: str, platform: str) -> str:
-    return f"goldens/{case.split('_')[0]}/{case}/golden_values_dev_{platform}.json"
+    return f"goldens/{case.split('_', maxsplit=1)[0]}/{case}/golden_values_dev_{platform}.json"
 
 
-def _golden(case: str, platform: str, *, noise: float = 0.0, shift: float = 0.0, stop: float = _STEPS) -> str:
+def _golden(
+    case: str, platform: str, *, noise: float = 0.0, shift: float = 0.0, stop: float = _STEPS
+) -> str:
     rng = np.random.default_rng(sum(map(ord, case + platform)))
-    jitter = np.random.default_rng(7).normal(0, noise, (4, _STEPS)) if noise else np.zeros((4, _STEPS))
+    jitter = (
+        np.random.default_rng(7).normal(0, noise, (4, _STEPS)) if noise else np.zeros((4, _STEPS))
+    )
     steps = np.arange(1, _STEPS + 1)
     curves = {
-        "lm loss": np.round((10.9 - 1.6 * steps / (steps + 20) + rng.normal(0, 0.01, _STEPS)) * (1 + jitter[0] + shift * steps / _STEPS), 5),
+        "lm loss": np.round(
+            (10.9 - 1.6 * steps / (steps + 20) + rng.normal(0, 0.01, _STEPS))
+            * (1 + jitter[0] + shift * steps / _STEPS),
+            5,
+        ),
         "num-zeros": np.round(rng.normal(2200, 120, _STEPS) * (1 + 2e4 * jitter[1] / 100)),
-        "mem-allocated-bytes": np.full(_STEPS, float(int(rng.integers(2_000_000, 4_000_000)) * 1024)),
-        "iteration-time": np.round(0.45 + np.where(steps < 3, 6.0, 0) + np.abs(rng.normal(0, 0.02, _STEPS)) + 4e3 * np.abs(jitter[3]), 5),
+        "mem-allocated-bytes": np.full(
+            _STEPS, float(int(rng.integers(2_000_000, 4_000_000)) * 1024)
+        ),
+        "iteration-time": np.round(
+            0.45
+            + np.where(steps < 3, 6.0, 0)
+            + np.abs(rng.normal(0, 0.02, _STEPS))
+            + 4e3 * np.abs(jitter[3]),
+            5,
+        ),
     }
     blocks = {
         name: {
             "start_step": 1,
             "end_step": _STEPS,
             "step_interval": 1,
-            "values": {str(s): (float(v) if s <= stop else "nan") for s, v in zip(steps.tolist(), values, strict=True)},
+            "values": {
+                str(s): (float(v) if s <= stop else "nan")
+                for s, v in zip(steps.tolist(), values, strict=True)
+            },
         }
         for name, values in curves.items()
     }
@@ -79,12 +111,21 @@ def _golden(case: str, platform: str, *, noise: float = 0.0, shift: float = 0.0,
 
 
 def _table(*rows: tuple[str, str, int]) -> str:
-    lines = ["name,accuracy,graph_breaks", *(f"{name},{status},{breaks}" for name, status, breaks in rows)]
+    lines = [
+        "name,accuracy,graph_breaks",
+        *(f"{name},{status},{breaks}" for name, status, breaks in rows),
+    ]
     return "\n\n\n\n".join(lines) + "\n"
 
 
 def _document(text: str, logprob: float) -> str:
-    request = {"input_prompt": "Time travel to 2008", "generated_text": text, "generated_tokens": [3060, 1455, 1593], "logprobs": [-9.358587, logprob], "latency": 0.2114}
+    request = {
+        "input_prompt": "Time travel to 2008",
+        "generated_text": text,
+        "generated_tokens": [3060, 1455, 1593],
+        "logprobs": [-9.358587, logprob],
+        "latency": 0.2114,
+    }
     return json.dumps({"0": request}, indent=1) + "\n"
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import shlex
 from dataclasses import replace
 
-from karat.compare import Change
+from karat.compare.change import Change
 from karat.diff.sides import Revision, Side, WorkTree
 from karat.findings import Finding
 

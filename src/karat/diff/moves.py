@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from karat.compare import Change
+from karat.compare.change import Change
 from karat.findings import Finding, Severity
 
 

@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeAlias
 
+import msgspec
+
 from karat.findings import CannotVerify, Finding, Severity, UsageError
 from karat.goldens import git
 from karat.goldens.paths import DATA_GLOBS, PathFilter
@@ -54,26 +56,24 @@ class OneFile:
 Side: TypeAlias = Revision | WorkTree | Folder | OneFile
 
 
-@dataclass(frozen=True, slots=True)
-class Blob:
+class Blob(msgspec.Struct, frozen=True, tag="blob", array_like=True):
     """Bytes that git keeps."""
 
+    root: str
     oid: str
 
 
-@dataclass(frozen=True, slots=True)
-class OnDisk:
+class OnDisk(msgspec.Struct, frozen=True, tag="disk", array_like=True):
     """Bytes in a file."""
 
-    path: Path
+    path: str
 
 
 Ref: TypeAlias = Blob | OnDisk
 
 
-@dataclass(frozen=True, slots=True)
-class Item:
-    """One golden path and where its two sides are."""
+class Item(msgspec.Struct, frozen=True, array_like=True):
+    """One golden path and where its two sides are; a Struct, because items travel to workers."""
 
     path: str
     old: Ref | None
@@ -88,7 +88,6 @@ class Items:
 
     items: Sequence[Item]
     unchanged: int = 0
-    root: Path | None = None
     findings: tuple[Finding, ...] = field(default=())
 
 
@@ -150,7 +149,7 @@ def _resolve(word: str, cwd: Path) -> Side:
 def pair_up(old: Side, new: Side, is_golden: PathFilter, *, everything: bool = False) -> Items:
     """The goldens of two sides, paired by path; with `everything`, also those with equal bytes."""
     if isinstance(old, OneFile) and isinstance(new, OneFile):
-        return Items([Item(new.name, OnDisk(old.root), OnDisk(new.root), certain=True)])
+        return Items([Item(new.name, OnDisk(str(old.root)), OnDisk(str(new.root)), certain=True)])
     if isinstance(old, Revision) and isinstance(new, Revision | WorkTree) and old.root == new.root:
         return _git_items(old, new, is_golden, everything=everything)
     return _listed_items(old, new, is_golden)
@@ -160,6 +159,7 @@ def _git_items(
     old: Revision, new: Revision | WorkTree, is_golden: PathFilter, *, everything: bool
 ) -> Items:
     commit = new.commit if isinstance(new, Revision) else None
+    root = str(old.root)
     items, findings = [], []
     for change in git.changes_between(old.root, old.commit, commit):
         if not is_golden(change.path):
@@ -167,19 +167,21 @@ def _git_items(
         if change.special:
             findings.append(_special(change.path, change.special))
             continue
-        left = Blob(change.old) if change.old else None
-        right: Ref | None = Blob(change.new) if change.new else None
+        left = Blob(root, change.old) if change.old else None
+        right: Ref | None = Blob(root, change.new) if change.new else None
         if change.new_in_worktree:
-            right = OnDisk(old.root / change.path)
+            right = OnDisk(os.path.join(root, change.path))  # noqa: PTH118 - texts travel to workers
         items.append(Item(change.path, left, right, certain=right is None or left is None))
-    known = {path: oid for path, oid in git.tree_paths(old.root, old.commit).items() if is_golden(path)}
+    known = {
+        path: oid for path, oid in git.tree_paths(old.root, old.commit).items() if is_golden(path)
+    }
     same = known.keys() - {item.path for item in items}
     if everything:
-        blobs = {path: Blob(known[path]) for path in same}
+        blobs = {path: Blob(root, known[path]) for path in same}
         items = [Item(i.path, i.old, i.new, certain=True) for i in items]
         items += [Item(path, blob, blob, certain=True) for path, blob in blobs.items()]
     items.sort(key=lambda item: item.path)
-    return Items(items, 0 if everything else len(same), old.root, tuple(findings))
+    return Items(items, 0 if everything else len(same), tuple(findings))
 
 
 def _special(path: str, what: str) -> Finding:
@@ -202,12 +204,13 @@ def _listed_items(old: Side, new: Side, is_golden: PathFilter) -> Items:
             message = "no file matches the golden patterns, so every .json, .jsonl, .csv and .txt file was taken"
             findings = (Finding(kind="format-only", severity=Severity.INFO, message=message),)
     items = [Item(p, left.get(p), right.get(p), certain=True) for p in paths if wanted(p)]
-    return Items(items, 0, None, findings)
+    return Items(items, 0, findings)
 
 
 def _listing(side: Side) -> dict[str, Ref]:
     if isinstance(side, Revision):
-        return {path: Blob(oid) for path, oid in git.tree_paths(side.root, side.commit).items()}
+        found = git.tree_paths(side.root, side.commit)
+        return {path: Blob(str(side.root), oid) for path, oid in found.items()}
     return dict(_walk(side.root))
 
 
@@ -224,4 +227,4 @@ def _walk(root: Path) -> Iterator[tuple[str, Ref]]:
             path = Path(folder, name)
             # Sockets, pipes and devices would block or never end.
             if path.is_symlink() or stat.S_ISREG(path.lstat().st_mode):
-                yield path.relative_to(root).as_posix(), OnDisk(path)
+                yield path.relative_to(root).as_posix(), OnDisk(str(path))

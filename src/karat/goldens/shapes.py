@@ -9,15 +9,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
 from karat.findings import Finding
 
-Steps: TypeAlias = NDArray[np.int64]
-Values: TypeAlias = NDArray[np.float64]
+if TYPE_CHECKING:
+    # numpy.typing takes longer to import than the rest of karat.
+    from numpy.typing import NDArray
+
+    Steps: TypeAlias = NDArray[np.int64]
+    Values: TypeAlias = NDArray[np.float64]
+else:
+    Steps = Values = np.ndarray
+
 Shape: TypeAlias = Literal["series", "table", "document"]
 
 
