@@ -1,7 +1,14 @@
-"""What every test shares: hypothesis without a clock or a die, so that a failure comes back."""
+"""What every test shares: hypothesis without a clock or a die, and what to do without a part."""
 
 from __future__ import annotations
 
+import importlib.util
+import os
+import shutil
+from pathlib import Path
+from typing import NoReturn
+
+import pytest
 from hypothesis import HealthCheck, settings
 
 settings.register_profile(
@@ -11,3 +18,21 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile("ci")
+
+CHROMIUM = "/usr/bin/chromium"
+
+
+def missing(what: str) -> NoReturn:
+    """Skips for want of a tool; fails where KARAT_REQUIRE=all says that nothing may be missing."""
+    if os.environ.get("KARAT_REQUIRE") == "all":
+        pytest.fail(f"{what} is missing and KARAT_REQUIRE=all")
+    pytest.skip(f"needs {what}")
+
+
+@pytest.fixture(scope="session")
+def chromium() -> str:
+    """The path of a Chromium that playwright can drive."""
+    if importlib.util.find_spec("playwright") is None:
+        missing("playwright (pip install 'karat[browser]')")
+    found = CHROMIUM if Path(CHROMIUM).exists() else shutil.which("chromium")
+    return found or missing("chromium (apt install chromium)")

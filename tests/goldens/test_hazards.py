@@ -33,7 +33,9 @@ def test_lfs_pointer_names_the_command_that_fetches_it() -> None:
 
 @pytest.mark.parametrize("end", [b"\n", b"\r\n"])
 def test_conflict_markers_are_named_with_their_line(end: bytes) -> None:
-    data = end.join([b"{", b"<<<<<<< HEAD", b'"a": 1', b"=======", b'"a": 2', b">>>>>>> theirs", b"}"])
+    data = end.join(
+        [b"{", b"<<<<<<< HEAD", b'"a": 1', b"=======", b'"a": 2', b">>>>>>> theirs", b"}"]
+    )
     found = hazards.check(data)
     assert found is not None
     assert (found.kind, found.where) == ("conflict-markers", "line 2")

@@ -11,13 +11,17 @@ from karat.goldens import formats
 from karat.goldens.series_text import FORMAT, METRIC
 from karat.goldens.shapes import Document, Metric, Series
 
-samples = st.dictionaries(st.integers(-(10**17), 10**17) | st.integers(0, 50), st.floats(), min_size=1, max_size=12)
+samples = st.dictionaries(
+    st.integers(-(10**17), 10**17) | st.integers(0, 50), st.floats(), min_size=1, max_size=12
+)
 silent = st.sampled_from(["", "# a comment", "   ", "#", "  # 1 2.0"])
 
 
 def series(held: dict[int, float]) -> Series:
     steps = sorted(held)
-    return Series({METRIC: Metric(np.array(steps, np.int64), np.array([held[s] for s in steps], np.float64))})
+    return Series(
+        {METRIC: Metric(np.array(steps, np.int64), np.array([held[s] for s in steps], np.float64))}
+    )
 
 
 @st.composite
@@ -50,7 +54,9 @@ def test_an_unchanged_series_keeps_every_byte(file: tuple[str, dict[int, float]]
 
 
 @given(files(), samples)
-def test_what_is_written_over_another_is_read_back(file: tuple[str, dict[int, float]], new: dict[int, float]) -> None:
+def test_what_is_written_over_another_is_read_back(
+    file: tuple[str, dict[int, float]], new: dict[int, float]
+) -> None:
     assert FORMAT.read(FORMAT.write(series(new), like=file[0].encode())).golden == series(new)
 
 
@@ -75,7 +81,11 @@ def test_steps_are_sorted_and_numbers_may_be_nan_or_infinite() -> None:
 def test_a_line_that_does_not_fit_is_named() -> None:
     reading = formats.read(b"1 2.0\n2 3.0\nthree\n4 1.0\n")
     (finding,) = reading.findings
-    assert (finding.kind, finding.severity, finding.where) == ("ragged-row", Severity.FAIL, "line 3")
+    assert (finding.kind, finding.severity, finding.where) == (
+        "ragged-row",
+        Severity.FAIL,
+        "line 3",
+    )
     assert reading.golden == series({1: 2.0, 2: 3.0, 4: 1.0})
 
 
@@ -101,7 +111,10 @@ def test_steps_come_and_go_at_their_place() -> None:
 
 def test_a_rewritten_file_does_not_carry_ragged_lines_along() -> None:
     like = b"1 1.0\n2 2.0\n3 3.0\n4"
-    assert formats.write(series({1: 1.0, 2: 2.0, 3: 3.0, 4: 4.0}), like=like) == b"1 1.0\n2 2.0\n3 3.0\n4 4.0"
+    assert (
+        formats.write(series({1: 1.0, 2: 2.0, 3: 3.0, 4: 4.0}), like=like)
+        == b"1 1.0\n2 2.0\n3 3.0\n4 4.0"
+    )
 
 
 @pytest.mark.parametrize("data", [b"word 1\n", b"1.5 2\n", b"1\n", b"1 2 3\n", b"# 1 2\n"])
@@ -109,7 +122,9 @@ def test_other_text_is_not_claimed(data: bytes) -> None:
     assert not FORMAT.claims(data)
 
 
-@pytest.mark.parametrize("golden", [Document(1), Series({}), Series({"loss": Metric(np.array([1]), np.array([1.0]))})])
+@pytest.mark.parametrize(
+    "golden", [Document(1), Series({}), Series({"loss": Metric(np.array([1]), np.array([1.0]))})]
+)
 def test_what_has_no_place_in_the_file_is_refused(golden: Document | Series) -> None:
     with pytest.raises(UsageError, match="one metric"):
         FORMAT.write(golden)

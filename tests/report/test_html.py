@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from diffs import HOSTILE, hostile, make
+from factories.diffs import HOSTILE, hostile, make
 from hypothesis import given, strategies as st
 from hypothesis.extra import numpy as hnp
 

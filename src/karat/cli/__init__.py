@@ -61,12 +61,10 @@ def run(arguments: list[str] | None = None) -> int:
     except KaratError as error:
         _complain(str(error), error.next_command)
         return int(error.exit_code)
-    except click.exceptions.Abort:
-        return 130
     except click.ClickException as error:
         error.show()
         return int(ExitCode.USAGE)
-    except KeyboardInterrupt:
+    except (click.exceptions.Abort, KeyboardInterrupt):
         return 130
     except BrokenPipeError:
         # The reader (`| head`) has seen enough; keep Python from complaining at exit.

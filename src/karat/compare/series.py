@@ -81,11 +81,8 @@ def _judge_metric(
     if truncated or lost:
         shown = Judgement(Verdict.INCOMPLETE, _incomplete(s.numbers, stop))
     row = metric_change(s.name, s.numbers, s.rule, shown, curve=True)
-    findings = [*lost, *gains(s)]
-    unusable = _no_usable_steps(s)
-    for finding in (unusable, precision(s), drift_finding(row, judgement)):
-        if finding is not None:
-            findings.append(finding)
+    maybe = (_no_usable_steps(s), precision(s), drift_finding(row, judgement))
+    findings = [*lost, *gains(s), *(finding for finding in maybe if finding is not None)]
     if s.old.extra != s.new.extra:
         findings.extend(compare_structure(s.old.extra, s.new.extra, RuleBook(), s.name)[1])
     return row, findings

@@ -130,8 +130,8 @@ def _lists(walk: _Walk, a: list[Any], b: list[Any], at: _At, stack: list[Any]) -
         severity = Severity.FAIL if len(b) < len(a) else Severity.WARN
         word = "list shorter" if len(b) < len(a) else "list longer"
         walk.note("structure-changed", severity, at, f"{word}: {len(a)} → {len(b)} items")
-    for index in range(min(len(a), len(b)) - 1, -1, -1):
-        stack.append((a[index], b[index], at.item(index)))
+    last = min(len(a), len(b)) - 1
+    stack.extend((a[i], b[i], at.item(i)) for i in range(last, -1, -1))
 
 
 def _number(walk: _Walk, a: Any, b: Any, at: _At) -> None:

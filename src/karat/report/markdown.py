@@ -62,7 +62,9 @@ def must_look(diff: Diff) -> Section | None:
         lines = [_fail_line(f, diff.root) for f in fails[:_SHOWN]]
         if len(fails) > _SHOWN:
             lines.append(f"- … and {len(fails) - _SHOWN} more `fail` findings")
-        blocks.append(f"**{count(len(fails), 'finding')} must be resolved first:**\n\n" + "\n".join(lines))
+        blocks.append(
+            f"**{count(len(fails), 'finding')} must be resolved first:**\n\n" + "\n".join(lines)
+        )
     if groups:
         labels = _labels(diff)
         lines = [_group_line(g, labels) for g in groups[:_SHOWN]]

@@ -40,8 +40,15 @@ def sections(diff: Diff, record: RefreshRecord | None = None) -> list[Section]:
     found = [must_look(diff), Section("## Summary", _what_was_done(diff, record))]
     if rows:
         found.append(Section("## Relative-difference summary", _coverage(diff, rows)))
-        found.append(Section("### Per-metric headline numbers (over `|avg_rel_diff|`)", _headlines(rows)))
-        found.append(Section(f"### Distribution of `|avg_rel_diff|` across all {len(rows):,} rows", _distribution(rows)))
+        found.append(
+            Section("### Per-metric headline numbers (over `|avg_rel_diff|`)", _headlines(rows))
+        )
+        found.append(
+            Section(
+                f"### Distribution of `|avg_rel_diff|` across all {len(rows):,} rows",
+                _distribution(rows),
+            )
+        )
         lines = list(_interpretation(rows, diff.root))
         if lines:
             found.append(Section("### Interpretation", "\n".join(f"- {line}" for line in lines)))
@@ -61,9 +68,15 @@ def _what_was_done(diff: Diff, record: RefreshRecord | None) -> str:
     present = [c for c in diff.changes if c.verdict is not Verdict.REMOVED]
     where = f" under {code(diff.root + '/')}" if diff.root else ""
     lines.append(f"- Updated **{count(len(present), 'golden-value file')}**{where}.")
-    lines += _named("new, without a baseline to compare with", diff, lambda c: not c.has_baseline and c.verdict is not Verdict.UNREADABLE)
+    lines += _named(
+        "new, without a baseline to compare with",
+        diff,
+        lambda c: not c.has_baseline and c.verdict is not Verdict.UNREADABLE,
+    )
     lines += _named("removed", diff, lambda c: c.verdict is Verdict.REMOVED)
-    lines += _named("unreadable on one side, not compared", diff, lambda c: c.verdict is Verdict.UNREADABLE)
+    lines += _named(
+        "unreadable on one side, not compared", diff, lambda c: c.verdict is Verdict.UNREADABLE
+    )
     if record is not None and record.not_refreshed:
         lines.append(f"- Asked for and not refreshed ({len(record.not_refreshed)}):")
         lines += [f"  - {line}" for line in record.not_refreshed]
@@ -73,7 +86,11 @@ def _what_was_done(diff: Diff, record: RefreshRecord | None) -> str:
 def _scope_sentence(diff: Diff, record: RefreshRecord | None) -> str:
     if record is None:
         return f"Comparison of golden values: {code(diff.old)} → {code(diff.new)}."
-    run = f"{_SOURCES.get(record.source, record.source)} {code(record.run_id)}" if record.run_id else record.source
+    run = (
+        f"{_SOURCES.get(record.source, record.source)} {code(record.run_id)}"
+        if record.run_id
+        else record.source
+    )
     if record.scope == "only-failing":
         return f"Refresh of golden values for failing functional tests from {run}."
     if record.scope == "all":
@@ -166,7 +183,9 @@ def _loss(metric: str, rows: Sequence[Row], root: str) -> Iterator[str]:
     if moved:
         parts.append(f"moved in {count(len(moved), 'file')}: {_files(moved, root)}")
     if cut:
-        parts.append(f"incomplete, so not judged, in {count(len(cut), 'file')}: {_files(cut, root)}")
+        parts.append(
+            f"incomplete, so not judged, in {count(len(cut), 'file')}: {_files(cut, root)}"
+        )
     yield f"{numbers} — {'; '.join(parts)}."
 
 
@@ -182,7 +201,10 @@ def _memory(rows: Sequence[Row], root: str) -> str:
     loud = [row for row in ranked if _size(row) >= 1e-3]
     if not loud:
         return f"`mem-*`: {still} of {len(rows)} rows sit at `== 0` or `(0, 1e-6)`; none lands above `[1e-4, 1e-3)`."
-    names = ", ".join(f"{code(short_path(c.path, root))} {row.metric} ({number(_size((c, row)))})" for c, row in loud[:_NAMED])
+    names = ", ".join(
+        f"{code(short_path(c.path, root))} {row.metric} ({number(_size((c, row)))})"
+        for c, row in loud[:_NAMED]
+    )
     more = f" and {len(loud) - _NAMED} more" if len(loud) > _NAMED else ""
     return f"`mem-*`: {still} of {len(rows)} rows sit at `== 0` or `(0, 1e-6)`; {len(loud)} land above `[1e-4, 1e-3)`: {names}{more}."
 

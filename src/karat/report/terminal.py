@@ -48,7 +48,11 @@ def _line(console: Console, *parts: tuple[str, str]) -> None:
 
 
 def _head(diff: Diff, console: Console) -> None:
-    _line(console, (f"{diff.old} → {diff.new}", "bold"), (f"  {diff.root}/" if diff.root else "", "dim"))
+    _line(
+        console,
+        (f"{diff.old} → {diff.new}", "bold"),
+        (f"  {diff.root}/" if diff.root else "", "dim"),
+    )
     rows = sum(row.in_csv for change in diff.changes for row in change.metrics)
     changed = f"{count(len(diff.changes), 'golden')} compared"
     parts = [f"{changed} ({verdict_counts(diff.changes)})" if diff.changes else "no golden changed"]
@@ -65,7 +69,12 @@ def _finding(finding: Finding, root: str, console: Console) -> None:
     style = _STYLE[finding.severity]
     where = short_path(finding.path, root)
     _line(console, ("", ""))
-    _line(console, (f"{finding.severity.value:<4} ", style), (f"{finding.kind}  ", "bold"), (where, ""))
+    _line(
+        console,
+        (f"{finding.severity.value:<4} ", style),
+        (f"{finding.kind}  ", "bold"),
+        (where, ""),
+    )
     _line(console, ("     ", ""), (finding.message, ""))
     if finding.next:
         _line(console, ("     next: ", "dim"), (finding.next, "cyan"))
@@ -77,7 +86,13 @@ def _fails(diff: Diff, console: Console) -> None:
         _finding(finding, diff.root, console)
     if len(fails) > _FAILS_SHOWN:
         console.print()
-        _line(console, (f"     … and {len(fails) - _FAILS_SHOWN:,} more fail findings (--json - lists all)", "dim"))
+        _line(
+            console,
+            (
+                f"     … and {len(fails) - _FAILS_SHOWN:,} more fail findings (--json - lists all)",
+                "dim",
+            ),
+        )
 
 
 def _groups(diff: Diff, console: Console) -> None:
@@ -94,13 +109,21 @@ def _groups(diff: Diff, console: Console) -> None:
         if group.low is not None and group.high is not None:
             low, high = number(group.low), number(group.high)
             span = f"  |avg| {low}" if low == high else f"  |avg| {low} … {high}"
-        _line(console, (f"{group.severity.value:<4} ", _STYLE[group.severity]), (group.title, ""), (span, "dim"))
+        _line(
+            console,
+            (f"{group.severity.value:<4} ", _STYLE[group.severity]),
+            (group.title, ""),
+            (span, "dim"),
+        )
     info = len(groups) - len(worth)
     hidden = len(worth) - _GROUPS_SHOWN
     if hidden > 0:
         _line(console, (f"     … and {count(hidden, 'group')} more", "dim"))
     if info:
-        _line(console, (f"     and {count(info, 'group')} of info findings (--json - lists all)", "dim"))
+        _line(
+            console,
+            (f"     and {count(info, 'group')} of info findings (--json - lists all)", "dim"),
+        )
 
 
 def _rows(diff: Diff, console: Console, top: int) -> None:
@@ -133,7 +156,10 @@ def _rows(diff: Diff, console: Console, top: int) -> None:
 
 
 def _cells(values: Sequence[str], widths: Sequence[int]) -> str:
-    text = [v.ljust(w) if i < 2 else v.rjust(w) for i, (v, w) in enumerate(zip(values, widths, strict=True))]
+    text = [
+        v.ljust(w) if i < 2 else v.rjust(w)
+        for i, (v, w) in enumerate(zip(values, widths, strict=True))
+    ]
     return "  ".join(text)
 
 

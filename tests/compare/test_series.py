@@ -1,0 +1,253 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from factories.curves import NAN, change_of, kinds, metric, series
+
+from karat.compare.change import Verdict
+from karat.compare.rules import PartialRule, RuleBook
+from karat.findings import Severity
+from karat.goldens.shapes import Series
+
+
+def test_equal_curves_are_the_same() -> None:
+    change = change_of(series(lm_loss=[1, 2, 3]), series(lm_loss=[1, 2, 3]))
+    assert change.verdict is Verdict.SAME
+    assert change.metrics[0].bit_equal == 3
+    assert change.metrics[0].first_diff_step is None
+
+
+def test_plus_and_minus_half_do_not_cancel() -> None:
+    change = change_of(series(x=[1, 1]), series(x=[0.5, 1.5]))
+    row = change.metrics[0]
+    assert row.avg_rel_diff == 0
+    assert row.mean_abs_rel_diff == row.max_abs_rel_diff == 0.5
+    assert change.verdict is Verdict.BREAK
+    assert "mean |rel| 0.5 ≥ break_mean 0.05" in row.because
+
+
+def test_all_nan_on_both_sides_is_not_the_same() -> None:
+    change = change_of(series(x=[NAN, NAN]), series(x=[NAN, NAN]))
+    assert change.verdict is Verdict.INCOMPLETE
+    assert "no-usable-steps" in kinds(change)
+
+
+def test_both_sides_infinite_is_no_evidence() -> None:
+    change = change_of(series(x=[np.inf, np.inf]), series(x=[np.inf, np.inf]))
+    assert change.verdict is Verdict.INCOMPLETE
+    assert change.metrics[0].bit_equal == 0
+
+
+def test_a_run_that_died_is_truncated_and_its_clean_average_does_not_help() -> None:
+    died = [10.0] * 13 + [NAN] * 37
+    change = change_of(series(lm_loss=[10.0] * 50, num_zeros=[7.0] * 50), series(lm_loss=died, num_zeros=died))
+    assert change.verdict is Verdict.INCOMPLETE
+    first = change.findings[0]
+    assert (first.kind, first.severity) == ("truncated", Severity.FAIL)
+    assert "step 13 of 50" in first.message
+    loss = change.metrics[0]
+    assert (loss.n_steps, loss.avg_rel_diff, loss.nan_gained) == (13, 0.0, 37)
+    assert loss.verdict is Verdict.INCOMPLETE
+    assert "new-nan" not in kinds(change), "one cause, one finding"
+
+
+def test_a_loss_that_diverged_while_the_run_went_on_is_new_nan() -> None:
+    old = series(lm_loss=[10.0] * 20, num_zeros=[7.0] * 20)
+    new = series(lm_loss=[10.0] * 12 + [NAN] * 8, num_zeros=[7.0] * 20)
+    change = change_of(old, new)
+    assert change.verdict is Verdict.INCOMPLETE
+    assert kinds(change) == {"new-nan"}
+    assert "first at step 13" in change.findings[0].message
+
+
+def test_steps_missing_at_the_end_are_a_truncation_by_the_files_own_account() -> None:
+    old = Series({"x": metric([1.0] * 50)})
+    new = Series({"x": metric([1.0] * 13, end=50)})
+    assert "truncated" in kinds(change_of(old, new))
+
+
+def test_a_shorter_run_that_says_so_is_lost_steps() -> None:
+    change = change_of(series(x=[1.0] * 50), series(x=[1.0] * 25))
+    assert change.verdict is Verdict.INCOMPLETE
+    assert kinds(change) == {"lost-steps"}
+    assert "25" in change.findings[0].message
+
+
+def test_a_step_lost_in_the_middle_is_named() -> None:
+    change = change_of(series(x={1: 1, 2: 1, 3: 1}), series(x={1: 1, 3: 1}))
+    assert change.verdict is Verdict.INCOMPLETE
+    assert change.metrics[0].steps_lost == 1
+    assert change.findings[0].where == "step 2"
+
+
+def test_dropped_placeholders_are_info_and_not_drift() -> None:
+    change = change_of(series(x={1: NAN, 2: 1, 3: 2}), series(x={2: 1, 3: 2}))
+    assert change.verdict is Verdict.SAME
+    found = {f.kind: f.severity for f in change.findings}
+    assert found == {"dropped-placeholders": Severity.INFO, "format-only": Severity.INFO}
+    assert change.metrics[0].steps_lost == 0
+
+
+def test_a_vanished_metric_fails_and_a_new_one_is_told() -> None:
+    change = change_of(series(a=[1, 2], b=[1, 2]), series(a=[1, 2], c=[1, 2]))
+    assert change.verdict is Verdict.INCOMPLETE
+    assert {f.kind: f.severity for f in change.findings} == {"lost-metric": Severity.FAIL, "gained-metric": Severity.INFO}
+
+
+def test_old_values_below_1e12_are_left_out_of_the_average() -> None:
+    change = change_of(series(x=[0.0, 1e-13, 2.0]), series(x=[0.0, 5.0, 1.0]))
+    row = change.metrics[0]
+    assert (row.n_steps, row.avg_rel_diff) == (1, 0.5)
+
+
+def test_leaving_zero_is_not_lost_with_the_division() -> None:
+    change = change_of(series(x=[0.0, 0.0]), series(x=[0.0, 5.0]))
+    assert change.verdict is Verdict.DRIFT
+    assert "no-usable-steps" in kinds(change)
+    assert "left zero" in change.metrics[0].because
+
+
+def test_zeros_on_both_sides_have_no_row_but_are_the_same() -> None:
+    change = change_of(series(num_zeros=[0.0, 0.0]), series(num_zeros=[0.0, 0.0]))
+    assert change.verdict is Verdict.SAME
+    assert not change.metrics[0].in_csv
+    assert kinds(change) == {"no-usable-steps", "format-only"}
+
+
+def test_negative_zero_is_a_difference_of_bits_but_no_drift() -> None:
+    change = change_of(series(x=[0.0, 1.0]), series(x=[-0.0, 1.0]))
+    assert change.metrics[0].bit_equal == 1
+    assert change.metrics[0].first_diff_step == 1
+    assert change.verdict is Verdict.NOISE
+
+
+@pytest.mark.parametrize(
+    ("shift", "verdict", "severity"),
+    [
+        (1e-5, Verdict.NOISE, None),
+        (5e-4, Verdict.DRIFT, Severity.INFO),
+        (2e-3, Verdict.DRIFT, Severity.WARN),
+        (0.2, Verdict.BREAK, Severity.FAIL),
+    ],
+)
+def test_the_seeds_triage(shift: float, verdict: Verdict, severity: Severity | None) -> None:
+    old = np.full(50, 10.0)
+    change = change_of(series(lm_loss=old.tolist()), series(lm_loss=(old * (1 - shift)).tolist()))
+    assert change.verdict is verdict
+    drift = [f.severity for f in change.findings if f.kind == "value-drift"]
+    assert drift == ([] if severity is None else [severity])
+
+
+def test_one_wild_step_overrules_a_quiet_average() -> None:
+    new = [10.0] * 100
+    new[41] = 10.3
+    change = change_of(series(lm_loss=[10.0] * 100), series(lm_loss=new))
+    row = change.metrics[0]
+    assert abs(row.avg_rel_diff or 0) < 1e-3
+    assert row.verdict is Verdict.DRIFT
+    assert row.max_step == 42
+    assert "drift_max" in row.because
+
+
+def test_jittery_iteration_times_are_noise_but_a_slower_median_is_not() -> None:
+    rng = np.random.default_rng(3)
+    old = 0.5 + 0.1 * rng.random(60)
+    new = 0.5 + 0.1 * rng.random(60)
+    new[2] = 9.0
+    rules = RuleBook()
+    jitter = change_of(Series({"iteration-time": metric(old.tolist())}), Series({"iteration-time": metric(new.tolist())}), rules)
+    slower = change_of(Series({"iteration-time": metric(old.tolist())}), Series({"iteration-time": metric((old * 1.5).tolist())}), rules)
+    assert jitter.verdict is Verdict.NOISE
+    assert slower.verdict is Verdict.DRIFT
+    assert {f.severity for f in slower.findings} == {Severity.WARN}, "never a correctness failure"
+    assert slower.metrics[0].steady_rel_diff == pytest.approx(-0.5)
+
+
+def test_a_missing_first_sample_of_a_timing_is_no_failure() -> None:
+    old = Series({"iteration-time": metric([0.5] * 20), "lm loss": metric([1.0] * 20)})
+    new = Series({"iteration-time": metric([NAN] + [0.5] * 19), "lm loss": metric([1.0] * 20)})
+    change = change_of(old, new)
+    assert Severity.FAIL not in {f.severity for f in change.findings}
+
+
+def test_precision_lost_by_rounding_and_by_declaration() -> None:
+    rng = np.random.default_rng(0)
+    fine = np.round(10 + rng.random(50), 5)
+    rounded = change_of(series(x=fine.tolist()), series(x=np.round(fine, 2).tolist()))
+    declared = change_of(Series({"x": metric([1.5] * 9, precision=5)}), Series({"x": metric([1.5] * 9, precision=3)}))
+    assert "precision-lost" in kinds(rounded)
+    assert "from 5 to 2" in next(f.message for f in rounded.findings if f.kind == "precision-lost")
+    assert "precision-lost" in kinds(declared)
+
+
+def test_few_or_constant_values_do_not_look_rounded() -> None:
+    assert "precision-lost" not in kinds(change_of(series(x=[1.25] * 20), series(x=[1.5] * 20)))
+    assert "precision-lost" not in kinds(change_of(series(x=[1.25, 2.5]), series(x=[1.5, 2.0])))
+
+
+def test_the_suites_own_tolerance_is_a_ratio() -> None:
+    rules = RuleBook.of([PartialRule("x", {"rtol": 0.05})])
+    change = change_of(series(x=[10.0, 10.0]), series(x=[10.0, 11.0]), rules)
+    assert change.metrics[0].tolerance_ratio == pytest.approx(2.0)
+    assert change_of(series(x=[1.0]), series(x=[2.0])).metrics[0].tolerance_ratio is None
+
+
+def test_a_new_golden_is_judged_by_its_own_account() -> None:
+    good = change_of(None, series(x=[1.0] * 5))
+    cut = change_of(None, Series({"x": metric([1.0, 1.0, NAN, NAN])}))
+    assert (good.verdict, kinds(good)) == (Verdict.NEW, {"new-golden"})
+    assert not good.has_baseline
+    assert cut.verdict is Verdict.INCOMPLETE
+    assert "truncated" in kinds(cut)
+
+
+def test_an_old_golden_that_was_cut_off_and_is_repaired() -> None:
+    change = change_of(series(x=[1.0, NAN, NAN]), series(x=[1.0, 1.0, 1.0]))
+    assert change.metrics[0].nan_lost == 2
+    assert {f.severity for f in change.findings} == {Severity.INFO}
+
+
+def test_both_sides_cut_off_is_still_said() -> None:
+    change = change_of(series(x=[1.0, NAN, NAN]), series(x=[1.0, NAN, NAN]))
+    assert [(f.kind, f.severity) for f in change.findings if f.kind == "truncated"] == [("truncated", Severity.WARN)]
+
+
+def test_scalars_beside_curves_are_compared() -> None:
+    old = Series({"x": metric([1.0])}, {"iteration_timing_avg": 0.30, "lr": 0.1, "gone": 1.0})
+    new = Series({"x": metric([1.0])}, {"iteration_timing_avg": 0.31, "lr": 0.2})
+    change = change_of(old, new)
+    verdicts = {row.metric: row.verdict for row in change.metrics}
+    assert verdicts["iteration_timing_avg"] is Verdict.NOISE
+    assert verdicts["lr"] is Verdict.BREAK
+    assert "lost-metric" in kinds(change)
+    assert not any(row.in_csv for row in change.metrics if row.metric != "x")
+
+
+def test_a_scalar_that_became_nan_fails() -> None:
+    change = change_of(Series({}, {"lr": 0.1}), Series({}, {"lr": NAN}))
+    assert change.verdict is Verdict.INCOMPLETE
+    assert kinds(change) >= {"new-nan"}
+
+
+def test_a_curve_that_became_a_number_changed_its_type() -> None:
+    change = change_of(series(x=[1.0, 2.0]), Series({}, {"x": 1.0}))
+    assert "type-changed" in kinds(change)
+    assert change.verdict is not Verdict.SAME
+
+
+def test_no_shared_step_is_never_a_match() -> None:
+    change = change_of(series(x={1: 1.0}), series(x={2: 1.0}))
+    assert change.verdict is Verdict.INCOMPLETE
+    assert Severity.FAIL in {f.severity for f in change.findings}
+
+
+def test_empty_against_empty_fails() -> None:
+    change = change_of(Series({}), Series({}))
+    assert change.verdict is Verdict.INCOMPLETE
+    assert kinds(change) >= {"empty"}
+
+
+def test_removed_golden_fails() -> None:
+    change = change_of(series(x=[1.0]), None)
+    assert change.verdict is Verdict.REMOVED
+    assert change.findings[0].severity is Severity.FAIL

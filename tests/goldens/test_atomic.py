@@ -1,0 +1,73 @@
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from karat.findings import UsageError
+from karat.goldens.atomic import write_bytes
+
+
+def test_a_new_file_has_the_bytes_and_the_usual_mode(tmp_path: Path) -> None:
+    plain = tmp_path / "plain"
+    plain.write_bytes(b"")
+    write_bytes(tmp_path / "new.json", b"{}")
+    assert (tmp_path / "new.json").read_bytes() == b"{}"
+    assert (tmp_path / "new.json").stat().st_mode == plain.stat().st_mode
+
+
+@pytest.mark.parametrize("mode", [0o600, 0o644, 0o755])
+def test_an_old_file_keeps_its_mode(tmp_path: Path, mode: int) -> None:
+    path = tmp_path / "golden.json"
+    path.write_bytes(b"old")
+    path.chmod(mode)
+    write_bytes(str(path), b"new")
+    assert path.read_bytes() == b"new"
+    assert stat.S_IMODE(path.stat().st_mode) == mode
+
+
+def test_nothing_else_is_left_in_the_folder(tmp_path: Path) -> None:
+    write_bytes(tmp_path / "a", b"1")
+    write_bytes(tmp_path / "a", b"2")
+    assert os.listdir(tmp_path) == ["a"]  # noqa: PTH208 - names, hidden ones too
+
+
+def test_a_reader_that_holds_the_old_file_is_not_disturbed(tmp_path: Path) -> None:
+    path = tmp_path / "a"
+    path.write_bytes(b"old")
+    with path.open("rb") as held:
+        write_bytes(path, b"new and longer")
+        assert held.read() == b"old"
+
+
+def test_a_symbolic_link_is_refused(tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    outside.write_bytes(b"safe")
+    link = tmp_path / "link"
+    link.symlink_to(outside)
+    with pytest.raises(UsageError, match="symbolic link"):
+        write_bytes(link, b"new")
+    assert outside.read_bytes() == b"safe"
+    assert link.is_symlink()
+
+
+def test_a_failure_leaves_the_old_state_and_no_temporary_file(tmp_path: Path) -> None:
+    taken = tmp_path / "folder"
+    taken.mkdir()
+    (taken / "inside").write_bytes(b"x")
+    with pytest.raises(OSError, match="folder"):
+        write_bytes(taken, b"new")
+    assert [path.name for path in tmp_path.iterdir()] == ["folder"]
+
+
+def test_a_missing_folder_is_the_callers_error_to_word(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        write_bytes(tmp_path / "nowhere" / "a", b"")
+
+
+def test_a_long_name_still_fits_a_temporary_one(tmp_path: Path) -> None:
+    path = tmp_path / ("x" * 250)
+    write_bytes(path, b"1")
+    assert path.read_bytes() == b"1"
