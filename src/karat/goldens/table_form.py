@@ -134,11 +134,12 @@ class Form:
 def form_of(found: Sequence[Entry]) -> Form | None:
     """The form of a table, judged by its content; None if there is no row at all."""
     rows = [entry for entry in found if not entry.comment]
+    first = found[0].cells if found and found[0].comment else ()
+    # A comment names the columns only if the first row, where there is one, has as many.
+    if names_columns(first) and all(len(entry.cells) == len(first) for entry in rows[:1]):
+        return Form(first, found[0])
     if not rows:
         return None
-    first = found[0]
-    if first.comment and names_columns(first.cells) and len(first.cells) == len(rows[0].cells):
-        return Form(first.cells, first)
     if _is_header(rows[0].cells, [entry.cells for entry in rows[1:]]):
         return Form(rows[0].cells, rows[0])
     cells = rows[0].cells
