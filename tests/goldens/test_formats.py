@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import json
 import random
+import sys
 import tomllib
-from collections.abc import Iterator
-from importlib.metadata import EntryPoint
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +13,7 @@ from hypothesis import example, given, settings, strategies as st
 
 from karat.findings import Severity, UsageError
 from karat.goldens import formats
-from karat.goldens.shapes import Document, Golden, Metric, Reading, Series, Shape, Table
+from karat.goldens.shapes import Document, Metric, Series, Table
 
 ROOT = Path(__file__).parents[2]
 SAMPLES: dict[str, bytes] = {
@@ -185,64 +185,72 @@ def test_an_unknown_format_is_wrong_usage() -> None:
         formats.write(Document(1), format="series-xml")
 
 
+THIRD_PARTY = """
+from karat.goldens.shapes import Document, Reading
+
+
 class Shouting:
-    """A third party's format: text that begins with its name."""
-
     name = "shouting"
-    shape: Shape = "document"
+    shape = "document"
 
-    def claims(self, data: bytes) -> bool:
-        return data.startswith((b'{"shout"', b"\0SHOUT"))
+    def claims(self, data):
+        return data.startswith((b'{"shout"', b"\\0SHOUT"))
 
-    def read(self, data: bytes) -> Reading:
+    def read(self, data):
         return Reading(Document(len(data)))
 
-    def write(self, golden: Golden, like: bytes | None = None) -> bytes:
+    def write(self, golden, like=None):
         return (like or b"") + repr(golden).encode()
 
 
 class Failing(Shouting):
     name = "failing"
 
-    def claims(self, data: bytes) -> bool:
+    def claims(self, data):
         raise ZeroDivisionError(len(data))
 
 
-SHOUTING = Shouting()
-FAILING = Failing()
+class Impostor(Shouting):
+    name = "series-json"
 
 
-def register(monkeypatch: pytest.MonkeyPatch, **targets: object) -> None:
-    class Point(EntryPoint):
-        def load(self) -> object:
-            target = targets[self.name]
-            if isinstance(target, Exception):
-                raise target
-            return target
-
-    points = [EntryPoint(name, value, formats.GROUP) for name, value in formats.BUILT_IN]
-    points += [Point(name, f"third.party:{name}", formats.GROUP) for name in targets]
-    monkeypatch.setattr(
-        formats, "entry_points", lambda group: [p for p in points if p.group == group]
-    )
+SHOUTING, FAILING, IMPOSTOR = Shouting(), Failing(), Impostor()
+"""
 
 
-def test_a_third_party_is_asked_before_the_catch_all(monkeypatch: pytest.MonkeyPatch) -> None:
-    register(monkeypatch, shouting=SHOUTING)
+@pytest.fixture
+def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Puts a package with the given entry points on the path, as an installer would."""
+
+    def install(**points: str) -> None:
+        (tmp_path / "karat_third_party.py").write_text(THIRD_PARTY)
+        folder = tmp_path / "karat_third_party-1.0.dist-info"
+        folder.mkdir()
+        (folder / "METADATA").write_text("Name: karat-third-party\nVersion: 1.0\n")
+        rows = [f"{name} = karat_third_party:{target}\n" for name, target in points.items()]
+        (folder / "entry_points.txt").write_text(f"[{formats.GROUP}]\n{''.join(rows)}")
+        monkeypatch.syspath_prepend(tmp_path)
+
+    return install
+
+
+def test_a_third_party_is_asked_before_the_catch_all(install: Callable[..., None]) -> None:
+    install(shouting="SHOUTING")
     assert [known.name for known in formats.formats()][-2:] == ["shouting", "document-json"]
     reading = formats.read(b'{"shout": 1}')
     assert (reading.golden, reading.format) == (Document(12), "shouting")
+    assert formats.write(Document(1), like=b'{"shout": 1}').startswith(b'{"shout": 1}Document')
 
 
-def test_a_third_party_may_read_what_is_not_text(monkeypatch: pytest.MonkeyPatch) -> None:
-    register(monkeypatch, shouting=SHOUTING)
+def test_a_third_party_may_read_what_is_not_text(install: Callable[..., None]) -> None:
+    install(shouting="SHOUTING")
     assert formats.read(b"\0SHOUT").golden == Document(6)
     assert formats.read(b"\0WHISPER").findings[0].kind == "unreadable"
 
 
-@pytest.mark.parametrize("target", [ImportError("no such module"), object(), SHOUTING])
-def test_a_broken_third_party_is_a_warning(monkeypatch: pytest.MonkeyPatch, target: object) -> None:
-    register(monkeypatch, aaa=SHOUTING, broken=target)
+@pytest.mark.parametrize("target", ["MISSING", "THIRD_PARTY.missing", "Document", "IMPOSTOR"])
+def test_a_broken_third_party_is_a_warning(install: Callable[..., None], target: str) -> None:
+    install(aaa="SHOUTING", broken=target)
     reading = formats.read(b'{"a": 1}', "x.json")
     assert reading.golden == Document({"a": 1})
     (finding,) = reading.findings
@@ -251,16 +259,16 @@ def test_a_broken_third_party_is_a_warning(monkeypatch: pytest.MonkeyPatch, targ
 
 
 def test_a_third_party_that_raises_is_passed_over_with_a_warning(
-    monkeypatch: pytest.MonkeyPatch,
+    install: Callable[..., None],
 ) -> None:
-    register(monkeypatch, failing=FAILING)
+    install(failing="FAILING")
     reading = formats.read(b'{"a": 1}')
     assert reading.golden == Document({"a": 1})
     assert "ZeroDivisionError" in reading.findings[0].message
 
 
 def test_formats_work_without_package_metadata(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(formats, "entry_points", lambda group: [] if group else None)
+    monkeypatch.setattr(sys, "path", [])
     assert [known.name for known in formats.formats()] == [name for name, _ in formats.BUILT_IN]
 
 

@@ -10,7 +10,6 @@ import pkgutil
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache
-from importlib.metadata import entry_points
 from typing import Protocol, runtime_checkable
 
 from karat.findings import Finding, Severity, UsageError
@@ -77,7 +76,10 @@ def formats() -> tuple[Format, ...]:
 
 def named(name: str) -> Format:
     """The format of that name."""
-    for known in formats():
+    for known in _built_in():
+        if known.name == name:
+            return known
+    for known in _third_party()[0]:
         if known.name == name:
             return known
     names = ", ".join(known.name for known in formats())
@@ -92,6 +94,8 @@ def _built_in() -> tuple[Format, ...]:
 @cache
 def _third_party() -> tuple[tuple[Format, ...], tuple[Finding, ...]]:
     """Other packages' formats in the order of their names, and a warning for each broken one."""
+    from importlib.metadata import entry_points  # noqa: PLC0415 - slow, and regular files need none
+
     found: list[Format] = []
     broken: list[Finding] = []
     ours = {target for _, target in BUILT_IN}

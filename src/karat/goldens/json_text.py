@@ -40,8 +40,9 @@ __all__ = [
     "rewrite",
 ]
 
-# An exponent of three digits or a run of two hundred: only then can a number overflow.
-_MAY_OVERFLOW = re.compile(r"[0-9][eE]\+?[0-9]{3}|[0-9]{200}")
+# Only with an exponent of three digits, or a run of two hundred, can a number overflow.
+_LONG_EXPONENT = re.compile(r"[eE]\+?[0-9]{3}")
+_LONG_RUN = re.compile(r"[0-9]{200}")
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 
 
@@ -88,9 +89,16 @@ def parse_text(text: str) -> Parsed:
         return _broken(text)
     if _SURROGATE.search(text):
         value = _printable(value)
-    if not loader.odd and not _MAY_OVERFLOW.search(text):
+    if not loader.odd and not _may_overflow(text):
         return Parsed(value)
     return Parsed(value, hazards.few(_oddities(text)))
+
+
+def _may_overflow(text: str) -> bool:
+    if _LONG_EXPONENT.search(text):
+        return True
+    # Lines are mostly short, and to measure them is quicker than to search them.
+    return max(map(len, text.split("\n"))) >= 200 and _LONG_RUN.search(text) is not None
 
 
 class _Loader:
