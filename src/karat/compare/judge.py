@@ -104,15 +104,15 @@ def _steady(n: Numbers, rule: Rule) -> Judgement:
     if n.steady is None:
         return _without_usable_steps(n, rule)
     value = abs(n.steady)
-    tail = f"of medians after warm-up; signed avg {short(n.avg)}"
+    tail = f"; signed avg {short(n.avg)}"
     if not value < rule.drift_avg:
-        because = f"{_reason('|Δ|', value, 'drift_avg', rule.drift_avg, rule)} {tail}"
-        return Judgement(Verdict.DRIFT, because, capped(Severity.WARN, rule))
+        because = _reason("median after warm-up moved", value, "drift_avg", rule.drift_avg, rule)
+        return Judgement(Verdict.DRIFT, because + tail, capped(Severity.WARN, rule))
     if not value < rule.noise:
-        because = f"{_reason('|Δ|', value, 'noise', rule.noise, rule)} {tail}"
-        return Judgement(Verdict.DRIFT, because, Severity.INFO)
-    because = f"|Δ| {short(value)} < noise {short(rule.noise)} {tail} [rule {rule.pattern}, {rule.origin}]"
-    return Judgement(Verdict.NOISE, because)
+        because = _reason("median after warm-up moved", value, "noise", rule.noise, rule)
+        return Judgement(Verdict.DRIFT, because + tail, Severity.INFO)
+    because = f"median after warm-up moved {short(value)} < noise {short(rule.noise)} [rule {rule.pattern}, {rule.origin}]"
+    return Judgement(Verdict.NOISE, because + tail)
 
 
 def drift_finding(m: MetricChange, judgement: Judgement) -> Finding | None:

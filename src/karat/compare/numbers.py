@@ -224,6 +224,10 @@ def _numbers(a: _Aligned, rule: Rule, row: tuple[Any, ...], start: int) -> Numbe
     (n, total, total_abs, highest, at_max, at_diff, equal, missing, nan_gained, at_nan, nan_lost,
      from_zero, ratio, decimals_old, decimals_new) = row  # fmt: skip
     worst = at_max - start
+    steady = _steady(a, rule) if rule.steady else None
+    if steady is not None and rule.rtol:
+        # Timings are judged by their medians, so their tolerance is, too.
+        ratio = abs(steady) / rule.rtol
     return Numbers(
         n_shared=len(a.steps),
         n_steps=n,
@@ -244,7 +248,7 @@ def _numbers(a: _Aligned, rule: Rule, row: tuple[Any, ...], start: int) -> Numbe
         nan_lost=nan_lost,
         from_zero=from_zero,
         tolerance_ratio=None if isnan(ratio) else ratio,
-        steady=_steady(a, rule) if rule.steady else None,
+        steady=steady,
         decimals_old=decimals_old if decimals_old >= 0 else None,
         decimals_new=decimals_new if decimals_new >= 0 else None,
     )

@@ -154,7 +154,8 @@ def _data(
         "files": [[c.path, c.shape, dict(c.identity)] for c in diff.changes],
         "rows": [_row(row, place) for row, place in zip(rows, places, strict=True)],
         "findings": [
-            [f.severity.value, f.kind, f.path, f.metric, f.where, f.message, f.next]
+            # The page names the metric itself, in front of the sentence.
+            [f.severity.value, f.kind, f.path, f.metric, f.where, f.message.removeprefix(f"{f.metric}: "), f.next]
             for f in findings
         ],
         "kinds": {f.kind: KINDS[f.kind] for f in findings if f.kind in KINDS},

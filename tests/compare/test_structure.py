@@ -1,0 +1,106 @@
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+from factories.curves import change_of, kinds
+
+from karat.compare.change import Change, Verdict
+from karat.findings import Severity
+from karat.goldens.shapes import Document
+
+
+def changed(old: Any, new: Any) -> Change:
+    return change_of(Document(old), Document(new))
+
+
+def request(**more: Any) -> dict[str, Any]:
+    return {"0": {"generated_text": "the place", "logprobs": [-9.3, -2.7], "latency": 0.2, "top": None} | more}
+
+
+def test_equal_documents_are_the_same() -> None:
+    assert changed(request(), request()).verdict is Verdict.SAME
+
+
+def test_numeric_leaves_have_tolerance_and_one_row_per_list() -> None:
+    change = changed(request(), request(logprobs=[-9.3, -2.70000001]))
+    assert change.verdict is Verdict.NOISE
+    row = next(row for row in change.metrics if row.metric == "0.logprobs")
+    assert (row.n_steps, row.max_step) == (2, '$["0"].logprobs[1]')
+
+
+def test_a_large_move_breaks() -> None:
+    change = changed(request(), request(logprobs=[-9.3, -5.0]))
+    assert change.verdict is Verdict.BREAK
+
+
+def test_latency_has_the_timings_rule() -> None:
+    assert changed(request(), request(latency=0.205)).verdict is Verdict.NOISE
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "kind", "severity"),
+    [
+        ({"a": 1, "b": 2}, {"a": 1}, "structure-changed", Severity.FAIL),
+        ({"a": 1}, {"a": 1, "b": 2}, "structure-changed", Severity.INFO),
+        ({"a": [1, 2, 3]}, {"a": [1, 2]}, "structure-changed", Severity.FAIL),
+        ({"a": [1]}, {"a": [1, 2]}, "structure-changed", Severity.WARN),
+        ({"a": 1}, {"a": "1"}, "type-changed", Severity.FAIL),
+        ({"a": 1}, {"a": None}, "type-changed", Severity.FAIL),
+        ({"a": None}, {"a": 1}, "type-changed", Severity.WARN),
+        ({"a": True}, {"a": 1}, "type-changed", Severity.FAIL),
+        ({"a": "x"}, {"a": "y"}, "text-changed", Severity.WARN),
+        ({"a": True}, {"a": False}, "value-drift", Severity.WARN),
+        ([1, [2, {"b": 3}]], [1, [2, {}]], "structure-changed", Severity.FAIL),
+    ],
+)
+def test_each_kind_of_difference(old: Any, new: Any, kind: str, severity: Severity) -> None:
+    change = changed(old, new)
+    assert (kind, severity) in {(f.kind, f.severity) for f in change.findings}
+    assert change.verdict is not Verdict.SAME
+
+
+def test_tokens_are_exact() -> None:
+    change = changed({"generated_tokens": [3060, 1455]}, {"generated_tokens": [3060, 1456]})
+    assert change.verdict is Verdict.DRIFT
+    assert "exact" in change.metrics[0].because
+
+
+def test_nan_gained_is_incomplete_and_nan_on_both_sides_is_said() -> None:
+    gained = changed({"a": [1.0, 2.0]}, {"a": [1.0, math.nan]})
+    both = changed({"a": math.nan}, {"a": math.nan})
+    assert gained.verdict is Verdict.INCOMPLETE
+    assert "new-nan" in kinds(gained)
+    assert "no-usable-steps" in kinds(both)
+
+
+def test_the_string_nan_stands_for_a_number() -> None:
+    change = changed({"a": [1.0, "nan"]}, {"a": [1.0, "nan"]})
+    assert change.verdict is Verdict.SAME
+    assert "new-nan" in kinds(changed({"a": [1.0, 2.0]}, {"a": [1.0, "nan"]}))
+
+
+def test_the_same_difference_in_many_places_is_one_finding() -> None:
+    old = {"r": [{"t": "a"} for _ in range(100)]}
+    new = {"r": [{"t": "b"} for _ in range(100)]}
+    texts = [f for f in changed(old, new).findings if f.kind == "text-changed"]
+    assert len(texts) == 1
+    assert "99 more places" in texts[0].message
+
+
+def test_nesting_costs_no_recursion() -> None:
+    old: Any = 1.0
+    new: Any = 2.0
+    for _ in range(50_000):
+        old, new = [old], [new]
+    assert changed(old, new).verdict is Verdict.BREAK
+
+
+def test_integers_too_large_for_a_float_do_not_crash() -> None:
+    assert changed({"a": 10**400}, {"a": 10**400}).verdict is not None
+
+
+def test_documents_of_other_shapes() -> None:
+    assert changed([], {}).verdict is Verdict.BREAK
+    assert kinds(changed({}, {})) >= {"empty"}
