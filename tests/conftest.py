@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import NoReturn
 
 import pytest
+from factories.repositories import Repository
 from hypothesis import HealthCheck, settings
 
 settings.register_profile(
@@ -36,3 +37,18 @@ def chromium() -> str:
         missing("playwright (pip install 'karat[browser]')")
     found = CHROMIUM if Path(CHROMIUM).exists() else shutil.which("chromium")
     return found or missing("chromium (apt install chromium)")
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Repository:
+    """An empty git repository whose path has a space and letters beyond ASCII."""
+    return Repository(tmp_path / "mein Prüfstand")
+
+
+@pytest.fixture
+def shared_data() -> Path:
+    """Real third-party goldens beside the checkout, where there are any."""
+    folder = Path(__file__).parents[2] / "shared" / "data"
+    if not folder.is_dir():
+        pytest.skip("no third-party goldens beside this checkout")
+    return folder

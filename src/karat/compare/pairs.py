@@ -15,7 +15,7 @@ from karat.compare.rules import STATUS_ORDER, RuleBook
 from karat.compare.series import judge_alone, judge_series, pairs_of
 from karat.compare.structure import compare_structure
 from karat.compare.table import compare_table
-from karat.findings import Finding, Severity
+from karat.findings import UNVERIFIED, Finding, Severity
 from karat.goldens.shapes import Golden, Reading, Series, Table
 
 
@@ -92,6 +92,8 @@ def _change(pair: Pair, numbers: list[Numbers], rules: RuleBook, status: Sequenc
         return _unreadable(pair, new.findings, "new")
     if old is None:
         return _new(pair, new)
+    if any(f.kind in UNVERIFIED for f in old.findings):
+        return _unreadable(pair, old.findings, "old")
     if old.golden is None:
         return _repaired(pair, old, new)
     rows, findings = _compare_goldens(old.golden, new.golden, numbers, rules, pair.path, status)

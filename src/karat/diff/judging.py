@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import shlex
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing
 from pathlib import Path
 
 from karat.compare.pairs import Pair, compare_many
@@ -62,11 +63,10 @@ def _reading(content: Content, path: str) -> Reading | None:
 
 def _contents(items: Sequence[Item]) -> Iterator[tuple[Item, Content, Content]]:
     blobs = [r for item in items for r in (item.old, item.new) if isinstance(r, Blob)]
-    fetched: Iterator[bytes | None] = iter(())
-    if blobs:
-        fetched = git.read_blobs(Path(blobs[0].root), [blob.oid for blob in blobs])
-    for item in items:
-        yield item, _fetch(item, item.old, fetched), _fetch(item, item.new, fetched)
+    root = Path(blobs[0].root) if blobs else Path()
+    with closing(git.read_blobs(root, [blob.oid for blob in blobs])) as fetched:
+        for item in items:
+            yield item, _fetch(item, item.old, fetched), _fetch(item, item.new, fetched)
 
 
 def _fetch(item: Item, ref: Ref | None, blobs: Iterator[bytes | None]) -> Content:

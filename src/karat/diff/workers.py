@@ -137,10 +137,13 @@ def _start(count: int, task: Task) -> list[subprocess.Popen[bytes]]:
             helper = subprocess.Popen(
                 command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
             )
-            send(helper.stdin, msgspec.msgpack.encode(terms))
-        except (OSError, ValueError):
+        except OSError:
             break  # this process can do it alone
         helpers.append(helper)
+        try:
+            send(helper.stdin, msgspec.msgpack.encode(terms))
+        except (OSError, ValueError):
+            break
     return helpers
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import shlex
 import subprocess
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Thread
@@ -49,7 +49,8 @@ def run_git(root: Path, *arguments: str) -> bytes:
     if done.returncode:
         words = done.stderr.decode("utf-8", "replace").strip()
         raise CannotVerify(
-            f"git {arguments[0]} failed in {root}: {words}", next_command=f"git -C {shlex.quote(str(root))} status"
+            f"git {arguments[0]} failed in {root}: {words}",
+            next_command=f"git -C {shlex.quote(str(root))} status",
         )
     return done.stdout
 
@@ -115,7 +116,9 @@ def changes_between(root: Path, old: str, new: str | None) -> Iterator[GitChange
     if new is None:
         raw = run_git(root, "diff-index", "--raw", "-z", "--no-renames", "--no-abbrev", old, "--")
     else:
-        raw = run_git(root, "diff-tree", "-r", "--raw", "-z", "--no-renames", "--no-abbrev", old, new, "--")
+        raw = run_git(
+            root, "diff-tree", "-r", "--raw", "-z", "--no-renames", "--no-abbrev", old, new, "--"
+        )
     yield from _parse_raw(raw, worktree=new is None)
     if new is None:
         yield from _untracked(root)
@@ -143,7 +146,7 @@ def _untracked(root: Path) -> Iterator[GitChange]:
             yield GitChange(os.fsdecode(path), None, None, new_in_worktree=True)
 
 
-def read_blobs(root: Path, blobs: Sequence[str]) -> Iterator[bytes | None]:
+def read_blobs(root: Path, blobs: Sequence[str]) -> Generator[bytes | None, None, None]:
     """The bytes of many blobs, in order, from one git process; None for a missing object."""
     if not blobs:
         return

@@ -18,8 +18,8 @@ def document(diff: Diff) -> dict[str, Any]:
     """The diff as plain data."""
     return {
         "schema": SCHEMA,
-        "old": diff.old,
-        "new": diff.new,
+        "old": _text(diff.old),
+        "new": _text(diff.new),
         "totals": totals(diff),
         "findings": [_finding(f) for f in diff.findings],
         "groups": [_group(g) for g in diff.groups],

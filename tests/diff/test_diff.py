@@ -1,0 +1,244 @@
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+from factories.repositories import Repository, curves, golden_path, golden_text
+
+from karat.compare.change import Change, Diff, Verdict
+from karat.diff import Options, diff
+from karat.findings import ExitCode, Severity, UsageError, exit_code
+
+
+def by_path(result: Diff) -> dict[str, Change]:
+    return {change.path: change for change in result.changes}
+
+
+def test_head_against_the_work_tree(repository: Repository) -> None:
+    for i in range(3):
+        repository.write(golden_path(f"case{i}"), golden_text(curves(i)))
+    repository.commit()
+    repository.write(golden_path("case0"), golden_text(curves(0), stop=13))
+    repository.write(golden_path("case9"), golden_text(curves(9)))
+    (repository.root / golden_path("case1")).unlink()
+    result = diff(cwd=repository.root)
+    changes = by_path(result)
+    assert {path: c.verdict for path, c in changes.items()} == {
+        golden_path("case0"): Verdict.INCOMPLETE,
+        golden_path("case1"): Verdict.REMOVED,
+        golden_path("case9"): Verdict.NEW,
+    }
+    assert result.unchanged == 1
+    assert result.changes[0].path == golden_path("case0"), "gravest first"
+    assert changes[golden_path("case0")].findings[0].next == f"git restore --source=HEAD -- {golden_path('case0')}"
+    assert exit_code(result.all_findings()) == ExitCode.FAIL
+
+
+def test_two_revisions_and_the_dotted_form(repository: Repository) -> None:
+    repository.write(golden_path("a"), golden_text(curves(1)))
+    first = repository.commit()
+    repository.write(golden_path("a"), golden_text(curves(2)))
+    second = repository.commit()
+    repository.write(golden_path("a"), "broken")
+    one = diff(first, second, cwd=repository.root)
+    two = diff(f"{first}..{second}", cwd=repository.root)
+    assert [c.path for c in one.changes] == [golden_path("a")]
+    assert one.changes[0].metrics == two.changes[0].metrics
+    assert one.changes[0].verdict is not Verdict.UNREADABLE, "the work tree is not asked"
+
+
+def test_folders_and_files(tmp_path: Path) -> None:
+    for side, seed in (("before", 1), ("after", 2)):
+        path = tmp_path / side / "deep er" / "x.json"
+        path.parent.mkdir(parents=True)
+        path.write_text(golden_text(curves(seed)), encoding="utf-8")
+    folders = diff("before", "after", cwd=tmp_path)
+    files = diff("before/deep er/x.json", "after/deep er/x.json", cwd=tmp_path)
+    assert [c.path for c in folders.changes] == ["deep er/x.json"]
+    assert folders.changes[0].metrics == files.changes[0].metrics
+
+
+def test_a_revision_against_a_folder(repository: Repository, tmp_path: Path) -> None:
+    repository.write(golden_path("a"), golden_text(curves(1)))
+    repository.commit()
+    other = tmp_path / "incoming"
+    (other / golden_path("a")).parent.mkdir(parents=True)
+    (other / golden_path("a")).write_text(golden_text(curves(1), indent=None), encoding="utf-8")
+    result = diff("HEAD", str(other), cwd=repository.root)
+    assert [(c.path, c.verdict) for c in result.changes] == [(golden_path("a"), Verdict.SAME)]
+
+
+def test_one_bad_file_never_costs_the_rest(repository: Repository) -> None:
+    bad = {
+        "empty": b"",
+        "cut": b'{"lm loss": {"values": {"1": 1.0,',
+        "binary": bytes(range(256)),
+        "pointer": b"version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 3\n",
+        "conflict": b"<<<<<<< HEAD\n{}\n=======\n{}\n>>>>>>> other\n",
+        "deep": b"[" * 100_000,
+        "object": b"{}",
+    }
+    for name in [*bad, "good"]:
+        repository.write(golden_path(name), golden_text(curves(1)))
+    repository.commit()
+    for name, data in bad.items():
+        repository.write(golden_path(name), data)
+    repository.write(golden_path("good"), golden_text(curves(2)))
+    changes = by_path(diff(cwd=repository.root))
+    assert len(changes) == 8
+    assert len(changes[golden_path("good")].metrics) == 4
+    for name in bad:
+        change = changes[golden_path(name)]
+        assert change.severity is Severity.FAIL, name
+        assert change.verdict in {Verdict.UNREADABLE, Verdict.BREAK, Verdict.INCOMPLETE}, name
+
+
+def test_a_touched_but_equal_file_is_unchanged(repository: Repository) -> None:
+    path = repository.write(golden_path("a"), golden_text(curves(1)))
+    repository.commit()
+    os.utime(path, (1, 1))
+    result = diff(cwd=repository.root)
+    assert (result.changes, result.unchanged) == ((), 1)
+    assert exit_code(result.all_findings()) == ExitCode.OK
+
+
+def test_all_reads_unchanged_goldens_as_well(repository: Repository) -> None:
+    nothing = {"x": {"start_step": 1, "end_step": 2, "step_interval": 1, "values": {"1": "nan", "2": "nan"}}}
+    repository.write(golden_path("hollow"), json.dumps(nothing))
+    repository.commit()
+    assert diff(cwd=repository.root).changes == ()
+    (change,) = diff(cwd=repository.root, options=Options(everything=True)).changes
+    assert change.verdict is Verdict.INCOMPLETE
+    assert change.findings
+
+
+def test_a_moved_golden_is_one_event(repository: Repository) -> None:
+    repository.write(golden_path("a"), golden_text(curves(1)))
+    repository.commit()
+    (repository.root / golden_path("a")).unlink()
+    repository.write(golden_path("b"), golden_text(curves(1)))
+    result = diff(cwd=repository.root)
+    assert {f.kind for f in result.all_findings()} == {"moved-golden"}
+    assert exit_code(result.all_findings()) == ExitCode.OK
+
+
+def test_nothing_compared_is_not_a_match(repository: Repository) -> None:
+    repository.write("README", "no goldens here")
+    repository.commit()
+    result = diff(cwd=repository.root)
+    assert [f.kind for f in result.findings] == ["nothing-compared"]
+    assert exit_code(result.all_findings()) == ExitCode.CANNOT_VERIFY
+
+
+def test_only_and_only_metric_narrow_and_say_when_nothing_is_left(repository: Repository) -> None:
+    for case in ("a", "b"):
+        repository.write(golden_path(case), golden_text(curves(1)))
+    repository.commit()
+    for case in ("a", "b"):
+        repository.write(golden_path(case), golden_text(curves(2)))
+    root = repository.root
+    for glob in ("**/b/*", "b/*", golden_path("b"), "tests/functional_tests/test_cases/gpt/b"):
+        assert [c.path for c in diff(cwd=root, options=Options(only=[glob])).changes] == [golden_path("b")]
+    one = diff(cwd=root, options=Options(only=["**/b/*"], only_metric=["lm *"]))
+    assert [(c.path, [m.metric for m in c.metrics]) for c in one.changes] == [(golden_path("b"), ["lm loss"])]
+    for nothing in (Options(only=["nowhere"]), Options(only_metric=["no such"])):
+        result = diff(cwd=root, options=nothing)
+        assert exit_code(result.all_findings()) == ExitCode.CANNOT_VERIFY
+
+
+def test_a_file_that_cannot_be_read_is_cannot_verify(tmp_path: Path) -> None:
+    for side in ("old", "new"):
+        (tmp_path / side).mkdir()
+        (tmp_path / side / "a.json").write_text(golden_text(curves(1)), encoding="utf-8")
+    (tmp_path / "new" / "a.json").unlink()
+    (tmp_path / "new" / "a.json").symlink_to("/proc/self/mem")  # opens, and then fails to read
+    result = diff("old", "new", cwd=tmp_path)
+    assert result.changes[0].findings[0].kind == "cannot-read"
+    assert exit_code(result.all_findings()) == ExitCode.CANNOT_VERIFY
+
+
+def test_a_missing_git_object_is_cannot_verify(repository: Repository) -> None:
+    repository.write(golden_path("a"), golden_text(curves(1)))
+    repository.commit()
+    blob = repository.git("rev-parse", f"HEAD:{golden_path('a')}").strip()
+    (repository.root / ".git" / "objects" / blob[:2] / blob[2:]).unlink()
+    repository.write(golden_path("a"), golden_text(curves(2)))
+    result = diff(cwd=repository.root)
+    assert [f.kind for f in result.all_findings()] == ["cannot-read"]
+    assert exit_code(result.all_findings()) == ExitCode.CANNOT_VERIFY
+
+
+def test_a_golden_that_is_a_link_is_not_followed(repository: Repository) -> None:
+    repository.write(golden_path("a"), golden_text(curves(1)))
+    repository.commit()
+    path = repository.root / golden_path("a")
+    path.unlink()
+    path.symlink_to("/etc/passwd")
+    result = diff(cwd=repository.root)
+    assert [(f.kind, f.path) for f in result.findings] == [("cannot-read", golden_path("a"))]
+
+
+def test_names_that_are_not_utf8(repository: Repository) -> None:
+    name = b"tests/golden_\xff\n x.json"
+    path = os.path.join(os.fsencode(repository.root), name)  # noqa: PTH118 - bytes
+    os.makedirs(os.path.dirname(path))  # noqa: PTH103, PTH120 - bytes
+    Path(os.fsdecode(path)).write_text(golden_text(curves(1)), encoding="utf-8")
+    repository.commit()
+    Path(os.fsdecode(path)).write_text(golden_text(curves(2)), encoding="utf-8")
+    (change,) = diff(cwd=repository.root).changes
+    assert os.fsencode(change.path) == name
+
+
+@pytest.mark.parametrize("words", [("nosuch", None), ("nosuch", "HEAD"), ("HEAD", "nosuch")])
+def test_an_unknown_side_is_wrong_usage(repository: Repository, words: tuple[str, str | None]) -> None:
+    repository.commit()
+    with pytest.raises(UsageError, match="nosuch"):
+        diff(*words, cwd=repository.root)
+
+
+def test_no_repository_and_no_commit_are_wrong_usage(tmp_path: Path, repository: Repository) -> None:
+    with pytest.raises(UsageError, match="git work tree"):
+        diff(cwd=tmp_path)
+    with pytest.raises(UsageError, match="no first commit"):
+        diff(cwd=repository.root)
+
+
+def test_a_word_that_is_both_revision_and_path(repository: Repository) -> None:
+    repository.write("main/golden.json", golden_text(curves(1)))
+    repository.commit()
+    with pytest.raises(UsageError, match="both a revision and a path"):
+        diff("main", cwd=repository.root)
+    assert diff("refs/heads/main", cwd=repository.root).unchanged == 1
+
+
+def test_a_file_against_a_folder_is_wrong_usage(tmp_path: Path) -> None:
+    (tmp_path / "f.json").write_text("{}", encoding="utf-8")
+    (tmp_path / "d").mkdir()
+    with pytest.raises(UsageError, match="two files or two trees"):
+        diff("f.json", "d", cwd=tmp_path)
+
+
+def test_workers_change_nothing_but_the_time(repository: Repository) -> None:
+    for i in range(120):
+        repository.write(golden_path(f"case{i}"), golden_text(curves(i, steps=10)))
+    repository.commit()
+    for i in range(120):
+        text = "{ broken" if i % 17 == 0 else golden_text(curves(i + 1, steps=10), stop=7 if i % 11 == 0 else None)
+        repository.write(golden_path(f"case{i}"), text)
+    repository.write(golden_path("brand new"), golden_text(curves(1)))
+    alone = diff(cwd=repository.root, options=Options(jobs=1))
+    together = diff(cwd=repository.root, options=Options(jobs=3))
+    assert len(alone.changes) == 121
+    assert repr(alone.changes) == repr(together.changes)
+
+
+def test_a_worker_that_cannot_start_costs_nothing(repository: Repository, monkeypatch: pytest.MonkeyPatch) -> None:
+    for i in range(100):
+        repository.write(golden_path(f"case{i}"), golden_text(curves(i, steps=5)))
+    repository.commit()
+    for i in range(100):
+        repository.write(golden_path(f"case{i}"), golden_text(curves(i + 1, steps=5)))
+    monkeypatch.setattr("sys.executable", "/bin/false")
+    assert len(diff(cwd=repository.root, options=Options(jobs=3)).changes) == 100

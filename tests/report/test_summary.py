@@ -1,0 +1,107 @@
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from factories.repositories import curves, golden_path, golden_text
+
+from karat.compare.change import Diff
+from karat.config import load
+from karat.diff import Options, diff
+from karat.goldens.provenance import RefreshRecord
+from karat.report import summary
+from karat.report.markdown import Section, code, fit, prose
+
+
+def write(root: Path, name: str, text: str) -> None:
+    path = root / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+
+
+def compared(root: Path) -> Diff:
+    config = load(root, preset="megatron-lm")
+    options = Options(globs=config.paths, cases=config.cases, rules=config.rule_book())
+    return diff(str(root / "old"), str(root / "new"), options=options)
+
+
+@pytest.fixture
+def quiet(tmp_path: Path) -> Diff:
+    """Four files whose loss moved by noise and whose memory did not move."""
+    for i in range(4):
+        old = curves(i)
+        new = {**old, "lm loss": old["lm loss"] * (1 + 2e-6 * i)}
+        write(tmp_path / "old", golden_path(f"case{i}"), golden_text(old))
+        write(tmp_path / "new", golden_path(f"case{i}"), golden_text(new))
+    write(tmp_path / "new", golden_path("newcomer"), golden_text(curves(9)))
+    return compared(tmp_path)
+
+
+def test_the_seeds_sections_and_numbers(quiet: Diff) -> None:
+    text = summary.render(quiet, RefreshRecord(run_id="25341543542", scope="only-failing", command="karat refresh --run-id 25341543542"))
+    assert "Refresh of golden values for failing functional tests from GitHub workflow run `25341543542`." in text
+    assert "- Re-ran `karat refresh --run-id 25341543542`." in text
+    assert "- Updated **5 golden-value files** under `tests/functional_tests/test_cases/gpt/`." in text
+    assert "**4 files × 4 metrics = 16 `(file, metric)` pairs**" in text
+    assert "1 new, without a baseline to compare with: `newcomer/" in text
+    # |avg| of lm loss: 0, 2e-6, 4e-6, 6e-6; the seed's median of four is the third.
+    assert "| `lm loss` | 4 | 4.00e-06 | 6.00e-06 |" in text
+    counts = re.findall(r"^\| `([^`]+)` \| (\d+) \|$", text, re.MULTILINE)
+    assert [int(n) for _, n in counts] == [13, 0, 3, 0, 0, 0, 0]
+    assert [label for label, _ in counts] == ["== 0", "(0, 1e-6)", "[1e-6, 1e-4)", "[1e-4, 1e-3)", "[1e-3, 1e-2)", "[1e-2, 1e-1)", ">= 1e-1"]
+
+
+def test_interpretation_only_where_the_data_bears_it_out(quiet: Diff) -> None:
+    text = summary.render(quiet)
+    assert "loss trajectories match the old goldens to numerical noise" in text
+    assert "8 of 8" not in text
+    assert "`mem-*`: 4 of 4 rows sit at `== 0`" in text
+    assert "Look at this first" not in text
+
+
+def test_scope_all_and_no_record(quiet: Diff) -> None:
+    assert "Full refresh of golden values from GitLab pipeline `7`." in summary.render(quiet, RefreshRecord(source="gitlab", run_id="7", scope="all"))
+    assert "Re-ran" not in summary.render(quiet)
+
+
+def test_what_must_be_looked_at_comes_first(tmp_path: Path) -> None:
+    for i in range(3):
+        old = curves(i)
+        write(tmp_path / "old", golden_path(f"case{i}"), golden_text(old))
+        new = {**old, "lm loss": old["lm loss"] * 1.004}
+        write(tmp_path / "new", golden_path(f"case{i}"), golden_text(new, stop=13 if i == 1 else None))
+    text = summary.render(compared(tmp_path))
+    assert text.startswith("## Look at this first")
+    first, second = text.index("stops at step 13 of 50"), text.index("loss up on dgx\\_h100: 3 files")
+    assert first < second < text.index("## Summary")
+    assert "match the old goldens to numerical noise" not in text
+    assert "incomplete, so not judged, in 1 file" in text
+
+
+def test_github_text_fits_a_comment_and_is_cut_at_a_section(tmp_path: Path) -> None:
+    for i in range(60):
+        write(tmp_path / "old", golden_path(f"case{i}" + "x" * 150), golden_text(curves(i, steps=5)))
+        write(tmp_path / "new", golden_path(f"case{i}" + "x" * 150), golden_text(curves(i + 1, steps=5)))
+    result = compared(tmp_path)
+    assert len(summary.render(result, github=True)) <= 65_536
+    cut = fit(summary.sections(result), 3_000)
+    assert len(cut) <= 3_000
+    assert "> Cut here to fit 3,000 characters; not shown: " in cut
+
+
+def test_fit_keeps_whole_sections() -> None:
+    sections = [Section("## A", "a" * 50), Section("## B", "b" * 50), Section("## C", "c" * 500)]
+    text = fit(sections, 260)
+    assert "a" * 50 in text
+    assert "b" * 50 in text
+    assert "c" * 500 not in text
+    assert text.rstrip().endswith("not shown: C.")
+    assert fit(sections, 10_000).count("##") == 3
+
+
+def test_hostile_names_stay_text() -> None:
+    assert code("a`b|c") == "``a`b\\|c``"
+    assert code("`") == "`` ` ``"
+    assert "\n" not in code("two\nlines")
+    assert prose("<img src=x> *bold* @everyone") == "\\<img src=x\\> \\*bold\\* \\@everyone"

@@ -1,0 +1,46 @@
+from __future__ import annotations
+
+import io
+
+from factories.diffs import hostile, make
+from rich.console import Console
+
+from karat.compare.change import Diff
+from karat.report import terminal
+from karat.report.words import count, elide, number, printable, signed
+
+
+def shown(diff: Diff, *, width: int = 120, top: int = 10) -> str:
+    out = io.StringIO()
+    terminal.show(diff, Console(file=out, width=width, force_terminal=False), top=top)
+    return out.getvalue()
+
+
+def test_fail_findings_stand_first_with_their_next_command() -> None:
+    text = shown(make())
+    assert text.index("fail truncated") < text.index("One decision each") < text.index("Largest 10 rows")
+    assert "next: " in text
+
+
+def test_top_chooses_how_many_rows() -> None:
+    assert "Largest 3 rows" in shown(make(), top=3)
+    assert "Largest" not in shown(make(), top=0)
+
+
+def test_control_characters_never_reach_the_terminal() -> None:
+    text = shown(hostile())
+    assert not set(text) & {chr(c) for c in (*range(9), *range(11, 32), 127)}
+
+
+def test_an_empty_diff_says_so() -> None:
+    text = shown(Diff(old="HEAD", new="working tree", changes=(), unchanged=7))
+    assert "no golden changed · 7 unchanged" in text
+
+
+def test_words() -> None:
+    assert [number(v) for v in (None, 0, 0.5, 1e-5, -2.0, 12345.0)] == ["", "0", "0.5000", "1.00e-05", "-2.0000", "1.23e+04"]
+    assert [signed(v) for v in (0.5, -0.5, 0)] == ["+0.5000", "-0.5000", "0"]
+    assert [count(n, "file") for n in (0, 1, 1200)] == ["0 files", "1 file", "1,200 files"]
+    assert elide("abcdefghij", 10) == "abcdefghij"
+    assert len(elide("abcdefghijk", 10)) == 10
+    assert printable("a\x1b[31mb\udcff") == "a\\x1b[31mb\\udcff"
