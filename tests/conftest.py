@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import NoReturn
 
 import pytest
-from factories.repositories import Repository
 from hypothesis import HealthCheck, settings
+
+from factories.repositories import Repository
 
 settings.register_profile(
     "ci",

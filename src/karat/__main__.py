@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import os
 import sys
 
 
@@ -12,6 +14,11 @@ def main() -> None:
 
         print(f"karat {__version__}")
         return
+    # A short life: what karat makes is freed by reference counting, and looking for cycles among
+    # hundreds of thousands of numbers would only take time. karat multiplies no matrices either;
+    # a pool of waiting BLAS threads costs more than reading a hundred goldens.
+    gc.disable()
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     from karat.cli import run  # noqa: PLC0415 - see above
 
     sys.exit(run())

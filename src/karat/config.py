@@ -7,11 +7,8 @@ golden nobody guards.
 
 from __future__ import annotations
 
-import difflib
-import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -76,6 +73,8 @@ def load(start: Path, *, preset: str | None = None) -> Config:
 
 
 def _parse(file: Path) -> dict[str, Any]:
+    import tomllib  # noqa: PLC0415 - many projects have no configuration
+
     try:
         return tomllib.loads(file.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
@@ -97,11 +96,16 @@ def _check_preset(name: object, where: str) -> None:
 
 
 def _preset(name: str) -> dict[str, Any]:
+    import tomllib  # noqa: PLC0415 - many projects name no preset
+    from importlib import resources  # noqa: PLC0415
+
     text = resources.files("karat").joinpath("presets", f"{name}.toml").read_text(encoding="utf-8")
     return tomllib.loads(text)
 
 
 def _suggest(word: str, known: Sequence[str]) -> str:
+    import difflib  # noqa: PLC0415 - only for mistakes
+
     close = difflib.get_close_matches(word, known, n=1, cutoff=0.5)
     return f"; did you mean {close[0]!r}?" if close else ""
 

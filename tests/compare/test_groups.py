@@ -1,8 +1,8 @@
 from __future__ import annotations
 
 import numpy as np
-from factories.curves import series
 
+from factories.curves import series
 from karat.compare.change import Change
 from karat.compare.groups import groups_of
 from karat.compare.pairs import Pair, compare

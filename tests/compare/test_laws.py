@@ -6,9 +6,9 @@ import math
 
 import numpy as np
 import pytest
-from factories.curves import change_of
 from hypothesis import given, strategies as st
 
+from factories.curves import change_of
 from karat.compare.change import Verdict
 from karat.compare.numbers import Numbers, score
 from karat.compare.rules import Rule
@@ -24,7 +24,9 @@ curves = st.dictionaries(st.integers(0, 40), values, max_size=30)
 
 def metric(samples: dict[int, float]) -> Metric:
     steps = sorted(samples)
-    return Metric(np.array(steps, dtype=np.int64), np.array([samples[s] for s in steps], dtype=float))
+    return Metric(
+        np.array(steps, dtype=np.int64), np.array([samples[s] for s in steps], dtype=float)
+    )
 
 
 def numbers(old: dict[int, float], new: dict[int, float]) -> Numbers:
@@ -58,7 +60,11 @@ def test_swapping_sides_swaps_losses_and_keeps_what_is_shared(
     old: dict[int, float], new: dict[int, float]
 ) -> None:
     there, back = numbers(old, new), numbers(new, old)
-    assert (there.n_shared, there.bit_equal, there.both_missing) == (back.n_shared, back.bit_equal, back.both_missing)
+    assert (there.n_shared, there.bit_equal, there.both_missing) == (
+        back.n_shared,
+        back.bit_equal,
+        back.both_missing,
+    )
     assert there.first_diff_step == back.first_diff_step
     assert (there.steps_lost, there.nan_gained) == (back.steps_gained, back.nan_lost)
     if there.avg and back.avg and there.n_steps == 1 and max(abs(there.avg), abs(back.avg)) < 1:
@@ -75,7 +81,9 @@ def test_a_curve_against_itself_is_never_drift(samples: dict[int, float]) -> Non
 
 
 @given(st.lists(st.tuples(curves, curves), max_size=6))
-def test_many_at_once_are_as_one_by_one(pairs: list[tuple[dict[int, float], dict[int, float]]]) -> None:
+def test_many_at_once_are_as_one_by_one(
+    pairs: list[tuple[dict[int, float], dict[int, float]]],
+) -> None:
     together = score([(metric(old), metric(new), Rule()) for old, new in pairs])
     alone = [numbers(old, new) for old, new in pairs]
     # repr, because a NaN (from an overflow) is not equal to itself.
@@ -83,7 +91,9 @@ def test_many_at_once_are_as_one_by_one(pairs: list[tuple[dict[int, float], dict
 
 
 @given(curves, curves)
-def test_same_means_every_finite_value_is_there_and_equal(old: dict[int, float], new: dict[int, float]) -> None:
+def test_same_means_every_finite_value_is_there_and_equal(
+    old: dict[int, float], new: dict[int, float]
+) -> None:
     change = change_of(Series({"x": metric(old)}), Series({"x": metric(new)}))
     if change.verdict is Verdict.SAME:
         finite = {s: v for s, v in old.items() if math.isfinite(v)}
@@ -92,9 +102,13 @@ def test_same_means_every_finite_value_is_there_and_equal(old: dict[int, float],
 
 
 @given(curves, curves)
-def test_nan_gained_or_steps_lost_are_never_excused(old: dict[int, float], new: dict[int, float]) -> None:
+def test_nan_gained_or_steps_lost_are_never_excused(
+    old: dict[int, float], new: dict[int, float]
+) -> None:
     change = change_of(Series({"x": metric(old)}), Series({"x": metric(new)}))
-    gone = [s for s, v in old.items() if math.isfinite(v) and not math.isfinite(new.get(s, math.nan))]
+    gone = [
+        s for s, v in old.items() if math.isfinite(v) and not math.isfinite(new.get(s, math.nan))
+    ]
     if gone:
         assert change.verdict is Verdict.INCOMPLETE
         assert any(f.severity == "fail" for f in change.findings)

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from factories.curves import NAN, change_of, kinds, metric, series
 
+from factories.curves import NAN, change_of, kinds, metric, series
 from karat.compare.change import Verdict
 from karat.compare.rules import PartialRule, RuleBook
 from karat.findings import Severity
@@ -40,7 +40,9 @@ def test_both_sides_infinite_is_no_evidence() -> None:
 
 def test_a_run_that_died_is_truncated_and_its_clean_average_does_not_help() -> None:
     died = [10.0] * 13 + [NAN] * 37
-    change = change_of(series(lm_loss=[10.0] * 50, num_zeros=[7.0] * 50), series(lm_loss=died, num_zeros=died))
+    change = change_of(
+        series(lm_loss=[10.0] * 50, num_zeros=[7.0] * 50), series(lm_loss=died, num_zeros=died)
+    )
     assert change.verdict is Verdict.INCOMPLETE
     first = change.findings[0]
     assert (first.kind, first.severity) == ("truncated", Severity.FAIL)
@@ -91,7 +93,10 @@ def test_dropped_placeholders_are_info_and_not_drift() -> None:
 def test_a_vanished_metric_fails_and_a_new_one_is_told() -> None:
     change = change_of(series(a=[1, 2], b=[1, 2]), series(a=[1, 2], c=[1, 2]))
     assert change.verdict is Verdict.INCOMPLETE
-    assert {f.kind: f.severity for f in change.findings} == {"lost-metric": Severity.FAIL, "gained-metric": Severity.INFO}
+    assert {f.kind: f.severity for f in change.findings} == {
+        "lost-metric": Severity.FAIL,
+        "gained-metric": Severity.INFO,
+    }
 
 
 def test_old_values_below_1e12_are_left_out_of_the_average() -> None:
@@ -155,8 +160,16 @@ def test_jittery_iteration_times_are_noise_but_a_slower_median_is_not() -> None:
     new = 0.5 + 0.1 * rng.random(60)
     new[2] = 9.0
     rules = RuleBook()
-    jitter = change_of(Series({"iteration-time": metric(old.tolist())}), Series({"iteration-time": metric(new.tolist())}), rules)
-    slower = change_of(Series({"iteration-time": metric(old.tolist())}), Series({"iteration-time": metric((old * 1.5).tolist())}), rules)
+    jitter = change_of(
+        Series({"iteration-time": metric(old.tolist())}),
+        Series({"iteration-time": metric(new.tolist())}),
+        rules,
+    )
+    slower = change_of(
+        Series({"iteration-time": metric(old.tolist())}),
+        Series({"iteration-time": metric((old * 1.5).tolist())}),
+        rules,
+    )
     assert jitter.verdict is Verdict.NOISE
     assert slower.verdict is Verdict.DRIFT
     assert {f.severity for f in slower.findings} == {Severity.WARN}, "never a correctness failure"
@@ -174,7 +187,9 @@ def test_precision_lost_by_rounding_and_by_declaration() -> None:
     rng = np.random.default_rng(0)
     fine = np.round(10 + rng.random(50), 5)
     rounded = change_of(series(x=fine.tolist()), series(x=np.round(fine, 2).tolist()))
-    declared = change_of(Series({"x": metric([1.5] * 9, precision=5)}), Series({"x": metric([1.5] * 9, precision=3)}))
+    declared = change_of(
+        Series({"x": metric([1.5] * 9, precision=5)}), Series({"x": metric([1.5] * 9, precision=3)})
+    )
     assert "precision-lost" in kinds(rounded)
     assert "from 5 to 2" in next(f.message for f in rounded.findings if f.kind == "precision-lost")
     assert "precision-lost" in kinds(declared)
@@ -209,7 +224,9 @@ def test_an_old_golden_that_was_cut_off_and_is_repaired() -> None:
 
 def test_both_sides_cut_off_is_still_said() -> None:
     change = change_of(series(x=[1.0, NAN, NAN]), series(x=[1.0, NAN, NAN]))
-    assert [(f.kind, f.severity) for f in change.findings if f.kind == "truncated"] == [("truncated", Severity.WARN)]
+    assert [(f.kind, f.severity) for f in change.findings if f.kind == "truncated"] == [
+        ("truncated", Severity.WARN)
+    ]
 
 
 def test_scalars_beside_curves_are_compared() -> None:

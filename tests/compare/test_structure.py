@@ -4,8 +4,8 @@ import math
 from typing import Any
 
 import pytest
-from factories.curves import change_of, kinds
 
+from factories.curves import change_of, kinds
 from karat.compare.change import Change, Verdict
 from karat.findings import Severity
 from karat.goldens.shapes import Document
@@ -16,7 +16,10 @@ def changed(old: Any, new: Any) -> Change:
 
 
 def request(**more: Any) -> dict[str, Any]:
-    return {"0": {"generated_text": "the place", "logprobs": [-9.3, -2.7], "latency": 0.2, "top": None} | more}
+    return {
+        "0": {"generated_text": "the place", "logprobs": [-9.3, -2.7], "latency": 0.2, "top": None}
+        | more
+    }
 
 
 def test_equal_documents_are_the_same() -> None:

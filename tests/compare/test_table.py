@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 from factories.curves import change_of, kinds
-
 from karat.compare.change import Verdict
 from karat.findings import Severity
 from karat.goldens.formats import read
@@ -71,24 +70,36 @@ def test_the_margin_column_gives_the_tolerance_ratio() -> None:
 def test_a_widened_margin_is_a_finding() -> None:
     change = change_of(counts(("a", "count", "1000", "0.1")), counts(("a", "count", "1000", "0.3")))
     assert "tolerance-widened" in kinds(change)
-    narrowed = change_of(counts(("a", "count", "1000", "0.3")), counts(("a", "count", "1000", "0.1")))
+    narrowed = change_of(
+        counts(("a", "count", "1000", "0.3")), counts(("a", "count", "1000", "0.1"))
+    )
     assert "tolerance-widened" not in kinds(narrowed)
 
 
 def test_a_number_that_became_empty_or_text_is_lost() -> None:
-    empty = change_of(table(("a", "pass", "3"), ("b", "pass", "1")), table(("a", "pass", ""), ("b", "pass", "1")))
-    text = change_of(table(("a", "pass", "3"), ("b", "pass", "1")), table(("a", "pass", "many"), ("b", "pass", "1")))
+    empty = change_of(
+        table(("a", "pass", "3"), ("b", "pass", "1")), table(("a", "pass", ""), ("b", "pass", "1"))
+    )
+    text = change_of(
+        table(("a", "pass", "3"), ("b", "pass", "1")),
+        table(("a", "pass", "many"), ("b", "pass", "1")),
+    )
     assert (empty.verdict, kinds(empty) & {"new-nan"}) == (Verdict.INCOMPLETE, {"new-nan"})
     assert "type-changed" in kinds(text)
 
 
 def test_nan_in_a_cell_never_passes() -> None:
-    change = change_of(table(("a", "pass", "3"), ("b", "pass", "1")), table(("a", "pass", "nan"), ("b", "pass", "1")))
+    change = change_of(
+        table(("a", "pass", "3"), ("b", "pass", "1")),
+        table(("a", "pass", "nan"), ("b", "pass", "1")),
+    )
     assert change.verdict is Verdict.INCOMPLETE
 
 
 def test_lost_and_gained_columns() -> None:
-    change = change_of(table(("a", "pass", "0")), table(("a", "pass"), columns=("name", "accuracy")))
+    change = change_of(
+        table(("a", "pass", "0")), table(("a", "pass"), columns=("name", "accuracy"))
+    )
     assert "lost-metric" in kinds(change)
     assert change.verdict is Verdict.INCOMPLETE
 

@@ -5,8 +5,8 @@ import os
 from pathlib import Path
 
 import pytest
-from factories.repositories import Repository, curves, golden_path, golden_text
 
+from factories.repositories import Repository, curves, golden_path, golden_text
 from karat.compare.change import Change, Diff, Verdict
 from karat.diff import Options, diff
 from karat.findings import ExitCode, Severity, UsageError, exit_code
@@ -32,7 +32,10 @@ def test_head_against_the_work_tree(repository: Repository) -> None:
     }
     assert result.unchanged == 1
     assert result.changes[0].path == golden_path("case0"), "gravest first"
-    assert changes[golden_path("case0")].findings[0].next == f"git restore --source=HEAD -- {golden_path('case0')}"
+    assert (
+        changes[golden_path("case0")].findings[0].next
+        == f"git restore --source=HEAD -- {golden_path('case0')}"
+    )
     assert exit_code(result.all_findings()) == ExitCode.FAIL
 
 
@@ -105,7 +108,14 @@ def test_a_touched_but_equal_file_is_unchanged(repository: Repository) -> None:
 
 
 def test_all_reads_unchanged_goldens_as_well(repository: Repository) -> None:
-    nothing = {"x": {"start_step": 1, "end_step": 2, "step_interval": 1, "values": {"1": "nan", "2": "nan"}}}
+    nothing = {
+        "x": {
+            "start_step": 1,
+            "end_step": 2,
+            "step_interval": 1,
+            "values": {"1": "nan", "2": "nan"},
+        }
+    }
     repository.write(golden_path("hollow"), json.dumps(nothing))
     repository.commit()
     assert diff(cwd=repository.root).changes == ()
@@ -140,9 +150,13 @@ def test_only_and_only_metric_narrow_and_say_when_nothing_is_left(repository: Re
         repository.write(golden_path(case), golden_text(curves(2)))
     root = repository.root
     for glob in ("**/b/*", "b/*", golden_path("b"), "tests/functional_tests/test_cases/gpt/b"):
-        assert [c.path for c in diff(cwd=root, options=Options(only=[glob])).changes] == [golden_path("b")]
+        assert [c.path for c in diff(cwd=root, options=Options(only=[glob])).changes] == [
+            golden_path("b")
+        ]
     one = diff(cwd=root, options=Options(only=["**/b/*"], only_metric=["lm *"]))
-    assert [(c.path, [m.metric for m in c.metrics]) for c in one.changes] == [(golden_path("b"), ["lm loss"])]
+    assert [(c.path, [m.metric for m in c.metrics]) for c in one.changes] == [
+        (golden_path("b"), ["lm loss"])
+    ]
     for nothing in (Options(only=["nowhere"]), Options(only_metric=["no such"])):
         result = diff(cwd=root, options=nothing)
         assert exit_code(result.all_findings()) == ExitCode.CANNOT_VERIFY
@@ -192,13 +206,17 @@ def test_names_that_are_not_utf8(repository: Repository) -> None:
 
 
 @pytest.mark.parametrize("words", [("nosuch", None), ("nosuch", "HEAD"), ("HEAD", "nosuch")])
-def test_an_unknown_side_is_wrong_usage(repository: Repository, words: tuple[str, str | None]) -> None:
+def test_an_unknown_side_is_wrong_usage(
+    repository: Repository, words: tuple[str, str | None]
+) -> None:
     repository.commit()
     with pytest.raises(UsageError, match="nosuch"):
         diff(*words, cwd=repository.root)
 
 
-def test_no_repository_and_no_commit_are_wrong_usage(tmp_path: Path, repository: Repository) -> None:
+def test_no_repository_and_no_commit_are_wrong_usage(
+    tmp_path: Path, repository: Repository
+) -> None:
     with pytest.raises(UsageError, match="git work tree"):
         diff(cwd=tmp_path)
     with pytest.raises(UsageError, match="no first commit"):
@@ -225,7 +243,11 @@ def test_workers_change_nothing_but_the_time(repository: Repository) -> None:
         repository.write(golden_path(f"case{i}"), golden_text(curves(i, steps=10)))
     repository.commit()
     for i in range(120):
-        text = "{ broken" if i % 17 == 0 else golden_text(curves(i + 1, steps=10), stop=7 if i % 11 == 0 else None)
+        text = (
+            "{ broken"
+            if i % 17 == 0
+            else golden_text(curves(i + 1, steps=10), stop=7 if i % 11 == 0 else None)
+        )
         repository.write(golden_path(f"case{i}"), text)
     repository.write(golden_path("brand new"), golden_text(curves(1)))
     alone = diff(cwd=repository.root, options=Options(jobs=1))
@@ -234,7 +256,9 @@ def test_workers_change_nothing_but_the_time(repository: Repository) -> None:
     assert repr(alone.changes) == repr(together.changes)
 
 
-def test_a_worker_that_cannot_start_costs_nothing(repository: Repository, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_worker_that_cannot_start_costs_nothing(
+    repository: Repository, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for i in range(100):
         repository.write(golden_path(f"case{i}"), golden_text(curves(i, steps=5)))
     repository.commit()

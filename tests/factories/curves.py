@@ -15,7 +15,10 @@ NAN = float("nan")
 
 
 def metric(
-    values: Sequence[float] | Mapping[int, float], *, end: int | None = None, precision: int | None = None
+    values: Sequence[float] | Mapping[int, float],
+    *,
+    end: int | None = None,
+    precision: int | None = None,
 ) -> Metric:
     samples = dict(values) if isinstance(values, Mapping) else dict(enumerate(values, 1))
     steps = np.array(list(samples), dtype=np.int64)

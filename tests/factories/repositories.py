@@ -21,7 +21,14 @@ class Repository:
         self.git("init", "--quiet", "--initial-branch=main")
 
     def git(self, *words: str) -> str:
-        identity = ("-c", "user.name=t", "-c", "user.email=t@example.invalid", "-c", "commit.gpgsign=false")
+        identity = (
+            "-c",
+            "user.name=t",
+            "-c",
+            "user.email=t@example.invalid",
+            "-c",
+            "commit.gpgsign=false",
+        )
         done = subprocess.run(
             ["git", *identity, *words], cwd=self.root, check=True, capture_output=True, text=True
         )
@@ -58,8 +65,15 @@ def golden_text(
         samples: dict[str, float | str] = {}
         for step, value in enumerate(curve.tolist(), 1):
             dead = stop is not None and step > stop
-            samples[str(step)] = "nan" if dead or (name == "iteration-time" and step == 1) else value
-        blocks[name] = {"start_step": 1, "end_step": len(curve), "step_interval": 1, "values": samples}
+            samples[str(step)] = (
+                "nan" if dead or (name == "iteration-time" and step == 1) else value
+            )
+        blocks[name] = {
+            "start_step": 1,
+            "end_step": len(curve),
+            "step_interval": 1,
+            "values": samples,
+        }
     return json.dumps(blocks, indent=indent)
 
 

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from factories.repositories import curves, golden_text
 
+from factories.repositories import curves, golden_text
 from karat.diff import diff
 from karat.report import csv_rows
 
@@ -26,14 +26,21 @@ def direct(old_root: Path, new_root: Path) -> Iterator[Row]:
                 continue
             a, b = old[metric]["values"], new[metric]["values"]
             pairs = [(float(a[s]), float(b[s])) for s in a if s in b]
-            rel = [(x - y) / x for x, y in pairs if math.isfinite(x) and math.isfinite(y) and abs(x) >= 1e-12]
+            rel = [
+                (x - y) / x
+                for x, y in pairs
+                if math.isfinite(x) and math.isfinite(y) and abs(x) >= 1e-12
+            ]
             if rel:
                 yield str(path), metric, len(rel), sum(rel) / len(rel)
 
 
 def ours(old: Path, new: Path) -> list[Row]:
     text = csv_rows.render(diff(str(old), str(new)))
-    return [(r["file"], r["metric"], int(r["n_steps"]), float(r["avg_rel_diff"])) for r in csv.DictReader(io.StringIO(text))]
+    return [
+        (r["file"], r["metric"], int(r["n_steps"]), float(r["avg_rel_diff"]))
+        for r in csv.DictReader(io.StringIO(text))
+    ]
 
 
 def assert_equal(old: Path, new: Path) -> int:
@@ -49,7 +56,12 @@ def test_the_csv_is_the_seeds_formula(tmp_path: Path) -> None:
         for side in ("old", "new"):
             path = tmp_path / side / f"case {i}" / "golden_values_dev_dgx_h100.json"
             path.parent.mkdir(parents=True)
-            path.write_text(golden_text(curves(i + (side == "new")), stop=13 if side == "new" and i == 3 else None), encoding="utf-8")
+            path.write_text(
+                golden_text(
+                    curves(i + (side == "new")), stop=13 if side == "new" and i == 3 else None
+                ),
+                encoding="utf-8",
+            )
     assert assert_equal(tmp_path / "old", tmp_path / "new") == 48
     rows = {(file, metric): n for file, metric, n, _ in ours(tmp_path / "old", tmp_path / "new")}
     assert rows["case 3/golden_values_dev_dgx_h100.json", "lm loss"] == 13
@@ -57,7 +69,12 @@ def test_the_csv_is_the_seeds_formula(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("name", "rows"),
-    [("truncated-64bee49c", 146), ("image-bump-5fe3f066", 385), ("with-inference-6e091e1b", 380), ("repair-96d41593", 10)],
+    [
+        ("truncated-64bee49c", 146),
+        ("image-bump-5fe3f066", 385),
+        ("with-inference-6e091e1b", 380),
+        ("repair-96d41593", 10),
+    ],
 )
 def test_the_csv_of_real_refreshes(shared_data: Path, name: str, rows: int) -> None:
     folder = shared_data / "megatron" / name

@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from factories.diffs import HOSTILE, hostile, make
 from hypothesis import given, strategies as st
 from hypothesis.extra import numpy as hnp
 
+from factories.diffs import HOSTILE, hostile, make
 from karat.compare.change import Change, Diff, MetricChange, Verdict
 from karat.findings import Finding, Severity
 from karat.goldens.shapes import Metric

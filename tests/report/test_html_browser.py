@@ -7,8 +7,8 @@ import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from factories.diffs import HOSTILE, case, hostile, make
 
+from factories.diffs import HOSTILE, case, hostile, make
 from karat.compare.change import Diff, MetricChange, Verdict
 from karat.report import html
 

@@ -4,8 +4,8 @@ import re
 from pathlib import Path
 
 import pytest
-from factories.repositories import curves, golden_path, golden_text
 
+from factories.repositories import curves, golden_path, golden_text
 from karat.compare.change import Diff
 from karat.config import load
 from karat.diff import Options, diff
@@ -39,17 +39,35 @@ def quiet(tmp_path: Path) -> Diff:
 
 
 def test_the_seeds_sections_and_numbers(quiet: Diff) -> None:
-    text = summary.render(quiet, RefreshRecord(run_id="25341543542", scope="only-failing", command="karat refresh --run-id 25341543542"))
-    assert "Refresh of golden values for failing functional tests from GitHub workflow run `25341543542`." in text
+    text = summary.render(
+        quiet,
+        RefreshRecord(
+            run_id="25341543542", scope="only-failing", command="karat refresh --run-id 25341543542"
+        ),
+    )
+    assert (
+        "Refresh of golden values for failing functional tests from GitHub workflow run `25341543542`."
+        in text
+    )
     assert "- Re-ran `karat refresh --run-id 25341543542`." in text
-    assert "- Updated **5 golden-value files** under `tests/functional_tests/test_cases/gpt/`." in text
+    assert (
+        "- Updated **5 golden-value files** under `tests/functional_tests/test_cases/gpt/`." in text
+    )
     assert "**4 files × 4 metrics = 16 `(file, metric)` pairs**" in text
     assert "1 new, without a baseline to compare with: `newcomer/" in text
     # |avg| of lm loss: 0, 2e-6, 4e-6, 6e-6; the seed's median of four is the third.
     assert "| `lm loss` | 4 | 4.00e-06 | 6.00e-06 |" in text
     counts = re.findall(r"^\| `([^`]+)` \| (\d+) \|$", text, re.MULTILINE)
     assert [int(n) for _, n in counts] == [13, 0, 3, 0, 0, 0, 0]
-    assert [label for label, _ in counts] == ["== 0", "(0, 1e-6)", "[1e-6, 1e-4)", "[1e-4, 1e-3)", "[1e-3, 1e-2)", "[1e-2, 1e-1)", ">= 1e-1"]
+    assert [label for label, _ in counts] == [
+        "== 0",
+        "(0, 1e-6)",
+        "[1e-6, 1e-4)",
+        "[1e-4, 1e-3)",
+        "[1e-3, 1e-2)",
+        "[1e-2, 1e-1)",
+        ">= 1e-1",
+    ]
 
 
 def test_interpretation_only_where_the_data_bears_it_out(quiet: Diff) -> None:
@@ -61,7 +79,9 @@ def test_interpretation_only_where_the_data_bears_it_out(quiet: Diff) -> None:
 
 
 def test_scope_all_and_no_record(quiet: Diff) -> None:
-    assert "Full refresh of golden values from GitLab pipeline `7`." in summary.render(quiet, RefreshRecord(source="gitlab", run_id="7", scope="all"))
+    assert "Full refresh of golden values from GitLab pipeline `7`." in summary.render(
+        quiet, RefreshRecord(source="gitlab", run_id="7", scope="all")
+    )
     assert "Re-ran" not in summary.render(quiet)
 
 
@@ -70,10 +90,15 @@ def test_what_must_be_looked_at_comes_first(tmp_path: Path) -> None:
         old = curves(i)
         write(tmp_path / "old", golden_path(f"case{i}"), golden_text(old))
         new = {**old, "lm loss": old["lm loss"] * 1.004}
-        write(tmp_path / "new", golden_path(f"case{i}"), golden_text(new, stop=13 if i == 1 else None))
+        write(
+            tmp_path / "new", golden_path(f"case{i}"), golden_text(new, stop=13 if i == 1 else None)
+        )
     text = summary.render(compared(tmp_path))
     assert text.startswith("## Look at this first")
-    first, second = text.index("stops at step 13 of 50"), text.index("loss up on dgx\\_h100: 3 files")
+    first, second = (
+        text.index("stops at step 13 of 50"),
+        text.index("loss up on dgx\\_h100: 3 files"),
+    )
     assert first < second < text.index("## Summary")
     assert "match the old goldens to numerical noise" not in text
     assert "incomplete, so not judged, in 1 file" in text
@@ -81,8 +106,14 @@ def test_what_must_be_looked_at_comes_first(tmp_path: Path) -> None:
 
 def test_github_text_fits_a_comment_and_is_cut_at_a_section(tmp_path: Path) -> None:
     for i in range(60):
-        write(tmp_path / "old", golden_path(f"case{i}" + "x" * 150), golden_text(curves(i, steps=5)))
-        write(tmp_path / "new", golden_path(f"case{i}" + "x" * 150), golden_text(curves(i + 1, steps=5)))
+        write(
+            tmp_path / "old", golden_path(f"case{i}" + "x" * 150), golden_text(curves(i, steps=5))
+        )
+        write(
+            tmp_path / "new",
+            golden_path(f"case{i}" + "x" * 150),
+            golden_text(curves(i + 1, steps=5)),
+        )
     result = compared(tmp_path)
     assert len(summary.render(result, github=True)) <= 65_536
     cut = fit(summary.sections(result), 3_000)

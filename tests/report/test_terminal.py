@@ -2,23 +2,27 @@ from __future__ import annotations
 
 import io
 
-from factories.diffs import hostile, make
-from rich.console import Console
+import pytest
 
+from factories.diffs import hostile, make
 from karat.compare.change import Diff
 from karat.report import terminal
 from karat.report.words import count, elide, number, printable, signed
 
 
-def shown(diff: Diff, *, width: int = 120, top: int = 10) -> str:
+def shown(diff: Diff, *, top: int = 10) -> str:
     out = io.StringIO()
-    terminal.show(diff, Console(file=out, width=width, force_terminal=False), top=top)
+    terminal.show(diff, out, top=top)
     return out.getvalue()
 
 
 def test_fail_findings_stand_first_with_their_next_command() -> None:
     text = shown(make())
-    assert text.index("fail truncated") < text.index("One decision each") < text.index("Largest 10 rows")
+    assert (
+        text.index("fail truncated")
+        < text.index("One decision each")
+        < text.index("Largest 10 rows")
+    )
     assert "next: " in text
 
 
@@ -38,9 +42,33 @@ def test_an_empty_diff_says_so() -> None:
 
 
 def test_words() -> None:
-    assert [number(v) for v in (None, 0, 0.5, 1e-5, -2.0, 12345.0)] == ["", "0", "0.5000", "1.00e-05", "-2.0000", "1.23e+04"]
+    assert [number(v) for v in (None, 0, 0.5, 1e-5, -2.0, 12345.0)] == [
+        "",
+        "0",
+        "0.5000",
+        "1.00e-05",
+        "-2.0000",
+        "1.23e+04",
+    ]
     assert [signed(v) for v in (0.5, -0.5, 0)] == ["+0.5000", "-0.5000", "0"]
     assert [count(n, "file") for n in (0, 1, 1200)] == ["0 files", "1 file", "1,200 files"]
     assert elide("abcdefghij", 10) == "abcdefghij"
     assert len(elide("abcdefghijk", 10)) == 10
     assert printable("a\x1b[31mb\udcff") == "a\\x1b[31mb\\udcff"
+
+
+def test_paths_give_way_to_the_width_of_the_terminal() -> None:
+    for width in (80, 100, 140):
+        rows = ["".join(text for text, _ in line) for line in terminal.lines(make(), width=width)]
+        table = rows[next(i for i, row in enumerate(rows) if row.startswith("verdict")) :]
+        assert max(map(len, table)) <= width
+
+
+def test_colour_is_for_terminals_and_for_those_who_force_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert "\x1b[" not in shown(make())
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    assert "\x1b[" in shown(make())
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert "\x1b[31m" not in shown(make())

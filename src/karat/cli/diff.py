@@ -103,11 +103,9 @@ def command(  # noqa: PLR0913 - one parameter per option
 
         deliver(html, html_report.render(result, command=_typed()))
     if not quiet and "-" not in targets.values():
-        from rich.console import Console  # noqa: PLC0415
-
         from karat.report import terminal  # noqa: PLC0415
 
-        terminal.show(result, Console(soft_wrap=False), top=top)
+        terminal.show(result, sys.stdout, top=top)
     code = exit_code(result.all_findings(), fail_on=wanted)
     if code and not quiet:
         _last_line(list(result.all_findings()), wanted)

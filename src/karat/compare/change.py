@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from karat.findings import Finding, Severity
 
 if TYPE_CHECKING:
@@ -40,10 +42,10 @@ StepOrKey = int | str
 """Where in a metric: a step of a curve, a row of a table, an index path of a document."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MetricChange:
+class MetricChange(msgspec.Struct, frozen=True, kw_only=True):
     """One (file, metric) row: the seed's two numbers, and those that keep them honest.
 
+    A Struct rather than a dataclass: thousands are made, and they travel between processes.
     Relative differences are (old − new) / old, so positive means the new value is smaller.
     """
 

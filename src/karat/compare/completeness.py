@@ -8,9 +8,9 @@ looked at together.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from math import isfinite
 
+import msgspec
 import numpy as np
 
 from karat.compare.judge import capped
@@ -20,8 +20,7 @@ from karat.findings import Finding, Severity
 from karat.goldens.shapes import Metric
 
 
-@dataclass(frozen=True, slots=True)
-class Shared:
+class Shared(msgspec.Struct, frozen=True, gc=False):
     """One metric that both sides have, with its numbers and rule."""
 
     name: str

@@ -6,7 +6,7 @@ person can disagree with the threshold rather than with karat.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from karat.compare.change import MetricChange, Verdict
 from karat.compare.numbers import Numbers
@@ -14,8 +14,7 @@ from karat.compare.rules import Rule
 from karat.findings import Finding, Severity
 
 
-@dataclass(frozen=True, slots=True)
-class Judgement:
+class Judgement(msgspec.Struct, frozen=True, gc=False):
     """A verdict on one metric, why, and how grave it is (None: nothing to report)."""
 
     verdict: Verdict
@@ -55,27 +54,31 @@ def _reason(name: str, value: float, threshold: str, limit: float, rule: Rule) -
 def _by_thresholds(n: Numbers, rule: Rule) -> Judgement:
     if n.avg is None or n.mean_abs is None or n.max_abs is None:
         return _without_usable_steps(n, rule)
-    # Written as "not below" so that a NaN (it cannot occur, but) would never pass as small.
-    measured = (
-        ("mean |rel|", n.mean_abs, "mean"),
-        ("|avg|", abs(n.avg), "avg"),
-        ("max |rel|", n.max_abs, "max"),
-    )
-    for verdict, word in ((Verdict.BREAK, "break"), (Verdict.DRIFT, "drift")):
-        for name, value, statistic in measured:
-            limit = getattr(rule, f"{word}_{statistic}")
-            if not value < limit:
-                severity = Severity.FAIL if verdict is Verdict.BREAK else Severity.WARN
-                because = _reason(name, value, f"{word}_{statistic}", limit, rule)
-                return Judgement(verdict, because, capped(_kinder(severity, n, rule), rule))
-    if not abs(n.avg) < rule.noise:
-        because = _reason("|avg|", abs(n.avg), "noise", rule.noise, rule)
+    mean, avg, most = n.mean_abs, abs(n.avg), n.max_abs
+    # "Not below" rather than "above", so that a NaN could never pass as small.
+    if not (mean < rule.break_mean and avg < rule.break_avg and most < rule.break_max):
+        because = _crossed("break", rule, mean, avg, most)
+        return Judgement(Verdict.BREAK, because, capped(_kinder(Severity.FAIL, n, rule), rule))
+    if not (mean < rule.drift_mean and avg < rule.drift_avg and most < rule.drift_max):
+        because = _crossed("drift", rule, mean, avg, most)
+        return Judgement(Verdict.DRIFT, because, capped(_kinder(Severity.WARN, n, rule), rule))
+    if not avg < rule.noise:
+        because = _reason("|avg|", avg, "noise", rule.noise, rule)
         return Judgement(Verdict.DRIFT, because, Severity.INFO)
     if n.from_zero:
         because = f"{n.from_zero} step(s) left zero, where no relative difference exists"
         return Judgement(Verdict.DRIFT, because, Severity.INFO)
-    because = f"|avg| {short(abs(n.avg))} < noise {short(rule.noise)} [rule {rule.pattern}, {rule.origin}]"
+    because = f"|avg| {short(avg)} < noise {short(rule.noise)} [rule {rule.pattern}, {rule.origin}]"
     return Judgement(Verdict.NOISE, because)
+
+
+def _crossed(word: str, rule: Rule, mean: float, avg: float, most: float) -> str:
+    """The reason of the first threshold that was crossed; there is one."""
+    for name, value, statistic in (("mean |rel|", mean, "mean"), ("|avg|", avg, "avg")):
+        limit = getattr(rule, f"{word}_{statistic}")
+        if not value < limit:
+            return _reason(name, value, f"{word}_{statistic}", limit, rule)
+    return _reason("max |rel|", most, f"{word}_max", getattr(rule, f"{word}_max"), rule)
 
 
 def _kinder(severity: Severity, n: Numbers, rule: Rule) -> Severity:

@@ -8,10 +8,10 @@ of goldens: per-pair numpy calls would spend their time on calling.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import isnan
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import numpy as np
 
 from karat.compare.rules import Rule
@@ -27,9 +27,8 @@ _SAMPLE = 64
 _MAX_DECIMALS = 9
 
 
-@dataclass(frozen=True, slots=True)
-class Numbers:
-    """What the arithmetic says about one pair of curves."""
+class Numbers(msgspec.Struct, frozen=True, gc=False):
+    """What the arithmetic says about one pair of curves. A Struct: thousands are made."""
 
     n_shared: int
     n_steps: int
@@ -56,8 +55,7 @@ class Numbers:
     decimals_new: int | None
 
 
-@dataclass(frozen=True, slots=True)
-class _Aligned:
+class _Aligned(msgspec.Struct, frozen=True, gc=False):
     steps: Steps
     old: Values
     new: Values
@@ -99,8 +97,7 @@ def score(pairs: Sequence[tuple[Metric, Metric, Rule]]) -> list[Numbers]:
     ]
 
 
-@dataclass(frozen=True, slots=True)
-class _Flat:
+class _Flat(msgspec.Struct, frozen=True):
     """All pairs end to end; `starts` and `ends` bound each one's segment."""
 
     steps: Steps

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from msgspec import structs
+
 from karat.compare.change import Change, MetricChange, Verdict
 from karat.compare.numbers import Numbers, score
 from karat.compare.rules import STATUS_ORDER, RuleBook
@@ -67,7 +69,7 @@ def compare_many(
 def _with_curves(change: Change, pair: Pair) -> Change:
     old, new, _ = _both_series(pair)
     rows = (
-        replace(row, old=old.metrics.get(row.metric), new=new.metrics.get(row.metric))
+        structs.replace(row, old=old.metrics.get(row.metric), new=new.metrics.get(row.metric))
         for row in change.metrics
     )
     return replace(change, metrics=tuple(rows))

@@ -8,10 +8,11 @@ so that nesting costs no recursion, and findings of one kind at one generic path
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from msgspec.structs import replace
 
 from karat.compare.change import MetricChange, Verdict
 from karat.compare.judge import capped, drift_finding, judge, metric_change

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from math import isfinite
 
 import numpy as np
+from msgspec import structs
 
 from karat.compare.change import MetricChange, Verdict
 from karat.compare.judge import Judgement, capped, drift_finding, judge, metric_change
@@ -149,7 +150,7 @@ def _numeric(
     (n,) = score([(before, after, rule)])
     judgement = judge(n, rule)
     row = metric_change(name, n, rule, judgement)
-    row = replace(
+    row = structs.replace(
         row,
         max_step=None if n.max_step is None else row_name(column.keys[n.max_step]),
         first_diff_step=None
@@ -161,7 +162,7 @@ def _numeric(
     )
     findings = [*_cells_lost(column, old, new)]
     if any(f.severity is Severity.FAIL for f in findings):
-        row = replace(row, verdict=Verdict.INCOMPLETE, because=findings[0].message)
+        row = structs.replace(row, verdict=Verdict.INCOMPLETE, because=findings[0].message)
     if rule.tolerance:
         findings.extend(_widened(column, old, new))
     else:

@@ -41,7 +41,7 @@ class Options:
     everything: bool = False
     """Read unchanged goldens as well."""
     keep_curves: bool = False
-    jobs: int | None = None
+    jobs: int | None = 1
     """Processes to read and compare with; None for as many as there are cores and work for."""
     progress: Callable[[int, int], None] | None = None
 

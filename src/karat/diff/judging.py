@@ -5,11 +5,8 @@ In: items and a task. Out: `Judged`. Runs in the caller's process and in the wor
 
 from __future__ import annotations
 
-import hashlib
 import shlex
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import closing
-from pathlib import Path
 
 from karat.compare.pairs import Pair, compare_many
 from karat.diff.sides import Blob, Item, OnDisk, Ref
@@ -25,18 +22,41 @@ _BATCH_POINTS = 20_000
 Content = bytes | Finding | None
 
 
-def judge_items(items: Sequence[Item], task: Task) -> Judged:
-    """The changes of these items, in order."""
+class Judge:
+    """Judges chunk after chunk, with one git process for all of them."""
+
+    def __init__(self, task: Task) -> None:
+        self._task = task
+        self._blobs: git.Blobs | None = None
+
+    def judge(self, items: Sequence[Item]) -> Judged:
+        """The changes of these items, in order."""
+        oids = [r.oid for item in items for r in (item.old, item.new) if isinstance(r, Blob)]
+        roots = (r.root for item in items for r in (item.old, item.new) if isinstance(r, Blob))
+        if oids and self._blobs is None:
+            self._blobs = git.Blobs(next(roots))
+        return _judge(items, self._task, self._blobs.read(oids) if self._blobs else iter(()))
+
+    def close(self) -> None:
+        """End the git process, if there was one."""
+        if self._blobs is not None:
+            self._blobs.close()
+
+
+def _judge(items: Sequence[Item], task: Task, blobs: Iterator[bytes | None]) -> Judged:
     judged = Judged()
-    for batch in _batches(_pairs(items, task, judged)):
+    for batch in _batches(_pairs(items, task, judged, blobs)):
         judged.changes += compare_many(
             batch, task.rules, status=task.status, keep_curves=task.keep_curves
         )
     return judged
 
 
-def _pairs(items: Sequence[Item], task: Task, judged: Judged) -> Iterator[Pair]:
-    for item, old, new in _contents(items):
+def _pairs(
+    items: Sequence[Item], task: Task, judged: Judged, blobs: Iterator[bytes | None]
+) -> Iterator[Pair]:
+    for item in items:
+        old, new = _fetch(item, item.old, blobs), _fetch(item, item.new, blobs)
         same = isinstance(old, bytes) and old == new
         if same and not item.certain:
             judged.unchanged += 1
@@ -50,7 +70,11 @@ def _pairs(items: Sequence[Item], task: Task, judged: Judged) -> Iterator[Pair]:
 
 
 def _digest(content: Content) -> bytes | None:
-    return hashlib.sha256(content).digest() if isinstance(content, bytes) else None
+    if not isinstance(content, bytes):
+        return None
+    import hashlib  # noqa: PLC0415 - only where goldens came or went
+
+    return hashlib.sha256(content).digest()
 
 
 def _reading(content: Content, path: str) -> Reading | None:
@@ -59,14 +83,6 @@ def _reading(content: Content, path: str) -> Reading | None:
     if isinstance(content, Finding):
         return Reading(None, (content,))
     return formats.read(content, path)
-
-
-def _contents(items: Sequence[Item]) -> Iterator[tuple[Item, Content, Content]]:
-    blobs = [r for item in items for r in (item.old, item.new) if isinstance(r, Blob)]
-    root = Path(blobs[0].root) if blobs else Path()
-    with closing(git.read_blobs(root, [blob.oid for blob in blobs])) as fetched:
-        for item in items:
-            yield item, _fetch(item, item.old, fetched), _fetch(item, item.new, fetched)
 
 
 def _fetch(item: Item, ref: Ref | None, blobs: Iterator[bytes | None]) -> Content:

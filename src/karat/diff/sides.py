@@ -161,7 +161,8 @@ def _git_items(
     commit = new.commit if isinstance(new, Revision) else None
     root = str(old.root)
     items, findings = [], []
-    for change in git.changes_between(old.root, old.commit, commit):
+    changes, tree = git.compare_trees(old.root, old.commit, commit)
+    for change in changes:
         if not is_golden(change.path):
             continue
         if change.special:
@@ -172,9 +173,7 @@ def _git_items(
         if change.new_in_worktree:
             right = OnDisk(os.path.join(root, change.path))  # noqa: PTH118 - texts travel to workers
         items.append(Item(change.path, left, right, certain=right is None or left is None))
-    known = {
-        path: oid for path, oid in git.tree_paths(old.root, old.commit).items() if is_golden(path)
-    }
+    known = {path: oid for path, oid in tree.items() if is_golden(path)}
     same = known.keys() - {item.path for item in items}
     if everything:
         blobs = {path: Blob(root, known[path]) for path in same}

@@ -1,35 +1,40 @@
 """Workers: many goldens are judged by several processes at once.
 
-Fresh interpreters, not forks (numpy's threads and fork do not mix), started before this process
-imports what it needs itself. They speak length-prefixed msgpack over their pipes: data only, no
-pickle. A chunk whose worker dies, or cannot say its answer, is judged here instead; workers make
-a diff faster, never different.
+A worker is a fork of this process, made before numpy is imported (its threads and fork do not
+mix), so it starts with everything it needs to know. Workers take chunk numbers from one pipe, as
+this process does, and leave their results, as msgpack, each in its own unnamed file. A chunk whose
+result is missing because a worker died is judged here; workers make a diff faster, never
+different. Where forking is not safe (other threads, numpy in use, no fork), this process works
+alone.
 """
 
 from __future__ import annotations
 
 import os
 import struct
-import subprocess
 import sys
-from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+import tempfile
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
-from threading import Thread
-from typing import IO, Any
+from typing import IO
 
 import msgspec
 
 from karat.compare.change import Change
-from karat.compare.rules import PartialRule, RuleBook
+from karat.compare.rules import RuleBook
 from karat.diff.sides import Item
-from karat.findings import Severity
 
-_CHUNK = 48
-_WORTH_A_WORKER = 150
-"""Below this many goldens a worker would still be importing when the work is done."""
+_CHUNK = 32
+_WORTH_A_WORKER = 100
+"""Below this many goldens a second process would cost more than it saves."""
 _MOST = 16
-_LENGTH = struct.Struct("<Q")
+_NUMBER = struct.Struct("<I")
+_MOST_CHUNKS = 65_536 // _NUMBER.size
+"""What a pipe surely holds at once, so that filling it never waits."""
+
+Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,47 +64,68 @@ class Judged:
         self.digests |= other.digests
 
 
-class Terms(msgspec.Struct, frozen=True):
-    """What a worker is told once: everything of a Task but the curves."""
-
-    cases: list[str]
-    rules: list[PartialRule]
-    status: list[str]
-
-
-Progress = Callable[[int, int], None]
+class _Result(msgspec.Struct, array_like=True):
+    chunk: int
+    judged: Judged
 
 
 def judge(
-    items: Sequence[Item], task: Task, *, jobs: int | None = None, progress: Progress | None = None
+    items: Sequence[Item], task: Task, *, jobs: int | None = 1, progress: Progress | None = None
 ) -> Judged:
-    """The changes of all items, in order."""
-    chunks = deque(enumerate(items[i : i + _CHUNK] for i in range(0, len(items), _CHUNK)))
+    """The changes of all items, in order; `jobs` None for as many processes as help."""
+    size = max(_CHUNK, -(-len(items) // _MOST_CHUNKS))
+    chunks = [items[i : i + size] for i in range(0, len(items), size)]
     results: dict[int, Judged] = {}
-    helpers = [] if task.keep_curves else _start(_helpers(len(items), jobs), task)
-    threads = [Thread(target=_serve, args=(h, chunks, results), daemon=True) for h in helpers]
-    for thread in threads:
-        thread.start()
+    queue = _filled_pipe(len(chunks))
+    helpers = _fork(_helpers(len(items), task, jobs), queue, chunks, task)
     try:
-        from karat.diff.judging import judge_items  # noqa: PLC0415 - heavy; workers are starting
+        from karat.diff.judging import Judge  # noqa: PLC0415 - heavy, and must follow the forks
 
-        _work(chunks, results, lambda part: judge_items(part, task), progress, len(items))
-        for thread in threads:
-            thread.join()
-        # What a worker dropped came back to the queue.
-        _work(chunks, results, lambda part: judge_items(part, task), progress, len(items))
+        with closing(Judge(task)) as judge_:
+            for number in _numbers(queue):
+                results[number] = judge_.judge(chunks[number])
+                if progress is not None:
+                    progress(min((number + 1) * size, len(items)), len(items))
+            for pid, file in helpers:
+                os.waitpid(pid, 0)
+                results |= _results(file)
+            for number in range(len(chunks)):
+                if number not in results:
+                    results[number] = judge_.judge(chunks[number])
     finally:
-        for helper in helpers:
-            _stop(helper)
+        os.close(queue)
+        for _, file in helpers:
+            file.close()
+    if progress is not None:
+        progress(len(items), len(items))
     whole = Judged()
-    for index in sorted(results):
-        whole.add(results[index])
+    for number in range(len(chunks)):
+        whole.add(results[number])
     return whole
 
 
-def _helpers(items: int, jobs: int | None) -> int:
+def _filled_pipe(count: int) -> int:
+    """A pipe with the numbers 0 … count − 1 in it, then its end."""
+    reading, writing = os.pipe()
+    os.write(writing, b"".join(map(_NUMBER.pack, range(count))))
+    os.close(writing)
+    return reading
+
+
+def _numbers(queue: int) -> Iterator[int]:
+    # Whoever reads first gets the number: the kernel is the scheduler.
+    while len(record := os.read(queue, _NUMBER.size)) == _NUMBER.size:
+        yield _NUMBER.unpack(record)[0]
+
+
+def _helpers(items: int, task: Task, jobs: int | None) -> int:
+    """How many more processes than this one."""
+    if task.keep_curves or not hasattr(os, "fork"):
+        return 0
+    if threading.active_count() > 1 or "numpy" in sys.modules:
+        return 0
     if jobs is not None:
-        return max(jobs - 1, 0)
+        return jobs - 1
     return min(_cores(), _MOST, items // _WORTH_A_WORKER + 1) - 1
 
 
@@ -110,99 +136,56 @@ def _cores() -> int:
         return os.cpu_count() or 1
 
 
-def _work(
-    chunks: deque[tuple[int, Sequence[Item]]],
-    results: dict[int, Judged],
-    judge_part: Callable[[Sequence[Item]], Judged],
-    progress: Progress | None,
-    total: int,
-) -> None:
-    while chunks:
-        try:
-            index, part = chunks.popleft()
-        except IndexError:  # a worker took the last one
-            return
-        results[index] = judge_part(part)
-        if progress is not None:
-            progress(min(len(results) * _CHUNK, total), total)
-
-
-def _start(count: int, task: Task) -> list[subprocess.Popen[bytes]]:
-    # -P: never import from the current folder, which may be anybody's repository.
-    command = [sys.executable, "-P", "-m", "karat.diff.worker"]
-    helpers: list[subprocess.Popen[bytes]] = []
-    terms = Terms(list(task.cases), list(task.rules.rules), list(task.status))
+def _fork(
+    count: int, queue: int, chunks: Sequence[Sequence[Item]], task: Task
+) -> list[tuple[int, IO[bytes]]]:
+    helpers: list[tuple[int, IO[bytes]]] = []
     for _ in range(count):
         try:
-            helper = subprocess.Popen(
-                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
-            )
+            file = tempfile.TemporaryFile()  # noqa: SIM115 - closed by the caller
+            sys.stdout.flush()
+            sys.stderr.flush()
+            pid = os.fork()
         except OSError:
-            break  # this process can do it alone
-        helpers.append(helper)
-        try:
-            send(helper.stdin, msgspec.msgpack.encode(terms))
-        except (OSError, ValueError):
-            break
+            break  # no room for another process or file; this one can do it alone
+        if pid == 0:
+            _serve(queue, chunks, task, file)
+        helpers.append((pid, file))
     return helpers
 
 
-def _serve(
-    helper: subprocess.Popen[bytes],
-    chunks: deque[tuple[int, Sequence[Item]]],
-    results: dict[int, Judged],
-) -> None:
-    while chunks:
-        try:
-            index, part = chunks.popleft()
-        except IndexError:
-            return
-        try:
-            send(helper.stdin, msgspec.msgpack.encode(part))
-            answer = receive(helper.stdout)
-            results[index] = msgspec.msgpack.decode(answer, type=Judged)
-        except (OSError, EOFError, ValueError, msgspec.MsgspecError):
-            chunks.append((index, part))
-            return
+def _serve(queue: int, chunks: Sequence[Sequence[Item]], task: Task, file: IO[bytes]) -> None:
+    """The life of a worker. It leaves without clean-up that belongs to the process it came from."""
+    status = 1
+    try:
+        from karat.diff.judging import Judge  # noqa: PLC0415 - see above
+
+        judge_ = Judge(task)
+        for number in _numbers(queue):
+            _put(file, msgspec.msgpack.encode(_Result(number, judge_.judge(chunks[number]))))
+        judge_.close()
+        file.flush()
+        status = 0
+    finally:
+        # An error here is not this process's to tell: the chunk is missing, and is judged again.
+        os._exit(status)
 
 
-def _stop(helper: subprocess.Popen[bytes]) -> None:
-    helper.kill()
-    for pipe in (helper.stdin, helper.stdout):
-        if pipe is not None:
-            try:
-                pipe.close()
-            except OSError:
-                continue  # it is gone already
-    helper.wait()
+def _put(file: IO[bytes], message: bytes) -> None:
+    file.write(_NUMBER.pack(len(message)) + message)
 
 
-def send(pipe: IO[bytes] | None, message: bytes) -> None:
-    """Write one message."""
-    if pipe is None:
-        raise EOFError
-    pipe.write(_LENGTH.pack(len(message)) + message)
-    pipe.flush()
-
-
-def receive(pipe: IO[bytes] | None) -> bytes:
-    """Read one message; EOFError at the end."""
-    if pipe is None:
-        raise EOFError
-    head = pipe.read(_LENGTH.size)
-    if len(head) < _LENGTH.size:
-        raise EOFError
-    (length,) = _LENGTH.unpack(head)
-    message = pipe.read(length)
-    if len(message) < length:
-        raise EOFError
-    return message
-
-
-def rule_book(rules: Sequence[PartialRule]) -> RuleBook:
-    """A book of rules that came over a pipe, where enums are texts."""
-    return RuleBook([PartialRule(r.pattern, _typed(r.sets), r.origin, r.path) for r in rules])
-
-
-def _typed(sets: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: Severity(value) if key == "worst" else value for key, value in sets.items()}
+def _results(file: IO[bytes]) -> dict[int, Judged]:
+    """The whole results in a worker's file; a worker that was killed may have left half of one."""
+    file.seek(0)
+    data = memoryview(file.read())
+    decoder = msgspec.msgpack.Decoder(_Result)
+    found: dict[int, Judged] = {}
+    while len(data) >= _NUMBER.size:
+        end = _NUMBER.size + _NUMBER.unpack(data[: _NUMBER.size])[0]
+        if end > len(data):
+            break
+        result = decoder.decode(data[_NUMBER.size : end])
+        found[result.chunk] = result.judged
+        data = data[end:]
+    return found

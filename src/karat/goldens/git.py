@@ -9,14 +9,15 @@ from __future__ import annotations
 import os
 import shlex
 import subprocess
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from threading import Thread
 
 from karat.findings import CannotVerify, UsageError
 
 _LINK, _SUBMODULE = "120000", "160000"
+_ASKED_AHEAD = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,21 +39,38 @@ def _environment() -> dict[str, str]:
 
 def run_git(root: Path, *arguments: str) -> bytes:
     """The output of a git command; its own words on failure."""
+    return finish_git(start_git(root, *arguments))
+
+
+def start_git(root: Path, *arguments: str) -> subprocess.Popen[bytes]:
+    """A git command under way; `finish_git` has its output."""
     command = ["git", "-C", str(root), *arguments]
     try:
-        done = subprocess.run(command, capture_output=True, check=False, env=_environment())
+        return subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=_environment(),
+        )
     except FileNotFoundError as error:
         raise CannotVerify(
             "git was expected on PATH and not found; karat reads the old side from it",
             next_command="karat diff OLD_FOLDER NEW_FOLDER",
         ) from error
-    if done.returncode:
-        words = done.stderr.decode("utf-8", "replace").strip()
+
+
+def finish_git(process: subprocess.Popen[bytes]) -> bytes:
+    """The output of a command that `start_git` started; its own words on failure."""
+    output, complaint = process.communicate()
+    if process.returncode:
+        _, _, root, verb, *_ = map(str, process.args)  # type: ignore[arg-type]
+        words = complaint.decode("utf-8", "replace").strip()
         raise CannotVerify(
-            f"git {arguments[0]} failed in {root}: {words}",
-            next_command=f"git -C {shlex.quote(str(root))} status",
+            f"git {verb} failed in {root}: {words}",
+            next_command=f"git -C {shlex.quote(root)} status",
         )
-    return done.stdout
+    return output
 
 
 def find_root(start: Path) -> Path | None:
@@ -100,7 +118,14 @@ def is_shallow_or_partial(root: Path) -> bool:
 
 def tree_paths(root: Path, revision: str) -> dict[str, str]:
     """Every file of a revision: path → blob."""
-    out = run_git(root, "ls-tree", "-r", "-z", "--full-tree", revision)
+    return _parse_tree(run_git(root, *_LS_TREE, revision))
+
+
+_LS_TREE = ("ls-tree", "-r", "-z", "--full-tree")
+_RAW = ("--raw", "-z", "--no-renames", "--no-abbrev")
+
+
+def _parse_tree(out: bytes) -> dict[str, str]:
     found = {}
     for entry in out.split(b"\0"):
         if entry:
@@ -111,17 +136,25 @@ def tree_paths(root: Path, revision: str) -> dict[str, str]:
     return found
 
 
-def changes_between(root: Path, old: str, new: str | None) -> Iterator[GitChange]:
-    """What differs from revision `old` to revision `new`, or to the work tree (None)."""
-    if new is None:
-        raw = run_git(root, "diff-index", "--raw", "-z", "--no-renames", "--no-abbrev", old, "--")
-    else:
-        raw = run_git(
-            root, "diff-tree", "-r", "--raw", "-z", "--no-renames", "--no-abbrev", old, new, "--"
+def compare_trees(root: Path, old: str, new: str | None) -> tuple[list[GitChange], dict[str, str]]:
+    """What differs from `old` to revision `new` or to the work tree (None), and all files of `old`."""
+    # Three questions at once; each is answered by reading another part of the repository.
+    tree = start_git(root, *_LS_TREE, old)
+    if new is not None:
+        changes = list(
+            _parse_raw(run_git(root, "diff-tree", "-r", *_RAW, old, new, "--"), worktree=False)
         )
-    yield from _parse_raw(raw, worktree=new is None)
-    if new is None:
-        yield from _untracked(root)
+        return changes, _parse_tree(finish_git(tree))
+    others = start_git(
+        root, "ls-files", "-z", "--others", "--exclude-standard", "--full-name", ":/"
+    )
+    tracked = _parse_raw(run_git(root, "diff-index", *_RAW, old, "--"), worktree=True)
+    untracked = (
+        GitChange(os.fsdecode(path), None, None, new_in_worktree=True)
+        for path in finish_git(others).split(b"\0")
+        if path
+    )
+    return [*tracked, *untracked], _parse_tree(finish_git(tree))
 
 
 def _parse_raw(raw: bytes, *, worktree: bool) -> Iterator[GitChange]:
@@ -139,59 +172,59 @@ def _parse_raw(raw: bytes, *, worktree: bool) -> Iterator[GitChange]:
         )
 
 
-def _untracked(root: Path) -> Iterator[GitChange]:
-    out = run_git(root, "ls-files", "-z", "--others", "--exclude-standard", "--full-name", ":/")
-    for path in out.split(b"\0"):
-        if path:
-            yield GitChange(os.fsdecode(path), None, None, new_in_worktree=True)
+class Blobs:
+    """One `git cat-file --batch` that answers for as many blobs as it is asked for."""
 
+    def __init__(self, root: str | Path) -> None:
+        self._process = subprocess.Popen(
+            ["git", "-C", str(root), "cat-file", "--batch"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env=_environment(),
+            bufsize=1 << 18,
+        )
 
-def read_blobs(root: Path, blobs: Sequence[str]) -> Generator[bytes | None, None, None]:
-    """The bytes of many blobs, in order, from one git process; None for a missing object."""
-    if not blobs:
-        return
-    command = ["git", "-C", str(root), "cat-file", "--batch", "--buffer"]
-    with subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
-        env=_environment(), bufsize=1 << 20,
-    ) as process:  # fmt: skip
-        feeder = Thread(target=_feed, args=(process, blobs), daemon=True)
-        feeder.start()
+    def read(self, oids: Sequence[str]) -> Iterator[bytes | None]:
+        """The bytes of each blob, in order; None for an object that git does not have."""
+        # git answers while it is still being asked, so what is asked ahead must fit a pipe.
+        for i in range(0, len(oids), _ASKED_AHEAD):
+            part = oids[i : i + _ASKED_AHEAD]
+            self._ask(part)
+            for _ in part:
+                yield self._answer()
+
+    def close(self) -> None:
+        """End the process."""
+        self._process.kill()
+        for pipe in (self._process.stdin, self._process.stdout):
+            if pipe is not None:
+                with suppress(OSError):  # git is gone, and what it was told with it
+                    pipe.close()
+        self._process.wait()
+
+    def _ask(self, oids: Sequence[str]) -> None:
+        pipe = self._process.stdin
         try:
-            yield from _parse_batch(process, len(blobs))
-        finally:
-            process.kill()
-            feeder.join()
+            if pipe is not None:
+                pipe.write("".join(f"{oid}\n" for oid in oids).encode())
+                pipe.flush()
+        except OSError:
+            return  # git is gone; the answer will not come, and that is said there
 
-
-def _feed(process: subprocess.Popen[bytes], blobs: Iterable[str]) -> None:
-    # A thread, because git answers while it is still being asked: one pipe full would stop both.
-    if process.stdin is None:
-        return
-    try:
-        process.stdin.write("".join(f"{oid}\n" for oid in blobs).encode())
-        process.stdin.close()
-    except OSError:
-        return  # git is gone; the reading side notices and says so
-
-
-def _parse_batch(process: subprocess.Popen[bytes], count: int) -> Iterator[bytes | None]:
-    out = process.stdout
-    if out is None:
-        return
-    for _ in range(count):
-        header = out.readline().split()
-        if not header:
+    def _answer(self) -> bytes | None:
+        pipe = self._process.stdout
+        header = pipe.readline().split() if pipe is not None else []
+        if pipe is None or not header:
             raise CannotVerify(
                 "git cat-file ended before it had sent every blob", next_command="git fsck"
             )
         if header[-1] == b"missing":
-            yield None
-            continue
+            return None
         size = int(header[2])
-        data = out.read(size)
-        out.read(1)
-        yield data if header[1] == b"blob" and len(data) == size else None
+        data = pipe.read(size)
+        pipe.read(1)
+        return data if header[1] == b"blob" and len(data) == size else None
 
 
 def ensure_repository(start: Path) -> Path:

@@ -24,7 +24,7 @@ DEFAULT_GLOBS = (
 DATA_GLOBS = ("**/*.{json,jsonl,csv,txt}",)
 """Every file that could be one: used for folders named on the command line."""
 
-NEVER = ("**/goldens.lock.json", "**/karat.toml", "**/.git/**")
+_NEVER = frozenset({"goldens.lock.json", "karat.toml"})
 """karat's own files; never goldens."""
 
 _TOKEN = re.compile(r"\*\*/|\*\*|\*|\?|\{[^{}/]*\}|.", re.DOTALL)
@@ -37,7 +37,7 @@ def glob_regex(pattern: str) -> re.Pattern[str]:
 
 
 def _glob_token(token: str) -> str:
-    plain = {"**/": "(?:[^/]+/)*", "**": ".*", "*": "[^/]*", "?": "[^/]"}.get(token)
+    plain = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}.get(token)
     if plain is not None:
         return plain
     if token.startswith("{") and token.endswith("}"):
@@ -51,10 +51,12 @@ class PathFilter:
 
     def __init__(self, globs: Iterable[str], exclude: Iterable[str] = ()) -> None:
         self._wanted = _any_of(globs)
-        self._unwanted = _any_of((*exclude, *NEVER))
+        self._unwanted = _any_of(exclude)
 
     def __call__(self, path: str) -> bool:
-        return bool(self._wanted.fullmatch(path)) and not self._unwanted.fullmatch(path)
+        if not self._wanted.fullmatch(path) or self._unwanted.fullmatch(path):
+            return False
+        return path.rpartition("/")[2] not in _NEVER
 
 
 def _any_of(globs: Iterable[str]) -> re.Pattern[str]:

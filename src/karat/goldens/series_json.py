@@ -9,7 +9,6 @@ the slow way, which reads more and says precisely what is odd.
 from __future__ import annotations
 
 import json
-import math
 import re
 import struct
 from collections.abc import Mapping
@@ -40,10 +39,12 @@ class _Block(msgspec.Struct, forbid_unknown_fields=True, gc=False):
 _DECODER = msgspec.json.Decoder(dict[str, _Block | float])
 _COLON = ord(":")
 _NO_EXTRA: Mapping[str, Any] = {}
+_latest: tuple[list[int], Steps] = ([], np.array([], np.int64))
 
 
 def read_fast(data: bytes) -> Series | None:
     """The series of a regular file, or None where anything at all is odd."""
+    global _latest  # noqa: PLW0603 - one pair, replaced whole, so threads may share it
     try:
         decoded = _DECODER.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -53,19 +54,20 @@ def read_fast(data: bytes) -> Series | None:
     colons = int(np.count_nonzero(np.frombuffer(data, np.uint8) == _COLON))
     metrics: dict[str, Metric] = {}
     scalars: dict[str, float] = {}
-    known: list[int] = []
-    steps: Steps | None = None
+    # Neighbouring files of a suite have the same steps; sharing the array makes comparing them free.
+    known, steps = _latest
     for name, block in decoded.items():
         colons -= 1 + name.count(":")
         if isinstance(block, float):
             scalars[name] = block
             continue
         keys = list(block.values)
-        if steps is None or keys != known:
+        if keys != known:
             if keys != sorted(keys) or (keys and not -(2**63) <= keys[0] <= keys[-1] < 2**63):
                 return None
             known, steps = keys, np.array(keys, np.int64)
             steps.flags.writeable = False
+            _latest = known, steps
         colons -= len(keys) + 1
         values = _array(block.values)
         start, end = block.start_step, block.end_step
@@ -88,14 +90,12 @@ def read_fast(data: bytes) -> Series | None:
 
 def _array(samples: Mapping[int, float | str]) -> Values:
     """The samples as a read-only array; packing is quicker than numpy's way through iterators."""
-    form = f"{len(samples)}d"
     try:
-        packed = struct.pack(form, *samples.values())
-    except struct.error:  # a "nan" among them
-        packed = struct.pack(
-            form, *[math.nan if value == "nan" else value for value in samples.values()]
-        )
-    return np.frombuffer(packed, np.float64)
+        return np.frombuffer(struct.pack(f"{len(samples)}d", *samples.values()), np.float64)
+    except struct.error:  # a "nan" among them, the only text that the decoder lets through
+        values = np.fromiter(samples.values(), np.float64, len(samples))
+        values.flags.writeable = False
+        return values
 
 
 class SeriesJSON:

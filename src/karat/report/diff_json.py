@@ -18,8 +18,8 @@ def document(diff: Diff) -> dict[str, Any]:
     """The diff as plain data."""
     return {
         "schema": SCHEMA,
-        "old": _text(diff.old),
-        "new": _text(diff.new),
+        "old": diff.old,
+        "new": diff.new,
         "totals": totals(diff),
         "findings": [_finding(f) for f in diff.findings],
         "groups": [_group(g) for g in diff.groups],
@@ -29,8 +29,21 @@ def document(diff: Diff) -> dict[str, Any]:
 
 def render(diff: Diff) -> bytes:
     """The JSON text. NaN and infinities, which JSON has no word for, become null."""
-    data = msgspec.json.encode(document(diff), enc_hook=str)
+    whole = document(diff)
+    try:
+        data = msgspec.json.encode(whole)
+    except UnicodeEncodeError:
+        # A file name that is not UTF-8 arrives with lone surrogates, which JSON text cannot carry.
+        data = msgspec.json.encode(_escaped(whole))
     return msgspec.json.format(data, indent=2) + b"\n"
+
+
+def _escaped(value: Any) -> Any:
+    if isinstance(value, str):
+        return value.encode("utf-8", "backslashreplace").decode()
+    if isinstance(value, dict):
+        return {_escaped(key): _escaped(item) for key, item in value.items()}
+    return [_escaped(item) for item in value] if isinstance(value, list) else value
 
 
 def totals(diff: Diff) -> dict[str, Any]:
@@ -52,41 +65,36 @@ def _finding(f: Finding) -> dict[str, Any]:
     return {
         "kind": f.kind,
         "severity": f.severity.value,
-        "path": _text(f.path),
-        "metric": _text(f.metric),
-        "where": _text(f.where),
-        "message": _text(f.message),
-        "numbers": {key: _text(value) for key, value in f.numbers.items()},
-        "next": _text(f.next),
+        "path": f.path,
+        "metric": f.metric,
+        "where": f.where,
+        "message": f.message,
+        "numbers": dict(f.numbers),
+        "next": f.next,
     }
-
-
-def _text(value: Any) -> Any:
-    # A file name that is not UTF-8 arrives with lone surrogates, which JSON text cannot carry.
-    return value.encode("utf-8", "backslashreplace").decode() if isinstance(value, str) else value
 
 
 def _group(g: Group) -> dict[str, Any]:
     return {
-        "title": _text(g.title),
+        "title": g.title,
         "kind": g.kind,
         "severity": g.severity.value,
-        "platform": _text(g.platform),
-        "family": _text(g.family),
+        "platform": g.platform,
+        "family": g.family,
         "direction": g.direction,
         "low": g.low,
         "high": g.high,
-        "members": [{"path": _text(path), "metric": _text(metric)} for path, metric in g.members],
+        "members": [{"path": path, "metric": metric} for path, metric in g.members],
     }
 
 
 def _file(c: Change) -> dict[str, Any]:
     return {
-        "path": _text(c.path),
+        "path": c.path,
         "shape": c.shape,
         "verdict": c.verdict.value,
         "has_baseline": c.has_baseline,
-        "identity": {key: _text(value) for key, value in c.identity.items()},
+        "identity": dict(c.identity),
         "findings": [_finding(f) for f in c.findings],
         "metrics": [_metric(m) for m in c.metrics],
     }
@@ -94,18 +102,18 @@ def _file(c: Change) -> dict[str, Any]:
 
 def _metric(m: MetricChange) -> dict[str, Any]:
     return {
-        "metric": _text(m.metric),
+        "metric": m.metric,
         "verdict": m.verdict.value,
-        "because": _text(m.because),
-        "rule": _text(m.rule),
+        "because": m.because,
+        "rule": m.rule,
         "n_steps": m.n_steps,
         "avg_rel_diff": m.avg_rel_diff,
         "mean_abs_rel_diff": m.mean_abs_rel_diff,
         "max_abs_rel_diff": m.max_abs_rel_diff,
-        "max_step": _text(m.max_step),
+        "max_step": m.max_step,
         "max_old": m.max_old,
         "max_new": m.max_new,
-        "first_diff_step": _text(m.first_diff_step),
+        "first_diff_step": m.first_diff_step,
         "n_shared": m.n_shared,
         "bit_equal": m.bit_equal,
         "steps_lost": m.steps_lost,

@@ -155,7 +155,15 @@ def _data(
         "rows": [_row(row, place) for row, place in zip(rows, places, strict=True)],
         "findings": [
             # The page names the metric itself, in front of the sentence.
-            [f.severity.value, f.kind, f.path, f.metric, f.where, f.message.removeprefix(f"{f.metric}: "), f.next]
+            [
+                f.severity.value,
+                f.kind,
+                f.path,
+                f.metric,
+                f.where,
+                f.message.removeprefix(f"{f.metric}: "),
+                f.next,
+            ]
             for f in findings
         ],
         "kinds": {f.kind: KINDS[f.kind] for f in findings if f.kind in KINDS},

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from karat.compare.change import Diff, Group
 from karat.findings import Finding, Severity
 from karat.report.csv_rows import ranked_rows
-from karat.report.words import count, number, printable, short_path, signed, verdict_counts
+from karat.report.words import count, labels, number, printable, short_path, signed, verdict_counts
 
 _SHOWN = 20
 _MEMBERS = 30
@@ -66,8 +66,8 @@ def must_look(diff: Diff) -> Section | None:
             f"**{count(len(fails), 'finding')} must be resolved first:**\n\n" + "\n".join(lines)
         )
     if groups:
-        labels = _labels(diff)
-        lines = [_group_line(g, labels) for g in groups[:_SHOWN]]
+        names = labels(diff)
+        lines = [_group_line(g, names) for g in groups[:_SHOWN]]
         if len(groups) > _SHOWN:
             lines.append(f"- … and {count(len(groups) - _SHOWN, 'group')} more")
         blocks.append("**Moved, one decision each:**\n\n" + "\n".join(lines))
@@ -79,32 +79,13 @@ def _fail_line(f: Finding, root: str) -> str:
     return f"- **{f.kind}**{where} {prose(f.message)}"
 
 
-def _labels(diff: Diff) -> dict[str, str]:
-    """Path → the shortest name that is still one golden's alone: model/case where it is known."""
-    names: dict[str, str] = {}
-    taken: dict[tuple[str, str], int] = {}
-    for change in diff.changes:
-        case, platform = change.identity.get("case"), change.identity.get("platform", "")
-        if case:
-            model = change.identity.get("model")
-            names[change.path] = f"{model}/{case}" if model else case
-            key = (names[change.path], platform)
-            taken[key] = taken.get(key, 0) + 1
-    return {
-        change.path: names[change.path]
-        if taken.get((names.get(change.path, ""), change.identity.get("platform", ""))) == 1
-        else short_path(change.path, diff.root)
-        for change in diff.changes
-    }
-
-
-def _group_line(group: Group, labels: dict[str, str]) -> str:
+def _group_line(group: Group, short: dict[str, str]) -> str:
     span = ""
     if group.low is not None and group.high is not None:
         low, high = number(group.low), number(group.high)
         span = f", |avg| {low}" if low == high else f", |avg| {low} … {high}"
     paths = list(dict.fromkeys(path for path, _ in group.members))
-    names = ", ".join(code(labels[path]) for path in paths[:_MEMBERS])
+    names = ", ".join(code(short[path]) for path in paths[:_MEMBERS])
     more = f" and {len(paths) - _MEMBERS} more" if len(paths) > _MEMBERS else ""
     if len(paths) == 1:
         return f"- {prose(group.title)}{span}: {names}"

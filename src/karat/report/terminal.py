@@ -1,22 +1,23 @@
 """The diff in a terminal: what must be looked at first, then groups, then the largest rows.
 
-In: a Diff. Out: lines with rich markup styles through a Console that the caller made, so that
-colour, width and NO_COLOR are decided in one place.
+In: a Diff. Out: lines of (text, style) pieces. `show` prints them through rich on a terminal, where
+colour and NO_COLOR are rich's business, and plainly into a pipe, where rich is not even imported.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+import shutil
+from collections.abc import Iterator, Sequence
+from typing import IO, TypeAlias
 
-from rich.console import Console
-from rich.text import Text
-
-from karat.compare.change import Change, Diff
+from karat.compare.change import Change, Diff, Group
 from karat.findings import Finding, Severity
 from karat.report.csv_rows import ranked_rows
 from karat.report.words import (
     count,
     elide,
+    labels,
     number,
     printable,
     severity_counts,
@@ -25,34 +26,48 @@ from karat.report.words import (
     verdict_counts,
 )
 
+Line: TypeAlias = tuple[tuple[str, str], ...]
+"""Pieces of text with a rich style each; no style is the empty text."""
+
 _STYLE = {Severity.FAIL: "bold red", Severity.WARN: "yellow", Severity.INFO: "dim"}
 _FAILS_SHOWN = 12
 _GROUPS_SHOWN = 12
+_WIDE = 110
 
 
-def show(diff: Diff, console: Console, *, top: int = 10) -> None:
+def show(diff: Diff, stream: IO[str], *, top: int = 10) -> None:
     """Print the whole report."""
-    _head(diff, console)
-    for finding in diff.findings:
-        _finding(finding, diff.root, console)
-    _fails(diff, console)
-    _groups(diff, console)
-    _rows(diff, console, top)
+    if not stream.isatty() and not os.environ.get("FORCE_COLOR"):
+        for line in lines(diff, top=top):
+            stream.write("".join(printable(text) for text, _ in line).rstrip() + "\n")
+        return
+    from rich.console import Console  # noqa: PLC0415 - only a terminal is worth the wait
+    from rich.text import Text  # noqa: PLC0415
+
+    console = Console(file=stream, highlight=False)
+    for line in lines(diff, top=top, width=shutil.get_terminal_size().columns):
+        pieces = [(printable(text), style) for text, style in line]
+        console.print(Text.assemble(*pieces), soft_wrap=True)
 
 
-def _line(console: Console, *parts: tuple[str, str]) -> None:
-    text = Text()
-    for content, style in parts:
-        text.append(printable(content), style=style or "")
-    console.print(text, soft_wrap=True, highlight=False)
-
-
-def _head(diff: Diff, console: Console) -> None:
-    _line(
-        console,
-        (f"{diff.old} → {diff.new}", "bold"),
-        (f"  {diff.root}/" if diff.root else "", "dim"),
+def lines(diff: Diff, *, top: int = 10, width: int | None = None) -> Iterator[Line]:
+    """The report; with a width, paths give way to it."""
+    yield from _head(diff)
+    fails = [f for c in diff.changes for f in c.findings if f.severity is Severity.FAIL]
+    for finding in (*diff.findings, *fails[:_FAILS_SHOWN]):
+        yield from _finding(finding, diff.root)
+    if len(fails) > _FAILS_SHOWN:
+        yield ()
+        yield _more(f"… and {len(fails) - _FAILS_SHOWN:,} more fail findings (--json - lists all)")
+    # Fail findings that all stand above need no second mention.
+    yield from _groups(
+        [g for g in diff.groups if g.severity is not Severity.FAIL or len(fails) > _FAILS_SHOWN]
     )
+    yield from _rows(diff, top, width)
+
+
+def _head(diff: Diff) -> Iterator[Line]:
+    yield (f"{diff.old} → {diff.new}", "bold"), (f"  {diff.root}/" if diff.root else "", "dim")
     rows = sum(row.in_csv for change in diff.changes for row in change.metrics)
     changed = f"{count(len(diff.changes), 'golden')} compared"
     parts = [f"{changed} ({verdict_counts(diff.changes)})" if diff.changes else "no golden changed"]
@@ -62,78 +77,55 @@ def _head(diff: Diff, console: Console) -> None:
         parts.append(count(rows, "row"))
     if severities := severity_counts(diff):
         parts.append(f"findings: {severities}")
-    _line(console, (" · ".join(parts), ""))
+    yield ((" · ".join(parts), ""),)
 
 
-def _finding(finding: Finding, root: str, console: Console) -> None:
-    style = _STYLE[finding.severity]
+def _finding(finding: Finding, root: str) -> Iterator[Line]:
     where = short_path(finding.path, root)
-    _line(console, ("", ""))
-    _line(
-        console,
-        (f"{finding.severity.value:<4} ", style),
-        (f"{finding.kind}  ", "bold"),
-        (where, ""),
-    )
-    _line(console, ("     ", ""), (finding.message, ""))
+    severity = finding.severity
+    yield ()
+    yield (f"{severity.value:<4} ", _STYLE[severity]), (f"{finding.kind}  ", "bold"), (where, "")
+    yield ((f"     {finding.message}", ""),)
     if finding.next:
-        _line(console, ("     next: ", "dim"), (finding.next, "cyan"))
+        yield ("     next: ", "dim"), (finding.next, "cyan")
 
 
-def _fails(diff: Diff, console: Console) -> None:
-    fails = [f for c in diff.changes for f in c.findings if f.severity is Severity.FAIL]
-    for finding in fails[:_FAILS_SHOWN]:
-        _finding(finding, diff.root, console)
-    if len(fails) > _FAILS_SHOWN:
-        console.print()
-        _line(
-            console,
-            (
-                f"     … and {len(fails) - _FAILS_SHOWN:,} more fail findings (--json - lists all)",
-                "dim",
-            ),
-        )
+def _more(text: str) -> Line:
+    return ((f"     {text}", "dim"),)
 
 
-def _groups(diff: Diff, console: Console) -> None:
-    fails = sum(len(g.members) for g in diff.groups if g.severity is Severity.FAIL)
-    # Fail findings that all stand above need no second mention.
-    groups = [g for g in diff.groups if g.severity is not Severity.FAIL or fails > _FAILS_SHOWN]
+def _groups(groups: Sequence[Group]) -> Iterator[Line]:
     worth = [g for g in groups if g.severity is not Severity.INFO]
     if not worth:
         return
-    console.print()
-    _line(console, ("One decision each", "bold"))
+    yield ()
+    yield (("One decision each", "bold"),)
     for group in worth[:_GROUPS_SHOWN]:
-        span = ""
-        if group.low is not None and group.high is not None:
-            low, high = number(group.low), number(group.high)
-            span = f"  |avg| {low}" if low == high else f"  |avg| {low} … {high}"
-        _line(
-            console,
+        yield (
             (f"{group.severity.value:<4} ", _STYLE[group.severity]),
             (group.title, ""),
-            (span, "dim"),
+            (_span(group), "dim"),
         )
-    info = len(groups) - len(worth)
-    hidden = len(worth) - _GROUPS_SHOWN
-    if hidden > 0:
-        _line(console, (f"     … and {count(hidden, 'group')} more", "dim"))
-    if info:
-        _line(
-            console,
-            (f"     and {count(info, 'group')} of info findings (--json - lists all)", "dim"),
+    if len(worth) > _GROUPS_SHOWN:
+        yield _more(f"… and {count(len(worth) - _GROUPS_SHOWN, 'group')} more")
+    if len(groups) > len(worth):
+        yield _more(
+            f"and {count(len(groups) - len(worth), 'group')} of info findings (--json - lists all)"
         )
 
 
-def _rows(diff: Diff, console: Console, top: int) -> None:
+def _span(group: Group) -> str:
+    if group.low is None or group.high is None:
+        return ""
+    low, high = number(group.low), number(group.high)
+    return f"  |avg| {low}" if low == high else f"  |avg| {low} … {high}"
+
+
+def _rows(diff: Diff, top: int, width: int | None) -> Iterator[Line]:
     ranked = ranked_rows(diff)[:top]
     if not ranked:
         return
-    console.print()
-    head = f"Largest {len(ranked)} rows by |avg_rel_diff|"
-    _line(console, (head, "bold"), (" (positive: the new value is smaller)", "dim"))
-    cells = [
+    cells: list[tuple[str, ...]] = [
         (
             row.verdict.value,
             printable(row.metric),
@@ -145,23 +137,43 @@ def _rows(diff: Diff, console: Console, top: int) -> None:
         )
         for _, row in ranked
     ]
-    titles = ("verdict", "metric", "n", "avg", "mean |·|", "max |·|", "at")
+    titles: tuple[str, ...] = ("verdict", "metric", "n", "avg", "mean |·|", "max |·|", "at")
+    if width is not None and width < _WIDE:
+        titles, cells = _narrow(titles), [_narrow(row) for row in cells]
     widths = [max(map(len, column)) for column in zip(titles, *cells, strict=True)]
-    _line(console, (_cells(titles, widths) + "  file", "dim"))
-    # The path gives way, from its middle: model and platform stand at its ends.
-    room = max(console.width - sum(widths) - 2 * len(widths), 24)
+    room = max(width - sum(widths) - 2 * len(widths), 12) if width else None
+    names = labels(diff)
+    yield ()
+    head = f"Largest {len(ranked)} rows by |avg_rel_diff|"
+    yield (head, "bold"), (" (positive: the new value is smaller)", "dim")
+    yield ((f"{_cells(titles, widths)}  golden", "dim"),)
     for (change, _), row_cells in zip(ranked, cells, strict=True):
-        path = elide(printable(short_path(change.path, diff.root)), room)
-        _line(console, (_cells(row_cells, widths), _verdict_style(change)), (f"  {path}", ""))
+        name = _name(change, names, diff.root, room)
+        yield (_cells(row_cells, widths), _style(change)), (f"  {name}", "")
+
+
+def _narrow(row: tuple[str, ...]) -> tuple[str, ...]:
+    """The cells that a narrow terminal has room for: without n and mean |·|."""
+    return (*row[:2], row[3], *row[5:])
+
+
+def _name(change: Change, names: dict[str, str], root: str, room: int | None) -> str:
+    """The whole path where there is room; else model, case and platform; else their ends."""
+    path = printable(short_path(change.path, root))
+    if room is None or len(path) <= room:
+        return path
+    platform = change.identity.get("platform")
+    name = f"{names[change.path]} · {platform}" if platform else names[change.path]
+    return elide(printable(name), room)
 
 
 def _cells(values: Sequence[str], widths: Sequence[int]) -> str:
-    text = [
-        v.ljust(w) if i < 2 else v.rjust(w)
-        for i, (v, w) in enumerate(zip(values, widths, strict=True))
-    ]
+    text = (
+        value.ljust(width) if i < 2 else value.rjust(width)
+        for i, (value, width) in enumerate(zip(values, widths, strict=True))
+    )
     return "  ".join(text)
 
 
-def _verdict_style(change: Change) -> str:
+def _style(change: Change) -> str:
     return _STYLE[change.severity] if change.severity else "green"

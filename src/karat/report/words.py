@@ -60,3 +60,22 @@ def elide(text: str, room: int) -> str:
         return text
     tail = (room - 1) * 2 // 3
     return f"{text[: room - 1 - tail]}…{text[len(text) - tail :]}"
+
+
+def labels(diff: Diff) -> dict[str, str]:
+    """Path → the shortest name that is still one golden's alone: model/case where it is known."""
+    names: dict[str, str] = {}
+    taken: dict[tuple[str, str], int] = {}
+    for change in diff.changes:
+        case, platform = change.identity.get("case"), change.identity.get("platform", "")
+        if case:
+            model = change.identity.get("model")
+            names[change.path] = f"{model}/{case}" if model else case
+            key = (names[change.path], platform)
+            taken[key] = taken.get(key, 0) + 1
+    return {
+        change.path: names[change.path]
+        if taken.get((names.get(change.path, ""), change.identity.get("platform", ""))) == 1
+        else short_path(change.path, diff.root)
+        for change in diff.changes
+    }
