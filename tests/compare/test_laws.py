@@ -51,8 +51,9 @@ def test_numbers_are_the_seeds_formula(old: dict[int, float], new: dict[int, flo
         assert n.avg == pytest.approx(sum(rel) / len(rel), abs=1e-12 * max(scale, 1))
         assert n.mean_abs == pytest.approx(sum(map(abs, rel)) / len(rel), rel=1e-12)
         assert n.max_abs == scale
-        assert n.max_step in old
-        assert n.max_step in new
+        assert (n.max_step is None) == (scale == 0)
+        if n.max_step is not None:
+            assert abs((old[n.max_step] - new[n.max_step]) / old[n.max_step]) == scale
 
 
 @given(curves, curves)

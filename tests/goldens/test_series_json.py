@@ -10,7 +10,8 @@ from hypothesis import given, strategies as st
 
 from karat.findings import Severity
 from karat.goldens import formats
-from karat.goldens.series_json import FORMAT, read_fast, read_value
+from karat.goldens.series_fast import read_fast
+from karat.goldens.series_json import FORMAT, read_value
 from karat.goldens.shapes import Document, Metric, Reading, Series
 
 numbers = st.floats(allow_nan=True, allow_infinity=False) | st.integers(-(10**6), 10**6).map(float)

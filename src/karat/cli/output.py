@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import IO
 
 from karat.findings import CannotVerify, UsageError
-from karat.goldens.atomic import write_bytes
 
 
 def at_most_one_stdout(targets: Mapping[str, str | None]) -> None:
@@ -30,13 +29,15 @@ def deliver(target: str, content: bytes | str) -> None:
         sys.stdout.buffer.write(data)
         sys.stdout.buffer.flush()
         return
+    from karat.goldens.atomic import write_bytes  # noqa: PLC0415 - not everyone writes a file
+
     path = Path(target)
     try:
         if path.exists() and not path.is_file():
             # /dev/stdout, a pipe of the shell: nothing to replace atomically.
             path.write_bytes(data)
         else:
-            write_bytes(path, data)
+            write_bytes(path, data, durable=False)
     except OSError as error:
         raise CannotVerify(
             f"expected to write {target}, but: {error.strerror or error}",

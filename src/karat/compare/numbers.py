@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 ZERO = 1e-12
 """Below this an old value cannot be divided by; the seed's threshold."""
 
-_SAMPLE = 64
+_SAMPLE = 16
+_ENOUGH = 8
 _MAX_DECIMALS = 9
 
 
@@ -85,57 +86,47 @@ def score(pairs: Sequence[tuple[Metric, Metric, Rule]]) -> list[Numbers]:
     if not pairs:
         return []
     aligned = [_align(old, new) for old, new, _ in pairs]
-    lengths = np.array([len(a.steps) for a in aligned])
-    flat = _Flat.of(aligned, lengths)
+    rules = [rule for _, _, rule in pairs]
+    flat = _Flat.of(aligned)
     with np.errstate(all="ignore"):
-        columns = _columns(flat, [rule for _, _, rule in pairs])
+        columns = _columns(flat, rules)
     rows = zip(*(column.tolist() for column in columns), strict=True)
-    starts = (flat.ends - flat.lengths).tolist()
-    return [
-        _numbers(a, rule, row, start)
-        for a, (_, _, rule), row, start in zip(aligned, pairs, rows, starts, strict=True)
-    ]
+    return [_numbers(a, rule, row) for a, rule, row in zip(aligned, rules, rows, strict=True)]
 
 
 class _Flat(msgspec.Struct, frozen=True):
-    """All pairs end to end; `starts` and `ends` bound each one's segment."""
+    """All pairs end to end; `ends` bound each one's segment."""
 
     steps: Steps
     old: Values
     new: Values
     lengths: NDArray[np.int64]
     ends: NDArray[np.int64]
+    filled: NDArray[np.int64]
+    """The segments that are not empty, which reduceat alone would get wrong."""
 
     @classmethod
-    def of(cls, aligned: Sequence[_Aligned], lengths: NDArray[np.int64]) -> _Flat:
+    def of(cls, aligned: Sequence[_Aligned]) -> _Flat:
+        lengths = np.array([len(a.steps) for a in aligned])
         return cls(
             np.concatenate([a.steps for a in aligned]),
             np.concatenate([a.old for a in aligned]),
             np.concatenate([a.new for a in aligned]),
             lengths,
             np.cumsum(lengths),
+            np.flatnonzero(lengths),
         )
 
-    def sums(self, column: NDArray[np.generic], dtype: type) -> NDArray[Any]:
-        """Per-segment sums; 0 for an empty segment, which reduceat alone would get wrong."""
+    def reduce(self, how: np.ufunc, column: NDArray[Any], dtype: type) -> NDArray[Any]:
+        """Per-segment sums or maxima; 0 for an empty segment."""
         out: NDArray[Any] = np.zeros(len(self.lengths), dtype=dtype)
-        filled = np.flatnonzero(self.lengths)
-        if len(filled):
-            starts = (self.ends - self.lengths)[filled]
-            out[filled] = np.add.reduceat(column, starts, dtype=dtype)
+        if len(self.filled):
+            starts = (self.ends - self.lengths)[self.filled]
+            out[self.filled] = how.reduceat(column, starts, dtype=dtype)
         return out
 
-    def highest(self, column: Values) -> Values:
-        """Per-segment maxima; −1 for an empty segment."""
-        out = np.full(len(self.lengths), -1.0)
-        filled = np.flatnonzero(self.lengths)
-        if len(filled):
-            out[filled] = np.maximum.reduceat(column, (self.ends - self.lengths)[filled])
-        return out
-
-    def first(self, mask: NDArray[np.bool_]) -> NDArray[np.int64]:
-        """Index of the first True in each segment, −1 where there is none."""
-        hits = np.flatnonzero(mask)
+    def first(self, hits: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The first of the ascending indices `hits` in each segment, −1 where there is none."""
         out = np.full(len(self.lengths), -1, dtype=np.int64)
         if len(hits):
             at = np.searchsorted(hits, self.ends - self.lengths)
@@ -144,38 +135,54 @@ class _Flat(msgspec.Struct, frozen=True):
             out[found] = candidate[found]
         return out
 
+    def counts(self, hits: NDArray[np.int64]) -> NDArray[np.int64]:
+        """How many of the indices fall into each segment."""
+        segment = np.searchsorted(self.ends, hits, side="right")
+        return np.bincount(segment, minlength=len(self.lengths))
 
-def _columns(flat: _Flat, rules: Sequence[Rule]) -> list[NDArray[np.generic]]:
+
+def _columns(flat: _Flat, rules: Sequence[Rule]) -> list[NDArray[Any]]:
     old, new = flat.old, flat.new
-    old_ok, new_ok = np.isfinite(old), np.isfinite(new)
-    both_ok = old_ok & new_ok
-    usable = both_ok & (np.abs(old) >= ZERO)
+    usable = np.isfinite(old) & np.isfinite(new) & (np.abs(old) >= ZERO)
+    # Few values are odd, so they are looked at one by one and the rest in bulk.
+    odd = np.flatnonzero(~usable)
     delta = old - new
-    rel = np.where(usable, delta / old, 0.0)
-    size = np.where(usable, np.abs(rel), -1.0)
-    highest = flat.highest(size)
+    rel = delta / old
+    rel[odd] = 0.0
+    size = np.abs(rel)
+    highest = flat.reduce(np.maximum, size, np.float64)
     # Bits, not ==: −0.0 against 0.0 is a difference, NaN against NaN is not.
-    equal_bits = old.view(np.int64) == new.view(np.int64)
+    equal = old.view(np.int64) == new.view(np.int64)
+    odd_old, odd_new = old[odd], new[odd]
+    old_ok, new_ok = np.isfinite(odd_old), np.isfinite(odd_new)
     # Two infinities of one sign are as little evidence as two NaN.
-    missing = (np.isnan(old) & np.isnan(new)) | (equal_bits & ~old_ok)
-    gained = old_ok & ~new_ok
-    from_zero = both_ok & ~usable & (np.abs(new) >= ZERO)
+    missing = (np.isnan(odd_old) & np.isnan(odd_new)) | (equal[odd] & ~old_ok)
+    equal[odd[missing]] = True
+    gone = odd[old_ok & ~new_ok]
+    left_zero = odd[old_ok & new_ok & (np.abs(odd_new) >= ZERO)]
     return [
-        flat.sums(usable, np.int64),
-        flat.sums(rel, np.float64),
-        flat.sums(np.abs(rel), np.float64),
+        flat.reduce(np.add, usable, np.int64),
+        flat.reduce(np.add, rel, np.float64),
+        flat.reduce(np.add, size, np.float64),
         highest,
-        flat.first(usable & (size == np.repeat(highest, flat.lengths))),
-        flat.first(~(equal_bits | missing)),
-        flat.sums(equal_bits & ~missing, np.int64),
-        flat.sums(missing, np.int64),
-        flat.sums(gained, np.int64),
-        flat.first(gained),
-        flat.sums(~old_ok & new_ok, np.int64),
-        flat.sums(from_zero, np.int64),
-        _tolerance_ratio(flat, rules, np.where(both_ok, np.abs(delta), -1.0)),
+        *_at(flat, flat.first(np.flatnonzero((size == np.repeat(highest, flat.lengths)) & usable))),
+        *_at(flat, flat.first(np.flatnonzero(~equal)))[:2],
+        flat.reduce(np.add, equal, np.int64),
+        flat.counts(odd[missing]),
+        flat.counts(gone),
+        *_at(flat, flat.first(gone))[:2],
+        flat.counts(odd[~old_ok & new_ok]),
+        flat.counts(left_zero),
+        _tolerance_ratio(flat, rules, np.abs(delta)),
         *_decimals(flat),
     ]
+
+
+def _at(flat: _Flat, index: NDArray[np.int64]) -> list[NDArray[Any]]:
+    """Whether each segment has such a place, and the step, old and new value there."""
+    if not len(flat.steps):
+        return [index, index, index.astype(float), index.astype(float)]
+    return [index, flat.steps[index], flat.old[index], flat.new[index]]
 
 
 def _tolerance_ratio(flat: _Flat, rules: Sequence[Rule], delta: Values) -> Values:
@@ -184,9 +191,9 @@ def _tolerance_ratio(flat: _Flat, rules: Sequence[Rule], delta: Values) -> Value
     rtol = np.array([np.nan if rule.rtol is None else rule.rtol for rule in rules])
     atol = np.array([rule.atol for rule in rules])
     allowed = np.repeat(atol, flat.lengths) + np.repeat(rtol, flat.lengths) * np.abs(flat.old)
-    # An exact match is within any tolerance, also a zero one.
+    # An exact match is within any tolerance, also a zero one; a NaN is not a matter of tolerance.
     ratio = np.where(delta == 0, 0.0, delta / allowed)
-    highest = flat.highest(np.where(delta < 0, -1.0, ratio))
+    highest = flat.reduce(np.maximum, np.where(np.isnan(delta), -1.0, ratio), np.float64)
     return np.where(np.isnan(rtol) | (highest < 0), np.nan, highest)
 
 
@@ -199,49 +206,50 @@ def _decimals(flat: _Flat) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     segment = np.repeat(np.arange(len(counts)), counts)
     old, new = flat.old[index], flat.new[index]
     usable = np.isfinite(old) & np.isfinite(new)
-    enough = np.bincount(segment[usable], minlength=len(counts)) >= 8
-    needed = []
-    for values in (old[usable], new[usable]):
-        # Rounding at nine decimals overflows nothing but says nothing either for huge values.
-        decimals = np.full(len(values), _MAX_DECIMALS)
-        open_ = np.ones(len(values), dtype=bool)
-        for places in range(_MAX_DECIMALS):
-            exact = open_ & (np.round(values, places) == values)
-            decimals[exact] = places
-            open_ &= ~exact
-            if not open_.any():
-                break
-        out = np.zeros(len(counts), dtype=np.int64)
-        np.maximum.at(out, segment[usable], decimals)
-        needed.append(np.where(enough, out, -1))
-    return needed[0], needed[1]
+    segment = segment[usable]
+    enough = np.bincount(segment, minlength=len(counts)) >= _ENOUGH
+    before, after = (_needed(v[usable], segment, len(counts)) for v in (old, new))
+    return np.where(enough, before, -1), np.where(enough, after, -1)
 
 
-def _numbers(a: _Aligned, rule: Rule, row: tuple[Any, ...], start: int) -> Numbers:
-    (n, total, total_abs, highest, at_max, at_diff, equal, missing, nan_gained, at_nan, nan_lost,
-     from_zero, ratio, decimals_old, decimals_new) = row  # fmt: skip
-    worst = at_max - start
+def _needed(values: Values, segment: NDArray[np.int64], segments: int) -> NDArray[np.int64]:
+    """The most decimals that any value of each segment needs."""
+    needed = np.zeros(segments, dtype=np.int64)
+    for places in range(_MAX_DECIMALS):
+        inexact = np.round(values, places) != values
+        values, segment = values[inexact], segment[inexact]
+        if not len(values):
+            break
+        needed[segment] = places + 1
+    return needed
+
+
+def _numbers(a: _Aligned, rule: Rule, row: tuple[Any, ...]) -> Numbers:
+    (n, total, total_abs, highest, at_max, max_step, max_old, max_new, at_diff, diff_step, equal,
+     missing, nan_gained, at_nan, nan_step, nan_lost, from_zero, ratio, decimals_old,
+     decimals_new) = row  # fmt: skip
     steady = _steady(a, rule) if rule.steady else None
     if steady is not None and rule.rtol:
         # Timings are judged by their medians, so their tolerance is, too.
         ratio = abs(steady) / rule.rtol
+    moved = at_max >= 0 and highest != 0
     return Numbers(
         n_shared=len(a.steps),
         n_steps=n,
         avg=total / n if n else None,
         mean_abs=total_abs / n if n else None,
         max_abs=highest if n else None,
-        max_step=int(a.steps[worst]) if n else None,
-        max_old=float(a.old[worst]) if n else None,
-        max_new=float(a.new[worst]) if n else None,
-        first_diff_step=int(a.steps[at_diff - start]) if at_diff >= 0 else None,
-        bit_equal=equal,
+        max_step=max_step if moved else None,
+        max_old=max_old if moved else None,
+        max_new=max_new if moved else None,
+        first_diff_step=diff_step if at_diff >= 0 else None,
+        bit_equal=equal - missing,
         both_missing=missing,
         steps_lost=a.lost,
         steps_gained=a.gained,
         placeholders_lost=a.placeholders_lost,
         nan_gained=nan_gained,
-        first_nan_step=int(a.steps[at_nan - start]) if at_nan >= 0 else None,
+        first_nan_step=nan_step if at_nan >= 0 else None,
         nan_lost=nan_lost,
         from_zero=from_zero,
         tolerance_ratio=None if isnan(ratio) else ratio,

@@ -16,10 +16,9 @@ from pathlib import Path
 from karat.compare.change import Change, Diff, Verdict
 from karat.compare.groups import groups_of
 from karat.compare.rules import STATUS_ORDER, RuleBook
-from karat.diff import workers
 from karat.diff.advice import advise
 from karat.diff.moves import mark_moves
-from karat.diff.sides import Items, Side, pair_up, resolve_sides
+from karat.diff.sides import Items, Side, pair_up, resolve_sides, start_listing
 from karat.findings import Finding, Severity
 from karat.goldens.paths import DEFAULT_GLOBS, PathFilter, common_root, narrow
 
@@ -61,9 +60,13 @@ def diff(
 def diff_sides(old: Side, new: Side, options: Options) -> Diff:
     """The difference between two sides that are already resolved."""
     is_golden = PathFilter(options.globs, options.exclude)
-    found = pair_up(old, new, is_golden, everything=options.everything)
+    listing = start_listing(old, new)  # git lists while numpy is being imported
+    from karat.diff import workers  # noqa: PLC0415
+    from karat.diff.judging import Task  # noqa: PLC0415
+
+    found = pair_up(old, new, is_golden, listing, everything=options.everything)
     asked = replace(found, items=[i for i in found.items if narrow(i.path, options.only)])
-    task = workers.Task(
+    task = Task(
         cases=options.cases,
         rules=options.rules,
         status=options.status,

@@ -20,6 +20,8 @@ _REJECT = frozenset({
 
 def advise(change: Change, old: Side, new: Side) -> Change:
     """The change with `next` filled in on each finding that has none."""
+    if not change.findings:
+        return change
     findings = tuple(
         f if f.next else replace(f, next=_next(f, change.path, old, new)) for f in change.findings
     )

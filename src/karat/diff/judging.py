@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 
+from karat.compare.change import Change
 from karat.compare.pairs import Pair, compare_many
+from karat.compare.rules import RuleBook
 from karat.diff.sides import Blob, Item, OnDisk, Ref
-from karat.diff.workers import Judged, Task
 from karat.findings import Finding, Severity
 from karat.goldens import formats, git
 from karat.goldens.paths import identity_of
@@ -20,6 +22,33 @@ _BATCH_POINTS = 20_000
 """Curves are scored once this many points are at hand: enough to be fast, few enough for the cache."""
 
 Content = bytes | Finding | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Task:
+    """How to judge, whoever does it."""
+
+    cases: Sequence[str]
+    rules: RuleBook
+    status: Sequence[str]
+    keep_curves: bool = False
+
+
+@dataclass(slots=True)
+class Judged:
+    """What came of some items."""
+
+    changes: list[Change] = field(default_factory=list)
+    unchanged: int = 0
+    """Items whose bytes turned out to be equal."""
+    digests: dict[str, tuple[bytes | None, bytes | None]] = field(default_factory=dict)
+    """Of goldens that came or went, to recognise moves."""
+
+    def add(self, other: Judged) -> None:
+        """Take over another part's results."""
+        self.changes += other.changes
+        self.unchanged += other.unchanged
+        self.digests |= other.digests
 
 
 class Judge:

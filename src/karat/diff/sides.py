@@ -56,14 +56,14 @@ class OneFile:
 Side: TypeAlias = Revision | WorkTree | Folder | OneFile
 
 
-class Blob(msgspec.Struct, frozen=True, tag="blob", array_like=True):
+class Blob(msgspec.Struct, frozen=True):
     """Bytes that git keeps."""
 
     root: str
     oid: str
 
 
-class OnDisk(msgspec.Struct, frozen=True, tag="disk", array_like=True):
+class OnDisk(msgspec.Struct, frozen=True):
     """Bytes in a file."""
 
     path: str
@@ -72,8 +72,8 @@ class OnDisk(msgspec.Struct, frozen=True, tag="disk", array_like=True):
 Ref: TypeAlias = Blob | OnDisk
 
 
-class Item(msgspec.Struct, frozen=True, array_like=True):
-    """One golden path and where its two sides are; a Struct, because items travel to workers."""
+class Item(msgspec.Struct, frozen=True):
+    """One golden path and where its two sides are."""
 
     path: str
     old: Ref | None
@@ -146,22 +146,36 @@ def _resolve(word: str, cwd: Path) -> Side:
     )
 
 
-def pair_up(old: Side, new: Side, is_golden: PathFilter, *, everything: bool = False) -> Items:
+def start_listing(old: Side, new: Side) -> git.TreeComparison | None:
+    """Git's comparison of two sides of one repository, under way; None for any other two sides."""
+    if isinstance(old, Revision) and isinstance(new, Revision | WorkTree) and old.root == new.root:
+        commit = new.commit if isinstance(new, Revision) else None
+        return git.TreeComparison(old.root, old.commit, commit)
+    return None
+
+
+def pair_up(
+    old: Side,
+    new: Side,
+    is_golden: PathFilter,
+    listing: git.TreeComparison | None,
+    *,
+    everything: bool = False,
+) -> Items:
     """The goldens of two sides, paired by path; with `everything`, also those with equal bytes."""
     if isinstance(old, OneFile) and isinstance(new, OneFile):
-        return Items([Item(new.name, OnDisk(str(old.root)), OnDisk(str(new.root)), certain=True)])
-    if isinstance(old, Revision) and isinstance(new, Revision | WorkTree) and old.root == new.root:
-        return _git_items(old, new, is_golden, everything=everything)
+        item = Item(new.name, OnDisk(str(old.root)), OnDisk(str(new.root)), certain=True)
+        return Items([item])
+    if listing is not None:
+        return _git_items(str(old.root), listing, is_golden, everything=everything)
     return _listed_items(old, new, is_golden)
 
 
 def _git_items(
-    old: Revision, new: Revision | WorkTree, is_golden: PathFilter, *, everything: bool
+    root: str, listing: git.TreeComparison, is_golden: PathFilter, *, everything: bool
 ) -> Items:
-    commit = new.commit if isinstance(new, Revision) else None
-    root = str(old.root)
     items, findings = [], []
-    changes, tree = git.compare_trees(old.root, old.commit, commit)
+    changes, tree = listing.finish()
     for change in changes:
         if not is_golden(change.path):
             continue
@@ -171,14 +185,14 @@ def _git_items(
         left = Blob(root, change.old) if change.old else None
         right: Ref | None = Blob(root, change.new) if change.new else None
         if change.new_in_worktree:
-            right = OnDisk(os.path.join(root, change.path))  # noqa: PTH118 - texts travel to workers
+            right = OnDisk(os.path.join(root, change.path))  # noqa: PTH118 - quicker, for thousands
         items.append(Item(change.path, left, right, certain=right is None or left is None))
     known = {path: oid for path, oid in tree.items() if is_golden(path)}
     same = known.keys() - {item.path for item in items}
     if everything:
-        blobs = {path: Blob(root, known[path]) for path in same}
         items = [Item(i.path, i.old, i.new, certain=True) for i in items]
-        items += [Item(path, blob, blob, certain=True) for path, blob in blobs.items()]
+        blobs = ((path, Blob(root, known[path])) for path in same)
+        items += [Item(path, blob, blob, certain=True) for path, blob in blobs]
     items.sort(key=lambda item: item.path)
     return Items(items, 0 if everything else len(same), tuple(findings))
 

@@ -1,11 +1,10 @@
 """Workers: many goldens are judged by several processes at once.
 
-A worker is a fork of this process, made before numpy is imported (its threads and fork do not
-mix), so it starts with everything it needs to know. Workers take chunk numbers from one pipe, as
-this process does, and leave their results, as msgpack, each in its own unnamed file. A chunk whose
-result is missing because a worker died is judged here; workers make a diff faster, never
-different. Where forking is not safe (other threads, numpy in use, no fork), this process works
-alone.
+A worker is a fork of this process, so it starts with everything it needs to know. Workers take
+chunk numbers from one pipe, as this process does, and leave their results, as msgpack, each in its
+own unnamed file. A chunk whose result is missing because a worker died is judged here; workers make
+a diff faster, never different. Where forking is not safe (any other thread, such as a BLAS pool; no
+fork), this process works alone.
 """
 
 from __future__ import annotations
@@ -13,20 +12,16 @@ from __future__ import annotations
 import os
 import struct
 import sys
-import tempfile
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
 from typing import IO
 
 import msgspec
 
-from karat.compare.change import Change
-from karat.compare.rules import RuleBook
+from karat.diff.judging import Judge, Judged, Task
 from karat.diff.sides import Item
 
-_CHUNK = 32
+_CHUNK = 16
 _WORTH_A_WORKER = 100
 """Below this many goldens a second process would cost more than it saves."""
 _MOST = 16
@@ -35,33 +30,6 @@ _MOST_CHUNKS = 65_536 // _NUMBER.size
 """What a pipe surely holds at once, so that filling it never waits."""
 
 Progress = Callable[[int, int], None]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Task:
-    """How to judge, whoever does it."""
-
-    cases: Sequence[str]
-    rules: RuleBook
-    status: Sequence[str]
-    keep_curves: bool = False
-
-
-@dataclass(slots=True)
-class Judged:
-    """What came of some items."""
-
-    changes: list[Change] = field(default_factory=list)
-    unchanged: int = 0
-    """Items whose bytes turned out to be equal."""
-    digests: dict[str, tuple[bytes | None, bytes | None]] = field(default_factory=dict)
-    """Of goldens that came or went, to recognise moves."""
-
-    def add(self, other: Judged) -> None:
-        """Take over another part's results."""
-        self.changes += other.changes
-        self.unchanged += other.unchanged
-        self.digests |= other.digests
 
 
 class _Result(msgspec.Struct, array_like=True):
@@ -79,8 +47,6 @@ def judge(
     queue = _filled_pipe(len(chunks))
     helpers = _fork(_helpers(len(items), task, jobs), queue, chunks, task)
     try:
-        from karat.diff.judging import Judge  # noqa: PLC0415 - heavy, and must follow the forks
-
         with closing(Judge(task)) as judge_:
             for number in _numbers(queue):
                 results[number] = judge_.judge(chunks[number])
@@ -122,11 +88,19 @@ def _helpers(items: int, task: Task, jobs: int | None) -> int:
     """How many more processes than this one."""
     if task.keep_curves or not hasattr(os, "fork"):
         return 0
-    if threading.active_count() > 1 or "numpy" in sys.modules:
+    if _threads() != 1:
         return 0
     if jobs is not None:
         return jobs - 1
     return min(_cores(), _MOST, items // _WORTH_A_WORKER + 1) - 1
+
+
+def _threads() -> int:
+    """Threads of this process, those of libraries included; 0 where that is not known."""
+    try:
+        return len(os.listdir("/proc/self/task"))  # noqa: PTH208 - a count, not paths
+    except OSError:
+        return 0
 
 
 def _cores() -> int:
@@ -142,7 +116,7 @@ def _fork(
     helpers: list[tuple[int, IO[bytes]]] = []
     for _ in range(count):
         try:
-            file = tempfile.TemporaryFile()  # noqa: SIM115 - closed by the caller
+            file = _unnamed_file()
             sys.stdout.flush()
             sys.stderr.flush()
             pid = os.fork()
@@ -154,12 +128,18 @@ def _fork(
     return helpers
 
 
+def _unnamed_file() -> IO[bytes]:
+    if hasattr(os, "memfd_create"):
+        return os.fdopen(os.memfd_create("karat"), "w+b")
+    from tempfile import TemporaryFile  # noqa: PLC0415 - not on Linux
+
+    return TemporaryFile()
+
+
 def _serve(queue: int, chunks: Sequence[Sequence[Item]], task: Task, file: IO[bytes]) -> None:
     """The life of a worker. It leaves without clean-up that belongs to the process it came from."""
     status = 1
     try:
-        from karat.diff.judging import Judge  # noqa: PLC0415 - see above
-
         judge_ = Judge(task)
         for number in _numbers(queue):
             _put(file, msgspec.msgpack.encode(_Result(number, judge_.judge(chunks[number]))))

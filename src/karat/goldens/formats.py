@@ -13,8 +13,7 @@ from functools import cache
 from typing import Protocol, runtime_checkable
 
 from karat.findings import Finding, Severity, UsageError
-from karat.goldens import hazards
-from karat.goldens.series_json import read_fast
+from karat.goldens.series_fast import read_fast
 from karat.goldens.shapes import Golden, Reading, Shape
 
 GROUP = "karat.formats"
@@ -121,6 +120,8 @@ def _third_party() -> tuple[tuple[Format, ...], tuple[Finding, ...]]:
 
 
 def _read(data: bytes) -> Reading:
+    from karat.goldens import hazards  # noqa: PLC0415 - regular files never come here
+
     hazard = hazards.check(data)
     if hazard is not None and hazard.kind != "unreadable":
         return Reading(None, (hazard,))

@@ -122,6 +122,7 @@ def tree_paths(root: Path, revision: str) -> dict[str, str]:
 
 
 _LS_TREE = ("ls-tree", "-r", "-z", "--full-tree")
+_LS_OTHERS = ("ls-files", "-z", "--others", "--exclude-standard", "--full-name", ":/")
 _RAW = ("--raw", "-z", "--no-renames", "--no-abbrev")
 
 
@@ -136,25 +137,32 @@ def _parse_tree(out: bytes) -> dict[str, str]:
     return found
 
 
-def compare_trees(root: Path, old: str, new: str | None) -> tuple[list[GitChange], dict[str, str]]:
-    """What differs from `old` to revision `new` or to the work tree (None), and all files of `old`."""
-    # Three questions at once; each is answered by reading another part of the repository.
-    tree = start_git(root, *_LS_TREE, old)
-    if new is not None:
-        changes = list(
-            _parse_raw(run_git(root, "diff-tree", "-r", *_RAW, old, new, "--"), worktree=False)
-        )
-        return changes, _parse_tree(finish_git(tree))
-    others = start_git(
-        root, "ls-files", "-z", "--others", "--exclude-standard", "--full-name", ":/"
-    )
-    tracked = _parse_raw(run_git(root, "diff-index", *_RAW, old, "--"), worktree=True)
-    untracked = (
-        GitChange(os.fsdecode(path), None, None, new_in_worktree=True)
-        for path in finish_git(others).split(b"\0")
-        if path
-    )
-    return [*tracked, *untracked], _parse_tree(finish_git(tree))
+class TreeComparison:
+    """What differs from a revision to another, or to the work tree; asked at once, answered later.
+
+    Three questions run side by side, because each reads another part of the repository.
+    """
+
+    def __init__(self, root: Path, old: str, new: str | None) -> None:
+        self._worktree = new is None
+        self._tree = start_git(root, *_LS_TREE, old)
+        if new is None:
+            self._changed = start_git(root, "diff-index", *_RAW, old, "--")
+            self._others = start_git(root, *_LS_OTHERS)
+        else:
+            self._changed = start_git(root, "diff-tree", "-r", *_RAW, old, new, "--")
+
+    def finish(self) -> tuple[list[GitChange], dict[str, str]]:
+        """Every path that differs, and all files of the old revision with their blobs."""
+        changes = list(_parse_raw(finish_git(self._changed), worktree=self._worktree))
+        if self._worktree:
+            others = finish_git(self._others).split(b"\0")
+            changes += [
+                GitChange(os.fsdecode(path), None, None, new_in_worktree=True)
+                for path in others
+                if path
+            ]
+        return changes, _parse_tree(finish_git(self._tree))
 
 
 def _parse_raw(raw: bytes, *, worktree: bool) -> Iterator[GitChange]:

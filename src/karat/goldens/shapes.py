@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
+import msgspec
 import numpy as np
 
 from karat.findings import Finding
@@ -27,9 +28,11 @@ else:
 Shape: TypeAlias = Literal["series", "table", "document"]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Metric:
-    """One curve: sorted steps and their values; NaN where the golden says "no sample"."""
+class Metric(msgspec.Struct, frozen=True, eq=False):
+    """One curve: sorted steps and their values; NaN where the golden says "no sample".
+
+    A Struct rather than a dataclass: a refresh holds thousands.
+    """
 
     steps: Steps
     values: Values
@@ -38,7 +41,7 @@ class Metric:
     interval: int | None = None
     precision: int | None = None
     """`value_precision`, the number of decimals the writer says it kept."""
-    extra: Mapping[str, Any] = field(default_factory=dict)
+    extra: Mapping[str, Any] = msgspec.field(default_factory=dict)
     """Fields of the block that karat does not interpret; kept, and compared by structure."""
 
     def __eq__(self, other: object) -> bool:

@@ -11,7 +11,7 @@ import shutil
 from collections.abc import Iterator, Sequence
 from typing import IO, TypeAlias
 
-from karat.compare.change import Change, Diff, Group
+from karat.compare.change import Change, Diff, Group, Verdict
 from karat.findings import Finding, Severity
 from karat.report.csv_rows import ranked_rows
 from karat.report.words import (
@@ -147,9 +147,9 @@ def _rows(diff: Diff, top: int, width: int | None) -> Iterator[Line]:
     head = f"Largest {len(ranked)} rows by |avg_rel_diff|"
     yield (head, "bold"), (" (positive: the new value is smaller)", "dim")
     yield ((f"{_cells(titles, widths)}  golden", "dim"),)
-    for (change, _), row_cells in zip(ranked, cells, strict=True):
+    for (change, row), row_cells in zip(ranked, cells, strict=True):
         name = _name(change, names, diff.root, room)
-        yield (_cells(row_cells, widths), _style(change)), (f"  {name}", "")
+        yield (_cells(row_cells, widths), _style(row.verdict)), (f"  {name}", "")
 
 
 def _narrow(row: tuple[str, ...]) -> tuple[str, ...]:
@@ -175,5 +175,7 @@ def _cells(values: Sequence[str], widths: Sequence[int]) -> str:
     return "  ".join(text)
 
 
-def _style(change: Change) -> str:
-    return _STYLE[change.severity] if change.severity else "green"
+def _style(verdict: Verdict) -> str:
+    if verdict in {Verdict.NOISE, Verdict.SAME}:
+        return "green"
+    return _STYLE[Severity.WARN if verdict in {Verdict.DRIFT, Verdict.NEW} else Severity.FAIL]
