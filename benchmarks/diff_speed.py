@@ -21,92 +21,91 @@ from typing import Any
 
 import numpy as np
 
-METRICS = ("lm loss", "num-zeros", "mem-allocated-bytes", "mem-max-allocated-bytes", "iteration-time")
+METRICS = (
+    "lm loss",
+    "num-zeros",
+    "mem-allocated-bytes",
+    "mem-max-allocated-bytes",
+    "iteration-time",
+)
 STEPS = 262
+KARAT = Path(sys.executable).with_name("karat")
 
-REFERENCE = '''
+REFERENCE = """
 import json, math, subprocess, sys
 
 SEED_ONLY = sys.argv[2] == "seed"
 
 
-def series(block):
+def samples(block):
     found = {}
     for step, value in block["values"].items():
-        number = float(value)
-        if math.isfinite(number) or not SEED_ONLY:
-            found[int(step)] = number
+        found[int(step)] = float(value)
     return found
 
 
-def seed(old, new):
-    before, after = series(old), series(new)
-    shared = sorted(before.keys() & after.keys())
-    rel = [(before[s] - after[s]) / before[s] for s in shared if abs(before[s]) >= 1e-12]
-    return {"n_steps": len(rel), "avg_rel_diff": sum(rel) / len(rel)} if rel else None
-
-
-def numbers(old, new):
-    before, after = series(old), series(new)
-    rel, first, equal, nan_gained, nan_lost = {}, None, 0, 0, 0
-    for step in sorted(before.keys() & after.keys()):
+def relative(before, after):
+    rel = {}
+    for step in sorted(set(before) & set(after)):
         a, b = before[step], after[step]
-        a_ok, b_ok = math.isfinite(a), math.isfinite(b)
-        nan_gained += a_ok and not b_ok
-        nan_lost += b_ok and not a_ok
-        if a_ok and b_ok and a == b:
-            equal += 1
-        elif first is None and (a_ok or b_ok):
-            first = step
-        if a_ok and b_ok and abs(a) >= 1e-12:
-            rel[step] = (a - b) / a
+        if not math.isfinite(a) or not math.isfinite(b) or abs(a) < 1e-12:
+            continue
+        rel[step] = (a - b) / a
+    return rel
+
+
+def row(old, new):
+    before, after = samples(old), samples(new)
+    rel = relative(before, after)
     if not rel:
         return None
-    worst = max(rel, key=lambda step: abs(rel[step]))
-    return {
-        "n_steps": len(rel),
-        "avg_rel_diff": sum(rel.values()) / len(rel),
-        "mean_abs_rel_diff": sum(map(abs, rel.values())) / len(rel),
-        "max_abs_rel_diff": abs(rel[worst]),
-        "max_step": worst,
-        "first_diff_step": first,
-        "bit_equal": equal,
-        "steps_lost": sum(math.isfinite(before[s]) for s in before.keys() - after.keys()),
-        "steps_gained": sum(math.isfinite(after[s]) for s in after.keys() - before.keys()),
-        "nan_gained": nan_gained,
-        "nan_lost": nan_lost,
-    }
+    numbers = {"n_steps": len(rel), "avg_rel_diff": sum(rel.values()) / len(rel)}
+    if SEED_ONLY:
+        return numbers
+    shared = sorted(set(before) & set(after))
+    finite = math.isfinite
+    sizes = {step: abs(value) for step, value in rel.items()}
+    differ = [s for s in shared if before[s] != after[s] and (finite(before[s]) or finite(after[s]))]
+    worst = max(sizes, key=sizes.get)
+    numbers["mean_abs_rel_diff"] = sum(sizes.values()) / len(sizes)
+    numbers["max_abs_rel_diff"] = sizes[worst]
+    numbers["max_step"] = worst
+    numbers["first_diff_step"] = differ[0] if differ else None
+    numbers["bit_equal"] = sum(before[s] == after[s] for s in shared)
+    numbers["steps_lost"] = sum(finite(before[s]) for s in set(before) - set(after))
+    numbers["steps_gained"] = sum(finite(after[s]) for s in set(after) - set(before))
+    numbers["nan_gained"] = sum(finite(before[s]) and not finite(after[s]) for s in shared)
+    numbers["nan_lost"] = sum(finite(after[s]) and not finite(before[s]) for s in shared)
+    return numbers
 
 
-paths = subprocess.run(["git", "diff", "--name-only", "HEAD"], check=True, capture_output=True, text=True).stdout.splitlines()
+changed = subprocess.run(["git", "diff", "--name-only", "HEAD"], check=True, capture_output=True, text=True)
 rows = []
-for path in paths:
-    shown = subprocess.run(["git", "show", f"HEAD:{path}"], check=True, capture_output=True, text=True).stdout
+for path in changed.stdout.splitlines():
+    shown = subprocess.run(["git", "show", f"HEAD:{path}"], check=True, capture_output=True, text=True)
+    old = json.loads(shown.stdout)
     with open(path) as file:
-        old, new = json.loads(shown), json.load(file)
-    for metric in sorted(old.keys() & new.keys()):
-        found = (seed if SEED_ONLY else numbers)(old[metric], new[metric])
+        new = json.load(file)
+    for metric in sorted(set(old) & set(new)):
+        found = row(old[metric], new[metric])
         if found:
             rows.append({"file": path, "metric": metric, **found})
 with open(sys.argv[1], "w") as file:
     json.dump(rows, file)
-'''
+"""
 
-# Runs a module or script and leaves its peak memory; ru_maxrss would count the launching process's.
-MEASURED = '''
+# Runs a script and leaves its peak memory; ru_maxrss would count the launching process's.
+MEASURED = """
 import runpy, sys
-report, kind, *sys.argv = sys.argv[1:]
+report, *sys.argv = sys.argv[1:]
 try:
-    if kind == "-m":
-        runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
-    else:
-        runpy.run_path(sys.argv[0], run_name="__main__")
+    runpy.run_path(sys.argv[0], run_name="__main__")
 except SystemExit:
     pass
 finally:
     with open("/proc/self/status") as status, open(report, "w") as out:
         out.write(next(line.split()[1] for line in status if line.startswith("VmHWM")))
-'''
+"""
 
 
 def golden(rng: np.random.Generator, metrics: int) -> dict[str, dict[str, Any]]:
@@ -144,7 +143,10 @@ def build(folder: Path, files: int) -> tuple[int, int]:
     rows = 0
     paths = []
     for i in range(files):
-        path = folder / f"tests/functional_tests/test_cases/gpt/case_{i:05d}/golden_values_dev_dgx_h100.json"
+        path = (
+            folder
+            / f"tests/functional_tests/test_cases/gpt/case_{i:05d}/golden_values_dev_dgx_h100.json"
+        )
         path.parent.mkdir(parents=True)
         blocks = golden(rng, 5 if i % 3 else 4)
         rows += len(blocks)
@@ -174,12 +176,12 @@ def timed(command: list[str], folder: Path, repeats: int) -> float:
     return best
 
 
-def peak(top: Path, folder: Path, kind: str, words: list[str]) -> float:
+def peak(top: Path, folder: Path, words: list[str]) -> float:
     """Peak memory of the main process in MB, from the kernel."""
     runner, report = top / "measured.py", top / "peak"
     runner.write_text(MEASURED, encoding="utf-8")
     subprocess.run(
-        [sys.executable, str(runner), str(report), kind, *words], cwd=folder, check=False,
+        [sys.executable, str(runner), str(report), *words], cwd=folder, check=False,
         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
     )  # fmt: skip
     return int(report.read_text(encoding="utf-8")) / 1024
@@ -214,20 +216,24 @@ def against_the_reference(files: int, repeats: int) -> None:
         top = Path(name)
         folder = top / "repository"
         rows, points = build(folder, files)
-        print(f"{files:,} files, {rows:,} rows, {points:,} points on each side; {os.cpu_count()} cores")
+        print(
+            f"{files:,} files, {rows:,} rows, {points:,} points on each side; {os.cpu_count()} cores"
+        )
         script = top / "reference.py"
         script.write_text(REFERENCE, encoding="utf-8")
         seed = [sys.executable, str(script), str(top / "seed.json"), "seed"]
         full = [sys.executable, str(script), str(top / "all.json"), "all"]
-        karat = ["-m", "karat", "diff", "--quiet", "--csv", str(top / "karat.csv")]
+        karat = [str(KARAT), "diff", "--quiet", "--csv", str(top / "karat.csv")]
         slow_seed = timed(seed, folder, max(repeats // 2, 1))
         slow_full = timed(full, folder, max(repeats // 2, 1))
-        fast = timed([sys.executable, *karat], folder, repeats)
-        alone = timed([sys.executable, *karat, "--jobs", "1"], folder, repeats)
-        subprocess.run([sys.executable, "-m", "karat", "diff", "-q", "--json", str(top / "karat.json")], cwd=folder, check=False)
+        fast = timed(karat, folder, repeats)
+        alone = timed([*karat, "--jobs", "1"], folder, repeats)
+        subprocess.run(
+            [KARAT, "diff", "-q", "--json", str(top / "karat.json")], cwd=folder, check=False
+        )
         agree = same_numbers(top / "karat.json", top / "all.json")
         same_csv(top / "karat.csv", top / "seed.json")
-        memory = peak(top, folder, *_kind(karat))
+        memory = peak(top, folder, karat)
         print(f"every number agrees to 1e-12 in {agree:,} rows")
         print(f"reference, the seed's formula only   {slow_seed:7.3f} s")
         print(f"reference, all of karat's numbers    {slow_full:7.3f} s")
@@ -237,19 +243,15 @@ def against_the_reference(files: int, repeats: int) -> None:
         print(f"ratio to all of karat's numbers      {slow_full / fast:7.1f} x")
 
 
-def _kind(words: list[str]) -> tuple[str, list[str]]:
-    return words[0], words[1:]
-
-
 def growth(sizes: list[int]) -> None:
     for files in sizes:
         with tempfile.TemporaryDirectory() as name:
             top = Path(name)
             folder = top / "repository"
             build(folder, files)
-            words = ["-m", "karat", "diff", "--quiet", "--csv", str(top / "karat.csv")]
-            seconds = timed([sys.executable, *words], folder, 2)
-            memory = peak(top, folder, *_kind(words))
+            words = [str(KARAT), "diff", "--quiet", "--csv", str(top / "karat.csv")]
+            seconds = timed(words, folder, 2)
+            memory = peak(top, folder, words)
             each = 1e3 * seconds / files
             print(f"{files:6,} files  {seconds:7.3f} s  {each:6.3f} ms a file  {memory:6.0f} MB")
 
@@ -262,7 +264,7 @@ def main() -> None:
     options = parser.parse_args()
     against_the_reference(options.files, options.repeats)
     growth(options.growth)
-    version = timed([sys.executable, "-m", "karat", "--version"], Path.cwd(), 10)
+    version = timed([str(KARAT), "--version"], Path.cwd(), 10)
     print(f"karat --version  {1e3 * version:.0f} ms")
 
 

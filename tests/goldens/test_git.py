@@ -1,0 +1,65 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from factories.repositories import Repository
+
+from karat.findings import CannotVerify
+from karat.goldens import git
+
+
+def test_many_blobs_from_one_process(repository: Repository) -> None:
+    texts = {f"f{i}": f"text {i}\n" * (i + 1) for i in range(1_200)}
+    for name, text in texts.items():
+        repository.write(name, text)
+    repository.commit()
+    tree = git.tree_paths(repository.root, "HEAD")
+    blobs = git.Blobs(repository.root)
+    read = list(blobs.read([tree[name] for name in texts]))
+    missing = list(blobs.read(["0" * 39 + "1"]))
+    again = list(blobs.read([tree["f0"]]))
+    blobs.close()
+    assert read == [text.encode() for text in texts.values()]
+    assert missing == [None]
+    assert again == [b"text 0\n"]
+
+
+def test_git_that_ends_early_is_cannot_verify(tmp_path: Path) -> None:
+    blobs = git.Blobs(tmp_path)  # no repository: git leaves at once
+    with pytest.raises(CannotVerify, match="ended before"):
+        list(blobs.read(["0" * 40]))
+    blobs.close()
+
+
+def test_what_changed_and_what_there_was(repository: Repository) -> None:
+    for name in ("same", "changed", "gone"):
+        repository.write(name, name)
+    first = repository.commit()
+    repository.write("changed", "other")
+    repository.write("new", "new")
+    (repository.root / "gone").unlink()
+    changes, tree = git.TreeComparison(repository.root, first, None).finish()
+    found = {c.path: (c.old is not None, c.new_in_worktree) for c in changes}
+    assert found == {"changed": (True, True), "gone": (True, False), "new": (False, True)}
+    assert tree.keys() == {"same", "changed", "gone"}
+    second = repository.commit()
+    between, _ = git.TreeComparison(repository.root, first, second).finish()
+    assert {c.path: (c.old is not None, c.new is not None) for c in between} == {
+        "changed": (True, True),
+        "gone": (True, False),
+        "new": (False, True),
+    }
+
+
+def test_revisions_resolve_or_not(repository: Repository) -> None:
+    commit = repository.commit()
+    assert git.resolve(repository.root, "main") == commit
+    assert git.resolve(repository.root, "no-such") is None
+    assert git.resolve(repository.root, "--output=/tmp/x") is None
+
+
+def test_no_git_on_path_is_said(repository: Repository, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "")
+    with pytest.raises(CannotVerify, match="git was expected on PATH"):
+        git.run_git(repository.root, "status")
