@@ -236,33 +236,3 @@ def test_a_file_against_a_folder_is_wrong_usage(tmp_path: Path) -> None:
     (tmp_path / "d").mkdir()
     with pytest.raises(UsageError, match="two files or two trees"):
         diff("f.json", "d", cwd=tmp_path)
-
-
-def test_workers_change_nothing_but_the_time(repository: Repository) -> None:
-    for i in range(120):
-        repository.write(golden_path(f"case{i}"), golden_text(curves(i, steps=10)))
-    repository.commit()
-    for i in range(120):
-        text = (
-            "{ broken"
-            if i % 17 == 0
-            else golden_text(curves(i + 1, steps=10), stop=7 if i % 11 == 0 else None)
-        )
-        repository.write(golden_path(f"case{i}"), text)
-    repository.write(golden_path("brand new"), golden_text(curves(1)))
-    alone = diff(cwd=repository.root, options=Options(jobs=1))
-    together = diff(cwd=repository.root, options=Options(jobs=3))
-    assert len(alone.changes) == 121
-    assert repr(alone.changes) == repr(together.changes)
-
-
-def test_a_worker_that_cannot_start_costs_nothing(
-    repository: Repository, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for i in range(100):
-        repository.write(golden_path(f"case{i}"), golden_text(curves(i, steps=5)))
-    repository.commit()
-    for i in range(100):
-        repository.write(golden_path(f"case{i}"), golden_text(curves(i + 1, steps=5)))
-    monkeypatch.setattr("sys.executable", "/bin/false")
-    assert len(diff(cwd=repository.root, options=Options(jobs=3)).changes) == 100

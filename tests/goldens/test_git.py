@@ -3,8 +3,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from factories.repositories import Repository
 
+from factories.repositories import Repository
 from karat.findings import CannotVerify
 from karat.goldens import git
 

@@ -3,8 +3,8 @@ from __future__ import annotations
 import json
 
 import pytest
-from factories.repositories import Repository
 
+from factories.repositories import Repository
 from karat.findings import CannotVerify
 from karat.goldens.provenance import SCHEMA, RefreshRecord, read_record, record_path
 

@@ -82,4 +82,6 @@ def run(arguments: list[str] | None = None) -> int:
 
 
 def _complain(message: str, next_command: str) -> None:
-    print(f"karat: {message}\nnext: {next_command}", file=sys.stderr)
+    from karat.report.words import printable  # noqa: PLC0415 - only for mistakes
+
+    print(f"karat: {printable(message)}\nnext: {printable(next_command)}", file=sys.stderr)

@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from karat.cli.output import deliver, progress_bar
+from karat.findings import UNVERIFIED, exit_code
 
 _EXAMPLES = """
 \b
@@ -87,4 +88,9 @@ def command(  # noqa: PLR0913 - one parameter per option
         deliver(output, diff_json.render(result))
     else:
         deliver(output, summary.render(result, record, github=form == "github"))
-    return 0
+    # The text is written in any case; that nothing stands behind it must not be overlooked.
+    code = exit_code(result.all_findings(), fail_on=())
+    if code:
+        unverified = next(f for f in result.all_findings() if f.kind in UNVERIFIED)
+        print(f"karat: {unverified.message}\nnext: {unverified.next}", file=sys.stderr)
+    return int(code)

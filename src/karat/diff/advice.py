@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 from dataclasses import replace
 
@@ -18,6 +19,16 @@ _REJECT = frozenset({
 })  # fmt: skip
 
 
+def quoted(text: str) -> str:
+    """Text as one word of a shell command that a person can read, and run as it stands."""
+    if text.isprintable():
+        return shlex.quote(text)
+    # A control character in a file name must reach the shell, but not the terminal.
+    raw = os.fsencode(text)
+    plain = (chr(b) if 32 <= b < 127 and b not in b"\\'" else f"\\x{b:02x}" for b in raw)
+    return f"$'{''.join(plain)}'"
+
+
 def advise(change: Change, old: Side, new: Side) -> Change:
     """The change with `next` filled in on each finding that has none."""
     if not change.findings:
@@ -29,18 +40,18 @@ def advise(change: Change, old: Side, new: Side) -> Change:
 
 
 def _next(finding: Finding, path: str, old: Side, new: Side) -> str:
-    quoted = shlex.quote(path)
+    name = quoted(path)
     if isinstance(new, WorkTree) and finding.kind in _REJECT and finding.severity == "fail":
-        return f"git restore --source={shlex.quote(old.name)} -- {quoted}"
+        return f"git restore --source={quoted(old.name)} -- {name}"
     if isinstance(new, WorkTree) and finding.kind == "new-golden":
-        return f"git add -- {quoted}"
-    words = ["karat", "diff", *_sides(old, new), "--only", quoted]
+        return f"git add -- {name}"
+    words = ["karat", "diff", *_sides(old, new), "--only", name]
     if finding.metric and finding.kind == "value-drift":
-        words += ["--only-metric", shlex.quote(finding.metric)]
+        words += ["--only-metric", quoted(finding.metric)]
     return " ".join([*words, "--html", "report.html"])
 
 
 def _sides(old: Side, new: Side) -> list[str]:
     if isinstance(new, WorkTree):
-        return [] if isinstance(old, Revision) and old.name == "HEAD" else [shlex.quote(old.name)]
-    return [shlex.quote(old.name), shlex.quote(new.name)]
+        return [] if isinstance(old, Revision) and old.name == "HEAD" else [quoted(old.name)]
+    return [quoted(old.name), quoted(new.name)]

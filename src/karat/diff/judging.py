@@ -5,13 +5,13 @@ In: items and a task. Out: `Judged`. Runs in the caller's process and in the wor
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from karat.compare.change import Change
 from karat.compare.pairs import Pair, compare_many
 from karat.compare.rules import RuleBook
+from karat.diff.advice import quoted
 from karat.diff.sides import Blob, Item, OnDisk, Ref
 from karat.findings import Finding, Severity
 from karat.goldens import formats, git
@@ -143,7 +143,7 @@ def _unreadable(item: Item, ref: OnDisk, error: OSError) -> Finding:
         severity=Severity.FAIL,
         path=item.path,
         message=f"expected to read {ref.path}, but: {error.strerror or error}",
-        next=f"ls -l {shlex.quote(ref.path)}",
+        next=f"ls -l {quoted(ref.path)}",
     )
 
 

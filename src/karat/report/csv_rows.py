@@ -29,5 +29,7 @@ def render(diff: Diff) -> str:
     out = io.StringIO()
     writer = csv.writer(out)
     writer.writerow(COLUMNS)
-    writer.writerows((c.path, row.metric, row.n_steps, row.avg_rel_diff) for c, row in csv_rows(diff))
+    writer.writerows(
+        (c.path, row.metric, row.n_steps, row.avg_rel_diff) for c, row in csv_rows(diff)
+    )
     return out.getvalue()

@@ -1,0 +1,224 @@
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from factories.commands import karat
+from factories.repositories import Repository, curves, golden_path, golden_text
+
+
+@pytest.fixture
+def refreshed(repository: Repository) -> Repository:
+    """Three goldens: one moved a little, one stopped at step 13, one unchanged."""
+    for case in ("quiet", "died", "still"):
+        repository.write(golden_path(case), golden_text(curves(1)))
+    repository.write("karat.toml", 'preset = "megatron-lm"\n')
+    repository.commit()
+    moved = {**curves(1), "lm loss": curves(1)["lm loss"] * (1 + 2e-6)}
+    repository.write(golden_path("quiet"), golden_text(moved))
+    repository.write(golden_path("died"), golden_text(curves(1), stop=13))
+    return repository
+
+
+def test_the_report_goes_to_stdout_and_the_last_line_is_the_next_command(
+    refreshed: Repository,
+) -> None:
+    result = karat("diff", cwd=refreshed.root)
+    assert result.code == 1
+    assert "2 goldens compared (1 incomplete, 1 noise) · 1 unchanged" in result.out
+    assert "stops at step 13 of 50" in result.out
+    assert result.err == f"next: git restore --source=HEAD -- {golden_path('died')}\n"
+    assert "\x1b" not in result.out
+
+
+def test_the_next_command_works(refreshed: Repository) -> None:
+    command = karat("diff", cwd=refreshed.root).err.removeprefix("next: ").strip()
+    subprocess.run(command.split(), cwd=refreshed.root, check=True)
+    assert karat("diff", cwd=refreshed.root).code == 0
+
+
+def test_csv_json_markdown_and_html_files(refreshed: Repository) -> None:
+    root = refreshed.root
+    names = {"--csv": "r.csv", "--json": "r.json", "--markdown": "r.md", "--html": "r.html"}
+    words = [word for pair in names.items() for word in pair]
+    assert karat("diff", *words, cwd=root).code == 1
+    rows = list(csv.DictReader(io.StringIO((root / "r.csv").read_text(encoding="utf-8"))))
+    assert [row["n_steps"] for row in rows] == ["12", "13", "13", "13", "49", "50", "50", "50"]
+    document = json.loads((root / "r.json").read_text(encoding="utf-8"))
+    assert document["schema"] == "karat.diff/1"
+    assert document["files"][0]["identity"]["platform"] == "dgx_h100"
+    assert "Look at this first" in (root / "r.md").read_text(encoding="utf-8")
+    assert (root / "r.html").read_text(encoding="utf-8").startswith("<!doctype html>")
+
+
+@pytest.mark.parametrize("option", ["--csv", "--json", "--markdown", "--html"])
+def test_a_dash_is_stdout_and_nothing_else_is_there(refreshed: Repository, option: str) -> None:
+    result = karat("diff", option, "-", cwd=refreshed.root)
+    assert result.code == 1
+    first = {
+        "--csv": "file,metric",
+        "--json": "{",
+        "--markdown": "# Golden",
+        "--html": "<!doctype",
+    }[option]
+    assert result.out.startswith(first)
+    assert "goldens compared (" not in result.out or option == "--markdown"
+
+
+def test_two_reports_on_one_stdout_are_refused(refreshed: Repository) -> None:
+    result = karat("diff", "--csv", "-", "--json", "-", cwd=refreshed.root)
+    assert (result.code, result.out) == (2, "")
+    assert "at most one report on stdout" in result.err
+
+
+@pytest.mark.parametrize(
+    ("fail_on", "code"),
+    [
+        ((), 1),
+        (("none",), 0),
+        (("truncated",), 1),
+        (("lost-rows",), 0),
+        (("lost-rows,truncated",), 1),
+        (("info",), 1),
+    ],
+)
+def test_fail_on(refreshed: Repository, fail_on: tuple[str, ...], code: int) -> None:
+    words = [word for item in fail_on for word in ("--fail-on", item)]
+    assert karat("diff", *words, cwd=refreshed.root).code == code
+
+
+def test_fail_on_from_the_configuration(refreshed: Repository) -> None:
+    refreshed.write("karat.toml", 'preset = "megatron-lm"\nfail_on = ["lost-rows"]\n')
+    assert karat("diff", cwd=refreshed.root).code == 0
+
+
+def test_wrong_usage_is_2_with_a_suggestion(refreshed: Repository) -> None:
+    misspelt = karat("diff", "--fail-on", "truncate", cwd=refreshed.root)
+    assert misspelt.code == 2
+    assert "did you mean 'truncated'?" in misspelt.err
+    assert misspelt.err.splitlines()[-1].startswith("next: ")
+    for words in (
+        ["--nope"],
+        ["a", "b", "c"],
+        ["--top", "-1"],
+        ["--preset", "x"],
+        ["no-such-revision"],
+    ):
+        assert karat("diff", *words, cwd=refreshed.root).code == 2, words
+
+
+def test_nothing_to_compare_is_3(tmp_path: Path) -> None:
+    for side in ("a", "b"):
+        (tmp_path / side).mkdir()
+    result = karat("diff", "a", "b", cwd=tmp_path)
+    assert result.code == 3
+    assert "nothing-compared" in result.out
+
+
+def test_a_report_that_cannot_be_written_is_3(refreshed: Repository) -> None:
+    result = karat("diff", "--csv", "no/such/folder/x.csv", cwd=refreshed.root)
+    assert result.code == 3
+    assert "expected to write no/such/folder/x.csv" in result.err
+
+
+def test_quiet_prints_nothing(refreshed: Repository) -> None:
+    result = karat("diff", "-q", cwd=refreshed.root)
+    assert (result.code, result.out, result.err) == (1, "", "")
+
+
+def test_it_works_from_a_folder_inside_the_repository(refreshed: Repository) -> None:
+    inside = refreshed.root / "tests" / "functional_tests"
+    assert "2 goldens compared" in karat("diff", cwd=inside).out
+
+
+def test_a_reader_that_has_seen_enough(refreshed: Repository) -> None:
+    done = subprocess.run(
+        ["bash", "-c", f"{sys.executable} -m karat diff | head -1"],
+        cwd=refreshed.root,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stdout.count("\n") == 1
+    assert "Traceback" not in done.stderr
+
+
+def many(repository: Repository, count: int) -> None:
+    for i in range(count):
+        repository.write(golden_path(f"case{i:04d}"), golden_text(curves(i, steps=20)))
+    repository.commit()
+    for i in range(count):
+        repository.write(
+            golden_path(f"case{i:04d}"),
+            golden_text(curves(i + 1, steps=20), stop=9 if i % 50 == 0 else None),
+        )
+
+
+def test_workers_give_the_same_answer(repository: Repository) -> None:
+    many(repository, 250)
+    repository.write(golden_path("broken"), "{")
+    alone = karat("diff", "--json", "-", "--jobs", "1", cwd=repository.root)
+    together = karat("diff", "--json", "-", "--jobs", "4", cwd=repository.root)
+    assert alone.code == together.code == 1
+    assert alone.out == together.out
+    assert json.loads(alone.out)["totals"]["files"] == 251
+
+
+def test_a_killed_worker_costs_nothing(repository: Repository) -> None:
+    many(repository, 250)
+    code = """
+import os, signal, sys
+from karat.diff import Options, diff
+from karat.diff.judging import Judge
+from karat.report import diff_json
+here, judge = os.getpid(), Judge.judge
+def dies(self, items):
+    if os.getpid() != here:
+        print("killed", file=sys.stderr, flush=True)
+        os.kill(os.getpid(), signal.SIGKILL)
+    return judge(self, items)
+Judge.judge = dies
+sys.stdout.buffer.write(diff_json.render(diff(options=Options(jobs=4))))
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=repository.root,
+        env={**os.environ, "OPENBLAS_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stderr.count("killed") == 3
+    assert done.stdout == karat("diff", "--json", "-", "--jobs", "1", cwd=repository.root).out
+
+
+def test_hostile_names_reach_no_terminal(repository: Repository) -> None:
+    name = "goldens/\x1b[31mred\x07\n.json"
+    repository.write(name, golden_text(curves(1)))
+    repository.commit()
+    repository.write(name, golden_text(curves(1), stop=3))
+    result = karat("diff", cwd=repository.root)
+    assert result.code == 1
+    assert not {"\x1b", "\x07"} & set(result.out + result.err)
+    command = result.err.removeprefix("next: ")
+    subprocess.run(["bash", "-c", command], cwd=repository.root, check=True)
+    assert karat("diff", cwd=repository.root).code == 0, "the command works all the same"
+
+
+def test_help_has_an_example() -> None:
+    result = karat("diff", "--help", cwd=Path.cwd())
+    assert result.code == 0
+    assert "karat diff main HEAD --html report.html" in result.out
+
+
+def test_in_ci_nothing_is_rewritten(refreshed: Repository) -> None:
+    before = refreshed.git("status", "--porcelain")
+    karat("diff", cwd=refreshed.root, CI="true")
+    assert refreshed.git("status", "--porcelain") == before

@@ -1,0 +1,55 @@
+from __future__ import annotations
+
+import json
+
+from factories.commands import karat
+from factories.repositories import Repository, curves, golden_path, golden_text
+from karat.goldens.provenance import record_path
+
+
+def refreshed(repository: Repository) -> Repository:
+    repository.write(golden_path("a"), golden_text(curves(1)))
+    repository.commit()
+    repository.write(golden_path("a"), golden_text(curves(2)))
+    return repository
+
+
+def test_it_writes_the_pr_text(repository: Repository) -> None:
+    result = karat("summary", "--run-id", "42", "--scope", "all", cwd=refreshed(repository).root)
+    assert result.code == 0
+    assert "Full refresh of golden values from GitHub workflow run `42`." in result.out
+
+
+def test_it_uses_the_record_of_the_last_refresh(repository: Repository) -> None:
+    root = refreshed(repository).root
+    path = record_path(root)
+    path.parent.mkdir()
+    record = {
+        "schema": "karat.refresh/1",
+        "run_id": "7",
+        "scope": "only-failing",
+        "command": "karat refresh --run-id 7",
+        "not_refreshed": ["bert on dgx_h100: the artifact has expired"],
+    }
+    path.write_text(json.dumps(record), encoding="utf-8")
+    text = karat("summary", cwd=root).out
+    assert "for failing functional tests from GitHub workflow run `7`" in text
+    assert "- Re-ran `karat refresh --run-id 7`." in text
+    assert "the artifact has expired" in text
+
+
+def test_output_goes_to_a_file_and_formats_differ(repository: Repository) -> None:
+    root = refreshed(repository).root
+    assert karat("summary", "-o", "pr.md", "--format", "github", cwd=root).out == ""
+    assert "## Summary" in (root / "pr.md").read_text(encoding="utf-8")
+    assert (
+        json.loads(karat("summary", "--format", "json", cwd=root).out)["schema"] == "karat.diff/1"
+    )
+
+
+def test_nothing_compared_is_not_a_text_to_believe(repository: Repository) -> None:
+    repository.write("README", "x")
+    repository.commit()
+    result = karat("summary", cwd=repository.root)
+    assert result.code == 3
+    assert "nothing" in result.out or "nothing" in result.err
