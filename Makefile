@@ -13,7 +13,8 @@ $(STAMP): pyproject.toml
 	touch $@
 
 demo: $(STAMP)
-	@$(BIN)/python -m karat demo
+	@rm -rf build/demo
+	@$(BIN)/karat demo build/demo
 
 test: $(STAMP)
 	$(BIN)/python -m pytest -n auto $(ARGS)
@@ -31,4 +32,4 @@ bench: $(STAMP)
 	$(BIN)/python benchmarks/diff_speed.py
 
 clean:
-	rm -rf $(VENV) build dist demo .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis

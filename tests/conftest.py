@@ -43,6 +43,8 @@ def chromium() -> str:
 @pytest.fixture
 def repository(tmp_path: Path) -> Repository:
     """An empty git repository whose path has a space and letters beyond ASCII."""
+    if shutil.which("git") is None:
+        missing("git")
     return Repository(tmp_path / "mein Prüfstand")
 
 

@@ -72,6 +72,13 @@ def test_demo_runs_and_refuses_to_overwrite(tmp_path: Path) -> None:
     assert karat("demo", "somewhere new", cwd=tmp_path).code == 2
 
 
+def test_demo_without_git(tmp_path: Path) -> None:
+    result = karat("demo", "plain", cwd=tmp_path, PATH="")
+    assert result.code == 0
+    assert "stops at step 13 of 50" in result.out
+    assert (tmp_path / "plain" / "pr.md").is_file()
+
+
 def test_an_error_nobody_foresaw_is_cannot_verify(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -143,6 +143,13 @@ def build(folder: Path) -> None:
     _write(folder, after())
 
 
+def build_folders(folder: Path) -> None:
+    """The same as two folders, `before` and `after`, for a machine without git."""
+    _write(folder / "before", before())
+    _write(folder / "after", after())
+    _write(folder, {"karat.toml": CONFIG})
+
+
 def _write(folder: Path, files: Files) -> None:
     for name, text in files.items():
         path = folder / name

@@ -127,9 +127,14 @@ def _head(cwd: Path) -> Revision:
 
 def _resolve(word: str, cwd: Path) -> Side:
     path = Path(os.path.normpath(cwd / word))
-    root = git.find_root(cwd)
-    commit = git.resolve(root, word) if root else None
     exists = path.exists()
+    try:
+        root = git.find_root(cwd)
+        commit = git.resolve(root, word) if root else None
+    except CannotVerify:
+        if not exists:
+            raise
+        root, commit = None, None  # a folder needs no git
     if commit and exists and os.sep not in word:
         raise UsageError(
             f"{word} is both a revision and a path",
