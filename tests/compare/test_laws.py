@@ -120,3 +120,21 @@ def test_every_judgement_names_its_reason(old: dict[int, float], new: dict[int, 
     change = change_of(Series({"x": metric(old)}), Series({"x": metric(new)}))
     assert all(row.because for row in change.metrics)
     assert all(f.message and f.path for f in change.findings)
+
+
+names = st.sampled_from(["lm loss", "num-zeros", "iteration-time", "generated_tokens", "mem-bytes"])
+
+
+@given(st.dictionaries(names, st.tuples(curves, curves), min_size=1, max_size=3))
+def test_verdicts_and_findings_agree(pairs: dict[str, tuple[dict[int, float], dict[int, float]]]) -> None:
+    change = change_of(
+        Series({name: metric(old) for name, (old, _) in pairs.items()}),
+        Series({name: metric(new) for name, (_, new) in pairs.items()}),
+    )
+    grave = [f for f in change.findings if f.severity != "info"]
+    if change.verdict in {Verdict.INCOMPLETE, Verdict.BREAK}:
+        assert grave, change
+    if change.verdict in {Verdict.SAME, Verdict.NOISE}:
+        assert {f.kind for f in grave} <= {"no-usable-steps"}, change
+    if any(f.severity == "fail" for f in change.findings):
+        assert change.verdict in {Verdict.INCOMPLETE, Verdict.BREAK}

@@ -105,7 +105,7 @@ def _exact(n: Numbers, rule: Rule) -> Judgement:
 
 def _steady(n: Numbers, rule: Rule) -> Judgement:
     if n.steady is None:
-        return _without_usable_steps(n, rule)
+        return _by_thresholds(n, rule)
     value = abs(n.steady)
     tail = f"; signed avg {short(n.avg)}"
     if not value < rule.drift_avg:

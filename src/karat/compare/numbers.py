@@ -262,11 +262,12 @@ def _numbers(a: _Aligned, rule: Rule, row: tuple[Any, ...]) -> Numbers:
 def _steady(a: _Aligned, rule: Rule) -> float | None:
     """(old − new) / old of the medians after warm-up, over steps that both sides have."""
     begin = int(len(a.steps) * rule.warm_up)
-    old, new = a.old[begin:], a.new[begin:]
-    ok = np.isfinite(old) & np.isfinite(new)
+    ok = np.isfinite(a.old) & np.isfinite(a.new)
+    if ok[begin:].any():
+        ok[:begin] = False  # a side that ended during warm-up is better judged by that than not
     if not ok.any():
         return None
-    before, after = _median(old[ok]), _median(new[ok])
+    before, after = _median(a.old[ok]), _median(a.new[ok])
     return (before - after) / before if abs(before) >= ZERO else None
 
 

@@ -18,6 +18,8 @@ from karat.findings import CannotVerify, UsageError
 
 _LINK, _SUBMODULE = "120000", "160000"
 _ASKED_AHEAD = 500
+# A repository may name a program to watch its files; reading goldens is no reason to run it.
+_GIT = ("git", "-c", "core.fsmonitor=false")
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +46,7 @@ def run_git(root: Path, *arguments: str) -> bytes:
 
 def start_git(root: Path, *arguments: str) -> subprocess.Popen[bytes]:
     """A git command under way; `finish_git` has its output."""
-    command = ["git", "-C", str(root), *arguments]
+    command = [*_GIT, "-C", str(root), *arguments]
     try:
         return subprocess.Popen(
             command,
@@ -64,7 +66,7 @@ def finish_git(process: subprocess.Popen[bytes]) -> bytes:
     """The output of a command that `start_git` started; its own words on failure."""
     output, complaint = process.communicate()
     if process.returncode:
-        _, _, root, verb, *_ = map(str, process.args)  # type: ignore[arg-type]
+        root, verb = map(str, process.args[4:6])  # type: ignore[index]
         words = complaint.decode("utf-8", "replace").strip()
         raise CannotVerify(
             f"git {verb} failed in {root}: {words}",
@@ -185,7 +187,7 @@ class Blobs:
 
     def __init__(self, root: str | Path) -> None:
         self._process = subprocess.Popen(
-            ["git", "-C", str(root), "cat-file", "--batch"],
+            [*_GIT, "-C", str(root), "cat-file", "--batch"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
