@@ -36,11 +36,15 @@ def test_every_kind_is_on_the_page_with_its_sentence() -> None:
 
 
 def test_every_verdict_is_explained() -> None:
-    assert set(re.findall(r"^\| `([a-z]+)` \|", page("verdicts"), re.MULTILINE)) == {v.value for v in Verdict}
+    assert set(re.findall(r"^\| `([a-z]+)` \|", page("verdicts"), re.MULTILINE)) == {
+        v.value for v in Verdict
+    }
 
 
 def test_every_key_of_a_rule_is_documented() -> None:
-    keys = re.findall(r"`([a-z_]+)`", "\n".join(re.findall(r"^\| (`[^|]+) \|", page("config"), re.MULTILINE)))
+    keys = re.findall(
+        r"`([a-z_]+)`", "\n".join(re.findall(r"^\| (`[^|]+) \|", page("config"), re.MULTILINE))
+    )
     assert set(keys) == FIELDS
 
 

@@ -126,7 +126,9 @@ names = st.sampled_from(["lm loss", "num-zeros", "iteration-time", "generated_to
 
 
 @given(st.dictionaries(names, st.tuples(curves, curves), min_size=1, max_size=3))
-def test_verdicts_and_findings_agree(pairs: dict[str, tuple[dict[int, float], dict[int, float]]]) -> None:
+def test_verdicts_and_findings_agree(
+    pairs: dict[str, tuple[dict[int, float], dict[int, float]]],
+) -> None:
     change = change_of(
         Series({name: metric(old) for name, (old, _) in pairs.items()}),
         Series({name: metric(new) for name, (_, new) in pairs.items()}),
