@@ -10,7 +10,7 @@ import shlex
 from dataclasses import replace
 
 from karat.compare.change import Change
-from karat.diff.sides import Revision, Side, WorkTree
+from karat.diff.sides import OneFile, Revision, Side, WorkTree
 from karat.findings import Finding
 
 _REJECT = frozenset({
@@ -45,7 +45,9 @@ def _next(finding: Finding, path: str, old: Side, new: Side) -> str:
         return f"git restore --source={quoted(old.name)} -- {name}"
     if isinstance(new, WorkTree) and finding.kind == "new-golden":
         return f"git add -- {name}"
-    words = ["karat", "diff", *_sides(old, new), "--only", name]
+    words = ["karat", "diff", *_sides(old, new)]
+    if not isinstance(new, OneFile):
+        words += ["--only", name]
     if finding.metric and finding.kind == "value-drift":
         words += ["--only-metric", quoted(finding.metric)]
     return " ".join([*words, "--html", "report.html"])

@@ -60,9 +60,8 @@ def lines(diff: Diff, *, top: int = 10, width: int | None = None) -> Iterator[Li
         yield ()
         yield _more(f"… and {len(fails) - _FAILS_SHOWN:,} more fail findings (--json - lists all)")
     # Fail findings that all stand above need no second mention.
-    yield from _groups(
-        [g for g in diff.groups if g.severity is not Severity.FAIL or len(fails) > _FAILS_SHOWN]
-    )
+    shown = [g for g in diff.groups if g.severity is not Severity.FAIL or len(fails) > _FAILS_SHOWN]
+    yield from _groups(shown, diff)
     yield from _rows(diff, top, width)
 
 
@@ -94,7 +93,7 @@ def _more(text: str) -> Line:
     return ((f"     {text}", "dim"),)
 
 
-def _groups(groups: Sequence[Group]) -> Iterator[Line]:
+def _groups(groups: Sequence[Group], diff: Diff) -> Iterator[Line]:
     worth = [g for g in groups if g.severity is not Severity.INFO]
     if not worth:
         return
@@ -106,12 +105,27 @@ def _groups(groups: Sequence[Group]) -> Iterator[Line]:
             (group.title, ""),
             (_span(group), "dim"),
         )
+        if len(group.members) == 1:
+            yield _more(_sentence(group, diff))
     if len(worth) > _GROUPS_SHOWN:
         yield _more(f"… and {count(len(worth) - _GROUPS_SHOWN, 'group')} more")
     if len(groups) > len(worth):
         yield _more(
             f"and {count(len(groups) - len(worth), 'group')} of info findings (--json - lists all)"
         )
+
+
+def _sentence(group: Group, diff: Diff) -> str:
+    """What the only finding of a group says, and where."""
+    ((path, metric),) = group.members
+    messages = (
+        f.message
+        for change in diff.changes
+        if change.path == path
+        for f in change.findings
+        if (f.kind, f.metric, f.severity) == (group.kind, metric, group.severity)
+    )
+    return f"{short_path(path, diff.root)}: {next(messages, '')}"
 
 
 def _span(group: Group) -> str:
