@@ -88,6 +88,7 @@ def test_a_projects_rule_stands_before_the_presets(tmp_path: Path) -> None:
         ('[[rules]]\nmetric = "x"\nexact = 1', "exact must be true or false"),
         ('[[rules]]\nmetric = "x"\nworst = "bad"', "worst must be fail or warn or info"),
         ("x = = 1", "expected TOML"),
+        ('fail_on = ["bad"]', "karat.toml fail_on: expected fail, warn"),
     ],
 )
 def test_mistakes_are_errors_that_say_what_to_do(tmp_path: Path, text: str, complaint: str) -> None:
@@ -96,3 +97,15 @@ def test_mistakes_are_errors_that_say_what_to_do(tmp_path: Path, text: str, comp
         load(tmp_path)
     assert complaint in str(caught.value)
     assert caught.value.next_command
+
+
+@pytest.mark.parametrize("text", ["tool = 5", 'tool = "karat"', "[tool]\nother = 5"])
+def test_a_pyproject_without_karat_is_none_of_its_business(tmp_path: Path, text: str) -> None:
+    write(tmp_path, text, "pyproject.toml")
+    assert load(tmp_path).file is None
+
+
+def test_a_tool_karat_that_is_no_table_is_said(tmp_path: Path) -> None:
+    write(tmp_path, "[tool]\nkarat = 5", "pyproject.toml")
+    with pytest.raises(UsageError, match="to be a table, found 5"):
+        load(tmp_path)

@@ -2,7 +2,16 @@ from __future__ import annotations
 
 import pytest
 
-from karat.findings import KINDS, UNVERIFIED, ExitCode, Finding, Severity, exit_code
+from karat.findings import (
+    KINDS,
+    UNVERIFIED,
+    ExitCode,
+    Finding,
+    Severity,
+    UsageError,
+    exit_code,
+    parse_fail_on,
+)
 
 
 def finding(severity: str, kind: str = "value-drift") -> Finding:
@@ -41,3 +50,28 @@ def test_the_issues_kinds_are_all_there() -> None:
     removed-golden empty unreadable no-usable-steps"""
     assert set(asked.split()) <= KINDS.keys()
     assert KINDS.keys() >= UNVERIFIED
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["warn"], ("warn",)),
+        (["none"], ()),
+        (["truncated"], ("fail", "truncated")),
+        (["none,truncated"], ("truncated",)),
+        (["warn", "truncated, lost-rows"], ("warn", "truncated", "lost-rows")),
+    ],
+)
+def test_a_kind_is_added_and_a_severity_replaces(
+    words: list[str], expected: tuple[str, ...]
+) -> None:
+    assert parse_fail_on(words, "--fail-on") == expected
+
+
+def test_a_word_nobody_knows_is_refused() -> None:
+    with pytest.raises(UsageError, match="did you mean 'truncated'"):
+        parse_fail_on(["truncate"], "--fail-on")
+
+
+def test_a_kind_that_means_unverified_can_be_made_a_failure() -> None:
+    assert exit_code([finding("fail", "cannot-read")], fail_on=("cannot-read",)) is ExitCode.FAIL

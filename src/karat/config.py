@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from karat.compare.rules import FIELDS, STATUS_ORDER, PartialRule, RuleBook
-from karat.findings import Severity, UsageError
+from karat.findings import Severity, UsageError, parse_fail_on, suggest
 from karat.goldens.paths import DEFAULT_GLOBS
 
 PRESETS = ("megatron-lm", "pytorch-dynamo")
@@ -48,7 +48,7 @@ def find(start: Path) -> Path | None:
         if own.is_file():
             return own
         project = folder / "pyproject.toml"
-        if project.is_file() and "karat" in _parse(project).get("tool", {}):
+        if project.is_file() and _table_of(project) is not None:
             return project
         if (folder / ".git").exists():
             break
@@ -60,9 +60,7 @@ def load(start: Path, *, preset: str | None = None) -> Config:
     file = find(start)
     raw: dict[str, Any] = {}
     if file is not None:
-        raw = _parse(file)
-        if file.name == "pyproject.toml":
-            raw = raw["tool"]["karat"]
+        raw = _table_of(file) or {}
     chosen = preset or raw.get("preset")
     if chosen is None:
         base = Config()
@@ -70,6 +68,21 @@ def load(start: Path, *, preset: str | None = None) -> Config:
         _check_preset(chosen, str(file or "--preset"))
         base = _read(_preset(chosen), f"preset {chosen}", Config())
     return _read(raw, str(file.name if file else "default"), base, file=file, preset=chosen)
+
+
+def _table_of(file: Path) -> dict[str, Any] | None:
+    """Karat's own table in a file: all of karat.toml, [tool.karat] of pyproject.toml, or None."""
+    parsed = _parse(file)
+    if file.name == "karat.toml":
+        return parsed
+    tools = parsed.get("tool")
+    table = tools.get("karat") if isinstance(tools, dict) else None
+    if table is not None and not isinstance(table, dict):
+        raise UsageError(
+            f"{file}: expected tool.karat to be a table, found {table!r}",
+            next_command="karat config",
+        )
+    return table
 
 
 def _parse(file: Path) -> dict[str, Any]:
@@ -90,7 +103,7 @@ def _parse(file: Path) -> dict[str, Any]:
 def _check_preset(name: object, where: str) -> None:
     if name not in PRESETS:
         raise UsageError(
-            f"{where}: no preset is called {name!r}{_suggest(str(name), PRESETS)}; there are {', '.join(PRESETS)}",
+            f"{where}: no preset is called {name!r}{suggest(str(name), PRESETS)}; there are {', '.join(PRESETS)}",
             next_command="karat config --preset megatron-lm",
         )
 
@@ -103,18 +116,11 @@ def _preset(name: str) -> dict[str, Any]:
     return tomllib.loads(text)
 
 
-def _suggest(word: str, known: Sequence[str]) -> str:
-    import difflib  # noqa: PLC0415 - only for mistakes
-
-    close = difflib.get_close_matches(word, known, n=1, cutoff=0.5)
-    return f"; did you mean {close[0]!r}?" if close else ""
-
-
 def _known(table: Mapping[str, Any], known: Sequence[str], where: str) -> None:
     for key in table:
         if key not in known:
             raise UsageError(
-                f"{where}: unknown key {key!r}{_suggest(key, known)} (known: {', '.join(known)})",
+                f"{where}: unknown key {key!r}{suggest(key, known)} (known: {', '.join(known)})",
                 next_command="karat config",
             )
 
@@ -143,7 +149,7 @@ def _read(
         cases=_texts(goldens, "cases", base.cases, origin),
         rules=(*(_rule(rule, i, origin) for i, rule in enumerate(rules)), *base.rules),
         status=_texts(raw, "status", base.status, origin),
-        fail_on=_texts(raw, "fail_on", base.fail_on, origin),
+        fail_on=parse_fail_on(_texts(raw, "fail_on", base.fail_on, origin), f"{origin} fail_on"),
         preset=preset,
         file=file,
         origins=origins,

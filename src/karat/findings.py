@@ -9,7 +9,7 @@ Everyone may import this module; it imports no one. The error tree is here, too:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum
 
@@ -77,6 +77,7 @@ KINDS: Mapping[str, str] = {
     "lost-rows": "rows of the old table are gone",
     "lost-steps": "steps that had a value are gone",
     "moved-golden": "the same bytes now live under another path",
+    "no-baseline": "the old side cannot be read, so nothing was compared",
     "new-golden": "there is no old side to compare with",
     "new-nan": "a value that was finite is now NaN or infinite",
     "no-usable-steps": "no shared step has two finite values and a non-zero old one",
@@ -91,15 +92,17 @@ KINDS: Mapping[str, str] = {
     "status-regressed": "an outcome is worse than before",
     "structure-changed": "keys, lengths or nesting of a document changed",
     "text-changed": "a text in a document changed",
+    "tolerance-tightened": "the golden now allows less than it did",
     "tolerance-widened": "the golden now allows more than it did",
     "truncated": "the run stopped before its last step",
+    "taken-by-extension": "no file matched the golden patterns, so every data file was taken",
     "type-changed": "a value changed its type",
     "unreadable": "the file cannot be understood as a golden",
     "value-drift": "values moved",
 }
 
 # Kinds that mean "not verified": exit 3 unless something else failed outright.
-UNVERIFIED = frozenset({"cannot-read", "nothing-compared"})
+UNVERIFIED = frozenset({"cannot-read", "no-baseline", "nothing-compared"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,6 +121,36 @@ class Finding:
     """The exact command to run next."""
 
 
+def parse_fail_on(words: Iterable[str], where: str) -> tuple[str, ...]:
+    """What makes exit code 1, from words that may hold commas.
+
+    A severity replaces the default, `fail`; `none` switches it off; a kind is added to it, because
+    whoever names a kind wants to be stricter.
+    """
+    split = [word.strip() for item in words for word in item.split(",")]
+    severities = {severity.value for severity in Severity}
+    for word in split:
+        if word not in severities | KINDS.keys() | {"none"}:
+            raise UsageError(
+                f"{where}: expected fail, warn, info, none or a kind of finding, found {word!r}"
+                f"{suggest(word, [*severities, *KINDS])}",
+                next_command="karat diff --help",
+            )
+    kinds = [word for word in split if word in KINDS]
+    chosen = [word for word in split if word in severities]
+    if not chosen and "none" not in split:
+        chosen = ["fail"]
+    return (*chosen, *kinds)
+
+
+def suggest(word: str, known: Sequence[str]) -> str:
+    """`; did you mean …?`, or nothing if no known word is close."""
+    import difflib  # noqa: PLC0415 - only for mistakes
+
+    close = difflib.get_close_matches(word, known, n=1, cutoff=0.5)
+    return f"; did you mean {close[0]!r}?" if close else ""
+
+
 def exit_code(findings: Iterable[Finding], *, fail_on: Iterable[str] = ("fail",)) -> ExitCode:
     """The exit code that a list of findings deserves.
 
@@ -125,12 +158,13 @@ def exit_code(findings: Iterable[Finding], *, fail_on: Iterable[str] = ("fail",)
     A plain failure outranks "cannot verify": it is certain, the other is not.
     """
     wanted = set(fail_on)
-    ranks = [Severity(item).rank for item in wanted if item in {s.value for s in Severity}]
-    worst = max(ranks, default=-1)
+    worst = max((s.rank for s in Severity if s.value in wanted), default=-1)
     unverified = False
     for finding in findings:
+        if finding.kind in wanted:
+            return ExitCode.FAIL
         if finding.kind in UNVERIFIED:
             unverified = True
-        elif finding.severity.rank <= worst or finding.kind in wanted:
+        elif finding.severity.rank <= worst:
             return ExitCode.FAIL
     return ExitCode.CANNOT_VERIFY if unverified else ExitCode.OK

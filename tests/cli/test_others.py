@@ -79,6 +79,15 @@ def test_demo_without_git(tmp_path: Path) -> None:
     assert (tmp_path / "plain" / "pr.md").is_file()
 
 
+def test_demo_in_a_git_hook_leaves_the_other_repository_alone(
+    repository: Repository, tmp_path: Path
+) -> None:
+    before = repository.commit()
+    git_dir = str(repository.root / ".git")
+    assert karat("demo", str(tmp_path / "d"), cwd=tmp_path, GIT_DIR=git_dir).code == 0
+    assert repository.git("rev-parse", "HEAD").strip() == before
+
+
 def test_an_error_nobody_foresaw_is_cannot_verify(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from msgspec import structs
 
 from factories.curves import NAN, change_of, kinds, metric, series
 from karat.compare.change import Verdict
@@ -71,7 +72,7 @@ def test_steps_missing_at_the_end_are_a_truncation_by_the_files_own_account() ->
 def test_a_shorter_run_that_says_so_is_lost_steps() -> None:
     change = change_of(series(x=[1.0] * 50), series(x=[1.0] * 25))
     assert change.verdict is Verdict.INCOMPLETE
-    assert kinds(change) == {"lost-steps"}
+    assert kinds(change) == {"lost-steps", "structure-changed"}
     assert "25" in change.findings[0].message
 
 
@@ -268,3 +269,56 @@ def test_removed_golden_fails() -> None:
     change = change_of(series(x=[1.0]), None)
     assert change.verdict is Verdict.REMOVED
     assert change.findings[0].severity is Severity.FAIL
+
+
+@pytest.mark.parametrize("value", ["nan", None, "crashed"])
+def test_a_number_beside_the_curves_that_is_none_any_more_fails(value: object) -> None:
+    old = Series({"x": metric([1.0, 2.0])}, {"s": 5.0})
+    new = Series({"x": metric([1.0, 2.0])}, {}, {"s": value})
+    change = change_of(old, new)
+    assert Severity.FAIL in {f.severity for f in change.findings}
+    back = change_of(new, old)
+    assert Severity.FAIL not in {f.severity for f in back.findings} or value == "crashed"
+
+
+def test_a_capped_metric_still_may_not_lose_samples() -> None:
+    change = change_of(
+        series(num_tokens=[1.0] * 20, b=[1.0] * 20), series(num_tokens=[NAN] * 20, b=[1.0] * 20)
+    )
+    assert change.severity is Severity.FAIL
+
+
+def test_leaving_zero_by_much_warns_and_by_little_informs() -> None:
+    ones = [1.0] * 10
+    much = change_of(series(x=[0.0] * 10 + ones), series(x=[1e9] * 10 + ones))
+    little = change_of(series(x=[0.0] * 10 + ones), series(x=[1e-6] * 10 + ones))
+    assert [f.severity for f in much.findings] == [Severity.WARN]
+    assert [f.severity for f in little.findings] == [Severity.INFO]
+
+
+def test_nan_that_became_infinite_is_not_noise() -> None:
+    change = change_of(series(x=[1.0, NAN, 1.0]), series(x=[1.0, np.inf, 1.0]))
+    assert change.verdict is Verdict.DRIFT
+    assert Severity.WARN in {f.severity for f in change.findings}
+
+
+def test_zeros_that_wobble_are_noise() -> None:
+    change = change_of(series(x=[0.0, 0.0]), series(x=[-0.0, 1e-13]))
+    assert change.verdict is Verdict.NOISE
+    assert {f.severity for f in change.findings} == {Severity.INFO}
+
+
+def test_what_a_block_declares_and_carries_is_compared() -> None:
+    old = Series({"x": metric([1.0, 2.0], end=2), "y": metric([1.0, 2.0])})
+    longer = change_of(old, Series({"x": metric([1.0, 2.0], end=5000), "y": metric([1.0, 2.0])}))
+    assert "format-only" not in kinds(longer)
+    assert "end_step 2 → 5000" in longer.findings[0].message
+    one, two = (structs.replace(metric([1.0]), extra={"foo": foo}) for foo in (1.0, 1.00005))
+    extra = change_of(Series({"x": one}), Series({"x": two}))
+    assert "format-only" not in kinds(extra)
+    assert any(row.metric == "x.foo" and row.verdict is Verdict.NOISE for row in extra.metrics)
+
+
+def test_a_dropped_infinity_is_a_lost_step() -> None:
+    change = change_of(series(x={1: 1.0, 2: np.inf, 3: 1.0}), series(x={1: 1.0, 3: 1.0}))
+    assert kinds(change) == {"lost-steps"}

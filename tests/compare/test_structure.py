@@ -29,7 +29,7 @@ def test_equal_documents_are_the_same() -> None:
 def test_numeric_leaves_have_tolerance_and_one_row_per_list() -> None:
     change = changed(request(), request(logprobs=[-9.3, -2.70000001]))
     assert change.verdict is Verdict.NOISE
-    row = next(row for row in change.metrics if row.metric == "0.logprobs")
+    row = next(row for row in change.metrics if row.metric == "logprobs")
     assert (row.n_steps, row.max_step) == (2, '$["0"].logprobs[1]')
 
 
@@ -100,10 +100,48 @@ def test_nesting_costs_no_recursion() -> None:
     assert changed(old, new).verdict is Verdict.BREAK
 
 
-def test_integers_too_large_for_a_float_do_not_crash() -> None:
-    assert changed({"a": 10**400}, {"a": 10**400}).verdict is not None
+def test_integers_too_large_for_a_float() -> None:
+    change = changed({"a": 10**400, "b": 1}, {"a": 10**400, "b": 1})
+    assert "no-usable-steps" in kinds(change), "infinite as floats, so no evidence"
+    assert "value-drift" in kinds(changed({"a": 2**53 + 1}, {"a": 2**53}))
+    assert changed({"a": 2**53 + 1}, {"a": 2**53}).verdict is Verdict.DRIFT
+
+
+def test_a_loss_is_not_hidden_behind_a_gain_at_the_same_path() -> None:
+    for new in ([1.0, None], [1.0, "x"]):
+        change = changed({"a": [None, 1.0], "b": 1}, {"a": new, "b": 1})
+        assert {f.severity for f in change.findings if f.kind == "type-changed"} == {
+            Severity.WARN,
+            Severity.FAIL,
+        }
+
+
+def test_slow_requests_are_not_a_warm_up() -> None:
+    old = {"r": [{"latency": 1.0} for _ in range(10)]}
+    new = {"r": [{"latency": 500.0 if i < 3 else 1.0} for i in range(10)]}
+    assert changed(old, new).verdict is Verdict.DRIFT
+
+
+def test_a_document_without_numbers_can_be_the_same() -> None:
+    value = {"status": "ok", "t": ["x", "y"]}
+    assert kinds(changed(value, dict(value))) == {"format-only"}
+
+
+def test_many_lost_keys_are_one_finding() -> None:
+    change = changed({f"k{i}": "x" for i in range(5_000)} | {"a": 1}, {"a": 1})
+    (lost,) = [f for f in change.findings if f.severity is Severity.FAIL]
+    assert "k0, k1, k10, k100, k1000 and 4995 more" in lost.message
+
+
+def test_request_ids_are_positions() -> None:
+    old = {str(i): {"logprobs": [-1.0, -2.0], "text": "a"} for i in range(50)}
+    new = {str(i): {"logprobs": [-1.0, -2.0], "text": "b"} for i in range(50)}
+    change = changed(old, new)
+    assert [row.metric for row in change.metrics] == ["logprobs"]
+    assert len(change.findings) == 1
 
 
 def test_documents_of_other_shapes() -> None:
-    assert changed([], {}).verdict is Verdict.BREAK
+    assert changed([1], {"a": 1}).verdict is Verdict.BREAK
+    assert changed([], {}).verdict is Verdict.INCOMPLETE
     assert kinds(changed({}, {})) >= {"empty"}

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from hypothesis import given, strategies as st
+
 from factories.curves import change_of, kinds
 from karat.compare.change import Verdict
 from karat.findings import Severity
@@ -114,3 +116,73 @@ def test_tables_as_read_from_padded_files() -> None:
     old = read(b"name,accuracy,graph_breaks\n\n\n\na,pass,0\n\n\n\nb,pass,1\n").golden
     new = read(b"name,accuracy,graph_breaks\n\n\n\nb,pass,1\n").golden
     assert "lost-rows" in kinds(change_of(old, new))
+
+
+def test_outcomes_in_a_column_with_numbers_are_compared() -> None:
+    def mixed(first: str, second: str = "0.95") -> Table:
+        return table(("a", first, "1"), ("b", second, "1"), ("c", "pass", "2"))
+
+    cases = {
+        ("pass", "fail_to_run"): (Verdict.BREAK, "status-regressed", Severity.FAIL),
+        ("pass", "nan"): (Verdict.BREAK, "status-regressed", Severity.FAIL),
+        ("pass", ""): (Verdict.BREAK, "status-regressed", Severity.FAIL),
+        ("pass", "0.0"): (Verdict.DRIFT, "type-changed", Severity.WARN),
+        ("0.5", "OOM"): (Verdict.BREAK, "type-changed", Severity.FAIL),
+        ("0.5", ""): (Verdict.INCOMPLETE, "new-nan", Severity.FAIL),
+        ("OOM", "0.7"): (Verdict.DRIFT, "type-changed", Severity.WARN),
+        ("OOM", "timeout"): (Verdict.BREAK, "status-regressed", Severity.FAIL),
+        ("", "OOM"): (Verdict.DRIFT, "status-changed", Severity.WARN),
+        ("", "0.5"): (Verdict.DRIFT, "gained-steps", Severity.INFO),
+    }
+    for (before, after), (verdict, kind, severity) in cases.items():
+        change = change_of(mixed(before), mixed(after))
+        assert change.verdict is verdict, (before, after)
+        assert [(f.kind, f.severity) for f in change.findings] == [(kind, severity)], (
+            before,
+            after,
+        )
+
+
+def test_the_order_of_rows_is_no_warm_up() -> None:
+    columns = ("name", "speedup")
+    old = table(*((f"m{i}", "1.5") for i in range(10)), columns=columns)
+    for slow in range(10):
+        new = table(
+            *((f"m{i}", "0.01" if i == slow else "1.5") for i in range(10)), columns=columns
+        )
+        assert change_of(old, new).verdict is Verdict.DRIFT, slow
+
+
+def test_a_tightened_margin_is_told_and_nothing_more() -> None:
+    change = change_of(
+        counts(("a", "count", "1000", "0.1")), counts(("a", "count", "1000", "0.01"))
+    )
+    assert {f.kind: f.severity for f in change.findings} == {"tolerance-tightened": Severity.INFO}
+    assert change.verdict is Verdict.DRIFT
+
+
+def test_a_table_of_keys_alone_can_be_the_same() -> None:
+    keys = table(("a", "fp32"), columns=("name", "dtype"), keys=2)
+    assert kinds(change_of(keys, keys)) == {"format-only"}
+
+
+cells = st.sampled_from(["pass", "OOM", "odd", "", "nan", "inf", "0", "1", "1.0", "1e9", "-2"])
+rows = st.dictionaries(st.sampled_from("abcd"), st.tuples(cells, cells), max_size=4)
+
+
+@given(rows, rows)
+def test_verdicts_and_findings_agree(
+    old: dict[str, tuple[str, str]], new: dict[str, tuple[str, str]]
+) -> None:
+    before, after = (table(*((k, *v) for k, v in side.items())) for side in (old, new))
+    change = change_of(before, after)
+    severities = {f.severity for f in change.findings if f.kind != "no-usable-steps"}
+    if change.verdict in {Verdict.INCOMPLETE, Verdict.BREAK}:
+        assert Severity.FAIL in severities
+    if change.verdict in {Verdict.SAME, Verdict.NOISE}:
+        assert severities <= {Severity.INFO}
+    if change.verdict is Verdict.SAME:
+        assert old.keys() == new.keys()
+        for key, pair in old.items():
+            for a, b in zip(pair, new[key], strict=True):
+                assert a == b or {a, b} <= {"1", "1.0"} or {a, b} <= {"", "nan", "inf"}

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -157,6 +158,8 @@ def test_only_and_only_metric_narrow_and_say_when_nothing_is_left(repository: Re
     assert [(c.path, [m.metric for m in c.metrics]) for c in one.changes] == [
         (golden_path("b"), ["lm loss"])
     ]
+    quiet = diff(cwd=root, options=Options(only=["**/a/*"]))
+    assert quiet.unchanged == 0
     for nothing in (Options(only=["nowhere"]), Options(only_metric=["no such"])):
         result = diff(cwd=root, options=nothing)
         assert exit_code(result.all_findings()) == ExitCode.CANNOT_VERIFY
@@ -236,3 +239,122 @@ def test_a_file_against_a_folder_is_wrong_usage(tmp_path: Path) -> None:
     (tmp_path / "d").mkdir()
     with pytest.raises(UsageError, match="two files or two trees"):
         diff("f.json", "d", cwd=tmp_path)
+
+
+def test_only_unchanged_goldens_is_no_complaint(repository: Repository) -> None:
+    for case in ("a", "b"):
+        repository.write(golden_path(case), golden_text(curves(1)))
+    repository.commit()
+    result = diff(cwd=repository.root, options=Options(only=["**/a/*"]))
+    assert (result.changes, result.unchanged, result.findings) == ((), 1, ())
+
+
+def test_only_metric_agrees_with_its_findings(repository: Repository) -> None:
+    for case in ("a", "b"):
+        repository.write(golden_path(case), golden_text(curves(1)))
+    repository.commit()
+    repository.write(
+        golden_path("a"), golden_text({**curves(1), "lm loss": curves(1)["lm loss"] * 3})
+    )
+    only_b = {name: curve for name, curve in curves(1).items() if name != "num-zeros"}
+    repository.write(golden_path("b"), golden_text(only_b))
+    result = diff(cwd=repository.root, options=Options(only_metric=["num-zeros"]))
+    assert {c.path: c.verdict for c in result.changes} == {
+        golden_path("a"): Verdict.SAME,
+        golden_path("b"): Verdict.INCOMPLETE,
+    }
+
+
+@pytest.mark.parametrize("kind", ["tracked", "untracked", "folder"])
+def test_pipes_and_devices_are_not_read(repository: Repository, kind: str) -> None:
+    old, new = repository.root / "old", repository.root / "new"
+    repository.write("old/golden_x.json", golden_text(curves(1)))
+    repository.write("new/golden_x.json", golden_text(curves(1)))
+    repository.commit()
+    victim = new / ("golden_x.json" if kind != "untracked" else "golden_y.json")
+    victim.unlink(missing_ok=True)
+    if kind == "folder":
+        os.mkfifo(repository.root / "pipe")
+        victim.symlink_to(repository.root / "pipe")
+        result = diff(str(old), str(new), cwd=repository.root)
+    elif kind == "tracked":
+        os.mkfifo(victim)
+        result = diff(cwd=repository.root)
+    else:
+        victim.symlink_to("/dev/zero")
+        result = diff(cwd=repository.root)
+    assert "cannot-read" in {f.kind for f in result.all_findings()}
+    assert exit_code(result.all_findings()) == ExitCode.CANNOT_VERIFY
+
+
+def test_an_old_side_that_cannot_be_read_is_not_verified(repository: Repository) -> None:
+    repository.write(golden_path("a"), "{broken")
+    repository.commit()
+    repository.write(golden_path("a"), golden_text(curves(1)))
+    result = diff(cwd=repository.root)
+    assert [f.kind for f in result.all_findings()] == ["no-baseline"]
+    assert exit_code(result.all_findings()) == ExitCode.CANNOT_VERIFY
+
+
+def test_a_file_that_only_left_the_index_is_compared(repository: Repository) -> None:
+    repository.write(golden_path("a"), golden_text(curves(1)))
+    repository.commit()
+    repository.git("rm", "--cached", "--quiet", golden_path("a"))
+    result = diff(cwd=repository.root)
+    assert (result.changes, result.unchanged) == ((), 1)
+    repository.write(golden_path("a"), golden_text(curves(2)))
+    assert len(diff(cwd=repository.root).changes) == 1
+
+
+def test_equal_goldens_that_moved_together(repository: Repository) -> None:
+    for case in ("a", "b"):
+        repository.write(golden_path(case), golden_text(curves(1)))
+    repository.commit()
+    for case in ("a", "b"):
+        (repository.root / golden_path(case)).unlink()
+        repository.write(golden_path(f"{case}2"), golden_text(curves(1)))
+    assert {f.kind for f in diff(cwd=repository.root).all_findings()} == {"moved-golden"}
+
+
+def test_a_revision_against_a_folder_of_the_repository(repository: Repository) -> None:
+    repository.write("goldens/a.json", golden_text(curves(1)))
+    repository.commit()
+    repository.write("goldens/a.json", golden_text(curves(2)))
+    result = diff("HEAD", "goldens", cwd=repository.root)
+    assert [c.path for c in result.changes] == ["a.json"]
+    assert result.changes[0].has_baseline
+
+
+def test_two_sides_without_a_common_path_were_not_compared(tmp_path: Path) -> None:
+    for name in ("x/golden.json", "y/deeper/golden.json"):
+        (tmp_path / name).parent.mkdir(parents=True)
+        (tmp_path / name).write_text(golden_text(curves(1)), encoding="utf-8")
+    result = diff("x", "y", cwd=tmp_path)
+    assert "nothing-compared" in {f.kind for f in result.findings}
+    assert exit_code(result.all_findings()) != ExitCode.OK
+
+
+def test_three_dots_start_where_the_branch_left(repository: Repository) -> None:
+    repository.write(golden_path("a"), golden_text(curves(1)))
+    repository.commit()
+    repository.git("branch", "side")
+    repository.write(golden_path("only-main"), golden_text(curves(1)))
+    repository.commit()
+    repository.git("checkout", "--quiet", "side")
+    repository.write(golden_path("a"), golden_text(curves(2)))
+    repository.commit()
+    assert [c.path for c in diff("main...side", cwd=repository.root).changes] == [golden_path("a")]
+    assert len(diff("main..side", cwd=repository.root).changes) == 2
+
+
+def test_advice_works_from_a_folder_below(repository: Repository) -> None:
+    repository.write(golden_path("a"), golden_text(curves(1)))
+    repository.commit()
+    repository.write(golden_path("a"), golden_text(curves(1), stop=3))
+    repository.write(golden_path("new"), "{")
+    below = repository.root / "tests"
+    advice = {c.path: c.findings[0].next for c in diff(cwd=below).changes}
+    assert advice[golden_path("a")] == f"git restore --source=HEAD -- :/{golden_path('a')}"
+    for command in advice.values():
+        subprocess.run(["bash", "-c", str(command)], cwd=below, check=True, capture_output=True)
+    assert diff(cwd=below).changes == ()

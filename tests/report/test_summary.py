@@ -11,7 +11,7 @@ from karat.config import load
 from karat.diff import Options, diff
 from karat.goldens.provenance import RefreshRecord
 from karat.report import summary
-from karat.report.markdown import Section, code, fit, prose
+from karat.report.markdown import Section, code, fit, prose, table
 
 
 def write(root: Path, name: str, text: str) -> None:
@@ -132,7 +132,46 @@ def test_fit_keeps_whole_sections() -> None:
 
 
 def test_hostile_names_stay_text() -> None:
-    assert code("a`b|c") == "``a`b\\|c``"
+    assert code("a`b|c") == "``a`b|c``"
+    assert table(["x"], [["a|b"]]).endswith("| a\\|b |")
     assert code("`") == "`` ` ``"
     assert "\n" not in code("two\nlines")
-    assert prose("<img src=x> *bold* @everyone") == "\\<img src=x\\> \\*bold\\* \\@everyone"
+    assert prose("<img src=x> *bold* @everyone") == "\\<img src=x\\> \\*bold\\* @\u200beveryone"
+    assert "https://" not in prose("see https://evil.example")
+
+
+def test_the_github_text_keeps_what_matters_most_whatever_the_names(tmp_path: Path) -> None:
+    for i in range(120):
+        name = golden_path(f"case{i}" + "y" * 190, f"platform{i % 40}")
+        old = curves(i, steps=20)
+        write(tmp_path / "old", name, golden_text(old))
+        moved = {**old, "lm loss": old["lm loss"] * 1.004}
+        write(tmp_path / "new", name, golden_text(moved, stop=9 if i == 77 else None))
+    text = summary.render(compared(tmp_path), github=True)
+    assert len(text) <= 65_536
+    assert "stops at step 9 of 20" in text
+    assert "loss up on platform" in text
+
+
+def test_metric_names_are_no_markup(tmp_path: Path) -> None:
+    name = "mem-[click](https://evil.example) <img src=x onerror=alert(1)> @admins"
+    old = {name: curves(1)["lm loss"]}
+    write(tmp_path / "old", golden_path("a"), golden_text(old))
+    write(tmp_path / "new", golden_path("a"), golden_text({name: old[name] * 1.05}))
+    text = re.sub(r"`[^`]*`", "", summary.render(compared(tmp_path)))
+    assert "<img" not in text.replace("\\<img", "")
+    assert "](https://" not in text
+
+
+def test_memory_and_timing_lines_do_not_contradict_the_verdicts(tmp_path: Path) -> None:
+    ones = curves(1)["mem-allocated-bytes"]
+    half = ones.copy()
+    half[::2] *= 0.5
+    half[1::2] *= 1.5
+    write(tmp_path / "old", golden_path("a"), golden_text({"mem-x": ones}))
+    write(tmp_path / "new", golden_path("a"), golden_text({"mem-x": half}))
+    write(tmp_path / "old", golden_path("b"), golden_text(curves(2)))
+    write(tmp_path / "new", golden_path("b"), golden_text(curves(2), stop=3))
+    text = summary.render(compared(tmp_path))
+    assert "1 land above `[1e-4, 1e-3)` or break" in text
+    assert "within 5% in 0 of 1 files (1 incomplete row not counted)" in text

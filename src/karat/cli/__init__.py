@@ -6,12 +6,15 @@ verify: Python's own 1 would read as "a golden failed".
 
 from __future__ import annotations
 
+import errno
+import io
 import os
 import sys
 from importlib import import_module
 
 import click
 
+from karat.cli.output import complain
 from karat.findings import ExitCode, KaratError
 
 VERBS = {
@@ -55,11 +58,12 @@ def cli() -> None:
 
 def run(arguments: list[str] | None = None) -> int:
     """Run the command line and return its exit code."""
+    _prepare_streams()
     try:
         result = cli.main(args=arguments, prog_name="karat", standalone_mode=False)
         sys.stdout.flush()
     except KaratError as error:
-        _complain(str(error), error.next_command)
+        complain(str(error), error.next_command)
         return int(error.exit_code)
     except click.ClickException as error:
         error.show()
@@ -68,20 +72,36 @@ def run(arguments: list[str] | None = None) -> int:
         return 130
     except BrokenPipeError:
         # The reader (`| head`) has seen enough; keep Python from complaining at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _stdout_to_nowhere()
         return 141
-    except Exception:  # noqa: BLE001 - the last line of defence, and it says so
-        import traceback  # noqa: PLC0415
-
-        traceback.print_exc()
-        _complain(
-            "karat met an error it did not foresee; nothing was verified", "report the lines above"
-        )
-        return int(ExitCode.CANNOT_VERIFY)
+    except Exception as error:  # noqa: BLE001 - the last line of defence, and it says so
+        return _unforeseen(error)
     return result if isinstance(result, int) else 0
 
 
-def _complain(message: str, next_command: str) -> None:
-    from karat.report.words import printable  # noqa: PLC0415 - only for mistakes
+def _prepare_streams() -> None:
+    """No report may fail because a terminal cannot show a character, or because there is none."""
+    if sys.stdout is None or sys.stderr is None:
+        nowhere = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115, PTH123 - for the whole run
+        sys.stdout, sys.stderr = sys.stdout or nowhere, sys.stderr or nowhere
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
 
-    print(f"karat: {printable(message)}\nnext: {printable(next_command)}", file=sys.stderr)
+
+def _stdout_to_nowhere() -> None:
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _unforeseen(error: Exception) -> int:
+    if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+        _stdout_to_nowhere()
+        complain(f"expected to write the report, but: {error.strerror}", "df -h")
+        return int(ExitCode.CANNOT_VERIFY)
+    import traceback  # noqa: PLC0415 - nobody hopes to need it
+
+    traceback.print_exception(error)
+    complain(
+        "karat met an error it did not foresee; nothing was verified", "report the lines above"
+    )
+    return int(ExitCode.CANNOT_VERIFY)

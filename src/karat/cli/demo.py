@@ -38,6 +38,8 @@ def command(*, folder: str) -> int:
     else:
         build_folders(path)
         sides = ("before", "after")
+    for name in [name for name in os.environ if name.startswith("GIT_")]:
+        del os.environ[name]  # see karat.demo.sample
     os.chdir(path)
     click.secho(f"Goldens in {path}; a CI run has just overwritten them.\n", bold=True)
     for words in (("diff", *sides, *_DIFF), ("summary", *sides, *_SUMMARY)):

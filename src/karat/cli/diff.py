@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import shlex
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
 
-from karat.cli.output import at_most_one_stdout, deliver, progress_bar
-from karat.findings import KINDS, Finding, Severity, UsageError, exit_code
+from karat.cli.output import deliver, one_report_each, progress_bar
+from karat.findings import Finding, exit_code, parse_fail_on
 
 _EXAMPLES = """
 \b
@@ -49,13 +50,13 @@ Examples:
     "--fail-on",
     multiple=True,
     metavar="KIND|SEVERITY",
-    help="What makes exit code 1: fail (default), warn, info, none, or a kind of finding. Repeatable.",
+    help="What makes exit code 1: fail (default), warn, info or none; a kind of finding is added to that. Repeatable.",
 )
 @click.option("--all", "everything", is_flag=True, help="Read unchanged goldens as well.")
 @click.option(
     "-j",
     "--jobs",
-    type=click.IntRange(min=1),
+    type=click.IntRange(1, 64),
     metavar="N",
     help="Processes to use; by default as many as help.",
 )
@@ -77,9 +78,9 @@ def command(  # noqa: PLR0913 - one parameter per option
     from karat.diff import Options, diff  # noqa: PLC0415
 
     targets = {"--csv": csv_file, "--json": json_file, "--markdown": markdown, "--html": html}
-    at_most_one_stdout(targets)
+    one_report_each(targets)
     config = load(Path.cwd(), preset=preset)
-    wanted = _fail_on(fail_on or tuple(config.fail_on))
+    wanted = parse_fail_on(fail_on, "--fail-on") if fail_on else config.fail_on
     options = Options(
         globs=config.paths, exclude=config.exclude, cases=config.cases, rules=config.rule_book(),
         status=config.status, only=only, only_metric=only_metric, everything=everything,
@@ -112,27 +113,11 @@ def command(  # noqa: PLR0913 - one parameter per option
     return int(code)
 
 
-def _fail_on(words: tuple[str, ...]) -> tuple[str, ...]:
-    split = tuple(word.strip() for item in words for word in item.split(","))
-    known = {s.value for s in Severity} | KINDS.keys() | {"none"}
-    for word in split:
-        if word not in known:
-            import difflib  # noqa: PLC0415
-
-            close = difflib.get_close_matches(word, known, n=1)
-            hint = f"; did you mean {close[0]!r}?" if close else ""
-            raise UsageError(
-                f"--fail-on: expected fail, warn, info, none or a kind of finding, found {word!r}{hint}",
-                next_command="karat diff --help",
-            )
-    return tuple(word for word in split if word != "none")
-
-
 def _typed() -> str:
     return shlex.join(["karat", *sys.argv[1:]])
 
 
-def _last_line(findings: list[Finding], wanted: tuple[str, ...]) -> None:
+def _last_line(findings: list[Finding], wanted: Sequence[str]) -> None:
     """Every failure ends with the next command."""
     for finding in findings:
         if finding.next and exit_code([finding], fail_on=wanted):

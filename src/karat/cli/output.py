@@ -11,14 +11,26 @@ from typing import IO
 from karat.findings import CannotVerify, UsageError
 
 
-def at_most_one_stdout(targets: Mapping[str, str | None]) -> None:
-    """Two reports on one stdout would be neither."""
-    chosen = [option for option, target in targets.items() if target == "-"]
-    if len(chosen) > 1:
-        raise UsageError(
-            f"expected at most one report on stdout, found {' and '.join(chosen)}",
-            next_command="karat diff --help",
-        )
+def one_report_each(targets: Mapping[str, str | None]) -> None:
+    """Two reports in one place would be neither."""
+    by_target: dict[str, list[str]] = {}
+    for option, target in targets.items():
+        if target is not None:
+            by_target.setdefault(target, []).append(option)
+    for target, options in by_target.items():
+        if len(options) > 1:
+            place = "stdout" if target == "-" else target
+            raise UsageError(
+                f"expected at most one report on {place}, found {' and '.join(options)}",
+                next_command="karat diff --help",
+            )
+
+
+def complain(message: str, next_command: str) -> None:
+    """An error in karat's voice, on stderr; names in it are not to be trusted."""
+    from karat.report.words import printable  # noqa: PLC0415 - only for mistakes
+
+    print(f"karat: {printable(message)}\nnext: {printable(next_command)}", file=sys.stderr)
 
 
 def deliver(target: str, content: bytes | str) -> None:
@@ -33,11 +45,11 @@ def deliver(target: str, content: bytes | str) -> None:
 
     path = Path(target)
     try:
-        if path.exists() and not path.is_file():
+        if target.startswith(("/dev/", "/proc/")) or (path.exists() and not path.is_file()):
             # /dev/stdout, a pipe of the shell: nothing to replace atomically.
             path.write_bytes(data)
         else:
-            write_bytes(path, data, durable=False)
+            write_bytes(path.resolve(), data, durable=False)
     except OSError as error:
         raise CannotVerify(
             f"expected to write {target}, but: {error.strerror or error}",

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from karat.cli.output import deliver, progress_bar
+from karat.cli.output import complain, deliver, progress_bar
 from karat.findings import UNVERIFIED, exit_code
 
 _EXAMPLES = """
@@ -92,5 +92,5 @@ def command(  # noqa: PLR0913 - one parameter per option
     code = exit_code(result.all_findings(), fail_on=())
     if code:
         unverified = next(f for f in result.all_findings() if f.kind in UNVERIFIED)
-        print(f"karat: {unverified.message}\nnext: {unverified.next}", file=sys.stderr)
+        complain(unverified.message, unverified.next or "karat diff")
     return int(code)

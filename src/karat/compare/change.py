@@ -65,7 +65,7 @@ class MetricChange(msgspec.Struct, frozen=True, kw_only=True):
     n_shared: int = 0
     """Shared steps, usable or not."""
     steps_lost: int = 0
-    """Steps that had a finite value and are now absent."""
+    """Steps that had a sample and are now absent."""
     steps_gained: int = 0
     nan_gained: int = 0
     """Steps present on both sides whose value was finite and is not any more."""

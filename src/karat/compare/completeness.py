@@ -17,7 +17,7 @@ from karat.compare.judge import capped
 from karat.compare.numbers import Numbers
 from karat.compare.rules import Rule
 from karat.findings import Finding, Severity
-from karat.goldens.shapes import Metric
+from karat.goldens.shapes import Metric, Steps
 
 
 class Shared(msgspec.Struct, frozen=True, gc=False):
@@ -119,52 +119,43 @@ def truncation_alone(metrics: Mapping[str, Metric], severity: Severity) -> Findi
 
 def losses(s: Shared, stop: int | None, *, truncated: bool) -> list[Finding]:
     """What one metric lost, apart from what the end of a truncated run explains."""
-    n, found = s.numbers, []
-    nan_gained, lost = n.nan_gained, n.steps_lost
+    if not s.numbers.nan_gained and not s.numbers.steps_lost:
+        return []
+    sampled = s.old.steps[~np.isnan(s.old.values)]
+    finite = s.old.steps[np.isfinite(s.old.values)]
     if truncated:
-        nan_gained, lost = _before(s, stop)
-    if nan_gained:
-        at = n.first_nan_step
-        found.append(
-            Finding(
-                kind="new-nan",
-                severity=capped(Severity.FAIL, s.rule),
-                metric=s.name,
-                where=f"step {at}",
-                message=f"{s.name}: {nan_gained} step(s) that had a finite value have none now, first at step {at}",
-                numbers={"nan_gained": nan_gained, "first_step": at},
-            )
-        )
-    if lost:
-        first = _first_lost(s)
-        found.append(
-            Finding(
-                kind="lost-steps",
-                severity=capped(Severity.FAIL, s.rule),
-                metric=s.name,
-                where=f"step {first}",
-                message=f"{s.name}: {lost} step(s) with a value are gone, first step {first}",
-                numbers={"steps_lost": lost, "first_step": first},
-            )
-        )
+        last = s.old.steps[0] - 1 if stop is None else stop
+        sampled, finite = sampled[sampled <= last], finite[finite <= last]
+    present = np.isin(finite, s.new.steps)
+    alive = np.isin(finite, s.new.steps[np.isfinite(s.new.values)])
+    became_nan, gone = finite[present & ~alive], sampled[~np.isin(sampled, s.new.steps)]
+    found = []
+    if len(became_nan):
+        what = "step(s) that had a finite value have none now"
+        found.append(_lost("new-nan", s, became_nan, what))
+    if len(gone):
+        found.append(_lost("lost-steps", s, gone, "step(s) with a value are gone"))
     return found
 
 
-def _before(s: Shared, stop: int | None) -> tuple[int, int]:
-    """NaN gained and steps lost up to the step at which the run stopped."""
-    if stop is None:
-        return 0, 0
-    old_steps = s.old.steps[np.isfinite(s.old.values)]
-    early = old_steps[old_steps <= stop]
-    has_step = np.isin(early, s.new.steps)
-    has_value = np.isin(early, s.new.steps[np.isfinite(s.new.values)])
-    return int(np.count_nonzero(has_step & ~has_value)), int(np.count_nonzero(~has_step))
+def _lost(kind: str, s: Shared, steps: Steps, what: str) -> Finding:
+    first = int(steps[0])
+    return Finding(
+        kind=kind,
+        severity=Severity.INFO if _warming_up(s, steps) else Severity.FAIL,
+        metric=s.name,
+        where=f"step {first}",
+        message=f"{s.name}: {len(steps)} {what}, first at step {first}",
+        numbers={"steps": len(steps), "first_step": first},
+    )
 
 
-def _first_lost(s: Shared) -> int | None:
-    old_steps = s.old.steps[np.isfinite(s.old.values)]
-    gone = old_steps[~np.isin(old_steps, s.new.steps)]
-    return int(gone[0]) if len(gone) else None
+def _warming_up(s: Shared, steps: Steps) -> bool:
+    """Timings often have no sample at the first steps, and their rule does not look there anyway."""
+    if not s.rule.steady:
+        return False
+    warm = s.old.steps[: int(len(s.old.steps) * s.rule.warm_up)]
+    return bool(np.isin(steps, warm).all())
 
 
 def gains(s: Shared) -> list[Finding]:
@@ -180,6 +171,7 @@ def gains(s: Shared) -> list[Finding]:
                 numbers={"placeholders_lost": n.placeholders_lost},
             )
         )
+    found.extend(_declared(s))
     more = n.steps_gained + n.nan_lost
     if more:
         found.append(
@@ -192,6 +184,23 @@ def gains(s: Shared) -> list[Finding]:
             )
         )
     return found
+
+
+def _declared(s: Shared) -> list[Finding]:
+    """What the block says of itself, where that changed."""
+    fields = (
+        ("start_step", s.old.start, s.new.start),
+        ("end_step", s.old.end, s.new.end),
+        ("step_interval", s.old.interval, s.new.interval),
+        ("value_precision", s.old.precision, s.new.precision),
+    )
+    changed = [f"{name} {a} → {b}" for name, a, b in fields if None not in (a, b) and a != b]
+    if not changed:
+        return []
+    message = f"{s.name}: declares {', '.join(changed)}"
+    return [
+        Finding(kind="structure-changed", severity=Severity.INFO, metric=s.name, message=message)
+    ]
 
 
 def precision(s: Shared) -> Finding | None:

@@ -6,6 +6,8 @@ person can disagree with the threshold rather than with karat.
 
 from __future__ import annotations
 
+from math import isfinite
+
 import msgspec
 
 from karat.compare.change import MetricChange, Verdict
@@ -40,9 +42,11 @@ def judge(n: Numbers, rule: Rule) -> Judgement:
         return Judgement(Verdict.SAME, f"all {n.bit_equal} shared values are bit-equal")
     if rule.exact:
         return _exact(n, rule)
-    if rule.steady:
-        return _steady(n, rule)
-    return _by_thresholds(n, rule)
+    judgement = _steady(n, rule) if rule.steady else _by_thresholds(n, rule)
+    if n.odd_changed and judgement.verdict.rank > Verdict.DRIFT.rank:
+        because = f"{n.odd_changed} value(s) are not finite on either side, and not alike"
+        return Judgement(Verdict.DRIFT, because, Severity.WARN)
+    return judgement
 
 
 def _reason(name: str, value: float, threshold: str, limit: float, rule: Rule) -> str:
@@ -62,11 +66,10 @@ def _by_thresholds(n: Numbers, rule: Rule) -> Judgement:
     if not (mean < rule.drift_mean and avg < rule.drift_avg and most < rule.drift_max):
         because = _crossed("drift", rule, mean, avg, most)
         return Judgement(Verdict.DRIFT, because, capped(_kinder(Severity.WARN, n, rule), rule))
+    if n.from_zero:
+        return _left_zero(n, rule)
     if not avg < rule.noise:
         because = _reason("|avg|", avg, "noise", rule.noise, rule)
-        return Judgement(Verdict.DRIFT, because, Severity.INFO)
-    if n.from_zero:
-        because = f"{n.from_zero} step(s) left zero, where no relative difference exists"
         return Judgement(Verdict.DRIFT, because, Severity.INFO)
     because = f"|avg| {short(avg)} < noise {short(rule.noise)} [rule {rule.pattern}, {rule.origin}]"
     return Judgement(Verdict.NOISE, because)
@@ -90,10 +93,20 @@ def _kinder(severity: Severity, n: Numbers, rule: Rule) -> Severity:
     return Severity.WARN if severity is Severity.FAIL else Severity.INFO
 
 
+def _left_zero(n: Numbers, rule: Rule) -> Judgement:
+    """Values that were zero have no relative difference, but they have a size."""
+    because = f"{n.from_zero} value(s) left zero, where no relative difference exists"
+    small = n.from_zero_size < rule.drift_max
+    return Judgement(
+        Verdict.DRIFT, because, Severity.INFO if small else capped(Severity.WARN, rule)
+    )
+
+
 def _without_usable_steps(n: Numbers, rule: Rule) -> Judgement:
     if n.from_zero:
-        because = f"{n.from_zero} step(s) left zero, where no relative difference exists"
-        return Judgement(Verdict.DRIFT, because, capped(Severity.WARN, rule))
+        return _left_zero(n, rule)
+    if n.zeros:
+        return Judgement(Verdict.NOISE, "every value is zero, or nearly, on both sides")
     return Judgement(Verdict.INCOMPLETE, "no shared step has two usable values")
 
 
@@ -122,7 +135,7 @@ def drift_finding(m: MetricChange, judgement: Judgement) -> Finding | None:
     """The `value-drift` finding of a judged metric, if it deserves one."""
     if judgement.severity is None:
         return None
-    if m.avg_rel_diff is None:
+    if m.avg_rel_diff is None or not isfinite(m.avg_rel_diff):
         moved = "moved"
     else:
         direction = "smaller" if m.avg_rel_diff > 0 else "larger"

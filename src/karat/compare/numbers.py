@@ -48,8 +48,14 @@ class Numbers(msgspec.Struct, frozen=True, gc=False):
     nan_gained: int
     first_nan_step: int | None
     nan_lost: int
+    zeros: int
+    """Shared steps whose old value is zero, or nearly, and both are finite."""
     from_zero: int
-    """Shared steps whose old value is zero, or nearly, and whose new one is not."""
+    """Those of them whose new value is not zero."""
+    from_zero_size: float
+    """The largest such new value, as a multiple of the curve's largest old one; inf if all are 0."""
+    odd_changed: int
+    """Shared steps that are not finite on either side, and not alike (NaN → inf, inf → −inf)."""
     tolerance_ratio: float | None
     steady: float | None
     decimals_old: int | None
@@ -75,8 +81,9 @@ def _align(old: Metric, new: Metric) -> _Aligned:
     gone[at_old] = False
     come = np.ones(len(new.steps), dtype=bool)
     come[at_new] = False
-    lost = int(np.count_nonzero(np.isfinite(old.values[gone])))
-    gained = int(np.count_nonzero(np.isfinite(new.values[come])))
+    # An infinity is a sample, if a bad one; only NaN stands for "no sample".
+    lost = int(np.count_nonzero(~np.isnan(old.values[gone])))
+    gained = int(np.count_nonzero(~np.isnan(new.values[come])))
     placeholders = int(np.count_nonzero(gone)) - lost
     return _Aligned(shared, old.values[at_old], new.values[at_new], lost, gained, placeholders)
 
@@ -137,8 +144,11 @@ class _Flat(msgspec.Struct, frozen=True):
 
     def counts(self, hits: NDArray[np.int64]) -> NDArray[np.int64]:
         """How many of the indices fall into each segment."""
-        segment = np.searchsorted(self.ends, hits, side="right")
-        return np.bincount(segment, minlength=len(self.lengths))
+        return np.bincount(self.segments(hits), minlength=len(self.lengths))
+
+    def segments(self, hits: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The segment that each index falls into."""
+        return np.searchsorted(self.ends, hits, side="right")
 
 
 def _columns(flat: _Flat, rules: Sequence[Rule]) -> list[NDArray[Any]]:
@@ -159,7 +169,8 @@ def _columns(flat: _Flat, rules: Sequence[Rule]) -> list[NDArray[Any]]:
     missing = (np.isnan(odd_old) & np.isnan(odd_new)) | (equal[odd] & ~old_ok)
     equal[odd[missing]] = True
     gone = odd[old_ok & ~new_ok]
-    left_zero = odd[old_ok & new_ok & (np.abs(odd_new) >= ZERO)]
+    zero = odd[old_ok & new_ok]
+    left_zero = zero[np.abs(new[zero]) >= ZERO]
     return [
         flat.reduce(np.add, usable, np.int64),
         flat.reduce(np.add, rel, np.float64),
@@ -172,10 +183,22 @@ def _columns(flat: _Flat, rules: Sequence[Rule]) -> list[NDArray[Any]]:
         flat.counts(gone),
         *_at(flat, flat.first(gone))[:2],
         flat.counts(odd[~old_ok & new_ok]),
+        flat.counts(zero),
         flat.counts(left_zero),
+        _from_zero_size(flat, left_zero),
+        flat.counts(odd[~old_ok & ~new_ok & ~missing]),
         _tolerance_ratio(flat, rules, np.abs(delta)),
         *_decimals(flat),
     ]
+
+
+def _from_zero_size(flat: _Flat, left_zero: NDArray[np.int64]) -> Values:
+    if not len(left_zero):
+        return np.zeros(len(flat.lengths))
+    size = np.zeros(len(flat.lengths))
+    np.maximum.at(size, flat.segments(left_zero), np.abs(flat.new[left_zero]))
+    finite = np.where(np.isfinite(flat.old), np.abs(flat.old), 0.0)
+    return np.where(size == 0, 0.0, size / flat.reduce(np.maximum, finite, np.float64))
 
 
 def _at(flat: _Flat, index: NDArray[np.int64]) -> list[NDArray[Any]]:
@@ -226,8 +249,8 @@ def _needed(values: Values, segment: NDArray[np.int64], segments: int) -> NDArra
 
 def _numbers(a: _Aligned, rule: Rule, row: tuple[Any, ...]) -> Numbers:
     (n, total, total_abs, highest, at_max, max_step, max_old, max_new, at_diff, diff_step, equal,
-     missing, nan_gained, at_nan, nan_step, nan_lost, from_zero, ratio, decimals_old,
-     decimals_new) = row  # fmt: skip
+     missing, nan_gained, at_nan, nan_step, nan_lost, zeros, from_zero, from_zero_size, odd_changed,
+     ratio, decimals_old, decimals_new) = row  # fmt: skip
     steady = _steady(a, rule) if rule.steady else None
     if steady is not None and rule.rtol:
         # Timings are judged by their medians, so their tolerance is, too.
@@ -251,7 +274,10 @@ def _numbers(a: _Aligned, rule: Rule, row: tuple[Any, ...]) -> Numbers:
         nan_gained=nan_gained,
         first_nan_step=nan_step if at_nan >= 0 else None,
         nan_lost=nan_lost,
+        zeros=zeros,
         from_zero=from_zero,
+        from_zero_size=from_zero_size,
+        odd_changed=odd_changed,
         tolerance_ratio=None if isnan(ratio) else ratio,
         steady=steady,
         decimals_old=decimals_old if decimals_old >= 0 else None,

@@ -100,13 +100,13 @@ def _change(pair: Pair, numbers: list[Numbers], rules: RuleBook, status: Sequenc
         return _repaired(pair, old, new)
     rows, findings = _compare_goldens(old.golden, new.golden, numbers, rules, pair.path, status)
     findings = [*new.findings, *_old_defects(old, new), *findings]
-    if not rows and not findings:
-        findings = [
-            _finding("empty", Severity.FAIL, "neither side holds a value, so nothing was compared")
-        ]
-    verdict = _verdict(rows, findings)
-    if verdict is Verdict.SAME and not pair.same_bytes:
-        message = "the bytes changed (layout, key order or placeholders); every value is bit-equal"
+    if _is_empty(old.golden) and _is_empty(new.golden):
+        message = "neither side holds a value, so nothing was compared"
+        findings.append(_finding("empty", Severity.FAIL, message))
+    verdict = verdict_of(rows, findings)
+    untold = {f.kind for f in findings} <= {"dropped-placeholders", "no-usable-steps"}
+    if verdict is Verdict.SAME and untold and not pair.same_bytes:
+        message = "the bytes changed (layout, key order or placeholders), no value did"
         findings.append(_finding("format-only", Severity.INFO, message))
     return Change(
         path=pair.path,
@@ -116,6 +116,14 @@ def _change(pair: Pair, numbers: list[Numbers], rules: RuleBook, status: Sequenc
         findings=_sorted(findings, pair.path),
         identity=pair.identity,
     )
+
+
+def _is_empty(golden: Golden) -> bool:
+    if isinstance(golden, Series):
+        return not (golden.metrics or golden.scalars or golden.others)
+    if isinstance(golden, Table):
+        return not golden.rows
+    return golden.value in ({}, [], None, "")
 
 
 def _compare_goldens(
@@ -165,7 +173,8 @@ _AT_MOST_NOISE = frozenset(
 )
 
 
-def _verdict(rows: Sequence[MetricChange], findings: Sequence[Finding]) -> Verdict:
+def verdict_of(rows: Sequence[MetricChange], findings: Sequence[Finding]) -> Verdict:
+    """The verdict on a golden: the gravest of its rows' and what its findings imply."""
     verdicts = [row.verdict for row in rows]
     for finding in findings:
         if finding.severity is Severity.FAIL:
@@ -224,11 +233,10 @@ def _repaired(pair: Pair, old: Reading, new: Reading) -> Change:
     golden = new.golden
     why = old.findings[0].message if old.findings else "it cannot be read"
     message = f"the old golden is unreadable ({why}); the new one is taken without a comparison"
-    findings = [*new.findings, *_alone(new), _finding("unreadable", Severity.WARN, message)]
-    failed = any(f.severity is Severity.FAIL for f in findings)
+    findings = [*new.findings, *_alone(new), _finding("no-baseline", Severity.WARN, message)]
     return Change(
         path=pair.path,
-        verdict=Verdict.INCOMPLETE if failed else Verdict.UNREADABLE,
+        verdict=Verdict.UNREADABLE,
         shape=golden.shape if golden else None,
         findings=_sorted(findings, pair.path),
         identity=pair.identity,

@@ -8,7 +8,7 @@ before the defaults below. So a project overrides one threshold without repeatin
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from fnmatch import fnmatchcase
 from math import inf
 from typing import Any
@@ -42,7 +42,7 @@ class Rule:
     better: str | None = None
     """`lower` or `higher`: a move the good way is info instead of warn."""
     worst: Severity = Severity.FAIL
-    """Findings of this metric are never graver than this."""
+    """Drift of this metric is never graver than this; what is missing is not a matter of taste."""
     family: str | None = None
     """Metrics that move together; groups are made per family."""
     margin_column: str | None = None
@@ -52,6 +52,13 @@ class Rule:
     pattern: str = "*"
     """The pattern of the gravest rule that shaped this one; printed with the verdict."""
     origin: str = "default"
+
+    def for_single_values(self) -> Rule:
+        """The same rule for numbers that are no curve: rows and leaves have no warm-up."""
+        if not self.steady:
+            return self
+        limit = self.drift_avg
+        return replace(self, steady=False, drift_mean=limit, drift_max=limit)
 
 
 FIELDS = frozenset(f.name for f in fields(Rule)) - {"pattern", "origin"}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 from msgspec.structs import replace
@@ -16,8 +17,8 @@ from karat.compare.completeness import (
     truncation,
     truncation_alone,
 )
-from karat.compare.judge import Judgement, capped, drift_finding, judge, metric_change
-from karat.compare.numbers import Numbers, score
+from karat.compare.judge import Judgement, drift_finding, judge, metric_change
+from karat.compare.numbers import Numbers
 from karat.compare.rules import Rule, RuleBook
 from karat.compare.structure import compare_structure
 from karat.findings import Finding, Severity
@@ -59,14 +60,7 @@ def judge_series(
         rows.append(row)
         findings.extend(found)
     findings.extend(_lost_and_gained(old, new, rows))
-    if old.scalars or new.scalars:
-        more_rows, more_findings = _scalars(old, new, rules, path)
-        rows += more_rows
-        findings += more_findings
-    if old.others or new.others:
-        more_rows, more_findings = compare_structure(
-            dict(old.others), dict(new.others), rules, path
-        )
+    for more_rows, more_findings in _beside(old, new, rules, path):
         rows += more_rows
         findings += more_findings
     return rows, findings
@@ -83,8 +77,6 @@ def _judge_metric(
     row = metric_change(s.name, s.numbers, s.rule, shown, curve=True)
     maybe = (_no_usable_steps(s), precision(s), drift_finding(row, judgement))
     findings = [*lost, *gains(s), *(finding for finding in maybe if finding is not None)]
-    if s.old.extra != s.new.extra:
-        findings.extend(compare_structure(s.old.extra, s.new.extra, RuleBook(), s.name)[1])
     return row, findings
 
 
@@ -101,15 +93,15 @@ def _no_usable_steps(s: Shared) -> Finding | None:
         why, severity = "neither side has a step", Severity.WARN
     elif not s.numbers.n_shared:
         why, severity = "the two sides share no step", Severity.FAIL
-    elif s.numbers.bit_equal == s.numbers.n_shared:
-        why, severity = "all values are zero on both sides", Severity.INFO
+    elif s.numbers.zeros and not s.numbers.from_zero:
+        why, severity = "every value is zero, or nearly, on both sides", Severity.INFO
     elif s.numbers.both_missing == s.numbers.n_shared:
         why, severity = "every value is NaN on both sides, so nothing was compared", Severity.WARN
     else:
         why, severity = "no shared step has two finite values and a non-zero old one", Severity.WARN
     return Finding(
         kind="no-usable-steps",
-        severity=severity if severity is Severity.INFO else capped(severity, s.rule),
+        severity=severity,
         metric=s.name,
         message=f"{s.name}: no usable step, so it has no row in the CSV: {why}",
         numbers={"n_shared": s.numbers.n_shared, "nan_gained": s.numbers.nan_gained},
@@ -157,39 +149,28 @@ def _found(kind: str, severity: Severity, metric: str, message: str) -> Finding:
     return Finding(kind=kind, severity=severity, metric=metric, message=message)
 
 
-def _scalars(old: Series, new: Series, rules: RuleBook, path: str) -> Judged:
-    rows: list[MetricChange] = []
-    findings: list[Finding] = []
-    curves = old.metrics.keys() | new.metrics.keys()
-    shared = sorted(old.scalars.keys() & new.scalars.keys())
-    at = np.zeros(1, dtype=np.int64)
-    numbers = score([
-        (Metric(at, np.array([old.scalars[k]])), Metric(at, np.array([new.scalars[k]])), rules.rule_for(k, path))
-        for k in shared
-    ])  # fmt: skip
-    for name, n in zip(shared, numbers, strict=True):
-        rule = rules.rule_for(name, path)
-        judgement = judge(n, rule)
-        # A scalar has no step; saying "step 0" would invent one.
-        row = replace(metric_change(name, n, rule, judgement), max_step=None, first_diff_step=None)
-        found = drift_finding(row, judgement)
-        if n.nan_gained:
-            found = _found(
-                "new-nan",
-                capped(Severity.FAIL, rule),
-                name,
-                f"{name}: was {old.scalars[name]:g}, is not finite now",
-            )
-            row = replace(row, verdict=Verdict.INCOMPLETE, because="not finite any more")
-        rows.append(row)
-        findings.extend([found] if found else [])
-    for name in sorted(old.scalars.keys() - new.scalars.keys() - curves - new.others.keys()):
-        rows.append(_row(name, Verdict.INCOMPLETE, "the value is gone"))
-        findings.append(_found("lost-metric", Severity.FAIL, name, f"{name}: the value is gone"))
-    for name in sorted(new.scalars.keys() - old.scalars.keys() - curves - old.others.keys()):
-        rows.append(_row(name, Verdict.NEW, "the old golden has no such value"))
-        findings.append(_found("gained-metric", Severity.INFO, name, f"{name}: a new value"))
-    return rows, findings
+def _beside(old: Series, new: Series, rules: RuleBook, path: str) -> Iterator[Judged]:
+    """What stands beside the curves, and in their blocks, that is no curve."""
+    before, after = _loose(old, new), _loose(new, old)
+    for name in sorted(before.keys() - after.keys()):
+        row = _row(name, Verdict.INCOMPLETE, "the value is gone")
+        yield [row], [_found("lost-metric", Severity.FAIL, name, f"{name}: the value is gone")]
+    for name in sorted(after.keys() - before.keys()):
+        row = _row(name, Verdict.NEW, "the old golden has no such value")
+        yield [row], [_found("gained-metric", Severity.INFO, name, f"{name}: a new value")]
+    shared = before.keys() & after.keys()
+    left, right = {n: before[n] for n in shared}, {n: after[n] for n in shared}
+    for name in old.metrics.keys() & new.metrics.keys():
+        if old.metrics[name].extra or new.metrics[name].extra:
+            left[name], right[name] = old.metrics[name].extra, new.metrics[name].extra
+    if left:
+        yield compare_structure(left, right, rules, path)
+
+
+def _loose(side: Series, other: Series) -> dict[str, Any]:
+    """Scalars and other values of a side, without names that are a curve on the other side."""
+    found = {**side.scalars, **side.others}
+    return {name: value for name, value in found.items() if name not in other.metrics}
 
 
 def judge_alone(new: Series) -> list[Finding]:

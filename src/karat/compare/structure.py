@@ -1,7 +1,7 @@
 """Old × new JSON values → rows and findings, by structure; numbers with tolerance.
 
-Numbers under one generic path (`0.logprobs`, list positions left out) make one metric, scored by
-the same arithmetic as a curve. Everything else is compared exactly. The walk keeps its own stack,
+Numbers under one generic path (`logprobs`; list positions and numeric keys left out) make one metric,
+scored by the same arithmetic as a curve. Everything else is compared exactly. The walk keeps its own stack,
 so that nesting costs no recursion, and findings of one kind at one generic path are one finding.
 """
 
@@ -11,31 +11,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
-from msgspec.structs import replace
-
-from karat.compare.change import MetricChange, Verdict
-from karat.compare.judge import capped, drift_finding, judge, metric_change
-from karat.compare.numbers import score
+from karat.compare.change import MetricChange
 from karat.compare.rules import RuleBook
+from karat.compare.values import Sample, judge_values
 from karat.findings import Finding, Severity
-from karat.goldens.shapes import Metric
 
-
-@dataclass(slots=True)
-class _Numbers:
-    """The number pairs at one generic path, and where each stands."""
-
-    old: list[float] = field(default_factory=list)
-    new: list[float] = field(default_factory=list)
-    where: list[str] = field(default_factory=list)
+_KEYS_SHOWN = 5
 
 
 @dataclass(slots=True)
 class _Notes:
     """Occurrences of one kind of difference at one generic path."""
 
-    severity: Severity
     first: str
     message: str
     count: int = 1
@@ -43,24 +30,30 @@ class _Notes:
 
 @dataclass(slots=True)
 class _Walk:
-    numbers: dict[str, _Numbers] = field(default_factory=dict)
-    notes: dict[tuple[str, str, str], _Notes] = field(default_factory=dict)
+    samples: dict[str, Sample] = field(default_factory=dict)
+    notes: dict[tuple[str, Severity, str, str], _Notes] = field(default_factory=dict)
 
-    def note(self, kind: str, severity: Severity, at: _At, message: str) -> None:
-        key = (kind, at.name, message.split(":", 1)[0])
+    def note(self, kind: str, severity: Severity, at: _At, what: str, details: str = "") -> None:
+        """Remember a difference; the first of its kind at a generic path lends its details."""
+        key = (kind, severity, at.name, what)
         if key in self.notes:
             self.notes[key].count += 1
         else:
-            self.notes[key] = _Notes(severity, at.path, message)
+            self.notes[key] = _Notes(at.path, f"{what}{details}")
 
 
 @dataclass(frozen=True, slots=True)
 class _At:
+    """A place: its exact path, and its generic name, in which positions do not count."""
+
     path: str = "$"
     name: str = ""
 
     def key(self, key: str) -> _At:
         step = f".{key}" if key.isidentifier() else f'["{key}"]'
+        # Request ids and steps are positions that happen to be written as keys.
+        if key.isdecimal():
+            return _At(self.path + step, self.name)
         return _At(self.path + step, f"{self.name}.{key}" if self.name else key)
 
     def item(self, index: int) -> _At:
@@ -99,30 +92,27 @@ def compare_structure(
             _number(walk, a, b, at)
         elif a != b:
             _leaf(walk, kind, a, b, at)
-    findings = [_finding(kind, name, notes) for (kind, name, _), notes in walk.notes.items()]
-    rows, drifts = _rows(walk, rules, path)
-    return rows, [*findings, *drifts]
+    rows: list[MetricChange] = []
+    findings = [_finding(*key[:3], notes) for key, notes in walk.notes.items()]
+    for row, found in judge_values(list(walk.samples.values()), rules, path):
+        rows.append(row)
+        findings.extend(found)
+    return rows, findings
 
 
 def _type_changed(walk: _Walk, kind: str, other: str, at: _At) -> None:
     severity = Severity.WARN if kind == "null" else Severity.FAIL
-    walk.note("type-changed", severity, at, f"type changed: was {kind}, is {other}")
+    walk.note("type-changed", severity, at, f"was {kind}, is {other}")
 
 
 def _objects(
     walk: _Walk, a: Mapping[str, Any], b: Mapping[str, Any], at: _At, stack: list[Any]
 ) -> None:
-    for key in sorted(a.keys() - b.keys()):
-        walk.note(
-            "structure-changed",
-            Severity.FAIL,
-            at.key(key),
-            "key lost: it stood in the old document",
-        )
-    for key in sorted(b.keys() - a.keys()):
-        walk.note(
-            "structure-changed", Severity.INFO, at.key(key), "key gained: the old document has none"
-        )
+    lost, gained = sorted(a.keys() - b.keys()), sorted(b.keys() - a.keys())
+    if lost:
+        walk.note("structure-changed", Severity.FAIL, at, "keys are gone: ", _few(lost))
+    if gained:
+        walk.note("structure-changed", Severity.INFO, at, "keys are new: ", _few(gained))
     stack.extend((a[key], b[key], at.key(key)) for key in reversed([*a]) if key in b)
 
 
@@ -130,16 +120,28 @@ def _lists(walk: _Walk, a: list[Any], b: list[Any], at: _At, stack: list[Any]) -
     if len(a) != len(b):
         severity = Severity.FAIL if len(b) < len(a) else Severity.WARN
         word = "list shorter" if len(b) < len(a) else "list longer"
-        walk.note("structure-changed", severity, at, f"{word}: {len(a)} → {len(b)} items")
+        walk.note("structure-changed", severity, at, word, f": {len(a)} → {len(b)} items")
     last = min(len(a), len(b)) - 1
     stack.extend((a[i], b[i], at.item(i)) for i in range(last, -1, -1))
 
 
+def _few(keys: list[str]) -> str:
+    shown = ", ".join(keys[:_KEYS_SHOWN])
+    return shown + (f" and {len(keys) - _KEYS_SHOWN} more" if len(keys) > _KEYS_SHOWN else "")
+
+
 def _number(walk: _Walk, a: Any, b: Any, at: _At) -> None:
-    pairs = walk.numbers.setdefault(at.name or "value", _Numbers())
-    pairs.old.append(_float(a))
-    pairs.new.append(_float(b))
-    pairs.where.append(at.path)
+    name = at.name or "value"
+    old, new = _float(a), _float(b)
+    walk.samples.setdefault(name, Sample(name)).add(old, new, at.path)
+    if old == new and a != b and isinstance(a, int) and isinstance(b, int):
+        walk.note(
+            "value-drift",
+            Severity.WARN,
+            at,
+            "integers differ",
+            f" beyond a float's precision: {a} → {b}",
+        )
 
 
 def _float(value: Any) -> float:
@@ -158,10 +160,11 @@ def _leaf(walk: _Walk, kind: str, a: Any, b: Any, at: _At) -> None:
             "text-changed",
             Severity.WARN,
             at,
-            f"text changed: from character {same} on ({_cut(a, same)} → {_cut(b, same)})",
+            "text changed",
+            f" from character {same} on ({_cut(a, same)} → {_cut(b, same)})",
         )
     else:
-        walk.note("value-drift", Severity.WARN, at, f"value changed: {a} → {b}")
+        walk.note("value-drift", Severity.WARN, at, f"was {str(a).lower()}, is {str(b).lower()}")
 
 
 def _cut(text: str, at: int) -> str:
@@ -169,63 +172,13 @@ def _cut(text: str, at: int) -> str:
     return repr(piece + ("…" if len(text) > at + 24 else ""))
 
 
-def _finding(kind: str, name: str, notes: _Notes) -> Finding:
+def _finding(kind: str, severity: Severity, name: str, notes: _Notes) -> Finding:
     more = f" (and {notes.count - 1} more places)" if notes.count > 1 else ""
     return Finding(
         kind=kind,
-        severity=notes.severity,
+        severity=severity,
         metric=name or None,
         where=notes.first,
         message=f"{notes.first}: {notes.message}{more}",
         numbers={"places": notes.count},
     )
-
-
-def _rows(walk: _Walk, rules: RuleBook, path: str) -> tuple[list[MetricChange], list[Finding]]:
-    rows: list[MetricChange] = []
-    findings: list[Finding] = []
-    names = list(walk.numbers)
-    chosen = [rules.rule_for(name, path) for name in names]
-    curves = [_curves(walk.numbers[name]) for name in names]
-    scored = score([(old, new, rule) for (old, new), rule in zip(curves, chosen, strict=True)])
-    for name, rule, n in zip(names, chosen, scored, strict=True):
-        judgement = judge(n, rule)
-        row = metric_change(name, n, rule, judgement)
-        where = walk.numbers[name].where
-        row = replace(
-            row,
-            max_step=None if row.max_step is None else where[int(row.max_step)],
-            first_diff_step=None
-            if row.first_diff_step is None
-            else where[int(row.first_diff_step)],
-        )
-        if n.nan_gained and n.first_nan_step is not None:
-            row = replace(row, verdict=Verdict.INCOMPLETE, because=f"{n.nan_gained} new NaN")
-            at = where[n.first_nan_step]
-            findings.append(
-                Finding(
-                    kind="new-nan",
-                    severity=capped(Severity.FAIL, rule),
-                    metric=name,
-                    where=at,
-                    message=f"{name}: {n.nan_gained} number(s) are not finite any more, first at {at}",
-                )
-            )
-        if row.verdict is Verdict.INCOMPLETE and not n.nan_gained:
-            findings.append(
-                Finding(
-                    kind="no-usable-steps",
-                    severity=Severity.WARN,
-                    metric=name,
-                    message=f"{name}: no number could be compared (NaN on both sides, or zero)",
-                )
-            )
-        drift = drift_finding(row, judgement)
-        rows.append(row)
-        findings.extend([drift] if drift else [])
-    return rows, findings
-
-
-def _curves(pairs: _Numbers) -> tuple[Metric, Metric]:
-    steps = np.arange(len(pairs.old), dtype=np.int64)
-    return Metric(steps, np.array(pairs.old)), Metric(steps, np.array(pairs.new))

@@ -1,4 +1,8 @@
-"""Old × new table → rows and findings: what vanished first, then outcomes, then numbers."""
+"""Old × new table → rows and findings: what vanished first, then outcomes, then numbers.
+
+A column may hold numbers, outcomes, or both (an accuracy, or the reason why there is none), so each
+pair of cells is judged for what it is.
+"""
 
 from __future__ import annotations
 
@@ -6,26 +10,38 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import isfinite
 
-import numpy as np
 from msgspec import structs
 
 from karat.compare.change import MetricChange, Verdict
-from karat.compare.judge import Judgement, capped, drift_finding, judge, metric_change
-from karat.compare.numbers import score
 from karat.compare.rules import STATUS_ORDER, Rule, RuleBook
+from karat.compare.values import Sample, judge_values
 from karat.findings import Finding, Severity
-from karat.goldens.shapes import Metric, RowKey, Table
+from karat.goldens.shapes import RowKey, Table
 
 _NAMES_SHOWN = 5
+
+
+@dataclass(frozen=True, slots=True)
+class _Cell:
+    """One cell on both sides, as text and, where it is one, as a finite number."""
+
+    key: RowKey
+    old: str
+    new: str
+    old_number: float | None
+    new_number: float | None
+
+    def __str__(self) -> str:
+        return f"{row_name(self.key)} {self.old or '(empty)'} → {self.new or '(empty)'}"
 
 
 @dataclass(frozen=True, slots=True)
 class _Column:
     name: str
     rule: Rule
-    keys: Sequence[RowKey]
-    old: Sequence[str]
-    new: Sequence[str]
+    cells: Sequence[_Cell]
+    margins: Sequence[float | None]
+    """Each row's own relative tolerance, where the rule names the column that holds it."""
 
 
 def row_name(key: RowKey) -> str:
@@ -33,9 +49,9 @@ def row_name(key: RowKey) -> str:
     return " / ".join(key)
 
 
-def _named(keys: Sequence[RowKey]) -> str:
-    shown = ", ".join(row_name(k) for k in keys[:_NAMES_SHOWN])
-    return shown + (f" and {len(keys) - _NAMES_SHOWN} more" if len(keys) > _NAMES_SHOWN else "")
+def _few(items: Sequence[object]) -> str:
+    shown = ", ".join(map(str, items[:_NAMES_SHOWN]))
+    return shown + (f" and {len(items) - _NAMES_SHOWN} more" if len(items) > _NAMES_SHOWN else "")
 
 
 def compare_table(
@@ -46,269 +62,213 @@ def compare_table(
         message = f"the key columns changed: {', '.join(old.key)} → {', '.join(new.key)}; rows cannot be matched"
         return [], [Finding(kind="structure-changed", severity=Severity.FAIL, message=message)]
     findings = [*_rows_lost_and_gained(old, new), *_columns_lost_and_gained(old, new)]
-    keys = [key for key in old.rows if key in new.rows]
     rows: list[MetricChange] = []
     for name in (c for c in old.columns if c in new.columns and c not in old.key):
-        i, j = old.columns.index(name), new.columns.index(name)
-        column = _Column(
-            name, rules.rule_for(name, path), keys,
-            [old.rows[k][i] for k in keys], [new.rows[k][j] for k in keys],
-        )  # fmt: skip
-        row, found = _compare_column(column, _margins(column, old, keys), status)
+        column = _column(name, old, new, rules.rule_for(name, path))
+        row, found = _compare_column(column, rules, path, status)
         rows.append(row)
         findings.extend(found)
     return rows, findings
 
 
 def _rows_lost_and_gained(old: Table, new: Table) -> Iterator[Finding]:
-    lost = [key for key in old.rows if key not in new.rows]
-    gained = [key for key in new.rows if key not in old.rows]
+    lost = [row_name(key) for key in old.rows if key not in new.rows]
+    gained = [row_name(key) for key in new.rows if key not in old.rows]
     if lost:
-        message = f"{len(lost)} of {len(old.rows)} rows are gone: {_named(lost)}"
-        numbers: dict[str, float | int | str | None] = {
-            "rows_lost": len(lost),
-            "rows": _names(lost),
-        }
-        yield Finding(
-            kind="lost-rows",
-            severity=Severity.FAIL,
-            where=row_name(lost[0]),
-            message=message,
-            numbers=numbers,
-        )
+        message = f"{len(lost)} of {len(old.rows)} rows are gone: {_few(lost)}"
+        yield _rows_finding("lost-rows", Severity.FAIL, lost, message)
     if gained:
-        message = f"{len(gained)} new rows: {_named(gained)}"
-        numbers = {"rows_gained": len(gained), "rows": _names(gained)}
-        yield Finding(
-            kind="gained-rows",
-            severity=Severity.INFO,
-            where=row_name(gained[0]),
-            message=message,
-            numbers=numbers,
-        )
+        message = f"{len(gained)} new rows: {_few(gained)}"
+        yield _rows_finding("gained-rows", Severity.INFO, gained, message)
 
 
-def _names(keys: Sequence[RowKey]) -> str:
-    return "\n".join(row_name(key) for key in keys)
+def _rows_finding(kind: str, severity: Severity, names: list[str], message: str) -> Finding:
+    numbers: dict[str, float | int | str | None] = {"count": len(names), "rows": "\n".join(names)}
+    return Finding(kind=kind, severity=severity, where=names[0], message=message, numbers=numbers)
 
 
 def _columns_lost_and_gained(old: Table, new: Table) -> Iterator[Finding]:
     for name in old.columns:
         if name not in new.columns:
-            yield Finding(
-                kind="lost-metric",
-                severity=Severity.FAIL,
-                metric=name,
-                message=f"{name}: the column is gone",
-            )
+            yield _about(name, "lost-metric", Severity.FAIL, "the column is gone")
     for name in new.columns:
         if name not in old.columns:
-            yield Finding(
-                kind="gained-metric",
-                severity=Severity.INFO,
-                metric=name,
-                message=f"{name}: a new column",
-            )
+            yield _about(name, "gained-metric", Severity.INFO, "a new column")
 
 
-def _margins(column: _Column, old: Table, keys: Sequence[RowKey]) -> list[float | None]:
-    """Each row's own relative tolerance, where the rule names the column that holds it."""
-    name = column.rule.margin_column
-    if name is None or name not in old.columns:
-        return [None] * len(keys)
-    i = old.columns.index(name)
-    return [_number(old.rows[key][i]) for key in keys]
+def _about(
+    column: str, kind: str, severity: Severity, what: str, cells: Sequence[_Cell] = ()
+) -> Finding:
+    return Finding(
+        kind=kind,
+        severity=severity,
+        metric=column,
+        where=row_name(cells[0].key) if cells else None,
+        message=f"{column}: {what}" + (f": {_few(cells)}" if cells else ""),
+        numbers={"cells": len(cells)} if cells else {},
+    )
+
+
+def _column(name: str, old: Table, new: Table, rule: Rule) -> _Column:
+    i, j = old.columns.index(name), new.columns.index(name)
+    keys = [key for key in old.rows if key in new.rows]
+    cells = [
+        _Cell(key, a, b, _number(a), _number(b))
+        for key in keys
+        for a, b in [(old.rows[key][i], new.rows[key][j])]
+    ]
+    margins: list[float | None] = [None] * len(keys)
+    if rule.margin_column in old.columns:
+        k = old.columns.index(rule.margin_column)
+        margins = [_number(old.rows[key][k]) for key in keys]
+    return _Column(name, rule, cells, margins)
 
 
 def _number(text: str) -> float | None:
     try:
-        return float(text)
+        value = float(text)
     except ValueError:
         return None
+    return value if isfinite(value) else None
+
+
+def _is_missing(text: str) -> bool:
+    """Empty, or a number that is none."""
+    return not text or text.lower().lstrip("+-") in {"nan", "inf", "infinity"}
 
 
 def _compare_column(
-    column: _Column, margins: Sequence[float | None], status: Sequence[str]
+    column: _Column, rules: RuleBook, path: str, status: Sequence[str]
 ) -> tuple[MetricChange, list[Finding]]:
-    old = [_number(cell) for cell in column.old]
-    new = [_number(cell) for cell in column.new]
-    if any(v is not None for v in old) or any(v is not None for v in new):
-        return _numeric(column, old, new, margins)
-    return _outcomes(column, status)
-
-
-def _numeric(
-    column: _Column,
-    old: Sequence[float | None],
-    new: Sequence[float | None],
-    margins: Sequence[float | None],
-) -> tuple[MetricChange, list[Finding]]:
-    rule, name = column.rule, column.name
-    steps = np.arange(len(column.keys), dtype=np.int64)
-    before = Metric(steps, np.array([np.nan if v is None else v for v in old], dtype=float))
-    after = Metric(steps, np.array([np.nan if v is None else v for v in new], dtype=float))
-    (n,) = score([(before, after, rule)])
-    judgement = judge(n, rule)
-    row = metric_change(name, n, rule, judgement)
+    numbers = [(c, m) for c, m in zip(column.cells, column.margins, strict=True) if _both(c)]
+    others = [c for c in column.cells if not _both(c) and c.old != c.new]
+    equal = sum(c.old == c.new for c in column.cells if not _both(c))
+    sample = Sample(column.name)
+    for cell, _ in numbers:
+        sample.add(cell.old_number or 0.0, cell.new_number or 0.0, row_name(cell.key))
+    findings: list[Finding] = []
+    row = MetricChange(
+        metric=column.name, verdict=Verdict.SAME, because="", rule=column.rule.pattern
+    )
+    if numbers:
+        ((row, findings),) = judge_values([sample], rules, path)
+        row = structs.replace(row, tolerance_ratio=_worst_ratio(numbers, row.tolerance_ratio))
+        moved = [cell for cell, _ in numbers if cell.old_number != cell.new_number]
+        if column.rule.tolerance:
+            row, findings = _tolerances(row, moved)
+        else:
+            findings = [_with_rows(f, moved, len(column.cells)) for f in findings]
+    findings += _changed_cells(column.name, others, status)
     row = structs.replace(
         row,
-        max_step=None if n.max_step is None else row_name(column.keys[n.max_step]),
-        first_diff_step=None
-        if n.first_diff_step is None
-        else row_name(column.keys[n.first_diff_step]),
-        tolerance_ratio=_worst_ratio(old, new, margins)
-        if any(m is not None for m in margins)
-        else n.tolerance_ratio,
+        n_shared=len(column.cells),
+        bit_equal=row.bit_equal + equal,
+        first_diff_step=_first_difference(column),
     )
-    findings = [*_cells_lost(column, old, new)]
-    if any(f.severity is Severity.FAIL for f in findings):
-        row = structs.replace(row, verdict=Verdict.INCOMPLETE, because=findings[0].message)
-    if rule.tolerance:
-        findings.extend(_widened(column, old, new))
-    else:
-        drift = _movers(column, old, new, drift_finding(row, judgement))
-        findings.extend([drift] if drift else [])
-    return row, findings
+    return _overruled(row, findings, len(column.cells)), findings
 
 
-def _movers(
-    column: _Column, old: Sequence[float | None], new: Sequence[float | None], drift: Finding | None
-) -> Finding | None:
+def _both(cell: _Cell) -> bool:
+    return cell.old_number is not None and cell.new_number is not None
+
+
+def _first_difference(column: _Column) -> str | None:
+    differ = (
+        c for c in column.cells if (c.old_number != c.new_number if _both(c) else c.old != c.new)
+    )
+    first = next(differ, None)
+    return None if first is None else row_name(first.key)
+
+
+def _overruled(row: MetricChange, findings: Sequence[Finding], cells: int) -> MetricChange:
+    """The row with the verdict that its gravest finding deserves, if that is graver."""
+    verdict, because = row.verdict, row.because or f"all {cells} cells are equal"
+    for finding in findings:
+        if finding.kind == "new-nan":
+            implied = Verdict.INCOMPLETE
+        elif finding.severity is Severity.FAIL:
+            implied = Verdict.BREAK
+        else:
+            implied = Verdict.DRIFT
+        if implied.rank < verdict.rank:
+            verdict, because = implied, finding.message
+    return structs.replace(row, verdict=verdict, because=because)
+
+
+def _with_rows(drift: Finding, moved: Sequence[_Cell], total: int) -> Finding:
     """The drift finding with the rows that moved, largest first: a table's reader thinks in rows."""
-    if drift is None:
-        return None
-    moved = [
-        (abs(a - b) / abs(a) if a else abs(b), key, x, y)
-        for key, a, b, x, y in zip(column.keys, old, new, column.old, column.new, strict=True)
-        if a is not None and b is not None and a != b
-    ]
-    moved.sort(key=lambda item: -item[0])
-    shown = ", ".join(f"{row_name(key)} {x} → {y}" for _, key, x, y in moved[:_NAMES_SHOWN])
-    more = f" and {len(moved) - _NAMES_SHOWN} more" if len(moved) > _NAMES_SHOWN else ""
-    message = f"{column.name}: {len(moved)} of {len(column.keys)} rows moved: {shown}{more}; {drift.message.split('; ', 1)[-1]}"
+    if drift.kind != "value-drift":
+        return drift
+    ranked = sorted(moved, key=_relative, reverse=True)
+    why = drift.message.split("; ", 1)[-1]
+    message = f"{drift.metric}: {len(moved)} of {total} rows moved: {_few(ranked)}; {why}"
     return replace(drift, message=message, numbers={**drift.numbers, "rows_moved": len(moved)})
 
 
+def _relative(cell: _Cell) -> float:
+    old, new = cell.old_number or 0.0, cell.new_number or 0.0
+    return abs(old - new) / abs(old) if old else float("inf")
+
+
 def _worst_ratio(
-    old: Sequence[float | None], new: Sequence[float | None], margins: Sequence[float | None]
+    numbers: Sequence[tuple[_Cell, float | None]], plain: float | None
 ) -> float | None:
-    """Largest |old − new| as a multiple of its row's margin."""
+    """Largest |old − new| as a multiple of its row's margin, where rows have one."""
     ratios = [
-        0.0 if a == b else abs(a - b) / (m * abs(a))
-        for a, b, m in zip(old, new, margins, strict=True)
-        if a is not None and b is not None and m and a and isfinite(a) and isfinite(b)
+        _relative(cell) / margin if cell.old_number != cell.new_number else 0.0
+        for cell, margin in numbers
+        if margin and cell.old_number
     ]
-    return max(ratios, default=None)
+    return max(ratios, default=plain)
 
 
-def _cells_lost(
-    column: _Column, old: Sequence[float | None], new: Sequence[float | None]
-) -> Iterator[Finding]:
-    pairs = list(zip(column.keys, old, new, column.new, strict=True))
-    gone = [
-        key
-        for key, a, b, cell in pairs
-        if a is not None
-        and isfinite(a)
-        and (b is None or not isfinite(b))
-        and not (b is None and cell)
-    ]
-    typed = [key for key, a, b, cell in pairs if a is not None and b is None and cell]
-    if gone:
-        message = f"{column.name}: {len(gone)} cell(s) that held a number are empty or not finite now: {_named(gone)}"
-        yield Finding(
-            kind="new-nan",
-            severity=Severity.FAIL,
-            metric=column.name,
-            where=row_name(gone[0]),
-            message=message,
-        )
-    if typed:
-        message = (
-            f"{column.name}: {len(typed)} cell(s) that held a number hold text now: {_named(typed)}"
-        )
-        yield Finding(
-            kind="type-changed",
-            severity=Severity.FAIL,
-            metric=column.name,
-            where=row_name(typed[0]),
-            message=message,
-        )
-
-
-def _widened(
-    column: _Column, old: Sequence[float | None], new: Sequence[float | None]
-) -> Iterator[Finding]:
-    wider = [
-        (key, a, b)
-        for key, a, b in zip(column.keys, old, new, strict=True)
-        if a is not None and b is not None and b > a
-    ]
+def _tolerances(row: MetricChange, moved: Sequence[_Cell]) -> tuple[MetricChange, list[Finding]]:
+    """A column of tolerances is not judged by how far it moved, but by which way."""
+    wider = [c for c in moved if (c.new_number or 0.0) > (c.old_number or 0.0)]
+    tighter = [c for c in moved if (c.new_number or 0.0) < (c.old_number or 0.0)]
+    found = []
     if wider:
-        shown = ", ".join(f"{row_name(key)} {a:g} → {b:g}" for key, a, b in wider[:_NAMES_SHOWN])
-        yield Finding(
-            kind="tolerance-widened",
-            severity=capped(Severity.WARN, column.rule),
-            metric=column.name,
-            where=row_name(wider[0][0]),
-            message=f"{column.name}: {len(wider)} row(s) now allow more: {shown}",
-        )
+        what = f"{len(wider)} row(s) now allow more"
+        found.append(_about(row.metric, "tolerance-widened", Severity.WARN, what, wider))
+    if tighter:
+        what = f"{len(tighter)} row(s) now allow less"
+        found.append(_about(row.metric, "tolerance-tightened", Severity.INFO, what, tighter))
+    return structs.replace(row, verdict=Verdict.SAME, because=""), found
 
 
-def _outcomes(column: _Column, status: Sequence[str]) -> tuple[MetricChange, list[Finding]]:
+def _changed_cells(name: str, cells: Sequence[_Cell], status: Sequence[str]) -> Iterator[Finding]:
+    """Findings of cells that are not numbers on both sides, one per kind of change."""
     order = {outcome: rank for rank, outcome in enumerate(status)}
-    moved: dict[str, list[tuple[RowKey, str, str]]] = {}
-    for key, a, b in zip(column.keys, column.old, column.new, strict=True):
-        if a != b:
-            moved.setdefault(_direction(order.get(a), order.get(b)), []).append((key, a, b))
-    findings = [_outcome_finding(column, kind, rows) for kind, rows in moved.items()]
-    changed = sum(len(rows) for rows in moved.values())
-    equal = len(column.keys) - changed
-    first = min((column.keys.index(rows[0][0]) for rows in moved.values()), default=None)
-    return MetricChange(
-        metric=column.name,
-        verdict=_outcome_verdict(moved.keys(), len(column.keys)).verdict,
-        because=_outcome_verdict(moved.keys(), len(column.keys)).because,
-        n_shared=len(column.keys),
-        bit_equal=equal,
-        first_diff_step=None if first is None else row_name(column.keys[first]),
-        rule=column.rule.pattern,
-    ), findings
+    by_kind: dict[tuple[str, Severity, str], list[_Cell]] = {}
+    for cell in cells:
+        kind = _kind(cell, order)
+        if kind is not None:
+            by_kind.setdefault(kind, []).append(cell)
+    for (kind_name, severity, what), members in by_kind.items():
+        yield _about(name, kind_name, severity, f"{len(members)} {what}", members)
 
 
-def _direction(before: int | None, after: int | None) -> str:
+def _kind(cell: _Cell, order: dict[str, int]) -> tuple[str, Severity, str] | None:
+    if cell.old_number is not None or cell.new_number is not None:
+        return _kind_of_number(cell)
+    if _is_missing(cell.old) and _is_missing(cell.new):
+        return None
+    if _is_missing(cell.new):
+        return "status-regressed", Severity.FAIL, "outcome(s) are gone"
+    before, after = order.get(cell.old), order.get(cell.new)
     if before is None or after is None:
-        return "status-changed"
-    return "status-regressed" if after > before else "status-improved"
+        return "status-changed", Severity.WARN, "outcome(s) different, order unknown"
+    if after > before:
+        return "status-regressed", Severity.FAIL, "outcome(s) worse"
+    return "status-improved", Severity.INFO, "outcome(s) better"
 
 
-def _outcome_verdict(kinds: object, rows: int) -> Judgement:
-    names = set(kinds)  # type: ignore[call-overload]
-    if "status-regressed" in names:
-        return Judgement(Verdict.BREAK, "an outcome got worse")
-    if names:
-        return Judgement(Verdict.DRIFT, "outcomes changed, none for the worse")
-    return Judgement(Verdict.SAME, f"all {rows} outcomes are equal")
-
-
-def _outcome_finding(
-    column: _Column, kind: str, rows: Sequence[tuple[RowKey, str, str]]
-) -> Finding:
-    severity = {"status-regressed": Severity.FAIL, "status-improved": Severity.INFO}.get(
-        kind, Severity.WARN
-    )
-    shown = ", ".join(
-        f"{row_name(key)} {a or '(empty)'} → {b or '(empty)'}" for key, a, b in rows[:_NAMES_SHOWN]
-    )
-    more = f" and {len(rows) - _NAMES_SHOWN} more" if len(rows) > _NAMES_SHOWN else ""
-    word = {"status-regressed": "worse", "status-improved": "better"}.get(
-        kind, "different, order unknown"
-    )
-    return Finding(
-        kind=kind,
-        severity=severity,
-        metric=column.name,
-        where=row_name(rows[0][0]),
-        message=f"{column.name}: {len(rows)} outcome(s) {word}: {shown}{more}",
-        numbers={"rows": len(rows)},
-    )
+def _kind_of_number(cell: _Cell) -> tuple[str, Severity, str]:
+    """The kind of a cell that is a number on one side only."""
+    if cell.old_number is None:
+        if _is_missing(cell.old):
+            return "gained-steps", Severity.INFO, "number(s) where there was none"
+        return "type-changed", Severity.WARN, "text(s) are a number now"
+    if _is_missing(cell.new):
+        return "new-nan", Severity.FAIL, "number(s) are empty or not finite now"
+    return "type-changed", Severity.FAIL, "number(s) are text now"

@@ -8,6 +8,7 @@ golden, one inference document whose text changed.
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
@@ -133,13 +134,15 @@ def build(folder: Path) -> None:
     """A git repository with the sample committed and its refresh in the working tree."""
     folder.mkdir(parents=True)
     _write(folder, {**before(), "karat.toml": CONFIG})
+    # In a git hook these name another repository, which is none of the demo's business.
+    alone = {k: v for k, v in os.environ.items() if not k.startswith("GIT_")}
     for words in (
         ("init", "--quiet", "--initial-branch=main"),
         ("add", "--all"),
         ("-c", "user.name=karat demo", "-c", "user.email=demo@example.invalid", "-c", "commit.gpgsign=false",
          "commit", "--quiet", "--no-verify", "--message=Goldens as they were"),
     ):  # fmt: skip
-        subprocess.run(["git", *words], cwd=folder, check=True)
+        subprocess.run(["git", *words], cwd=folder, check=True, env=alone)
     _write(folder, after())
 
 

@@ -20,7 +20,7 @@ from karat.diff.advice import advise
 from karat.diff.moves import mark_moves
 from karat.diff.sides import Items, Side, pair_up, resolve_sides, start_listing
 from karat.findings import Finding, Severity
-from karat.goldens.paths import DEFAULT_GLOBS, PathFilter, common_root, narrow
+from karat.goldens.paths import DEFAULT_GLOBS, PathFilter, common_root
 
 __all__ = ["Options", "diff", "diff_sides"]
 
@@ -59,33 +59,34 @@ def diff(
 
 def diff_sides(old: Side, new: Side, options: Options) -> Diff:
     """The difference between two sides that are already resolved."""
-    is_golden = PathFilter(options.globs, options.exclude)
+    is_golden = PathFilter(options.globs, options.exclude, options.only)
     listing = start_listing(old, new)  # git lists while numpy is being imported
     from karat.diff import workers  # noqa: PLC0415
     from karat.diff.judging import Task  # noqa: PLC0415
 
     found = pair_up(old, new, is_golden, listing, everything=options.everything)
-    asked = replace(found, items=[i for i in found.items if narrow(i.path, options.only)])
     task = Task(
         cases=options.cases,
         rules=options.rules,
         status=options.status,
         keep_curves=options.keep_curves,
     )
-    judged = workers.judge(asked.items, task, jobs=options.jobs, progress=options.progress)
+    judged = workers.judge(found.items, task, jobs=options.jobs, progress=options.progress)
     unchanged = found.unchanged + judged.unchanged
     changes = mark_moves(judged.changes, judged.digests)
     if options.only_metric:
-        changes = [_only_metrics(change, options.only_metric) for change in changes]
+        seen = (_only_metrics(change, options.only_metric) for change in changes)
+        # A golden without such a metric was not looked at, and must not be called the same.
+        changes = [c for c in seen if c.metrics or c.findings]
     advised = sorted((advise(change, old, new) for change in changes), key=_gravity)
     return Diff(
         old=old.name,
         new=new.name,
         changes=tuple(advised),
         groups=groups_of(advised, options.rules),
-        findings=(*found.findings, *_nothing_compared(asked, changes, unchanged, options)),
+        findings=(*found.findings, *_nothing_compared(found, changes, unchanged, options)),
         unchanged=unchanged,
-        root=common_root(item.path for item in asked.items),
+        root=common_root(item.path for item in found.items),
     )
 
 
@@ -97,6 +98,7 @@ def _gravity(change: Change) -> tuple[int, int, float, str]:
 
 def _only_metrics(change: Change, wanted: Sequence[str]) -> Change:
     """The change seen through the metrics asked for; what concerns the whole file stays."""
+    from karat.compare.pairs import verdict_of  # noqa: PLC0415 - see above
 
     def asked(metric: str | None) -> bool:
         return metric is None or any(fnmatchcase(metric, glob) for glob in wanted)
@@ -104,11 +106,8 @@ def _only_metrics(change: Change, wanted: Sequence[str]) -> Change:
     rows = tuple(row for row in change.metrics if asked(row.metric))
     findings = tuple(f for f in change.findings if asked(f.metric))
     verdict = change.verdict
-    if change.metrics and verdict not in {Verdict.NEW, Verdict.REMOVED, Verdict.UNREADABLE}:
-        ranked = [row.verdict for row in rows]
-        if any(f.metric is None and f.severity is Severity.FAIL for f in findings):
-            ranked.append(verdict)
-        verdict = min(ranked, key=lambda v: v.rank, default=Verdict.SAME)
+    if verdict not in {Verdict.NEW, Verdict.REMOVED, Verdict.UNREADABLE}:
+        verdict = verdict_of(rows, findings)
     return replace(change, metrics=rows, findings=findings, verdict=verdict)
 
 
@@ -116,7 +115,7 @@ def _nothing_compared(
     found: Items, changes: Sequence[Change], unchanged: int, options: Options
 ) -> Iterator[Finding]:
     """Comparing nothing must not look like a match."""
-    if not found.items and (options.only or not unchanged):
+    if not found.items and not unchanged and not found.findings:
         asked = ", ".join(options.only or options.globs)
         yield Finding(
             kind="nothing-compared",
@@ -124,11 +123,11 @@ def _nothing_compared(
             message=f"expected goldens, found none on either side that match {asked}",
             next="karat config --show-origin",
         )
-    elif options.only_metric and changes and not any(change.metrics for change in changes):
+    elif options.only_metric and found.items and not any(c.metrics for c in changes):
         asked = ", ".join(options.only_metric)
         yield Finding(
             kind="nothing-compared",
             severity=Severity.FAIL,
-            message=f"expected a metric that matches {asked}, found none in {len(changes)} changed files",
+            message=f"expected a metric that matches {asked}, found none in {len(found.items)} goldens",
             next="karat diff --json -",
         )

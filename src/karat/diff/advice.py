@@ -34,17 +34,22 @@ def advise(change: Change, old: Side, new: Side) -> Change:
     if not change.findings:
         return change
     findings = tuple(
-        f if f.next else replace(f, next=_next(f, change.path, old, new)) for f in change.findings
+        f if f.next else replace(f, next=_next(f, change, old, new)) for f in change.findings
     )
     return replace(change, findings=findings)
 
 
-def _next(finding: Finding, path: str, old: Side, new: Side) -> str:
+def _next(finding: Finding, change: Change, old: Side, new: Side) -> str:
+    path = change.path
     name = quoted(path)
-    if isinstance(new, WorkTree) and finding.kind in _REJECT and finding.severity == "fail":
-        return f"git restore --source={quoted(old.name)} -- {name}"
-    if isinstance(new, WorkTree) and finding.kind == "new-golden":
-        return f"git add -- {name}"
+    if isinstance(new, WorkTree):
+        here = name if new.at_top else quoted(f":/{path}")
+        if finding.kind in _REJECT and finding.severity == "fail":
+            if change.has_baseline:
+                return f"git restore --source={quoted(old.name)} -- {here}"
+            return f"git clean -f -- {here}"
+        if finding.kind == "new-golden":
+            return f"git add -- {here}"
     words = ["karat", "diff", *_sides(old, new)]
     if not isinstance(new, OneFile):
         words += ["--only", name]

@@ -5,6 +5,9 @@ In: items and a task. Out: `Judged`. Runs in the caller's process and in the wor
 
 from __future__ import annotations
 
+import errno
+import os
+import stat
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -121,10 +124,18 @@ def _fetch(item: Item, ref: Ref | None, blobs: Iterator[bytes | None]) -> Conten
         data = next(blobs, None)
         return data if data is not None else _missing(item, ref)
     try:
-        with open(ref.path, "rb") as file:  # noqa: PTH123 - Path.open costs as much as the read
-            return file.read()
+        return _read(ref)
     except OSError as error:
         return _unreadable(item, ref, error)
+
+
+def _read(ref: OnDisk) -> bytes:
+    # A pipe would wait for ever, a device never end: look before reading, and never wait to look.
+    flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | (0 if ref.follow else os.O_NOFOLLOW)
+    with os.fdopen(os.open(ref.path, flags), "rb") as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise OSError(errno.EINVAL, "it is no plain file")
+        return file.read()
 
 
 def _missing(item: Item, ref: Blob) -> Finding:
@@ -138,11 +149,12 @@ def _missing(item: Item, ref: Blob) -> Finding:
 
 
 def _unreadable(item: Item, ref: OnDisk, error: OSError) -> Finding:
+    why = "it is a symbolic link" if error.errno == errno.ELOOP else error.strerror or error
     return Finding(
         kind="cannot-read",
         severity=Severity.FAIL,
         path=item.path,
-        message=f"expected to read {ref.path}, but: {error.strerror or error}",
+        message=f"expected to read {ref.path}, but: {why}",
         next=f"ls -l {quoted(ref.path)}",
     )
 

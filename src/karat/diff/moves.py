@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -13,12 +14,18 @@ def mark_moves(
     changes: Sequence[Change], digests: Mapping[str, tuple[bytes | None, bytes | None]]
 ) -> list[Change]:
     """The changes, with removed and new goldens of equal bytes naming one another."""
-    gone = {old: path for path, (old, new) in digests.items() if old is not None and new is None}
-    came = {new: path for path, (old, new) in digests.items() if new is not None and old is None}
+    gone, came = defaultdict(list), defaultdict(list)
+    for path, (old, new) in sorted(digests.items()):
+        if old is not None and new is None:
+            gone[old].append(path)
+        elif new is not None and old is None:
+            came[new].append(path)
     partner = {}
-    for digest in gone.keys() & came.keys():
-        partner[gone[digest]] = (came[digest], "to")
-        partner[came[digest]] = (gone[digest], "from")
+    for digest, before in gone.items():
+        # Goldens with equal bytes are not told apart; which became which does not matter then.
+        for one, other in zip(before, came[digest], strict=False):
+            partner[one] = (other, "to")
+            partner[other] = (one, "from")
     return [_marked(change, partner.get(change.path)) for change in changes]
 
 

@@ -17,7 +17,7 @@ import msgspec
 
 from karat.findings import CannotVerify, Finding, Severity, UsageError
 from karat.goldens import git
-from karat.goldens.paths import DATA_GLOBS, PathFilter
+from karat.goldens.paths import PathFilter
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +35,8 @@ class WorkTree:
 
     root: Path
     name: str = "working tree"
+    at_top: bool = True
+    """False where the user stands in a folder below the root."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +69,8 @@ class OnDisk(msgspec.Struct, frozen=True):
     """Bytes in a file."""
 
     path: str
+    follow: bool = False
+    """Whether a symbolic link may be followed: in a folder that the user named, not in a work tree."""
 
 
 Ref: TypeAlias = Blob | OnDisk
@@ -94,13 +98,12 @@ class Items:
 def resolve_sides(old: str | None, new: str | None, cwd: Path) -> tuple[Side, Side]:
     """OLD and NEW as sides; by default HEAD and the work tree."""
     if old is not None and new is None and ".." in old and not (cwd / old).exists():
-        first, _, second = old.partition("...") if "..." in old else old.partition("..")
-        return resolve_sides(first or "HEAD", second or "HEAD", cwd)
+        return _resolve_range(old, cwd)
     left = _resolve(old, cwd) if old is not None else _head(cwd)
     if new is not None:
         right = _resolve(new, cwd)
     elif isinstance(left, Revision):
-        right = WorkTree(left.root)
+        right = WorkTree(left.root, at_top=left.root.samefile(cwd))
     else:
         raise UsageError(
             f"expected a second side to compare {old} with, found none: a folder or file has no HEAD",
@@ -111,6 +114,17 @@ def resolve_sides(old: str | None, new: str | None, cwd: Path) -> tuple[Side, Si
             f"expected two files or two trees, found {left.name} and {right.name}: one of each",
             next_command="karat diff --help",
         )
+    return left, right
+
+
+def _resolve_range(words: str, cwd: Path) -> tuple[Side, Side]:
+    """`A..B`, and `A...B` which means from where B left A."""
+    dots = "..." if "..." in words else ".."
+    first, _, second = words.partition(dots)
+    left, right = resolve_sides(first or "HEAD", second or "HEAD", cwd)
+    if dots == "..." and isinstance(left, Revision) and isinstance(right, Revision):
+        base = git.merge_base(left.root, left.commit, right.commit)
+        left = Revision(left.root, base[:12], base)
     return left, right
 
 
@@ -169,7 +183,12 @@ def pair_up(
 ) -> Items:
     """The goldens of two sides, paired by path; with `everything`, also those with equal bytes."""
     if isinstance(old, OneFile) and isinstance(new, OneFile):
-        item = Item(new.name, OnDisk(str(old.root)), OnDisk(str(new.root)), certain=True)
+        item = Item(
+            new.name,
+            OnDisk(str(old.root), follow=True),
+            OnDisk(str(new.root), follow=True),
+            certain=True,
+        )
         return Items([item])
     if listing is not None:
         return _git_items(str(old.root), listing, is_golden, everything=everything)
@@ -193,7 +212,7 @@ def _git_items(
             right = OnDisk(os.path.join(root, change.path))  # noqa: PTH118 - quicker, for thousands
         items.append(Item(change.path, left, right, certain=right is None or left is None))
     known = {path: oid for path, oid in tree.items() if is_golden(path)}
-    same = known.keys() - {item.path for item in items}
+    same = known.keys() - {item.path for item in items} - {f.path for f in findings}
     if everything:
         items = [Item(i.path, i.old, i.new, certain=True) for i in items]
         blobs = ((path, Blob(root, known[path])) for path in same)
@@ -212,24 +231,50 @@ def _special(path: str, what: str) -> Finding:
 
 
 def _listed_items(old: Side, new: Side, is_golden: PathFilter) -> Items:
-    left, right = _listing(old), _listing(new)
+    left, right = _listing(old, new), _listing(new, old)
     wanted: Callable[[str], bool] = is_golden
-    findings: tuple[Finding, ...] = ()
+    findings: list[Finding] = []
     paths = sorted(left.keys() | right.keys())
     if not any(is_golden(path) for path in paths):
-        wanted = PathFilter(DATA_GLOBS)
+        wanted = is_golden.by_extension()
         if any(wanted(path) for path in paths):
             message = "no file matches the golden patterns, so every .json, .jsonl, .csv and .txt file was taken"
-            findings = (Finding(kind="format-only", severity=Severity.INFO, message=message),)
+            findings.append(
+                Finding(kind="taken-by-extension", severity=Severity.INFO, message=message)
+            )
     items = [Item(p, left.get(p), right.get(p), certain=True) for p in paths if wanted(p)]
-    return Items(items, 0, findings)
+    if _disjoint(items):
+        message = f"the two sides share no path ({items[0].path}, …), so nothing was compared; do both begin at the same folder?"
+        findings.append(
+            Finding(
+                kind="nothing-compared",
+                severity=Severity.FAIL,
+                message=message,
+                next="karat diff --help",
+            )
+        )
+    return Items(items, 0, tuple(findings))
 
 
-def _listing(side: Side) -> dict[str, Ref]:
-    if isinstance(side, Revision):
-        found = git.tree_paths(side.root, side.commit)
-        return {path: Blob(str(side.root), oid) for path, oid in found.items()}
-    return dict(_walk(side.root))
+def _disjoint(items: Sequence[Item]) -> bool:
+    olds, news = (any(getattr(i, side) for i in items) for side in ("old", "new"))
+    return olds and news and not any(item.old and item.new for item in items)
+
+
+def _listing(side: Side, other: Side) -> dict[str, Ref]:
+    if not isinstance(side, Revision):
+        return dict(_walk(side.root))
+    found = git.tree_paths(side.root, side.commit)
+    prefix = ""
+    # `karat diff HEAD goldens/` means that folder of the revision, not its root.
+    if isinstance(other, Folder) and other.root.resolve().is_relative_to(side.root.resolve()):
+        inside = other.root.resolve().relative_to(side.root.resolve()).as_posix()
+        prefix = "" if inside == "." else f"{inside}/"
+    return {
+        path[len(prefix) :]: Blob(str(side.root), oid)
+        for path, oid in found.items()
+        if path.startswith(prefix)
+    }
 
 
 def _walk(root: Path) -> Iterator[tuple[str, Ref]]:
@@ -245,4 +290,4 @@ def _walk(root: Path) -> Iterator[tuple[str, Ref]]:
             path = Path(folder, name)
             # Sockets, pipes and devices would block or never end.
             if path.is_symlink() or stat.S_ISREG(path.lstat().st_mode):
-                yield path.relative_to(root).as_posix(), OnDisk(str(path))
+                yield path.relative_to(root).as_posix(), OnDisk(str(path), follow=True)

@@ -106,16 +106,9 @@ def resolve(root: Path, revision: str) -> str | None:
     return None
 
 
-def has_commits(root: Path) -> bool:
-    """False in a repository without a first commit."""
-    return resolve(root, "HEAD") is not None
-
-
-def is_shallow_or_partial(root: Path) -> bool:
-    """True where objects may be missing because the clone left them out."""
-    shallow = run_git(root, "rev-parse", "--is-shallow-repository").strip() == b"true"
-    promisor = run_git(root, "config", "--default", "", "--get", "extensions.partialclone").strip()
-    return shallow or bool(promisor)
+def merge_base(root: Path, one: str, other: str) -> str:
+    """The commit that two branches have in common."""
+    return run_git(root, "merge-base", one, other).decode().strip()
 
 
 def tree_paths(root: Path, revision: str) -> dict[str, str]:
@@ -156,15 +149,18 @@ class TreeComparison:
 
     def finish(self) -> tuple[list[GitChange], dict[str, str]]:
         """Every path that differs, and all files of the old revision with their blobs."""
-        changes = list(_parse_raw(finish_git(self._changed), worktree=self._worktree))
+        changes = {
+            change.path: change
+            for change in _parse_raw(finish_git(self._changed), worktree=self._worktree)
+        }
         if self._worktree:
-            others = finish_git(self._others).split(b"\0")
-            changes += [
-                GitChange(os.fsdecode(path), None, None, new_in_worktree=True)
-                for path in others
-                if path
-            ]
-        return changes, _parse_tree(finish_git(self._tree))
+            for raw in finish_git(self._others).split(b"\0"):
+                if raw:
+                    path = os.fsdecode(raw)
+                    # A file that only left the index is deleted there and untracked here.
+                    old = changes[path].old if path in changes else None
+                    changes[path] = GitChange(path, old, None, new_in_worktree=True)
+        return list(changes.values()), _parse_tree(finish_git(self._tree))
 
 
 def _parse_raw(raw: bytes, *, worktree: bool) -> Iterator[GitChange]:

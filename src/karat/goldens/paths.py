@@ -47,16 +47,25 @@ def _glob_token(token: str) -> str:
 
 
 class PathFilter:
-    """Says whether a path is a golden: matches a glob and no exclusion."""
+    """Says whether a path is a golden that was asked for: matches a glob and no exclusion."""
 
-    def __init__(self, globs: Iterable[str], exclude: Iterable[str] = ()) -> None:
+    def __init__(
+        self, globs: Iterable[str], exclude: Iterable[str] = (), only: Iterable[str] = ()
+    ) -> None:
         self._wanted = _any_of(globs)
         self._unwanted = _any_of(exclude)
+        self._only = tuple(only)
 
     def __call__(self, path: str) -> bool:
         if not self._wanted.fullmatch(path) or self._unwanted.fullmatch(path):
             return False
-        return path.rpartition("/")[2] not in _NEVER
+        return path.rpartition("/")[2] not in _NEVER and narrow(path, self._only)
+
+    def by_extension(self) -> PathFilter:
+        """The same, but for every file that could be a golden."""
+        other = PathFilter(DATA_GLOBS, (), self._only)
+        other._unwanted = self._unwanted
+        return other
 
 
 def _any_of(globs: Iterable[str]) -> re.Pattern[str]:

@@ -7,6 +7,7 @@ import io
 from collections.abc import Iterator
 
 from karat.compare.change import Change, Diff, MetricChange
+from karat.report.words import magnitude
 
 COLUMNS = ("file", "metric", "n_steps", "avg_rel_diff")
 
@@ -21,7 +22,7 @@ def csv_rows(diff: Diff) -> Iterator[tuple[Change, MetricChange]]:
 
 def ranked_rows(diff: Diff) -> list[tuple[Change, MetricChange]]:
     """The same rows, largest |avg_rel_diff| first."""
-    return sorted(csv_rows(diff), key=lambda pair: -abs(pair[1].avg_rel_diff or 0.0))
+    return sorted(csv_rows(diff), key=lambda pair: -magnitude(pair[1].avg_rel_diff))
 
 
 def render(diff: Diff) -> str:

@@ -12,10 +12,22 @@ from dataclasses import dataclass
 from karat.compare.change import Diff, Group
 from karat.findings import Finding, Severity
 from karat.report.csv_rows import ranked_rows
-from karat.report.words import count, labels, number, printable, short_path, signed, verdict_counts
+from karat.report.words import (
+    count,
+    elide,
+    labels,
+    number,
+    printable,
+    short_path,
+    signed,
+    verdict_counts,
+)
 
 _SHOWN = 20
-_MEMBERS = 30
+_MEMBERS = 10
+_NAME = 160
+_SENTENCE = 400
+"""Bounds that keep the two sections that matter most below any limit a forge has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,47 +43,48 @@ class Section:
 
 
 def code(text: str) -> str:
-    """Text as inline code that nothing in it can end, also inside a table."""
-    clean = printable(text)
+    """Text as inline code that nothing in it can end; long names lose their middle."""
+    clean = elide(printable(text), _NAME)
     longest = max((len(run) for run in re.findall(r"`+", clean)), default=0)
     fence = "`" * (longest + 1)
     pad = " " if clean.startswith("`") or clean.endswith("`") else ""
-    return f"{fence}{pad}{clean}{pad}{fence}".replace("|", "\\|")
+    return f"{fence}{pad}{clean}{pad}{fence}"
 
 
 def prose(text: str) -> str:
-    """A sentence whose metric names and paths cannot become markup."""
-    return re.sub(r"([\\`*_{}\[\]<>|#@])", r"\\\1", printable(text))
+    """A sentence whose metric names and paths cannot become markup, a mention or a link."""
+    escaped = re.sub(r"([\\`*_{}\[\]<>|#])", r"\\\1", elide(printable(text), _SENTENCE))
+    # Forges look for these in the rendered text, where a backslash does not stop them.
+    return escaped.replace("@", "@\u200b").replace("://", ":\u200b//")
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """A Markdown table; the first column is text, the others are numbers."""
-    lines = ["| " + " | ".join(header) + " |", "|---" + "|---:" * (len(header) - 1) + "|"]
-    lines += ["| " + " | ".join(row) + " |" for row in rows]
+    titles = (title.replace("|", "\\|") for title in header)
+    lines = ["| " + " | ".join(titles) + " |", "|---" + "|---:" * (len(header) - 1) + "|"]
+    lines += ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in rows]
     return "\n".join(lines)
 
 
-def must_look(diff: Diff) -> Section | None:
-    """Fail findings first, one line each, then drift by group."""
+def must_look(diff: Diff) -> list[Section]:
+    """What a reviewer must look at: fail findings, one line each, then what moved, by group."""
     fails = [f for f in diff.all_findings() if f.severity is Severity.FAIL]
     groups = [g for g in diff.groups if g.severity is Severity.WARN]
-    if not fails and not groups:
-        return None
-    blocks = []
+    found = []
     if fails:
-        lines = [_fail_line(f, diff.root) for f in fails[:_SHOWN]]
+        lines = [f"**{count(len(fails), 'finding')} to resolve:**", ""]
+        lines += [_fail_line(f, diff.root) for f in fails[:_SHOWN]]
         if len(fails) > _SHOWN:
-            lines.append(f"- … and {len(fails) - _SHOWN} more `fail` findings")
-        blocks.append(
-            f"**{count(len(fails), 'finding')} must be resolved first:**\n\n" + "\n".join(lines)
-        )
+            lines.append(f"- … and {len(fails) - _SHOWN:,} more `fail` findings")
+        found.append(Section("## Look at this first", "\n".join(lines)))
     if groups:
         names = labels(diff)
         lines = [_group_line(g, names) for g in groups[:_SHOWN]]
         if len(groups) > _SHOWN:
             lines.append(f"- … and {count(len(groups) - _SHOWN, 'group')} more")
-        blocks.append("**Moved, one decision each:**\n\n" + "\n".join(lines))
-    return Section("## Look at this first", "\n\n".join(blocks))
+        title = "## Then at what moved, one decision each"
+        found.append(Section(title if fails else "## Look at what moved", "\n".join(lines)))
+    return found
 
 
 def _fail_line(f: Finding, root: str) -> str:
@@ -97,7 +110,7 @@ def largest_rows(diff: Diff, top: int) -> Section | None:
     ranked = ranked_rows(diff)[:top]
     if not ranked:
         return None
-    header = ("file", "metric", "verdict", "n", "avg", "mean \\|·\\|", "max \\|·\\|", "at step")
+    header = ("file", "metric", "verdict", "n", "avg", "mean |·|", "max |·|", "at step")
     rows = (
         (
             code(short_path(change.path, diff.root)),
@@ -107,7 +120,7 @@ def largest_rows(diff: Diff, top: int) -> Section | None:
             signed(row.avg_rel_diff),
             number(row.mean_abs_rel_diff),
             number(row.max_abs_rel_diff),
-            str(row.max_step),
+            "" if row.max_step is None else str(row.max_step),
         )
         for change, row in ranked
     )
@@ -121,27 +134,21 @@ def render(diff: Diff, *, top: int = 20) -> str:
     """The Markdown report of `karat diff --markdown`."""
     verdicts = verdict_counts(diff.changes) or "no golden changed"
     head = f"{code(diff.old)} → {code(diff.new)}: {count(len(diff.changes), 'golden')} compared ({verdicts}), {diff.unchanged:,} unchanged."
-    sections = [Section("# Golden values", head), must_look(diff), largest_rows(diff, top)]
+    sections = [Section("# Golden values", head), *must_look(diff), largest_rows(diff, top)]
     return "\n".join(section.text() for section in sections if section is not None)
 
 
 def fit(sections: Sequence[Section], limit: int) -> str:
-    """The sections that fit into `limit` characters, and a note where some did not."""
+    """The leading sections that fit into `limit` characters, and a note where some did not."""
     texts = [section.text() for section in sections]
-    whole = "\n".join(texts)
-    if len(whole) <= limit:
-        return whole
-    kept: list[str] = []
-    for i, text in enumerate(texts):
-        left = [s.title.lstrip("# ") or "the rest" for s in sections[i:]]
-        note = f"\n> Cut here to fit {limit:,} characters; not shown: {'; '.join(left)}.\n"
-        rest = "\n".join([*kept, text])
-        if len(rest) + len(_note(sections[i + 1 :], limit)) > limit:
-            return ("\n".join(kept) + note)[:limit]
-        kept.append(text)
-    return "\n".join(kept)
+    for kept in range(len(sections), -1, -1):
+        parts = [*texts[:kept], _note(sections[kept:], limit)] if kept < len(texts) else texts
+        whole = "\n".join(parts)
+        if len(whole) <= limit:
+            return whole
+    return ""
 
 
 def _note(left: Sequence[Section], limit: int) -> str:
-    names = "; ".join(s.title.lstrip("# ") or "the rest" for s in left)
-    return f"\n> Cut here to fit {limit:,} characters; not shown: {names}.\n"
+    names = "; ".join(section.title.lstrip("# ") or "the rest" for section in left)
+    return f"> Cut here to fit {limit:,} characters; not shown: {names}.\n"

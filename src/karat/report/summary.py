@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator, Sequence
 from karat.compare.change import Change, Diff, MetricChange, Verdict
 from karat.goldens.provenance import RefreshRecord
 from karat.report.csv_rows import csv_rows
-from karat.report.markdown import Section, code, fit, must_look, table
-from karat.report.words import count, number, short_path
+from karat.report.markdown import Section, code, fit, must_look, prose, table
+from karat.report.words import count, magnitude, number, short_path
 
 Row = tuple[Change, MetricChange]
 
@@ -37,7 +37,7 @@ _NAMED = 8
 def sections(diff: Diff, record: RefreshRecord | None = None) -> list[Section]:
     """The whole text, in order."""
     rows = list(csv_rows(diff))
-    found = [must_look(diff), Section("## Summary", _what_was_done(diff, record))]
+    found = [*must_look(diff), Section("## Summary", _what_was_done(diff, record))]
     if rows:
         found.append(Section("## Relative-difference summary", _coverage(diff, rows)))
         found.append(
@@ -52,7 +52,7 @@ def sections(diff: Diff, record: RefreshRecord | None = None) -> list[Section]:
         lines = list(_interpretation(rows, diff.root))
         if lines:
             found.append(Section("### Interpretation", "\n".join(f"- {line}" for line in lines)))
-    return [section for section in found if section is not None]
+    return found
 
 
 def render(diff: Diff, record: RefreshRecord | None = None, *, github: bool = False) -> str:
@@ -79,7 +79,7 @@ def _what_was_done(diff: Diff, record: RefreshRecord | None) -> str:
     )
     if record is not None and record.not_refreshed:
         lines.append(f"- Asked for and not refreshed ({len(record.not_refreshed)}):")
-        lines += [f"  - {line}" for line in record.not_refreshed]
+        lines += [f"  - {prose(line)}" for line in record.not_refreshed]
     return "\n".join(lines)
 
 
@@ -87,9 +87,9 @@ def _scope_sentence(diff: Diff, record: RefreshRecord | None) -> str:
     if record is None:
         return f"Comparison of golden values: {code(diff.old)} → {code(diff.new)}."
     run = (
-        f"{_SOURCES.get(record.source, record.source)} {code(record.run_id)}"
+        f"{_SOURCES.get(record.source, prose(record.source))} {code(record.run_id)}"
         if record.run_id
-        else record.source
+        else prose(record.source)
     )
     if record.scope == "only-failing":
         return f"Refresh of golden values for failing functional tests from {run}."
@@ -126,12 +126,12 @@ def _coverage(diff: Diff, rows: Sequence[Row]) -> str:
 def _by_metric(rows: Sequence[Row]) -> dict[str, list[float]]:
     sizes: dict[str, list[float]] = defaultdict(list)
     for _, row in rows:
-        sizes[row.metric].append(abs(row.avg_rel_diff or 0.0))
+        sizes[row.metric].append(magnitude(row.avg_rel_diff))
     return {metric: sorted(values) for metric, values in sorted(sizes.items())}
 
 
 def _headlines(rows: Sequence[Row]) -> str:
-    header = ("metric", "n", "median \\|avg_rel_diff\\|", "max \\|avg_rel_diff\\|")
+    header = ("metric", "n", "median |avg_rel_diff|", "max |avg_rel_diff|")
     # The seed's median: the upper of the two middle values for an even count.
     lines = (
         (code(metric), str(len(values)), number(values[len(values) // 2]), number(values[-1]))
@@ -141,9 +141,9 @@ def _headlines(rows: Sequence[Row]) -> str:
 
 
 def _distribution(rows: Sequence[Row]) -> str:
-    sizes = [abs(row.avg_rel_diff or 0.0) for _, row in rows]
+    sizes = [magnitude(row.avg_rel_diff) for _, row in rows]
     lines = ((f"`{label}`", str(sum(map(inside, sizes)))) for label, inside in _BUCKETS)
-    return table(("\\|avg_rel_diff\\| bucket", "count"), lines)
+    return table(("|avg_rel_diff| bucket", "count"), lines)
 
 
 def _interpretation(rows: Sequence[Row], root: str) -> Iterator[str]:
@@ -163,7 +163,7 @@ def _interpretation(rows: Sequence[Row], root: str) -> Iterator[str]:
 
 
 def _size(row: Row) -> float:
-    return abs(row[1].avg_rel_diff or 0.0)
+    return magnitude(row[1].avg_rel_diff)
 
 
 def _quiet(rows: Sequence[Row]) -> bool:
@@ -196,26 +196,38 @@ def _files(rows: Sequence[Row], root: str) -> str:
 
 
 def _memory(rows: Sequence[Row], root: str) -> str:
-    ranked = sorted(rows, key=_size, reverse=True)
-    still = sum(_size(row) < 1e-6 for row in rows)
-    loud = [row for row in ranked if _size(row) >= 1e-3]
-    if not loud:
-        return f"`mem-*`: {still} of {len(rows)} rows sit at `== 0` or `(0, 1e-6)`; none lands above `[1e-4, 1e-3)`."
-    names = ", ".join(
-        f"{code(short_path(c.path, root))} {row.metric} ({number(_size((c, row)))})"
-        for c, row in loud[:_NAMED]
+    judged, cut = _complete(rows)
+    ranked = sorted(judged, key=_size, reverse=True)
+    still = sum(
+        row[1].verdict is Verdict.SAME or _size(row) < 1e-6 for row in judged if _quiet([row])
     )
-    more = f" and {len(loud) - _NAMED} more" if len(loud) > _NAMED else ""
-    return f"`mem-*`: {still} of {len(rows)} rows sit at `== 0` or `(0, 1e-6)`; {len(loud)} land above `[1e-4, 1e-3)`: {names}{more}."
+    loud = [row for row in ranked if _size(row) >= 1e-3 or row[1].verdict is Verdict.BREAK]
+    text = f"`mem-*`: {still} of {len(judged)} rows sit at `== 0` or `(0, 1e-6)`"
+    if loud:
+        names = ", ".join(
+            f"{code(short_path(c.path, root))} {code(row.metric)} ({number(_size((c, row)))})"
+            for c, row in loud[:_NAMED]
+        )
+        more = f" and {len(loud) - _NAMED} more" if len(loud) > _NAMED else ""
+        return f"{text}; {len(loud)} land above `[1e-4, 1e-3)` or break: {names}{more}{cut}."
+    return f"{text}; none lands above `[1e-4, 1e-3)`{cut}."
+
+
+def _complete(rows: Sequence[Row]) -> tuple[list[Row], str]:
+    """The rows whose runs are complete, and the words for those that are not."""
+    judged = [row for row in rows if row[1].verdict is not Verdict.INCOMPLETE]
+    cut = len(rows) - len(judged)
+    return judged, f" ({count(cut, 'incomplete row')} not counted)" if cut else ""
 
 
 def _timing(rows: Sequence[Row]) -> str:
-    steady = [row.steady_rel_diff for _, row in rows if row.steady_rel_diff is not None]
+    judged, cut = _complete(rows)
+    steady = [row.steady_rel_diff for _, row in judged if row.steady_rel_diff is not None]
     slower = sum(value <= -0.05 for value in steady)
     faster = sum(value >= 0.05 for value in steady)
     if not slower and not faster:
-        return "`iteration-time`: medians after warm-up are within 5% in every file; the rest is warm-up and scheduler noise, not slower or faster."
-    return f"`iteration-time`: the median after warm-up is at least 5% longer in {count(slower, 'file')} and at least 5% shorter in {count(faster, 'file')} of {len(rows)}; not a correctness problem of its own."
+        return f"`iteration-time`: medians after warm-up are within 5% in {len(steady)} of {len(rows)} files{cut}; the rest is warm-up and scheduler noise, not slower or faster."
+    return f"`iteration-time`: the median after warm-up is at least 5% longer in {count(slower, 'file')} and at least 5% shorter in {count(faster, 'file')} of {len(rows)}{cut}; not a correctness problem of its own."
 
 
 def _num_zeros(rows: Sequence[Row]) -> Iterator[str]:

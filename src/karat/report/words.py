@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
+from math import isnan
 
 from karat.compare.change import Change, Diff, Verdict
 from karat.findings import Severity
@@ -24,6 +25,13 @@ def signed(value: float | None) -> str:
         return ""
     text = number(value)
     return f"+{text}" if value > 0 else text
+
+
+def magnitude(value: float | None) -> float:
+    """|value| for ranking and buckets: none is 0, and what is no number is beyond them all."""
+    if value is None:
+        return 0.0
+    return float("inf") if isnan(value) else abs(value)
 
 
 def count(n: int, noun: str) -> str:
