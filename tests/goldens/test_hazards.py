@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 
 from karat.findings import Finding, Severity
@@ -95,3 +97,28 @@ def test_many_findings_of_a_kind_become_a_few_and_a_count() -> None:
 def test_few_findings_stay_as_they_are() -> None:
     some = tuple(Finding(kind="empty", severity=Severity.WARN, message=str(n)) for n in range(8))
     assert hazards.few(some) == some
+
+
+def test_findings_that_are_only_counted_are_never_made() -> None:
+    made: list[int] = []
+
+    def make(number: int) -> Finding:
+        made.append(number)
+        return Finding(kind="empty", severity=Severity.WARN, message=f"no {number}")
+
+    found = hazards.Few()
+    for number in range(1000):
+        found.note("empty", Severity.WARN, partial(make, number))
+    assert len(found.findings()) == 9
+    assert made == [*range(8), 999]
+
+
+def test_counts_of_findings_add_up() -> None:
+    many = [Finding(kind="empty", severity=Severity.WARN, message=f"no {n}") for n in range(30)]
+    once = hazards.few(many)
+    assert hazards.few(once) == once
+    twice = hazards.few([*once, *once, many[0]])
+    assert len(twice) == 9
+    assert twice[-1].numbers["more"] == 53
+    assert twice[-1].message == "53 more findings of this kind, the last one: no 0"
+    assert hazards.few([*once, *once])[-1].message.startswith("52 more findings of this kind, the")

@@ -11,6 +11,7 @@ from karat.findings import Severity
 from karat.goldens import json_text
 from karat.goldens.json_scan import BrokenJSONError, scan, walk
 
+NON_FINITE = json_text._non_finite
 scalars = (
     st.none()
     | st.booleans()
@@ -240,3 +241,47 @@ def test_fresh_json_is_indented_unescaped_and_ends_with_a_newline() -> None:
         json_text.fresh({"ü": [1.0, None]}).decode()
         == '{\n    "ü": [\n        1.0,\n        null\n    ]\n}\n'
     )
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n", " "])
+def test_twenty_thousand_literals_are_counted_and_few_of_them_placed(
+    end: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[str | None] = []
+    monkeypatch.setattr(
+        json_text, "_non_finite", lambda *held: made.append("x") or NON_FINITE(*held)
+    )
+    text = '{"a": [' + end + f",{end}".join(["NaN"] * 20_000) + "]}"
+    parsed = json_text.parse(text.encode())
+    *shown, rest = parsed.findings
+    lines = [n if end != " " else 1 for n in range(2, 10)]
+    assert [finding.numbers["line"] for finding in shown] == lines
+    assert [finding.where for finding in shown] == [f"$.a[{n}]" for n in range(8)]
+    assert rest.numbers["more"] == 19_992
+    assert (rest.where, rest.numbers["line"]) == ("$.a[19999]", 20_001 if end != " " else 1)
+    assert rest.numbers["column"] == len(text) - 4 if end == " " else 1
+    assert len(made) == 9
+
+
+def test_eight_thousand_duplicate_keys_are_counted_and_few_of_them_placed() -> None:
+    names = [*range(8000), *range(8000)]
+    text = "{" + ",\n".join(f'"k{n}": {place}' for place, n in enumerate(names)) + "}"
+    parsed = json_text.parse(text.encode())
+    assert parsed.value == {f"k{n}": 8000 + n for n in range(8000)}
+    *shown, rest = parsed.findings
+    assert [finding.where for finding in shown] == [f"$.k{n}" for n in range(8)]
+    assert "2 times, on lines 3, 8003;" in shown[2].message
+    assert rest.numbers == {"count": 2, "line": 16_000, "more": 7992}
+
+
+def test_one_key_a_thousand_times_names_few_lines() -> None:
+    text = "{" + ",\n".join('"k": 1' for _ in range(1000)) + "}"
+    (finding,) = json_text.parse(text.encode()).findings
+    assert "$.k 1000 times, on lines 1, 2, 3, 4, 5, 6, 7, 8 … 1000; the last" in finding.message
+    assert finding.numbers == {"count": 1000, "line": 1000}
+
+
+@given(st.text(st.sampled_from("a\n\r"), min_size=1), st.data())
+def test_the_table_of_lines_places_as_counting_does(text: str, data: st.DataObject) -> None:
+    offset = data.draw(st.integers(0, len(text) - 1))
+    assert json_text._Places(text)(offset) == json_text.place(text, offset)

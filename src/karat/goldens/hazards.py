@@ -6,8 +6,7 @@ Every check is a search in bytes, so that asking costs little more than looking 
 from __future__ import annotations
 
 import re
-from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from karat.findings import Finding, Severity
@@ -49,26 +48,58 @@ def few(findings: Iterable[Finding]) -> tuple[Finding, ...]:
 
     A file with a thousand NaN literals has one problem, not a thousand.
     """
-    return tuple(_few(tuple(findings)))
-
-
-def _few(findings: tuple[Finding, ...]) -> Iterator[Finding]:
-    seen: Counter[tuple[str, Severity]] = Counter()
-    last: dict[tuple[str, Severity], Finding] = {}
+    found = Few()
     for finding in findings:
-        group = (finding.kind, finding.severity)
-        seen[group] += 1
-        if seen[group] <= _MOST_OF_A_KIND:
-            yield finding
-        last[group] = finding
-    for group, count in seen.items():
-        more = count - _MOST_OF_A_KIND
-        if more > 0:
-            yield replace(
-                last[group],
-                message=f"{more} more findings of this kind, the last one: {last[group].message}",
-                numbers={**last[group].numbers, "more": more},
-            )
+        found.add(finding)
+    return found.findings()
+
+
+class Few:
+    """Gathers findings as `few` gives them; those that are only counted are never made."""
+
+    def __init__(self) -> None:
+        self._shown: list[Finding] = []
+        self._seen: dict[tuple[str, Severity], int] = {}
+        self._last: dict[tuple[str, Severity], Callable[[], Finding]] = {}
+
+    def add(self, finding: Finding) -> None:
+        """Takes a finding that is there already; one that counts others counts as so many."""
+        self.note(finding.kind, finding.severity, lambda: finding, _more(finding) or 1)
+
+    def note(
+        self, kind: str, severity: Severity, make: Callable[[], Finding], count: int = 1
+    ) -> None:
+        """Takes a finding that is made only if it is shown: among the first, or as the last."""
+        group = (kind, severity)
+        self._seen[group] = self._seen.get(group, 0) + count
+        if self._seen[group] <= _MOST_OF_A_KIND:
+            self._shown.append(make())
+        else:
+            self._last[group] = make
+
+    def findings(self) -> tuple[Finding, ...]:
+        """The first of each kind in the order they came, and what counts the others."""
+        return (*self._shown, *map(self._rest, self._last))
+
+    def _rest(self, group: tuple[str, Severity]) -> Finding:
+        more = self._seen[group] - _MOST_OF_A_KIND
+        last = self._last[group]()
+        counted = _more(last)
+        message = (
+            last.message.replace(_rest_of(counted), _rest_of(more), 1)
+            if counted
+            else f"{_rest_of(more)}, the last one: {last.message}"
+        )
+        return replace(last, message=message, numbers={**last.numbers, "more": more})
+
+
+def _more(finding: Finding) -> int:
+    """How many a finding counts that counts others; 0 for any other."""
+    return int(finding.numbers.get("more") or 0)
+
+
+def _rest_of(count: int) -> str:
+    return f"{count} more findings of this kind"
 
 
 def _binary(data: bytes) -> Finding:

@@ -17,9 +17,9 @@ MAX_DEPTH = 200
 """Deeper nesting is no golden, and would exhaust the stack of whoever walks it."""
 
 _SPACE = re.compile(r"[ \t\n\r]*")
-_CHARS = r'(?:[^"\\\x00-\x1f]++|\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}))*+'
-_STRING = re.compile(f'"{_CHARS}"')
-_OPEN_STRING = re.compile(f'"{_CHARS}')
+CHARS = r'(?:[^"\\\x00-\x1f]++|\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}))*+'
+_STRING = re.compile(f'"{CHARS}"')
+_OPEN_STRING = re.compile(f'"{CHARS}')
 _PARTIAL_ESCAPE = re.compile(r"\\(?:u[0-9a-fA-F]{0,3})?\Z")
 _NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?")
 _WORD = re.compile(r"-?[A-Za-z]+")
@@ -33,7 +33,7 @@ _WORDS: dict[str, Any] = {
     "-Infinity": float("-inf"),
 }
 
-_CLOSE: dict[str, tuple[Literal["object", "array"], str]] = {
+CLOSE: dict[str, tuple[Literal["object", "array"], str]] = {
     "{": ("object", "}"),
     "[": ("array", "]"),
 }
@@ -125,19 +125,12 @@ def integer(token: str) -> int | float:
         return float(token)
 
 
-class _Scanner:
-    """Recursive descent, with the path of keys and indices that leads to where it stands."""
+class Tokens:
+    """Keys and scalars of a text, with the path of keys and indices that leads to where it stands."""
 
     def __init__(self, text: str) -> None:
         self.text = text
         self.path: list[str | int] = []
-
-    def document(self) -> Node:
-        node = self.value(self.space(0))
-        end = self.space(node.end)
-        if end != len(self.text):
-            raise self.broken(end, "the end of the file")
-        return node
 
     def space(self, offset: int) -> int:
         found = _SPACE.match(self.text, offset)
@@ -146,49 +139,21 @@ class _Scanner:
     def broken(self, offset: int, expected: str) -> BrokenJSONError:
         return BrokenJSONError(offset, self.path, expected)
 
-    def value(self, offset: int) -> Node:
-        first = self.text[offset : offset + 1]
-        return self.container(offset) if first in _CLOSE else self.scalar(offset)
-
-    def container(self, offset: int) -> Node:
-        # It calls itself directly, so that each level of nesting costs one frame of the stack.
-        if len(self.path) >= MAX_DEPTH:
-            raise TooDeepError(offset, self.path, f"at most {MAX_DEPTH} levels of nesting")
-        kind, close = _CLOSE[self.text[offset]]
-        node = Node(kind, offset, offset, None, [], [])
-        at = self.space(offset + 1)
-        if self.text.startswith(close, at):
-            node.end = at + 1
-            return node
-        while True:
-            at = self.key(node, at) if kind == "object" else at
-            self.path.append(node.keys[-1].name if node.keys else len(node.items))
-            first = self.text[at : at + 1]
-            node.items.append(self.container(at) if first in _CLOSE else self.scalar(at))
-            self.path.pop()
-            at = self.space(node.items[-1].end)
-            if self.text.startswith(close, at):
-                node.end = at + 1
-                return node
-            if not self.text.startswith(",", at):
-                raise self.broken(at, f'"," or "{close}"')
-            at = self.space(at + 1)
-
     def scalar(self, offset: int) -> Node:
         if not self.text.startswith('"', offset):
             return self.plain(offset)
         value, end = self.string(offset)
         return Node("scalar", offset, end, value, [], [])
 
-    def key(self, node: Node, at: int) -> int:
+    def key(self, at: int) -> tuple[str, int, int]:
+        """The name of the key at an offset, where the key ends, and where its value begins."""
         if not self.text.startswith('"', at):
             raise self.broken(at, "a key in double quotes")
         name, end = self.string(at)
-        node.keys.append(Key(name, at, end))
         colon = self.space(end)
         if not self.text.startswith(":", colon):
             raise self.broken(colon, '":" after a key')
-        return self.space(colon + 1)
+        return name, end, self.space(colon + 1)
 
     def string(self, offset: int) -> tuple[str, int]:
         found = _STRING.match(self.text, offset)
@@ -223,3 +188,45 @@ class _Scanner:
         rest = self.text[offset:]
         partial = any(word.startswith(rest) for word in _WORDS)
         return len(self.text) if partial else offset
+
+
+class _Scanner(Tokens):
+    """Recursive descent."""
+
+    def document(self) -> Node:
+        node = self.value(self.space(0))
+        end = self.space(node.end)
+        if end != len(self.text):
+            raise self.broken(end, "the end of the file")
+        return node
+
+    def value(self, offset: int) -> Node:
+        first = self.text[offset : offset + 1]
+        return self.container(offset) if first in CLOSE else self.scalar(offset)
+
+    def container(self, offset: int) -> Node:
+        # It calls itself directly, so that each level of nesting costs one frame of the stack.
+        if len(self.path) >= MAX_DEPTH:
+            raise TooDeepError(offset, self.path, f"at most {MAX_DEPTH} levels of nesting")
+        kind, close = CLOSE[self.text[offset]]
+        node = Node(kind, offset, offset, None, [], [])
+        at = self.space(offset + 1)
+        if self.text.startswith(close, at):
+            node.end = at + 1
+            return node
+        while True:
+            if kind == "object":
+                start = at
+                name, end, at = self.key(start)
+                node.keys.append(Key(name, start, end))
+            self.path.append(node.keys[-1].name if node.keys else len(node.items))
+            first = self.text[at : at + 1]
+            node.items.append(self.container(at) if first in CLOSE else self.scalar(at))
+            self.path.pop()
+            at = self.space(node.items[-1].end)
+            if self.text.startswith(close, at):
+                node.end = at + 1
+                return node
+            if not self.text.startswith(",", at):
+                raise self.broken(at, f'"," or "{close}"')
+            at = self.space(at + 1)

@@ -6,21 +6,24 @@ the slower scanner of spans say where.
 
 from __future__ import annotations
 
+import bisect
 import json
 import math
 import re
-from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from karat.findings import Finding, Severity
 from karat.goldens import hazards, lines
+from karat.goldens.json_break import LARGE, find_break, well_formed
 from karat.goldens.json_rewrite import fresh, rewrite
 from karat.goldens.json_scan import (
     MAX_DEPTH,
     BrokenJSONError,
+    Key,
     Node,
+    Path,
     TooDeepError,
     integer,
     path_text,
@@ -43,6 +46,7 @@ __all__ = [
 # Only with an exponent of three digits, or a run of two hundred, can a number overflow.
 _LONG_EXPONENT = re.compile(r"[eE]\+?[0-9]{3}")
 _LONG_RUN = re.compile(r"[0-9]{200}")
+_MOST_LINES = 8
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 
 
@@ -80,6 +84,8 @@ def look(data: bytes) -> Parsed:
 
 def parse_text(text: str) -> Parsed:
     """The value of a JSON text; never raises."""
+    if len(text) >= LARGE and not well_formed(text) and (error := find_break(text)):
+        return Parsed(None, (_broken_finding(text, error),), ok=False)
     loader = _Loader()
     try:
         value = loader.load(text)
@@ -91,7 +97,7 @@ def parse_text(text: str) -> Parsed:
         value = _printable(value)
     if not loader.odd and not _may_overflow(text):
         return Parsed(value)
-    return Parsed(value, hazards.few(_oddities(text)))
+    return Parsed(value, _oddities(text))
 
 
 def _may_overflow(text: str) -> bool:
@@ -155,11 +161,10 @@ def _printable(value: Any) -> Any:
 
 def _broken(text: str) -> Parsed:
     """The finding for a text that is not JSON."""
-    try:
-        scan(text)
-    except BrokenJSONError as error:
+    error = find_break(text)
+    if error is not None:
         return Parsed(None, (_broken_finding(text, error),), ok=False)
-    # The scanner accepts what the parser accepts, so only the parser's limits are left.
+    # The walk accepts what the parser accepts, so only the parser's limits are left.
     found = Finding(
         kind="unreadable",
         severity=Severity.FAIL,
@@ -200,33 +205,61 @@ def place(text: str, offset: int) -> tuple[int, int]:
     return text.count("\n", 0, offset) + 1, offset - before
 
 
-def _oddities(text: str) -> Iterator[Finding]:
+def _oddities(text: str) -> tuple[Finding, ...]:
+    found = hazards.Few()
+    places = _Places(text)
     for path, node in walk(scan(text)):
-        yield from _duplicates(text, path, node)
+        for name, keys in _repeated(node.keys).items():
+            make = partial(_duplicate, places, (*path, name), keys)
+            found.note("duplicate-key", Severity.FAIL, make)
         if isinstance(node.value, float) and not math.isfinite(node.value):
-            yield _non_finite(text, path, node)
+            make = partial(_non_finite, text, places, path, node)
+            found.note("non-finite-literal", Severity.WARN, make)
+    return found.findings()
 
 
-def _duplicates(text: str, path: tuple[str | int, ...], node: Node) -> Iterator[Finding]:
-    counts = Counter(key.name for key in node.keys)
-    if len(counts) == len(node.keys):
-        return
-    for name, count in counts.items():
-        if count > 1:
-            found = [place(text, key.start)[0] for key in node.keys if key.name == name]
-            where = path_text((*path, name))
-            yield Finding(
-                kind="duplicate-key",
-                severity=Severity.FAIL,
-                message=f"expected each key once, found {where} {count} times, on lines"
-                f" {', '.join(map(str, found))}; the last one was read",
-                where=where,
-                numbers={"count": count, "line": found[-1]},
-            )
+class _Places:
+    """Where the lines of a text begin, worked out once and only if it is asked."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.ends: list[int] | None = None
+
+    def __call__(self, offset: int) -> tuple[int, int]:
+        """Line and column of an offset, both counted from 1."""
+        if self.ends is None:
+            self.ends = [found.start() for found in re.finditer("\n", self.text)]
+        line = bisect.bisect_left(self.ends, offset)
+        return line + 1, offset - (self.ends[line - 1] if line else -1)
 
 
-def _non_finite(text: str, path: tuple[str | int, ...], node: Node) -> Finding:
-    line, column = place(text, node.start)
+def _repeated(keys: list[Key]) -> dict[str, list[Key]]:
+    """The keys that stand more than once in an object, by their names."""
+    if len({key.name for key in keys}) == len(keys):
+        return {}
+    held: dict[str, list[Key]] = {}
+    for key in keys:
+        held.setdefault(key.name, []).append(key)
+    return {name: same for name, same in held.items() if len(same) > 1}
+
+
+def _duplicate(places: _Places, path: Path, keys: list[Key]) -> Finding:
+    first = [places(key.start)[0] for key in keys[:_MOST_LINES]]
+    last = places(keys[-1].start)[0]
+    where = path_text(path)
+    rest = f" … {last}" if len(keys) > _MOST_LINES else ""
+    return Finding(
+        kind="duplicate-key",
+        severity=Severity.FAIL,
+        message=f"expected each key once, found {where} {len(keys)} times, on lines"
+        f" {', '.join(map(str, first))}{rest}; the last one was read",
+        where=where,
+        numbers={"count": len(keys), "line": last},
+    )
+
+
+def _non_finite(text: str, places: _Places, path: Path, node: Node) -> Finding:
+    line, column = places(node.start)
     token = text[node.start : node.end]
     shown = token if len(token) <= 24 else f"{token[:20]}… ({len(token)} characters)"
     where = path_text(path)
