@@ -124,7 +124,7 @@ def test_the_quick_and_the_precise_way_agree(value: dict[str, Any], style: dict[
     if quick is not None:
         precise, findings = read_value(value)
         assert quick == precise
-        assert findings == []
+        assert findings == ()
 
 
 @given(st.dictionaries(names, blocks, min_size=1), styles, wrapping)

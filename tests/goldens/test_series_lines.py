@@ -244,3 +244,32 @@ def test_records_are_written_one_per_line(value: list[dict[str, Any]]) -> None:
     data = FORMAT.write(Document(value))
     assert FORMAT.read(data).golden == Document(value)
     assert data.count(b"\n") == len(value)
+
+
+@pytest.mark.parametrize(
+    ("line", "kind", "more"),
+    [
+        ('{{"step": 1, "loss": 2}}', "duplicate-key", 20_000 - 8),
+        ('{{"step": {n}, "loss": "2.0"}}', "number-as-text", 20_000 - 8),
+        ('{{"step": {n}, "loss": NaN}}', "non-finite-literal", 20_000 - 8),
+        ('{{"step": {n}, "loss": [1]}}', "unreadable", 20_000 - 8),
+        ('{{"step": {n}, "loss', "unreadable", 20_000 - 8),
+        ("[{n}]", "unreadable", 20_000 - 8),
+    ],
+)
+def test_many_odd_lines_are_few_findings(line: str, kind: str, more: int) -> None:
+    odd = "".join(line.format(n=n) + "\n" for n in range(2, 20_002))
+    reading = formats.read(f'{{"step": 1, "loss": 2}}\n{odd}'.encode())
+    assert reading.format == "series-lines"
+    assert [finding.kind for finding in reading.findings] == [kind] * 9
+    assert reading.findings[-1].numbers["more"] == more
+    assert reading.findings[-1].numbers["line"] == 20_001
+
+
+def test_lines_and_records_count_together() -> None:
+    many = ", ".join(["NaN"] * 20)
+    lines = "".join(f'{{"step": {n}, "loss": 1, "held": [{many}]}}\n' for n in range(3))
+    findings = formats.read(lines.encode()).findings
+    assert len(findings) == 9
+    assert findings[-1].numbers["more"] == 52
+    assert "52 more findings of this kind, the last one: " in findings[-1].message

@@ -134,3 +134,33 @@ def test_only_comments_hold_nothing() -> None:
     reading = FORMAT.read(b"# nothing\n")
     assert reading.golden is None
     assert reading.findings[0].kind == "empty"
+
+
+@pytest.mark.parametrize(
+    ("line", "kind", "more"),
+    [
+        ("1 2.0", "duplicate-key", 20_000 - 1 - 8),
+        ("{n} 1e999", "non-finite-literal", 20_000 - 8),
+    ],
+)
+def test_many_odd_lines_are_few_findings(line: str, kind: str, more: int) -> None:
+    data = "".join(line.format(n=n) + "\n" for n in range(20_000)).encode()
+    reading = FORMAT.read(data)
+    assert [finding.kind for finding in reading.findings] == [kind] * 9
+    assert reading.findings[-1].numbers == {"line": 20_000, "more": more}
+
+
+def test_many_lines_that_do_not_fit_are_few_findings() -> None:
+    data = "".join(f"{n} 2.0\nx {n} y\n" for n in range(20_000)).encode() + b"20000 1.0\n"
+    assert FORMAT.claims(data)
+    reading = FORMAT.read(data)
+    assert [finding.kind for finding in reading.findings] == ["ragged-row"] * 9
+    assert reading.findings[-1].numbers == {"line": 40_000, "more": 19_992}
+
+
+@pytest.mark.parametrize("head", ["", "\n \n", "# a\n\n\t# b\n", "\r\n#\r\n"])
+def test_the_first_line_that_speaks_decides(head: str) -> None:
+    assert FORMAT.claims((head + "1 2.0\n").encode())
+    assert FORMAT.claims((head + "1 2.0").encode())
+    assert not FORMAT.claims((head + "x y\n1 2.0\n2 3.0\n").encode())
+    assert not FORMAT.claims((head + "# only\n").encode())

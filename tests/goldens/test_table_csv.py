@@ -274,3 +274,31 @@ def test_other_shapes_are_refused() -> None:
 def test_only_comments_are_no_table() -> None:
     reading = read_table(b"# nothing here\n")
     assert (reading.golden, reading.findings[0].kind) == (None, "unreadable")
+
+
+@pytest.mark.parametrize(
+    ("row", "kinds"),
+    [
+        ("r{n},1", ["ragged-row"]),
+        ("r{n},1,2,3", ["ragged-row"]),
+        ("r,1,2", ["duplicate-row"]),
+        ("r,1,{n}", ["duplicate-row"]),
+        ("r,{n}", ["duplicate-row", "ragged-row"]),
+    ],
+)
+def test_a_hundred_thousand_odd_rows_are_few_findings(row: str, kinds: list[str]) -> None:
+    rows = "".join(row.format(n=n) + "\n" for n in range(100_000))
+    reading = formats.read(f"name,a,b\n{rows}".encode())
+    assert isinstance(reading.golden, Table)
+    assert len(reading.findings) == 9 * len(kinds)
+    assert sorted({finding.kind for finding in reading.findings}) == kinds
+    more = [finding for finding in reading.findings if "more" in finding.numbers]
+    assert len(more) == len(kinds)
+    assert {finding.where for finding in more} == {"line 100001"}
+
+
+def test_many_blank_lines_are_kept() -> None:
+    data = b"\n" * 20_000 + b"name,a\n" + b"\r\n" * 20_000 + b"x,1\n" + b"\n" * 20_000
+    golden = table(data)
+    assert golden.rows == {("x",): ("x", "1")}
+    assert formats.write(golden, like=data) == data

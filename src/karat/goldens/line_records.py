@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from karat.findings import Finding, Severity
-from karat.goldens import json_text, lines
+from karat.goldens import hazards, json_text, lines
 
 STEP_KEYS = ("step", "iteration", "iter", "global_step", "_step", "epoch")
 """Fields that count steps, the most telling first; an epoch counts only if nothing else does."""
@@ -43,23 +43,23 @@ def parse_line(raw: str) -> dict[str, Any] | None:
     return parsed.value if parsed.ok and isinstance(parsed.value, dict) else None
 
 
-def records(text: str) -> tuple[list[Record], list[Finding]]:
-    """The records of a text, and a finding for every line that holds none."""
+def records(text: str, odd: hazards.Few | None = None) -> list[Record]:
+    """The records of a text; `odd` gathers a finding for every line that holds none."""
     found: list[Record] = []
-    findings: list[Finding] = []
+    odd = odd or hazards.Few()
     raws = lines.split(text)
     for line, raw in enumerate(raws, start=1):
         if not raw.strip():
             continue
         parsed = json_text.parse_text(raw)
-        findings.extend(_on_line(finding, line) for finding in parsed.findings if parsed.ok)
+        for finding in parsed.findings if parsed.ok else ():
+            odd.add(_on_line(finding, line))
         if parsed.ok and isinstance(parsed.value, dict):
             found.append(Record(parsed.value, line))
-        else:
-            findings.append(
-                _bad_line(parsed, line, last=line == len(raws) and not raw.endswith("\n"))
-            )
-    return found, findings
+            continue
+        last = line == len(raws) and not raw.endswith("\n")
+        odd.add(_bad_line(parsed, line, last=last))
+    return found
 
 
 def _on_line(finding: Finding, line: int) -> Finding:

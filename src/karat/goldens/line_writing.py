@@ -57,7 +57,7 @@ class _Rewrite:
 
     def __init__(self, golden: Series, old: str) -> None:
         self.old = old
-        self.found, _ = records(old)
+        self.found = records(old)
         self.key = step_key([record.value for record in self.found]) or "step"
         self.by_step = _by_step(golden)
         self.stepless = _stepless(golden)

@@ -6,11 +6,13 @@ import json
 import math
 import re
 from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from karat.findings import Finding, Severity
+from karat.goldens import hazards
 from karat.goldens.json_scan import path_text
 from karat.goldens.shapes import Metric, Steps, Values
 
@@ -68,7 +70,7 @@ class BlockReader:
     """Reads blocks one by one and gathers what is odd about them."""
 
     def __init__(self) -> None:
-        self.findings: list[Finding] = []
+        self.odd = hazards.Few()
 
     def metric(self, name: str, block: Mapping[str, Any]) -> Metric:
         fields = {field: self.field(name, field, block.get(field)) for field in FIELDS[1:]}
@@ -135,18 +137,7 @@ class BlockReader:
         return number
 
     def duplicate(self, path: tuple[str | int, ...], step: int, before: str) -> None:
-        where = path_text(path)
-        self.findings.append(
-            Finding(
-                kind="duplicate-key",
-                severity=Severity.FAIL,
-                message=f"expected step {step} once, found it as {json.dumps(before)} and at {where};"
-                " the last one was read",
-                metric=str(path[0]),
-                where=where,
-                numbers={"step": step},
-            )
-        )
+        self.odd.note("duplicate-key", Severity.FAIL, partial(_duplicate, path, step, before))
 
     def add(
         self,
@@ -156,18 +147,35 @@ class BlockReader:
         found: Any,
         severity: Severity,
     ) -> None:
-        where = path_text(path)
-        shown = json.dumps(found, ensure_ascii=False)
-        shown = shown if len(shown) <= 40 else shown[:36] + "…"
-        self.findings.append(
-            Finding(
-                kind=kind,
-                severity=severity,
-                message=f"expected {expected}, found {shown} at {where}",
-                metric=str(path[0]),
-                where=where,
-            )
-        )
+        self.odd.note(kind, severity, partial(_finding, kind, path, expected, found, severity))
+
+
+def _duplicate(path: tuple[str | int, ...], step: int, before: str) -> Finding:
+    where = path_text(path)
+    return Finding(
+        kind="duplicate-key",
+        severity=Severity.FAIL,
+        message=f"expected step {step} once, found it as {json.dumps(before)} and at {where};"
+        " the last one was read",
+        metric=str(path[0]),
+        where=where,
+        numbers={"step": step},
+    )
+
+
+def _finding(
+    kind: str, path: tuple[str | int, ...], expected: str, found: Any, severity: Severity
+) -> Finding:
+    where = path_text(path)
+    shown = json.dumps(found, ensure_ascii=False)
+    shown = shown if len(shown) <= 40 else shown[:36] + "…"
+    return Finding(
+        kind=kind,
+        severity=severity,
+        message=f"expected {expected}, found {shown} at {where}",
+        metric=str(path[0]),
+        where=where,
+    )
 
 
 def step_of(key: str) -> int | None:

@@ -58,7 +58,7 @@ class SeriesJSON:
         return _rewritten(golden, like)
 
 
-def read_value(value: Mapping[str, Any]) -> tuple[Series, list[Finding]]:
+def read_value(value: Mapping[str, Any]) -> tuple[Series, tuple[Finding, ...]]:
     """The series of a parsed JSON object, with what is odd about it."""
     reader = BlockReader()
     metrics: dict[str, Metric] = {}
@@ -71,7 +71,7 @@ def read_value(value: Mapping[str, Any]) -> tuple[Series, list[Finding]]:
             scalars[name] = text_number(item) or 0.0
         else:
             others[name] = item
-    return Series(metrics, scalars, others), reader.findings
+    return Series(metrics, scalars, others), reader.odd.findings()
 
 
 def series_value(golden: Series, old: Mapping[str, Any]) -> dict[str, Any]:

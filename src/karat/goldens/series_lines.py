@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import json
 import math
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from karat.findings import Finding, Severity, UsageError
-from karat.goldens import hazards, lines
+from karat.goldens import hazards, json_text, lines
 from karat.goldens.json_rewrite import rewrite_text
 from karat.goldens.line_records import Record, parse_line, records, step_key, step_of
 from karat.goldens.line_writing import fresh_lines, rewrite_lines
@@ -33,27 +34,27 @@ class SeriesLines:
         start = data.removeprefix(hazards.BOM).lstrip()
         if not start.startswith(b"{") or hazards.check(data) is not None:
             return False
-        first, _, rest = lines.decode(start).partition("\n")
-        record = parse_line(first)
-        if record is None:
-            return False
+        first, _, rest = start.partition(b"\n")
+        if rest.strip():
+            return parse_line(first.decode()) is not None
         # One line alone is a log only if it says so; it may as well be a small document.
-        return bool(rest.strip()) or step_key([record], alone=True) is not None
+        record = json_text.look(data).value
+        return isinstance(record, dict) and step_key([record], alone=True) is not None
 
     def read(self, data: bytes) -> Reading:
         hazard = hazards.check(data)
         if hazard is not None:
             return Reading(None, (hazard,), self.name)
-        found, findings = records(lines.decode(data))
+        odd = hazards.Few()
+        found = records(lines.decode(data), odd)
         if not found:
-            return Reading(None, hazards.few(findings), self.name)
+            return Reading(None, odd.findings(), self.name)
         key = step_key([record.value for record in found])
         if key is None:
             document = Document([record.value for record in found])
-            return Reading(document, hazards.few(findings), self.name)
-        reader = _Reader(key)
-        series = reader.series(found)
-        return Reading(series, hazards.few([*findings, *reader.findings]), self.name)
+            return Reading(document, odd.findings(), self.name)
+        series = _Reader(key, odd).series(found)
+        return Reading(series, odd.findings(), self.name)
 
     def write(self, golden: Golden, like: bytes | None = None) -> bytes:
         if isinstance(golden, Document):
@@ -73,9 +74,9 @@ class SeriesLines:
 class _Reader:
     """Gathers fields over records; a field is a metric if its values are numbers anywhere."""
 
-    def __init__(self, key: str) -> None:
+    def __init__(self, key: str, odd: hazards.Few) -> None:
         self.key = key
-        self.findings: list[Finding] = []
+        self.odd = odd
 
     def series(self, found: list[Record]) -> Series:
         fields: dict[str, dict[int, tuple[Any, int]]] = {}
@@ -107,16 +108,14 @@ class _Reader:
         self, held: dict[int, tuple[Any, int]], name: str, step: int, found: tuple[Any, int]
     ) -> None:
         if step in held:
-            message = (
-                f"expected one value at step {step}, found two, on lines {held[step][1]}"
-                f" and {found[1]}; the last one was read"
-            )
-            self.add("duplicate-key", Severity.FAIL, name, found[1], message)
+            make = partial(_two_values, name, step, held[step][1], found[1])
+            self.odd.note("duplicate-key", Severity.FAIL, make)
         held[step] = found
 
     def twice(self, name: str, line: int) -> None:
         message = f"expected {name} once outside the steps, found it again on line {line}; the last one was read"
-        self.add("duplicate-key", Severity.FAIL, name, line, message)
+        make = partial(_finding, "duplicate-key", Severity.FAIL, name, line, message)
+        self.odd.note("duplicate-key", Severity.FAIL, make)
 
     def metric(self, name: str, held: dict[int, tuple[Any, int]]) -> Metric:
         steps = sorted(held)
@@ -127,25 +126,41 @@ class _Reader:
         number = text_number(value)
         if number is None:
             if value is not None:
-                message = f"expected a number, found {json.dumps(value)[:40]} on line {line}"
-                self.add("unreadable", Severity.FAIL, name, line, message)
+                make = partial(_no_number, name, value, line)
+                self.odd.note("unreadable", Severity.FAIL, make)
             return math.nan
         if isinstance(value, str) and value.lower() != NO_SAMPLE:
-            message = f'expected a number, found the text "{value[:40]}" on line {line}'
-            self.add("number-as-text", Severity.WARN, name, line, message)
+            self.odd.note("number-as-text", Severity.WARN, partial(_as_text, name, value, line))
         return number
 
-    def add(self, kind: str, severity: Severity, name: str, line: int, message: str) -> None:
-        self.findings.append(
-            Finding(
-                kind=kind,
-                severity=severity,
-                message=message,
-                metric=name,
-                where=f"line {line}",
-                numbers={"line": line},
-            )
-        )
+
+def _two_values(name: str, step: int, before: int, line: int) -> Finding:
+    message = (
+        f"expected one value at step {step}, found two, on lines {before} and {line};"
+        " the last one was read"
+    )
+    return _finding("duplicate-key", Severity.FAIL, name, line, message)
+
+
+def _no_number(name: str, value: Any, line: int) -> Finding:
+    message = f"expected a number, found {json.dumps(value)[:40]} on line {line}"
+    return _finding("unreadable", Severity.FAIL, name, line, message)
+
+
+def _as_text(name: str, value: str, line: int) -> Finding:
+    message = f'expected a number, found the text "{value[:40]}" on line {line}'
+    return _finding("number-as-text", Severity.WARN, name, line, message)
+
+
+def _finding(kind: str, severity: Severity, name: str, line: int, message: str) -> Finding:
+    return Finding(
+        kind=kind,
+        severity=severity,
+        message=message,
+        metric=name,
+        where=f"line {line}",
+        numbers={"line": line},
+    )
 
 
 def _is_metric(held: dict[int, tuple[Any, int]]) -> bool:
@@ -169,7 +184,7 @@ def _write_document(golden: Document, like: bytes | None) -> bytes:
 
 
 def _document_lines(value: list[Any], old: str) -> str:
-    found, _ = records(old)
+    found = records(old)
     places = {record.line: index for index, record in enumerate(found)}
     kept: list[str] = []
     for line, raw in enumerate(lines.split(old), start=1):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -22,6 +22,7 @@ _SAMPLE = re.compile(
     r"(?P<tail>[ \t]*(?:#[^\n]*)?\r?\n?)",
     re.IGNORECASE,
 )
+_SPOKEN = re.compile(r"^(?![^\S\n]*#)[^\n]*\S[^\n]*\n?", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,17 +60,22 @@ class SeriesText:
     def claims(self, data: bytes) -> bool:
         if hazards.check(data) is not None:
             return False
-        spoken = [_sample(raw) for raw in lines.split(lines.decode(data)) if not _silent(raw)]
-        fitting = sum(sample is not None for sample in spoken)
-        return bool(spoken) and spoken[0] is not None and 2 * fitting > len(spoken)
+        text = lines.decode(data)
+        # The first line that speaks nearly always answers, and costs no list of all lines.
+        first = _SPOKEN.search(text)
+        if first is None or not _SAMPLE.fullmatch(first.group()):
+            return False
+        spoken = [raw for raw in lines.split(text) if not _silent(raw)]
+        return 2 * sum(map(bool, map(_SAMPLE.fullmatch, spoken))) > len(spoken)
 
     def read(self, data: bytes) -> Reading:
         hazard = hazards.check(data)
         if hazard is not None:
             return Reading(None, (hazard,), self.name)
         raws = lines.split(lines.decode(data))
-        findings = hazards.few(_odd(raws))
-        found = {sample.step: sample.value for sample in map(_sample, raws) if sample}
+        samples = [_sample(raw) for raw in raws]
+        findings = _odd(raws, samples)
+        found = {sample.step: sample.value for sample in samples if sample}
         if not found:
             return Reading(None, findings or (_nothing(),), self.name)
         steps = sorted(found)
@@ -105,25 +111,39 @@ def _silent(raw: str) -> bool:
     return not text or text.startswith("#")
 
 
-def _odd(raws: list[str]) -> Iterator[Finding]:
+def _odd(raws: list[str], samples: list[_Sample | None]) -> tuple[Finding, ...]:
+    odd = hazards.Few()
     seen: dict[int, int] = {}
-    for line, raw in enumerate(raws, start=1):
-        sample = _sample(raw)
+    for line, (raw, sample) in enumerate(zip(raws, samples, strict=True), start=1):
         if sample is None:
             if not _silent(raw):
-                message = f"expected a step and a value on line {line}, found {raw.strip()[:40]!r}"
-                yield _finding("ragged-row", line, message)
+                odd.note("ragged-row", Severity.FAIL, partial(_ragged, line, raw))
             continue
         if sample.step in seen:
-            message = (
-                f"expected step {sample.step} once, found it on lines {seen[sample.step]}"
-                f" and {line}; the last one was read"
-            )
-            yield _finding("duplicate-key", line, message)
+            make = partial(_duplicate, line, sample, seen[sample.step])
+            odd.note("duplicate-key", Severity.FAIL, make)
         if math.isinf(sample.value) and "inf" not in sample.token.lower():
-            message = f"expected a finite number on line {line}, found {sample.token[:24]}"
-            yield _finding("non-finite-literal", line, message, Severity.WARN)
+            odd.note("non-finite-literal", Severity.WARN, partial(_overflow, line, sample))
         seen[sample.step] = line
+    return odd.findings()
+
+
+def _ragged(line: int, raw: str) -> Finding:
+    message = f"expected a step and a value on line {line}, found {raw.strip()[:40]!r}"
+    return _finding("ragged-row", line, message)
+
+
+def _duplicate(line: int, sample: _Sample, before: int) -> Finding:
+    message = (
+        f"expected step {sample.step} once, found it on lines {before} and {line};"
+        " the last one was read"
+    )
+    return _finding("duplicate-key", line, message)
+
+
+def _overflow(line: int, sample: _Sample) -> Finding:
+    message = f"expected a finite number on line {line}, found {sample.token[:24]}"
+    return _finding("non-finite-literal", line, message, Severity.WARN)
 
 
 def _finding(kind: str, line: int, message: str, severity: Severity = Severity.FAIL) -> Finding:

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from functools import partial
 
 from karat.findings import Finding, Severity, UsageError
-from karat.goldens import hazards, lines
+from karat.goldens import hazards, json_text, lines
 from karat.goldens.shapes import Golden, Reading, RowKey, Shape, Table
 from karat.goldens.table_form import (
     Entry,
@@ -26,7 +27,11 @@ from karat.goldens.table_form import (
 
 __all__ = ["FORMAT", "TableCSV", "key_columns", "read_table"]
 
-_JSON = re.compile(rb"(?:\xef\xbb\xbf)?[ \t\r\n]*[{\[]")
+# An object, a list, or a string that holds one: its quotes are escaped as no CSV has them.
+_JSON = re.compile(
+    rb'(?:\xef\xbb\xbf)?[ \t\r\n]*(?:[{\[]|"(?:[ ]|\\[nrt])*[{\[](?:[ \[]|\\[nrt])*\{?(?:[ ]|\\[nrt])*\\")'
+)
+_STRING = re.compile(rb'(?:\xef\xbb\xbf)?[ \t\r\n]*"')
 
 
 class TableCSV:
@@ -37,6 +42,8 @@ class TableCSV:
 
     def claims(self, data: bytes) -> bool:
         if _JSON.match(data) or hazards.check(data) is not None:
+            return False
+        if _STRING.match(data) and json_text.look(data).ok:
             return False
         rows = [entry.cells for entry in entries(lines.decode(data))[1] if not entry.comment]
         if not rows or len(rows[0]) < 2 or _prose(rows):
@@ -71,7 +78,7 @@ def read_table(data: bytes, key: Sequence[str] | None = None) -> Reading:
     )
     rows, findings = _rows(found, form, names or form.columns[:1])
     table = Table(form.columns, names or form.columns[:1], rows, header=form.header is not None)
-    return Reading(table, hazards.few(findings), TableCSV.name)
+    return Reading(table, findings, TableCSV.name)
 
 
 def _prose(rows: list[tuple[str, ...]]) -> bool:
@@ -83,32 +90,32 @@ def _prose(rows: list[tuple[str, ...]]) -> bool:
 
 def _rows(
     found: list[Entry], form: Form, key: tuple[str, ...]
-) -> tuple[dict[RowKey, tuple[str, ...]], list[Finding]]:
+) -> tuple[dict[RowKey, tuple[str, ...]], tuple[Finding, ...]]:
     places = [form.columns.index(name) for name in key]
     rows: dict[RowKey, tuple[str, ...]] = {}
     lines_of: dict[RowKey, int] = {}
-    findings: list[Finding] = []
+    odd = hazards.Few()
     for entry in form.rows(found):
-        findings.extend(_ragged(entry, form))
+        if len(entry.cells) != len(form.columns):
+            odd.note("ragged-row", Severity.FAIL, partial(_ragged, entry, form))
         cells = form.fit(entry.cells)
         row_key = tuple(cells[place] for place in places)
         if row_key in rows:
-            findings.append(
-                _duplicate(row_key, lines_of[row_key], entry.line, same=rows[row_key] == cells)
-            )
+            same = rows[row_key] == cells
+            make = partial(_duplicate, row_key, lines_of[row_key], entry.line, same=same)
+            odd.note("duplicate-row", Severity.WARN if same else Severity.FAIL, make)
         else:
             rows[row_key] = cells
             lines_of[row_key] = entry.line
     if not rows:
-        findings.append(_finding("empty", 1, "expected rows below the header, found none"))
-    return rows, findings
+        odd.add(_finding("empty", 1, "expected rows below the header, found none"))
+    return rows, odd.findings()
 
 
-def _ragged(entry: Entry, form: Form) -> Iterator[Finding]:
+def _ragged(entry: Entry, form: Form) -> Finding:
     wanted, found = len(form.columns), len(entry.cells)
-    if wanted != found:
-        message = f"expected {wanted} fields on line {entry.line}, found {found}"
-        yield _finding("ragged-row", entry.line, message)
+    message = f"expected {wanted} fields on line {entry.line}, found {found}"
+    return _finding("ragged-row", entry.line, message)
 
 
 def _duplicate(key: RowKey, first: int, second: int, *, same: bool) -> Finding:

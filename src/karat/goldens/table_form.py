@@ -74,19 +74,22 @@ def entries(text: str) -> tuple[str, list[Entry]]:
     """The blank lines before everything else, and the entries behind them."""
     raws = lines.split(text)
     found: list[Entry] = []
-    prefix = ""
-    at = 0
+    at = _blank(raws, 0)
+    prefix = "".join(raws[:at])
     while at < len(raws):
-        if not raws[at].strip():
-            if found:
-                found[-1] = found[-1].with_tail(found[-1].tail + raws[at])
-            else:
-                prefix += raws[at]
-            at += 1
-            continue
-        entry, at = _entry(raws, at)
+        entry, behind = _entry(raws, at)
+        at = _blank(raws, behind)
+        if at > behind:
+            entry = entry.with_tail(entry.tail + "".join(raws[behind:at]))
         found.append(entry)
     return prefix, found
+
+
+def _blank(raws: list[str], at: int) -> int:
+    """The first line from `at` on that is not blank."""
+    while at < len(raws) and not raws[at].strip():
+        at += 1
+    return at
 
 
 def _entry(raws: list[str], at: int) -> tuple[Entry, int]:
