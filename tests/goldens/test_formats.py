@@ -34,6 +34,18 @@ SAMPLES: dict[str, bytes] = {
     "table-csv": b'name,accuracy,graph_breaks\n\n\n\nadv,pass,0\n\n\n\n"b,c",fail,6\n',
     "document-json": b'{"0": {"prompt": "\\u00e9 hi", "logprobs": [-0.5, 1e-3], "ok": true, "none": null}}',
 }
+WRAPPED = [
+    json.dumps(SAMPLES["series-json"].decode()).encode(),
+    json.dumps(SAMPLES["document-json"].decode()).encode(),
+    json.dumps(json.dumps([{"a": 1, "b": "x, y"}], indent=2)).encode() + b"\n",
+]
+JSON_VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=6),
+    lambda inner: (
+        st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=4), inner, max_size=4)
+    ),
+    max_leaves=12,
+)
 GARBAGE = [
     b"",
     b"\0",
@@ -64,7 +76,7 @@ def _forget_third_parties() -> Iterator[None]:
 @st.composite
 def mutations(draw: st.DrawFn) -> bytes:
     """A valid file with a piece cut out, swapped or put in."""
-    data = draw(st.sampled_from(list(SAMPLES.values())))
+    data = draw(st.sampled_from([*SAMPLES.values(), *WRAPPED]))
     for _ in range(draw(st.integers(1, 3))):
         at = draw(st.integers(0, len(data)))
         until = draw(st.integers(at, min(len(data), at + 12)))
@@ -278,3 +290,24 @@ def test_spliced_files_do_not_make_reading_raise() -> None:
     for _ in range(300):
         one, two = generator.choices(pieces, k=2)
         check_no_crash(one[: generator.randrange(len(one))] + two[generator.randrange(len(two)) :])
+
+
+@settings(max_examples=300)
+@given(JSON_VALUES, st.sampled_from([None, 2]), st.integers(0, 2), st.sampled_from(["", "\n", " "]))
+def test_no_json_is_claimed_as_a_table_or_as_lines_of_text(
+    value: object, indent: int | None, wraps: int, space: str
+) -> None:
+    text = json.dumps(value, indent=indent)
+    for _ in range(wraps):
+        text = json.dumps(text)
+    data = (space + text + space).encode()
+    assert not formats.named("table-csv").claims(data)
+    assert not formats.named("series-text").claims(data)
+    check_no_crash(data)
+
+
+@pytest.mark.parametrize(
+    "data", [b'"a,b",1\n"c",2\n', b'"name","x"\n"a","1"\n', b'"[a]",1\n"{b}",2\n']
+)
+def test_a_table_may_begin_with_a_quote(data: bytes) -> None:
+    assert formats.read(data).format == "table-csv"

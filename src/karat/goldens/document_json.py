@@ -1,14 +1,20 @@
-"""document-json: any other JSON, kept as it is."""
+"""document-json: any other JSON, kept as it is.
+
+A file that is one JSON string, and whose text is itself an object or a list, was dumped twice; it is
+read as the document inside, and written back as a string.
+"""
 
 from __future__ import annotations
 
 import json
 import re
+from typing import Any
 
 from karat.findings import Finding, Severity, UsageError
-from karat.goldens import json_text
+from karat.goldens import json_rewrite, json_text
 from karat.goldens.shapes import Document, Golden, Reading, Shape
 
+_SPACE = " \t\r\n"
 _OPENING = re.compile(rb'(?:\xef\xbb\xbf)?[ \t\r\n]*[{\["]')
 
 
@@ -26,17 +32,32 @@ class DocumentJSON:
         parsed = json_text.parse(data)
         if not parsed.ok:
             return Reading(None, parsed.findings, self.name)
-        findings = parsed.findings
-        if parsed.value is None or parsed.value in ({}, []):
-            findings = (*findings, _empty(parsed.value))
-        return Reading(Document(parsed.value), findings, self.name)
+        value, findings = parsed.value, parsed.findings
+        inner = _inside(value)
+        if inner is not None:
+            value, findings = inner.value, (*findings, *inner.findings)
+        if value is None or value in ({}, []):
+            findings = (*findings, _empty(value))
+        return Reading(Document(value), findings, self.name)
 
     def write(self, golden: Golden, like: bytes | None = None) -> bytes:
         if not isinstance(golden, Document):
             raise UsageError(f"{self.name} holds documents, not a {golden.shape}")
-        if like is not None and json_text.parse(like).ok:
-            return json_text.rewrite(like, golden.value)
-        return json_text.fresh(golden.value)
+        before = json_text.parse(like) if like is not None else None
+        if like is None or before is None or not before.ok:
+            return json_text.fresh(golden.value)
+        value = golden.value
+        if isinstance(value, (dict, list)) and _inside(before.value) is not None:
+            value = json_rewrite.rewrite_text(before.value, value)
+        return json_text.rewrite(like, value)
+
+
+def _inside(value: Any) -> json_text.Parsed | None:
+    """What a string holds, if that is an object or a list."""
+    if not isinstance(value, str) or not value.lstrip(_SPACE).startswith(("{", "[")):
+        return None
+    inner = json_text.parse_text(value)
+    return inner if inner.ok else None
 
 
 def _empty(value: object) -> Finding:
