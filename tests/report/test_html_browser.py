@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from factories.diffs import HOSTILE, case, hostile, make
-from karat.compare.change import Diff, MetricChange, Verdict
+from karat.compare.change import Diff, Group, MetricChange, Verdict
+from karat.findings import Severity
 from karat.report import html
 
 if TYPE_CHECKING:
@@ -535,3 +537,45 @@ def test_thousands_of_rows(visit: Open, pages: Path) -> None:
     page.keyboard.press("End")
     assert page.locator("tr.row:focus").count() == 1
     assert page.locator("tr.row").count() < 200
+
+
+def members(rows: list[tuple[str, str | None]], n: int) -> tuple[tuple[str, str | None], ...]:
+    """The members of a group, of four sorts by turns."""
+    sorts: list[list[tuple[str, str | None]]] = [
+        [rows[n]],
+        [rows[n], rows[-1 - n], rows[n]],  # one of them twice
+        [(rows[n][0], None)],  # all rows of a file
+        [(rows[n][0], None), rows[n], ("gone.json", None), (rows[n][0], "gone")],
+    ]
+    return tuple(sorts[n % len(sorts)])
+
+
+def test_thousands_of_groups(visit: Open, pages: Path) -> None:
+    """1,500 groups over as many rows: what each one filters to, the time is for the reader."""
+    plain = make(files=300)
+    rows = [(path, metric) for path, metric, _, numbers in table_rows(plain) if numbers]
+    groups = tuple(
+        Group(
+            title=f"group {n}",
+            kind="value-drift",
+            severity=Severity.WARN,
+            platform="",
+            family="",
+            direction="",
+            members=members(rows, n),
+        )
+        for n in range(1500)
+    )
+    diff = replace(plain, groups=groups)
+    (pages / "groups.html").write_text(html.render(diff), "utf-8")
+    began = time.perf_counter()
+    page = visit("groups.html")
+    print(f"\nopen {time.perf_counter() - began:.2f} s")
+    page.locator("#groups .fold button").click()
+    assert page.locator(".group").count() == len(groups)
+    for number in (*range(0, len(groups), 37), len(groups) - 1):
+        page.locator(f".group[data-g='{number}']").evaluate("button => button.click()")
+        held = groups[number].members
+        wanted = [row for row in rows if row in held or (row[0], None) in held]
+        assert seen(page) == wanted
+        assert total(page) == f"{len(wanted)} of {len(table_rows(diff)):,} rows"

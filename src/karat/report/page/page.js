@@ -41,11 +41,20 @@ function compare(a, b, dir) {
   return a < b ? -dir : a > b ? dir : 0;
 }
 
-const GROUPS = D.groups.map(([severity, title, members, low, high]) => {
-  const want = new Set(members.map(([file, metric]) => JSON.stringify([file, metric])));
-  const ids = new Set(ROWS.filter((r) => want.has(JSON.stringify([r.file, r.metric])) || want.has(JSON.stringify([r.file, null]))).map((r) => r.id));
-  return { severity, title, n: members.length, low: low == null ? null : Number(low), high: high == null ? null : Number(high), ids };
-});
+/** The ids of a file's rows by metric; under null, of all its rows. */
+const IDS = new Map();
+for (const r of ROWS) {
+  if (!IDS.has(r.file)) IDS.set(r.file, new Map([[null, []]]));
+  const mine = IDS.get(r.file);
+  mine.get(null).push(r.id);
+  if (r.metric == null) continue;
+  if (!mine.has(r.metric)) mine.set(r.metric, []);
+  mine.get(r.metric).push(r.id);
+}
+const idsOf = (file, metric) => (IDS.has(file) && IDS.get(file).get(metric)) || [];
+const GROUPS = D.groups.map(([severity, title, members, low, high]) => (
+  { severity, title, n: members.length, low: low == null ? null : Number(low), high: high == null ? null : Number(high),
+    ids: new Set(members.flatMap(([file, metric]) => idsOf(file, metric))) }));
 
 // --- state
 
