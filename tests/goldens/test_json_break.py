@@ -109,7 +109,7 @@ def test_of_a_large_broken_file_no_value_is_made(monkeypatch: pytest.MonkeyPatch
 
     monkeypatch.setattr(json_text, "LARGE", 1)
     monkeypatch.setattr(json_text, "scan", forbidden)
-    monkeypatch.setattr(json_text.json, "loads", forbidden)
+    monkeypatch.setattr(json, "loads", forbidden)
     assert not json_text.parse(STEPS.encode()).ok
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from karat.findings import Severity
+from karat.findings import Finding, Severity
 from karat.goldens import json_text
 from karat.goldens.json_scan import BrokenJSONError, scan, walk
 
@@ -247,10 +247,13 @@ def test_fresh_json_is_indented_unescaped_and_ends_with_a_newline() -> None:
 def test_twenty_thousand_literals_are_counted_and_few_of_them_placed(
     end: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made: list[str | None] = []
-    monkeypatch.setattr(
-        json_text, "_non_finite", lambda *held: made.append("x") or NON_FINITE(*held)
-    )
+    made: list[Any] = []
+
+    def make(*held: Any) -> Finding:
+        made.append(held)
+        return NON_FINITE(*held)
+
+    monkeypatch.setattr(json_text, "_non_finite", make)
     text = '{"a": [' + end + f",{end}".join(["NaN"] * 20_000) + "]}"
     parsed = json_text.parse(text.encode())
     *shown, rest = parsed.findings

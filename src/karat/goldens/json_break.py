@@ -7,6 +7,7 @@ containers that are open there are kept. Runs of plain values are skipped many a
 from __future__ import annotations
 
 import re
+from functools import cache
 
 import msgspec
 
@@ -24,10 +25,10 @@ _PLAIN = rf'(?:{_NUMBER}|true|false|null|"[^"\\,\x00-\x1f]*+")'
 _LIST = rf"\[{_S}(?:{_PLAIN}{_S}(?:,{_S}{_PLAIN}{_S}){{0,32}})?\]"
 _MEMBER = rf"{_KEY}(?:{_PLAIN}|{_LIST}){_S}"
 _RECORD = rf"\{{{_S}(?:{_MEMBER}(?:,{_S}{_MEMBER}){{0,32}})?\}}"
-_ITEMS = re.compile(rf"(?:{_PLAIN}{_S},{_S}){{1,500}}")
-_MEMBERS = re.compile(rf"(?:{_KEY}{_PLAIN}{_S},{_S}){{1,500}}")
-_SMALL_ITEM = re.compile(rf"(?:{_RECORD}|{_LIST}|{_STRING}){_S},{_S}")
-_SMALL_MEMBER = re.compile(rf"{_STRING}{_S}:{_S}(?:{_RECORD}|{_LIST}|{_STRING}){_S},{_S}")
+_ITEMS = rf"(?:{_PLAIN}{_S},{_S}){{1,500}}"
+_MEMBERS = rf"(?:{_KEY}{_PLAIN}{_S},{_S}){{1,500}}"
+_SMALL_ITEM = rf"(?:{_RECORD}|{_LIST}|{_STRING}){_S},{_S}"
+_SMALL_MEMBER = rf"{_STRING}{_S}:{_S}(?:{_RECORD}|{_LIST}|{_STRING}){_S},{_S}"
 _SMALL_DEPTH = 2
 
 
@@ -52,6 +53,12 @@ def well_formed(text: str | bytes) -> bool:
     return True
 
 
+@cache
+def _compiled() -> tuple[re.Pattern[str], ...]:
+    """The expressions of runs and of small values; to compile them takes longer than most reads."""
+    return tuple(map(re.compile, (_ITEMS, _MEMBERS, _SMALL_ITEM, _SMALL_MEMBER)))
+
+
 class _Walk(Tokens):
     """From value to value, with nothing but a stack of what is open."""
 
@@ -59,6 +66,7 @@ class _Walk(Tokens):
         super().__init__(text)
         self.closes: list[str] = []
         self.counts: list[int] = []
+        self.items, self.members, self.small_item, self.small_member = _compiled()
 
     def document(self) -> None:
         at: int | None = self.space(0)
@@ -109,17 +117,17 @@ class _Walk(Tokens):
         """The offset of the next value that cannot be skipped; its name joins the path."""
         small = len(self.closes) <= MAX_DEPTH - _SMALL_DEPTH
         if self.closes[-1] == "}":
-            while (run := _MEMBERS.match(self.text, at)) or (
-                small and (run := _SMALL_MEMBER.match(self.text, at))
+            while (run := self.members.match(self.text, at)) or (
+                small and (run := self.small_member.match(self.text, at))
             ):
                 at = run.end()
             name, _, at = self.key(at)
             self.path.append(name)
             return at
         while True:
-            if run := _ITEMS.match(self.text, at):
+            if run := self.items.match(self.text, at):
                 self.counts[-1] += self.text.count(",", at, run.end())
-            elif small and (run := _SMALL_ITEM.match(self.text, at)):
+            elif small and (run := self.small_item.match(self.text, at)):
                 self.counts[-1] += 1
             else:
                 break
