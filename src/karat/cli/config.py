@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +39,9 @@ def command(
     *, show_origin: bool, metrics: tuple[str, ...], preset: str | None, as_json: bool
 ) -> int:
     """Show the configuration in force, and where each value came from."""
-    from karat.config import load  # noqa: PLC0415 - help must be quick
+    from msgspec.structs import asdict  # noqa: PLC0415 - help must be quick
+
+    from karat.config import load  # noqa: PLC0415
 
     config = load(Path.cwd(), preset=preset)
     book = config.rule_book()

@@ -109,8 +109,7 @@ class Change:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Group:
+class Group(msgspec.Struct, frozen=True, kw_only=True):
     """Changes with one likely cause: a metric family that moved one way across files of a platform."""
 
     title: str
@@ -126,8 +125,7 @@ class Group:
     """Range of |avg_rel_diff| over the members, where they have one."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Diff:
+class Diff(msgspec.Struct, frozen=True, kw_only=True):
     """All changes between two sides, gravest first, and what was not even read."""
 
     old: str

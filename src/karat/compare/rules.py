@@ -8,16 +8,18 @@ before the defaults below. So a project overrides one threshold without repeatin
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from math import inf
 from typing import Any
 
+import msgspec
+from msgspec import structs
+
 from karat.findings import Severity
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rule:
+class Rule(msgspec.Struct, frozen=True, kw_only=True):
     """The thresholds for one metric. Relative differences are (old − new) / old."""
 
     noise: float = 1e-4
@@ -58,14 +60,13 @@ class Rule:
         if not self.steady:
             return self
         limit = self.drift_avg
-        return replace(self, steady=False, drift_mean=limit, drift_max=limit)
+        return structs.replace(self, steady=False, drift_mean=limit, drift_max=limit)
 
 
-FIELDS = frozenset(f.name for f in fields(Rule)) - {"pattern", "origin"}
+FIELDS = frozenset(Rule.__struct_fields__) - {"pattern", "origin"}
 
 
-@dataclass(frozen=True, slots=True)
-class PartialRule:
+class PartialRule(msgspec.Struct, frozen=True):
     """What one entry of a configuration says: a pattern, and the fields it sets."""
 
     pattern: str

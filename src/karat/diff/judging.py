@@ -9,7 +9,8 @@ import errno
 import os
 import stat
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+
+import msgspec
 
 from karat.compare.change import Change
 from karat.compare.pairs import Pair, compare_many
@@ -27,8 +28,7 @@ _BATCH_POINTS = 20_000
 Content = bytes | Finding | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Task:
+class Task(msgspec.Struct, frozen=True, kw_only=True):
     """How to judge, whoever does it."""
 
     cases: Sequence[str]
@@ -37,14 +37,13 @@ class Task:
     keep_curves: bool = False
 
 
-@dataclass(slots=True)
-class Judged:
+class Judged(msgspec.Struct):
     """What came of some items."""
 
-    changes: list[Change] = field(default_factory=list)
+    changes: list[Change] = msgspec.field(default_factory=list)
     unchanged: int = 0
     """Items whose bytes turned out to be equal."""
-    digests: dict[str, tuple[bytes | None, bytes | None]] = field(default_factory=dict)
+    digests: dict[str, tuple[bytes | None, bytes | None]] = msgspec.field(default_factory=dict)
     """Of goldens that came or went, to recognise moves."""
 
     def add(self, other: Judged) -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeAlias
 
@@ -20,8 +19,7 @@ from karat.goldens import git
 from karat.goldens.paths import PathFilter
 
 
-@dataclass(frozen=True, slots=True)
-class Revision:
+class Revision(msgspec.Struct, frozen=True):
     """A commit or tree of a repository."""
 
     root: Path
@@ -29,8 +27,7 @@ class Revision:
     commit: str
 
 
-@dataclass(frozen=True, slots=True)
-class WorkTree:
+class WorkTree(msgspec.Struct, frozen=True):
     """The files of a repository as they stand."""
 
     root: Path
@@ -39,16 +36,14 @@ class WorkTree:
     """False where the user stands in a folder below the root."""
 
 
-@dataclass(frozen=True, slots=True)
-class Folder:
+class Folder(msgspec.Struct, frozen=True):
     """Any folder; git is not asked."""
 
     root: Path
     name: str
 
 
-@dataclass(frozen=True, slots=True)
-class OneFile:
+class OneFile(msgspec.Struct, frozen=True):
     """A single golden."""
 
     root: Path
@@ -86,13 +81,12 @@ class Item(msgspec.Struct, frozen=True):
     """The sides are known to differ, or are to be read even if they do not."""
 
 
-@dataclass(frozen=True, slots=True)
-class Items:
+class Items(msgspec.Struct, frozen=True):
     """Everything to compare between two sides."""
 
     items: Sequence[Item]
     unchanged: int = 0
-    findings: tuple[Finding, ...] = field(default=())
+    findings: tuple[Finding, ...] = ()
 
 
 def resolve_sides(old: str | None, new: str | None, cwd: Path) -> tuple[Side, Side]:
@@ -129,13 +123,14 @@ def _resolve_range(words: str, cwd: Path) -> tuple[Side, Side]:
 
 
 def _head(cwd: Path) -> Revision:
-    root = git.ensure_repository(cwd)
-    commit = git.resolve(root, "HEAD")
-    if commit is None:
+    try:
+        root, commit = git.root_and_head(cwd)
+    except CannotVerify:
+        root = git.ensure_repository(cwd)
         raise UsageError(
             f"expected a commit to compare with, found none: {root} has no first commit yet",
             next_command="git commit",
-        )
+        ) from None
     return Revision(root, "HEAD", commit)
 
 

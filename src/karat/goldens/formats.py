@@ -12,6 +12,8 @@ from dataclasses import replace
 from functools import cache
 from typing import Protocol, runtime_checkable
 
+from msgspec import structs
+
 from karat.findings import Finding, Severity, UsageError
 from karat.goldens.series_fast import read_fast
 from karat.goldens.shapes import Golden, Reading, Shape
@@ -53,7 +55,7 @@ def read(data: bytes, path: str = "") -> Reading:
     if not path or not reading.findings:
         return reading
     findings = tuple(replace(finding, path=path) for finding in reading.findings)
-    return replace(reading, findings=findings)
+    return structs.replace(reading, findings=findings)
 
 
 def write(golden: Golden, *, like: bytes | None = None, format: str | None = None) -> bytes:  # noqa: A002 - the word users know

@@ -11,8 +11,9 @@ import shlex
 import subprocess
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from karat.findings import CannotVerify, UsageError
 
@@ -22,8 +23,7 @@ _ASKED_AHEAD = 500
 _GIT = ("git", "-c", "core.fsmonitor=false")
 
 
-@dataclass(frozen=True, slots=True)
-class GitChange:
+class GitChange(msgspec.Struct, frozen=True):
     """One path that differs: its old and new blob (None: absent on that side)."""
 
     path: str
@@ -85,6 +85,13 @@ def find_root(start: Path) -> Path | None:
             return None
         raise
     return Path(os.fsdecode(out.rstrip(b"\n")))
+
+
+def root_and_head(start: Path) -> tuple[Path, str]:
+    """The top folder of the work tree and its HEAD commit, from one question; fails without either."""
+    out = run_git(start, "rev-parse", "--show-toplevel", "--verify", "HEAD^{commit}")
+    root, _, commit = out.rstrip(b"\n").rpartition(b"\n")
+    return Path(os.fsdecode(root)), commit.decode()
 
 
 def git_path(root: Path, name: str) -> Path:

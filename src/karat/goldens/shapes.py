@@ -8,8 +8,7 @@ Arrays are numpy arrays that nobody writes to; equality is by value, NaN equal t
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
 
 import msgspec
 import numpy as np
@@ -57,23 +56,21 @@ class Metric(msgspec.Struct, frozen=True, eq=False):
     __hash__ = None  # type: ignore[assignment]  # arrays are not hashable
 
 
-@dataclass(frozen=True, slots=True)
-class Series:
+class Series(msgspec.Struct, frozen=True):
     """Metric → step → value, with scalars and anything else that stood beside the curves."""
 
     metrics: Mapping[str, Metric]
-    scalars: Mapping[str, float] = field(default_factory=dict)
-    others: Mapping[str, Any] = field(default_factory=dict)
+    scalars: Mapping[str, float] = msgspec.field(default_factory=dict)
+    others: Mapping[str, Any] = msgspec.field(default_factory=dict)
     """Neither curve nor number (text fields, lists); compared by structure."""
 
-    shape: Shape = field(default="series", init=False)
+    shape: ClassVar[Shape] = "series"
 
 
 RowKey: TypeAlias = tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Table:
+class Table(msgspec.Struct, frozen=True):
     """Row key → columns, every cell the text that stands in the file (stripped)."""
 
     columns: tuple[str, ...]
@@ -84,23 +81,21 @@ class Table:
     header: bool = True
     """False where the file has no header line and the columns are known by their form."""
 
-    shape: Shape = field(default="table", init=False)
+    shape: ClassVar[Shape] = "table"
 
 
-@dataclass(frozen=True, slots=True)
-class Document:
+class Document(msgspec.Struct, frozen=True):
     """Any other JSON value."""
 
     value: Any
 
-    shape: Shape = field(default="document", init=False)
+    shape: ClassVar[Shape] = "document"
 
 
 Golden: TypeAlias = Series | Table | Document
 
 
-@dataclass(frozen=True, slots=True)
-class Reading:
+class Reading(msgspec.Struct, frozen=True):
     """What reading some bytes gave: a golden, or none, and what there is to say about it."""
 
     golden: Golden | None

@@ -31,6 +31,6 @@ def render(diff: Diff) -> str:
     writer = csv.writer(out)
     writer.writerow(COLUMNS)
     writer.writerows(
-        (c.path, row.metric, row.n_steps, row.avg_rel_diff) for c, row in csv_rows(diff)
+        [(c.path, row.metric, row.n_steps, row.avg_rel_diff) for c, row in csv_rows(diff)]
     )
     return out.getvalue()
