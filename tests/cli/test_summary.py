@@ -53,3 +53,13 @@ def test_nothing_compared_is_not_a_text_to_believe(repository: Repository) -> No
     result = karat("summary", cwd=repository.root)
     assert result.code == 3
     assert "nothing" in result.out or "nothing" in result.err
+
+
+def test_a_moved_golden_is_neither_new_nor_removed(repository: Repository) -> None:
+    repository.write(golden_path("a"), golden_text(curves(1)))
+    repository.commit()
+    repository.git("mv", golden_path("a").rsplit("/", 1)[0], golden_path("b").rsplit("/", 1)[0])
+    text = karat("summary", cwd=repository.root).out
+    assert "moved, with the same bytes" in text
+    assert "without a baseline" not in text
+    assert "removed" not in text

@@ -108,7 +108,7 @@ def test_old_values_below_1e12_are_left_out_of_the_average() -> None:
 
 def test_leaving_zero_is_not_lost_with_the_division() -> None:
     change = change_of(series(x=[0.0, 0.0]), series(x=[0.0, 5.0]))
-    assert change.verdict is Verdict.DRIFT
+    assert change.verdict is Verdict.BREAK
     assert "no-usable-steps" in kinds(change)
     assert "left zero" in change.metrics[0].because
 
@@ -278,7 +278,8 @@ def test_a_number_beside_the_curves_that_is_none_any_more_fails(value: object) -
     change = change_of(old, new)
     assert Severity.FAIL in {f.severity for f in change.findings}
     back = change_of(new, old)
-    assert Severity.FAIL not in {f.severity for f in back.findings} or value == "crashed"
+    expected = {"nan": Severity.INFO, None: Severity.WARN, "crashed": Severity.FAIL}[value]  # type: ignore[index]
+    assert back.severity is expected
 
 
 def test_a_capped_metric_still_may_not_lose_samples() -> None:
@@ -291,8 +292,10 @@ def test_a_capped_metric_still_may_not_lose_samples() -> None:
 def test_leaving_zero_by_much_warns_and_by_little_informs() -> None:
     ones = [1.0] * 10
     much = change_of(series(x=[0.0] * 10 + ones), series(x=[1e9] * 10 + ones))
+    some = change_of(series(x=[0.0] * 10 + ones), series(x=[0.02] * 10 + ones))
     little = change_of(series(x=[0.0] * 10 + ones), series(x=[1e-6] * 10 + ones))
-    assert [f.severity for f in much.findings] == [Severity.WARN]
+    assert [f.severity for f in much.findings] == [Severity.FAIL]
+    assert [f.severity for f in some.findings] == [Severity.WARN]
     assert [f.severity for f in little.findings] == [Severity.INFO]
 
 
@@ -322,3 +325,41 @@ def test_what_a_block_declares_and_carries_is_compared() -> None:
 def test_a_dropped_infinity_is_a_lost_step() -> None:
     change = change_of(series(x={1: 1.0, 2: np.inf, 3: 1.0}), series(x={1: 1.0, 3: 1.0}))
     assert kinds(change) == {"lost-steps"}
+
+
+def test_direction_is_right_for_negative_values_and_timings() -> None:
+    lower = change_of(series(logprobs=[-1.0, -2.0]), series(logprobs=[-1.2, -2.4]))
+    assert lower.metrics[0].direction == "down"
+    assert "new is smaller" in lower.findings[0].message
+    worse = RuleBook.of([PartialRule("reward", {"better": "higher"})])
+    reward = change_of(series(reward=[-1.0, -2.0]), series(reward=[-1.2, -2.4]), worse)
+    assert reward.severity is Severity.FAIL
+    slow_start = {"iteration-time": metric([10.0] * 15 + [1.0] * 35)}
+    slower = {"iteration-time": metric([1.0] * 15 + [1.3] * 35)}
+    change = change_of(Series(slow_start), Series(slower))
+    assert change.metrics[0].direction == "up"
+    assert "median after warm-up -3.00e-01 (new is larger)" in change.findings[0].message
+
+
+def test_better_does_not_let_moves_cancel() -> None:
+    rules = RuleBook.of([PartialRule("x", {"better": "lower"})])
+    change = change_of(series(x=[1.0] * 6), series(x=[3.0] + [0.1] * 5), rules)
+    assert change.severity is Severity.FAIL
+
+
+def test_an_empty_block_instead_of_placeholders_is_no_failure() -> None:
+    change = change_of(series(x=[NAN, NAN], y=[1.0, 2.0]), series(x={}, y=[1.0, 2.0]))
+    assert Severity.FAIL not in {f.severity for f in change.findings}
+
+
+def test_a_sample_lost_during_warm_up_does_not_make_a_timing_incomplete() -> None:
+    old = {"iteration-time": metric([0.5] * 20), "lm loss": metric([1.0] * 20)}
+    new = {**old, "iteration-time": metric([NAN] + [0.5] * 19)}
+    change = change_of(Series(old), Series(new))
+    assert (change.verdict, change.severity) == (Verdict.NOISE, Severity.INFO)
+
+
+def test_a_declared_end_that_vanishes_is_told() -> None:
+    old = metric([1.0, 2.0], end=2)
+    change = change_of(Series({"x": old}), Series({"x": structs.replace(old, end=None)}))
+    assert "end_step 2 → None" in change.findings[0].message

@@ -124,7 +124,7 @@ def test_outcomes_in_a_column_with_numbers_are_compared() -> None:
 
     cases = {
         ("pass", "fail_to_run"): (Verdict.BREAK, "status-regressed", Severity.FAIL),
-        ("pass", "nan"): (Verdict.BREAK, "status-regressed", Severity.FAIL),
+        ("pass", "nan"): (Verdict.INCOMPLETE, "new-nan", Severity.FAIL),
         ("pass", ""): (Verdict.BREAK, "status-regressed", Severity.FAIL),
         ("pass", "0.0"): (Verdict.DRIFT, "type-changed", Severity.WARN),
         ("0.5", "OOM"): (Verdict.BREAK, "type-changed", Severity.FAIL),
@@ -178,11 +178,29 @@ def test_verdicts_and_findings_agree(
     change = change_of(before, after)
     severities = {f.severity for f in change.findings if f.kind != "no-usable-steps"}
     if change.verdict in {Verdict.INCOMPLETE, Verdict.BREAK}:
-        assert Severity.FAIL in severities
+        assert Severity.FAIL in severities or "no-usable-steps" in kinds(change)
     if change.verdict in {Verdict.SAME, Verdict.NOISE}:
         assert severities <= {Severity.INFO}
     if change.verdict is Verdict.SAME:
         assert old.keys() == new.keys()
         for key, pair in old.items():
             for a, b in zip(pair, new[key], strict=True):
-                assert a == b or {a, b} <= {"1", "1.0"} or {a, b} <= {"", "nan", "inf"}
+                assert a == b or {a, b} <= {"1", "1.0"}
+
+
+def test_cells_that_are_not_finite_are_evidence_of_nothing() -> None:
+    columns = ("name", "acc")
+    same = table(("a", "nan"), ("b", "nan"), columns=columns)
+    assert "no-usable-steps" in kinds(change_of(same, same))
+    before, after = (table(("a", cell), ("b", "1.0"), columns=columns) for cell in ("nan", "inf"))
+    change = change_of(before, after)
+    assert change.verdict is Verdict.DRIFT
+    assert Severity.WARN in {f.severity for f in change.findings}
+
+
+def test_better_needs_every_value_to_move_the_good_way() -> None:
+    mixed = change_of(
+        table(("a", "pass", "0"), ("b", "pass", "5")),
+        table(("a", "pass", "100"), ("b", "pass", "4")),
+    )
+    assert [f.severity for f in mixed.findings] == [Severity.WARN]

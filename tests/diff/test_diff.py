@@ -352,9 +352,31 @@ def test_advice_works_from_a_folder_below(repository: Repository) -> None:
     repository.commit()
     repository.write(golden_path("a"), golden_text(curves(1), stop=3))
     repository.write(golden_path("new"), "{")
+    repository.write(golden_path("staged"), "{")
+    repository.git("add", golden_path("staged"))
     below = repository.root / "tests"
     advice = {c.path: c.findings[0].next for c in diff(cwd=below).changes}
-    assert advice[golden_path("a")] == f"git restore --source=HEAD -- :/{golden_path('a')}"
+    assert advice[golden_path("a")] == f"git restore --source=HEAD -- ../{golden_path('a')}"
     for command in advice.values():
         subprocess.run(["bash", "-c", str(command)], cwd=below, check=True, capture_output=True)
     assert diff(cwd=below).changes == ()
+
+
+def test_advice_names_the_preset_and_metrics_with_brackets(tmp_path: Path) -> None:
+    for side, factor in (("old", 1.0), ("new", 2.0)):
+        path = tmp_path / side / "golden.json"
+        path.parent.mkdir()
+        path.write_text(golden_text({"loss[0]": curves(1)["lm loss"] * factor}), encoding="utf-8")
+    result = diff("old", "new", cwd=tmp_path, options=Options(preset="megatron-lm"))
+    command = result.changes[0].findings[0].next or ""
+    assert "--preset megatron-lm" in command
+    assert "--only-metric 'loss[0]'" in command
+    again = diff("old", "new", cwd=tmp_path, options=Options(only_metric=["loss[0]"]))
+    assert len(again.changes[0].metrics) == 1
+
+
+def test_only_is_asked_of_two_files_as_well(tmp_path: Path) -> None:
+    for name in ("a.json", "b.json"):
+        (tmp_path / name).write_text(golden_text(curves(1)), encoding="utf-8")
+    result = diff("a.json", "b.json", cwd=tmp_path, options=Options(only=["zzz"]))
+    assert exit_code(result.all_findings()) == ExitCode.CANNOT_VERIFY

@@ -267,7 +267,7 @@ def noscript_of(page: str) -> str:
 
 def test_without_scripts_the_totals_and_failures_are_readable() -> None:
     page = html.render(make())
-    assert '<p class="totals"><strong>81 goldens changed</strong>: 1 unreadable, 3 inc' in page
+    assert '<p class="totals"><strong>81 goldens compared</strong>: 1 unreadable, 3 inc' in page
     plain = noscript_of(page)
     assert "6 failing findings" in plain
     assert "line 41: &#x27;&lt;&lt;&lt;&lt;&lt;&lt;&lt; HEAD&#x27;" in plain

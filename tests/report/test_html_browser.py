@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 import time
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from msgspec import structs
 
 from factories.diffs import HOSTILE, case, hostile, make
 from karat.compare.change import Diff, Group, MetricChange, Verdict
@@ -181,7 +181,7 @@ def milliseconds(page: Page, act: str) -> float:
 def test_the_page_opens_with_all_its_parts(visit: Open) -> None:
     page = visit()
     assert page.title() == "Golden values of tests/functional_tests/test_cases"
-    assert "81 goldens changed" in page.locator(".totals").inner_text()
+    assert "81 goldens compared" in page.locator(".totals").inner_text()
     assert total(page) == f"{len(table_rows(make()))} rows"
     assert page.locator("#findings-list > .finding").count() == 10
     assert page.locator(".group").count() == 2
@@ -566,7 +566,7 @@ def test_thousands_of_groups(visit: Open, pages: Path) -> None:
         )
         for n in range(1500)
     )
-    diff = replace(plain, groups=groups)
+    diff = structs.replace(plain, groups=groups)
     (pages / "groups.html").write_text(html.render(diff), "utf-8")
     began = time.perf_counter()
     page = visit("groups.html")

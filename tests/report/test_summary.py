@@ -51,7 +51,7 @@ def test_the_seeds_sections_and_numbers(quiet: Diff) -> None:
     )
     assert "- Re-ran `karat refresh --run-id 25341543542`." in text
     assert (
-        "- Updated **5 golden-value files** under `tests/functional_tests/test_cases/gpt/`." in text
+        "- Updated **4 golden-value files** under `tests/functional_tests/test_cases/gpt/`." in text
     )
     assert "**4 files × 4 metrics = 16 `(file, metric)` pairs**" in text
     assert "1 new, without a baseline to compare with: `newcomer/" in text
@@ -175,3 +175,18 @@ def test_memory_and_timing_lines_do_not_contradict_the_verdicts(tmp_path: Path) 
     text = summary.render(compared(tmp_path))
     assert "1 land above `[1e-4, 1e-3)` or break" in text
     assert "within 5% in 0 of 1 files (1 incomplete row not counted)" in text
+
+
+def test_a_loss_that_is_gone_does_not_match(tmp_path: Path) -> None:
+    for i in range(3):
+        write(tmp_path / "old", golden_path(f"case{i}"), golden_text(curves(i)))
+        new = curves(i)
+        if i == 1:
+            del new["lm loss"], new["num-zeros"]
+        if i == 2:
+            new["lm loss"] = new["lm loss"] * float("nan")
+        write(tmp_path / "new", golden_path(f"case{i}"), golden_text(new).replace("NaN", '"nan"'))
+    text = summary.render(compared(tmp_path))
+    assert "match the old goldens to numerical noise" not in text
+    assert "incomplete, so not judged, in 2 files" in text
+    assert "`num-zeros` rows are all noise" not in text

@@ -30,7 +30,7 @@ def command(*, folder: str) -> int:
     if path.exists():
         raise UsageError(
             f"expected to make {path}, found it already there",
-            next_command=f"rm -r {shlex.quote(folder)}",
+            next_command=f"karat demo {shlex.quote(folder)}-2",
         )
     sides: tuple[str, ...] = ()
     if shutil.which("git"):

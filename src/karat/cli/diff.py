@@ -17,7 +17,7 @@ _EXAMPLES = """
 Examples:
   karat diff                                   HEAD against the working tree
   karat diff main HEAD --html report.html      two revisions, as a page
-  karat diff before/ after/ --csv - --top 0    two folders, the seed's CSV
+  karat diff before/ after/ --csv -            two folders, as CSV
   karat diff --only '*h100*' --fail-on warn    in CI, strict
 """
 
@@ -84,7 +84,7 @@ def command(  # noqa: PLR0913 - one parameter per option
     options = Options(
         globs=config.paths, exclude=config.exclude, cases=config.cases, rules=config.rule_book(),
         status=config.status, only=only, only_metric=only_metric, everything=everything,
-        keep_curves=html is not None, jobs=jobs, progress=progress_bar(sys.stderr),
+        keep_curves=html is not None, preset=preset, jobs=jobs, progress=progress_bar(sys.stderr),
     )  # fmt: skip
     result = diff(old, new, options=options)
     if csv_file is not None:

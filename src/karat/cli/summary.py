@@ -49,9 +49,7 @@ Examples:
 @click.option(
     "--source",
     type=click.Choice(["github", "gitlab"]),
-    default="github",
-    show_default=True,
-    help="Where that run was.",
+    help="Where that run was; github unless said.",
 )
 @click.option(
     "--refresh-command", metavar="TEXT", help="The command that fetched the values, for the text."
@@ -61,7 +59,7 @@ Examples:
 )
 def command(  # noqa: PLR0913 - one parameter per option
     *, old: str | None, new: str | None, form: str, output: str, run_id: str | None,
-    scope: str | None, source: str, refresh_command: str | None, preset: str | None,
+    scope: str | None, source: str | None, refresh_command: str | None, preset: str | None,
 ) -> int:  # fmt: skip
     """Write the PR text of a golden refresh.
 
@@ -81,8 +79,10 @@ def command(  # noqa: PLR0913 - one parameter per option
         rules=config.rule_book(), status=config.status, progress=progress_bar(sys.stderr),
     )  # fmt: skip
     record = read_record(right.root) if isinstance(right, WorkTree) else None
-    if run_id or scope or refresh_command:
-        record = RefreshRecord(source=source, run_id=run_id, scope=scope, command=refresh_command)
+    if run_id or scope or source or refresh_command:
+        record = RefreshRecord(
+            source=source or "github", run_id=run_id, scope=scope, command=refresh_command
+        )
     result = diff_sides(left, right, options)
     if form == "json":
         deliver(output, diff_json.render(result))

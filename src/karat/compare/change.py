@@ -46,7 +46,8 @@ class MetricChange(msgspec.Struct, frozen=True, kw_only=True):
     """One (file, metric) row: the seed's two numbers, and those that keep them honest.
 
     A Struct rather than a dataclass: thousands are made, and they travel between processes.
-    Relative differences are (old − new) / old, so positive means the new value is smaller.
+    Relative differences are (old − new) / old: positive means the new value is smaller, for
+    positive values.
     """
 
     metric: str
@@ -57,6 +58,8 @@ class MetricChange(msgspec.Struct, frozen=True, kw_only=True):
     avg_rel_diff: float | None = None
     mean_abs_rel_diff: float | None = None
     max_abs_rel_diff: float | None = None
+    mean_diff: float | None = None
+    """mean(new − old): its sign is the direction, also where old values are negative."""
     max_step: StepOrKey | None = None
     max_old: float | None = None
     max_new: float | None = None
@@ -82,6 +85,19 @@ class MetricChange(msgspec.Struct, frozen=True, kw_only=True):
     new: Metric | None = None
     """The curves themselves, kept only when a report needs to draw them."""
 
+    @property
+    def movement(self) -> float | None:
+        """The relative difference that decided: of steady medians for timings, else the signed mean."""
+        return self.avg_rel_diff if self.steady_rel_diff is None else self.steady_rel_diff
+
+    @property
+    def direction(self) -> str:
+        """`up`, `down`, or nothing."""
+        shift = self.mean_diff if self.steady_rel_diff is None else -self.steady_rel_diff
+        if not shift or shift != shift:  # noqa: PLR0124 - NaN has no direction
+            return ""
+        return "up" if shift > 0 else "down"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
@@ -95,6 +111,8 @@ class Change:
     identity: Mapping[str, str] = field(default_factory=dict)
     """Case and environment as read from the path, e.g. model, case, platform."""
     has_baseline: bool = True
+    same_bytes: bool = False
+    """Both sides are the same file; it was read all the same, to see what it holds."""
 
     @property
     def severity(self) -> Severity | None:

@@ -194,7 +194,7 @@ def _declared(s: Shared) -> list[Finding]:
         ("step_interval", s.old.interval, s.new.interval),
         ("value_precision", s.old.precision, s.new.precision),
     )
-    changed = [f"{name} {a} → {b}" for name, a, b in fields if None not in (a, b) and a != b]
+    changed = [f"{name} {a} → {b}" for name, a, b in fields if a is not None and a != b]
     if not changed:
         return []
     message = f"{s.name}: declares {', '.join(changed)}"

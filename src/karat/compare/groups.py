@@ -38,30 +38,28 @@ def groups_of(changes: Iterable[Change], rules: RuleBook) -> tuple[Group, ...]:
 
 def _entries(change: Change, rules: RuleBook) -> Iterator[tuple[_Key, float, str | None]]:
     platform = change.identity.get("platform", "")
-    averages = {m.metric: m.avg_rel_diff for m in change.metrics}
+    rows = {m.metric: m for m in change.metrics}
     for finding in change.findings:
         if finding.kind in _UNGROUPED:
             continue
-        avg = averages.get(finding.metric or "")
-        family = _family(finding, change.path, rules)
-        direction = _direction(finding, avg)
-        yield (
-            (platform, finding.kind, family, direction, finding.severity),
-            abs(avg or 0.0),
-            finding.metric,
+        row = rows.get(finding.metric or "")
+        drifted = finding.kind == "value-drift" and row is not None
+        direction = row.direction if drifted and row is not None else ""
+        size = abs((row.movement if row is not None else None) or 0.0)
+        key = (
+            platform,
+            finding.kind,
+            _family(finding, change.path, rules),
+            direction,
+            finding.severity,
         )
+        yield key, size, finding.metric
 
 
 def _family(finding: Finding, path: str, rules: RuleBook) -> str:
     if finding.metric is None:
         return ""
     return rules.rule_for(finding.metric, path).family or finding.metric.rsplit(".", 1)[-1]
-
-
-def _direction(finding: Finding, avg: float | None) -> str:
-    if finding.kind != "value-drift" or not avg:
-        return ""
-    return "down" if avg > 0 else "up"
 
 
 def _group(key: _Key, members: _Members) -> Group:

@@ -86,16 +86,16 @@ def _crossed(word: str, rule: Rule, mean: float, avg: float, most: float) -> str
 
 def _kinder(severity: Severity, n: Numbers, rule: Rule) -> Severity:
     """One step less grave for a move in the direction the rule calls better; it is still reported."""
-    if rule.better is None or not n.avg:
-        return severity
-    if (n.avg > 0) != (rule.better == "lower"):
-        return severity
+    if rule.better is None or (n.raised if rule.better == "lower" else n.lowered):
+        return severity  # one value that moved the wrong way is enough
     return Severity.WARN if severity is Severity.FAIL else Severity.INFO
 
 
 def _left_zero(n: Numbers, rule: Rule) -> Judgement:
     """Values that were zero have no relative difference, but they have a size."""
     because = f"{n.from_zero} value(s) left zero, where no relative difference exists"
+    if isfinite(rule.break_max) and not n.from_zero_size < rule.break_max:
+        return Judgement(Verdict.BREAK, because, capped(Severity.FAIL, rule))
     small = n.from_zero_size < rule.drift_max
     return Judgement(
         Verdict.DRIFT, because, Severity.INFO if small else capped(Severity.WARN, rule)
@@ -135,11 +135,12 @@ def drift_finding(m: MetricChange, judgement: Judgement) -> Finding | None:
     """The `value-drift` finding of a judged metric, if it deserves one."""
     if judgement.severity is None:
         return None
-    if m.avg_rel_diff is None or not isfinite(m.avg_rel_diff):
-        moved = "moved"
-    else:
-        direction = "smaller" if m.avg_rel_diff > 0 else "larger"
-        moved = f"avg {m.avg_rel_diff:+.2e} (new is {direction})" if m.avg_rel_diff else "avg 0"
+    which = {"up": " (new is larger)", "down": " (new is smaller)"}.get(m.direction, "")
+    name = "avg" if m.steady_rel_diff is None else "median after warm-up"
+    value = m.movement
+    moved = f"moved{which}"
+    if value is not None and isfinite(value):
+        moved = f"{name} {value:+.2e}{which}" if value else f"{name} 0{which}"
     at = ""
     if m.max_step is not None and m.max_abs_rel_diff:
         at = (
@@ -174,6 +175,7 @@ def metric_change(
         max_step=n.max_step,
         max_old=n.max_old,
         max_new=n.max_new,
+        mean_diff=n.mean_diff,
         first_diff_step=n.first_diff_step,
         bit_equal=n.bit_equal,
         n_shared=n.n_shared,

@@ -56,6 +56,11 @@ class Numbers(msgspec.Struct, frozen=True, gc=False):
     """The largest such new value, as a multiple of the curve's largest old one; inf if all are 0."""
     odd_changed: int
     """Shared steps that are not finite on either side, and not alike (NaN → inf, inf → −inf)."""
+    mean_diff: float | None
+    """mean(new − old) over values that are finite on both sides; its sign is the direction."""
+    raised: int
+    lowered: int
+    """How many of them rose and fell; a mean can hide either."""
     tolerance_ratio: float | None
     steady: float | None
     decimals_old: int | None
@@ -187,8 +192,20 @@ def _columns(flat: _Flat, rules: Sequence[Rule]) -> list[NDArray[Any]]:
         flat.counts(left_zero),
         _from_zero_size(flat, left_zero),
         flat.counts(odd[~old_ok & ~new_ok & ~missing]),
+        *_directions(flat, delta),
         _tolerance_ratio(flat, rules, np.abs(delta)),
         *_decimals(flat),
+    ]
+
+
+def _directions(flat: _Flat, delta: Values) -> list[NDArray[Any]]:
+    """Sum of new − old and how many finite values it covers; how many rose, and fell."""
+    known = np.isfinite(delta)
+    return [
+        flat.reduce(np.add, np.where(known, -delta, 0.0), np.float64),
+        flat.reduce(np.add, known, np.int64),
+        flat.reduce(np.add, delta < 0, np.int64),
+        flat.reduce(np.add, delta > 0, np.int64),
     ]
 
 
@@ -250,7 +267,7 @@ def _needed(values: Values, segment: NDArray[np.int64], segments: int) -> NDArra
 def _numbers(a: _Aligned, rule: Rule, row: tuple[Any, ...]) -> Numbers:
     (n, total, total_abs, highest, at_max, max_step, max_old, max_new, at_diff, diff_step, equal,
      missing, nan_gained, at_nan, nan_step, nan_lost, zeros, from_zero, from_zero_size, odd_changed,
-     ratio, decimals_old, decimals_new) = row  # fmt: skip
+     shift, known, raised, lowered, ratio, decimals_old, decimals_new) = row  # fmt: skip
     steady = _steady(a, rule) if rule.steady else None
     if steady is not None and rule.rtol:
         # Timings are judged by their medians, so their tolerance is, too.
@@ -278,6 +295,9 @@ def _numbers(a: _Aligned, rule: Rule, row: tuple[Any, ...]) -> Numbers:
         from_zero=from_zero,
         from_zero_size=from_zero_size,
         odd_changed=odd_changed,
+        mean_diff=shift / known if known else None,
+        raised=raised,
+        lowered=lowered,
         tolerance_ratio=None if isnan(ratio) else ratio,
         steady=steady,
         decimals_old=decimals_old if decimals_old >= 0 else None,

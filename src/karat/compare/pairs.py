@@ -104,7 +104,7 @@ def _change(pair: Pair, numbers: list[Numbers], rules: RuleBook, status: Sequenc
         message = "neither side holds a value, so nothing was compared"
         findings.append(_finding("empty", Severity.FAIL, message))
     verdict = verdict_of(rows, findings)
-    untold = {f.kind for f in findings} <= {"dropped-placeholders", "no-usable-steps"}
+    untold = {f.kind for f in findings} <= _AT_MOST_NOISE
     if verdict is Verdict.SAME and untold and not pair.same_bytes:
         message = "the bytes changed (layout, key order or placeholders), no value did"
         findings.append(_finding("format-only", Severity.INFO, message))
@@ -115,6 +115,7 @@ def _change(pair: Pair, numbers: list[Numbers], rules: RuleBook, status: Sequenc
         metrics=tuple(rows),
         findings=_sorted(findings, pair.path),
         identity=pair.identity,
+        same_bytes=pair.same_bytes,
     )
 
 
@@ -169,7 +170,7 @@ _INCOMPLETE = frozenset({
     "duplicate-key", "duplicate-row", "ragged-row",
 })  # fmt: skip
 _AT_MOST_NOISE = frozenset(
-    {"format-only", "dropped-placeholders", "no-usable-steps", "moved-golden"}
+    {"format-only", "dropped-placeholders", "no-usable-steps", "moved-golden", "truncated"}
 )
 
 

@@ -42,7 +42,7 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
     exact: bool = False
     """Any difference is drift (counts, token ids): relative size says nothing about them."""
     better: str | None = None
-    """`lower` or `higher`: a move the good way is info instead of warn."""
+    """`lower` or `higher`: if no value moved the other way, drift is one severity less grave."""
     worst: Severity = Severity.FAIL
     """Drift of this metric is never graver than this; what is missing is not a matter of taste."""
     family: str | None = None
@@ -93,8 +93,8 @@ DEFAULTS: tuple[PartialRule, ...] = (
     PartialRule("iteration-time", _TIMING),
     PartialRule("iteration_timing_avg", _TIMING),
     PartialRule("*latency*", _TIMING),
-    PartialRule("*throughput*", _TIMING),
-    PartialRule("*speedup*", _TIMING),
+    PartialRule("*throughput*", {**_TIMING, "family": "throughput"}),
+    PartialRule("*speedup*", {**_TIMING, "family": "throughput"}),
     PartialRule("ttft", _TIMING),
     PartialRule("tpot", _TIMING),
     PartialRule("*loss*", {"family": "loss"}),

@@ -12,6 +12,7 @@ from karat.compare.change import MetricChange, Verdict
 from karat.compare.completeness import (
     Shared,
     gains,
+    last_sample,
     losses,
     precision,
     truncation,
@@ -72,7 +73,7 @@ def _judge_metric(
     judgement = judge(s.numbers, s.rule)
     lost = losses(s, stop, truncated=truncated)
     shown = judgement
-    if truncated or lost:
+    if truncated or any(f.severity is not Severity.INFO for f in lost):
         shown = Judgement(Verdict.INCOMPLETE, _incomplete(s.numbers, stop))
     row = metric_change(s.name, s.numbers, s.rule, shown, curve=True)
     maybe = (_no_usable_steps(s), precision(s), drift_finding(row, judgement))
@@ -92,8 +93,9 @@ def _no_usable_steps(s: Shared) -> Finding | None:
     if not len(s.old.steps) and not len(s.new.steps):
         why, severity = "neither side has a step", Severity.WARN
     elif not s.numbers.n_shared:
-        why, severity = "the two sides share no step", Severity.FAIL
-    elif s.numbers.zeros and not s.numbers.from_zero:
+        sampled = last_sample(s.old) is not None and last_sample(s.new) is not None
+        why, severity = "the two sides share no step", Severity.FAIL if sampled else Severity.WARN
+    elif s.numbers.zeros == s.numbers.n_shared and not s.numbers.from_zero:
         why, severity = "every value is zero, or nearly, on both sides", Severity.INFO
     elif s.numbers.both_missing == s.numbers.n_shared:
         why, severity = "every value is NaN on both sides, so nothing was compared", Severity.WARN

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from math import isfinite
+from math import isfinite, isnan
 
 from msgspec import structs
 
@@ -23,7 +23,7 @@ _NAMES_SHOWN = 5
 
 @dataclass(frozen=True, slots=True)
 class _Cell:
-    """One cell on both sides, as text and, where it is one, as a finite number."""
+    """One cell on both sides, as text and, where it is one, as a number."""
 
     key: RowKey
     old: str
@@ -126,15 +126,9 @@ def _column(name: str, old: Table, new: Table, rule: Rule) -> _Column:
 
 def _number(text: str) -> float | None:
     try:
-        value = float(text)
+        return float(text)
     except ValueError:
         return None
-    return value if isfinite(value) else None
-
-
-def _is_missing(text: str) -> bool:
-    """Empty, or a number that is none."""
-    return not text or text.lower().lstrip("+-") in {"nan", "inf", "infinity"}
 
 
 def _compare_column(
@@ -143,9 +137,12 @@ def _compare_column(
     numbers = [(c, m) for c, m in zip(column.cells, column.margins, strict=True) if _both(c)]
     others = [c for c in column.cells if not _both(c) and c.old != c.new]
     equal = sum(c.old == c.new for c in column.cells if not _both(c))
+    if equal and not any(_differs(c) or isfinite(c.old_number or 0.0) for c, _ in numbers):
+        # A few NaN among outcomes: the outcomes are the evidence.
+        equal, numbers = equal + len(numbers), []
     sample = Sample(column.name)
     for cell, _ in numbers:
-        sample.add(cell.old_number or 0.0, cell.new_number or 0.0, row_name(cell.key))
+        sample.add(float(cell.old), float(cell.new), row_name(cell.key))
     findings: list[Finding] = []
     row = MetricChange(
         metric=column.name, verdict=Verdict.SAME, because="", rule=column.rule.pattern
@@ -153,7 +150,7 @@ def _compare_column(
     if numbers:
         ((row, findings),) = judge_values([sample], rules, path)
         row = structs.replace(row, tolerance_ratio=_worst_ratio(numbers, row.tolerance_ratio))
-        moved = [cell for cell, _ in numbers if cell.old_number != cell.new_number]
+        moved = [cell for cell, _ in numbers if _differs(cell)]
         if column.rule.tolerance:
             row, findings = _tolerances(row, moved)
         else:
@@ -172,11 +169,16 @@ def _both(cell: _Cell) -> bool:
     return cell.old_number is not None and cell.new_number is not None
 
 
+def _differs(cell: _Cell) -> bool:
+    """Whether the two sides say different things; two spellings of a number do not."""
+    if cell.old_number is None or cell.new_number is None:
+        return cell.old != cell.new
+    both_nan = isnan(cell.old_number) and isnan(cell.new_number)
+    return cell.old_number != cell.new_number and not both_nan
+
+
 def _first_difference(column: _Column) -> str | None:
-    differ = (
-        c for c in column.cells if (c.old_number != c.new_number if _both(c) else c.old != c.new)
-    )
-    first = next(differ, None)
+    first = next(filter(_differs, column.cells), None)
     return None if first is None else row_name(first.key)
 
 
@@ -215,9 +217,9 @@ def _worst_ratio(
 ) -> float | None:
     """Largest |old − new| as a multiple of its row's margin, where rows have one."""
     ratios = [
-        _relative(cell) / margin if cell.old_number != cell.new_number else 0.0
+        _relative(cell) / margin
         for cell, margin in numbers
-        if margin and cell.old_number
+        if margin and cell.old_number and isfinite(_relative(cell))
     ]
     return max(ratios, default=plain)
 
@@ -241,19 +243,28 @@ def _changed_cells(name: str, cells: Sequence[_Cell], status: Sequence[str]) -> 
     order = {outcome: rank for rank, outcome in enumerate(status)}
     by_kind: dict[tuple[str, Severity, str], list[_Cell]] = {}
     for cell in cells:
-        kind = _kind(cell, order)
-        if kind is not None:
-            by_kind.setdefault(kind, []).append(cell)
+        by_kind.setdefault(_kind(cell, order), []).append(cell)
     for (kind_name, severity, what), members in by_kind.items():
         yield _about(name, kind_name, severity, f"{len(members)} {what}", members)
 
 
-def _kind(cell: _Cell, order: dict[str, int]) -> tuple[str, Severity, str] | None:
-    if cell.old_number is not None or cell.new_number is not None:
-        return _kind_of_number(cell)
-    if _is_missing(cell.old) and _is_missing(cell.new):
-        return None
-    if _is_missing(cell.new):
+def _kind(cell: _Cell, order: dict[str, int]) -> tuple[str, Severity, str]:
+    """The kind of a cell that changed and is not a number on both sides."""
+    if cell.old_number is not None:
+        if cell.new:
+            return "type-changed", Severity.FAIL, "number(s) are text now"
+        return "new-nan", Severity.FAIL, "number(s) are empty now"
+    if cell.new_number is not None:
+        if not isfinite(cell.new_number):
+            return "new-nan", Severity.FAIL, "cell(s) are not finite now"
+        if cell.old:
+            return "type-changed", Severity.WARN, "text(s) are a number now"
+        return "gained-steps", Severity.INFO, "number(s) where there was none"
+    return _kind_of_outcome(cell, order)
+
+
+def _kind_of_outcome(cell: _Cell, order: dict[str, int]) -> tuple[str, Severity, str]:
+    if not cell.new:
         return "status-regressed", Severity.FAIL, "outcome(s) are gone"
     before, after = order.get(cell.old), order.get(cell.new)
     if before is None or after is None:
@@ -261,14 +272,3 @@ def _kind(cell: _Cell, order: dict[str, int]) -> tuple[str, Severity, str] | Non
     if after > before:
         return "status-regressed", Severity.FAIL, "outcome(s) worse"
     return "status-improved", Severity.INFO, "outcome(s) better"
-
-
-def _kind_of_number(cell: _Cell) -> tuple[str, Severity, str]:
-    """The kind of a cell that is a number on one side only."""
-    if cell.old_number is None:
-        if _is_missing(cell.old):
-            return "gained-steps", Severity.INFO, "number(s) where there was none"
-        return "type-changed", Severity.WARN, "text(s) are a number now"
-    if _is_missing(cell.new):
-        return "new-nan", Severity.FAIL, "number(s) are empty or not finite now"
-    return "type-changed", Severity.FAIL, "number(s) are text now"

@@ -82,6 +82,6 @@ def _missing(sample: Sample, n: Numbers) -> Iterator[Finding]:
     if n.nan_lost:
         message = f"{name}: {n.nan_lost} number(s) are finite that were not"
         yield Finding(kind="gained-steps", severity=Severity.INFO, metric=name, message=message)
-    if n.both_missing == n.n_shared:
-        message = f"{name}: not finite on either side, so nothing was compared"
+    if not n.n_steps and not n.zeros:
+        message = f"{name}: no number is finite on both sides, so nothing was compared"
         yield Finding(kind="no-usable-steps", severity=Severity.WARN, metric=name, message=message)

@@ -40,6 +40,8 @@ class Options:
     everything: bool = False
     """Read unchanged goldens as well."""
     keep_curves: bool = False
+    preset: str | None = None
+    """The preset named on the command line, to be named again in the advice."""
     jobs: int | None = 1
     """Processes to read and compare with; None for as many as there are cores and work for."""
     progress: Callable[[int, int], None] | None = None
@@ -78,7 +80,7 @@ def diff_sides(old: Side, new: Side, options: Options) -> Diff:
         seen = (_only_metrics(change, options.only_metric) for change in changes)
         # A golden without such a metric was not looked at, and must not be called the same.
         changes = [c for c in seen if c.metrics or c.findings]
-    advised = sorted((advise(change, old, new) for change in changes), key=_gravity)
+    advised = sorted((advise(change, old, new, options.preset) for change in changes), key=_gravity)
     return Diff(
         old=old.name,
         new=new.name,
@@ -101,7 +103,7 @@ def _only_metrics(change: Change, wanted: Sequence[str]) -> Change:
     from karat.compare.pairs import verdict_of  # noqa: PLC0415 - see above
 
     def asked(metric: str | None) -> bool:
-        return metric is None or any(fnmatchcase(metric, glob) for glob in wanted)
+        return metric is None or any(metric == glob or fnmatchcase(metric, glob) for glob in wanted)
 
     rows = tuple(row for row in change.metrics if asked(row.metric))
     findings = tuple(f for f in change.findings if asked(f.metric))

@@ -29,30 +29,30 @@ def quoted(text: str) -> str:
     return f"$'{''.join(plain)}'"
 
 
-def advise(change: Change, old: Side, new: Side) -> Change:
+def advise(change: Change, old: Side, new: Side, preset: str | None = None) -> Change:
     """The change with `next` filled in on each finding that has none."""
     if not change.findings:
         return change
     findings = tuple(
-        f if f.next else replace(f, next=_next(f, change, old, new)) for f in change.findings
+        f if f.next else replace(f, next=_next(f, change, old, new, preset))
+        for f in change.findings
     )
     return replace(change, findings=findings)
 
 
-def _next(finding: Finding, change: Change, old: Side, new: Side) -> str:
-    path = change.path
-    name = quoted(path)
+def _next(finding: Finding, change: Change, old: Side, new: Side, preset: str | None) -> str:
     if isinstance(new, WorkTree):
-        here = name if new.at_top else quoted(f":/{path}")
+        name = quoted(new.up + change.path)
         if finding.kind in _REJECT and finding.severity == "fail":
             if change.has_baseline:
-                return f"git restore --source={quoted(old.name)} -- {here}"
-            return f"git clean -f -- {here}"
+                return f"git restore --source={quoted(old.name)} -- {name}"
+            # New, perhaps already staged: neither `git clean` nor `git restore` knows both.
+            return f"git rm --cached --quiet --ignore-unmatch -- {name} && rm -- {name}"
         if finding.kind == "new-golden":
-            return f"git add -- {here}"
-    words = ["karat", "diff", *_sides(old, new)]
+            return f"git add -- {name}"
+    words = ["karat", "diff", *_sides(old, new), *(["--preset", preset] if preset else [])]
     if not isinstance(new, OneFile):
-        words += ["--only", name]
+        words += ["--only", quoted(change.path)]
     if finding.metric and finding.kind == "value-drift":
         words += ["--only-metric", quoted(finding.metric)]
     return " ".join([*words, "--html", "report.html"])

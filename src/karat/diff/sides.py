@@ -32,8 +32,8 @@ class WorkTree(msgspec.Struct, frozen=True):
 
     root: Path
     name: str = "working tree"
-    at_top: bool = True
-    """False where the user stands in a folder below the root."""
+    up: str = ""
+    """The way from where the user stands to the root: empty there, `../` one folder below."""
 
 
 class Folder(msgspec.Struct, frozen=True):
@@ -97,7 +97,7 @@ def resolve_sides(old: str | None, new: str | None, cwd: Path) -> tuple[Side, Si
     if new is not None:
         right = _resolve(new, cwd)
     elif isinstance(left, Revision):
-        right = WorkTree(left.root, at_top=left.root.samefile(cwd))
+        right = WorkTree(left.root, up=_way_up(left.root, cwd))
     else:
         raise UsageError(
             f"expected a second side to compare {old} with, found none: a folder or file has no HEAD",
@@ -109,6 +109,11 @@ def resolve_sides(old: str | None, new: str | None, cwd: Path) -> tuple[Side, Si
             next_command="karat diff --help",
         )
     return left, right
+
+
+def _way_up(root: Path, cwd: Path) -> str:
+    depth = len(cwd.resolve().relative_to(root.resolve()).parts)
+    return "../" * depth
 
 
 def _resolve_range(words: str, cwd: Path) -> tuple[Side, Side]:
@@ -178,6 +183,8 @@ def pair_up(
 ) -> Items:
     """The goldens of two sides, paired by path; with `everything`, also those with equal bytes."""
     if isinstance(old, OneFile) and isinstance(new, OneFile):
+        if not is_golden.asked_for(new.name):
+            return Items([])
         item = Item(
             new.name,
             OnDisk(str(old.root), follow=True),

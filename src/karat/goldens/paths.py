@@ -61,6 +61,10 @@ class PathFilter:
             return False
         return path.rpartition("/")[2] not in _NEVER and narrow(path, self._only)
 
+    def asked_for(self, path: str) -> bool:
+        """Whether a file that the user named is not left out by `only`."""
+        return narrow(path, self._only)
+
     def by_extension(self) -> PathFilter:
         """The same, but for every file that could be a golden."""
         other = PathFilter(DATA_GLOBS, (), self._only)
@@ -74,7 +78,7 @@ def _any_of(globs: Iterable[str]) -> re.Pattern[str]:
 
 
 def narrow(path: str, only: Iterable[str]) -> bool:
-    """Says whether a path is one of those asked for: a glob, a folder, or part of the path."""
+    """Says whether a path is one of those asked for: a glob, a folder anywhere in it, or its end."""
     wanted = list(only)
     return not wanted or any(_asked_for(path, item) for item in wanted)
 
@@ -82,8 +86,8 @@ def narrow(path: str, only: Iterable[str]) -> bool:
 def _asked_for(path: str, item: str) -> bool:
     if path == item or path.startswith(item.rstrip("/") + "/"):
         return True
-    regex = glob_regex(item)
-    return bool(regex.fullmatch(path) or glob_regex(f"**/{item}").fullmatch(path))
+    forms = (item, f"**/{item}", f"**/{item.rstrip('/')}/**")
+    return any(glob_regex(form).fullmatch(path) for form in forms)
 
 
 @cache

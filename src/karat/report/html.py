@@ -274,7 +274,7 @@ def _totals(diff: Diff) -> str:
 
 def _totals_parts(diff: Diff) -> Iterator[str]:
     if diff.changes:
-        yield f"<strong>{count(len(diff.changes), 'golden')} changed</strong>: {verdict_counts(diff.changes)};"
+        yield f"<strong>{count(len(diff.changes), 'golden')} compared</strong>: {verdict_counts(diff.changes)};"
         yield f"{count(sum(len(change.metrics) for change in diff.changes), 'row')} compared."
     else:
         yield "<strong>No golden changed.</strong>"

@@ -126,7 +126,7 @@ def largest_rows(diff: Diff, top: int) -> Section | None:
     )
     return Section(
         f"## Largest {len(ranked)} rows by |avg_rel_diff|",
-        table(header, rows) + "\n\nPositive: the new value is smaller.",
+        table(header, rows) + "\n\nPositive: the new value is smaller, for positive values.",
     )
 
 

@@ -49,7 +49,7 @@ def sections(diff: Diff, record: RefreshRecord | None = None) -> list[Section]:
                 _distribution(rows),
             )
         )
-        lines = list(_interpretation(rows, diff.root))
+        lines = list(_interpretation(diff))
         if lines:
             found.append(Section("### Interpretation", "\n".join(f"- {line}" for line in lines)))
     return found
@@ -65,15 +65,12 @@ def _what_was_done(diff: Diff, record: RefreshRecord | None) -> str:
     lines = [_scope_sentence(diff, record), "", "**Golden value updates**", ""]
     if record is not None and record.command:
         lines.append(f"- Re-ran {code(record.command)}.")
-    present = [c for c in diff.changes if c.verdict is not Verdict.REMOVED]
+    present = [c for c in diff.changes if c.verdict is not Verdict.REMOVED and not c.same_bytes]
     where = f" under {code(diff.root + '/')}" if diff.root else ""
     lines.append(f"- Updated **{count(len(present), 'golden-value file')}**{where}.")
-    lines += _named(
-        "new, without a baseline to compare with",
-        diff,
-        lambda c: not c.has_baseline and c.verdict is not Verdict.UNREADABLE,
-    )
-    lines += _named("removed", diff, lambda c: c.verdict is Verdict.REMOVED)
+    lines += _named("moved, with the same bytes", diff, _is_moved)
+    lines += _named("new, without a baseline to compare with", diff, _is_new)
+    lines += _named("removed", diff, lambda c: c.verdict is Verdict.REMOVED and not _is_moved(c))
     lines += _named(
         "unreadable on one side, not compared", diff, lambda c: c.verdict is Verdict.UNREADABLE
     )
@@ -81,6 +78,14 @@ def _what_was_done(diff: Diff, record: RefreshRecord | None) -> str:
         lines.append(f"- Asked for and not refreshed ({len(record.not_refreshed)}):")
         lines += [f"  - {prose(line)}" for line in record.not_refreshed]
     return "\n".join(lines)
+
+
+def _is_moved(change: Change) -> bool:
+    return any(f.kind == "moved-golden" for f in change.findings)
+
+
+def _is_new(change: Change) -> bool:
+    return not (change.has_baseline or change.verdict is Verdict.UNREADABLE or _is_moved(change))
 
 
 def _scope_sentence(diff: Diff, record: RefreshRecord | None) -> str:
@@ -110,13 +115,21 @@ def _named(what: str, diff: Diff, wanted: Callable[[Change], bool]) -> list[str]
 def _coverage(diff: Diff, rows: Sequence[Row]) -> str:
     files = len({change.path for change, _ in rows})
     metrics = len({row.metric for _, row in rows})
+    without = sum(
+        not row.in_csv
+        for change in diff.changes
+        if change.has_baseline and change.shape == "series"
+        for row in change.metrics
+    )
     times = f"{count(files, 'file')} × {count(metrics, 'metric')}"
     pairs = f"{len(rows):,} `(file, metric)` pairs"
     if files * metrics == len(rows):
         covers = f"Comparison covers **{times} = {pairs}**."
     else:
         covers = f"Comparison covers **{count(files, 'file')} and {count(metrics, 'metric')}: {pairs}** (not every file has every metric)."
-    text = f"{covers} Per row: `avg_rel_diff = mean((old − new) / old)` over shared steps; positive means the new value is smaller."
+    text = f"{covers} Per row: `avg_rel_diff = mean((old − new) / old)` over shared steps; positive means the new value is smaller, for positive values."
+    if without:
+        text += f" {count(without, 'more metric')} without a usable step, or single values, are not among them."
     others = [c for c in diff.changes if c.has_baseline and c.shape in {"table", "document"}]
     if others:
         text += f" {count(len(others), 'other golden')} (tables, documents) compared by row and structure."
@@ -146,10 +159,14 @@ def _distribution(rows: Sequence[Row]) -> str:
     return table(("|avg_rel_diff| bucket", "count"), lines)
 
 
-def _interpretation(rows: Sequence[Row], root: str) -> Iterator[str]:
+def _interpretation(diff: Diff) -> Iterator[str]:
     by_metric: dict[str, list[Row]] = defaultdict(list)
-    for change, row in rows:
-        by_metric[row.metric].append((change, row))
+    # Every row, not only the CSV's: a metric that is gone has no number, and must not look quiet.
+    for change in diff.changes:
+        if change.has_baseline and change.shape == "series":
+            for row in change.metrics:
+                by_metric[row.metric].append((change, row))
+    root = diff.root
     for metric in sorted(by_metric):
         if metric.endswith("loss"):
             yield from _loss(metric, by_metric[metric], root)

@@ -159,7 +159,7 @@ def _rows(diff: Diff, top: int, width: int | None) -> Iterator[Line]:
     names = labels(diff)
     yield ()
     head = f"Largest {len(ranked)} rows by |avg_rel_diff|"
-    yield (head, "bold"), (" (positive: the new value is smaller)", "dim")
+    yield (head, "bold"), (" (positive: the new value is smaller, for positive values)", "dim")
     yield ((f"{_cells(titles, widths)}  golden", "dim"),)
     for (change, row), row_cells in zip(ranked, cells, strict=True):
         name = _name(change, names, diff.root, room)
