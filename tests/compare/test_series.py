@@ -278,7 +278,7 @@ def test_a_number_beside_the_curves_that_is_none_any_more_fails(value: object) -
     change = change_of(old, new)
     assert Severity.FAIL in {f.severity for f in change.findings}
     back = change_of(new, old)
-    expected = {"nan": Severity.INFO, None: Severity.WARN, "crashed": Severity.FAIL}[value]  # type: ignore[index]
+    expected = {"nan": Severity.WARN, None: Severity.WARN, "crashed": Severity.FAIL}[value]  # type: ignore[index]
     assert back.severity is expected
 
 
