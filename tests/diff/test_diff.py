@@ -380,3 +380,20 @@ def test_only_is_asked_of_two_files_as_well(tmp_path: Path) -> None:
         (tmp_path / name).write_text(golden_text(curves(1)), encoding="utf-8")
     result = diff("a.json", "b.json", cwd=tmp_path, options=Options(only=["zzz"]))
     assert exit_code(result.all_findings()) == ExitCode.CANNOT_VERIFY
+
+
+def test_a_format_only_rewrite_is_not_drift(repository: Repository) -> None:
+    text = golden_text(curves(1))
+    repository.write(golden_path("a"), text)
+    repository.commit()
+    blocks = json.loads(text)
+    for block in blocks.values():
+        block["values"] = {step: v for step, v in block["values"].items() if v != "nan"}
+    reordered = {name: dict(reversed(blocks[name].items())) for name in reversed(blocks)}
+    repository.write(golden_path("a"), json.dumps(reordered, indent=1) + "\n")
+    (change,) = diff(cwd=repository.root).changes
+    assert change.verdict is Verdict.SAME
+    assert {f.kind: f.severity for f in change.findings} == {
+        "dropped-placeholders": Severity.INFO,
+        "format-only": Severity.INFO,
+    }
