@@ -140,7 +140,7 @@ class Group(msgspec.Struct, frozen=True, kw_only=True):
     """(path, metric) of each member, largest movement first."""
     low: float | None = None
     high: float | None = None
-    """Range of |avg_rel_diff| over the members, where they have one."""
+    """Range of the members' deciding relative differences, in size, where they have one."""
 
 
 class Diff(msgspec.Struct, frozen=True, kw_only=True):

@@ -96,7 +96,7 @@ def _group_line(group: Group, short: dict[str, str]) -> str:
     span = ""
     if group.low is not None and group.high is not None:
         low, high = number(group.low), number(group.high)
-        span = f", |avg| {low}" if low == high else f", |avg| {low} … {high}"
+        span = f", by {low}" if low == high else f", by {low} … {high}"
     paths = list(dict.fromkeys(path for path, _ in group.members))
     names = ", ".join(code(short[path]) for path in paths[:_MEMBERS])
     more = f" and {len(paths) - _MEMBERS} more" if len(paths) > _MEMBERS else ""

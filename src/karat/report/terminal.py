@@ -132,7 +132,7 @@ def _span(group: Group) -> str:
     if group.low is None or group.high is None:
         return ""
     low, high = number(group.low), number(group.high)
-    return f"  |avg| {low}" if low == high else f"  |avg| {low} … {high}"
+    return f"  by {low}" if low == high else f"  by {low} … {high}"
 
 
 def _rows(diff: Diff, top: int, width: int | None) -> Iterator[Line]:

@@ -388,7 +388,7 @@ function build() {
   $("groups").hidden = !GROUPS.length;
   fold($("groups-list"), GROUPS, (g, i) => el("button", { type: "button", class: "group " + TONE[g.severity], "data-g": i, onclick: () => { set({ g: S.g === i ? -1 : i, open: -1 }); if (S.g === i) $("rows").scrollIntoView(); } },
     badge(g.severity), el("span", { class: "group-title" }, plain(g.title)),
-    el("span", { class: "dim" }, count(g.n) + (g.n === 1 ? " member" : " members") + (g.low == null ? "" : ", |mean| " + fmt(g.low) + (g.high == null || g.high === g.low ? "" : " … " + fmt(g.high))))), SHOW_GROUPS);
+    el("span", { class: "dim" }, count(g.n) + (g.n === 1 ? " member" : " members") + (g.low == null ? "" : ", by " + fmt(g.low) + (g.high == null || g.high === g.low ? "" : " … " + fmt(g.high))))), SHOW_GROUPS);
 
   const counts = {};
   for (const r of ROWS) counts[r.word] = (counts[r.word] || 0) + 1;
