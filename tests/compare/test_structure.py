@@ -7,8 +7,9 @@ import pytest
 
 from factories.curves import change_of, kinds
 from karat.compare.change import Change, Verdict
+from karat.compare.pairs import Pair, compare
 from karat.findings import Severity
-from karat.goldens.shapes import Document
+from karat.goldens.shapes import Document, Reading
 
 
 def changed(old: Any, new: Any) -> Change:
@@ -145,3 +146,13 @@ def test_documents_of_other_shapes() -> None:
     assert changed([1], {"a": 1}).verdict is Verdict.BREAK
     assert changed([], {}).verdict is Verdict.INCOMPLETE
     assert kinds(changed({}, {})) >= {"empty"}
+
+
+def test_numbers_of_documents_can_be_drawn_when_asked() -> None:
+    old, new = Document({"a": [1.0, 2.0]}), Document({"a": [1.0, 3.0]})
+    pair = Pair(path="a.json", old=Reading(old), new=Reading(new))
+    (row,) = compare(pair, keep_curves=True).metrics
+    assert row.old is not None
+    assert row.new is not None
+    assert row.new.values.tolist() == [1.0, 3.0]
+    assert compare(pair).metrics[0].old is None

@@ -62,14 +62,28 @@ def compare_many(
     for pair, triples in zip(pairs, curves, strict=True):
         scored = [next(numbers) for _ in triples]
         change = _change(pair, scored, book, status)
-        changes.append(_with_curves(change, pair) if keep_curves else change)
+        changes.append(_with_curves(change, pair) if keep_curves else _without_curves(change))
     return changes
 
 
+def _without_curves(change: Change) -> Change:
+    if all(row.old is None for row in change.metrics):
+        return change
+    rows = tuple(structs.replace(row, old=None, new=None) for row in change.metrics)
+    return replace(change, metrics=rows)
+
+
 def _with_curves(change: Change, pair: Pair) -> Change:
-    old, new, _ = _both_series(pair)
+    """Series lend their own curves; numbers that are no curve brought theirs along."""
+    old, new, series = _both_series(pair)
+    if not series:
+        return change
     rows = (
-        structs.replace(row, old=old.metrics.get(row.metric), new=new.metrics.get(row.metric))
+        structs.replace(
+            row,
+            old=old.metrics.get(row.metric, row.old),
+            new=new.metrics.get(row.metric, row.new),
+        )
         for row in change.metrics
     )
     return replace(change, metrics=tuple(rows))

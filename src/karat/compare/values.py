@@ -40,9 +40,10 @@ def judge_values(
 ) -> list[tuple[MetricChange, list[Finding]]]:
     """The row and findings of every sample, in order."""
     chosen = [rules.rule_for(sample.name, path).for_single_values() for sample in samples]
-    scored = score([(*_curves(s), rule) for s, rule in zip(samples, chosen, strict=True)])
+    curves = [_curves(sample) for sample in samples]
+    scored = score([(*pair, rule) for pair, rule in zip(curves, chosen, strict=True)])
     judged = []
-    for sample, rule, n in zip(samples, chosen, scored, strict=True):
+    for sample, (old, new), rule, n in zip(samples, curves, chosen, scored, strict=True):
         judgement = judge(n, rule)
         shown = judgement
         if n.nan_gained:
@@ -54,6 +55,8 @@ def judge_values(
             row,
             max_step=_place(sample, n.max_step),
             first_diff_step=_place(sample, n.first_diff_step),
+            old=old,
+            new=new,
         )
         found = list(_missing(sample, n))
         drift = drift_finding(row, judgement)
