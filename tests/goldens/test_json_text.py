@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from typing import Any
 
 import pytest
@@ -288,3 +289,33 @@ def test_one_key_a_thousand_times_names_few_lines() -> None:
 def test_the_table_of_lines_places_as_counting_does(text: str, data: st.DataObject) -> None:
     offset = data.draw(st.integers(0, len(text) - 1))
     assert json_text._Places(text)(offset) == json_text.place(text, offset)
+
+
+@pytest.mark.parametrize("indent", [None, 2])
+def test_thousands_of_steps_come_to_their_places(indent: int | None) -> None:
+    old = {str(2 * n): n / 4 for n in range(3_000)}
+    new = {str(n): n / 8 for n in range(6_000)}
+    shuffled = {str(n): n / 8 for n in (m * 7 % 6_000 for m in range(6_000))}
+    data = json.dumps({"values": old}, indent=indent).encode()
+    expected = json.dumps({"values": new}, indent=indent)
+    assert json_text.rewrite(data, {"values": shuffled}).decode() == expected
+
+
+def test_thousands_of_new_keys_and_items_go_to_the_end() -> None:
+    old = {"list": [[1]], **{f"k{n}": [n] for n in range(2_000)}}
+    new = {"list": [[n] for n in range(1, 2_001)], **{f"k{n}": [n] for n in range(4_000)}}
+    data = json.dumps(old).encode()
+    assert json_text.rewrite(data, new).decode() == json.dumps(new)
+
+
+def test_new_steps_of_an_unsorted_object_are_all_there() -> None:
+    new = {"30": 3, "10": 1, "20": 2, **{str(n): n for n in range(100, 0, -9)}}
+    written = json_text.rewrite(b'{"30": 3, "10": 1, "20": 2}', new)
+    assert json_text.parse(written).value == new
+    kept = re.findall(r'"(10|20|30)"', written.decode())
+    assert kept == ["30", "10", "20"]
+
+
+def test_keys_of_very_many_digits_are_kept() -> None:
+    keys = {"1": 1, "9" * 5_000: 2}
+    assert json_text.parse(json_text.rewrite(b'{"1": 1}', keys)).value == keys

@@ -16,7 +16,8 @@ from typing import Any
 from karat.goldens import lines
 from karat.goldens.json_scan import Node, scan, walk
 
-_INTEGER = re.compile(r"-?[0-9]+")
+_INTEGER = re.compile(r"-?[0-9]{1,4000}")  # Python converts no more digits than 4,300
+_BLANKS = re.compile(r"[ \t]*")
 _INDENT = 4
 
 
@@ -62,6 +63,7 @@ class _Rewriter:
     def __init__(self, text: str, root: Node) -> None:
         self.text = text
         self.style = _style(text, root)
+        self.spread: dict[tuple[int, str], bool] = {}
 
     def raw(self, node: Node) -> str:
         return self.text[node.start : node.end]
@@ -74,14 +76,16 @@ class _Rewriter:
             return self.array(node, value)
         if node.kind == "scalar" and same(node.value, value):
             return self.raw(node)
+        if not isinstance(value, (Mapping, list, tuple)):
+            return _token(value, self.style)
         return self.new(value, self.indent_at(node.start), multi=self.style.indent is not None)
 
     def new(self, value: Any, indent: str, *, multi: bool) -> str:
         return _lay_out(value, self.style, indent, multi=multi)
 
     def indent_at(self, offset: int) -> str:
-        line = self.text[self.text.rfind("\n", 0, offset) + 1 : offset]
-        return line[: len(line) - len(line.lstrip(" \t"))]
+        blanks = _BLANKS.match(self.text, self.text.rfind("\n", 0, offset) + 1, offset)
+        return blanks.group() if blanks else ""
 
     def object(self, node: Node, value: Mapping[str, Any]) -> str:
         if not node.items:
@@ -109,18 +113,18 @@ class _Rewriter:
         self, node: Node, value: Mapping[str, Any], entries: list[tuple[str, _Entry]], old: set[str]
     ) -> list[_Entry]:
         """The kept entries and the new ones: steps at their sorted place, other keys at the end."""
-        steps = all(_INTEGER.fullmatch(name) for name in value)
-        for name, item in value.items():
-            if name in old:
-                continue
-            entry = _Entry(
-                None, _quote(name, self.style) + self.colon(node) + self.beside(node, item)
+        added = [
+            (
+                name,
+                _Entry(None, _quote(name, self.style) + self.colon(node) + self.beside(node, item)),
             )
-            if steps:
-                places = [int(other) for other, _ in entries]
-                entries.insert(bisect.bisect_right(places, int(name)), (name, entry))
-            else:
-                entries.append((name, entry))
+            for name, item in value.items()
+            if name not in old
+        ]
+        if added and all(map(_INTEGER.fullmatch, value)):
+            entries = _at_their_places(entries, added)
+        else:
+            entries = entries + added
         return [entry for _, entry in entries]
 
     def array(self, node: Node, value: list[Any] | tuple[Any, ...]) -> str:
@@ -185,13 +189,35 @@ class _Rewriter:
 
     def beside(self, node: Node, value: Any) -> str:
         """A new value in a container, laid out like the last of its own kind there."""
+        if not isinstance(value, (Mapping, list, tuple)):
+            return _token(value, self.style)
         gap = self.gap(node)
         kind = "object" if isinstance(value, Mapping) else "array"
-        alike = [item for item in node.items if item.kind == kind and item.items]
-        multi = "\n" in self.raw(alike[-1]) if alike else "\n" in gap
-        return self.new(
-            value, gap.rpartition("\n")[2], multi=multi and self.style.indent is not None
-        )
+        multi = self.style.indent is not None and self.spreads(node, kind, gap)
+        return self.new(value, gap.rpartition("\n")[2], multi=multi)
+
+    def spreads(self, node: Node, kind: str, gap: str) -> bool:
+        """True if the last item of the kind in a container takes several lines."""
+        asked = (node.start, kind)
+        if asked not in self.spread:
+            alike = [item for item in node.items if item.kind == kind and item.items]
+            self.spread[asked] = "\n" in (self.raw(alike[-1]) if alike else gap)
+        return self.spread[asked]
+
+
+def _at_their_places(
+    entries: list[tuple[str, _Entry]], added: list[tuple[str, _Entry]]
+) -> list[tuple[str, _Entry]]:
+    """The entries of steps with new ones among them, each behind those that are not above it."""
+    places = [int(name) for name, _ in entries]
+    if places == sorted(places):
+        return sorted([*entries, *added], key=lambda held: int(held[0]))
+    mixed = list(entries)
+    for name, entry in added:
+        at = bisect.bisect_right(places, int(name))
+        places.insert(at, int(name))
+        mixed.insert(at, (name, entry))
+    return mixed
 
 
 def same(old: Any, new: Any) -> bool:
