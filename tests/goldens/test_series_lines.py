@@ -273,3 +273,80 @@ def test_lines_and_records_count_together() -> None:
     assert len(findings) == 9
     assert findings[-1].numbers["more"] == 52
     assert "52 more findings of this kind, the last one: " in findings[-1].message
+
+
+def test_thousands_of_steps_come_to_their_places() -> None:
+    old = "".join(f'{{"step":{2 * n},"loss":{n / 4}}}\n' for n in range(1_500))
+    new = {n: n / 8 for n in range(3_005)}
+    written = formats.write(Series({"loss": metric(new)}), like=old.encode()).decode()
+    assert written == "".join(f'{{"step":{n},"loss":{value!r}}}\n' for n, value in new.items())
+
+
+def test_new_steps_stand_among_blank_lines_and_before_a_summary() -> None:
+    like = b'{"step": 2, "a": 2.0}\n\n{"step": 4, "a": 4.0}\n{"best": 1}'
+    new = Series({"a": metric({n: float(n) for n in range(1, 6)})}, {"best": 1.0})
+    assert formats.write(new, like=like) == (
+        b'{"step": 1, "a": 1.0}\n{"step": 2, "a": 2.0}\n{"step": 3, "a": 3.0}\n\n'
+        b'{"step": 4, "a": 4.0}\n{"step": 5, "a": 5.0}\n{"best": 1}'
+    )
+
+
+@pytest.mark.parametrize("like", [None, LOG])
+@pytest.mark.parametrize(
+    ("change", "word"),
+    [
+        ({"start": 1}, "start_step"),
+        ({"end": 100}, "end_step of loss to be read back as 100, found nothing"),
+        ({"interval": 1}, "step_interval"),
+        ({"precision": 5}, "value_precision"),
+        ({"extra": {"unit": "s"}}, "extra fields"),
+    ],
+)
+def test_fields_beside_the_values_are_refused(
+    like: bytes | None, change: dict[str, Any], word: str
+) -> None:
+    loss = Metric(np.array([1, 2]), np.array([1.0, 2.0]), **change)
+    with pytest.raises(UsageError, match=word):
+        formats.write(Series({"loss": loss}), like=like, format="series-lines")
+
+
+@pytest.mark.parametrize("like", [None, LOG])
+@pytest.mark.parametrize(
+    "golden",
+    [
+        Series({}),
+        Series({}, {"best": 1.0}),
+        Series({"loss": metric({1: 1.0}), "none": metric({})}),
+        Series({"loss": metric({1: 1.0})}, {}, {"config": {"lr": 0.1}}),
+        Series({"loss": metric({1: 1.0}), "step": metric({1: 1.0})}),
+    ],
+)
+def test_a_series_that_would_be_read_otherwise_is_refused(
+    like: bytes | None, golden: Series
+) -> None:
+    with pytest.raises(UsageError, match="series-lines cannot hold this series: expected"):
+        FORMAT.write(golden, like)
+
+
+@pytest.mark.parametrize("value", [[], [{"step": 1}, {"step": 2}]])
+def test_a_document_that_would_be_read_otherwise_is_refused(value: list[Any]) -> None:
+    with pytest.raises(UsageError, match="cannot hold this document: expected"):
+        FORMAT.write(Document(value))
+
+
+def test_a_log_with_nan_beside_its_numbers_is_written() -> None:
+    like = b'{"step": 1, "a": 1, "held": [NaN, 1]}\n{"step": 2, "a": 2, "held": [NaN]}\n'
+    golden = read(like)
+    new = Series({"a": metric({1: 1.0, 2: 3.0})}, {}, golden.others)
+    assert formats.write(new, like=like) == like.replace(b'"a": 2', b'"a": 3.0')
+
+
+def test_a_text_that_spells_the_same_number_otherwise_is_a_new_text() -> None:
+    like = b'{"step": 1, "a": 1, "version": "2"}\n'
+    new = Series({"a": metric({1: 1.0})}, {}, {"version": {"1": "2.0"}})
+    assert formats.write(new, like=like) == like.replace(b'"2"', b'"2.0"')
+
+
+def test_one_step_and_many_numbers_beside_it_are_read_back() -> None:
+    golden = Series({"loss": metric({1: 1.0})}, {"a": 1.0, "b": 2.0, "c": 3.0})
+    assert formats.read(FORMAT.write(golden)).golden == golden

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -8,8 +9,8 @@ from hypothesis import given, strategies as st
 
 from karat.findings import Severity, UsageError
 from karat.goldens import formats
-from karat.goldens.series_text import FORMAT, METRIC
-from karat.goldens.shapes import Document, Metric, Series
+from karat.goldens.series_text import FORMAT, METRIC, SeriesText
+from karat.goldens.shapes import Document, Metric, Reading, Series
 
 samples = st.dictionaries(
     st.integers(-(10**17), 10**17) | st.integers(0, 50), st.floats(), min_size=1, max_size=12
@@ -164,3 +165,81 @@ def test_the_first_line_that_speaks_decides(head: str) -> None:
     assert FORMAT.claims((head + "1 2.0").encode())
     assert not FORMAT.claims((head + "x y\n1 2.0\n2 3.0\n").encode())
     assert not FORMAT.claims((head + "# only\n").encode())
+
+
+def test_thousands_of_steps_come_to_their_places() -> None:
+    old = {2 * n: float(n) for n in range(3_000)}
+    new = {n: n / 2 for n in range(-10, 6_010)}
+    like = "# head\n" + "".join(f"{step}\t{value!r}\n" for step, value in old.items())
+    assert formats.write(series(new), like=like.encode()).decode() == "# head\n" + "".join(
+        f"{step}\t{value!r}\n" for step, value in new.items()
+    )
+
+
+def test_new_steps_of_an_unsorted_file_stand_behind_the_last_smaller_one() -> None:
+    like = b"5 5.0\n# middle\n1 1.0\n# end\n"
+    held = {0: 0.0, 1: 1.0, 2: 2.0, 3: 3.0, 5: 5.0, 6: 6.0}
+    assert formats.write(series(held), like=like) == (
+        b"0 0.0\n5 5.0\n# middle\n1 1.0\n2 2.0\n3 3.0\n6 6.0\n# end\n"
+    )
+
+
+@pytest.mark.parametrize("like", [None, b"1 1.0\n2 2.0\n", b"1 1.0\n"])
+@pytest.mark.parametrize(
+    ("change", "word"),
+    [
+        ({"start": 1}, "start_step"),
+        ({"end": 100}, "end_step of value to be read back as 100, found nothing"),
+        ({"interval": 1}, "step_interval"),
+        ({"precision": 5}, "value_precision"),
+        ({"extra": {"unit": "s"}}, "extra fields"),
+    ],
+)
+def test_fields_beside_the_values_are_refused(
+    like: bytes | None, change: dict[str, Any], word: str
+) -> None:
+    metric = Metric(np.array([1, 2]), np.array([1.0, 2.0]), **change)
+    with pytest.raises(UsageError, match=word):
+        formats.write(Series({METRIC: metric}), like=like, format="series-text")
+
+
+def test_what_the_reader_sets_may_be_written_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    plain = SeriesText.read
+
+    def read_with_end(self: SeriesText, data: bytes) -> Reading:
+        golden = plain(self, data).golden
+        assert isinstance(golden, Series)
+        metric = golden.metrics[METRIC]
+        ended = Metric(metric.steps, metric.values, end=int(metric.steps[-1]))
+        return Reading(Series({METRIC: ended}), (), self.name)
+
+    monkeypatch.setattr(SeriesText, "read", read_with_end)
+    like = b"1 1.0\n2 2.0\n"
+    assert (
+        FORMAT.write(Series({METRIC: Metric(np.array([1, 2]), np.array([1.0, 2.0]), end=2)}), like)
+        == like
+    )
+    changed = Metric(np.array([1, 3]), np.array([1.0, 3.0]), end=3)
+    assert FORMAT.write(Series({METRIC: changed}), like) == b"1 1.0\n3 3.0\n"
+    with pytest.raises(UsageError, match="end_step"):
+        FORMAT.write(Series({METRIC: Metric(np.array([1]), np.array([1.0]), end=9)}), like)
+
+
+@pytest.mark.parametrize(
+    ("golden", "found"),
+    [
+        (Series({METRIC: Metric(np.array([1]), np.array([1.0]))}, {"best": 1.0}), "value, best"),
+        (Series({}, {METRIC: 1.0}), "found value"),
+        (Document(1), "found a document"),
+    ],
+)
+def test_a_refusal_says_what_was_found(golden: Document | Series, found: str) -> None:
+    with pytest.raises(UsageError, match=found):
+        FORMAT.write(golden, like=b"1 2.0\n")
+
+
+def test_steps_that_the_file_cannot_spell_are_refused() -> None:
+    with pytest.raises(UsageError, match="cannot hold"):
+        FORMAT.write(series({10**18: 1.0}))
+    with pytest.raises(UsageError, match="found nothing"):
+        FORMAT.write(series({}))

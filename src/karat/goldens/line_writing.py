@@ -1,24 +1,131 @@
-"""Writing JSON Lines back: a line whose record is the same keeps its bytes."""
+"""Writing lines back: a line that is the same keeps its bytes, a new one comes to its place.
+
+What all formats of lines share is here, and the writing of JSON Lines.
+"""
 
 from __future__ import annotations
 
 import copy
 import json
 import math
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, TypeVar
 
+import numpy as np
+
+from karat.findings import UsageError
 from karat.goldens import lines
-from karat.goldens.json_rewrite import rewrite_text
+from karat.goldens.json_rewrite import rewrite_text, same
 from karat.goldens.line_records import Record, flat, records, step_key, step_of
-from karat.goldens.series_block import text_number
-from karat.goldens.shapes import Series
+from karat.goldens.series_block import FIELDS, text_number
+from karat.goldens.shapes import Golden, Metric, Series
+
+_Line = TypeVar("_Line")
+
+
+def merge(
+    kept: Sequence[_Line], keys: Sequence[Any | None], added: Mapping[Any, _Line]
+) -> list[_Line]:
+    """The kept lines with new ones among them, by key.
+
+    A new line comes behind the last one whose key is smaller, or before the first that has a key.
+    Lines that have none (comments, blank lines) stay where they are.
+    """
+    held = sorted((key, index) for index, key in enumerate(keys) if key is not None)
+    first = min((index for _, index in held), default=len(kept))
+    merged: list[_Line] = []
+    taken = passed = 0
+    behind = -1
+    for key in sorted(added):
+        while passed < len(held) and held[passed][0] < key:
+            behind = max(behind, held[passed][1])
+            passed += 1
+        at = behind + 1 if passed else first
+        merged.extend(kept[taken:at])
+        merged.append(added[key])
+        taken = at
+    return [*merged, *kept[taken:]]
+
+
+def ended(raws: Sequence[str]) -> list[str]:
+    """The lines, each but the last with a line ending."""
+    return [raw if raw.endswith("\n") else raw + "\n" for raw in raws[:-1]] + list(raws[-1:])
+
+
+def ensure_held(name: str, golden: Series, written: Golden | None) -> None:
+    """Refuses a series that the format cannot hold: `written` is what would be read back."""
+    if not isinstance(written, Series):
+        found = "nothing" if written is None else f"a {written.shape}"
+        raise UsageError(
+            f"{name} cannot hold this series: expected it to be read back, found {found}"
+        )
+    difference = next(_differences(golden, written), None)
+    if difference is not None:
+        what, expected, found = difference
+        raise UsageError(
+            f"{name} cannot hold this series: expected {what} to be read back as {expected},"
+            f" found {found}"
+        )
+
+
+def _differences(golden: Series, written: Series) -> Iterator[tuple[str, str, str]]:
+    """What is not the same in two series: its name, and how it stands in each."""
+    for name in {**golden.metrics, **written.metrics}:
+        old, new = golden.metrics.get(name), written.metrics.get(name)
+        if old is None or new is None:
+            yield f"the metric {name}", _there(old), _there(new)
+            continue
+        for what, one, other in zip(
+            (*FIELDS[1:], "extra fields"), _beside(old), _beside(new), strict=True
+        ):
+            if not alike(one, other):
+                yield f"the {what} of {name}", _shown(one), _shown(other)
+        if not np.array_equal(old.steps, new.steps):
+            yield f"{name}", f"{len(old.steps)} sorted steps", f"{len(new.steps)} other ones"
+        elif not np.array_equal(old.values, new.values, equal_nan=True):
+            yield f"{name}", "its values", "other ones"
+    for kind, ones, others in (
+        ("number", golden.scalars, written.scalars),
+        ("field", golden.others, written.others),
+    ):
+        for name in {**ones, **others}:
+            if name not in ones or name not in others or not _equal(ones[name], others[name]):
+                yield f"the {kind} {name}", _shown(ones.get(name)), _shown(others.get(name))
+
+
+def _beside(metric: Metric) -> tuple[Any, ...]:
+    extra = dict(metric.extra) or None
+    return metric.start, metric.end, metric.interval, metric.precision, extra
+
+
+def _there(metric: Metric | None) -> str:
+    return "absent" if metric is None else f"{len(metric.steps)} steps"
+
+
+def _shown(value: Any) -> str:
+    text = "nothing" if value is None else str(value)
+    return text if len(text) <= 40 else text[:36] + "…"
+
+
+def _equal(one: Any, other: Any) -> bool:
+    return bool(one == other) or alike(one, other)
+
+
+def alike(one: Any, other: Any) -> bool:
+    """True for two JSON values of one type and value; NaN is NaN, and a tuple is a list."""
+    if isinstance(one, Mapping) and isinstance(other, Mapping):
+        return one.keys() == other.keys() and all(alike(one[name], other[name]) for name in one)
+    if isinstance(one, (list, tuple)) and isinstance(other, (list, tuple)):
+        return len(one) == len(other) and all(map(alike, one, other))
+    return same(one, other)
 
 
 def fresh_lines(golden: Series) -> str:
     """A series that no file holds yet, one record per step, then what has no step."""
     by_step = _by_step(golden)
     found = [{"step": step, **fields} for step, fields in sorted(by_step.items())]
-    found.extend({name: value} for name, value in _stepless(golden).items())
+    if stepless := _stepless(golden):
+        found.append(stepless)
     return "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in found)
 
 
@@ -61,6 +168,7 @@ class _Rewrite:
         self.key = step_key([record.value for record in self.found]) or "step"
         self.by_step = _by_step(golden)
         self.stepless = _stepless(golden)
+        self.others = golden.others
         self.last = {
             (self.step(record), name): record.line
             for record in self.found
@@ -81,8 +189,7 @@ class _Rewrite:
             elif not raw.strip():  # a line that is no record is not carried into a new series
                 kept.append((None, raw))
         kept = [(step, raw) for step, raw in kept if raw]
-        self.add(kept)
-        return lines.join([raw for _, raw in kept], self.old)
+        return lines.join(ended(self.with_added(kept)), self.old)
 
     def line(self, record: Record, raw: str) -> str:
         """The line as it shall stand; empty where nothing of the record is left."""
@@ -92,7 +199,7 @@ class _Rewrite:
         for name, held in record.fields(self.key):
             if name not in wanted:
                 _remove(value, name)
-            elif self.last[step, name] == record.line and not _same(held, wanted[name]):
+            elif self.last[step, name] == record.line and not self.same(name, held, wanted[name]):
                 _put(value, name, wanted[name])
         if self.last_line[step] == record.line:
             for name, item in wanted.items():
@@ -102,22 +209,23 @@ class _Rewrite:
             return ""
         return rewrite_text(raw, value) if value != record.value or _has_nan(value) else raw
 
-    def add(self, kept: list[tuple[int | None, str]]) -> None:
-        """Puts new steps at their sorted place, in the style of the first record."""
+    def same(self, name: str, held: Any, wanted: Any) -> bool:
+        """True if a field need not change; only of a number the spelling does not matter."""
+        return alike(held, wanted) if name in self.others else _same(held, wanted)
+
+    def with_added(self, kept: list[tuple[int | None, str]]) -> list[str]:
+        """The lines with new steps at their sorted place, in the style of the first record."""
         model = lines.split(self.old)[self.found[0].line - 1]
         model += "" if model.endswith("\n") else "\n"
-        records_to_add: list[tuple[int | None, dict[str, Any]]] = [
-            (step, {self.key: step, **fields})
-            for step, fields in sorted(self.by_step.items())
+        added = {
+            step: rewrite_text(model, self.nested({self.key: step, **fields}))
+            for step, fields in self.by_step.items()
             if step not in self.last_line
-        ]
+        }
+        merged = merge([raw for _, raw in kept], [step for step, _ in kept], added)
         if None not in self.last_line and self.stepless:
-            records_to_add.append((None, dict(self.stepless)))
-        for step, value in records_to_add:
-            at = self.place(kept, step)
-            if at and not kept[at - 1][1].endswith("\n"):
-                kept[at - 1] = (kept[at - 1][0], kept[at - 1][1] + "\n")
-            kept.insert(at, (step, rewrite_text(model, self.nested(value))))
+            merged.append(rewrite_text(model, self.nested(dict(self.stepless))))
+        return merged
 
     def nested(self, value: dict[str, Any]) -> dict[str, Any]:
         """The fields of a new record, nested where the first record nests them."""
@@ -128,17 +236,6 @@ class _Rewrite:
         for name, item in value.items():
             _put(shape, name, item)
         return shape
-
-    def place(self, kept: list[tuple[int | None, str]], step: int | None) -> int:
-        if step is None:
-            return len(kept)
-        below = [
-            index for index, (other, _) in enumerate(kept) if other is not None and other < step
-        ]
-        above = [
-            index for index, (other, _) in enumerate(kept) if other is not None and other > step
-        ]
-        return below[-1] + 1 if below else (above[0] if above else len(kept))
 
 
 def _has_nan(value: dict[str, Any]) -> bool:

@@ -19,7 +19,7 @@ from karat.findings import Finding, Severity, UsageError
 from karat.goldens import hazards, json_text, lines
 from karat.goldens.json_rewrite import rewrite_text
 from karat.goldens.line_records import Record, parse_line, records, step_key, step_of
-from karat.goldens.line_writing import fresh_lines, rewrite_lines
+from karat.goldens.line_writing import alike, ensure_held, fresh_lines, rewrite_lines
 from karat.goldens.series_block import NO_SAMPLE, text_number
 from karat.goldens.shapes import Document, Golden, Metric, Reading, Series, Shape
 
@@ -61,14 +61,16 @@ class SeriesLines:
             return _write_document(golden, like)
         if not isinstance(golden, Series):
             raise UsageError(f"{self.name} holds series and lists of records, not a {golden.shape}")
-        if like is None or not self.claims(like):
-            return fresh_lines(golden).encode()
-        before = self.read(like).golden
-        if not isinstance(before, Series):
-            return fresh_lines(golden).encode()
-        if before == golden:
-            return like
-        return lines.encode(rewrite_lines(golden, lines.decode(like)), like)
+        old = like if like is not None and self.claims(like) else None
+        before = self.read(old).golden if old is not None else None
+        if old is not None and before == golden:
+            return old
+        if old is not None and isinstance(before, Series):
+            written = lines.encode(rewrite_lines(golden, lines.decode(old)), old)
+        else:
+            written = fresh_lines(golden).encode()
+        ensure_held(self.name, golden, self.read(written).golden if self.claims(written) else None)
+        return written
 
 
 class _Reader:
@@ -179,8 +181,17 @@ def _write_document(golden: Document, like: bytes | None) -> bytes:
     ):
         raise UsageError("series-lines holds lists of records; this document is something else")
     if like is None:
-        return "".join(map(_record_line, golden.value)).encode()
-    return lines.encode(_document_lines(golden.value, lines.decode(like)), like)
+        written = "".join(map(_record_line, golden.value)).encode()
+    else:
+        written = lines.encode(_document_lines(golden.value, lines.decode(like)), like)
+    back = FORMAT.read(written).golden
+    if not isinstance(back, Document) or not alike(back.value, golden.value):
+        found = "nothing" if back is None else "records with steps, or other values"
+        raise UsageError(
+            f"series-lines cannot hold this document: expected {len(golden.value)} records without"
+            f" steps to be read back, found {found}"
+        )
+    return written
 
 
 def _document_lines(value: list[Any], old: str) -> str:

@@ -11,6 +11,7 @@ import numpy as np
 
 from karat.findings import Finding, Severity, UsageError
 from karat.goldens import hazards, lines
+from karat.goldens.line_writing import ended, ensure_held, merge
 from karat.goldens.shapes import Golden, Metric, Reading, Series, Shape
 
 METRIC = "value"
@@ -84,21 +85,32 @@ class SeriesText:
         return Reading(series, findings, self.name)
 
     def write(self, golden: Golden, like: bytes | None = None) -> bytes:
-        metric = _only_metric(golden)
+        old = like if like is not None and self.claims(like) else None
+        if old is not None and self.read(old).golden == golden:
+            return old
+        series, metric = _only_metric(golden)
         samples = dict(zip(metric.steps.tolist(), metric.values.tolist(), strict=True))
-        if like is None or not self.claims(like):
-            return "".join(f"{step} {_token(value)}\n" for step, value in samples.items()).encode()
-        if self.read(like).golden == golden:
-            return like
-        return lines.encode(_rewritten(lines.decode(like), samples), like)
+        if old is None:
+            text = "".join(f"{step} {_token(value)}\n" for step, value in samples.items())
+            written = text.encode()
+        else:
+            written = lines.encode(_rewritten(lines.decode(old), samples), old)
+        ensure_held(self.name, series, self.read(written).golden)
+        return written
 
 
-def _only_metric(golden: Golden) -> Metric:
-    if not isinstance(golden, Series) or [*golden.metrics, *golden.scalars, *golden.others] != [
-        METRIC
-    ]:
-        raise UsageError(f'series-text holds one metric, "{METRIC}", and nothing else')
-    return golden.metrics[METRIC]
+def _only_metric(golden: Golden) -> tuple[Series, Metric]:
+    if not isinstance(golden, Series):
+        raise UsageError(
+            f'series-text holds one metric, "{METRIC}", and nothing else, found a {golden.shape}'
+        )
+    names = [*golden.metrics, *golden.scalars, *golden.others]
+    if METRIC not in golden.metrics or len(names) != 1:
+        found = ", ".join(names[:8]) + (", …" if len(names) > 8 else "")
+        raise UsageError(
+            f'series-text holds one metric, "{METRIC}", and nothing else, found {found or "none"}'
+        )
+    return golden, golden.metrics[METRIC]
 
 
 def _sample(raw: str) -> _Sample | None:
@@ -172,28 +184,22 @@ def _rewritten(old: str, samples: dict[int, float]) -> str:
     found = [_sample(raw) for raw in raws]
     last = {sample.step: index for index, sample in enumerate(found) if sample}
     kept: list[str] = []
+    steps: list[int | None] = []
     for index, (raw, sample) in enumerate(zip(raws, found, strict=True)):
         if sample is None:
             # A line that does not fit is not carried into a new series.
             kept.extend([raw] if _silent(raw) else [])
+            steps.extend([None] if _silent(raw) else [])
         elif sample.step in samples:
             # Of two lines with one step the last is read, so only that one has to change.
             stays = index != last[sample.step] or _same(sample.value, samples[sample.step])
             kept.append(raw if stays else sample.with_value(samples[sample.step]))
+            steps.append(sample.step)
     model = next(sample for sample in found if sample)
-    for step in sorted(set(samples) - set(last)):
-        _insert(kept, model, step, samples[step])
-    return lines.join(kept, old)
-
-
-def _insert(kept: list[str], model: _Sample, step: int, value: float) -> None:
-    """Puts a new sample behind the last line whose step is below its own."""
-    steps = [(index, sample.step) for index, sample in enumerate(map(_sample, kept)) if sample]
-    below = [index for index, other in steps if other < step]
-    at = below[-1] + 1 if below else (steps[0][0] if steps else len(kept))
-    if at and not kept[at - 1].endswith("\n"):
-        kept[at - 1] += "\n"
-    kept.insert(at, model.with_step(step, value))
+    added = {
+        step: model.with_step(step, value) for step, value in samples.items() if step not in last
+    }
+    return lines.join(ended(merge(kept, steps, added)), old)
 
 
 def _same(old: float, new: float) -> bool:
