@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, strategies as st
+from hypothesis import given, reject, strategies as st
 
 from karat.findings import Severity, UsageError
 from karat.goldens import formats
@@ -53,7 +53,11 @@ def table(data: bytes) -> Table:
 
 @given(tables())
 def test_what_is_written_is_read_back(golden: Table) -> None:
-    reading = formats.read(formats.write(golden))
+    try:
+        written = formats.write(golden)
+    except UsageError:
+        reject()
+    reading = formats.read(written)
     assert reading.golden == golden
     assert reading.format == "table-csv"
 
@@ -302,3 +306,89 @@ def test_many_blank_lines_are_kept() -> None:
     golden = table(data)
     assert golden.rows == {("x",): ("x", "1")}
     assert formats.write(golden, like=data) == data
+
+
+def test_thousands_of_rows_come_to_their_places() -> None:
+    like = "name,x\n\n# note\n" + "".join(f"r{2 * n:06},{n}\n\n" for n in range(3_000))
+    golden = table(like.encode())
+    shuffled = [n * 7 % 6_000 for n in range(6_000)]
+    rows: dict[RowKey, RowKey] = {(f"r{n:06}",): (f"r{n:06}", str(n // 2)) for n in shuffled}
+    written = formats.write(Table(golden.columns, golden.key, rows), like=like.encode()).decode()
+    assert written == "name,x\n\n# note\n" + "".join(f"r{n:06},{n // 2}\n\n" for n in range(6_000))
+
+
+def test_new_rows_stand_behind_the_row_before_them_whatever_comments_follow() -> None:
+    like = b"name,x\n# first\nb,1\n# of b\nd,1\n"
+    rows: dict[RowKey, RowKey] = {(name,): (name, "1") for name in ("c", "e", "a", "d", "bb", "b")}
+    assert formats.write(Table(("name", "x"), ("name",), rows), like=like) == (
+        b"name,x\n# first\na,1\nb,1\nbb,1\nc,1\n# of b\nd,1\ne,1\n"
+    )
+
+
+@pytest.mark.parametrize("row", [0, 1, 2])
+@pytest.mark.parametrize("cell", ["", "skip", "n/a"])
+def test_one_odd_cell_does_not_change_the_headerless_form(row: int, cell: str) -> None:
+    rows = [["add", "count", "3", "0.1"], ["mul", "count", "4", "0.1"], ["sum", "count", "5", "1"]]
+    rows[row][2] = cell
+    golden = table("".join(",".join(held) + "\n" for held in rows).encode())
+    assert golden.columns == ("benchmark", "metric", "expected", "noise_margin")
+    assert golden.key == ("benchmark", "metric")
+    assert not golden.header
+    assert golden.rows[rows[row][0], "count"][2] == cell
+
+
+@pytest.mark.parametrize(
+    ("data", "columns"),
+    [
+        (b"a,m,,0.1\nb,m,1,0.1\n", "benchmark,metric,expected,noise_margin"),
+        (
+            b"a,m,1,0.1\nb,m,1\nc,m,1,2\nd,m,2,2\ne,m,2,2\n",
+            "benchmark,metric,expected,noise_margin",
+        ),
+        (b"a,m,,0.1\nb,m,,0.1\nc,m,1,2\n", "c1,c2,c3,c4"),
+        (b"a,m,,0.1\n", "c1,c2,c3,c4"),
+        (b"a,1,2,3\nb,1,2,3\n", "c1,c2,c3,c4"),
+        (b"test,metric,value,margin\na,m,1,2\nb,m,1,2\n", "test,metric,value,margin"),
+    ],
+)
+def test_most_rows_decide_on_the_headerless_form(data: bytes, columns: str) -> None:
+    assert ",".join(table(data).columns) == columns
+
+
+@given(tables() | tables(values=plain_cells), st.booleans(), st.none() | files())
+def test_a_table_is_read_back_or_refused(golden: Table, header: bool, like: bytes | None) -> None:  # noqa: FBT001
+    asked = Table(golden.columns, golden.key, golden.rows, header=header)
+    try:
+        written = FORMAT.write(asked, like)
+    except UsageError:
+        return
+    assert FORMAT.read(written).golden == asked
+
+
+@pytest.mark.parametrize("like", [None, PADDED.encode(), HEADERLESS.encode()])
+@pytest.mark.parametrize(
+    "golden",
+    [
+        Table(("x", "y"), ("x",), {("a",): ("a", "1")}, header=False),
+        Table(("name", "1"), ("name",), {("a",): ("a", "1")}),
+        Table(("name", "x"), ("name",), {("a",): ("a", " 1")}),
+        Table(("name", "x"), ("name",), {("a",): ("b", "1")}),
+        Table(("name", "x"), ("name",), {("a",): ("a", "1", "2")}),
+        Table(("name", "x"), ("name",), {("a",): ("a", "\0")}),
+        Table(("name", "x"), ("name",), {("a",): ("a", "\ud800")}),
+        Table(("name",), ("name",), {("a",): ("a",)}),
+        Table(("x", "name"), ("y",), {("a",): ("a", "1")}),
+    ],
+)
+def test_what_csv_cannot_hold_is_refused(golden: Table, like: bytes | None) -> None:
+    with pytest.raises(UsageError, match=r"table-csv cannot hold this table: expected .*, found "):
+        FORMAT.write(golden, like)
+
+
+def test_an_unusual_key_is_kept_only_by_who_reads_with_it() -> None:
+    data = b"name,gpu,x\na,1,2\na,2,3\n"
+    golden = read_table(data, key=["name", "gpu"]).golden
+    assert isinstance(golden, Table)
+    assert FORMAT.write(golden, like=data) == data
+    with pytest.raises(UsageError, match="the key columns to be read back as 'name,gpu'"):
+        FORMAT.write(golden)

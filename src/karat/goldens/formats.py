@@ -43,7 +43,10 @@ class Format(Protocol):
         """The golden in the bytes and what there is to say about it; never raises."""
 
     def write(self, golden: Golden, like: bytes | None = None) -> bytes:
-        """The bytes of a golden, in the style of the file as it stands."""
+        """The bytes of a golden, in the style of the file as it stands.
+
+        What the format cannot hold is refused with a UsageError, never dropped.
+        """
 
 
 def read(data: bytes, path: str = "") -> Reading:
@@ -59,7 +62,10 @@ def read(data: bytes, path: str = "") -> Reading:
 
 
 def write(golden: Golden, *, like: bytes | None = None, format: str | None = None) -> bytes:  # noqa: A002 - the word users know
-    """The bytes of a golden; `like` is the file as it stands, whose style is kept."""
+    """The bytes of a golden; `like` is the file as it stands, whose style is kept.
+
+    A golden that the format cannot hold is a UsageError.
+    """
     if format is not None:
         return named(format).write(golden, like)
     if like is not None:

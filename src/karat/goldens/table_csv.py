@@ -13,6 +13,7 @@ from functools import partial
 
 from karat.findings import Finding, Severity, UsageError
 from karat.goldens import hazards, json_text, lines
+from karat.goldens.line_writing import merge
 from karat.goldens.shapes import Golden, Reading, RowKey, Shape, Table
 from karat.goldens.table_form import (
     Entry,
@@ -57,9 +58,22 @@ class TableCSV:
     def write(self, golden: Golden, like: bytes | None = None) -> bytes:
         if not isinstance(golden, Table):
             raise UsageError(f"{self.name} holds tables, not a {golden.shape}")
-        if like is None or not self.claims(like):
-            return _plain(golden).encode()
-        return lines.encode(_Rewrite(golden, lines.decode(like)).text(), like)
+        _ensure_whole(golden)
+        try:
+            if like is None or not self.claims(like):
+                written = _plain(golden).encode()
+                back = self.read(written).golden
+            else:
+                written = lines.encode(_Rewrite(golden, lines.decode(like)).text(), like)
+                # Whoever has read the file by other key columns may write it by them.
+                back = read_table(written, golden.key).golden
+        except UnicodeEncodeError as error:
+            raise UsageError(
+                f"{self.name} cannot hold this table: expected text, found {error.object!r:.40}"
+            ) from error
+        claimed = not golden.rows or self.claims(written)
+        _ensure_held(golden, back if claimed else None)
+        return written
 
 
 def read_table(data: bytes, key: Sequence[str] | None = None) -> Reading:
@@ -136,6 +150,53 @@ def _finding(kind: str, line: int, message: str, severity: Severity = Severity.F
     )
 
 
+def _ensure_whole(table: Table) -> None:
+    """Refuses a table whose rows do not fit its columns."""
+    wanted = len(table.columns)
+    for key, cells in table.rows.items():
+        if len(cells) != wanted:
+            raise UsageError(
+                f"table-csv cannot hold this table: expected {wanted} cells in the row"
+                f" {', '.join(key)}, found {len(cells)}"
+            )
+
+
+def _ensure_held(table: Table, written: Golden | None) -> None:
+    """Refuses a table that CSV cannot hold: `written` is what would be read back."""
+    if not isinstance(written, Table):
+        raise UsageError(
+            "table-csv cannot hold this table: expected it to be read back, found that its text"
+            " would not be taken for a table"
+        )
+    if written == table:
+        return
+    rows = [
+        (f"the row {', '.join(key)}", table.rows.get(key), written.rows.get(key))
+        for key in {**table.rows, **written.rows}
+    ]
+    what, expected, found = next(
+        (what, _shown(expected), _shown(found))
+        for what, expected, found in (
+            ("the columns", table.columns, written.columns),
+            ("the header", table.columns * table.header, written.columns * written.header),
+            ("the key columns", table.key, written.key),
+            *rows,
+        )
+        if expected != found
+    )
+    raise UsageError(
+        f"table-csv cannot hold this table: expected {what} to be read back as {expected},"
+        f" found {found}"
+    )
+
+
+def _shown(cells: tuple[str, ...] | None) -> str:
+    if not cells:
+        return "nothing"
+    text = ",".join(cells)
+    return repr(text if len(text) <= 80 else text[:76] + "…")
+
+
 def _plain(table: Table) -> str:
     header = [table.columns] if table.header else []
     return "".join(fresh_row(cells) + "\n" for cells in [*header, *table.rows.values()])
@@ -159,7 +220,7 @@ class _Rewrite:
 
     def text(self) -> str:
         kept = [new for entry in self.entries if (new := self.entry(entry)) is not None]
-        self.add(kept)
+        kept = self.with_added(kept)
         self.end_alike(kept)
         return self.prefix + "".join(entry.content + entry.tail for entry in kept)
 
@@ -190,17 +251,19 @@ class _Rewrite:
             render_row([(raws.get(name), old.get(name), cell) for name, cell in pairs])
         )
 
-    def add(self, kept: list[Entry]) -> None:
-        for key, cells in self.table.rows.items():
-            if key not in self.first:
-                new = Entry(fresh_row(cells), self.usual_tail(), cells)
-                kept.insert(self.place(kept, key) if self.ordered else len(kept), new)
-
-    def place(self, kept: list[Entry], key: RowKey) -> int:
-        """Behind the last row whose key is smaller, or before the first row."""
-        rows = [(i, entry) for i, entry in enumerate(kept) if self.is_row(entry)]
-        below = [i for i, entry in rows if self.key_of(entry) < key]
-        return below[-1] + 1 if below else (rows[0][0] if rows else len(kept))
+    def with_added(self, kept: list[Entry]) -> list[Entry]:
+        """The entries with new rows at their sorted place, or at the end of an unsorted file."""
+        usual = self.usual_tail()
+        added = {
+            key: Entry(fresh_row(cells), usual, cells)
+            for key, cells in self.table.rows.items()
+            if key not in self.first
+        }
+        if not self.ordered:
+            return [*kept, *added.values()]
+        return merge(
+            kept, [self.key_of(entry) if self.is_row(entry) else None for entry in kept], added
+        )
 
     def is_row(self, entry: Entry) -> bool:
         return not entry.comment and entry.line != self.header_line

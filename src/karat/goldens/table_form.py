@@ -145,10 +145,20 @@ def form_of(found: Sequence[Entry]) -> Form | None:
         return None
     if _is_header(rows[0].cells, [entry.cells for entry in rows[1:]]):
         return Form(rows[0].cells, rows[0])
-    cells = rows[0].cells
-    if len(cells) == 4 and [is_number(cell) for cell in cells] == [False, False, True, True]:
+    # One odd cell must not change what all rows are, so most of them decide.
+    if 2 * sum(_is_expectation(entry.cells) for entry in rows) >= len(rows):
         return Form(_HEADERLESS, None)
-    return Form(tuple(f"c{n}" for n in range(1, len(cells) + 1)), None)
+    return Form(tuple(f"c{n}" for n in range(1, len(rows[0].cells) + 1)), None)
+
+
+def _is_expectation(cells: tuple[str, ...]) -> bool:
+    """True for two names and two numbers, which is what a row without a header looks like."""
+    return len(cells) == len(_HEADERLESS) and [is_number(cell) for cell in cells] == [
+        False,
+        False,
+        True,
+        True,
+    ]
 
 
 def key_columns(form: Form) -> tuple[str, ...]:
