@@ -139,16 +139,20 @@ def test_it_works_from_a_folder_inside_the_repository(refreshed: Repository) -> 
     assert "2 goldens compared" in karat("diff", cwd=inside).out
 
 
-def test_a_reader_that_has_seen_enough(refreshed: Repository) -> None:
+@pytest.mark.parametrize("words", ["diff --top 5000", "diff --json -"])
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_a_reader_that_has_seen_enough(repository: Repository, words: str, unbuffered: str) -> None:
+    many(repository, 250)  # more than a pipe holds
+    script = f"{sys.executable} -m karat {words} | head -c 10; exit ${{PIPESTATUS[0]}}"
     done = subprocess.run(
-        ["bash", "-c", f"{sys.executable} -m karat diff | head -1"],
-        cwd=refreshed.root,
+        ["bash", "-c", script],
+        cwd=repository.root,
+        env={**os.environ, "PYTHONUNBUFFERED": unbuffered},
         capture_output=True,
         text=True,
         check=False,
     )
-    assert done.stdout.count("\n") == 1
-    assert "Traceback" not in done.stderr
+    assert (done.returncode, done.stderr) == (141, ""), "neither a failure nor a match"
 
 
 def many(repository: Repository, count: int) -> None:

@@ -11,6 +11,7 @@ import io
 import os
 import sys
 from importlib import import_module
+from typing import Any
 
 import click
 
@@ -26,8 +27,24 @@ VERBS = {
 }
 
 
+class _ReaderIsGone(Exception):  # noqa: N818 - nobody did anything wrong
+    """Whoever read stdout (`| head`) has seen enough.
+
+    Not an OSError, because click would turn that into exit code 1, which means something here.
+    """
+
+
 class LazyGroup(click.Group):
     """A group that imports a verb's module only when the verb is used."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the verb."""
+        try:
+            result = super().invoke(ctx)
+            sys.stdout.flush()
+        except BrokenPipeError as error:
+            raise _ReaderIsGone from error
+        return result
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
         """Every verb."""
@@ -61,7 +78,6 @@ def run(arguments: list[str] | None = None) -> int:
     _prepare_streams()
     try:
         result = cli.main(args=arguments, prog_name="karat", standalone_mode=False)
-        sys.stdout.flush()
     except KaratError as error:
         complain(str(error), error.next_command)
         return int(error.exit_code)
@@ -70,9 +86,8 @@ def run(arguments: list[str] | None = None) -> int:
         return int(ExitCode.USAGE)
     except (click.exceptions.Abort, KeyboardInterrupt):
         return 130
-    except BrokenPipeError:
-        # The reader (`| head`) has seen enough; keep Python from complaining at exit.
-        _stdout_to_nowhere()
+    except _ReaderIsGone:
+        _stdout_to_nowhere()  # or Python complains at exit
         return 141
     except Exception as error:  # noqa: BLE001 - the last line of defence, and it says so
         return _unforeseen(error)

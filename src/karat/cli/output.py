@@ -38,7 +38,10 @@ def deliver(target: str, content: bytes | str) -> None:
     data = content.encode("utf-8", "backslashreplace") if isinstance(content, str) else content
     if target == "-":
         sys.stdout.flush()
-        sys.stdout.buffer.write(data)
+        # An unbuffered stdout may take a part and say so.
+        rest = memoryview(data)
+        while rest:
+            rest = rest[sys.stdout.buffer.write(rest) :]
         sys.stdout.buffer.flush()
         return
     from karat.goldens.atomic import write_bytes  # noqa: PLC0415 - not everyone writes a file
