@@ -7,7 +7,7 @@ from msgspec import structs
 from factories.curves import NAN, change_of, kinds, metric, series
 from karat.compare.change import Verdict
 from karat.compare.rules import PartialRule, RuleBook
-from karat.findings import Severity
+from karat.findings import ExitCode, Severity, exit_code
 from karat.goldens.shapes import Series
 
 
@@ -31,6 +31,10 @@ def test_all_nan_on_both_sides_is_not_the_same() -> None:
     change = change_of(series(x=[NAN, NAN]), series(x=[NAN, NAN]))
     assert change.verdict is Verdict.INCOMPLETE
     assert "no-usable-steps" in kinds(change)
+    assert exit_code(change.findings) is ExitCode.CANNOT_VERIFY, "compared nothing, so no pass"
+    beside = change_of(series(x=[NAN, NAN], y=[1.0, 2.0]), series(x=[NAN, NAN], y=[1.0, 2.0]))
+    assert "nothing-compared" not in kinds(beside)
+    assert "no-usable-steps" in kinds(beside)
 
 
 def test_both_sides_infinite_is_no_evidence() -> None:

@@ -117,6 +117,9 @@ def _change(pair: Pair, numbers: list[Numbers], rules: RuleBook, status: Sequenc
     if _is_empty(old.golden) and _is_empty(new.golden):
         message = "neither side holds a value, so nothing was compared"
         findings.append(_finding("empty", Severity.FAIL, message))
+    elif new.golden.shape != "document" and rows and not any(map(_has_evidence, rows)):
+        message = "not one value is finite on both sides, so nothing was compared"
+        findings.append(_finding("nothing-compared", Severity.FAIL, message))
     verdict = verdict_of(rows, findings)
     untold = {f.kind for f in findings} <= _AT_MOST_NOISE
     if verdict is Verdict.SAME and untold and not pair.same_bytes:
@@ -131,6 +134,12 @@ def _change(pair: Pair, numbers: list[Numbers], rules: RuleBook, status: Sequenc
         identity=pair.identity,
         same_bytes=pair.same_bytes,
     )
+
+
+def _has_evidence(row: MetricChange) -> bool:
+    """Whether something was compared that could have differed, or something is said to be missing."""
+    compared = row.n_steps or row.bit_equal or row.verdict is not Verdict.INCOMPLETE
+    return bool(compared or row.steps_lost or row.nan_gained)
 
 
 def _is_empty(golden: Golden) -> bool:
@@ -181,7 +190,7 @@ def _old_defects(old: Reading, new: Reading) -> list[Finding]:
 # Findings that say something is missing or cannot be trusted; the numbers cannot excuse them.
 _INCOMPLETE = frozenset({
     "truncated", "new-nan", "lost-steps", "lost-metric", "lost-rows", "empty", "conflict-markers",
-    "duplicate-key", "duplicate-row", "ragged-row",
+    "duplicate-key", "duplicate-row", "ragged-row", "nothing-compared",
 })  # fmt: skip
 _AT_MOST_NOISE = frozenset(
     {"format-only", "dropped-placeholders", "no-usable-steps", "moved-golden", "truncated"}
