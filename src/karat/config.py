@@ -10,14 +10,19 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
+import msgspec
+
+from karat.check.settings import CheckSettings, Exemption
 from karat.compare.rules import FIELDS, STATUS_ORDER, PartialRule, RuleBook
 from karat.findings import Severity, UsageError, parse_fail_on, suggest
 from karat.goldens.paths import DEFAULT_GLOBS
+from karat.refresh.settings import RefreshSettings
+from karat.runs.settings import RecordSettings
 
 PRESETS = ("megatron-lm", "pytorch-dynamo")
-_TOP = ("preset", "goldens", "rules", "status", "fail_on")
+_TOP = ("preset", "goldens", "rules", "status", "fail_on", "refresh", "check", "record", "exempt")
 _GOLDENS = ("paths", "exclude", "cases")
 
 
@@ -31,6 +36,10 @@ class Config:
     rules: Sequence[PartialRule] = ()
     status: Sequence[str] = STATUS_ORDER
     fail_on: Sequence[str] = ("fail",)
+    refresh: RefreshSettings = field(default_factory=RefreshSettings)
+    check: CheckSettings = field(default_factory=CheckSettings)
+    record: RecordSettings = field(default_factory=RecordSettings)
+    exempt: Sequence[Exemption] = ()
     preset: str | None = None
     file: Path | None = None
     origins: Mapping[str, str] = field(default_factory=dict)
@@ -141,8 +150,9 @@ def _read(
     _expect(
         isinstance(rules, list), f"{origin}: [[rules]] must be a list of tables, found {rules!r}"
     )
-    origins = {**base.origins, **dict.fromkeys((k for k in raw if k != "goldens"), origin)}
-    origins |= {f"goldens.{key}": origin for key in goldens}
+    origins = {**base.origins, **dict.fromkeys((k for k in raw if k not in _SECTIONS), origin)}
+    for section in _SECTIONS:
+        origins |= {f"{section}.{key}": origin for key in raw.get(section, {})}
     return Config(
         paths=_texts(goldens, "paths", base.paths, origin),
         exclude=_texts(goldens, "exclude", base.exclude, origin),
@@ -150,6 +160,10 @@ def _read(
         rules=(*(_rule(rule, i, origin) for i, rule in enumerate(rules)), *base.rules),
         status=_texts(raw, "status", base.status, origin),
         fail_on=parse_fail_on(_texts(raw, "fail_on", base.fail_on, origin), f"{origin} fail_on"),
+        refresh=_section(raw, "refresh", base.refresh, origin),
+        check=_section(raw, "check", base.check, origin),
+        record=_section(raw, "record", base.record, origin),
+        exempt=(*_exemptions(raw, origin), *base.exempt),
         preset=preset,
         file=file,
         origins=origins,
@@ -171,6 +185,36 @@ def _texts(
     good = isinstance(items, list) and all(isinstance(item, str) for item in items)
     _expect(good, f"{origin}: {key} must be a list of texts, found {value!r}")
     return tuple(items)
+
+
+_SECTIONS = ("goldens", "refresh", "check", "record")
+Settings = TypeVar("Settings", bound=msgspec.Struct)
+
+
+def _section(raw: Mapping[str, Any], name: str, base: Settings, origin: str) -> Settings:
+    """A table of the file, key by key over what stood there before."""
+    table = raw.get(name, {})
+    _expect(isinstance(table, dict), f"{origin}: [{name}] must be a table, found {table!r}")
+    under = {key: getattr(base, key) for key in base.__struct_fields__}
+    return _converted({**under, **table}, type(base), f"{origin} [{name}]")
+
+
+def _exemptions(raw: Mapping[str, Any], origin: str) -> list[Exemption]:
+    entries = raw.get("exempt", [])
+    good = isinstance(entries, list) and all(isinstance(entry, dict) for entry in entries)
+    _expect(good, f"{origin}: [[exempt]] must be a list of tables, found {entries!r}")
+    return [
+        _converted(entry, Exemption, f"{origin} [[exempt]] number {i}")
+        for i, entry in enumerate(entries, 1)
+    ]
+
+
+def _converted(table: Mapping[str, Any], kind: type[Settings], where: str) -> Settings:
+    _known(table, kind.__struct_fields__, where)
+    try:
+        return msgspec.convert(dict(table), kind)
+    except msgspec.ValidationError as error:
+        raise UsageError(f"{where}: {error}", next_command="karat config") from error
 
 
 def _rule(raw: object, index: int, origin: str) -> PartialRule:

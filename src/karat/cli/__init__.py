@@ -19,8 +19,13 @@ from karat.cli.output import complain
 from karat.findings import ExitCode, KaratError
 
 VERBS = {
+    "refresh": "Bring golden values in from CI, and judge what came.",
     "diff": "Compare goldens, old against new, and judge what changed.",
+    "check": "Check a run against its golden; the gate for CI.",
     "summary": "Write the PR text of a golden refresh.",
+    "stage": "Stage exactly the changed goldens.",
+    "record": "Make or update a golden from what a run left.",
+    "tolerance": "Recommend tolerances from repeated runs.",
     "config": "Show the configuration in force, and where each value came from.",
     "schema": "Print a published JSON schema.",
     "demo": "Run the main job on an embedded sample.",
