@@ -75,6 +75,8 @@ class Listing(msgspec.Struct, frozen=True, kw_only=True):
     """`github`, `gitlab`, `folder`, `s3`, …"""
     origin: str
     """What it was asked for, for people: `run 123 of owner/name`, a path, a URL without secrets."""
+    repo: str | None = None
+    """OWNER/NAME, where the source has one."""
     runs: tuple[Run, ...] = ()
     jobs: tuple[Job, ...] = ()
     artifacts: tuple[Artifact, ...] = ()
