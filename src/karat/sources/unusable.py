@@ -1,0 +1,28 @@
+"""Unusable: why nothing of one artifact can be taken.
+
+Raised wherever it is noticed and turned into a finding in one place, so that one bad artifact never
+costs the others.
+"""
+
+from __future__ import annotations
+
+from karat.findings import Finding, Severity
+
+
+class Unusable(Exception):  # noqa: N818 - it is a state of an artifact, not a bug
+    """One artifact cannot be used; the kind of finding, and what was expected and found."""
+
+    def __init__(self, kind: str, message: str, *, next_command: str | None = None) -> None:
+        super().__init__(message)
+        self.kind = kind
+        self.next_command = next_command
+
+    def finding(self, name: str) -> Finding:
+        """What the person is told, of the artifact of that name."""
+        return Finding(
+            kind=self.kind,
+            severity=Severity.FAIL,
+            message=f"artifact {name}: {self}",
+            path=name,
+            next=self.next_command,
+        )
