@@ -1,0 +1,131 @@
+"""CRC32C of many pieces of one buffer at once, as TFRecord files carry them.
+
+A CRC is linear: what a byte adds to it depends on the byte and its distance from the end, and the
+parts are XORed. So one table by (distance, byte) and one XOR per piece give the sums of a million
+records in a fraction of a second, where a loop over bytes in Python would take minutes.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import TYPE_CHECKING, TypeAlias
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    U32: TypeAlias = NDArray[np.uint32]
+    U8: TypeAlias = NDArray[np.uint8]
+    Places: TypeAlias = NDArray[np.int64]
+else:
+    U32 = U8 = Places = np.ndarray
+
+_POLYNOMIAL = 0x82F63B78
+_LANE = 256
+"""Longer pieces are cut into lanes of so many bytes, so that the table stays small."""
+_BLOCK = 1 << 20
+"""Bytes looked up at a time: large enough for numpy, small enough for a cache."""
+_ONES = 0xFFFFFFFF
+_MASK_DELTA = 0xA282EAD8
+
+
+@cache
+def _byte_table() -> U32:
+    table: U32 = np.arange(256, dtype=np.uint32)
+    for _ in range(8):
+        table = (table >> 1) ^ (table & 1) * np.uint32(_POLYNOMIAL)
+    return table
+
+
+def _zero_byte(sums: U32) -> U32:
+    """The sums after one more byte, a zero."""
+    return (sums >> 8) ^ _byte_table()[sums & 0xFF]
+
+
+@cache
+def _by_distance() -> U32:
+    """What each byte adds at each distance from the end, flat: [distance * 256 + byte]."""
+    rows = [_byte_table()]
+    for _ in range(_LANE - 1):
+        rows.append(_zero_byte(rows[-1]))
+    return np.concatenate(rows)
+
+
+@cache
+def _opening() -> U32:
+    """What the initial ones have become after n bytes, for n up to a lane."""
+    rows = [np.array([_ONES], np.uint32)]
+    for _ in range(_LANE):
+        rows.append(_zero_byte(rows[-1]))
+    return np.concatenate(rows)
+
+
+@cache
+def _past_a_lane() -> list[list[int]]:
+    """Four tables of 256: what a sum becomes when a whole lane of zeros follows."""
+    tables = []
+    for byte in range(4):
+        sums = np.arange(256, dtype=np.uint32) << np.uint32(8 * byte)
+        for _ in range(_LANE):
+            sums = _zero_byte(sums)
+        tables.append(sums.tolist())
+    return tables
+
+
+def masked(sums: U32) -> U32:
+    """The sums as TFRecord files store them: rotated, and moved by a constant."""
+    rotated = (sums >> np.uint32(15)) | (sums << np.uint32(17))
+    return rotated + np.uint32(_MASK_DELTA)
+
+
+def crc32c(buffer: bytes, starts: Places, lengths: Places) -> U32:
+    """The CRC32C of each piece of the buffer."""
+    data = np.frombuffer(buffer, np.uint8)
+    found = np.empty(len(starts), np.uint32)
+    short = lengths <= _LANE
+    if short.any():
+        found[short] = _opening()[lengths[short]] ^ _plain(data, starts[short], lengths[short])
+    for at in np.flatnonzero(~short).tolist():
+        found[at] = _long(data, int(starts[at]), int(lengths[at]))
+    return found ^ np.uint32(_ONES)
+
+
+def _plain(data: U8, starts: Places, lengths: Places) -> U32:
+    """Sums that began with zero instead of ones; no piece is longer than a lane."""
+    sums = np.zeros(len(starts), np.uint32)
+    filled = np.flatnonzero(lengths)  # reduceat has no word for an empty piece
+    behind = np.cumsum(lengths[filled])
+    first = 0
+    while first < len(filled):
+        before = int(behind[first - 1]) if first else 0
+        last = max(int(np.searchsorted(behind, before + _BLOCK)), first + 1)
+        chosen = filled[first:last]
+        sums[chosen] = _block(data, starts[chosen], lengths[chosen])
+        first = last
+    return sums
+
+
+def _block(data: U8, starts: Places, lengths: Places) -> U32:
+    ends = np.cumsum(lengths)
+    begins = ends - lengths
+    index = np.arange(int(ends[-1]))
+    places = index + np.repeat(starts - begins, lengths)
+    distances = np.repeat(ends - 1, lengths) - index
+    added = _by_distance()[distances * 256 + data[places]]
+    return np.bitwise_xor.reduceat(added, begins)
+
+
+def _long(data: U8, start: int, length: int) -> int:
+    """One long piece: its lanes' sums, each moved past those behind it."""
+    head = length % _LANE or _LANE
+    starts = np.concatenate([[start], np.arange(start + head, start + length, _LANE)])
+    lengths = np.full(len(starts), _LANE)
+    lengths[0] = head
+    lanes: list[int] = _plain(data, starts, lengths).tolist()
+    a, b, c, d = _past_a_lane()
+    total = int(_opening()[head]) ^ lanes[0]
+    for lane in lanes[1:]:
+        moved = a[total & 255] ^ b[total >> 8 & 255] ^ c[total >> 16 & 255] ^ d[total >> 24]
+        total = moved ^ lane
+    return total

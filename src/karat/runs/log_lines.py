@@ -1,0 +1,165 @@
+"""Logs: metrics that named regular expressions find in the lines of a text.
+
+The step is the one on the same line, else the last one seen. A log may be of any size, and is read
+line by line; a line is searched up to a bound, because an expression's time may grow with the
+square of its length.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from functools import partial
+from pathlib import Path
+from typing import BinaryIO
+
+import numpy as np
+
+from karat.findings import Finding, Severity
+from karat.goldens.hazards import Few
+from karat.goldens.series_block import text_number
+from karat.goldens.shapes import Metric, Reading, Series
+from karat.runs.settings import STEP
+
+FORMAT = "log"
+LONGEST = 8192
+"""Characters of a line that are searched."""
+_INT64 = 2**63
+
+
+def read_log(path: Path, patterns: Mapping[str, str]) -> Reading:
+    """What the patterns find; no golden if they find nothing. An OSError is the caller's."""
+    found = _Found(patterns)
+    with path.open("rb") as stream:
+        for line, text in _lines(stream, found):
+            found.search(text, line)
+    return found.reading()
+
+
+def _lines(stream: BinaryIO, found: _Found) -> Iterator[tuple[int, str]]:
+    """The lines with their numbers; progress bars, which only return the carriage, count as lines."""
+    number = 0
+    while raw := stream.readline(4 * LONGEST):
+        number += 1
+        whole = raw.endswith(b"\n")
+        for text in raw.decode("utf-8", "replace").rstrip("\r\n").split("\r"):
+            found.too_long += len(text) > LONGEST
+            yield number, text[:LONGEST]
+        if not whole and len(raw) == 4 * LONGEST:
+            found.too_long += 1
+            _skip_line(stream)
+
+
+def _skip_line(stream: BinaryIO) -> None:
+    while (rest := stream.readline(1 << 20)) and not rest.endswith(b"\n"):
+        pass
+
+
+class _Found:
+    """Gathers what the patterns find."""
+
+    def __init__(self, patterns: Mapping[str, str]) -> None:
+        self.step_pattern = re.compile(patterns[STEP])
+        self.patterns = [(name, re.compile(p)) for name, p in patterns.items() if name != STEP]
+        self.values: dict[str, dict[int, float]] = {name: {} for name, _ in self.patterns}
+        self.odd = Few()
+        self.step: int | None = None
+        self.too_long = 0
+        self.again = 0
+
+    def search(self, text: str, line: int) -> None:
+        match = self.step_pattern.search(text)
+        if match:
+            self.step = self.step_of(match.group(1) or "", line)
+        for name, pattern in self.patterns:
+            match = pattern.search(text)
+            if match:
+                self.take(name, match.group(1) or "", line)
+
+    def step_of(self, text: str, line: int) -> int | None:
+        try:
+            step = int(text.replace(",", ""))
+        except ValueError:
+            step = _INT64
+        if -_INT64 <= step < _INT64:
+            return step
+        self.odd.note("unreadable", Severity.FAIL, partial(_not, "a step", text, STEP, line))
+        return None
+
+    def take(self, name: str, text: str, line: int) -> None:
+        if self.step is None:
+            self.odd.note("unreadable", Severity.WARN, partial(_no_step_yet, name, line))
+            return
+        value = text_number(text.strip())
+        if value is None:
+            self.odd.note("unreadable", Severity.FAIL, partial(_not, "a number", text, name, line))
+            value = float("nan")
+        self.again += self.step in self.values[name]
+        self.values[name][self.step] = value
+
+    def reading(self) -> Reading:
+        metrics = {name: _metric(held) for name, held in self.values.items() if held}
+        if metrics:
+            for name, _ in self.patterns:
+                if name not in metrics:
+                    self.odd.add(_no_match(name))
+        if self.too_long:
+            self.odd.add(_too_long(self.too_long))
+        if self.again:
+            self.odd.add(_again(self.again))
+        return Reading(Series(metrics) if metrics else None, self.odd.findings(), FORMAT)
+
+
+def _metric(held: Mapping[int, float]) -> Metric:
+    steps = sorted(held)
+    return Metric(np.array(steps, np.int64), np.array([held[s] for s in steps], np.float64))
+
+
+def _not(expected: str, text: str, name: str, line: int) -> Finding:
+    return Finding(
+        kind="unreadable",
+        severity=Severity.FAIL,
+        message=f'expected {expected} where the pattern of "{name}" matches on line {line}, found "{text[:40]}"',
+        metric=name,
+        where=f"line {line}",
+        numbers={"line": line},
+    )
+
+
+def _no_step_yet(name: str, line: int) -> Finding:
+    return Finding(
+        kind="unreadable",
+        severity=Severity.WARN,
+        message=f'expected a step on line {line} or before it, found "{name}" without one; it was left out',
+        metric=name,
+        where=f"line {line}",
+        numbers={"line": line},
+    )
+
+
+def _no_match(name: str) -> Finding:
+    return Finding(
+        kind="lost-metric",
+        severity=Severity.WARN,
+        message=f'expected the pattern of "{name}" to match somewhere in the log, found no line that it matches',
+        metric=name,
+        next="karat config --show-origin",
+    )
+
+
+def _too_long(count: int) -> Finding:
+    return Finding(
+        kind="unreadable",
+        severity=Severity.INFO,
+        message=f"{count} line(s) are longer than {LONGEST:,} characters; only their beginnings were searched",
+        numbers={"lines": count},
+    )
+
+
+def _again(count: int) -> Finding:
+    return Finding(
+        kind="superseded",
+        severity=Severity.INFO,
+        message=f"{count} value(s) are of steps that the log had before, as after a restart; the later ones were read",
+        numbers={"replaced": count},
+    )
