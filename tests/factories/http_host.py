@@ -6,7 +6,6 @@ import http.server
 import socket
 import struct
 import threading
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from http import HTTPStatus
@@ -123,7 +122,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
     def _send(self, request: Request, response: Response) -> None:
         request.status = response.status
         if response.delay:
-            time.sleep(response.delay)
+            self.server.host.wait(response.delay)
         headers = {"date": self.date_time_string(), **response.headers}
         if response.status not in {204, 304}:
             headers.setdefault("content-length", str(len(response.body)))
@@ -154,7 +153,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             self.connection.sendall(piece)
             request.sent += len(piece)
             if rate is not None:
-                time.sleep(len(piece) / rate)
+                self.server.host.wait(len(piece) / rate)
 
 
 class Host:
@@ -164,6 +163,7 @@ class Host:
         self.name = name
         self.latency = 0.0
         self.requests = log
+        self._stopped = threading.Event()
         self._answer = answer
         self._faults = faults
         self._server = _Server(self)
@@ -187,6 +187,7 @@ class Host:
         """Stops listening and breaks off every open connection; a second time, nothing."""
         if not self._thread.is_alive():
             return
+        self._stopped.set()
         self._server.shutdown()
         self._server.server_close()
         with self._server.lock:
@@ -197,6 +198,10 @@ class Host:
             except OSError:  # its own thread was quicker
                 continue
         self._thread.join()
+
+    def wait(self, seconds: float) -> None:
+        """Let time pass, unless the host is stopped."""
+        self._stopped.wait(seconds)
 
     def respond(self, request: Request) -> Response:
         self.requests.append(request)
