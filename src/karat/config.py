@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from karat.check.settings import CheckSettings, Exemption
-from karat.compare.rules import FIELDS, STATUS_ORDER, PartialRule, RuleBook
+from karat.compare.rules import CHECKS, FIELDS, STATUS_ORDER, PartialRule, RuleBook
 from karat.findings import Severity, UsageError, parse_fail_on, suggest
 from karat.goldens.paths import DEFAULT_GLOBS
 from karat.refresh.settings import RefreshSettings
@@ -233,8 +233,10 @@ _TEXT = {
     "family": None,
     "margin_column": None,
     "better": ("lower", "higher"),
+    "check": CHECKS,
     "worst": tuple(Severity),
 }
+_WINDOWS = frozenset({"window", "short_window"})
 _FLAGS = frozenset({"exact", "steady", "tolerance"})
 
 
@@ -248,9 +250,19 @@ def _value(key: str, value: Any, where: str) -> Any:
         choices = " or ".join(allowed) if allowed else "a text"
         _expect(fits, f"{where}: {key} must be {choices}, found {value!r}")
         return Severity(value) if key == "worst" else value
+    if key in _WINDOWS:
+        return _window(key, value, where)
     number = isinstance(value, int | float) and not isinstance(value, bool)
     # `not value < 0` would let NaN through, and a NaN threshold would pass everything.
     _expect(
         number and value >= 0, f"{where}: {key} must be a number of at least 0, found {value!r}"
     )
     return float(value)
+
+
+def _window(key: str, value: Any, where: str) -> tuple[int, int]:
+    """First and last step, both inside."""
+    whole = isinstance(value, list) and all(type(step) is int for step in value)
+    good = whole and len(value) == 2 and 0 <= value[0] <= value[1]
+    _expect(good, f"{where}: {key} must be [first step, last step], found {value!r}")
+    return value[0], value[1]

@@ -51,6 +51,19 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
     """Tables: the column that holds this column's own relative tolerance."""
     tolerance: bool = False
     """Tables: this column *is* a tolerance; a larger value is a widened one."""
+    check: str | None = None
+    """How `karat check` judges it, one of CHECKS; None: by what the other fields say."""
+    outliers: float = 0
+    """Values out of tolerance that `karat check` always allows."""
+    outlier_share: float = 0.0
+    """The share of all values that may be out of tolerance, where that is more."""
+    outliers_max: float = inf
+    """Never more than so many of them, however long the run."""
+    window: tuple[int, int] | None = None
+    """First and last step of the median; None: all steps after warm-up."""
+    short_steps: float = 0
+    short_window: tuple[int, int] | None = None
+    """The window of a golden with at most `short_steps` steps."""
     pattern: str = "*"
     """The pattern of the gravest rule that shaped this one; printed with the verdict."""
     origin: str = "default"
@@ -62,6 +75,9 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
         limit = self.drift_avg
         return structs.replace(self, steady=False, drift_mean=limit, drift_max=limit)
 
+
+CHECKS = ("exact", "approx", "median", "at-most", "at-least", "info")
+"""The ways of `karat check`; `at-most` and `at-least` object to one direction only."""
 
 FIELDS = frozenset(Rule.__struct_fields__) - {"pattern", "origin"}
 

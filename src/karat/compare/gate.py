@@ -1,0 +1,235 @@
+"""The gate's arithmetic: which values are out of tolerance, which way, and how many may be.
+
+In: what a golden expects and what a run gave, side by side, and a rule. Out: a `Gate`. An expectation
+of NaN is the field's word for "no sample" and demands nothing. Whatever else is expected must be
+there and finite, or the gate is shut; no allowance covers that. Every comparison asks "is it
+inside?", never "is it outside?", so that a NaN can not slip through.
+"""
+
+from __future__ import annotations
+
+from math import floor, inf
+from typing import TYPE_CHECKING, TypeAlias
+
+import msgspec
+import numpy as np
+
+from karat.compare.rules import Rule
+from karat.goldens.shapes import Steps, Values
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Flags: TypeAlias = NDArray[np.bool_]
+else:
+    Flags = np.ndarray
+
+_ONE_SIDED = {"at-most": "lower", "at-least": "higher"}
+
+
+class Medians(msgspec.Struct, frozen=True, kw_only=True):
+    """What a median check compared: the medians of both sides over one window of steps."""
+
+    first: int
+    last: int
+    steps: int
+    """Steps of the window with a value on both sides."""
+    expected: float
+    got: float
+    tolerance: float
+    worse: bool
+    better: bool
+
+
+class Gate(msgspec.Struct, frozen=True, kw_only=True, eq=False):
+    """What the arithmetic says about paired values; one flag per value."""
+
+    demanded: Flags
+    missing: Flags
+    """Demanded and not there."""
+    broken: Flags
+    """There, but not finite; or the golden itself expects an infinity, which nothing can meet."""
+    worse: Flags
+    better: Flags
+    """Out of tolerance: in the direction that is objected to, and in the one that is welcome."""
+    error: Values
+    """got − expected; NaN where there is none."""
+    tolerance: Values
+    allowed: int = 0
+    medians: Medians | None = None
+
+    @property
+    def compared(self) -> int:
+        """Values that were compared and could have failed."""
+        if self.medians is not None:
+            return self.medians.steps
+        return int(np.count_nonzero(self.demanded & ~self.missing & ~self.broken))
+
+    @property
+    def complete(self) -> bool:
+        """Whether all that is demanded is there, and finite."""
+        return not (self.missing.any() or self.broken.any())
+
+    @property
+    def fails(self) -> bool:
+        """Whether values object: more of them are worse than the rule allows."""
+        if self.medians is not None:
+            return self.medians.worse
+        return int(np.count_nonzero(self.worse)) > self.allowed
+
+    @property
+    def improves(self) -> bool:
+        """Whether values are better than the golden by more than the tolerance, beyond chance."""
+        if self.medians is not None:
+            return self.medians.better
+        return int(np.count_nonzero(self.better)) > self.allowed
+
+    @property
+    def passes(self) -> bool:
+        """Complete, compared, and not worse."""
+        return self.complete and self.compared > 0 and not self.fails
+
+
+def mode_of(rule: Rule) -> str:
+    """How a rule's metric is checked, one of CHECKS.
+
+    Without `check`, what the rule says for `karat diff` decides: exact stays exact, and a timing is
+    only shown unless the rule gives it a tolerance.
+    """
+    if rule.check is not None:
+        return rule.check
+    if rule.exact:
+        return "exact"
+    if rule.steady:
+        return "info" if rule.rtol is None else "median"
+    return "approx"
+
+
+def direction_of(rule: Rule) -> str | None:
+    """`lower`, `higher` or None: which way a value may move without an objection."""
+    return _ONE_SIDED.get(mode_of(rule), rule.better)
+
+
+def relative_tolerance(rule: Rule) -> float:
+    """The rule's rtol; without one, the size from which `karat diff` speaks of drift."""
+    if mode_of(rule) == "exact":
+        return 0.0
+    if rule.rtol is not None:
+        return rule.rtol
+    return rule.drift_avg if rule.steady else min(rule.drift_max, rule.break_max)
+
+
+def absolute_tolerance(rule: Rule) -> float:
+    """The rule's atol, which exact metrics do not have."""
+    return 0.0 if mode_of(rule) == "exact" else rule.atol
+
+
+def allowance(total: int, rule: Rule) -> int:
+    """How many of so many values may be out of tolerance."""
+    # A share such as 0.01 is no exact binary number; 1% of 300 is 3 all the same.
+    by_share = floor(rule.outlier_share * total + 1e-9)
+    return int(min(max(by_share, rule.outliers), rule.outliers_max))
+
+
+def gate(
+    expected: Values,
+    got: Values,
+    present: Flags,
+    rule: Rule,
+    margins: Values | None = None,
+) -> Gate:
+    """Value by value; `margins` are relative tolerances of single values, NaN where there is none."""
+    demanded = ~np.isnan(expected)
+    missing = demanded & ~present
+    broken = demanded & present & ~(np.isfinite(expected) & np.isfinite(got))
+    usable = demanded & ~missing & ~broken
+    with np.errstate(over="ignore", invalid="ignore"):
+        error = np.where(usable, got - expected, np.nan)
+        tolerance = _tolerance(expected, rule, margins)
+    worse, better = _out(error, tolerance, usable, direction_of(rule))
+    return Gate(
+        demanded=demanded,
+        missing=missing,
+        broken=broken,
+        worse=worse,
+        better=better,
+        error=error,
+        tolerance=tolerance,
+        allowed=allowance(int(np.count_nonzero(demanded)), rule),
+    )
+
+
+def _tolerance(expected: Values, rule: Rule, margins: Values | None) -> Values:
+    relative: Values | float = relative_tolerance(rule)
+    if margins is not None and mode_of(rule) != "exact":
+        relative = np.where(np.isnan(margins), relative, margins)
+    size = np.abs(expected)
+    # 0 × inf is NaN, which would turn "no tolerance at all" into a failure of everything.
+    scaled = np.where(size == 0, 0.0, relative * size)
+    return np.asarray(absolute_tolerance(rule) + scaled, dtype=float)
+
+
+def _out(
+    error: Values, tolerance: Values, usable: Flags, direction: str | None
+) -> tuple[Flags, Flags]:
+    # An error too large for a float is out of any tolerance, also of an infinite one.
+    with np.errstate(invalid="ignore"):
+        inside = (np.abs(error) <= tolerance) & np.isfinite(error)
+        out = usable & ~inside
+        if direction is None:
+            return out, np.zeros_like(out)
+        welcome = (error < 0) if direction == "lower" else (error > 0)
+    return out & ~welcome, out & welcome
+
+
+def window_of(steps: Steps, rule: Rule) -> tuple[int, int]:
+    """First and last step of the median, both inside."""
+    if rule.short_window is not None and len(steps) <= rule.short_steps:
+        return rule.short_window
+    if rule.window is not None:
+        return rule.window
+    if not len(steps):
+        return 0, 0
+    skipped = min(int(len(steps) * rule.warm_up), len(steps) - 1)
+    return int(steps[skipped]), int(steps[-1])
+
+
+def gate_median(steps: Steps, expected: Values, got: Values, present: Flags, rule: Rule) -> Gate:
+    """The medians of both sides over one window; steps before the window demand nothing."""
+    first, last = window_of(steps, rule)
+    plain = gate(np.where(steps < first, np.nan, expected), got, present, rule)
+    usable = plain.demanded & ~plain.missing & ~plain.broken & (steps <= last)
+    nothing = np.zeros_like(usable)
+    middle, found = _median(expected[usable]), _median(got[usable])
+    pair = gate(np.array([middle]), np.array([found]), np.array([True]), rule)
+    medians = Medians(
+        first=first,
+        last=last,
+        steps=int(np.count_nonzero(usable)),
+        expected=middle,
+        got=found,
+        tolerance=float(pair.tolerance[0]),
+        worse=bool(pair.worse[0] or pair.broken[0]),
+        better=bool(pair.better[0]),
+    )
+    return msgspec.structs.replace(plain, worse=nothing, better=nothing, allowed=0, medians=medians)
+
+
+def _median(values: Values) -> float:
+    with np.errstate(over="ignore"):
+        return float(np.median(values)) if len(values) else np.nan
+
+
+def relative_error(error: float, expected: float) -> float | None:
+    """|error| / |expected|; None where the golden expects zero."""
+    if expected == 0 or error != error:  # noqa: PLR0124 - NaN has no size
+        return None
+    size = abs(error / expected)
+    return size if size < inf else None
+
+
+def share_used(error: Values, tolerance: Values) -> float | None:
+    """The largest |error| as a share of its tolerance; None where no tolerance is a plain number."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        known = np.isfinite(error) & np.isfinite(tolerance) & (tolerance > 0)
+        return float(np.max(np.abs(error[known]) / tolerance[known])) if known.any() else None

@@ -1,0 +1,138 @@
+"""What a gate says about one metric, as frozen data: an outcome, how far off, where, and how likely why."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import StrEnum
+from typing import TypeAlias
+
+import msgspec
+
+from karat.compare.gate import (
+    Medians,
+    absolute_tolerance,
+    direction_of,
+    mode_of,
+    relative_tolerance,
+)
+from karat.compare.rules import Rule
+
+Place: TypeAlias = int | str
+Value: TypeAlias = float | str | None
+
+ROWS = "(rows)"
+UNKNOWN = {"metric": "(unknown metrics)", "column": "(unknown columns)", "row": "(unknown rows)"}
+"""Names of what is judged beside metrics: whether all rows are there, and what has no golden."""
+
+
+class Outcome(StrEnum):
+    """What became of a check, gravest first; a whole is as grave as its gravest part."""
+
+    FAIL = "fail"
+    MISSING_ACTUAL = "missing-actual"
+    NOTHING_COMPARED = "nothing-compared"
+    CANNOT_VERIFY = "cannot-verify"
+    MISSING_GOLDEN = "missing-golden"
+    IMPROVED = "improved"
+    EXEMPTED = "exempted"
+    PASS = "pass"  # noqa: S105 - a word, not a secret
+    INFO = "info"
+
+    @property
+    def rank(self) -> int:
+        """0 for the gravest, so that sorting puts it first."""
+        return _RANKS[self]
+
+
+_RANKS = {outcome: rank for rank, outcome in enumerate(Outcome)}
+SHUT = frozenset({Outcome.FAIL, Outcome.MISSING_ACTUAL, Outcome.NOTHING_COMPARED})
+"""Outcomes that fail whatever the options say."""
+
+
+class Deviation(msgspec.Struct, frozen=True, kw_only=True):
+    """One value that is not as its golden expects."""
+
+    place: Place
+    """A step, a row, a path in a document, or the window of a median."""
+    how: str
+    """`missing`, `not-finite`, `changed`, `worse` or `better`."""
+    expected: Value = None
+    got: Value = None
+    error: float | None = None
+    """got − expected."""
+    relative: float | None = None
+    tolerance: float | None = None
+    """How large |error| may be."""
+
+
+class MetricResult(msgspec.Struct, frozen=True, kw_only=True):
+    """The outcome of one metric or column, with all that a person needs to believe it."""
+
+    metric: str
+    outcome: Outcome
+    kind: str = ""
+    """The kind of its finding; empty if there is nothing to say."""
+    check: str = ""
+    """How it was judged: one of CHECKS, or `rows`."""
+    tolerance: str = ""
+    rule: str = "*"
+    origin: str = "default"
+    noun: str = "step"
+    total: int = 0
+    """Values that the golden demands."""
+    compared: int = 0
+    failed: int = 0
+    """Values that are missing, not finite, changed or worse."""
+    missing: int = 0
+    broken: int = 0
+    better: int = 0
+    allowed: int = 0
+    first: Deviation | None = None
+    worst: Deviation | None = None
+    deviations: tuple[Deviation, ...] = ()
+    """Of a table or document all, of a curve the first few."""
+    likely: str | None = None
+    medians: Medians | None = None
+    used: float | None = None
+    """The largest |error| as a share of its tolerance."""
+    exemption: int | None = None
+    """Index of the exemption that applies."""
+    exempted: Outcome | None = None
+    """What it would have been without the exemption."""
+
+
+Exempting: TypeAlias = Callable[[str, str | None], int | None]
+"""(metric, row) → the index of the exemption that covers it; row None: the whole metric."""
+
+
+def nobody(_metric: str, _row: str | None) -> int | None:
+    """No exemption at all."""
+    return None
+
+
+def unknown(what: str, names: list[str]) -> MetricResult:
+    """The result for metrics, columns or rows that the golden does not have."""
+    return MetricResult(
+        metric=UNKNOWN[what],
+        outcome=Outcome.MISSING_GOLDEN,
+        kind="missing-golden",
+        noun=what,
+        total=len(names),
+        deviations=tuple(Deviation(place=name, how="unknown") for name in names),
+    )
+
+
+def tolerance_text(rule: Rule) -> str:
+    """The rule's tolerance as people write it."""
+    mode = mode_of(rule)
+    if mode == "exact":
+        words = ["exact"]
+    else:
+        words = [f"rtol {relative_tolerance(rule):g}"]
+        if absolute_tolerance(rule):
+            words.append(f"atol {rule.atol:g}")
+        if rule.margin_column:
+            words.append(f"or the row's {rule.margin_column}")
+    if (direction := direction_of(rule)) is not None:
+        words.append(f"{direction} is better")
+    return ", ".join(words)

@@ -1,0 +1,159 @@
+"""Golden × result, both tables: are all rows there, then column by column."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from karat.compare.gate import mode_of
+from karat.compare.gate_cells import Cell, gate_cells
+from karat.compare.gate_judging import Judging
+from karat.compare.gate_result import (
+    ROWS,
+    Deviation,
+    MetricResult,
+    Outcome,
+    Value,
+    tolerance_text,
+    unknown,
+)
+from karat.compare.rules import Rule
+from karat.compare.table import row_name
+from karat.findings import Finding, Severity
+from karat.goldens.shapes import RowKey, Table
+
+
+def gate_table(
+    golden: Table, actual: Table, judging: Judging, fill: Mapping[str, str] | None = None
+) -> tuple[list[MetricResult], list[Finding]]:
+    """Results of the rows and of every column; `fill` says what an empty cell of the result means."""
+    if golden.key != actual.key:
+        message = (
+            f"expected rows that are named by {', '.join(golden.key)}, found"
+            f" {', '.join(actual.key)}; the two tables cannot be compared"
+        )
+        return [], [Finding(kind="structure-changed", severity=Severity.FAIL, message=message)]
+    results = list(_rows(golden, actual, judging))
+    findings: list[Finding] = []
+    values = [name for name in golden.columns if name not in golden.key]
+    for name in values:
+        rule = judging.rule(name)
+        if rule.tolerance:
+            findings += _widened(name, golden, actual)
+        elif name not in actual.columns:
+            results.append(_no_column(name, len(golden.rows), rule, judging))
+        else:
+            cells = _cells(name, golden, actual, rule, fill or {})
+            results += gate_cells(name, cells, judging)
+    extra = [name for name in actual.columns if name not in golden.columns]
+    if extra:
+        results.append(unknown("column", extra))
+    return results, findings
+
+
+def _rows(golden: Table, actual: Table, judging: Judging) -> Iterator[MetricResult]:
+    """Whether every row is there; rows of one exemption make a result of their own."""
+    parts: dict[int | None, list[RowKey]] = {None: []}
+    for key in golden.rows:
+        parts.setdefault(judging.exempt(ROWS, row_name(key)), []).append(key)
+    for exemption, keys in parts.items():
+        if not keys and len(parts) > 1:
+            continue
+        lost = [row_name(key) for key in keys if key not in actual.rows]
+        deviations = tuple(Deviation(place=name, how="missing") for name in lost)
+        outcome, kind = (Outcome.FAIL, "lost-rows") if lost else (Outcome.PASS, "")
+        if not keys:
+            outcome, kind = Outcome.NOTHING_COMPARED, "nothing-compared"
+        yield MetricResult(
+            metric=ROWS,
+            outcome=outcome,
+            kind=kind,
+            check="rows",
+            noun="row",
+            total=len(keys),
+            compared=len(keys) - len(lost),
+            failed=len(lost),
+            missing=len(lost),
+            first=deviations[0] if deviations else None,
+            deviations=deviations,
+            likely=_vanished(lost, len(keys)),
+            exemption=exemption,
+        )
+    gained = [row_name(key) for key in actual.rows if key not in golden.rows]
+    if gained:
+        yield unknown("row", gained)
+
+
+def _vanished(lost: list[str], total: int) -> str | None:
+    if not lost:
+        return None
+    if len(lost) == total:
+        return "not one row is there: the wrong file, or a run that never began"
+    return "removed on purpose, or crashed before it could say so, or a shard is missing"
+
+
+def _no_column(name: str, rows: int, rule: Rule, judging: Judging) -> MetricResult:
+    return MetricResult(
+        metric=name,
+        outcome=Outcome.MISSING_ACTUAL,
+        kind="missing-actual",
+        check=mode_of(rule),
+        tolerance=tolerance_text(rule),
+        rule=rule.pattern,
+        origin=rule.origin,
+        noun="row",
+        total=rows,
+        failed=rows,
+        missing=rows,
+        exemption=judging.exempt(name, None),
+    )
+
+
+def _cells(
+    name: str, golden: Table, actual: Table, rule: Rule, fill: Mapping[str, str]
+) -> list[Cell]:
+    """The cells of a column in the rows that both tables have."""
+    i, j = golden.columns.index(name), actual.columns.index(name)
+    k = golden.columns.index(rule.margin_column) if rule.margin_column in golden.columns else None
+    cells = []
+    for key, row in golden.rows.items():
+        if key not in actual.rows:
+            continue
+        margin = None if k is None else _value(row[k])
+        got = _value(actual.rows[key][j] or fill.get(name, ""))
+        cells.append(
+            Cell(row_name(key), _value(row[i]), got, margin if isinstance(margin, float) else None)
+        )
+    return cells
+
+
+def _value(text: str) -> Value:
+    if not text:
+        return None
+    try:
+        return float(text)
+    except ValueError:
+        return text
+
+
+def _widened(name: str, golden: Table, actual: Table) -> Iterator[Finding]:
+    """A result that brings a wider tolerance along does not get to use it, and that is said."""
+    if name not in actual.columns:
+        return
+    i, j = golden.columns.index(name), actual.columns.index(name)
+    wider = []
+    for key, row in golden.rows.items():
+        if key not in actual.rows:
+            continue
+        old, new = _value(row[i]), _value(actual.rows[key][j])
+        if isinstance(old, float) and isinstance(new, float) and new > old:
+            wider.append(f"{row_name(key)} {row[i]} → {actual.rows[key][j]}")
+    if wider:
+        more = f" and {len(wider) - 5} more" if len(wider) > 5 else ""
+        yield Finding(
+            kind="tolerance-widened",
+            severity=Severity.WARN,
+            metric=name,
+            where=wider[0],
+            message=f"{name}: the result asks for more tolerance than the golden allows, and does"
+            f" not get it: {', '.join(wider[:5])}{more}",
+        )
