@@ -87,6 +87,7 @@ KINDS: Mapping[str, str] = {
     "gained-metric": "a metric or column that the old golden did not have",
     "gained-rows": "rows that the old table did not have",
     "gained-steps": "steps that the old golden did not have",
+    "identity-conflict": "two names of one file disagree about which golden it is",
     "identity-incomplete": "names and manifest do not say which golden a file is",
     "improved": "a result is better than its golden by more than the tolerance",
     "kept-edits": "an uncommitted version of a golden was replaced; git keeps a copy",

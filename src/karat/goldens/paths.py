@@ -61,6 +61,12 @@ class PathFilter:
             return False
         return path.rpartition("/")[2] not in _NEVER and narrow(path, self._only)
 
+    def covers(self, path: str) -> bool:
+        """Whether a path is a golden, asked for or not."""
+        if not self._wanted.fullmatch(path) or self._unwanted.fullmatch(path):
+            return False
+        return path.rpartition("/")[2] not in _NEVER
+
     def asked_for(self, path: str) -> bool:
         """Whether a file that the user named is not left out by `only`."""
         return narrow(path, self._only)

@@ -11,6 +11,7 @@ from pathlib import Path
 import msgspec
 
 from karat.findings import CannotVerify
+from karat.goldens.atomic import write_bytes
 from karat.goldens.git import git_path
 
 SCHEMA = "karat.refresh/1"
@@ -29,11 +30,32 @@ class RefreshRecord(msgspec.Struct, frozen=True, kw_only=True, rename={"schema_n
     files: tuple[str, ...] = ()
     not_refreshed: tuple[str, ...] = ()
     """What was asked for and not done, one sentence each."""
+    accepted: tuple[str, ...] = ()
+    """Goldens that were taken although they are incomplete, because the user said so."""
+    commit: str | None = None
+    """The commit that the run was of."""
+    date: str | None = None
+    tests: int | None = None
+    goldens: int | None = None
+    """The seed's two totals: tests with golden values, golden values found."""
 
 
 def record_path(root: Path) -> Path:
     """Where the record of the last refresh of this work tree is kept."""
     return git_path(root, "karat/refresh.json")
+
+
+def write_record(root: Path, record: RefreshRecord) -> None:
+    """Keep the record of a refresh, in place of the one before."""
+    path = record_path(root)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_bytes(path, msgspec.json.format(msgspec.json.encode(record)), durable=False)
+    except OSError as error:
+        raise CannotVerify(
+            f"expected to write {path}, but: {error.strerror or error}",
+            next_command=f"ls -ld {path.parent}",
+        ) from error
 
 
 def read_record(root: Path) -> RefreshRecord | None:

@@ -15,6 +15,8 @@ import msgspec
 class TableSettings(msgspec.Struct, frozen=True, kw_only=True):
     """How a table is put together from its shards: the table [refresh.tables]."""
 
+    key: tuple[str, ...] = ()
+    """The columns that identify a row; by their names if empty."""
     columns: tuple[str, ...] = ()
     """The columns to keep, in order; all of them if empty."""
     fill: Mapping[str, str] = msgspec.field(default_factory=dict)

@@ -1,0 +1,91 @@
+"""goldens.lock.json: where each golden came from, one line per golden.
+
+It stands at the root of a golden group (the fixed part of a golden glob) and is committed. Lines are
+sorted and each ends in a comma, the schema closes the object; so two branches that refresh different
+goldens merge without a conflict.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
+
+from karat.findings import CannotVerify
+from karat.goldens.atomic import write_bytes
+
+NAME = "goldens.lock.json"
+SCHEMA = "karat.lock/1"
+_FIXED = re.compile(r"[^*?{]*")
+
+
+class Provenance(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Where values came from."""
+
+    source: str
+    run: str | None = None
+    attempt: int | None = None
+    commit: str | None = None
+    job: str | None = None
+    platform: str | None = None
+    image: str | None = None
+    date: str | None = None
+    accepted: str | None = None
+    """Why it was taken although karat objected."""
+
+
+class Entry(Provenance, frozen=True, kw_only=True, omit_defaults=True):
+    """One line: provenance of a golden, its hash, and of single metrics that were refreshed alone."""
+
+    sha256: str
+    metrics: Mapping[str, Provenance] = msgspec.field(default_factory=dict)
+
+
+def group_root(path: str, globs: tuple[str, ...]) -> str:
+    """The folder whose lock speaks for this golden: the fixed part of the first glob that fits it."""
+    from karat.goldens.paths import glob_regex  # noqa: PLC0415 - paths knows this module's name
+
+    for glob in globs:
+        if glob_regex(glob).fullmatch(path):
+            fixed = _FIXED.match(glob)
+            return fixed[0].rpartition("/")[0] if fixed else ""
+    return ""
+
+
+def read_lock(file: Path) -> dict[str, Entry]:
+    """Every entry by path relative to the lock's folder; empty where there is no lock."""
+    try:
+        data = file.read_bytes()
+    except FileNotFoundError:
+        return {}
+    try:
+        raw = msgspec.json.decode(data, type=dict[str, msgspec.Raw])
+        schema = msgspec.json.decode(raw.pop("schema", msgspec.Raw(b"null")), type=str)
+        if schema != SCHEMA:
+            raise ValueError(f"schema {schema!r}")  # noqa: TRY301 - told like any other defect
+        return {path: msgspec.json.decode(entry, type=Entry) for path, entry in raw.items()}
+    except ValueError as error:  # msgspec's errors are ValueErrors
+        conflict = b"<<<<<<<" in data
+        found = "merge-conflict markers" if conflict else str(error)
+        raise CannotVerify(
+            f"expected {SCHEMA} in {file}, found: {found}",
+            next_command=f"git checkout HEAD -- {file}",
+        ) from error
+
+
+def write_lock(file: Path, entries: Mapping[str, Entry]) -> bool:
+    """Write the lock; True if its bytes changed."""
+    lines = [
+        f"{json.dumps(path, ensure_ascii=False)}: {msgspec.json.encode(entries[path]).decode()},\n"
+        for path in sorted(entries)
+    ]
+    data = ("{\n" + "".join(lines) + f'"schema": "{SCHEMA}"\n}}\n').encode(
+        "utf-8", "surrogateescape"
+    )
+    if file.is_file() and file.read_bytes() == data:
+        return False
+    write_bytes(file, data)
+    return True

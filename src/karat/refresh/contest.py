@@ -1,0 +1,49 @@
+"""The contest: every golden is claimed by one artifact, or by attempts of one job, the newest of which wins."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from karat.findings import Finding, Severity
+from karat.refresh.claims import Claim
+
+
+def by_target(claims: Sequence[Claim]) -> dict[str, list[Claim]]:
+    """The claims on each golden, in the order of paths."""
+    found: dict[str, list[Claim]] = {}
+    for claim in claims:
+        found.setdefault(claim.target, []).append(claim)
+    return dict(sorted(found.items()))
+
+
+def settle(claims: Sequence[Claim]) -> tuple[Claim | None, list[Finding]]:
+    """The claim that wins, or none and why."""
+    if len(claims) == 1:
+        return claims[0], []
+    jobs = {claim.job.key if claim.job else None for claim in claims}
+    numbers = [claim.attempt for claim in claims]
+    if (
+        len(jobs) == 1
+        and None not in jobs
+        and None not in numbers
+        and len(set(numbers)) == len(numbers)
+    ):
+        return max(claims, key=lambda claim: claim.attempt or 0), []
+    return None, [_twice(claims)]
+
+
+def _twice(claims: Sequence[Claim]) -> Finding:
+    names = " and ".join(_named(claim) for claim in claims[:4])
+    more = f" and {len(claims) - 4} more" if len(claims) > 4 else ""
+    return Finding(
+        kind="claimed-twice",
+        severity=Severity.FAIL,
+        path=claims[0].target,
+        message=f"refused, the old golden is kept: {names}{more} claim this golden, and they are not attempts of one job",
+        next="karat refresh --workflow NAME --only " + claims[0].target,
+    )
+
+
+def _named(claim: Claim) -> str:
+    job = f" (job {claim.job.name}, attempt {claim.attempt})" if claim.job else ""
+    return claim.where + job

@@ -1,0 +1,90 @@
+"""Gathering: from a source to claims, with everything that was left out, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+import msgspec
+
+from karat.findings import Finding
+from karat.goldens.paths import narrow
+from karat.refresh.attempts import JobGroup, group_jobs
+from karat.refresh.claims import Claim, Claimant
+from karat.refresh.matching import Choice, Match, Wish, choose, match_artifacts
+from karat.refresh.settings import RefreshSettings
+from karat.refresh.targets import Targets
+from karat.sources.listing import Fetched, Listing, Progress, Source
+
+
+class Gathered(msgspec.Struct, frozen=True, kw_only=True):
+    """What came in."""
+
+    listing: Listing
+    groups: tuple[JobGroup, ...]
+    choice: Choice
+    claims: tuple[Claim, ...]
+    findings: tuple[Finding, ...]
+    unmatched: tuple[str, ...]
+    out_of_scope: int
+    received: int
+
+
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
+    """What to gather."""
+
+    settings: RefreshSettings
+    wish: Wish
+    attempt: int | None = None
+    only: tuple[str, ...] = ()
+
+
+def gather(
+    source: Source,
+    plan: Plan,
+    targets: Targets,
+    progress: Progress | None = None,
+    notice: Callable[[str], None] | None = None,
+) -> Gathered:
+    """Everything wanted that the source has, as files on this disk."""
+    listing = source.listing()
+    groups = group_jobs(listing.jobs, listing.runs, plan.settings, plan.attempt)
+    matches, unmatched = match_artifacts(listing, groups, plan.settings)
+    tables = plan.settings.tables is not None
+    choice = choose(matches, groups, plan.wish, tables=tables)
+    if notice is not None:
+        notice(
+            f"{listing.origin}: {len(listing.jobs):,} jobs, {len(listing.artifacts):,} artifacts,"
+            f" {len(choice.matches):,} to look into"
+        )
+    claimant = Claimant(plan.settings, targets, plan.wish, groups)
+    by_id = {match.artifact.id: match for match in choice.matches}
+    fetched = source.fetch([m.artifact for m in choice.matches], claimant.wants, progress)
+    claims, findings, skipped, received = _claimed(fetched, by_id, claimant, plan.only)
+    return Gathered(
+        listing=listing,
+        groups=tuple(groups),
+        choice=choice,
+        claims=tuple(claims),
+        findings=(*listing.findings, *choice.findings, *findings),
+        unmatched=tuple(unmatched),
+        out_of_scope=choice.out_of_scope + skipped,
+        received=received,
+    )
+
+
+def _claimed(
+    fetched: Iterable[Fetched], by_id: dict[str, Match], claimant: Claimant, only: Sequence[str]
+) -> tuple[list[Claim], list[Finding], int, int]:
+    claims: list[Claim] = []
+    findings: list[Finding] = []
+    skipped = received = 0
+    for item in fetched:
+        made = claimant.claims_of(item, by_id[item.artifact.id])
+        claims += [claim for claim in made.claims if narrow(claim.target, only)]
+        findings += made.findings
+        skipped += made.out_of_scope
+        received += item.received
+    # Artifacts arrive in any order; what is told about them must not depend on it.
+    claims.sort(key=lambda c: (c.target, c.artifact.name, c.artifact.id, c.member))
+    findings.sort(key=lambda f: (f.severity.rank, f.path, f.kind, f.message))
+    return claims, findings, skipped, received

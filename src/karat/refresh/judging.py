@@ -1,0 +1,248 @@
+"""Judging: may what came in take the place of what stands?
+
+The job's conclusion condemns nothing: a moved golden is why it failed. What condemns is content that
+is not all there. Values that moved far are taken with a warning; `karat diff` and `karat stage`
+object to them, which is where a person decides. Pure: readings in, verdicts out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from fnmatch import fnmatchcase
+
+import msgspec
+from msgspec import structs
+
+from karat.compare.change import Change
+from karat.compare.pairs import Pair, compare_many
+from karat.compare.rules import RuleBook
+from karat.findings import Finding, Severity
+from karat.goldens.shapes import Golden, Reading, Series, Table
+from karat.refresh.attempts import UNFINISHED
+
+Asked = Callable[[str], bool]
+
+CONDEMNED = frozenset({
+    "claimed-twice", "conflict-markers", "duplicate-key", "duplicate-row", "empty", "lost-metric",
+    "lost-rows", "lost-steps", "missing-shard", "new-nan", "no-usable-steps", "nothing-compared",
+    "ragged-row", "structure-changed", "truncated", "type-changed", "unreadable",
+})  # fmt: skip
+"""Kinds of `fail` finding that say a file is not all there, or cannot be trusted."""
+
+
+class Incoming(msgspec.Struct, frozen=True, kw_only=True):
+    """What wants to become a golden, read and put together."""
+
+    path: str
+    reading: Reading
+    identity: Mapping[str, str] = msgspec.field(default_factory=dict)
+    conclusion: str | None = None
+    findings: tuple[Finding, ...] = ()
+    """What was noticed on the way here."""
+
+
+class Policy(msgspec.Struct, frozen=True, kw_only=True):
+    """What the user allows."""
+
+    accept_incomplete: bool = False
+    prune: bool = False
+    metrics: tuple[str, ...] = ()
+
+
+class Judged(msgspec.Struct, frozen=True, kw_only=True):
+    """A verdict: the golden to write, or None where it is refused."""
+
+    golden: Golden | None
+    change: Change
+    findings: tuple[Finding, ...]
+    accepted: bool = False
+    """Taken only because the user said so."""
+    metrics: tuple[str, ...] = ()
+    verbatim: bool = True
+    """The incoming file as it stands is the golden; nothing was merged into it."""
+
+
+def judge_many(
+    incoming: Sequence[tuple[Incoming, Reading | None]],
+    policy: Policy,
+    rules: RuleBook,
+    status: Sequence[str],
+) -> list[Judged]:
+    """The verdict on each, against the golden that stands (None: there is none)."""
+    merged = [_merged(new, old, policy) for new, old in incoming]
+    pairs = [
+        Pair(path=new.path, old=old, new=reading, identity=new.identity)
+        for (new, old), (reading, _, _) in zip(incoming, merged, strict=True)
+    ]
+    changes = compare_many(pairs, rules, status=status)
+    return [
+        _verdict(new, reading, change, policy, names, verbatim=whole)
+        for (new, _), (reading, names, whole), change in zip(incoming, merged, changes, strict=True)
+    ]
+
+
+def _merged(
+    new: Incoming, old: Reading | None, policy: Policy
+) -> tuple[Reading, tuple[str, ...], bool]:
+    """What would stand in the tree: the new values, or the old file with some of them."""
+    golden, before = new.reading.golden, old.golden if old else None
+    if golden is None:
+        return new.reading, (), True
+    if policy.metrics:
+        return _only_metrics(new, golden, before, policy.metrics)
+    keep = policy.accept_incomplete and not policy.prune
+    if keep and isinstance(golden, Table) and isinstance(before, Table):
+        return _with_old_rows(new.reading, golden, before)
+    return new.reading, (), True
+
+
+def _with_old_rows(
+    reading: Reading, new: Table, old: Table
+) -> tuple[Reading, tuple[str, ...], bool]:
+    """Rows that did not come in stay as they were: they are removed by --prune alone."""
+    lost = {key: cells for key, cells in old.rows.items() if key not in new.rows}
+    if not lost or old.columns != new.columns or old.key != new.key:
+        return reading, (), True
+    names = ", ".join(" / ".join(key) for key in list(lost)[:5])
+    found = _refusal(
+        "lost-rows", f"{len(lost)} rows did not come in and stay as they were: {names}"
+    )
+    whole = structs.replace(new, rows={**new.rows, **lost})
+    kept = structs.replace(reading, golden=whole, findings=(*reading.findings, found))
+    return kept, (), False
+
+
+def _only_metrics(
+    new: Incoming, golden: Golden, before: Golden | None, globs: Sequence[str]
+) -> tuple[Reading, tuple[str, ...], bool]:
+    def asked(name: str) -> bool:
+        return any(name == glob or fnmatchcase(name, glob) for glob in globs)
+
+    if isinstance(golden, Series) and isinstance(before, Series | None):
+        return _only_curves(new, golden, before or Series({}), asked)
+    if isinstance(golden, Table) and isinstance(before, Table) and before.key == golden.key:
+        return _only_columns(new, golden, before, asked)
+    found = _refusal("type-changed", f"--metric knows curves and columns; this is a {golden.shape}")
+    return structs.replace(new.reading, golden=None, findings=(found,)), (), False
+
+
+def _only_curves(
+    new: Incoming, golden: Series, before: Series, asked: Asked
+) -> tuple[Reading, tuple[str, ...], bool]:
+    curves = {name: m for name, m in golden.metrics.items() if asked(name)}
+    scalars = {name: v for name, v in golden.scalars.items() if asked(name)}
+    lost = [
+        n for n in (*before.metrics, *before.scalars) if asked(n) and n not in {**curves, **scalars}
+    ]
+    if lost or not (curves or scalars):
+        what = f"{', '.join(lost)} did not come in" if lost else "it has no such metric"
+        found = _refusal("lost-metric", f"--metric: {what}")
+        return structs.replace(new.reading, golden=None, findings=(found,)), (), False
+    whole = structs.replace(
+        before,
+        metrics={**before.metrics, **curves},
+        scalars={**before.scalars, **scalars},
+    )
+    return structs.replace(new.reading, golden=whole), (*curves, *scalars), False
+
+
+def _only_columns(
+    new: Incoming, golden: Table, before: Table, asked: Asked
+) -> tuple[Reading, tuple[str, ...], bool]:
+    names = tuple(
+        c for c in before.columns if c in golden.columns and asked(c) and c not in before.key
+    )
+    lost = [" / ".join(key) for key in before.rows if key not in golden.rows]
+    if not names or lost:
+        found = (
+            _refusal(
+                "lost-rows", f"--metric: {len(lost)} rows did not come in: {', '.join(lost[:5])}"
+            )
+            if lost
+            else _refusal("lost-metric", "--metric: it has no such column")
+        )
+        return structs.replace(new.reading, golden=None, findings=(found,)), (), False
+    at = [(before.columns.index(name), golden.columns.index(name)) for name in names]
+    rows = {}
+    for key, cells in before.rows.items():
+        changed = list(cells)
+        for i, j in at:
+            changed[i] = golden.rows[key][j]
+        rows[key] = tuple(changed)
+    return structs.replace(new.reading, golden=structs.replace(before, rows=rows)), names, False
+
+
+def _refusal(kind: str, message: str) -> Finding:
+    return Finding(kind=kind, severity=Severity.FAIL, message=message)
+
+
+def _verdict(
+    new: Incoming,
+    reading: Reading,
+    change: Change,
+    policy: Policy,
+    names: tuple[str, ...],
+    *,
+    verbatim: bool,
+) -> Judged:
+    findings = [*new.findings, *change.findings]
+    if policy.prune:
+        findings = [_pruned(f) for f in findings]
+    condemned = [f for f in findings if f.severity is Severity.FAIL and f.kind in CONDEMNED]
+    accepted = bool(condemned) and policy.accept_incomplete and reading.golden is not None
+    taken = reading.golden if accepted or not condemned else None
+    told = [_told(f, new.path, refused=taken is None) for f in findings]
+    if accepted:
+        told = [
+            replace(f, severity=Severity.WARN) if f.severity is Severity.FAIL else f for f in told
+        ]
+        told.append(_accepted(new.path, condemned))
+    if taken is not None and new.conclusion in UNFINISHED:
+        told.append(_unfinished(new))
+    return Judged(
+        golden=taken,
+        change=change,
+        findings=tuple(sorted(told, key=lambda f: f.severity.rank)),
+        accepted=accepted,
+        metrics=names,
+        verbatim=verbatim and not names,
+    )
+
+
+def _told(finding: Finding, path: str, *, refused: bool) -> Finding:
+    """The finding as a refresh tells it: with the golden's path, and graver only where it condemns."""
+    placed = finding if finding.path else replace(finding, path=path)
+    if placed.severity is not Severity.FAIL:
+        return placed
+    if placed.kind not in CONDEMNED:
+        return replace(placed, severity=Severity.WARN)
+    if not refused:
+        return placed
+    return replace(placed, message=f"refused, the old golden is kept: {placed.message}")
+
+
+def _pruned(finding: Finding) -> Finding:
+    if finding.kind != "lost-rows":
+        return finding
+    return replace(finding, severity=Severity.INFO, message=f"pruned: {finding.message}")
+
+
+def _accepted(path: str, condemned: Sequence[Finding]) -> Finding:
+    kinds = ", ".join(sorted({f.kind for f in condemned}))
+    return Finding(
+        kind="accepted-incomplete",
+        severity=Severity.WARN,
+        path=path,
+        message=f"taken although karat objects ({kinds}), because --accept-incomplete was given",
+    )
+
+
+def _unfinished(new: Incoming) -> Finding:
+    how = "was cancelled" if new.conclusion == "cancelled" else "timed out"
+    return Finding(
+        kind="from-unfinished-job",
+        severity=Severity.WARN,
+        path=new.path,
+        message=f"taken from a job that {how}; the file itself is complete",
+    )

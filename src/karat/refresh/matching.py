@@ -1,0 +1,204 @@
+"""Matching: which job left an artifact, and whether it is wanted at all.
+
+Asked twice: before the download, with what names tell, to leave out what surely is not wanted; and
+after it, with what the artifact's inside tells. Where several jobs remain possible, that is said;
+nothing is guessed. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fnmatch import fnmatchcase
+
+import msgspec
+
+from karat.findings import Finding, Severity
+from karat.refresh.attempts import JobGroup
+from karat.refresh.identity import (
+    Identity,
+    clashes,
+    in_common,
+    is_wanted,
+    placeholders,
+    read_identity,
+    renamed,
+)
+from karat.refresh.settings import RefreshSettings
+from karat.sources.listing import Artifact, Job, Listing
+
+_SHARD = frozenset({"shard", "machine", "job_id", "run_id", "attempt", "uuid", "config", "restart"})
+"""What tells the shards of one table apart."""
+
+
+class Match(msgspec.Struct, frozen=True, kw_only=True):
+    """An artifact, what its name tells, and the jobs it may be of."""
+
+    artifact: Artifact
+    identity: Identity
+    jobs: tuple[JobGroup, ...] = ()
+
+
+class Choice(msgspec.Struct, frozen=True, kw_only=True):
+    """What is worth downloading, and what was left out, and why."""
+
+    matches: tuple[Match, ...]
+    findings: tuple[Finding, ...] = ()
+    out_of_scope: int = 0
+    superseded: tuple[str, ...] = ()
+    """Names of artifacts of earlier attempts."""
+    unmatched: tuple[str, ...] = ()
+    """Names of artifacts that no pattern knows."""
+
+
+class Wish(msgspec.Struct, frozen=True, kw_only=True):
+    """What the user asked for."""
+
+    only_failing: bool
+    platforms: tuple[str, ...] = ()
+
+
+def match_artifacts(
+    listing: Listing, groups: Sequence[JobGroup], settings: RefreshSettings
+) -> tuple[list[Match], list[str]]:
+    """Every artifact with the jobs it may be of, and the names of those that no pattern knows."""
+    matches, unmatched = [], []
+    found = [*listing.artifacts, *_by_url(groups, settings, listing)]
+    for artifact in found:
+        known = {"run_id": artifact.run_id} if artifact.run_id else {}
+        read = read_identity([artifact.name], settings.artifacts, known)
+        if read is None and settings.artifacts and artifact.job_id is None:
+            unmatched.append(artifact.name)
+            continue
+        identity = renamed(read or {}, settings.rename)
+        if is_wanted(identity, settings.values):
+            jobs = possible_jobs(artifact, identity, groups)
+            matches.append(Match(artifact=artifact, identity=identity, jobs=jobs))
+    return matches, unmatched
+
+
+def possible_jobs(
+    artifact: Artifact, identity: Identity, groups: Sequence[JobGroup]
+) -> tuple[JobGroup, ...]:
+    """The jobs that may have left an artifact: the one it names, or all that agree with it."""
+    job_id = artifact.job_id or identity.get("job_id")
+    if job_id is not None:
+        return tuple(g for g in groups if any(job.id == job_id for job in g.attempts))
+    run_id = artifact.run_id or identity.get("run_id")
+    return tuple(
+        g
+        for g in groups
+        if (run_id is None or g.key[0] == run_id)
+        and in_common(identity, g.identity)
+        and not clashes(identity, g.identity)
+    )
+
+
+def choose(
+    matches: Sequence[Match], groups: Sequence[JobGroup], wish: Wish, *, tables: bool
+) -> Choice:
+    """The artifacts to download: those that may be wanted, as far as names can tell."""
+    failing = {_table(g.identity) for g in groups if g.failing} if tables else set()
+    chosen: list[Match] = []
+    superseded: list[str] = []
+    out_of_scope = 0
+    for match in matches:
+        if not _on_platform(match, wish.platforms):
+            continue
+        if match.jobs and all(is_superseded(match.artifact, g) for g in match.jobs):
+            superseded.append(match.artifact.name)
+            continue
+        in_scope = not wish.only_failing or not match.jobs or any(g.failing for g in match.jobs)
+        # A table needs all of its shards, also those of jobs that passed.
+        if not in_scope and not (tables and any(_table(g.identity) in failing for g in match.jobs)):
+            out_of_scope += 1
+            continue
+        chosen.append(match)
+    return Choice(matches=tuple(chosen), out_of_scope=out_of_scope, superseded=tuple(superseded))
+
+
+def _table(identity: Identity) -> tuple[tuple[str, str], ...]:
+    return tuple(sorted((k, v.casefold()) for k, v in identity.items() if k not in _SHARD))
+
+
+def is_superseded(artifact: Artifact, group: JobGroup) -> bool:
+    """Whether an artifact is surely of another attempt of this job than the one that counts."""
+    attempt = group.attempt_of(artifact)
+    return attempt is not None and group.current is not None and attempt != group.current.attempt
+
+
+def _on_platform(match: Match, wanted: Sequence[str]) -> bool:
+    """Whether an artifact may be of a wanted platform; its inside may tell more."""
+    if not wanted:
+        return True
+    told = {match.identity["platform"]} if "platform" in match.identity else set()
+    if not told:
+        told = {g.identity.get("platform", "") for g in match.jobs}
+    return not told or "" in told or any(is_platform(name, wanted) for name in told)
+
+
+def is_platform(name: str, wanted: Sequence[str]) -> bool:
+    """Whether a platform is one of those asked for."""
+    return any(fnmatchcase(name.casefold(), glob.casefold()) for glob in wanted)
+
+
+def _by_url(
+    groups: Sequence[JobGroup], settings: RefreshSettings, listing: Listing
+) -> list[Artifact]:
+    """One artifact per job at the address the configuration gives, for CIs that keep them elsewhere."""
+    template = settings.artifact_url
+    if template is None:
+        return []
+    found = []
+    for group in groups:
+        job = group.current
+        if job is None or not is_wanted(group.identity, settings.values):
+            continue
+        facts = {
+            **group.identity,
+            "run_id": job.run_id,
+            "job_id": job.id,
+            "attempt": str(job.attempt),
+            **({"repo": listing.repo} if listing.repo else {}),
+        }
+        scheme, _, rest = template.partition("://")
+        filled = {name: facts.get(name, "") for name in placeholders(rest)}
+        if all(filled.values()):
+            url = f"{scheme}://{_url(rest, filled)}"
+            found.append(_elsewhere(job, url))
+    return found
+
+
+def _elsewhere(job: Job, url: str) -> Artifact:
+    return Artifact(
+        id=f"url-{job.id}",
+        name=url.rpartition("/")[2],
+        run_id=job.run_id,
+        job_id=job.id,
+        attempt=job.attempt,
+        url=url,
+    )
+
+
+def _url(template: str, values: Identity) -> str:
+    from urllib.parse import quote  # noqa: PLC0415 - only for artifacts kept elsewhere
+
+    for name, value in values.items():
+        # A repository is OWNER/NAME: its slash is part of the path, no other value's is.
+        template = template.replace(f"{{{name}}}", quote(value, safe="/" if name == "repo" else ""))
+    return template
+
+
+def ambiguous(match: Match, jobs: Sequence[JobGroup]) -> Finding:
+    """The finding that nothing tells which of several jobs left an artifact."""
+    names = ", ".join(sorted({g.name for g in jobs}))
+    conclusions = ", ".join(sorted({str(g.current.conclusion) for g in jobs if g.current}))
+    return Finding(
+        kind="ambiguous-job",
+        severity=Severity.FAIL,
+        path=match.artifact.name,
+        message=(
+            f"artifact {match.artifact.name} may be of {len(jobs)} jobs ({names}; {conclusions}),"
+            " and neither a name nor a manifest inside tells which; nothing was taken from it"
+        ),
+        next="karat refresh --scope all",
+    )

@@ -1,0 +1,230 @@
+"""Refresh: source → match → judge → write.
+
+In: a `Source`, a work tree, `Options`. Out: a `Result`. Called by `karat refresh`, and from Python.
+Everything is fetched before anything is written; then each golden is judged and written by itself,
+so that a refresh which is killed leaves whole files, old or new, and a second one completes it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from pathlib import Path
+
+import msgspec
+
+from karat.compare.rules import STATUS_ORDER, RuleBook
+from karat.findings import Finding, Severity
+from karat.goldens import git
+from karat.goldens.lock import NAME, write_lock
+from karat.goldens.paths import DEFAULT_GLOBS, PathFilter
+from karat.goldens.provenance import RefreshRecord, write_record
+from karat.refresh.absent import jobs_without_goldens
+from karat.refresh.attempts import JobGroup
+from karat.refresh.claims import Claim
+from karat.refresh.gathering import Gathered, Plan, gather
+from karat.refresh.judging import Policy
+from karat.refresh.matching import Wish
+from karat.refresh.result import Outcome, Result, Scope, State
+from karat.refresh.settings import RefreshSettings
+from karat.refresh.standing import Locks, Standing, survey
+from karat.refresh.taking import Means, take
+from karat.refresh.targets import Targets
+from karat.refresh.writing import ensure_inside, only_writer
+from karat.sources.listing import Progress, Source
+
+TRANSIENT = frozenset({"transfer-failed", "artifact-corrupt", "artifact-truncated"})
+"""What another try may mend: nothing is written then, unless --keep-going."""
+
+
+class Options(msgspec.Struct, frozen=True, kw_only=True):
+    """What to refresh, and how."""
+
+    scope: str
+    """`only-failing` or `all`; there is no default."""
+    settings: RefreshSettings = RefreshSettings()
+    globs: Sequence[str] = DEFAULT_GLOBS
+    exclude: Sequence[str] = ()
+    cases: Sequence[str] = ()
+    rules: RuleBook = msgspec.field(default_factory=RuleBook)
+    status: Sequence[str] = STATUS_ORDER
+    only: tuple[str, ...] = ()
+    platforms: tuple[str, ...] = ()
+    metrics: tuple[str, ...] = ()
+    attempt: int | None = None
+    accept_incomplete: bool = False
+    prune: bool = False
+    keep_going: bool = False
+    dry_run: bool = False
+    date: str = ""
+    """UTC, ISO 8601; stands in the lock."""
+    command: str | None = None
+    """As typed, for the record."""
+    progress: Progress | None = None
+    notice: Callable[[str], None] | None = None
+
+
+def refresh(source: Source, cwd: Path, options: Options) -> Result:
+    """Bring golden values from a source into the work tree around `cwd`."""
+    root = git.ensure_repository(cwd)
+    is_golden = PathFilter(options.globs, options.exclude)
+    standing = survey(root, is_golden)
+    targets = Targets(options.settings, is_golden, standing.paths, options.cases)
+    plan = Plan(
+        settings=options.settings,
+        wish=Wish(only_failing=options.scope == "only-failing", platforms=options.platforms),
+        attempt=options.attempt,
+        only=options.only,
+    )
+    gathered = gather(source, plan, targets, options.progress, options.notice)
+    findings = [
+        *gathered.findings,
+        *jobs_without_goldens(gathered, plan, standing.paths, options.cases),
+    ]
+    halted = _halted(findings, options)
+    outcomes: list[Outcome] = []
+    locks = Locks(root, options.globs)
+    if halted is None:
+        means = _means(gathered, options, standing, locks)
+        with nullcontext() if options.dry_run else only_writer(root):
+            outcomes = list(take(gathered.claims, means))
+            written = [] if options.dry_run else _write_locks(root, locks)
+    else:
+        findings.append(halted)
+        written = []
+    findings += _nothing(gathered, findings, outcomes, options)
+    result = Result(
+        source=gathered.listing.source,
+        origin=gathered.listing.origin,
+        scope=Scope(name=options.scope, jobs=_count(gathered.groups)),
+        dry_run=options.dry_run,
+        outcomes=tuple(outcomes),
+        findings=tuple(findings),
+        tests=len({_test(claim) for claim in gathered.claims}),
+        found=len({claim.target for claim in gathered.claims}),
+        superseded=len(gathered.choice.superseded),
+        out_of_scope=gathered.out_of_scope,
+        unmatched=gathered.unmatched,
+        received=gathered.received,
+        locks=tuple(written),
+    )
+    result = msgspec.structs.replace(result, record=_record(result, gathered, options))
+    if not options.dry_run and result.record is not None and halted is None:
+        write_record(root, result.record)
+    return result
+
+
+def _means(gathered: Gathered, options: Options, standing: Standing, locks: Locks) -> Means:
+    return Means(
+        settings=options.settings,
+        policy=Policy(
+            accept_incomplete=options.accept_incomplete,
+            prune=options.prune,
+            metrics=options.metrics,
+        ),
+        rules=options.rules,
+        status=tuple(options.status),
+        standing=standing,
+        locks=locks,
+        source=gathered.listing.source,
+        date=options.date,
+        commits={run.id: run.commit for run in gathered.listing.runs if run.commit},
+        dry_run=options.dry_run,
+    )
+
+
+def _halted(findings: Sequence[Finding], options: Options) -> Finding | None:
+    """A transfer that may succeed next time is no reason to write half a refresh."""
+    failed = [f for f in findings if f.kind in TRANSIENT and f.severity is Severity.FAIL]
+    if not failed or options.keep_going:
+        return None
+    return Finding(
+        kind="transfer-failed",
+        severity=Severity.FAIL,
+        message=(
+            f"{len(failed)} artifact(s) did not come in whole, so nothing was written;"
+            " what arrived is kept, run the same command again, or add --keep-going"
+        ),
+        next=f"{options.command} --keep-going" if options.command else None,
+    )
+
+
+def _nothing(
+    gathered: Gathered,
+    findings: Sequence[Finding],
+    outcomes: Sequence[Outcome],
+    options: Options,
+) -> list[Finding]:
+    """Doing nothing must not look like having nothing to do."""
+    if outcomes or any(f.severity is Severity.FAIL for f in findings):
+        return []
+    if (
+        options.scope == "only-failing"
+        and gathered.groups
+        and not any(g.failing for g in gathered.groups)
+    ):
+        message = f"no job failed, so there is nothing to refresh ({len(gathered.groups)} jobs)"
+        return [Finding(kind="not-refreshed", severity=Severity.INFO, message=message)]
+    listing = gathered.listing
+    message = (
+        f"expected golden values in {listing.origin}, found none: {len(listing.artifacts)} artifacts,"
+        f" {len(gathered.unmatched)} of unknown name, {len(gathered.choice.superseded)} superseded,"
+        f" {gathered.out_of_scope} out of scope"
+    )
+    return [
+        Finding(
+            kind="nothing-compared",
+            severity=Severity.FAIL,
+            message=message,
+            next="karat config --show-origin",
+        )
+    ]
+
+
+def _write_locks(root: Path, locks: Locks) -> list[str]:
+    written = []
+    for folder, entries in locks.entries.items():
+        name = f"{folder}/{NAME}" if folder else NAME
+        if entries:
+            ensure_inside(root, root / name)
+            if write_lock(root / name, entries):
+                written.append(name)
+    return written
+
+
+def _count(groups: Sequence[JobGroup]) -> dict[str, dict[str, int]]:
+    counts: dict[str, Counter[str]] = {}
+    for group in groups:
+        end = group.current.conclusion if group.current else None
+        platform = group.identity.get("platform", "")
+        counts.setdefault(platform, Counter())[end or "not finished"] += 1
+    return {platform: dict(sorted(found.items())) for platform, found in sorted(counts.items())}
+
+
+def _test(claim: Claim) -> tuple[str, ...]:
+    """What the seed counts as one test: a job, or an artifact where no job is known."""
+    return claim.job.key if claim.job else (claim.artifact.id,)
+
+
+def _record(result: Result, gathered: Gathered, options: Options) -> RefreshRecord:
+    runs = gathered.listing.runs
+    undone = [f.message for f in result.findings if f.severity is Severity.FAIL]
+    undone += [
+        f"{outcome.path}: {finding.message}"
+        for outcome in result.in_state(State.REFUSED)
+        for finding in outcome.findings[:1]
+    ]
+    return RefreshRecord(
+        source=result.source,
+        run_id=", ".join(run.id for run in runs) or None,
+        scope=options.scope,
+        command=options.command,
+        files=tuple(o.path for o in result.in_state(State.WRITTEN)),
+        not_refreshed=tuple(undone),
+        accepted=tuple(o.path for o in result.outcomes if o.provenance and o.provenance.accepted),
+        commit=next((run.commit for run in runs if run.commit), None),
+        date=options.date or None,
+        tests=result.tests,
+        goldens=result.found,
+    )

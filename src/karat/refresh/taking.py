@@ -1,0 +1,248 @@
+"""Taking: claims are put together, judged, and written, some goldens at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+import msgspec
+
+from karat.compare.rules import RuleBook
+from karat.findings import Finding, Severity
+from karat.goldens import formats
+from karat.goldens.lock import Entry, Provenance
+from karat.goldens.table_csv import read_table
+from karat.refresh.claims import Claim
+from karat.refresh.contest import by_target, settle
+from karat.refresh.judging import Incoming, Judged, Policy, judge_many
+from karat.refresh.result import Outcome, State
+from karat.refresh.settings import RefreshSettings
+from karat.refresh.shards import Shard, assemble, missing_shards
+from karat.refresh.standing import Locks, Standing
+from karat.refresh.writing import keep_edits, put, rendered, sha256
+
+_AT_A_TIME = 64
+
+
+class Means(msgspec.Struct, frozen=True, kw_only=True):
+    """What judging and writing need."""
+
+    settings: RefreshSettings
+    policy: Policy
+    rules: RuleBook
+    status: tuple[str, ...]
+    standing: Standing
+    locks: Locks
+    source: str
+    date: str
+    commits: dict[str, str]
+    """Run → commit."""
+    dry_run: bool = False
+
+
+class _Candidate(msgspec.Struct, frozen=True, kw_only=True):
+    incoming: Incoming
+    claims: tuple[Claim, ...]
+    data: bytes | None
+    """The incoming bytes, where one file is the whole golden."""
+
+
+def take(claims: Sequence[Claim], means: Means) -> Iterator[Outcome]:
+    """Judge every claimed golden, and write those that may be taken."""
+    targets = list(by_target(claims).items())
+    for i in range(0, len(targets), _AT_A_TIME):
+        yield from _take_some(targets[i : i + _AT_A_TIME], means)
+
+
+def _take_some(targets: Sequence[tuple[str, list[Claim]]], means: Means) -> Iterator[Outcome]:
+    candidates: list[_Candidate] = []
+    for path, claims in targets:
+        made = _sharded(path, claims, means) if means.settings.tables else _plain(path, claims)
+        if isinstance(made, Outcome):
+            yield made
+        else:
+            candidates.append(made)
+    olds = means.standing.old_bytes([c.incoming.path for c in candidates])
+    readings = [None if data is None else formats.read(data) for data in olds]
+    judged = judge_many(
+        [(c.incoming, old) for c, old in zip(candidates, readings, strict=True)],
+        means.policy,
+        means.rules,
+        means.status,
+    )
+    for candidate, old, verdict in zip(candidates, olds, judged, strict=True):
+        yield _outcome(candidate, old, verdict, means)
+
+
+def _plain(path: str, claims: Sequence[Claim]) -> _Candidate | Outcome:
+    winner, findings = settle(claims)
+    if winner is None:
+        return _refused(path, claims, findings)
+    try:
+        data = winner.file.read_bytes()
+    except OSError as error:
+        message = f"expected to read {winner.where}, but: {error.strerror}"
+        return _refused(
+            path,
+            claims,
+            [Finding(kind="cannot-read", severity=Severity.FAIL, path=path, message=message)],
+        )
+    incoming = Incoming(
+        path=path,
+        reading=formats.read(data),
+        identity=winner.identity,
+        conclusion=winner.conclusion,
+        findings=winner.findings,
+    )
+    return _Candidate(incoming=incoming, claims=(winner,), data=data)
+
+
+def _sharded(path: str, claims: Sequence[Claim], means: Means) -> _Candidate | Outcome:
+    settings = means.settings.tables
+    assert settings is not None  # noqa: S101 - the caller asked
+    current = [c for c in claims if c.identity.get("shard") and c.identity.get("num_shards")]
+    if len(current) < len(claims):
+        message = (
+            "refused, the old golden is kept: nothing tells which shard of the table some files are"
+        )
+        return _refused(
+            path,
+            claims,
+            [
+                Finding(
+                    kind="identity-incomplete", severity=Severity.FAIL, path=path, message=message
+                )
+            ],
+        )
+    winners, contested = _newest_of_each(current)
+    shards = [
+        Shard(
+            number=int(c.identity["shard"]),
+            of=int(c.identity["num_shards"]),
+            reading=read_table(c.file.read_bytes(), settings.key or None),
+            where=c.artifact.name,
+        )
+        for c in winners
+    ]
+    noted = [*contested, *missing_shards(shards, path)]
+    runs = {c.artifact.run_id for c in winners}
+    if len(runs) > 1:
+        message = f"its shards come from {len(runs)} runs ({', '.join(sorted(map(str, runs)))})"
+        noted.append(
+            Finding(kind="claimed-twice", severity=Severity.FAIL, path=path, message=message)
+        )
+    ends = {c.conclusion for c in winners if c.conclusion}
+    unfinished = ends & {"cancelled", "timed_out"}
+    incoming = Incoming(
+        path=path,
+        reading=assemble(shards, settings, path),
+        identity=_alike(winners),
+        conclusion=min(unfinished, default=None),
+        findings=tuple(noted) + tuple(f for c in winners for f in c.findings),
+    )
+    return _Candidate(incoming=incoming, claims=tuple(winners), data=None)
+
+
+def _newest_of_each(claims: Sequence[Claim]) -> tuple[list[Claim], list[Finding]]:
+    """One claim per shard; doubles that are not attempts of one job are contested."""
+    by_shard: dict[str, list[Claim]] = {}
+    for claim in claims:
+        by_shard.setdefault(claim.identity["shard"], []).append(claim)
+    winners, findings = [], []
+    for found in by_shard.values():
+        winner, complaints = settle(found)
+        winners.append(winner or found[0])
+        findings += complaints
+    return winners, findings
+
+
+def _alike(claims: Sequence[Claim]) -> dict[str, str]:
+    first = claims[0].identity
+    return {k: v for k, v in first.items() if all(c.identity.get(k) == v for c in claims)}
+
+
+def _refused(path: str, claims: Sequence[Claim], findings: Sequence[Finding]) -> Outcome:
+    return Outcome(
+        path=path,
+        state=State.REFUSED,
+        findings=tuple(findings),
+        artifacts=tuple(c.artifact.name for c in claims),
+        members=tuple(c.member for c in claims),
+    )
+
+
+def _outcome(candidate: _Candidate, old: bytes | None, verdict: Judged, means: Means) -> Outcome:
+    path, claims = candidate.incoming.path, candidate.claims
+    findings = [_advised(f, claims[0], means) for f in verdict.findings]
+    state = State.REFUSED
+    origin = _provenance(claims, verdict, means)
+    if verdict.golden is not None:
+        padding = means.settings.tables.padding if means.settings.tables else 0
+        incoming = candidate.data if verdict.verbatim else None
+        data = rendered(verdict.golden, old=old, incoming=incoming, padding=padding)
+        current = means.standing.current(path)
+        state = State.UNCHANGED if current == data else State.WRITTEN
+        locked = means.locks.get(path)
+        if state is State.WRITTEN and not means.dry_run:
+            if current is not None and current != old and not _ours(current, locked):
+                findings.append(keep_edits(means.standing.root, path, current))
+            put(means.standing.root, path, data)
+        digest = sha256(data)
+        if locked is None or locked.sha256 != digest:
+            means.locks.set(path, _entry(origin, digest, locked, verdict.metrics))
+    return Outcome(
+        path=path,
+        state=state,
+        change=verdict.change,
+        findings=tuple(findings),
+        artifacts=tuple(c.artifact.name for c in claims),
+        members=tuple(c.member for c in claims),
+        provenance=origin,
+        metrics=verdict.metrics,
+    )
+
+
+def _ours(current: bytes, locked: Entry | None) -> bool:
+    return locked is not None and locked.sha256 == sha256(current)
+
+
+def _entry(origin: Provenance, digest: str, locked: Entry | None, metrics: Sequence[str]) -> Entry:
+    fields = msgspec.structs.asdict(origin)
+    if not metrics:
+        return Entry(**fields, sha256=digest)
+    # The rest of the file keeps its own provenance; only these metrics have a new one.
+    base = (
+        {n: getattr(locked, n) for n in fields}
+        if locked
+        else {**dict.fromkeys(fields), "source": "unknown"}
+    )
+    earlier = dict(locked.metrics) if locked else {}
+    return Entry(**base, sha256=digest, metrics={**earlier, **dict.fromkeys(metrics, origin)})
+
+
+def _provenance(claims: Sequence[Claim], verdict: Judged, means: Means) -> Provenance:
+    first = claims[0]
+    run = str(first.manifest.run_id or first.artifact.run_id or "") or None
+    jobs = [c.job.key[1] if c.job else c.manifest.job or "" for c in claims]
+    attempts = [c.attempt for c in claims if c.attempt is not None]
+    return Provenance(
+        source=means.source,
+        run=run,
+        attempt=max(attempts, default=None),
+        commit=first.manifest.commit or means.commits.get(run or ""),
+        job=", ".join(filter(None, dict.fromkeys(jobs))) or None,
+        platform=first.identity.get("platform"),
+        image=first.manifest.image,
+        date=means.date,
+        accepted="--accept-incomplete" if verdict.accepted else None,
+    )
+
+
+def _advised(finding: Finding, claim: Claim, means: Means) -> Finding:
+    """The finding with the command that helps: run the job again, for what is incomplete."""
+    if finding.next or finding.severity is not Severity.FAIL:
+        return finding
+    job = claim.job.current if claim.job else None
+    if means.source == "github" and job is not None:
+        return replace(finding, next=f"gh run rerun {job.run_id} --job {job.id}")
+    return replace(finding, next=f"karat refresh --dry-run --only {finding.path}")

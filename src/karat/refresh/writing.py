@@ -1,0 +1,120 @@
+"""Writing: goldens into the work tree, whole or not at all, and nothing outside of it.
+
+One refresh writes at a time; a second one waits. An uncommitted version that would be lost is given
+to git first, so that it can be had back.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from karat.findings import CannotVerify, Finding, Severity, UsageError
+from karat.goldens import atomic, formats
+from karat.goldens.git import git_path
+from karat.goldens.shapes import Golden
+
+
+def rendered(golden: Golden, *, old: bytes | None, incoming: bytes | None, padding: int) -> bytes:
+    """The golden's bytes: in the style of the file that stands, else as they came in."""
+    if old is not None:
+        try:
+            data = formats.write(golden, like=old)
+        except UsageError:
+            data = None  # the old form cannot hold the new values
+        # Style is worth nothing if a value gets lost over it.
+        if data is not None and formats.read(data).golden == golden:
+            return data
+    if incoming is not None:
+        return incoming
+    data = formats.write(golden)
+    if padding:
+        rows = data.rstrip(b"\n").split(b"\n")
+        padded = (b"\n" * (padding + 1)).join(rows) + b"\n"
+        return padded if formats.read(padded).golden == golden else data
+    return data
+
+
+@contextmanager
+def only_writer(root: Path) -> Iterator[None]:
+    """Keeps other karat processes from writing goldens of this work tree at the same time."""
+    path = git_path(root, "karat/writing")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    except OSError as error:
+        raise CannotVerify(
+            f"expected to write {path}, but: {error.strerror}", next_command=f"ls -ld {path.parent}"
+        ) from error
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
+
+
+def put(root: Path, path: str, data: bytes) -> None:
+    """Write one golden; the folder is made if need be, and must not lead out of the work tree."""
+    target = root / path
+    ensure_inside(root, target)
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        ensure_inside(root, target)
+        atomic.write_bytes(target, data)
+    except OSError as error:
+        raise CannotVerify(
+            f"expected to write {target}, but: {error.strerror or error}",
+            next_command="karat refresh --dry-run",
+        ) from error
+
+
+def ensure_inside(root: Path, target: Path) -> None:
+    """A folder that is a link to elsewhere must not carry a write out of the work tree."""
+    folder = target.parent
+    while not folder.exists() and folder != root:
+        folder = folder.parent
+    if not folder.resolve().is_relative_to(root.resolve()):
+        raise UsageError(
+            f"expected {target} inside {root}, found that {folder} leads to {folder.resolve()}",
+            next_command=f"ls -ld {folder}",
+        )
+    if target.is_symlink() or target.is_dir():
+        what = "a symbolic link" if target.is_symlink() else "a folder"
+        raise UsageError(
+            f"expected a plain file at {target}, found {what}", next_command=f"ls -ld {target}"
+        )
+
+
+def keep_edits(root: Path, path: str, data: bytes) -> Finding:
+    """Give an uncommitted version to git, and say how to have it back."""
+    done = subprocess.run(
+        ["git", "-C", str(root), "hash-object", "-w", "--stdin"],
+        input=data,
+        capture_output=True,
+        check=False,
+    )
+    oid = done.stdout.decode().strip()
+    if done.returncode or not oid:
+        raise CannotVerify(
+            f"expected git to keep the uncommitted version of {path}, but: {done.stderr.decode().strip()}",
+            next_command="git status",
+        )
+    from karat.diff.advice import quoted  # noqa: PLC0415 - only where there is something to keep
+
+    return Finding(
+        kind="kept-edits",
+        severity=Severity.WARN,
+        path=path,
+        message="the work tree held an uncommitted version that karat did not write; git keeps it",
+        next=f"git cat-file -p {oid[:16]} > {quoted(path)}",
+    )
+
+
+def sha256(data: bytes) -> str:
+    """The hash that stands in the lock."""
+    return hashlib.sha256(data).hexdigest()
