@@ -32,15 +32,16 @@ _MASK_DELTA = 0xA282EAD8
 
 @cache
 def _byte_table() -> U32:
-    table: U32 = np.arange(256, dtype=np.uint32)
+    table, one = np.arange(256, dtype=np.uint32), np.uint32(1)
     for _ in range(8):
-        table = (table >> 1) ^ (table & 1) * np.uint32(_POLYNOMIAL)
+        table = (table >> one) ^ (table & one) * np.uint32(_POLYNOMIAL)
     return table
 
 
 def _zero_byte(sums: U32) -> U32:
     """The sums after one more byte, a zero."""
-    return (sums >> 8) ^ _byte_table()[sums & 0xFF]
+    moved: U32 = (sums >> 8) ^ _byte_table()[sums & 0xFF]
+    return moved
 
 
 @cache

@@ -18,7 +18,7 @@ from karat.runs.csv_steps import read_csv, step_column
 from karat.runs.event_records import looks_like_records
 from karat.runs.log_lines import read_log
 from karat.runs.settings import RecordSettings
-from karat.runs.shaping import shaped, short_run
+from karat.runs.shaping import EXPECTED, shaped, short_run
 from karat.runs.tensorboard import read_events
 
 TENSORBOARD = "tensorboard"
@@ -48,7 +48,7 @@ def read_run(
         if reading.format in _RAW:
             golden, more = shaped(golden, settings)
             findings += more
-        elif (short := short_run(golden, settings.steps, "[record] steps")) is not None:
+        elif (short := short_run(golden, settings.steps, EXPECTED)) is not None:
             findings.append(short)
         if not (golden.metrics or golden.scalars or golden.others):
             golden = None

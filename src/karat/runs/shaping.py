@@ -14,12 +14,15 @@ from karat.goldens.series_block import implied_steps
 from karat.goldens.shapes import Metric, Series, Steps
 from karat.runs.settings import RecordSettings
 
+EXPECTED = "--steps, or steps in [record]"
+"""Where an expected last step comes from, unless an old golden gave it."""
+
 
 def shaped(series: Series, settings: RecordSettings) -> tuple[Series, tuple[Finding, ...]]:
     """The series as a golden of it would be, and what was wrong with the names."""
     metrics, findings = _named(series.metrics, settings)
     # Asked before steps are left out: the last one may be among them.
-    short = short_run(Series(metrics), settings.steps, "[record] steps")
+    short = short_run(Series(metrics), settings.steps, EXPECTED)
     metrics = _thinned(metrics, settings)
     if settings.precision is not None:
         metrics = {name: _rounded(m, settings.precision) for name, m in metrics.items()}

@@ -1,0 +1,60 @@
+"""The artifact manifest: what a CI job knows of itself, for whoever finds its files later."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import msgspec
+
+from karat.findings import UsageError
+
+SCHEMA = "karat.artifact/1"
+
+# Field → the variables that tell it, GitHub's first. Only these are read; tokens are not among them.
+_VARIABLES: Mapping[str, tuple[str, ...]] = {
+    "run_id": ("GITHUB_RUN_ID", "CI_PIPELINE_ID"),
+    "attempt": ("GITHUB_RUN_ATTEMPT",),
+    "job": ("GITHUB_JOB", "CI_JOB_NAME"),
+    "job_id": ("CI_JOB_ID",),
+    "commit": ("GITHUB_SHA", "CI_COMMIT_SHA"),
+    "image": ("CI_JOB_IMAGE",),
+}
+_FIELDS = ("platform", "image", "job", "job_id")
+"""What an identity may say that has a field of its own."""
+
+
+def parse_identity(words: Iterable[str]) -> dict[str, str]:
+    """KEY=VALUE words as a mapping."""
+    found: dict[str, str] = {}
+    for word in words:
+        key, equals, value = word.partition("=")
+        if not equals or not key.isidentifier() or not value:
+            raise UsageError(
+                f"--identity: expected KEY=VALUE, found {word!r}",
+                next_command="karat record --help",
+            )
+        if found.get(key, value) != value:
+            raise UsageError(
+                f"--identity: expected {key} once, found {found[key]!r} and {value!r}",
+                next_command="karat record --help",
+            )
+        found[key] = value
+    return found
+
+
+def manifest(environment: Mapping[str, str], identity: Mapping[str, str]) -> bytes:
+    """The manifest of the job that this process runs in."""
+    known: dict[str, Any] = {"schema": SCHEMA}
+    for field, variables in _VARIABLES.items():
+        told = next((environment[name] for name in variables if environment.get(name)), None)
+        if told is not None:
+            known[field] = told
+    if "attempt" in known:
+        known["attempt"] = int(known["attempt"]) if known["attempt"].isdecimal() else None
+    for field in _FIELDS:
+        if field in identity:
+            known[field] = identity[field]
+    rest = {key: value for key, value in sorted(identity.items()) if key not in _FIELDS}
+    known["identity"] = rest
+    return msgspec.json.format(msgspec.json.encode(known), indent=2) + b"\n"

@@ -1,0 +1,141 @@
+"""Repeats: several runs of one test, what they disagree about, and the one curve they make."""
+
+from __future__ import annotations
+
+import hashlib
+import warnings
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Literal, TypeAlias, get_args
+
+import msgspec
+import numpy as np
+from msgspec import structs
+
+from karat.findings import Finding, Severity
+from karat.goldens.shapes import Metric, Reading, Series, Steps, Values
+
+Combine: TypeAlias = Literal["first", "median", "mean"]
+COMBINES: tuple[Combine, ...] = get_args(Combine)
+
+
+class Repeat(msgspec.Struct, frozen=True, kw_only=True):
+    """One run that was read."""
+
+    path: str
+    reading: Reading
+    sha256: str = ""
+    """Of the bytes it was read from, so that one run is never counted as two."""
+
+
+def fingerprint(path: Path) -> str:
+    """The sha256 of a file, or of all files of a folder with their names; an OSError is the caller's."""
+    whole = hashlib.sha256()
+    files = sorted(p for p in path.rglob("*") if p.is_file()) if path.is_dir() else [path]
+    for file in files:
+        if len(files) > 1:
+            whole.update(
+                f"{file.relative_to(path).as_posix()}\0".encode("utf-8", "surrogateescape")
+            )
+        with file.open("rb") as stream:
+            while block := stream.read(1 << 20):
+                whole.update(block)
+    return whole.hexdigest()
+
+
+def copies(repeats: Sequence[Repeat]) -> Iterator[Finding]:
+    """Repeats with equal bytes: most likely one run under two names, which says nothing of noise."""
+    seen: dict[str, str] = {}
+    for repeat in repeats:
+        if repeat.sha256 in seen:
+            yield Finding(
+                kind="claimed-twice",
+                severity=Severity.WARN,
+                message=f"expected different runs, found the same bytes in {seen[repeat.sha256]} and {repeat.path};"
+                " a copy says nothing of noise",
+                path=repeat.path,
+            )
+        elif repeat.sha256:
+            seen[repeat.sha256] = repeat.path
+
+
+def grid(metrics: Sequence[Metric | None]) -> tuple[Steps, Values]:
+    """The steps that any of the curves has, and a row of values per curve; NaN where it has none."""
+    steps = np.unique(
+        np.concatenate([m.steps for m in metrics if m is not None] or [np.empty(0, np.int64)])
+    )
+    values = np.full((len(metrics), len(steps)), np.nan)
+    for row, metric in zip(values, metrics, strict=True):
+        if metric is not None:
+            row[np.searchsorted(steps, metric.steps)] = metric.values
+    return steps.astype(np.int64), values
+
+
+def names_of(series: Sequence[Series]) -> list[str]:
+    """Every metric of any of the series, in the order of their appearance."""
+    return list(dict.fromkeys(name for one in series for name in one.metrics))
+
+
+def disagreements(paths: Sequence[str], series: Sequence[Series]) -> Iterator[Finding]:
+    """Metrics and steps that one repeat has and another has not."""
+    for name in names_of(series):
+        metrics = [one.metrics.get(name) for one in series]
+        steps, values = grid(metrics)
+        finite = np.isfinite(values)
+        some = finite.any(axis=0)
+        for path, metric, row in zip(paths, metrics, finite, strict=True):
+            if metric is None:
+                yield _lacks_metric(path, name)
+            elif (lost := steps[some & ~row]).size:
+                yield _lacks_steps(path, name, lost, odd=bool(np.isin(lost, metric.steps).any()))
+
+
+def _lacks_metric(path: str, name: str) -> Finding:
+    return Finding(
+        kind="lost-metric",
+        severity=Severity.FAIL,
+        message=f'expected "{name}" in every repeat, found none in {path}',
+        path=path,
+        metric=name,
+    )
+
+
+def _lacks_steps(path: str, name: str, lost: Steps, *, odd: bool) -> Finding:
+    kind = "new-nan" if odd else "lost-steps"
+    what = "NaN, an infinity or nothing" if kind == "new-nan" else "nothing"
+    first = int(lost[0])
+    return Finding(
+        kind=kind,
+        severity=Severity.FAIL,
+        message=f"{name}: expected a finite value at every step that another repeat has one at, found {what} at"
+        f" {len(lost)} step(s) of {path}, first at step {first}",
+        path=path,
+        metric=name,
+        where=f"step {first}",
+        numbers={"steps": len(lost), "first_step": first},
+    )
+
+
+def combined(series: Sequence[Series], how: Combine) -> Series:
+    """One series of many: the first, or the median or mean of each step over those that have it."""
+    first = series[0]
+    if how == "first" or len(series) == 1:
+        return first
+    metrics = {
+        name: _middle([one.metrics.get(name) for one in series], how) for name in names_of(series)
+    }
+    return structs.replace(first, metrics=metrics)
+
+
+def _middle(metrics: Sequence[Metric | None], how: Combine) -> Metric:
+    steps, values = grid(metrics)
+    # An infinity is a disagreement that is told elsewhere; it must not swallow the others' values.
+    values = np.where(np.isfinite(values), values, np.nan)
+    with warnings.catch_warnings():
+        warnings.simplefilter(
+            "ignore", RuntimeWarning
+        )  # a step without any value is NaN, and may be
+        middle = np.nanmedian(values, axis=0) if how == "median" else np.nanmean(values, axis=0)
+    like = next(metric for metric in metrics if metric is not None)
+    end = int(steps[-1]) if len(steps) and like.end is not None else like.end
+    return structs.replace(like, steps=steps, values=middle, end=end)
