@@ -25,7 +25,8 @@ DATA_GLOBS = ("**/*.{json,jsonl,csv,txt}",)
 """Every file that could be one: used for folders named on the command line."""
 
 _NEVER = frozenset({"goldens.lock.json", "karat.toml"})
-"""karat's own files; never goldens."""
+_SAMPLES = ".samples.json"
+"""karat's own files; never goldens. Samples are the repeats that `karat record` keeps beside a golden."""
 
 _TOKEN = re.compile(r"\*\*/|\*\*|\*|\?|\{[^{}/]*\}|.", re.DOTALL)
 
@@ -59,13 +60,13 @@ class PathFilter:
     def __call__(self, path: str) -> bool:
         if not self._wanted.fullmatch(path) or self._unwanted.fullmatch(path):
             return False
-        return path.rpartition("/")[2] not in _NEVER and narrow(path, self._only)
+        return not _is_own(path) and narrow(path, self._only)
 
     def covers(self, path: str) -> bool:
         """Whether a path is a golden, asked for or not."""
         if not self._wanted.fullmatch(path) or self._unwanted.fullmatch(path):
             return False
-        return path.rpartition("/")[2] not in _NEVER
+        return not _is_own(path)
 
     def asked_for(self, path: str) -> bool:
         """Whether a file that the user named is not left out by `only`."""
@@ -76,6 +77,11 @@ class PathFilter:
         other = PathFilter(DATA_GLOBS, (), self._only)
         other._unwanted = self._unwanted
         return other
+
+
+def _is_own(path: str) -> bool:
+    name = path.rpartition("/")[2]
+    return name in _NEVER or name.endswith(_SAMPLES)
 
 
 def _any_of(globs: Iterable[str]) -> re.Pattern[str]:
