@@ -56,7 +56,7 @@ def test_config_json_fits_its_schema(repository: Repository) -> None:
 
 
 def test_schema_lists_prints_and_refuses(tmp_path: Path) -> None:
-    assert karat("schema", cwd=tmp_path).out.split() == ["karat.config/1", "karat.diff/1"]
+    assert {"karat.config/1", "karat.diff/1"} <= set(karat("schema", cwd=tmp_path).out.split())
     assert json.loads(karat("schema", "karat.diff/1", cwd=tmp_path).out)["$id"] == "karat.diff/1"
     assert karat("schema", "karat.nothing/1", cwd=tmp_path).code == 2
 

@@ -39,7 +39,8 @@ def command(
     *, show_origin: bool, metrics: tuple[str, ...], preset: str | None, as_json: bool
 ) -> int:
     """Show the configuration in force, and where each value came from."""
-    from msgspec.structs import asdict  # noqa: PLC0415 - help must be quick
+    from msgspec import to_builtins  # noqa: PLC0415 - help must be quick
+    from msgspec.structs import asdict  # noqa: PLC0415
 
     from karat.config import load  # noqa: PLC0415
 
@@ -53,6 +54,17 @@ def command(
         "status": list(config.status),
         "fail_on": list(config.fail_on),
     }
+    for section, settings in (
+        ("refresh", config.refresh),
+        ("check", config.check),
+        ("record", config.record),
+    ):
+        plain = to_builtins(settings)
+        values |= {
+            f"{section}.{key}": value for key, value in plain.items() if value not in (None, [], {})
+        }
+    if config.exempt:
+        values["exempt"] = [to_builtins(entry) for entry in config.exempt]
     rules = {name: asdict(book.rule_for(name)) for name in metrics or _METRICS}
     if as_json:
         document = {

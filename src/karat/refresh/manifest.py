@@ -58,5 +58,5 @@ def _broken(artifact: str, found: str) -> Finding:
         severity=Severity.FAIL,
         path=artifact,
         message=f"expected {SCHEMA} in the manifest of artifact {artifact}, {found}; nothing was taken from it",
-        next="karat schema artifact",
+        next="karat schema karat.artifact/1",
     )

@@ -21,15 +21,19 @@ def document(diff: Diff) -> dict[str, Any]:
         "old": diff.old,
         "new": diff.new,
         "totals": totals(diff),
-        "findings": [_finding(f) for f in diff.findings],
+        "findings": [finding_json(f) for f in diff.findings],
         "groups": [_group(g) for g in diff.groups],
-        "files": [_file(c) for c in diff.changes],
+        "files": [change_json(c) for c in diff.changes],
     }
 
 
 def render(diff: Diff) -> bytes:
-    """The JSON text. NaN and infinities, which JSON has no word for, become null."""
-    whole = document(diff)
+    """The JSON text."""
+    return encode(document(diff))
+
+
+def encode(whole: dict[str, Any]) -> bytes:
+    """A document as JSON text. NaN and infinities, which JSON has no word for, become null."""
     try:
         data = msgspec.json.encode(whole)
     except UnicodeEncodeError:
@@ -61,7 +65,8 @@ def totals(diff: Diff) -> dict[str, Any]:
     }
 
 
-def _finding(f: Finding) -> dict[str, Any]:
+def finding_json(f: Finding) -> dict[str, Any]:
+    """A finding as plain data."""
     return {
         "kind": f.kind,
         "severity": f.severity.value,
@@ -88,7 +93,8 @@ def _group(g: Group) -> dict[str, Any]:
     }
 
 
-def _file(c: Change) -> dict[str, Any]:
+def change_json(c: Change) -> dict[str, Any]:
+    """One golden's change as plain data."""
     return {
         "path": c.path,
         "shape": c.shape,
@@ -96,7 +102,7 @@ def _file(c: Change) -> dict[str, Any]:
         "has_baseline": c.has_baseline,
         "same_bytes": c.same_bytes,
         "identity": dict(c.identity),
-        "findings": [_finding(f) for f in c.findings],
+        "findings": [finding_json(f) for f in c.findings],
         "metrics": [_metric(m) for m in c.metrics],
     }
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import IO, TypeAlias
 
 from karat.compare.change import Change, Diff, Group, Verdict
@@ -37,15 +37,25 @@ _WIDE = 110
 
 def show(diff: Diff, stream: IO[str], *, top: int = 10) -> None:
     """Print the whole report."""
-    if not stream.isatty() and not os.environ.get("FORCE_COLOR"):
-        for line in lines(diff, top=top):
+    width = shutil.get_terminal_size().columns if _colourful(stream) else None
+    print_lines(lines(diff, top=top, width=width), stream)
+
+
+def _colourful(stream: IO[str]) -> bool:
+    return stream.isatty() or bool(os.environ.get("FORCE_COLOR"))
+
+
+def print_lines(report: Iterable[Line], stream: IO[str]) -> None:
+    """Print lines of styled pieces: through rich on a terminal, plainly elsewhere."""
+    if not _colourful(stream):
+        for line in report:
             stream.write("".join(printable(text) for text, _ in line).rstrip() + "\n")
         return
     from rich.console import Console  # noqa: PLC0415 - only a terminal is worth the wait
     from rich.text import Text  # noqa: PLC0415
 
     console = Console(file=stream, highlight=False)
-    for line in lines(diff, top=top, width=shutil.get_terminal_size().columns):
+    for line in report:
         pieces = [(printable(text), style) for text, style in line]
         console.print(Text.assemble(*pieces), soft_wrap=True)
 
@@ -55,7 +65,7 @@ def lines(diff: Diff, *, top: int = 10, width: int | None = None) -> Iterator[Li
     yield from _head(diff)
     fails = [f for c in diff.changes for f in c.findings if f.severity is Severity.FAIL]
     for finding in (*diff.findings, *fails[:_FAILS_SHOWN]):
-        yield from _finding(finding, diff.root)
+        yield from finding_lines(finding, diff.root)
     if len(fails) > _FAILS_SHOWN:
         yield ()
         yield _more(f"… and {len(fails) - _FAILS_SHOWN:,} more fail findings (--json - lists all)")
@@ -79,7 +89,8 @@ def _head(diff: Diff) -> Iterator[Line]:
     yield ((" · ".join(parts), ""),)
 
 
-def _finding(finding: Finding, root: str) -> Iterator[Line]:
+def finding_lines(finding: Finding, root: str = "") -> Iterator[Line]:
+    """A finding in full: severity, kind and place, the sentence, the next command."""
     where = short_path(finding.path, root)
     severity = finding.severity
     yield ()

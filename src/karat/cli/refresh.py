@@ -1,0 +1,206 @@
+"""`karat refresh`."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from karat.cli.output import deliver
+from karat.cli.transfers import watch
+from karat.findings import UsageError, exit_code
+
+if TYPE_CHECKING:
+    from karat.config import Config
+    from karat.refresh.result import Result
+
+_EXAMPLES = """
+\b
+Examples:
+  karat refresh --source github --repo NVIDIA/Megatron-LM --run-id 25341543542 --scope only-failing
+  karat refresh --source github --sha 1bb5e6c076 --scope all --preset pytorch-dynamo
+  karat refresh --source gitlab --pipeline-id 4711 --scope all --platform '*h100*'
+  karat refresh --source folder results/ --scope all --dry-run
+  karat refresh --source s3://bucket/ci/4711 --scope all --metric 'lm loss'
+  karat refresh --reset                        put goldens back, and stop there
+"""
+
+SCOPES = ("only-failing", "all")
+
+
+@click.command(epilog=_EXAMPLES)
+@click.argument("path", required=False)
+@click.option(
+    "--source",
+    metavar="KIND|URL",
+    help="github, gitlab, folder (with PATH), or s3://…, gs://…, az://…, file://….",
+)
+@click.option("--repo", metavar="OWNER/NAME", help="GitHub: the repository.")
+@click.option("--run-id", metavar="N", help="GitHub: the workflow run.")
+@click.option("--sha", metavar="SHA", help="GitHub: every completed run of this commit.")
+@click.option(
+    "--workflow", metavar="NAME", help="GitHub: only runs of this workflow (name, file or id)."
+)
+@click.option("--project", metavar="ID|PATH", help="GitLab: the project; CI_PROJECT_ID by default.")
+@click.option(
+    "--pipeline-id", metavar="N", help="GitLab: the pipeline; its child pipelines come along."
+)
+@click.option(
+    "--scope",
+    type=click.Choice(SCOPES),
+    help="Required: jobs that failed, were cancelled or timed out, or all of them.",
+)
+@click.option("--dry-run", is_flag=True, help="The same judgement and report; nothing is written.")
+@click.option("--write", is_flag=True, help="Needed in CI (CI is set): yes, rewrite goldens.")
+@click.option(
+    "--reset", is_flag=True, help="First restore tracked goldens and delete untracked ones."
+)
+@click.option(
+    "--only", multiple=True, metavar="GLOB", help="Only goldens whose path matches. Repeatable."
+)
+@click.option("--platform", multiple=True, metavar="GLOB", help="Only these platforms. Repeatable.")
+@click.option(
+    "--metric",
+    "metrics",
+    multiple=True,
+    metavar="GLOB",
+    help="Take only these metrics (or columns); the rest of the file stays. Repeatable.",
+)
+@click.option(
+    "--attempt",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="The run as it stood after attempt N.",
+)
+@click.option(
+    "--accept-incomplete", is_flag=True, help="Take what is not all there; it is recorded."
+)
+@click.option("--prune", is_flag=True, help="Remove rows that did not come in from tables.")
+@click.option(
+    "--keep-going", is_flag=True, help="Write what arrived although some transfers failed."
+)
+@click.option(
+    "--json",
+    "json_file",
+    metavar="F",
+    help="Write everything, schema karat.refresh-report/1; - is stdout.",
+)
+@click.option(
+    "--preset", metavar="NAME", help="megatron-lm or pytorch-dynamo; overrules karat.toml."
+)
+@click.option("-q", "--quiet", is_flag=True, help="Print nothing but what was asked for by option.")
+def command(  # noqa: PLR0913 - one parameter per option
+    *, path: str | None, source: str | None, repo: str | None, run_id: str | None, sha: str | None,
+    workflow: str | None, project: str | None, pipeline_id: str | None, scope: str | None,
+    dry_run: bool, write: bool, reset: bool, only: tuple[str, ...], platform: tuple[str, ...],
+    metrics: tuple[str, ...], attempt: int | None, accept_incomplete: bool, prune: bool,
+    keep_going: bool, json_file: str | None, preset: str | None, quiet: bool,
+) -> int:  # fmt: skip
+    """Bring golden values in from CI, and judge what came.
+
+    A file that is truncated, newly NaN, or lacks metrics, rows or shards is refused, and the old
+    golden kept. Values that moved are taken: whether to believe them is for `karat diff`.
+    """
+    from msgspec import structs  # noqa: PLC0415
+
+    from karat.config import load  # noqa: PLC0415 - help must be quick
+    from karat.refresh import telling  # noqa: PLC0415
+    from karat.refresh.opening import Words, check_words, open_source  # noqa: PLC0415
+    from karat.refresh.refreshing import Options, refresh  # noqa: PLC0415
+    from karat.report.terminal import print_lines  # noqa: PLC0415
+
+    config = load(Path.cwd(), preset=preset)
+    _may_write(dry_run=dry_run, write=write)
+    put_back = _reset(config, only, dry_run=dry_run, quiet=quiet) if reset else ()
+    if source is None and reset:
+        return 0
+    words = Words(
+        source=source, path=path, repo=repo, run_id=run_id, sha=sha, workflow=workflow,
+        project=project, pipeline_id=pipeline_id, attempt=attempt,
+    )  # fmt: skip
+    check_words(words)
+    chosen = scope or _ask_scope()
+    with watch(sys.stderr, quiet=quiet) as (progress, notice):
+        opened = open_source(words, config.refresh, notice)
+        options = Options(
+            scope=chosen, settings=config.refresh, globs=config.paths, exclude=config.exclude,
+            cases=config.cases, rules=config.rule_book(), status=config.status, only=only,
+            platforms=platform, metrics=metrics, attempt=attempt,
+            accept_incomplete=accept_incomplete, prune=prune, keep_going=keep_going,
+            dry_run=dry_run, date=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+            command=shlex.join(["karat", *sys.argv[1:]]), progress=progress, notice=notice,
+        )  # fmt: skip
+        try:
+            result = refresh(opened, Path.cwd(), options)
+        finally:
+            opened.close()
+    result = structs.replace(result, reset=put_back)
+    if json_file is not None:
+        deliver(json_file, telling.render(result))
+    if not quiet and json_file != "-":
+        print_lines(telling.lines(result), sys.stdout)
+    return _exit(result, quiet=quiet)
+
+
+def _exit(result: Result, *, quiet: bool) -> int:
+    """The exit code; every failure ends with the next command."""
+    code = exit_code(result.all_findings())
+    if code and not quiet:
+        helpful = (f.next for f in result.all_findings() if f.next and exit_code([f]))
+        print(f"next: {next(helpful, 'karat refresh --help')}", file=sys.stderr)
+    return int(code)
+
+
+def _may_write(*, dry_run: bool, write: bool) -> None:
+    if dry_run and write:
+        raise UsageError(
+            "expected --dry-run or --write, found both", next_command="karat refresh --help"
+        )
+    if os.environ.get("CI") and not dry_run and not write:
+        raise UsageError(
+            "expected --write or --dry-run: CI is set, and in CI karat rewrites nothing unasked",
+            next_command="karat refresh --dry-run …",
+        )
+
+
+def _ask_scope() -> str:
+    """The scope, from whoever is there; never a silent default."""
+    if sys.stdin.isatty() and sys.stderr.isatty():
+        answer: str = click.prompt(
+            "Refresh goldens of jobs that failed (only-failing), or of all jobs (all)?",
+            type=click.Choice(SCOPES),
+            err=True,
+        )
+        return answer
+    raise UsageError(
+        "expected --scope only-failing (jobs that failed, were cancelled or timed out)"
+        " or --scope all (every job); there is no default",
+        next_command=f"{shlex.join(['karat', *sys.argv[1:]])} --scope only-failing",
+    )
+
+
+def _reset(config: Config, only: tuple[str, ...], *, dry_run: bool, quiet: bool) -> tuple[str, ...]:
+    """List what goes, then put goldens back; what goes stays with git."""
+    from karat.goldens.paths import PathFilter  # noqa: PLC0415 - not everyone resets
+    from karat.refresh.reset import apply_reset, plan_reset  # noqa: PLC0415
+    from karat.report.words import printable  # noqa: PLC0415
+
+    reset = plan_reset(Path.cwd(), PathFilter(config.paths, config.exclude, only))
+    will = "would " if dry_run else ""
+    if not quiet:
+        for name in reset.paths:
+            verb = "delete" if name in reset.deleted else "restore"
+            print(f"reset: {will}{verb} {printable(name)}", file=sys.stderr)
+        if not reset.paths:
+            print("reset: no golden differs from the index", file=sys.stderr)
+    if dry_run:
+        return reset.paths
+    for finding in apply_reset(reset):
+        if not quiet:
+            print(f"reset: have {printable(finding.path)} back: {finding.next}", file=sys.stderr)
+    return reset.paths

@@ -1,0 +1,123 @@
+"""`karat stage`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from karat.cli.output import deliver, progress_bar
+from karat.findings import ExitCode, UsageError
+
+if TYPE_CHECKING:
+    from karat.refresh.staging import Staged
+    from karat.report.terminal import Line
+
+_EXAMPLES = """
+\b
+Examples:
+  karat stage                                       every changed golden, and its lock
+  karat stage --csv reldiff.csv --only '*h100*'     some of them, with the CSV
+  karat stage --force --reason "new cuDNN, see #42" although a finding says fail
+"""
+
+
+@click.command(epilog=_EXAMPLES)
+@click.option(
+    "--csv", "csv_file", metavar="F", help="Stage this file as well: the CSV of `karat diff`."
+)
+@click.option(
+    "--only", multiple=True, metavar="GLOB", help="Only goldens whose path matches. Repeatable."
+)
+@click.option("--force", is_flag=True, help="Stage although a finding says fail; needs --reason.")
+@click.option("--reason", metavar="TEXT", help="Why; it goes into goldens.lock.json.")
+@click.option("--dry-run", is_flag=True, help="Say what would be staged, and stage nothing.")
+@click.option(
+    "--json", "json_file", metavar="F", help="Write the outcome, schema karat.stage/1; - is stdout."
+)
+@click.option(
+    "--preset", metavar="NAME", help="megatron-lm or pytorch-dynamo; overrules karat.toml."
+)
+@click.option("-q", "--quiet", is_flag=True, help="Print nothing but what was asked for by option.")
+def command(  # noqa: PLR0913 - one parameter per option
+    *, csv_file: str | None, only: tuple[str, ...], force: bool, reason: str | None,
+    dry_run: bool, json_file: str | None, preset: str | None, quiet: bool,
+) -> int:  # fmt: skip
+    """Stage exactly the changed goldens.
+
+    The goldens that differ from HEAD, their goldens.lock.json, and the CSV if named; never anything
+    else. Refused while a finding says fail.
+    """
+    from karat.config import load  # noqa: PLC0415 - help must be quick
+    from karat.diff import Options, diff_sides  # noqa: PLC0415
+    from karat.diff.sides import WorkTree, resolve_sides  # noqa: PLC0415
+    from karat.refresh.staging import stage  # noqa: PLC0415
+    from karat.report.terminal import print_lines  # noqa: PLC0415
+
+    if force != bool(reason and reason.strip()):
+        raise UsageError(
+            "expected --force and --reason together: whoever overrules a finding says why",
+            next_command='karat stage --force --reason "…"',
+        )
+    config = load(Path.cwd(), preset=preset)
+    left, right = resolve_sides(None, None, Path.cwd())
+    assert isinstance(right, WorkTree)  # noqa: S101 - the sides by default
+    options = Options(
+        globs=config.paths, exclude=config.exclude, cases=config.cases, rules=config.rule_book(),
+        status=config.status, only=only, preset=preset, progress=progress_bar(sys.stderr),
+    )  # fmt: skip
+    diff = diff_sides(left, right, options)
+    staged = stage(diff, right.root, config.paths, csv=csv_file, reason=reason, dry_run=dry_run)
+    if json_file is not None:
+        from karat.report.diff_json import encode  # noqa: PLC0415
+
+        deliver(json_file, encode(_document(staged)))
+    if not quiet and json_file != "-":
+        print_lines(_lines(staged, dry_run=dry_run), sys.stdout)
+    if staged.unresolved and staged.forced is None:
+        if not quiet:
+            print(f"next: {staged.unresolved[0].next or 'karat diff'}", file=sys.stderr)
+        return int(ExitCode.FAIL)
+    return 0
+
+
+def _document(staged: Staged) -> dict[str, Any]:
+    from karat.report.diff_json import finding_json  # noqa: PLC0415 - only for --json
+
+    return {
+        "schema": "karat.stage/1",
+        "staged": staged.done,
+        "goldens": list(staged.goldens),
+        "beside": list(staged.beside),
+        "forced": staged.forced,
+        "unresolved": [finding_json(f) for f in staged.unresolved],
+        "findings": [finding_json(f) for f in staged.findings],
+    }
+
+
+def _lines(staged: Staged, *, dry_run: bool) -> Iterator[Line]:
+    from karat.report.terminal import finding_lines  # noqa: PLC0415 - help must be quick
+    from karat.report.words import count  # noqa: PLC0415
+
+    for finding in (*staged.findings, *staged.unresolved[:12]):
+        yield from finding_lines(finding)
+    if staged.unresolved and staged.forced is None:
+        yield ()
+        said = f"nothing was staged: {count(len(staged.unresolved), 'fail finding')} unresolved"
+        yield ((said, "bold red"),)
+        return
+    if not staged.goldens:
+        yield (("no golden differs from HEAD; there is nothing to stage", ""),)
+        return
+    verb = "would stage" if dry_run else "staged"
+    yield ((f"{verb} {count(len(staged.goldens), 'golden')}", "bold"),)
+    for path in (*staged.goldens, *staged.beside):
+        yield ((f"  {path}", ""),)
+    if staged.forced is not None:
+        yield (
+            (f"over {count(len(staged.unresolved), 'fail finding')}: {staged.forced}", "yellow"),
+        )
+    yield ("next: ", "dim"), ("karat summary", "cyan")

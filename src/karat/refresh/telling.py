@@ -1,0 +1,166 @@
+"""A refresh, told: lines for a terminal, and JSON of schema `karat.refresh-report/1`."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from msgspec import structs
+
+from karat.compare.change import Verdict
+from karat.findings import Finding, Severity
+from karat.refresh.result import Outcome, Result, State
+from karat.report.diff_json import change_json, encode, finding_json
+from karat.report.terminal import Line, finding_lines
+from karat.report.words import count
+
+SCHEMA = "karat.refresh-report/1"
+_SHOWN = 20
+
+
+def lines(result: Result) -> Iterator[Line]:
+    """The report: what was asked for, what was refused, what was taken with a warning, the totals."""
+    yield from _head(result)
+    fails = [f for f in result.all_findings() if f.severity is Severity.FAIL]
+    warns = [f for f in result.all_findings() if f.severity is Severity.WARN]
+    yield from _section("Not refreshed", fails)
+    yield from _warnings(warns)
+    yield from _infos(result)
+    yield ()
+    yield ((f"Total tests with golden values: {result.tests:,}", ""),)
+    yield ((f"Total golden values found: {result.found:,}", ""),)
+    if (command := next_command(result)) is not None:
+        yield ("next: ", "dim"), (command, "cyan")
+
+
+def _head(result: Result) -> Iterator[Line]:
+    what = f"{result.origin}, scope {result.scope.name}"
+    yield (what, "bold"), ("  dry run: nothing is written" if result.dry_run else "", "yellow")
+    for platform, ends in result.scope.jobs.items():
+        counts = ", ".join(f"{n:,} {end}" for end, n in ends.items())
+        yield ((f"jobs{f' on {platform}' if platform else ''}: {counts}", ""),)
+    left = [
+        (result.superseded, "of an earlier attempt"),
+        (result.out_of_scope, "out of scope"),
+        (len(result.unmatched), "of unknown name"),
+    ]
+    told = ", ".join(f"{n:,} {why}" for n, why in left if n)
+    if told:
+        yield ((f"left out: {told}", ""),)
+    states = Counter(outcome.state for outcome in result.outcomes)
+    verb = {State.WRITTEN: "to be written" if result.dry_run else "written"}
+    counts = ", ".join(f"{states[s]:,} {verb.get(s, s.value)}" for s in State if states[s])
+    moved = _verdicts(result)
+    yield ((f"goldens: {counts or 'none'}{f' ({moved})' if moved else ''}", "bold"),)
+
+
+def _verdicts(result: Result) -> str:
+    tally = Counter(o.change.verdict for o in result.in_state(State.WRITTEN) if o.change)
+    return ", ".join(f"{tally[v]:,} {v.value}" for v in Verdict if tally[v])
+
+
+def _section(title: str, findings: Sequence[Finding]) -> Iterator[Line]:
+    if not findings:
+        return
+    yield ()
+    yield ((f"{title} ({len(findings):,})", "bold"),)
+    for finding in findings[:_SHOWN]:
+        yield from finding_lines(finding)
+    if len(findings) > _SHOWN:
+        yield ((f"     … and {len(findings) - _SHOWN:,} more (--json - lists all)", "dim"),)
+
+
+def _warnings(findings: Sequence[Finding]) -> Iterator[Line]:
+    """Warnings by kind: many goldens that moved are one thing to know, not many."""
+    if not findings:
+        return
+    by_kind: dict[str, list[Finding]] = {}
+    for finding in findings:
+        by_kind.setdefault(finding.kind, []).append(finding)
+    yield ()
+    yield ((f"Taken with a warning ({len(findings):,})", "bold"),)
+    for kind, found in by_kind.items():
+        yield ("warn ", "yellow"), (f"{kind} ", "bold"), (f"× {len(found):,}", "dim")
+        for finding in found[:3]:
+            yield ((f"     {finding.path}: {finding.message}", ""),)
+            if finding.next and kind == "kept-edits":
+                yield ("     have it back: ", "dim"), (finding.next, "cyan")
+        if len(found) > 3:
+            yield ((f"     … and {len(found) - 3:,} more", "dim"),)
+
+
+def _infos(result: Result) -> Iterator[Line]:
+    notes = [f for f in result.findings if f.severity is Severity.INFO]
+    for finding in notes[:_SHOWN]:
+        yield ((f"{finding.message}", "dim"),)
+    for kind in ("gained-rows", "lost-rows", "new-golden"):
+        told = [
+            f
+            for o in result.outcomes
+            for f in o.findings
+            if f.kind == kind and f.severity is Severity.INFO
+        ]
+        for finding in told[:5]:
+            yield ((f"info {kind}  {finding.path}: {finding.message}", "dim"),)
+        if len(told) > 5:
+            yield ((f"     … and {count(len(told) - 5, 'golden')} more with {kind}", "dim"),)
+
+
+def next_command(result: Result) -> str | None:
+    """What to do after this refresh."""
+    if result.dry_run:
+        command = result.record.command if result.record else None
+        words = (command or "karat refresh").replace(" --dry-run", "")
+        return words if result.in_state(State.WRITTEN) else None
+    return "karat diff" if result.in_state(State.WRITTEN) else None
+
+
+def document(result: Result) -> dict[str, Any]:
+    """The refresh as plain data."""
+    states = Counter(outcome.state for outcome in result.outcomes)
+    return {
+        "schema": SCHEMA,
+        "source": result.source,
+        "origin": result.origin,
+        "scope": {"name": result.scope.name, "jobs": _plain(result.scope.jobs)},
+        "dry_run": result.dry_run,
+        "totals": {
+            "tests": result.tests,
+            "goldens": result.found,
+            **{state.value: states[state] for state in State},
+            "superseded": result.superseded,
+            "out_of_scope": result.out_of_scope,
+            "unmatched": len(result.unmatched),
+            "received_bytes": result.received,
+        },
+        "goldens": [_outcome(outcome) for outcome in result.outcomes],
+        "findings": [finding_json(f) for f in result.findings],
+        "not_refreshed": list(result.record.not_refreshed) if result.record else [],
+        "unmatched": list(result.unmatched),
+        "reset": list(result.reset),
+        "locks": list(result.locks),
+        "next": next_command(result),
+    }
+
+
+def render(result: Result) -> bytes:
+    """The JSON text."""
+    return encode(document(result))
+
+
+def _plain(jobs: Mapping[str, Mapping[str, int]]) -> dict[str, dict[str, int]]:
+    return {platform: dict(ends) for platform, ends in jobs.items()}
+
+
+def _outcome(outcome: Outcome) -> dict[str, Any]:
+    return {
+        "path": outcome.path,
+        "state": outcome.state.value,
+        "artifacts": list(outcome.artifacts),
+        "members": list(outcome.members),
+        "metrics": list(outcome.metrics),
+        "provenance": structs.asdict(outcome.provenance) if outcome.provenance else None,
+        "change": change_json(outcome.change) if outcome.change else None,
+        "findings": [finding_json(f) for f in outcome.findings],
+    }
