@@ -1,0 +1,224 @@
+"""Folder: artifacts that somebody already downloaded, or one zip archive.
+
+Files are used where they lie. A link that leaves the folder, a pipe or a device is never opened; if
+it is wanted, its artifact is refused.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import stat
+import unicodedata
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+from karat.findings import CannotVerify, Finding, Severity, UsageError
+from karat.sources.archive import Archive, shown
+from karat.sources.layout import ROOT, Entry, Group, grouped, is_archive
+from karat.sources.listing import Artifact, Fetched, Listing, Progress
+from karat.sources.scratch import Scratch
+from karat.sources.unusable import Unusable
+
+
+class Folder:
+    """A source on this disk."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self._path = Path(path)
+        self._scratch = Scratch()
+        self._groups: dict[str, Group] | None = None
+        self._root = self._path
+
+    def listing(self) -> Listing:
+        """Zip archives and folders of loose files; nothing is opened yet."""
+        findings: list[Finding] = []
+        groups = self._find(findings)
+        self._groups = {group.id: group for group in groups}
+        return Listing(
+            source="folder",
+            origin=str(self._path),
+            artifacts=tuple(group.artifact() for group in groups),
+            findings=tuple(findings),
+        )
+
+    def fetch(
+        self,
+        artifacts: Sequence[Artifact],
+        wanted: Callable[[str], bool],
+        progress: Progress | None = None,
+    ) -> Iterator[Fetched]:
+        """The wanted files: of archives unpacked, of folders as they lie."""
+        if self._groups is None:
+            self.listing()
+        for artifact in artifacts:
+            if progress is not None:
+                progress.begin(artifact, None)
+            try:
+                yield self._fetch(artifact, wanted)
+            finally:
+                if progress is not None:
+                    progress.end(artifact)
+
+    def close(self) -> None:
+        """Delete what was unpacked."""
+        self._scratch.close()
+
+    def _find(self, findings: list[Finding]) -> tuple[Group, ...]:
+        try:
+            mode = self._path.stat().st_mode
+            self._root = self._path.resolve(strict=True)
+        except (FileNotFoundError, NotADirectoryError):
+            raise UsageError(
+                f"expected a folder or a zip archive at {self._path}, found nothing there",
+                next_command="karat refresh --help",
+            ) from None
+        except (OSError, RuntimeError) as error:
+            raise CannotVerify(
+                f"expected a folder or a zip archive at {self._path}; it cannot be read ({_why(error)})",
+                next_command=f"ls -ld {shlex.quote(str(self._path))}",
+            ) from None
+        if stat.S_ISDIR(mode):
+            return grouped(_walk(self._root, findings))
+        if not stat.S_ISREG(mode) or not is_archive(self._path.name):
+            raise UsageError(
+                f"expected a folder or a zip archive at {self._path}, found another kind of file",
+                next_command="karat refresh --help",
+            )
+        self._root = self._root.parent
+        entry = _entry(self._path.resolve().name, self._path.stat())
+        return (Group(name=self._path.name, packed=True, entries=(entry,)),)
+
+    def _fetch(self, artifact: Artifact, wanted: Callable[[str], bool]) -> Fetched:
+        group = (self._groups or {}).get(artifact.id)
+        if group is None:
+            missing = f"expected it in {self._path}, found no such files"
+            unusable = Unusable("artifact-missing", missing)
+            return Fetched(artifact=artifact, findings=(unusable.finding(artifact.name),))
+        read = self._unpacked if group.packed else self._loose
+        try:
+            return read(artifact, group, wanted)
+        except Unusable as unusable:
+            return Fetched(artifact=artifact, findings=(unusable.finding(artifact.name),))
+
+    def _unpacked(self, artifact: Artifact, group: Group, wanted: Callable[[str], bool]) -> Fetched:
+        path = self._usable(group.entries[0])
+        try:
+            with path.open("rb") as file:
+                archive = Archive(file)
+                members = self._scratch.unpack(archive, wanted)
+        except OSError as error:
+            raise _unreadable(group.name, error) from None
+        return Fetched(artifact=artifact, names=archive.names, members=members)
+
+    def _loose(self, artifact: Artifact, group: Group, wanted: Callable[[str], bool]) -> Fetched:
+        names = {group.member(entry): entry for entry in group.entries}
+        members = {name: self._usable(entry) for name, entry in names.items() if wanted(name)}
+        return Fetched(artifact=artifact, names=tuple(names), members=members)
+
+    def _usable(self, entry: Entry) -> Path:
+        """A plain, readable file under the root, looked at once more: disks change."""
+        if entry.trouble is not None:
+            raise Unusable("archive-refused", f"{shown(entry.name)} {entry.trouble}")
+        try:
+            path = (self._root / entry.name).resolve(strict=True)
+            if not path.is_relative_to(self._root):
+                raise Unusable("archive-refused", f"{shown(entry.name)} {_LEAVES}")
+            # Without O_NONBLOCK, opening a pipe that has just come here would wait for ever.
+            number = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+            try:
+                plain = stat.S_ISREG(os.fstat(number).st_mode)
+            finally:
+                os.close(number)
+        except (OSError, RuntimeError) as error:
+            raise _unreadable(entry.name, error) from None
+        if not plain:
+            raise Unusable("archive-refused", f"{shown(entry.name)} {_SPECIAL}")
+        return path
+
+
+_LEAVES = "is a link that leaves the folder; expected plain files inside it"
+_SPECIAL = "is a device, pipe or socket; expected a plain file"
+_NAME = "has a name that is no text; expected a plain name"
+
+
+def _walk(root: Path, findings: list[Finding]) -> Iterator[Entry]:
+    """Every file below the root; folders behind links are named, not entered."""
+    waiting = [""]
+    while waiting:
+        prefix = waiting.pop()
+        try:
+            with os.scandir(root / prefix) as found:
+                inside = list(found)
+        except OSError as error:
+            findings.append(
+                _finding(
+                    "cannot-read",
+                    Severity.FAIL,
+                    prefix or ROOT,
+                    f"the folder cannot be read ({_why(error)})",
+                )
+            )
+            continue
+        for one in inside:
+            name = f"{prefix}{one.name}"
+            if one.is_dir(follow_symlinks=False):
+                waiting.append(f"{name}/")
+            elif one.is_symlink() and _is_folder(root / name):
+                findings.append(
+                    _finding(
+                        "archive-refused",
+                        Severity.WARN,
+                        name,
+                        "it is a link to a folder, and not followed",
+                    )
+                )
+            else:
+                yield _looked_at(root, name, one)
+
+
+def _looked_at(root: Path, name: str, one: os.DirEntry[str]) -> Entry:
+    """A file as the listing says it; what is wrong with it is said when it is wanted."""
+    try:
+        facts = one.stat()
+        inside = (root / name).resolve(strict=True).is_relative_to(root)
+    except (OSError, RuntimeError) as error:
+        return Entry(name=_text(name), trouble=f"is a link to nowhere ({_why(error)})")
+    entry = _entry(name, facts)
+    if not inside:
+        return Entry(name=_text(name), trouble=_LEAVES)
+    if not stat.S_ISREG(facts.st_mode):
+        return Entry(name=_text(name), trouble=_SPECIAL)
+    return entry
+
+
+def _entry(name: str, facts: os.stat_result) -> Entry:
+    if any(unicodedata.category(c) in {"Cc", "Cs"} for c in name):
+        return Entry(name=_text(name), trouble=_NAME)
+    return Entry(name=name, size=facts.st_size, modified=facts.st_mtime)
+
+
+def _text(name: str) -> str:
+    """A name that can be printed and written, whatever bytes the disk has."""
+    return name.encode("utf-8", "backslashreplace").decode()
+
+
+def _is_folder(path: Path) -> bool:
+    try:
+        return path.is_dir()
+    except OSError:
+        return False
+
+
+def _finding(kind: str, severity: Severity, path: str, message: str) -> Finding:
+    return Finding(
+        kind=kind, severity=severity, message=f"{shown(path)}: {message}", path=_text(path)
+    )
+
+
+def _unreadable(name: str, error: Exception) -> Unusable:
+    return Unusable("cannot-read", f"{shown(name)} cannot be read ({_why(error)})")
+
+
+def _why(error: Exception) -> str:
+    return (isinstance(error, OSError) and error.strerror) or type(error).__name__
