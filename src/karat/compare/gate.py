@@ -125,10 +125,12 @@ def absolute_tolerance(rule: Rule) -> float:
 
 
 def allowance(total: int, rule: Rule) -> int:
-    """How many of so many values may be out of tolerance."""
+    """How many of so many values may be out of tolerance; of exact ones, none."""
+    if mode_of(rule) == "exact":
+        return 0
     # A share such as 0.01 is no exact binary number; 1% of 300 is 3 all the same.
-    by_share = floor(rule.outlier_share * total + 1e-9)
-    return int(min(max(by_share, rule.outliers), rule.outliers_max))
+    by_share = floor(min(rule.outlier_share, 1.0) * total + 1e-9)
+    return int(min(max(by_share, rule.outliers), rule.outliers_max, total))
 
 
 def gate(

@@ -230,8 +230,9 @@ def _likely(found: _Found, total: int) -> str | None:
         word, count = outcomes.most_common(1)[0]
         return f"{count} now {word}" if len(outcomes) == 1 else f"most often now {word} ({count})"
     moved = found.worse or found.better
-    if len(moved) > 1 and len({d.error for d in moved}) == 1:
-        return f"all by {moved[0].error:+g}: one cause"
+    sizes = {d.error for d in moved if d.error is not None}
+    if len(moved) > 1 and len(sizes) == 1:
+        return f"all by {sizes.pop():+g}: one cause"
     if total > 3 and len(moved) == total:
         return "every value moved: the environment changed, or the way of measuring"
     return None

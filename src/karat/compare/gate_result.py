@@ -123,12 +123,11 @@ def unknown(what: str, names: list[str]) -> MetricResult:
 
 
 def tolerance_text(rule: Rule) -> str:
-    """The rule's tolerance as people write it."""
+    """How the rule judges, as people write it."""
     mode = mode_of(rule)
-    if mode == "exact":
-        words = ["exact"]
-    else:
-        words = [f"rtol {relative_tolerance(rule):g}"]
+    words = [mode]
+    if mode != "exact":
+        words.append(f"rtol {relative_tolerance(rule):g}")
         if absolute_tolerance(rule):
             words.append(f"atol {rule.atol:g}")
         if rule.margin_column:

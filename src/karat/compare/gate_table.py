@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+
+from msgspec import structs
 
 from karat.compare.gate import mode_of
 from karat.compare.gate_cells import Cell, gate_cells
@@ -44,6 +46,7 @@ def gate_table(
         else:
             cells = _cells(name, golden, actual, rule, fill or {})
             results += gate_cells(name, cells, judging)
+    results = [_explained(result, results) for result in results]
     extra = [name for name in actual.columns if name not in golden.columns]
     if extra:
         results.append(unknown("column", extra))
@@ -133,6 +136,29 @@ def _value(text: str) -> Value:
         return float(text)
     except ValueError:
         return text
+
+
+def _explained(result: MetricResult, results: Sequence[MetricResult]) -> MetricResult:
+    """A count that moved because the row now gets further, or less far, than before."""
+    improved = result.outcome is Outcome.IMPROVED
+    if not improved and result.kind != "out-of-tolerance":
+        return result
+    how = "better" if improved else "worse"
+    moved = {d.place for d in result.deviations if d.how == how and d.error is not None}
+    other = "worse" if improved else "better"
+    outcomes = {
+        d.place
+        for r in results
+        for d in r.deviations
+        if d.how == other and isinstance(d.expected, str)
+    }
+    if not moved or not moved <= outcomes:
+        return result
+    if improved:
+        likely = "the outcome of these rows is worse: they stop earlier, so this is no improvement"
+    else:
+        likely = "the outcome of these rows is better: they get further, so there is more to count"
+    return structs.replace(result, likely=likely)
 
 
 def _widened(name: str, golden: Table, actual: Table) -> Iterator[Finding]:

@@ -1,0 +1,117 @@
+"""JUnit XML: one test case per golden and metric, so that a CI's test page shows them.
+
+A failure says what the terminal says. What was exempted, or only shown, is a skipped test; what could
+not be verified is an error rather than a failure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from karat.check.report import Checked, Report
+from karat.check.sentences import details, headline
+from karat.compare.gate_result import MetricResult, Outcome
+from karat.findings import Finding, Severity
+
+_SKIPPED = frozenset({Outcome.EXEMPTED, Outcome.INFO})
+
+
+def render(report: Report) -> bytes:
+    """The XML text: well-formed whatever names and values say."""
+    suites = [_suite(checked) for checked in report.checks]
+    if report.findings:
+        suites.append(_about_all(report))
+    totals = {
+        "tests": sum(suite.count("<testcase ") for suite in suites),
+        "failures": sum(suite.count("<failure ") for suite in suites),
+        "errors": sum(suite.count("<error ") for suite in suites),
+        "skipped": sum(suite.count("<skipped") for suite in suites),
+    }
+    body = "".join(suites)
+    text = f'<?xml version="1.0" encoding="UTF-8"?>\n<testsuites name="karat check"{_attributes(totals)}>\n{body}</testsuites>\n'
+    return text.encode()
+
+
+def _suite(checked: Checked) -> str:
+    strict = {(f.metric, f.kind): f.severity for f in checked.findings}
+    cases = [_case(checked, result, strict) for result in checked.results]
+    cases += [_finding_case(checked.name, finding) for finding in _of_the_file(checked)]
+    return _wrapped(checked.name, cases)
+
+
+def _about_all(report: Report) -> str:
+    return _wrapped("karat check", [_finding_case("karat check", f) for f in report.findings])
+
+
+def _wrapped(name: str, cases: list[str]) -> str:
+    body = "".join(cases)
+    totals: dict[str, str | int] = {
+        "name": name,
+        "tests": len(cases),
+        "failures": body.count("<failure "),
+        "errors": body.count("<error "),
+        "skipped": body.count("<skipped"),
+    }
+    return f"  <testsuite{_attributes(totals)}>\n{body}  </testsuite>\n"
+
+
+def _of_the_file(checked: Checked) -> Iterator[Finding]:
+    """Findings that no metric speaks of; without a single metric, all there are."""
+    for finding in checked.findings:
+        mine = any(finding.metric == r.metric and finding.kind == r.kind for r in checked.results)
+        if not mine and (finding.severity is Severity.FAIL or not checked.results):
+            yield finding
+
+
+def _case(
+    checked: Checked, result: MetricResult, strict: Mapping[tuple[str | None, str], Severity]
+) -> str:
+    name = result.metric
+    if result.exemption is not None:
+        name = f"{name} (exemption {result.exemption + 1})"
+    severity = strict.get((result.metric, result.kind))
+    body = "".join(f"{label}: {sentence}\n" for label, sentence in details(result))
+    inner = ""
+    if result.outcome in _SKIPPED:
+        inner = f"      <skipped{_attributes({'message': headline(result)})}/>\n"
+    elif severity is Severity.FAIL:
+        about = {"message": headline(result), "type": result.kind}
+        inner = f"      <failure{_attributes(about)}>{_text(body)}</failure>\n"
+    elif severity is not None:
+        inner = f"      <system-out>{_text(f'{result.outcome.value}: {headline(result)}')}</system-out>\n"
+    head = _attributes({"classname": checked.name, "name": name})
+    return f"    <testcase{head}>\n{inner}    </testcase>\n"
+
+
+def _finding_case(owner: str, finding: Finding) -> str:
+    head = _attributes({"classname": owner, "name": finding.kind})
+    about = {"message": finding.message, "type": finding.kind}
+    tag = "error" if finding.kind in {"cannot-read", "unreadable"} else "failure"
+    if finding.severity is not Severity.FAIL:
+        inner = f"      <system-out>{_text(finding.message)}</system-out>\n"
+    else:
+        inner = f"      <{tag}{_attributes(about)}>{_text(finding.next or '')}</{tag}>\n"
+    return f"    <testcase{head}>\n{inner}    </testcase>\n"
+
+
+def _attributes(values: Mapping[str, str | int]) -> str:
+    return "".join(f' {name}="{_text(str(value))}"' for name, value in values.items())
+
+
+def _text(text: str) -> str:
+    """Text without what XML 1.0 forbids, which no escape can carry, and with its marks escaped."""
+    kept = "".join(c if _allowed(c) else _visible(c) for c in text)
+    for mark, name in (("&", "amp"), ("<", "lt"), (">", "gt"), ('"', "quot")):
+        kept = kept.replace(mark, f"&{name};")
+    return kept.replace("\n", "&#10;").replace("\t", "&#9;")
+
+
+def _visible(char: str) -> str:
+    return char.encode("unicode_escape").decode()
+
+
+def _allowed(char: str) -> bool:
+    code = ord(char)
+    if code < 0x20:
+        return char in "\t\n"
+    return code < 0xD800 or 0xE000 <= code <= 0xFFFD or 0x10000 <= code <= 0x10FFFF

@@ -1,0 +1,205 @@
+"""Sentences: what a result means, in the words that every report uses."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import isfinite
+
+from karat.check.exemptions import Exemptions
+from karat.compare.gate_result import (
+    ROWS,
+    SHUT,
+    UNKNOWN,
+    Deviation,
+    MetricResult,
+    Outcome,
+    Value,
+)
+from karat.findings import Finding, Severity
+from karat.report.words import count
+
+_NAMES_SHOWN = 8
+
+
+def value(item: Value) -> str:
+    """A value as people read it: all digits that matter, no more."""
+    if item is None:
+        return "nothing"
+    if isinstance(item, str):
+        return item
+    if item.is_integer() and abs(item) < 1e15:
+        return str(int(item))
+    return f"{item:.7g}"
+
+
+def headline(result: MetricResult) -> str:
+    """One line: what became of the metric."""
+    if result.metric in UNKNOWN.values():
+        return f"{_unknown(result)}: {names(result)}"
+    if result.metric == ROWS:
+        if result.missing:
+            gone = f"{result.missing} of {count(result.total, 'row')}"
+            return f"{gone} {'is' if result.missing == 1 else 'are'} gone: {names(result)}"
+        return f"all {count(result.total, 'row')} are there"
+    if result.outcome is Outcome.MISSING_ACTUAL:
+        return f"the result has no such {'column' if result.noun == 'row' else 'metric'}"
+    if result.outcome is Outcome.NOTHING_COMPARED:
+        return "nothing to compare: the golden has no finite value where the rule looks"
+    return _counted(result)
+
+
+def _unknown(result: MetricResult) -> str:
+    noun = count(result.total, result.noun)
+    return f"{noun} without a golden"
+
+
+def _counted(result: MetricResult) -> str:
+    total = count(result.total, result.noun)
+    if result.missing or result.broken:
+        absent = result.missing + result.broken
+        what = "no value" if result.missing else "no finite value"
+        return f"{absent:,} of {total} have {what}"
+    if result.medians is not None:
+        return _median(result)
+    if result.failed and (
+        result.outcome in SHUT or result.exempted or result.outcome is Outcome.INFO
+    ):
+        allowed = f" ({result.allowed:,} allowed)" if result.allowed else ""
+        return f"{result.failed:,} of {total} {_moved(result)}{allowed}{_named(result)}"
+    if result.outcome is Outcome.IMPROVED:
+        return f"{result.better:,} of {total} better than the golden{_named(result)}"
+    spared = (
+        f", {result.failed:,} out of tolerance of {result.allowed:,} allowed"
+        if result.failed
+        else ""
+    )
+    return f"{total} within tolerance{spared}{_used(result)}"
+
+
+def _moved(result: MetricResult) -> str:
+    words = {"status-regressed": "worse", "status-changed": "changed", "type-changed": "changed"}
+    return words.get(result.kind, "differ" if result.check == "exact" else "out of tolerance")
+
+
+def _named(result: MetricResult) -> str:
+    """The rows themselves, where rows have names."""
+    return "" if result.noun == "step" else f": {names(result)}"
+
+
+def _used(result: MetricResult) -> str:
+    return "" if not result.used else f" ({result.used:.0%} of it used)"
+
+
+def _median(result: MetricResult) -> str:
+    pair = result.medians
+    if pair is None:
+        return ""
+    where = f"median of steps {pair.first}–{pair.last}"
+    moved = f"{value(pair.expected)} → {value(pair.got)}"
+    change = f" ({pair.got / pair.expected - 1:+.1%})" if pair.expected else ""
+    return f"{where}: {moved}{change}"
+
+
+def names(result: MetricResult) -> str:
+    """The places that deviate, each with its two values; the first few of them."""
+    improved = result.outcome is Outcome.IMPROVED
+    chosen = [d for d in result.deviations if improved or d.how != "better"]
+    shown = ", ".join(_named_pair(d) for d in chosen[:_NAMES_SHOWN])
+    more = len(chosen) - _NAMES_SHOWN
+    return f"{shown} and {more:,} more" if more > 0 else shown
+
+
+def _named_pair(deviation: Deviation) -> str:
+    if deviation.expected is None and deviation.got is None:
+        return str(deviation.place)
+    return f"{deviation.place} {value(deviation.expected)} → {value(deviation.got)}"
+
+
+def at(deviation: Deviation) -> str:
+    """One deviation in full: where, expected, got, how far off, and how far is allowed."""
+    place = f"step {deviation.place}" if isinstance(deviation.place, int) else deviation.place
+    text = f"{place}: expected {value(deviation.expected)}, got {value(deviation.got)}"
+    if deviation.error is None:
+        return text
+    parts = [f"abs {abs(deviation.error):.3g}"]
+    if deviation.relative is not None:
+        parts.append(f"rel {deviation.relative:.3g}")
+    if deviation.tolerance is not None and isfinite(deviation.tolerance):
+        parts.append(f"allowed {deviation.tolerance:.3g}")
+    return f"{text} ({', '.join(parts)})"
+
+
+def details(result: MetricResult) -> Iterator[tuple[str, str]]:
+    """(label, sentence) lines below the headline of a result that deviates."""
+    if result.first is not None and result.metric != ROWS and result.medians is None:
+        yield "first", at(result.first)
+        if result.worst is not None and result.worst.place != result.first.place:
+            yield "worst", at(result.worst)
+    if result.likely:
+        yield "likely", result.likely
+    if result.tolerance:
+        outcomes = result.first is not None and isinstance(result.first.expected, str)
+        how = "outcomes in the order of status" if outcomes else result.tolerance
+        yield "rule", f"{how} [{result.rule}, {result.origin}]"
+
+
+def finding(
+    result: MetricResult,
+    exemptions: Exemptions,
+    *,
+    improved: Severity,
+    unknown: Severity,
+    next_command: str | None,
+) -> Finding | None:
+    """The finding of a result, if there is something to say."""
+    if not result.kind:
+        return None
+    severity = {
+        Outcome.IMPROVED: improved,
+        Outcome.MISSING_GOLDEN: unknown,
+        Outcome.EXEMPTED: Severity.INFO,
+        Outcome.INFO: Severity.INFO,
+    }.get(result.outcome, Severity.FAIL)
+    first = result.first
+    return Finding(
+        kind=result.kind,
+        severity=severity,
+        metric=result.metric,
+        where=None if first is None else _where(first),
+        message=_message(result, exemptions),
+        numbers=_numbers(result),
+        next=next_command,
+    )
+
+
+def _where(deviation: Deviation) -> str:
+    return f"step {deviation.place}" if isinstance(deviation.place, int) else deviation.place
+
+
+def _message(result: MetricResult, exemptions: Exemptions) -> str:
+    text = f"{result.metric}: {headline(result)}"
+    if result.first is not None and result.noun == "step" and result.medians is None:
+        text += f"; first at {at(result.first)}"
+    if result.likely:
+        text += f"; likely: {result.likely}"
+    entry = exemptions.entry(result)
+    if entry is not None and result.outcome is Outcome.EXEMPTED:
+        text += f"; exempt until {entry.expires}: {entry.reason} ({entry.owner}, {entry.link})"
+    return text
+
+
+def _numbers(result: MetricResult) -> dict[str, float | int | str | None]:
+    found: dict[str, float | int | str | None] = {
+        "total": result.total,
+        "failed": result.failed,
+        "allowed": result.allowed,
+    }
+    if result.first is not None:
+        found |= {
+            "expected": result.first.expected,
+            "got": result.first.got,
+            "error": result.first.error,
+            "relative": result.first.relative,
+            "tolerance": result.first.tolerance,
+        }
+    return found

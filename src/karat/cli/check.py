@@ -1,0 +1,183 @@
+"""`karat check`."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from datetime import date
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from karat.cli.output import deliver, one_report_each
+from karat.findings import CannotVerify, UsageError
+
+if TYPE_CHECKING:
+    from karat.check.checking import Options
+    from karat.check.report import Report
+    from karat.config import Config
+
+_EXAMPLES = """
+\b
+Examples:
+  karat check results/golden_values.json --identity platform=dgx_h100
+  karat check out.csv --golden ci_expected_accuracy/inductor_timm_training.csv
+  karat check results/ --golden goldens/ --junit check.xml
+  karat check runs/tensorboard --golden golden.json --exact 'lm loss'
+"""
+
+
+@click.command(epilog=_EXAMPLES)
+@click.argument("actual", nargs=-1, required=True)
+@click.option(
+    "--golden",
+    default="auto",
+    show_default=True,
+    metavar="PATH|auto",
+    help="The golden, a folder of them, or REV:path; auto finds it by identity, then by file name.",
+)
+@click.option(
+    "--identity",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="What the path of ACTUAL does not say: platform=dgx_h100. Repeatable.",
+)
+@click.option(
+    "--exact",
+    multiple=True,
+    metavar="GLOB",
+    help="These metrics must be equal this time: for deterministic tests. Repeatable.",
+)
+@click.option(
+    "--improved",
+    type=click.Choice(["fail", "warn"]),
+    help="What a result means that is better than its golden; warn by default.",
+)
+@click.option(
+    "--unknown",
+    type=click.Choice(["fail", "warn", "ignore"]),
+    help="What metrics, rows and files mean that have no golden; warn by default.",
+)
+@click.option("--strict", is_flag=True, help="An exemption that covers nothing fails.")
+@click.option(
+    "--only", multiple=True, metavar="GLOB", help="Only goldens whose path matches. Repeatable."
+)
+@click.option(
+    "--json", "json_file", metavar="F", help="Write everything, schema karat.check/1; - is stdout."
+)
+@click.option("--junit", metavar="F", help="Write JUnit XML; - is stdout.")
+@click.option(
+    "--github/--no-github",
+    default=None,
+    help="Annotations and step summary; by default where GITHUB_ACTIONS is true.",
+)
+@click.option(
+    "--preset", metavar="NAME", help="megatron-lm or pytorch-dynamo; overrules karat.toml."
+)
+@click.option("-q", "--quiet", is_flag=True, help="Print nothing but what was asked for by option.")
+def command(  # noqa: PLR0913 - one parameter per option
+    *, actual: tuple[str, ...], golden: str, identity: tuple[str, ...], exact: tuple[str, ...],
+    improved: str | None, unknown: str | None, strict: bool, only: tuple[str, ...],
+    json_file: str | None, junit: str | None, github: bool | None, preset: str | None, quiet: bool,
+) -> int:  # fmt: skip
+    """Check what a run left against its golden; the gate for CI.
+
+    ACTUAL is a result in any golden format, an event file or folder of TensorBoard, JSON Lines, a log,
+    or a folder of results. Whatever is missing fails, and so does a check that compared nothing.
+    """
+    from karat.check.checking import check  # noqa: PLC0415 - help must be quick
+    from karat.config import load  # noqa: PLC0415
+
+    one_report_each({"--json": json_file, "--junit": junit})
+    config = load(Path.cwd(), preset=preset)
+    options = _options(config, identity=identity, exact=exact, only=only, strict=strict,
+                       improved=improved, unknown=unknown)  # fmt: skip
+    report = check(actual, golden, options)
+    if json_file is not None:
+        from karat.check import check_json  # noqa: PLC0415
+
+        deliver(json_file, check_json.render(report))
+    if junit is not None:
+        from karat.check import junit as junit_report  # noqa: PLC0415
+
+        deliver(junit, junit_report.render(report))
+    if not quiet and "-" not in {json_file, junit}:
+        from karat.check import text  # noqa: PLC0415
+
+        text.show(report, sys.stdout)
+    if github or (github is None and os.environ.get("GITHUB_ACTIONS") == "true"):
+        _tell_github(report, stdout="-" not in {json_file, junit})
+    return int(report.exit_code)
+
+
+def _options(  # noqa: PLR0913 - one parameter per option
+    config: Config, *, identity: tuple[str, ...], exact: tuple[str, ...], only: tuple[str, ...],
+    strict: bool, improved: str | None, unknown: str | None,
+) -> Options:  # fmt: skip
+    import msgspec  # noqa: PLC0415 - help must be quick
+
+    from karat.check.checking import Options  # noqa: PLC0415
+    from karat.check.matching import Where  # noqa: PLC0415
+
+    where = Where(
+        cwd=Path.cwd(), globs=tuple(config.paths), exclude=tuple(config.exclude), only=only,
+        cases=tuple(config.cases), settings=config.check, identity=_identity(identity),
+    )  # fmt: skip
+    tables = config.refresh.tables
+    options = Options(
+        where=where, today=_today(os.environ), rules=config.rule_book(),
+        status=tuple(config.status), record=config.record, exemptions=tuple(config.exempt),
+        fill=tables.fill if tables else {}, exact=exact, strict=strict,
+        improved=config.check.improved, unknown=config.check.unknown, environment=os.environ,
+    )  # fmt: skip
+    said = {"improved": improved, "unknown": unknown}
+    return msgspec.structs.replace(options, **{k: v for k, v in said.items() if v is not None})
+
+
+def _identity(words: tuple[str, ...]) -> dict[str, str]:
+    found = {}
+    for word in words:
+        key, equals, value = word.partition("=")
+        if not key or not equals or not value:
+            raise UsageError(
+                f"expected --identity KEY=VALUE, found {word!r}",
+                next_command="karat check --help",
+            )
+        found[key] = value
+    return found
+
+
+def _today(environment: Mapping[str, str]) -> date:
+    """The day on which exemptions are looked at; KARAT_TODAY for those who must repeat a check."""
+    said = environment.get("KARAT_TODAY")
+    if not said:
+        return date.today()  # noqa: DTZ011 - the day where the person is
+    try:
+        return date.fromisoformat(said)
+    except ValueError as error:
+        raise UsageError(
+            f"expected KARAT_TODAY as YYYY-MM-DD, found {said!r}",
+            next_command="unset KARAT_TODAY",
+        ) from error
+
+
+def _tell_github(report: Report, *, stdout: bool) -> None:
+    from karat.check import github  # noqa: PLC0415 - only in GitHub's own runners
+
+    stream = sys.stdout if stdout else sys.stderr
+    stream.write(github.workflow_commands(report))
+    target = os.environ.get("GITHUB_STEP_SUMMARY")
+    if not target:
+        return
+    path = Path(target)
+    try:
+        taken = path.stat().st_size if path.exists() else 0
+        with path.open("a", encoding="utf-8", errors="backslashreplace") as file:
+            file.write(github.summary(report, taken=taken))
+    except OSError as error:
+        raise CannotVerify(
+            f"expected to write the step summary {target}, but: {error.strerror or error}",
+            next_command="karat check --no-github",
+        ) from error
