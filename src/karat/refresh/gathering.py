@@ -13,6 +13,7 @@ from karat.refresh.claims import Claim, Claimant
 from karat.refresh.matching import Choice, Match, Wish, choose, match_artifacts
 from karat.refresh.settings import RefreshSettings
 from karat.refresh.targets import Targets
+from karat.report.words import count
 from karat.sources.listing import Fetched, Listing, Progress, Source
 
 
@@ -52,10 +53,9 @@ def gather(
     tables = plan.settings.tables is not None
     choice = choose(matches, groups, plan.wish, tables=tables)
     if notice is not None:
-        notice(
-            f"{listing.origin}: {len(listing.jobs):,} jobs, {len(listing.artifacts):,} artifacts,"
-            f" {len(choice.matches):,} to look into"
-        )
+        jobs = f"{count(len(listing.jobs), 'job')}, " if listing.jobs else ""
+        found = count(len(listing.artifacts), "artifact")
+        notice(f"{listing.origin}: {jobs}{found}, {len(choice.matches):,} to look into")
     claimant = Claimant(plan.settings, targets, plan.wish, groups)
     by_id = {match.artifact.id: match for match in choice.matches}
     fetched = source.fetch([m.artifact for m in choice.matches], claimant.wants, progress)

@@ -192,7 +192,9 @@ def _verdict(
     condemned = [f for f in findings if f.severity is Severity.FAIL and f.kind in CONDEMNED]
     accepted = bool(condemned) and policy.accept_incomplete and reading.golden is not None
     taken = reading.golden if accepted or not condemned else None
-    told = [_told(f, new.path, refused=taken is None) for f in findings]
+    # Of a file that is refused, only the reasons matter; how far its remains moved does not.
+    worth = condemned if taken is None else findings
+    told = [_told(f, new.path, refused=taken is None) for f in worth]
     if accepted:
         told = [
             replace(f, severity=Severity.WARN) if f.severity is Severity.FAIL else f for f in told

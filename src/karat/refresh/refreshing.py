@@ -131,6 +131,7 @@ def _means(gathered: Gathered, options: Options, standing: Standing, locks: Lock
         date=options.date,
         commits={run.id: run.commit for run in gathered.listing.runs if run.commit},
         dry_run=options.dry_run,
+        command=options.command or "karat refresh",
     )
 
 
@@ -203,8 +204,8 @@ def _count(groups: Sequence[JobGroup]) -> dict[str, dict[str, int]]:
 
 
 def _test(claim: Claim) -> tuple[str, ...]:
-    """What the seed counts as one test: a job, or an artifact where no job is known."""
-    return claim.job.key if claim.job else (claim.artifact.id,)
+    """What the seed counts as one test: a job, or a folder of goldens where no job is known."""
+    return claim.job.key if claim.job else (claim.artifact.id, claim.target.rpartition("/")[0])
 
 
 def _record(result: Result, gathered: Gathered, options: Options) -> RefreshRecord:

@@ -8,6 +8,7 @@ from dataclasses import replace
 import msgspec
 
 from karat.compare.rules import RuleBook
+from karat.diff.advice import quoted
 from karat.findings import Finding, Severity
 from karat.goldens import formats
 from karat.goldens.lock import Entry, Provenance
@@ -38,6 +39,7 @@ class Means(msgspec.Struct, frozen=True, kw_only=True):
     commits: dict[str, str]
     """Run → commit."""
     dry_run: bool = False
+    command: str = "karat refresh"
 
 
 class _Candidate(msgspec.Struct, frozen=True, kw_only=True):
@@ -245,4 +247,5 @@ def _advised(finding: Finding, claim: Claim, means: Means) -> Finding:
     job = claim.job.current if claim.job else None
     if means.source == "github" and job is not None:
         return replace(finding, next=f"gh run rerun {job.run_id} --job {job.id}")
-    return replace(finding, next=f"karat refresh --dry-run --only {finding.path}")
+    again = means.command if "--dry-run" in means.command else f"{means.command} --dry-run"
+    return replace(finding, next=f"{again} --only {quoted(finding.path)}")

@@ -22,7 +22,7 @@ from karat.goldens.shapes import Golden
 
 def rendered(golden: Golden, *, old: bytes | None, incoming: bytes | None, padding: int) -> bytes:
     """The golden's bytes: in the style of the file that stands, else as they came in."""
-    if old is not None:
+    if old is not None and formats.read(old).golden is not None:
         try:
             data = formats.write(golden, like=old)
         except UsageError:
