@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from math import isfinite
 from typing import Any
 
@@ -11,6 +11,7 @@ import msgspec
 from karat.findings import Finding
 from karat.goldens.shapes import Golden, Reading, Series, Table
 from karat.runs.repeats import Repeat
+from karat.runs.report_json import encoded, finding_data
 
 SCHEMA = "karat.record/1"
 
@@ -89,33 +90,8 @@ def _span(golden: Golden | None) -> tuple[int | None, int | None]:
 def document(recorded: Recorded) -> bytes:
     """The JSON text of a report."""
     data: dict[str, Any] = {"schema": SCHEMA, **msgspec.to_builtins(recorded)}
-    data["findings"] = [_finding(finding) for finding in recorded.findings]
-    try:
-        encoded = msgspec.json.encode(data)
-    except UnicodeEncodeError:  # a file name that is not UTF-8
-        encoded = msgspec.json.encode(_escaped(data))
-    return msgspec.json.format(encoded, indent=2) + b"\n"
-
-
-def _escaped(value: Any) -> Any:
-    if isinstance(value, str):
-        return value.encode("utf-8", "backslashreplace").decode()
-    if isinstance(value, Mapping):
-        return {_escaped(key): _escaped(item) for key, item in value.items()}
-    return [_escaped(item) for item in value] if isinstance(value, list | tuple) else value
-
-
-def _finding(finding: Finding) -> dict[str, Any]:
-    return {
-        "kind": finding.kind,
-        "severity": finding.severity.value,
-        "path": finding.path,
-        "metric": finding.metric,
-        "where": finding.where,
-        "message": finding.message,
-        "numbers": dict(finding.numbers),
-        "next": finding.next,
-    }
+    data["findings"] = [finding_data(finding) for finding in recorded.findings]
+    return encoded(data)
 
 
 def lines(recorded: Recorded) -> Iterator[str]:
