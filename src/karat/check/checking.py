@@ -19,7 +19,7 @@ from karat.check.advice import look_command, refresh_command
 from karat.check.exemptions import Exemptions
 from karat.check.matching import GoldenAt, Pairing, Where, pair_up
 from karat.check.report import Checked, Report
-from karat.check.sentences import finding
+from karat.check.sentences import absent, finding
 from karat.check.settings import Exemption
 from karat.check.tables import like_golden
 from karat.compare.gate_document import gate_document
@@ -173,6 +173,9 @@ def _compare(pairing: Pairing, at: GoldenAt, expected: Reading, options: Options
     if options.unknown == "ignore":
         results = [result for result in results if result.metric not in UNKNOWN.values()]
     results = exemptions.apply(results)
+    if not any(absent(result) and result.outcome in SHUT for result in results):
+        # Whatever the run lacks, an exemption covers it.
+        findings = [f for f in findings if f.kind != "truncated"]
     told = [*_defects(expected, got), *findings]
     told += exemptions.findings(results, strict=options.strict)
     told += _told(pairing, at, results, exemptions, options)
@@ -226,41 +229,47 @@ def _checked(
     findings = sorted(
         (f if f.path else replace(f, path=at.name) for f in told), key=lambda f: f.severity.rank
     )
-    name = pairing.actual.name if pairing.actual else ""
     return Checked(
-        actual=name,
+        actual=pairing.actual.name if pairing.actual else "",
         golden=at.name,
         outcome=_outcome(results, findings, got, options),
         shape=got.golden.shape if got.golden else None,
         results=tuple(sorted(results, key=lambda r: (r.outcome.rank, r.metric))),
         findings=tuple(findings),
-        refresh=refresh_command(name, _from_here(at, options), options.environment),
+        refresh=_commands(pairing, at, results, options)[0],
     )
+
+
+def _commands(
+    pairing: Pairing, at: GoldenAt, results: Iterable[MetricResult], options: Options
+) -> tuple[str | None, str | None]:
+    """The command that takes the result, if it is fit to be taken, and the one that looks closer."""
+    name = pairing.actual.name if pairing.actual else ""
+    golden = _from_here(at, options)
+    plain = pairing.actual is not None and pairing.actual.path.is_file() and at.revision is None
+    look = look_command(name, golden) if plain else None
+    # A curve with holes is no new golden. A row that is gone may be: models are removed on purpose.
+    unfit = any(absent(result) and result.metric != ROWS for result in results)
+    return None if unfit else refresh_command(name, golden, options.environment), look
 
 
 def _told(
     pairing: Pairing,
     at: GoldenAt,
-    results: Iterable[MetricResult],
+    results: Sequence[MetricResult],
     exemptions: Exemptions,
     options: Options,
 ) -> Iterator[Finding]:
     """The findings of the results, each with the command that helps."""
-    name = pairing.actual.name if pairing.actual else ""
-    golden = _from_here(at, options)
-    refresh = refresh_command(name, golden, options.environment)
-    plain = pairing.actual is not None and pairing.actual.path.is_file() and at.revision is None
-    # What is absent is no new golden; whoever looks closer first will not refresh it away.
-    look = look_command(name, golden) if plain else refresh
+    refresh, look = _commands(pairing, at, results, options)
     unknown = Severity.WARN if options.unknown == "ignore" else Severity(options.unknown)
     for result in results:
-        absent = result.missing or result.broken or result.outcome is Outcome.MISSING_ACTUAL
         told = finding(
             result,
             exemptions,
             improved=Severity(options.improved),
             unknown=unknown,
-            next_command=look if absent else refresh,
+            next_command=(look or refresh) if absent(result) else (refresh or look),
         )
         if told is not None:
             yield told

@@ -19,7 +19,7 @@ from karat.check.actuals import Actual, actuals_of, is_folder_of_results
 from karat.check.settings import CheckSettings
 from karat.findings import UsageError
 from karat.goldens import git
-from karat.goldens.paths import PathFilter, identity_of
+from karat.goldens.paths import PathFilter, identity_of, narrow
 
 _CANDIDATES_SHOWN = 6
 
@@ -58,11 +58,10 @@ class Where(msgspec.Struct, frozen=True, kw_only=True):
 def pair_up(words: Sequence[str], golden: str, where: Where) -> list[Pairing]:
     """The checks that the command line asks for."""
     if golden == "auto":
-        tree = _Tree(where)
-        return [_found(actual, tree) for word in words for actual in actuals_of(word, where.cwd)]
+        return _asked_for(_all_found(words, _Tree(where), where), where)
     path = where.cwd / golden
     if path.is_dir():
-        return _against_folder(words, _Tree(where, path, golden), where)
+        return _asked_for(_against_folder(words, _Tree(where, path, golden), where), where)
     at = _named(golden, where.cwd)
     for word in words:
         if is_folder_of_results(word, where.cwd):
@@ -86,13 +85,42 @@ def _named(word: str, cwd: Path) -> GoldenAt:
     return GoldenAt(name=word, path=path)
 
 
-def _found(actual: Actual, tree: _Tree) -> Pairing:
-    at, why = tree.golden_of(actual)
-    return Pairing(actual=actual, golden=at, why=why)
+def _all_found(words: Sequence[str], tree: _Tree, where: Where) -> list[Pairing]:
+    pairings = []
+    owners: dict[str, Actual] = {}
+    for word in words:
+        for actual in actuals_of(word, where.cwd):
+            at, why = tree.golden_of(actual)
+            pairings.append(Pairing(actual=actual, golden=at, why=why))
+            if at is not None and actual.inside is not None:
+                _once(owners, at, actual)
+    return pairings
+
+
+def _once(owners: dict[str, Actual], at: GoldenAt, actual: Actual) -> None:
+    """Two results of one folder that claim one golden: at least one of them is another's."""
+    other = owners.setdefault(at.name, actual)
+    if other is not actual:
+        raise UsageError(
+            f"expected one result for the golden {at.name}, found {other.name} and {actual.name}",
+            next_command=f"karat check {other.name} --golden {at.name}",
+        )
+
+
+def _asked_for(pairings: Iterable[Pairing], where: Where) -> list[Pairing]:
+    """Those that `--only` does not leave out; a result that was named is always asked for."""
+    if not where.only:
+        return list(pairings)
+    return [
+        p
+        for p in pairings
+        if (p.golden is not None and narrow(p.golden.name, where.only))
+        or (p.golden is None and p.actual is not None and p.actual.inside is None)
+    ]
 
 
 def _against_folder(words: Sequence[str], tree: _Tree, where: Where) -> list[Pairing]:
-    pairings = [_found(actual, tree) for word in words for actual in actuals_of(word, where.cwd)]
+    pairings = _all_found(words, tree, where)
     if not any(is_folder_of_results(word, where.cwd) for word in words):
         return pairings
     # Two folders are asked whether they agree, so what only the goldens have is missing.
@@ -117,7 +145,7 @@ class _Tree:
     def goldens(self) -> list[str]:
         """Every golden's path; in a folder that was named, every data file if none looks like one."""
         paths = sorted(_walk(self._root) if self._named else _listed(self._root))
-        wanted = PathFilter(self._where.globs, self._where.exclude, self._where.only)
+        wanted = PathFilter(self._where.globs, self._where.exclude)
         found = [path for path in paths if wanted(path)]
         if not found and self._named:
             by_extension = wanted.by_extension()
@@ -155,15 +183,21 @@ class _Tree:
             yield [path for path in others if path.rpartition(".")[0] == stem], "path"
         if identity:
             yield [path for path in others if self._fits(path, identity)], "identity"
+        if actual.inside is not None and "/" in actual.inside:
+            return  # its folders say which case it is; a name alone would be another case's
         name = actual.path.name
-        yield [path for path in others if path.rpartition("/")[2] == name], "file name"
+        named = [path for path in others if path.rpartition("/")[2] == name]
         if actual.path.is_dir():
-            yield [path for path in others if Path(path).stem == actual.stem], "name"
+            named += [path for path in others if Path(path).stem == actual.stem]
+        yield [path for path in named if not self._contradicts(path, identity)], "file name"
 
     def _fits(self, path: str, identity: Mapping[str, str]) -> bool:
         own = identity_of(path, self._where.cases)
-        shared = own.keys() & identity.keys()
-        return bool(shared) and all(own[key] == identity[key] for key in shared)
+        return bool(own.keys() & identity.keys()) and not self._contradicts(path, identity)
+
+    def _contradicts(self, path: str, identity: Mapping[str, str]) -> bool:
+        own = identity_of(path, self._where.cases)
+        return any(own[key] != identity[key] for key in own.keys() & identity.keys())
 
 
 def _filled(pattern: str, identity: Mapping[str, str], actual: Actual) -> str:

@@ -19,6 +19,7 @@ from karat.findings import Finding, Severity
 from karat.report.words import count
 
 _NAMES_SHOWN = 8
+_LONGEST_TEXT = 60
 
 
 def value(item: Value) -> str:
@@ -26,7 +27,7 @@ def value(item: Value) -> str:
     if item is None:
         return "nothing"
     if isinstance(item, str):
-        return item
+        return item if len(item) <= _LONGEST_TEXT else f"{item[: _LONGEST_TEXT - 1]}…"
     if item.is_integer() and abs(item) < 1e15:
         return str(int(item))
     return f"{item:.7g}"
@@ -121,12 +122,21 @@ def at(deviation: Deviation) -> str:
     text = f"{place}: expected {value(deviation.expected)}, got {value(deviation.got)}"
     if deviation.error is None:
         return text
-    parts = [f"abs {abs(deviation.error):.3g}"]
-    if deviation.relative is not None:
-        parts.append(f"rel {deviation.relative:.3g}")
-    if deviation.tolerance is not None and isfinite(deviation.tolerance):
-        parts.append(f"allowed {deviation.tolerance:.3g}")
-    return f"{text} ({', '.join(parts)})"
+    limit = deviation.tolerance
+    allowed = f" of {limit:.3g} allowed" if limit is not None and isfinite(limit) else ""
+    relative = "" if deviation.relative is None else f", rel {share(deviation.relative)}"
+    return f"{text} (abs {abs(deviation.error):.3g}{allowed}{relative})"
+
+
+def share(size: float) -> str:
+    """A relative size, in percent where that reads well."""
+    return f"{size:.2%}" if 1e-4 <= size < 100 else f"{size:.2e}"
+
+
+def absent(result: MetricResult) -> bool:
+    """Whether what is wrong is that something is not there, which no tolerance is about."""
+    gone = bool(result.missing or result.broken)
+    return gone or result.outcome in {Outcome.MISSING_ACTUAL, Outcome.NOTHING_COMPARED}
 
 
 def details(result: MetricResult) -> Iterator[tuple[str, str]]:
@@ -137,7 +147,7 @@ def details(result: MetricResult) -> Iterator[tuple[str, str]]:
             yield "worst", at(result.worst)
     if result.likely:
         yield "likely", result.likely
-    if result.tolerance:
+    if result.tolerance and not absent(result):
         outcomes = result.first is not None and isinstance(result.first.expected, str)
         how = "outcomes in the order of status" if outcomes else result.tolerance
         yield "rule", f"{how} [{result.rule}, {result.origin}]"

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from typing import IO
 
 from karat.check.report import Checked, Report
-from karat.check.sentences import details, headline
+from karat.check.sentences import absent, details, headline
 from karat.compare.gate_result import SHUT, MetricResult, Outcome
 from karat.findings import Finding, Severity
 from karat.report.terminal import Line
@@ -52,7 +52,7 @@ def show(report: Report, stream: IO[str]) -> None:
 def lines(report: Report) -> Iterator[Line]:
     """The report, gravest first; the last line is the outcome of the whole."""
     alone = len(report.checks) == 1
-    loud = [c for c in report.checks if alone or c.outcome not in _QUIET or c.findings]
+    loud = [c for c in report.checks if alone or _has_news(c)]
     for checked in loud[:_CHECKS_SHOWN]:
         yield from _checked(checked)
         yield ()
@@ -62,6 +62,10 @@ def lines(report: Report) -> Iterator[Line]:
     for finding in report.findings:
         yield from _finding(finding, "")
     yield _last(report)
+
+
+def _has_news(checked: Checked) -> bool:
+    return checked.outcome not in _QUIET or checked.severity not in {None, Severity.INFO}
 
 
 def _last(report: Report) -> Line:
@@ -90,8 +94,10 @@ def _checked(checked: Checked) -> Iterator[Line]:
     loud = [r for r in checked.results if r.outcome not in _QUIET or r.kind]
     shown = loud or checked.results
     width = max((len(r.outcome.value) for r in shown), default=0)
+    cut = any(f.kind == "truncated" for f in checked.findings)
     for result in shown:
-        yield from _result(result, width)
+        # Where the whole run was cut off, each curve need not explain it again.
+        yield from _result(result, width, brief=cut and absent(result))
     if loud:
         yield from _calm(checked.results, width)
     yield from _commands(checked, about_file)
@@ -109,12 +115,14 @@ def _finding(finding: Finding, indent: str) -> Iterator[Line]:
     )
 
 
-def _result(result: MetricResult, width: int) -> Iterator[Line]:
+def _result(result: MetricResult, width: int, *, brief: bool) -> Iterator[Line]:
     yield (
         (f"  {result.outcome.value:<{width}}  ", _STYLES[result.outcome]),
         (f"{result.metric}  ", "bold"),
         (headline(result), ""),
     )
+    if brief:
+        return
     if result.outcome in SHUT:
         for label, sentence in details(result):
             yield (f"  {'':<{width}}  {label:<7}", "dim"), (sentence, "")

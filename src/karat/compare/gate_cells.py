@@ -90,7 +90,7 @@ def _part(
     numbers = _numbers(demanded, rule)
     deviations = _deviations(demanded, numbers, status)
     found = _sorted(deviations, numbers.allowed)
-    outcome, kind = _outcome(found, mode_of(rule), cells)
+    outcome, kind = _outcome(found, mode_of(rule), cells, noun)
     objecting = [d for d in deviations if d.how != "better"]
     shown = objecting or found.better
     return MetricResult(
@@ -130,7 +130,7 @@ def _is_outcome(deviation: Deviation) -> bool:
     return isinstance(deviation.expected, str)
 
 
-def _outcome(found: _Found, mode: str, cells: Sequence[Cell]) -> tuple[Outcome, str]:
+def _outcome(found: _Found, mode: str, cells: Sequence[Cell], noun: str) -> tuple[Outcome, str]:
     if found.absent:
         missing = any(d.how == "missing" for d in found.absent)
         return Outcome.FAIL, "missing-actual" if missing else "new-nan"
@@ -141,16 +141,17 @@ def _outcome(found: _Found, mode: str, cells: Sequence[Cell]) -> tuple[Outcome, 
     if mode == "info":
         return Outcome.INFO, "out-of-tolerance" if found.fails else ""
     if found.fails:
-        return Outcome.FAIL, _kind(found.hard)
+        return Outcome.FAIL, _kind(found.hard, noun)
     return (Outcome.IMPROVED, "improved") if found.improves else (Outcome.PASS, "")
 
 
-def _kind(hard: Sequence[Deviation]) -> str:
+def _kind(hard: Sequence[Deviation], noun: str) -> str:
     if any(d.how == "worse" for d in hard):
         return "status-regressed"
     if any(isinstance(d.expected, float) for d in hard):
         return "type-changed"
-    return "status-changed" if hard else "out-of-tolerance"
+    changed = "status-changed" if noun == "row" else "text-changed"
+    return changed if hard else "out-of-tolerance"
 
 
 def _numbers(cells: Sequence[Cell], rule: Rule) -> Gate:
@@ -226,7 +227,7 @@ def _likely(found: _Found, total: int) -> str | None:
     if found.absent:
         return "the test ran and left no value: it crashed half-way, or the column was not filled"
     outcomes = Counter(str(d.got) for d in found.hard)
-    if outcomes:
+    if outcomes and max(map(len, outcomes)) <= 40:
         word, count = outcomes.most_common(1)[0]
         return f"{count} now {word}" if len(outcomes) == 1 else f"most often now {word} ({count})"
     moved = found.worse or found.better
