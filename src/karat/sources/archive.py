@@ -141,9 +141,12 @@ class Archive:
 def find_directory(file: BinaryIO) -> Directory:
     """Where the central directory lies; says apart what is cut from what never was a zip."""
     size = file.seek(0, 2)
-    tail_start = max(0, size - _END_SIZE - _LONGEST_COMMENT - _LOCATOR_SIZE - _END64_SIZE)
-    tail = _read_at(file, tail_start, size - tail_start)
-    at = _find_end(tail)
+    for comment in (0, _LONGEST_COMMENT):  # most have none, and a remote tail is dear
+        tail_start = max(0, size - comment - _END_SIZE - _LOCATOR_SIZE - _END64_SIZE)
+        tail = _read_at(file, tail_start, size - tail_start)
+        at = _find_end(tail)
+        if at is not None:
+            break
     if at is None:
         raise _not_an_archive(_read_at(file, 0, min(size, 512)), size)
     _, disk, _, here, count, length, start, _ = struct.unpack_from("<4s4H2LH", tail, at)

@@ -1,0 +1,90 @@
+"""A crew: threads that work through a list of tasks.
+
+The threads are daemons, which the standard executors' are not: a person who presses Ctrl-C does not
+wait for a server that has fallen silent.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Generic, TypeVar
+
+import msgspec
+
+from karat.findings import UsageError
+
+T = TypeVar("T")
+_DEFAULT, _MOST = 16, 128
+
+
+class _Done(msgspec.Struct, Generic[T], frozen=True):
+    result: T | None = None
+    error: BaseException | None = None
+
+
+def crew_size(env: Mapping[str, str]) -> int:
+    """How many downloads run at once: KARAT_JOBS, or 16."""
+    text = env.get("KARAT_JOBS") or str(_DEFAULT)
+    if not (text.isascii() and text.isdigit() and 1 <= int(text) <= _MOST):
+        raise UsageError(
+            f"expected a number from 1 to {_MOST} in KARAT_JOBS, found {text!r}",
+            next_command="unset KARAT_JOBS",
+        )
+    return int(text)
+
+
+def in_parallel(
+    tasks: Sequence[Callable[[], T]], workers: int, *, stop: Callable[[], None]
+) -> Iterator[T]:
+    """What the tasks return, in the order they finish; the first exception ends it all.
+
+    `stop` is called when it ends badly, and tells running tasks to give up.
+    """
+    waiting: queue.SimpleQueue[Callable[[], T]] = queue.SimpleQueue()
+    done: queue.SimpleQueue[_Done[T]] = queue.SimpleQueue()
+    over = threading.Event()
+    for task in tasks:
+        waiting.put(task)
+    threads = [
+        threading.Thread(target=_work, args=(waiting, done, over), daemon=True, name="karat-fetch")
+        for _ in range(min(workers, len(tasks)))
+    ]
+    try:
+        for thread in threads:
+            thread.start()
+        for _ in tasks:
+            yield _result(done.get())
+    except GeneratorExit:
+        raise  # whoever had enough may come again
+    except BaseException:
+        stop()
+        raise
+    finally:
+        over.set()
+    for thread in threads:
+        thread.join()
+
+
+def _result(done: _Done[T]) -> T:
+    if done.error is not None:
+        raise done.error
+    return done.result  # type: ignore[return-value]  # None only where T is
+
+
+def _work(
+    waiting: queue.SimpleQueue[Callable[[], T]],
+    done: queue.SimpleQueue[_Done[T]],
+    over: threading.Event,
+) -> None:
+    while not over.is_set():
+        try:
+            task = waiting.get_nowait()
+        except queue.Empty:
+            return
+        try:
+            outcome = _Done(task())
+        except BaseException as error:  # noqa: BLE001 - it is raised where the results are read
+            outcome = _Done(error=error)
+        done.put(outcome)

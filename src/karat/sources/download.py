@@ -1,0 +1,218 @@
+"""A download: bytes of one artifact, or stretches of it, brought to its shelf.
+
+Bytes are appended to a file as they come. After a cut, in this process or an earlier one, only the
+rest is asked for, on condition that the artifact is still the same version.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+import msgspec
+
+from karat.sources.client import Client
+from karat.sources.shelf import Shelf
+from karat.sources.tokens import Secret
+from karat.sources.unusable import Unusable
+
+if TYPE_CHECKING:
+    import httpx
+
+_CONTENT_RANGE = re.compile(r"bytes (?:(\d{1,18})-(\d{1,18})|\*)/(\d{1,18}|\*)")
+
+
+class Address(msgspec.Struct, frozen=True, kw_only=True):
+    """Where an artifact is, and whether that address ever means other bytes."""
+
+    url: str
+    lasting: bool
+    """An identifier that is given once; otherwise only the server's validator tells versions apart."""
+
+
+class Cut(Unusable):
+    """The body broke off again and again; what came of it stays, for the next time."""
+
+
+class Watch(Protocol):
+    """Someone who counts the bytes of one transfer."""
+
+    def begin(self, total: int | None) -> None:
+        """It starts; later calls are ignored."""
+
+    def advance(self, count: int) -> None:
+        """So many more bytes came."""
+
+
+class Changed(Exception):  # noqa: N818 - a state of the artifact
+    """The artifact is not the one whose first bytes are here."""
+
+
+class Download:
+    """One artifact on its way to a shelf."""
+
+    def __init__(self, client: Client, shelf: Shelf, address: Address, watch: Watch) -> None:
+        self._client = client
+        self._shelf = shelf
+        self._address = address
+        self._watch = watch
+        self._place: Secret | None = None
+        self._all_here = False
+        self.total: int | None = None
+        """The true size of the archive, once a range was answered."""
+
+    def still_the_same(self) -> bool:
+        """Whether what lies on the shelf is what a request would bring; asked without fetching it."""
+        validator = self._shelf.record.validator
+        if self._address.lasting:
+            return True
+        if not validator:
+            return False
+        key = "If-None-Match" if validator.startswith('"') else "If-Modified-Since"
+        with self._client.open(self._address.url, {key: validator}) as response:
+            return response.status_code == 304
+
+    def probe(self, start: int, end: int) -> bool:
+        """Asks for one stretch; True if the server gives stretches; `total` is then known.
+
+        A server that only sends the whole has then sent it, so that nothing was asked in vain.
+        """
+        headers = {"Range": f"bytes={start}-{end - 1}"}
+        with self._client.open(self._address.url, headers) as response:
+            _, _, self.total = _content_range(response)
+            if response.status_code == 206 and self.total is not None:
+                self._place = self._client.place(response)
+                self._shelf.belongs_to(_validator(response))
+                self._attempt(response, self._shelf.part(start, min(end, self.total)), start)
+            elif response.status_code == 200:
+                self.total = None
+                self._start_over(response, self._shelf.part(0, None))
+        return self.total is not None
+
+    def stretch(self, start: int, end: int) -> Path:
+        """The bytes from `start` up to `end`, as a file of their own."""
+        path = self._shelf.part(start, end)
+        self._complete(path, start, end)
+        return path
+
+    def whole(self) -> Path:
+        """All bytes, as far as the server has them."""
+        path = self._shelf.part(0, None)
+        if not self._all_here:
+            self._complete(path, 0, None)
+        return path
+
+    def _complete(self, path: Path, start: int, end: int | None) -> None:
+        failures, best = 0, _size(path)
+        while True:
+            trouble = self._bring(path, start, end)
+            have = _size(path)
+            if trouble is None and (end is None or have == end - start):
+                return
+            failures = 0 if have > best else failures + 1
+            best = max(best, have)
+            if failures >= self._client.patience.attempts:
+                raise self._cut(have, trouble)
+            self._client.pause(max(failures, 1))
+
+    def _bring(self, path: Path, start: int, end: int | None) -> str | None:
+        """One request for what is still missing; what went wrong, if the body did not end well."""
+        have = self._usable_part(path)
+        if end is not None and have == end - start:
+            return None
+        headers = self._range_headers(start + have, end, resumed=have > 0)
+        with self._client.open(self._address.url, headers, at=self._place) as response:
+            if response.status_code == 206:
+                return self._attempt(response, path, start)
+            if response.status_code == 416:
+                return self._beyond(response, path, end)
+            if end is not None:
+                raise Changed
+            return self._start_over(response, path)
+
+    def _usable_part(self, path: Path) -> int:
+        """How many bytes are here and may be gone on from."""
+        have = _size(path)
+        if have and not (self._address.lasting or self._shelf.record.validator):
+            path.unlink()
+            return 0
+        return have
+
+    def _range_headers(self, first: int, end: int | None, *, resumed: bool) -> dict[str, str]:
+        if end is None and not resumed:
+            return {}
+        headers = {"Range": f"bytes={first}-{'' if end is None else end - 1}"}
+        if self._shelf.record.validator:
+            headers["If-Range"] = self._shelf.record.validator
+        return headers
+
+    def _beyond(self, response: httpx.Response, path: Path, end: int | None) -> str | None:
+        """The range was refused: all is here already, or the archive is another one now."""
+        _, _, total = _content_range(response)
+        if end is None and total is not None and total == _size(path):
+            return None
+        path.unlink(missing_ok=True)
+        return "a range that the server does not have"
+
+    def _start_over(self, response: httpx.Response, path: Path) -> str | None:
+        self._shelf.belongs_to(_validator(response))
+        path.unlink(missing_ok=True)
+        length = response.headers.get("content-length", "")
+        self._watch.begin(int(length) if length.isdigit() else None)
+        trouble = self._attempt(response, path, 0)
+        self._all_here = trouble is None
+        return trouble
+
+    def _attempt(self, response: httpx.Response, path: Path, start: int) -> str | None:
+        """Takes what comes of a body; what went wrong, if it did not end well."""
+        import httpx  # noqa: PLC0415 - here already, since the response is
+
+        try:
+            return self._take(response, path, start)
+        except httpx.TransportError as error:
+            return self._client.scrub(str(error) or type(error).__name__)
+
+    def _take(self, response: httpx.Response, path: Path, start: int) -> str | None:
+        """Appends the body, if it begins where the file ends."""
+        have = _size(path)
+        length = response.headers.get("content-length", "")
+        if response.status_code == 206 and _content_range(response)[0] != start + have:
+            return "another range than the one asked for"
+        with path.open("ab", buffering=0) as file:
+            for piece in response.iter_raw():
+                file.write(piece)
+                self._watch.advance(len(piece))
+                self._client.check_stopped()
+        if length.isdigit() and _size(path) - have != int(length):
+            return f"{_size(path) - have:,} bytes instead of {int(length):,}"
+        return None
+
+    def _cut(self, have: int, trouble: str | None) -> Cut:
+        return Cut(
+            "artifact-truncated",
+            f"expected a download that ends, found it cut after {have:,} bytes "
+            f"{self._client.patience.attempts} times ({trouble or 'too few bytes'})",
+        )
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return 0
+
+
+def _validator(response: httpx.Response) -> str:
+    """What tells this version from others, if anything does; weak ETags do not."""
+    etag: str = response.headers.get("etag", "")
+    return etag if etag.startswith('"') else response.headers.get("last-modified", "")
+
+
+def _content_range(response: httpx.Response) -> tuple[int | None, int | None, int | None]:
+    """First byte, last byte and whole size, where the server says them."""
+    found = _CONTENT_RANGE.fullmatch(response.headers.get("content-range", "").strip())
+    if not found:
+        return None, None, None
+    first, last, total = (int(text) if text and text != "*" else None for text in found.groups())
+    return first, last, total

@@ -1,0 +1,345 @@
+"""GitHub Actions: runs, jobs of every attempt, and artifacts, by the REST API."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import TypeVar
+
+import msgspec
+
+from karat.findings import CannotVerify, Finding, Severity, UsageError
+from karat.sources.addresses import github_host, github_root
+from karat.sources.archive import Limits
+from karat.sources.client import Refused
+from karat.sources.connection import Connection, Notice
+from karat.sources.download import Address
+from karat.sources.listing import Artifact, Fetched, Job, Listing, Progress, Run
+from karat.sources.patience import Patience
+from karat.sources.tokens import github_token
+from karat.sources.transfer import Errand
+
+_REPO = re.compile(r"[A-Za-z0-9_.-]+/[A-Za-z0-9_.-]+")
+_SHA = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
+_HEADERS = {"Accept": "application/vnd.github+json", "X-GitHub-Api-Version": "2022-11-28"}
+_PAGE = 100
+
+
+class _Run(msgspec.Struct, frozen=True):
+    id: int
+    name: str | None = None
+    run_attempt: int | None = None
+    head_sha: str | None = None
+    status: str | None = None
+    conclusion: str | None = None
+    html_url: str | None = None
+    path: str | None = None
+    workflow_id: int | None = None
+
+    @property
+    def label(self) -> str:
+        return f"run {self.id}" + (f" ({self.name})" if self.name else "")
+
+    def is_of(self, workflow: str) -> bool:
+        """Whether its workflow has that name, file or number."""
+        file = (self.path or "").split("@")[0]
+        return workflow in {self.name, str(self.workflow_id), file, file.rpartition("/")[2]}
+
+
+class _Job(msgspec.Struct, frozen=True):
+    id: int
+    name: str
+    run_attempt: int | None = None
+    status: str | None = None
+    conclusion: str | None = None
+    labels: tuple[str, ...] = ()
+    runner_name: str | None = None
+    runner_group_name: str | None = None
+    started_at: datetime | None = None
+    completed_at: datetime | None = None
+    html_url: str | None = None
+
+
+class _Artifact(msgspec.Struct, frozen=True):
+    id: int
+    name: str
+    size_in_bytes: int | None = None
+    expired: bool = False
+    created_at: datetime | None = None
+    digest: str | None = None
+
+
+class _Runs(msgspec.Struct, frozen=True):
+    workflow_runs: tuple[_Run, ...]
+    total_count: int = 0
+
+    @property
+    def items(self) -> tuple[_Run, ...]:
+        return self.workflow_runs
+
+
+class _Jobs(msgspec.Struct, frozen=True):
+    jobs: tuple[_Job, ...]
+    total_count: int = 0
+
+    @property
+    def items(self) -> tuple[_Job, ...]:
+        return self.jobs
+
+
+class _Artifacts(msgspec.Struct, frozen=True):
+    artifacts: tuple[_Artifact, ...]
+    total_count: int = 0
+
+    @property
+    def items(self) -> tuple[_Artifact, ...]:
+        return self.artifacts
+
+
+class _Commit(msgspec.Struct, frozen=True):
+    sha: str
+
+
+P = TypeVar("P", _Runs, _Jobs, _Artifacts)
+
+
+class GitHub:
+    """One run, or all completed runs of a commit, of one repository."""
+
+    def __init__(  # noqa: PLR0913 - what may be asked for, and what a test may replace
+        self,
+        repo: str,
+        *,
+        run_id: int | str | None = None,
+        sha: str | None = None,
+        workflow: str | None = None,
+        attempt: int | None = None,
+        env: Mapping[str, str] | None = None,
+        patience: Patience | None = None,
+        limits: Limits | None = None,
+        notice: Notice | None = None,
+    ) -> None:
+        _check(repo, run_id, sha)
+        env = os.environ if env is None else env
+        self._repo, self._sha, self._workflow, self._attempt = repo, sha, workflow, attempt
+        self._run_id = None if run_id is None else int(run_id)
+        self._home = f"/repos/{repo}"
+        root = github_root(env)
+        self._connection = Connection(
+            root,
+            github_token(env, github_host(root)),
+            env,
+            headers=_HEADERS,
+            patience=patience,
+            limits=limits,
+            notice=notice,
+        )
+        self._client = self._connection.client
+
+    def listing(self) -> Listing:
+        """Runs, jobs of every attempt, and artifacts."""
+        runs, findings = self._one_run() if self._run_id is not None else self._runs_of_commit()
+        jobs: dict[int, list[Job]] = {}
+        artifacts: dict[int, list[Artifact]] = {}
+        tasks: list[Callable[[], None]] = []
+        for run in runs:
+            tasks += [
+                lambda run=run: jobs.update({run.id: self._jobs(run, findings)}),  # type: ignore[misc]
+                lambda run=run: artifacts.update({run.id: self._artifacts(run, findings)}),  # type: ignore[misc]
+            ]
+        self._connection.gather(tasks)
+        return Listing(
+            source="github",
+            origin=f"{self._asked()} of {self._repo}",
+            repo=self._repo,
+            runs=tuple(_run(run) for run in runs),
+            jobs=tuple(job for run in runs for job in jobs[run.id]),
+            artifacts=tuple(artifact for run in runs for artifact in artifacts[run.id]),
+            findings=tuple(sorted(findings, key=lambda finding: finding.message)),
+        )
+
+    def fetch(
+        self,
+        artifacts: Sequence[Artifact],
+        wanted: Callable[[str], bool],
+        progress: Progress | None = None,
+    ) -> Iterator[Fetched]:
+        """The wanted files of each artifact, in the order they arrive."""
+        return self._connection.fetch(artifacts, self._errand, wanted, progress)
+
+    def close(self) -> None:
+        """Lets go of connections and files."""
+        self._connection.close()
+
+    def _asked(self) -> str:
+        return f"run {self._run_id}" if self._run_id is not None else f"commit {self._sha}"
+
+    def _errand(self, artifact: Artifact) -> Errand:
+        # A number is never given twice, and the bytes behind it never change.
+        path = f"{self._home}/actions/artifacts/{artifact.id}/zip"
+        return Errand(
+            artifact=artifact,
+            address=Address(url=self._client.url(path), lasting=True),
+            key=("github", self._client.root, self._repo, artifact.id, artifact.digest or ""),
+        )
+
+    def _one_run(self) -> tuple[list[_Run], list[Finding]]:
+        try:
+            run = self._client.get(f"{self._home}/actions/runs/{self._run_id}", _Run)
+        except Refused as error:
+            raise self._no_such(error) from None
+        newest = run.run_attempt or 1
+        if self._attempt is not None and not 1 <= self._attempt <= newest:
+            raise UsageError(
+                f"expected an attempt from 1 to {newest} of {run.label}, found {self._attempt}",
+                next_command="karat refresh --help",
+            )
+        going = [] if run.status == "completed" else [_still_going(run, "may still leave more")]
+        return [run], going
+
+    def _runs_of_commit(self) -> tuple[list[_Run], list[Finding]]:
+        """Completed runs of the commit, and a warning for each that is not."""
+        findings: list[Finding] = []
+        sha = self._full_sha()
+        try:
+            found = self._all(
+                f"{self._home}/actions/runs", _Runs, "runs of the commit", findings, head_sha=sha
+            )
+        except Refused as error:
+            raise self._no_such(error) from None
+        runs = [run for page in found for run in page.items]
+        if self._workflow is not None:
+            runs = [run for run in runs if run.is_of(self._workflow)]
+        done = sorted({run.id: run for run in runs if run.status == "completed"}.items())
+        going = [run for run in runs if run.status != "completed"]
+        if not done:
+            of = f" of workflow {self._workflow}" if self._workflow else ""
+            raise CannotVerify(
+                f"expected completed runs{of} of commit {sha} in {self._repo}, found none"
+                + (f"; still going: {', '.join(run.label for run in going)}" if going else ""),
+                next_command=f"gh run list --repo {self._repo} --commit {sha}",
+            )
+        findings += [_still_going(run, "is left out") for run in going]
+        return [run for _, run in done], findings
+
+    def _full_sha(self) -> str:
+        """The commit in full, as the list of runs wants it."""
+        sha = (self._sha or "").lower()
+        if _SHA.fullmatch(sha):
+            return sha
+        try:
+            return self._client.get(f"{self._home}/commits/{sha}", _Commit).sha
+        except Refused as error:
+            raise self._no_such(error) from None
+
+    def _jobs(self, run: _Run, findings: list[Finding]) -> list[Job]:
+        path = f"{self._home}/actions/runs/{run.id}/jobs"
+        pages = self._all(path, _Jobs, f"jobs of {run.label}", findings, filter="all")
+        found = {job.id: job for page in pages for job in page.items}
+        return [_job(run, job) for _, job in sorted(found.items())]
+
+    def _artifacts(self, run: _Run, findings: list[Finding]) -> list[Artifact]:
+        path = f"{self._home}/actions/runs/{run.id}/artifacts"
+        pages = self._all(path, _Artifacts, f"artifacts of {run.label}", findings)
+        found = {artifact.id: artifact for page in pages for artifact in page.items}
+        return [_artifact(run, artifact) for _, artifact in sorted(found.items())]
+
+    def _all(
+        self, path: str, kind: type[P], what: str, findings: list[Finding], **query: str
+    ) -> list[P]:
+        """Every page; says so if the server announced more than it gave."""
+        pages = list(self._client.pages(path, kind, **query, per_page=_PAGE))
+        said = max((page.total_count for page in pages), default=0)
+        given = len({item.id for page in pages for item in page.items})
+        if given < said:
+            findings.append(
+                Finding(
+                    kind="not-refreshed",
+                    severity=Severity.FAIL,
+                    message=f"expected {said} {what}, as GitHub says, found {given} in its listing",
+                    next="karat refresh --help",
+                )
+            )
+        return pages
+
+    def _no_such(self, error: Refused) -> CannotVerify:
+        if error.status not in {404, 422}:
+            return error
+        token = self._client.token
+        seen = f"the token from {token.found_in} may not see it" if token else "it needs a token"
+        return CannotVerify(
+            f"expected {self._asked()} in {self._repo}, found that there is none, or {seen} (HTTP {error.status})",
+            next_command=f"gh run list --repo {self._repo}",
+        )
+
+
+def _check(repo: str, run_id: int | str | None, sha: str | None) -> None:
+    if not _REPO.fullmatch(repo) or set(repo.split("/")) & {".", ".."}:
+        raise UsageError(
+            f"expected OWNER/NAME of a repository on GitHub, found {repo!r}",
+            next_command="karat refresh --source github --repo OWNER/NAME --run-id N --scope all",
+        )
+    if (run_id is None) == (sha is None):
+        raise UsageError(
+            "expected a run or a commit to refresh from, found "
+            + ("neither" if run_id is None else "both"),
+            next_command=f"karat refresh --source github --repo {repo} --run-id N --scope all",
+        )
+    if run_id is not None and not (str(run_id).isascii() and str(run_id).isdigit()):
+        raise UsageError(
+            f"expected the number of a run, found {run_id!r}",
+            next_command=f"gh run list --repo {repo}",
+        )
+    if sha is not None and not re.fullmatch(r"[0-9A-Fa-f]{4,64}", sha):
+        raise UsageError(
+            f"expected the SHA of a commit, found {sha!r}", next_command=f"git rev-parse {sha!r}"
+        )
+
+
+def _still_going(run: _Run, so: str) -> Finding:
+    return Finding(
+        kind="not-refreshed",
+        severity=Severity.WARN,
+        message=f"{run.label} has not finished ({run.status}); it {so}",
+        next=f"gh run watch {run.id}",
+    )
+
+
+def _run(run: _Run) -> Run:
+    return Run(
+        id=str(run.id),
+        attempt=run.run_attempt or 1,
+        commit=run.head_sha,
+        name=run.name or "",
+        conclusion=run.conclusion if run.status == "completed" else None,
+        url=run.html_url,
+    )
+
+
+def _job(run: _Run, job: _Job) -> Job:
+    where = (*job.labels, job.runner_name or "", job.runner_group_name or "")
+    return Job(
+        id=str(job.id),
+        run_id=str(run.id),
+        name=job.name,
+        attempt=job.run_attempt or 1,
+        conclusion=job.conclusion if job.status == "completed" else None,
+        labels=tuple(dict.fromkeys(label for label in where if label)),
+        started=job.started_at.timestamp() if job.started_at else None,
+        completed=job.completed_at.timestamp() if job.completed_at else None,
+        url=job.html_url,
+    )
+
+
+def _artifact(run: _Run, artifact: _Artifact) -> Artifact:
+    return Artifact(
+        id=str(artifact.id),
+        name=artifact.name,
+        run_id=str(run.id),
+        size=artifact.size_in_bytes,
+        expired=artifact.expired,
+        created=artifact.created_at.timestamp() if artifact.created_at else None,
+        digest=artifact.digest,
+    )

@@ -1,0 +1,351 @@
+"""GitLab: a pipeline and its child pipelines, their jobs, and the archive that each job left."""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import TypeVar
+from urllib.parse import quote
+
+import msgspec
+
+from karat.findings import CannotVerify, Finding, Severity, UsageError
+from karat.sources.addresses import gitlab_root
+from karat.sources.archive import Limits
+from karat.sources.client import Refused
+from karat.sources.connection import Connection, Notice
+from karat.sources.download import Address
+from karat.sources.listing import Artifact, Fetched, Job, Listing, Progress, Run
+from karat.sources.patience import Patience
+from karat.sources.tokens import gitlab_token
+from karat.sources.transfer import Errand
+
+_PROJECT = re.compile(r"[0-9]+|[A-Za-z0-9_.-]+(?:/[A-Za-z0-9_.-]+)+")
+_PAGE = 100
+_MOST_PIPELINES = 500
+_CONCLUSIONS = {
+    "success": "success",
+    "failed": "failure",
+    "canceled": "cancelled",
+    "skipped": "skipped",
+}
+"""GitLab's words for what is over, in GitHub's; whatever else it says is not over."""
+_TIMEOUTS = {"job_execution_timeout", "stuck_or_timeout_failure"}
+
+
+class _Pipeline(msgspec.Struct, frozen=True):
+    id: int
+    project_id: int | None = None
+    sha: str | None = None
+    status: str = ""
+    web_url: str | None = None
+
+
+class _Bridge(msgspec.Struct, frozen=True):
+    id: int
+    name: str
+    status: str = ""
+    downstream_pipeline: _Pipeline | None = None
+
+
+class _Runner(msgspec.Struct, frozen=True):
+    description: str | None = None
+    name: str | None = None
+
+
+class _File(msgspec.Struct, frozen=True):
+    size: int | None = None
+
+
+class _Job(msgspec.Struct, frozen=True):
+    id: int
+    name: str
+    status: str
+    stage: str = ""
+    tag_list: tuple[str, ...] = ()
+    runner: _Runner | None = None
+    failure_reason: str | None = None
+    started_at: datetime | None = None
+    finished_at: datetime | None = None
+    web_url: str | None = None
+    artifacts_file: _File | None = None
+    artifacts_expire_at: datetime | None = None
+
+    @property
+    def conclusion(self) -> str | None:
+        if self.status == "failed" and self.failure_reason in _TIMEOUTS:
+            return "timed_out"
+        return _CONCLUSIONS.get(self.status)
+
+
+_Item = TypeVar("_Item", _Job, _Bridge)
+
+
+class _Place(msgspec.Struct, frozen=True):
+    """A pipeline to look at, and what started it."""
+
+    project: str
+    pipeline: int
+    name: str = ""
+
+
+class _Found:
+    """What has been learnt so far; filled from several threads, by pipeline."""
+
+    def __init__(self) -> None:
+        self.runs: dict[int, Run] = {}
+        self.jobs: dict[int, list[_Job]] = {}
+        self.bridges: dict[int, list[_Bridge]] = {}
+        self.projects: dict[int, str] = {}
+        self.findings: list[Finding] = []
+
+
+class GitLab:
+    """One pipeline of one project, with every pipeline that it started."""
+
+    def __init__(  # noqa: PLR0913 - what may be asked for, and what a test may replace
+        self,
+        project: str | int | None,
+        pipeline_id: int | str,
+        *,
+        env: Mapping[str, str] | None = None,
+        patience: Patience | None = None,
+        limits: Limits | None = None,
+        notice: Notice | None = None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        env = os.environ if env is None else env
+        named = project or env.get("CI_PROJECT_ID") or env.get("CI_PROJECT_PATH") or ""
+        self._project = _checked_project(str(named))
+        self._pipeline = _checked_number(pipeline_id)
+        self._clock = clock
+        self._projects: dict[str, str] = {}
+        self._connection = Connection(
+            gitlab_root(env),
+            gitlab_token(env),
+            env,
+            headers={"Accept": "application/json"},
+            patience=patience,
+            limits=limits,
+            notice=notice,
+            # A date in the past is no proof: the newest archives of a branch are kept beyond it.
+            try_expired=True,
+        )
+        self._client = self._connection.client
+
+    def listing(self) -> Listing:
+        """The pipeline and all below it: runs, jobs of every attempt, one artifact per job."""
+        found = _Found()
+        level = [_Place(self._project, self._pipeline)]
+        while level:
+            self._connection.gather([_task(self._look, place, found) for place in level])
+            level = self._below(level, found)
+        order = sorted(found.runs)
+        now = self._clock()
+        self._projects = {
+            str(job.id): found.projects[number] for number in order for job in found.jobs[number]
+        }
+        jobs = {number: _attempts(number, found.jobs[number]) for number in order}
+        return Listing(
+            source="gitlab",
+            origin=f"pipeline {self._pipeline} of {self._project}",
+            repo=self._project,
+            runs=tuple(found.runs[number] for number in order),
+            jobs=tuple(job for number in order for job in jobs[number]),
+            artifacts=tuple(
+                artifact
+                for number in order
+                for artifact in _artifacts(found.jobs[number], jobs[number], now)
+            ),
+            findings=tuple(sorted(found.findings, key=lambda finding: finding.message)),
+        )
+
+    def fetch(
+        self,
+        artifacts: Sequence[Artifact],
+        wanted: Callable[[str], bool],
+        progress: Progress | None = None,
+    ) -> Iterator[Fetched]:
+        """The wanted files of each artifact, in the order they arrive."""
+        return self._connection.fetch(artifacts, self._errand, wanted, progress)
+
+    def close(self) -> None:
+        """Lets go of connections and files."""
+        self._connection.close()
+
+    def _errand(self, artifact: Artifact) -> Errand:
+        project = self._projects.get(artifact.id, self._project)
+        path = f"/projects/{quote(project, safe='')}/jobs/{quote(artifact.id, safe='')}/artifacts"
+        return Errand(
+            artifact=artifact,
+            address=Address(url=self._client.url(path), lasting=True),
+            key=("gitlab", self._client.root, project, artifact.id, str(artifact.size)),
+            missing_means="artifact-expired" if artifact.expired else "artifact-missing",
+        )
+
+    def _look(self, place: _Place, found: _Found) -> None:
+        """One pipeline: itself, its jobs, its bridges."""
+        home = f"/projects/{quote(place.project, safe='')}/pipelines/{place.pipeline}"
+        try:
+            pipeline = self._client.get(home, _Pipeline)
+            jobs = self._all(f"{home}/jobs", list[_Job], include_retried="true")
+            bridges = self._all(f"{home}/bridges", list[_Bridge])
+        except Refused as error:
+            if place.pipeline == self._pipeline:
+                raise self._no_such(error) from None
+            found.findings.append(_unreadable(place, error))
+            return
+        over = _CONCLUSIONS.get(pipeline.status)
+        if over is None:
+            found.findings.append(_still_going(place, pipeline))
+        found.projects[place.pipeline] = place.project
+        found.jobs[place.pipeline] = jobs
+        found.bridges[place.pipeline] = bridges
+        found.runs[place.pipeline] = Run(
+            id=str(place.pipeline),
+            commit=pipeline.sha,
+            name=place.name,
+            conclusion=over,
+            url=pipeline.web_url,
+        )
+
+    def _all(self, path: str, kind: type[list[_Item]], **query: str) -> list[_Item]:
+        return [
+            item
+            for page in self._client.pages(path, kind, **query, per_page=_PAGE)
+            for item in page
+        ]
+
+    def _below(self, level: Sequence[_Place], found: _Found) -> list[_Place]:
+        """The pipelines that these have started, each once."""
+        below: dict[int, _Place] = {}
+        for place in level:
+            for bridge in found.bridges.get(place.pipeline, []):
+                child = bridge.downstream_pipeline
+                if child is None:
+                    if bridge.status == "failed":
+                        found.findings.append(_never_started(place, bridge))
+                elif child.id not in found.runs:
+                    project = place.project if child.project_id is None else str(child.project_id)
+                    below.setdefault(child.id, _Place(project, child.id, bridge.name))
+        if len(found.runs) + len(below) > _MOST_PIPELINES:
+            raise CannotVerify(
+                f"expected at most {_MOST_PIPELINES} pipelines below {self._pipeline}, found more",
+                next_command="karat refresh --source gitlab --pipeline-id N --scope all",
+            )
+        return list(below.values())
+
+    def _no_such(self, error: Refused) -> CannotVerify:
+        if error.status != 404:
+            return error
+        token = self._client.token
+        seen = f"the token from {token.found_in} may not see it" if token else "it needs a token"
+        return CannotVerify(
+            f"expected pipeline {self._pipeline} in project {self._project}, found that there is "
+            f"none, or {seen} (HTTP 404)",
+            next_command="karat refresh --source gitlab --project PROJECT --pipeline-id N --scope all",
+        )
+
+
+def _task(
+    look: Callable[[_Place, _Found], None], place: _Place, found: _Found
+) -> Callable[[], None]:
+    return lambda: look(place, found)
+
+
+def _checked_project(project: str) -> str:
+    if not _PROJECT.fullmatch(project) or set(project.split("/")) & {".", ".."}:
+        raise UsageError(
+            "expected a project on GitLab, its number or GROUP/NAME (also from CI_PROJECT_ID), "
+            f"found {project!r}",
+            next_command="karat refresh --source gitlab --project GROUP/NAME --pipeline-id N --scope all",
+        )
+    return project
+
+
+def _checked_number(pipeline: int | str) -> int:
+    if not (str(pipeline).isascii() and str(pipeline).isdigit()):
+        raise UsageError(
+            f"expected the number of a pipeline, found {pipeline!r}",
+            next_command="karat refresh --source gitlab --pipeline-id N --scope all",
+        )
+    return int(pipeline)
+
+
+def _attempts(pipeline: int, jobs: Sequence[_Job]) -> list[Job]:
+    """Jobs of one name in the order they were made: attempt 1, 2, and so on."""
+    numbers: dict[str, int] = defaultdict(int)
+    found = []
+    for job in sorted(jobs, key=lambda job: job.id):
+        numbers[job.name] += 1
+        found.append(_job(pipeline, job, numbers[job.name]))
+    return found
+
+
+def _job(pipeline: int, job: _Job, attempt: int) -> Job:
+    runner = job.runner or _Runner()
+    where = (*job.tag_list, runner.description or "", runner.name or "")
+    return Job(
+        id=str(job.id),
+        run_id=str(pipeline),
+        name=job.name,
+        attempt=attempt,
+        conclusion=job.conclusion,
+        labels=tuple(dict.fromkeys(label for label in where if label)),
+        stage=job.stage,
+        started=job.started_at.timestamp() if job.started_at else None,
+        completed=job.finished_at.timestamp() if job.finished_at else None,
+        url=job.web_url,
+    )
+
+
+def _artifacts(known: Sequence[_Job], jobs: Sequence[Job], now: float) -> Iterator[Artifact]:
+    by_id = {str(job.id): job for job in known}
+    for job in jobs:
+        source = by_id[job.id]
+        if source.artifacts_file is None:
+            continue
+        until = source.artifacts_expire_at
+        yield Artifact(
+            id=job.id,
+            name=job.name,
+            run_id=job.run_id,
+            size=source.artifacts_file.size,
+            expired=until is not None and until.timestamp() <= now,
+            created=job.completed,
+            job_id=job.id,
+            attempt=job.attempt,
+        )
+
+
+def _still_going(place: _Place, pipeline: _Pipeline) -> Finding:
+    return Finding(
+        kind="not-refreshed",
+        severity=Severity.WARN,
+        message=f"{_label(place)} has not finished ({pipeline.status}); it may still leave more",
+    )
+
+
+def _unreadable(place: _Place, error: Refused) -> Finding:
+    return Finding(
+        kind="not-refreshed",
+        severity=Severity.FAIL,
+        message=f"{_label(place)} of project {place.project} could not be listed: {error}",
+        next=error.next_command,
+    )
+
+
+def _never_started(place: _Place, bridge: _Bridge) -> Finding:
+    return Finding(
+        kind="not-refreshed",
+        severity=Severity.WARN,
+        message=f"{bridge.name} of {_label(place)} failed before it started its pipeline",
+    )
+
+
+def _label(place: _Place) -> str:
+    return f"pipeline {place.pipeline}" + (f" ({place.name})" if place.name else "")
