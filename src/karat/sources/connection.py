@@ -31,9 +31,7 @@ class Connection:
         patience: Patience | None = None,
         limits: Limits | None = None,
         notice: Notice | None = None,
-        try_expired: bool = False,
     ) -> None:
-        self.try_expired = try_expired
         self.workers = crew_size(env)
         self._cache = Cache(env, notice=notice)
         self.client = Client(
@@ -60,7 +58,7 @@ class Connection:
         progress: Progress | None,
     ) -> Iterator[Fetched]:
         """One `Fetched` per artifact; those that are gone first, as they take no time."""
-        gone = {a.id for a in artifacts if a.expired and a.url is None and not self.try_expired}
+        gone = {a.id for a in artifacts if a.expired and a.url is None}
         for artifact in (a for a in artifacts if a.id in gone):
             expired = Unusable(
                 "artifact-expired", "expected it on the server, found that it has expired there"

@@ -81,6 +81,11 @@ class _Job(msgspec.Struct, frozen=True):
             return "timed_out"
         return _CONCLUSIONS.get(self.status)
 
+    def outdated(self, now: float) -> bool:
+        """Whether its archive may be deleted; that of a branch's newest job is kept all the same."""
+        until = self.artifacts_expire_at
+        return until is not None and until.timestamp() <= now
+
 
 _Item = TypeVar("_Item", _Job, _Bridge)
 
@@ -124,6 +129,7 @@ class GitLab:
         self._pipeline = _checked_number(pipeline_id)
         self._clock = clock
         self._projects: dict[str, str] = {}
+        self._outdated: set[str] = set()
         self._connection = Connection(
             gitlab_root(env),
             gitlab_token(env),
@@ -132,8 +138,6 @@ class GitLab:
             patience=patience,
             limits=limits,
             notice=notice,
-            # A date in the past is no proof: the newest archives of a branch are kept beyond it.
-            try_expired=True,
         )
         self._client = self._connection.client
 
@@ -148,6 +152,9 @@ class GitLab:
         now = self._clock()
         self._projects = {
             str(job.id): found.projects[number] for number in order for job in found.jobs[number]
+        }
+        self._outdated = {
+            str(job.id) for number in order for job in found.jobs[number] if job.outdated(now)
         }
         jobs = {number: _attempts(number, found.jobs[number]) for number in order}
         return Listing(
@@ -184,7 +191,9 @@ class GitLab:
             artifact=artifact,
             address=Address(url=self._client.url(path), lasting=True),
             key=("gitlab", self._client.root, project, artifact.id, str(artifact.size)),
-            missing_means="artifact-expired" if artifact.expired else "artifact-missing",
+            missing_means="artifact-expired"
+            if artifact.id in self._outdated
+            else "artifact-missing",
         )
 
     def _look(self, place: _Place, found: _Found) -> None:
@@ -307,15 +316,16 @@ def _artifacts(known: Sequence[_Job], jobs: Sequence[Job], now: float) -> Iterat
     by_id = {str(job.id): job for job in known}
     for job in jobs:
         source = by_id[job.id]
-        if source.artifacts_file is None:
+        file = source.artifacts_file
+        # A date in the past without a file: there was one. Without a date there never was.
+        if file is None and not source.outdated(now):
             continue
-        until = source.artifacts_expire_at
         yield Artifact(
             id=job.id,
             name=job.name,
             run_id=job.run_id,
-            size=source.artifacts_file.size,
-            expired=until is not None and until.timestamp() <= now,
+            size=file.size if file else None,
+            expired=file is None,
             created=job.completed,
             job_id=job.id,
             attempt=job.attempt,
