@@ -1,0 +1,95 @@
+"""`karat stage`: exactly the changed goldens, and not while something fails."""
+
+from __future__ import annotations
+
+import json
+
+import jsonschema
+import pytest
+
+from factories.commands import karat
+from factories.repositories import Repository, curves, golden_path, golden_text
+from karat.goldens.lock import NAME, Entry, read_lock, write_lock
+from karat.refresh.writing import sha256
+
+A, B = golden_path("a"), golden_path("b")
+
+
+@pytest.fixture
+def tree(repository: Repository) -> Repository:
+    for path in (A, B):
+        repository.write(path, golden_text(curves(1)))
+    repository.write("src/model.py", "x = 1\n")
+    repository.commit()
+    repository.write("src/model.py", "x = 2\n")
+    repository.write("notes.txt", "mine\n")
+    return repository
+
+
+def staged(tree: Repository) -> set[str]:
+    return {p for p in tree.git("diff", "--cached", "--name-only", "-z").split("\0") if p}
+
+
+def slightly(values: dict[str, object]) -> dict[str, object]:
+    return {**values, "lm loss": values["lm loss"] * 1.00001}  # type: ignore[operator]
+
+
+def test_exactly_the_changed_goldens_and_their_lock(tree: Repository) -> None:
+    text = golden_text(slightly(curves(1)))  # type: ignore[arg-type]
+    tree.write(A, text)
+    write_lock(tree.root / NAME, {A: Entry(source="github", sha256=sha256(text.encode()))})
+    tree.write("out.csv", "file\n")
+    done = karat("stage", "--csv", "out.csv", "--json", "-", cwd=tree.root)
+    assert done.code == 0, done.err
+    assert staged(tree) == {A, NAME, "out.csv"}
+    document = json.loads(done.out)
+    jsonschema.validate(document, json.loads(karat("schema", "karat.stage/1", cwd=tree.root).out))
+    assert document["goldens"] == [A]
+
+
+def test_a_removed_golden_is_staged_as_such_only_with_a_reason(tree: Repository) -> None:
+    (tree.root / B).unlink()
+    assert karat("stage", cwd=tree.root).code == 1
+    assert staged(tree) == set()
+    done = karat("stage", "--force", "--reason", "test is gone", cwd=tree.root)
+    assert done.code == 0
+    assert staged(tree) == {B}
+
+
+def test_a_fail_finding_stands_in_the_way_until_someone_says_why(tree: Repository) -> None:
+    tree.write(A, golden_text(curves(1), stop=13))
+    done = karat("stage", cwd=tree.root)
+    assert done.code == 1
+    assert "truncated" in done.out
+    assert done.err.startswith("next: ")
+    assert staged(tree) == set()
+    assert karat("stage", "--force", cwd=tree.root).code == 2
+    done = karat("stage", "--force", "--reason", "short run wanted, #42", cwd=tree.root)
+    assert done.code == 0
+    assert staged(tree) == {A, NAME}
+    assert read_lock(tree.root / NAME)[A].accepted == "short run wanted, #42"
+
+
+def test_a_golden_edited_after_its_refresh_is_pointed_out(tree: Repository) -> None:
+    tree.write(A, golden_text(slightly(curves(1))))  # type: ignore[arg-type]
+    write_lock(tree.root / NAME, {A: Entry(source="github", run="7", sha256="0" * 64)})
+    done = karat("stage", cwd=tree.root)
+    assert done.code == 0
+    assert "kept-edits" in done.out
+
+
+def test_nothing_changed_is_said_and_a_dry_run_stages_nothing(tree: Repository) -> None:
+    done = karat("stage", cwd=tree.root)
+    assert (done.code, staged(tree)) == (0, set())
+    assert "nothing to stage" in done.out
+    tree.write(A, golden_text(slightly(curves(1))))  # type: ignore[arg-type]
+    done = karat("stage", "--dry-run", cwd=tree.root)
+    assert f"  {A}" in done.out
+    assert staged(tree) == set()
+
+
+def test_a_csv_outside_the_tree_is_refused(tree: Repository) -> None:
+    tree.write(A, golden_text(slightly(curves(1))))  # type: ignore[arg-type]
+    (tree.root.parent / "out.csv").write_text("x")
+    assert karat("stage", "--csv", "../out.csv", cwd=tree.root).code == 2
+    assert staged(tree) == set()
