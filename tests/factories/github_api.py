@@ -35,17 +35,18 @@ class GitHubApi:
         self._lock = threading.Lock()
         self._request = 0
         numbered = r"(?P<{}>\d+)"
-        run = rf"runs/{numbered.format('run_id')}"
-        artifact = rf"artifacts/{numbered.format('artifact_id')}"
+        run = rf"actions/runs/{numbered.format('run_id')}"
+        artifact = rf"actions/artifacts/{numbered.format('artifact_id')}"
         self._routes: list[tuple[str, Callable[..., Response]]] = [
-            (r"runs", self._runs),
-            (r"workflows/(?P<workflow>[^/]+)/runs", self._workflow_runs),
+            (r"actions/runs", self._runs),
+            (r"actions/workflows/(?P<workflow>[^/]+)/runs", self._workflow_runs),
             (run, self._run),
             (rf"{run}/attempts/{numbered.format('attempt')}", self._run),
             (rf"{run}/jobs", self._jobs),
             (rf"{run}/attempts/{numbered.format('attempt')}/jobs", self._attempt_jobs),
             (rf"{run}/artifacts", self._artifacts),
-            (rf"jobs/{numbered.format('job_id')}", self._job),
+            (rf"actions/jobs/{numbered.format('job_id')}", self._job),
+            (r"commits/(?P<ref>[^/]+)", self._commit),
             (artifact, self._artifact),
             (rf"{artifact}/zip", self._download),
         ]
@@ -81,7 +82,7 @@ class GitHubApi:
 
     def _route(self, request: Request) -> Response:
         place = re.fullmatch(
-            r"/(?:repos/(?P<name>[^/]+/[^/]+)|repositories/(?P<id>\d+))/actions/(?P<rest>.+)",
+            r"/(?:repos/(?P<name>[^/]+/[^/]+)|repositories/(?P<id>\d+))/(?P<rest>.+)",
             request.path,
         )
         if place is None or request.method not in {"GET", "HEAD"}:
@@ -187,6 +188,19 @@ class GitHubApi:
                 if job.id == int(job_id):
                     return _json(bodies.job(self._url(), run, job))
         raise Refused(404, "Not Found")
+
+    def _commit(
+        self,
+        request: Request,  # noqa: ARG002 - endpoints are called alike
+        repository: GitHubRepository,
+        ref: str,
+    ) -> Response:
+        """A commit by the beginning of its SHA, or by a branch."""
+        runs = repository.runs.values()
+        found = {run.sha: run for run in runs if run.sha.startswith(ref) or run.branch == ref}
+        if len(found) != 1:
+            raise Refused(422, f"No commit found for SHA: {ref}")
+        return _json(bodies.commit(self._url(), next(iter(found.values()))))
 
     def _artifacts(self, request: Request, repository: GitHubRepository, run_id: str) -> Response:
         run = _run(repository, run_id)

@@ -201,6 +201,30 @@ def artifact(api: str, known: GitHubArtifact) -> dict[str, Any]:
     }
 
 
+def commit(api: str, of: GitHubRun) -> dict[str, Any]:
+    home = f"{api}/repos/{of.repository.full_name}"
+    short = _commit(of)
+    who = short["author"] | {"date": short["timestamp"]}
+    return {
+        "sha": of.sha,
+        "node_id": _node("Commit", of.sha),
+        "commit": {
+            "url": f"{home}/git/commits/{of.sha}",
+            "author": who,
+            "committer": who,
+            "message": short["message"],
+            "comment_count": 0,
+            "tree": {"sha": short["tree_id"], "url": f"{home}/git/trees/{short['tree_id']}"},
+        },
+        "url": f"{home}/commits/{of.sha}",
+        "html_url": f"{api}/{of.repository.full_name}/commit/{of.sha}",
+        "comments_url": f"{home}/commits/{of.sha}/comments",
+        "author": user(api, "octo"),
+        "committer": None,
+        "parents": [],
+    }
+
+
 def _step(known: GitHubJob) -> dict[str, Any]:
     return {
         "name": "Run tests",

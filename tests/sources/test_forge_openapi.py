@@ -13,6 +13,7 @@ from conftest import missing
 from factories.forge import Forge
 from factories.forge_github import GitHubRun
 from factories.openapi import Description, Unavailable, fetch, translated
+from karat.sources.github import GitHub
 
 REPO = "octo/goldens"
 CACHE = Path(__file__).parents[2] / "build" / "openapi"
@@ -59,9 +60,7 @@ def client(forge: Forge) -> Iterator[httpx.Client]:
 
 def places(run: GitHubRun) -> list[str]:
     """Every endpoint of the forge that answers with JSON, and its variants."""
-    jobs = [f"/jobs/{job.id}" for job in run.jobs]
-    artifacts = [f"/artifacts/{artifact.id}" for artifact in run.artifacts]
-    return [
+    actions = [
         "/runs",
         f"/runs?head_sha={run.sha}&status=completed&per_page=100&page=1",
         "/runs?status=failure&branch=main&event=push",
@@ -75,21 +74,48 @@ def places(run: GitHubRun) -> list[str]:
         *(f"/runs/1/attempts/{number}/jobs" for number in (1, 2, 3)),
         "/runs/1/artifacts",
         "/runs/1/artifacts?name=logs&per_page=1",
-        *jobs,
-        *artifacts,
+        *(f"/jobs/{job.id}" for job in run.jobs),
+        *(f"/artifacts/{artifact.id}" for artifact in run.artifacts),
     ]
+    return [f"/commits/{run.sha[:9]}", *(f"/actions{place}" for place in actions)]
 
 
 def test_every_answer_is_as_described(
     description: Description, run: GitHubRun, client: httpx.Client
 ) -> None:
     for place in places(run):
-        answer = client.get(f"/repos/{REPO}/actions{place}")
+        answer = client.get(f"/repos/{REPO}{place}")
         path, query = answer.url.path, dict(answer.url.params)
         assert description.faults_of_request(path, query) == [], place
         assert description.faults_of_answer(path, answer.status_code, answer.json()) == [], place
         if answer.links:
             assert answer.headers["link"].startswith("<http")
+
+
+@pytest.mark.parametrize("by", ["run", "sha"])
+def test_karat_asks_for_nothing_that_is_not_described(
+    description: Description, forge: Forge, run: GitHubRun, tmp_path: Path, by: str
+) -> None:
+    environment = {
+        "GITHUB_API_URL": forge.github_url,
+        "GITHUB_TOKEN": forge.github.token,
+        "KARAT_CACHE_DIR": str(tmp_path),
+    }
+    asked: dict[str, Any] = {"run_id": run.id} if by == "run" else {"sha": run.sha[:9]}
+    for number in range(120):
+        run.artifact(f"more-{number}", {"a.json": b"{}"})
+    source = GitHub(REPO, env=environment, **asked)
+    try:
+        listing = source.listing()
+        list(source.fetch(listing.artifacts[:3], lambda _: True))
+    finally:
+        source.close()
+    requests = forge.seen(host="api")
+    assert len(listing.artifacts) == 123
+    assert any(request.path.endswith("/zip") for request in requests)
+    for request in requests:
+        path = request.path.replace(f"/repositories/{run.repository.id}/", f"/repos/{REPO}/")
+        assert description.faults_of_request(path, request.query) == [], request.target
 
 
 def test_downloads_and_errors_are_as_described(
@@ -103,6 +129,9 @@ def test_downloads_and_errors_are_as_described(
     assert description.faults_of_answer(gone.url.path, 410, gone.json()) == []
     unknown = client.get(f"/repos/{REPO}/actions/runs/1/attempts/9/jobs")
     assert description.faults_of_answer(unknown.url.path, 404, unknown.json()) == []
+    no_commit = client.get(f"/repos/{REPO}/commits/0000000")
+    # The description of 422 lacks `status`, which GitHub sends with every error.
+    assert (no_commit.status_code, description.faults_of_error(no_commit.json())) == (422, [])
     wrong = client.get(f"/repos/{REPO}/actions/runs/1", headers={"Authorization": "Bearer no"})
     assert (wrong.status_code, description.faults_of_error(wrong.json())) == (401, [])
     forge.faults.rate_limit("/runs/1")
