@@ -1,0 +1,198 @@
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from hypothesis import given, strategies as st
+
+from karat.compare.gate_document import gate_document
+from karat.compare.gate_judging import Judging
+from karat.compare.gate_result import MetricResult, Outcome
+from karat.compare.gate_table import gate_table
+from karat.compare.rules import PartialRule, RuleBook
+from karat.findings import Finding
+from karat.goldens.shapes import Table
+
+ROWS = {"a": ("pass", "3"), "b": ("pass", "5"), "c": ("fail_to_run", "0")}
+
+
+def table(
+    rows: Mapping[str, tuple[str, ...]], columns: tuple[str, ...] = ("accuracy", "graph_breaks")
+) -> Table:
+    return Table(
+        ("name", *columns), ("name",), {(name,): (name, *cells) for name, cells in rows.items()}
+    )
+
+
+def judged(
+    golden: Table, actual: Table, rules: Judging | None = None
+) -> tuple[dict[str, MetricResult], list[Finding]]:
+    results, findings = gate_table(golden, actual, rules or Judging())
+    return {result.metric: result for result in results}, findings
+
+
+def outcomes(golden: Table, actual: Table) -> dict[str, str]:
+    return {name: result.outcome.value for name, result in judged(golden, actual)[0].items()}
+
+
+def test_equal_tables_pass() -> None:
+    assert outcomes(table(ROWS), table(ROWS)) == {
+        "(rows)": "pass",
+        "accuracy": "pass",
+        "graph_breaks": "pass",
+    }
+
+
+def test_a_row_that_silently_disappeared_fails_by_name() -> None:
+    results, _ = judged(table(ROWS), table({k: v for k, v in ROWS.items() if k != "b"}))
+    rows = results["(rows)"]
+    assert (rows.outcome, rows.kind, rows.missing) == (Outcome.FAIL, "lost-rows", 1)
+    assert [d.place for d in rows.deviations] == ["b"]
+
+
+def test_a_row_without_a_golden_is_unknown() -> None:
+    results, _ = judged(table(ROWS), table({**ROWS, "d": ("pass", "1")}))
+    assert results["(unknown rows)"].outcome is Outcome.MISSING_GOLDEN
+    assert results["(rows)"].outcome is Outcome.PASS
+
+
+def test_counts_are_exact_and_lower_is_better() -> None:
+    worse = outcomes(table(ROWS), table({**ROWS, "a": ("pass", "4")}))
+    better = outcomes(table(ROWS), table({**ROWS, "a": ("pass", "2")}))
+    both = outcomes(table(ROWS), table({**ROWS, "a": ("pass", "2"), "b": ("pass", "6")}))
+    assert (worse["graph_breaks"], better["graph_breaks"], both["graph_breaks"]) == (
+        "fail",
+        "improved",
+        "fail",
+    )
+
+
+def test_outcomes_are_ordered() -> None:
+    def accuracy(cell: str) -> MetricResult:
+        return judged(table(ROWS), table({**ROWS, "b": (cell, "5")}))[0]["accuracy"]
+
+    assert (accuracy("fail_accuracy").outcome, accuracy("fail_accuracy").kind) == (
+        Outcome.FAIL,
+        "status-regressed",
+    )
+    assert accuracy("on_fire").kind == "status-changed"
+    assert accuracy("0.93").kind == "status-changed"
+    assert (accuracy("").outcome, accuracy("").kind) == (Outcome.FAIL, "missing-actual")
+    fixed = judged(table(ROWS), table({**ROWS, "c": ("pass", "0")}))[0]["accuracy"]
+    assert fixed.outcome is Outcome.IMPROVED
+
+
+def test_a_number_that_is_text_or_gone_fails_whatever_the_direction() -> None:
+    for cell in ("", "nan", "inf", "oops"):
+        found = outcomes(table(ROWS), table({**ROWS, "a": ("pass", cell)}))
+        assert found["graph_breaks"] == "fail", cell
+
+
+def test_an_empty_cell_is_what_fill_says() -> None:
+    golden, actual = table(ROWS), table({**ROWS, "c": ("fail_to_run", "")})
+    results, _ = gate_table(golden, actual, Judging(), {"graph_breaks": "0"})
+    assert {r.outcome for r in results} == {Outcome.PASS}
+
+
+def test_a_column_that_vanished_is_missing() -> None:
+    actual = table({k: v[:1] for k, v in ROWS.items()}, ("accuracy",))
+    assert outcomes(table(ROWS), actual)["graph_breaks"] == "missing-actual"
+
+
+def test_an_empty_column_expects_nothing_and_one_of_nan_compares_nothing() -> None:
+    empty = table({"a": ("pass", ""), "b": ("pass", "")})
+    assert outcomes(empty, empty)["graph_breaks"] == "info"
+    nothing = table({"a": ("pass", "nan"), "b": ("pass", "nan")})
+    assert outcomes(nothing, nothing)["graph_breaks"] == "nothing-compared"
+
+
+def test_counts_that_rose_because_rows_get_further_are_explained() -> None:
+    results, _ = judged(table(ROWS), table({**ROWS, "c": ("pass", "7")}))
+    assert results["graph_breaks"].outcome is Outcome.FAIL
+    assert "they get further" in (results["graph_breaks"].likely or "")
+    results, _ = judged(table(ROWS), table({**ROWS, "b": ("fail_to_run", "1")}))
+    assert results["graph_breaks"].outcome is Outcome.IMPROVED
+    assert "no improvement" in (results["graph_breaks"].likely or "")
+
+
+MARGINS = ("expected", "noise_margin")
+
+
+def test_rows_have_margins_of_their_own_and_a_result_cannot_widen_them() -> None:
+    golden = table({"a": ("100", "0.1"), "b": ("100", "0.01")}, MARGINS)
+    near = table({"a": ("109", "0.1"), "b": ("100", "0.01")}, MARGINS)
+    assert outcomes(golden, near)["expected"] == "pass"
+    far = table({"a": ("109", "0.1"), "b": ("109", "0.5")}, MARGINS)
+    results, findings = judged(golden, far)
+    assert [d.place for d in results["expected"].deviations] == ["b"]
+    assert [f.kind for f in findings] == ["tolerance-widened"]
+    less = table({"a": ("85", "0.1"), "b": ("100", "0.01")}, MARGINS)
+    assert outcomes(golden, less)["expected"] == "improved"
+
+
+def test_a_result_need_not_carry_the_tolerances() -> None:
+    golden = table({"a": ("100", "0.1")}, MARGINS)
+    assert outcomes(golden, table({"a": ("109",)}, ("expected",))) == {
+        "(rows)": "pass",
+        "expected": "pass",
+    }
+
+
+def test_tables_named_by_other_columns_cannot_be_compared() -> None:
+    other = Table(("id", "x"), ("id",), {("a",): ("a", "1")})
+    results, findings = gate_table(table(ROWS), other, Judging())
+    assert results == []
+    assert [f.kind for f in findings] == ["structure-changed"]
+
+
+CELLS = st.sampled_from(["pass", "fail_to_run", "1", "2.5", "nan", "", "odd"])
+
+
+@given(
+    st.dictionaries(st.sampled_from("abcdefgh"), st.tuples(CELLS, CELLS), min_size=2),
+    st.randoms(use_true_random=False),
+)
+def test_a_missing_row_always_fails_and_order_never_matters(
+    rows: Mapping[str, tuple[str, ...]], dice: Any
+) -> None:
+    golden = table(rows)
+    names = list(rows)
+    dice.shuffle(names)
+    assert outcomes(golden, table({name: rows[name] for name in names})) == outcomes(golden, golden)
+    without = {name: rows[name] for name in names[1:]}
+    assert outcomes(golden, table(without))["(rows)"] == "fail"
+
+
+def document(golden: Any, actual: Any, **sets: object) -> dict[str, MetricResult]:
+    rules = Judging(book=RuleBook.of([PartialRule("*", sets)]))
+    return {result.metric: result for result in gate_document(golden, actual, rules)}
+
+
+def test_leaves_of_a_document_are_judged_by_their_generic_name() -> None:
+    golden = {"0": {"logprobs": [1.0, 2.0], "text": "a"}, "1": {"logprobs": [3.0], "text": "b"}}
+    same = document(golden, golden, rtol=0.1)
+    assert {name: r.outcome.value for name, r in same.items()} == {
+        "logprobs": "pass",
+        "text": "pass",
+    }
+    moved = {"0": {"logprobs": [1.0, 2.5], "text": "a"}, "1": {"logprobs": [3.0], "text": "x"}}
+    found = document(golden, moved, rtol=0.1)
+    assert found["logprobs"].first is not None
+    assert found["logprobs"].first.place == '$["0"].logprobs[1]'
+    assert (found["text"].outcome, found["text"].kind) == (Outcome.FAIL, "text-changed")
+
+
+def test_a_shorter_list_a_lost_key_and_another_type_fail() -> None:
+    golden = {"x": [1.0, 2.0], "y": True, "z": None}
+    assert document(golden, {"x": [1.0], "y": True, "z": None})["x"].missing == 1
+    assert document(golden, {"x": [1.0, 2.0], "z": None})["y"].outcome is Outcome.FAIL
+    assert document(golden, {"x": [1.0, 2.0], "y": False, "z": None})["y"].outcome is Outcome.FAIL
+    assert document(golden, {"x": [1.0, "2"], "y": True, "z": None})["x"].kind == "type-changed"
+    more = document(golden, {**golden, "w": 1})
+    assert more["(unknown metrics)"].deviations[0].place == "w"
+
+
+def test_integers_beyond_floats_and_empty_lists_are_leaves() -> None:
+    assert document({"n": 10**400}, {"n": 10**400})["n"].outcome is Outcome.FAIL
+    assert document({"n": []}, {"n": []})["n"].outcome is Outcome.PASS
+    assert document({"n": []}, {"n": [1]})["n"].outcome is Outcome.FAIL
