@@ -165,7 +165,12 @@ class Client:
             if response.status_code not in _STALE:
                 return response
             response.close()
-        return self._ask(url, headers, _unread, label=url)
+        response = self._ask(url, headers, _unread, label=url)
+        if response.status_code in {401, 403} and self.place(response) is not None:
+            # A signature lives for a minute; it may have grown too old on the way.
+            response.close()
+            response = self._ask(url, headers, _unread, label=url)
+        return response
 
     def _page(self, url: str, kind: type[T]) -> tuple[T, str | None]:
         kept = self._answers.find(url, self.token) if self._answers else None
@@ -229,7 +234,7 @@ class Client:
                 response.close()
                 if limited:
                     continue
-            except (httpx.TransportError, httpx.InvalidURL) as error:
+            except (httpx.RequestError, httpx.InvalidURL) as error:
                 trouble = str(error) or type(error).__name__
                 if _is_hopeless(error):
                     break
@@ -306,7 +311,7 @@ def _read(response: httpx.Response) -> _Reply:
         response.status_code,
         headers.get("etag", ""),
         headers.get("link", ""),
-        read_body(response, _LARGEST_JSON),
+        b"" if response.is_closed else read_body(response, _LARGEST_JSON),
     )
 
 

@@ -170,7 +170,7 @@ class Download:
 
         try:
             return self._take(response, path, start)
-        except httpx.TransportError as error:
+        except httpx.RequestError as error:
             return self._client.scrub(str(error) or type(error).__name__)
 
     def _take(self, response: httpx.Response, path: Path, start: int) -> str | None:

@@ -105,7 +105,7 @@ def _target(url: httpx.URL, location: str) -> httpx.URL:
 
     try:
         target = url.join(location).copy_with(userinfo=b"", fragment=None)
-    except httpx.InvalidURL:
+    except (httpx.InvalidURL, ValueError):
         target = httpx.URL("")
     if target.scheme not in {"http", "https"} or not target.host:
         raise _astray(f"expected {shown(str(url))} to lead to a web address; it does not")

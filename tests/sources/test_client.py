@@ -1,0 +1,415 @@
+"""The client against a real server: what it sends where, what it waits for, what it says."""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from factories.clocks import Clock
+from factories.faults import Faults
+from factories.http_host import Host, Request, Response
+from karat.findings import CannotVerify
+from karat.sources.answers import Answers
+from karat.sources.client import CalledOff, Client, Refused, Unanswered
+from karat.sources.tokens import Secret, Token
+from karat.sources.wire import _target
+
+PLANTED = "ghp_PlantedTokenThatNobodyMaySee0123456789"
+TOKEN = Token(
+    secret=Secret(PLANTED), header="Authorization", prefix="Bearer ", found_in="GITHUB_TOKEN"
+)
+
+
+class Servers:
+    """Two hosts that answer as a test says, and log what they were sent."""
+
+    def __init__(self) -> None:
+        self.log: list[Request] = []
+        self.pages: dict[str, Callable[[Request], Response]] = {}
+        self.api = Host("api", self._answer, Faults(), self.log)
+        self.other = Host("other", self._answer, Faults(), self.log)
+        self.api.start()
+        self.other.start()
+
+    def _answer(self, request: Request) -> Response:
+        page = self.pages.get(request.path)
+        return page(request) if page else Response(status=404)
+
+    def put(self, path: str, *responses: Response) -> None:
+        """Answers in turn; the last one stays."""
+        left = list(responses)
+        self.pages[path] = lambda _: left.pop(0) if len(left) > 1 else left[0]
+
+    def stop(self) -> None:
+        self.api.stop()
+        self.other.stop()
+
+
+@pytest.fixture
+def servers() -> Iterator[Servers]:
+    made = Servers()
+    yield made
+    made.stop()
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def client(servers: Servers, clock: Clock) -> Iterator[Client]:
+    made = Client(servers.api.url, TOKEN, patience=clock.patience())
+    yield made
+    made.close()
+
+
+def answer(content: Any, **headers: str) -> Response:
+    named = {name.replace("_", "-"): value for name, value in headers.items()}
+    return Response(body=json.dumps(content).encode(), headers=named)
+
+
+def redirect(to: str, status: int = 302) -> Response:
+    return Response(status=status, headers={"location": to})
+
+
+def body(client: Client, url: str) -> bytes:
+    with client.open(url) as response:
+        return b"".join(response.iter_raw())
+
+
+def said(error: BaseException) -> str:
+    """Everything that could be printed of an exception."""
+    chain = "".join(traceback.format_exception(error))
+    return f"{chain} {error!r} {error.args!r} {vars(error)!r} {error.__context__!r} {error.__cause__!r}"
+
+
+def test_the_token_goes_to_the_api(servers: Servers, client: Client) -> None:
+    servers.put("/x", answer({"a": 1}))
+    assert client.get("/x", dict) == {"a": 1}
+    assert servers.log[0].headers["authorization"] == f"Bearer {PLANTED}"
+
+
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+def test_the_token_stays_behind_when_a_redirect_leaves_the_port(
+    servers: Servers, client: Client, status: int
+) -> None:
+    servers.put("/zip", redirect(f"{servers.other.url}/blob?sig=SIGNED", status))
+    servers.put("/blob", Response(body=b"bytes"))
+    assert body(client, client.url("/zip")) == b"bytes"
+    first, second = servers.log
+    assert (first.host, second.host) == ("api", "other")
+    assert "authorization" in first.headers
+    assert not [value for value in second.headers.values() if PLANTED in value]
+    assert "authorization" not in second.headers
+
+
+def test_another_name_of_the_same_host_is_another_origin(servers: Servers, client: Client) -> None:
+    servers.put("/zip", redirect(f"http://localhost:{servers.api.port}/blob"))
+    servers.put("/blob", Response(body=b"bytes"))
+    assert body(client, client.url("/zip")) == b"bytes"
+    assert "authorization" not in servers.log[1].headers
+
+
+def test_a_redirect_on_the_same_origin_keeps_the_token(servers: Servers, client: Client) -> None:
+    servers.put("/old", redirect("/new"))
+    servers.put("/new", answer(1))
+    assert client.get("/old", int) == 1
+    assert "authorization" in servers.log[1].headers
+
+
+def test_a_chain_that_left_gets_no_token_on_its_way_back(servers: Servers, client: Client) -> None:
+    servers.put("/zip", redirect(f"{servers.other.url}/away"))
+    servers.put("/away", redirect(f"{servers.api.url}/back"))
+    servers.put("/back", Response(body=b"bytes"))
+    assert body(client, client.url("/zip")) == b"bytes"
+    assert "authorization" not in servers.log[2].headers
+
+
+def test_an_address_elsewhere_never_gets_the_token(servers: Servers, client: Client) -> None:
+    servers.put("/away", redirect(f"{servers.api.url}/back"))
+    servers.put("/back", Response(body=b"bytes"))
+    assert body(client, f"{servers.other.url}/away") == b"bytes"
+    assert not [request for request in servers.log if "authorization" in request.headers]
+
+
+def test_users_in_redirects_and_cookies_are_not_sent(servers: Servers, client: Client) -> None:
+    host = servers.other.url.removeprefix("http://")
+    first = redirect(f"http://user:password@{host}/blob")
+    first.headers["set-cookie"] = "session=1; Path=/"
+    servers.put("/zip", first)
+    servers.put("/blob", Response(body=b"bytes", headers={"set-cookie": "b=1; Path=/"}))
+    body(client, client.url("/zip"))
+    body(client, client.url("/zip"))
+    for request in servers.log:
+        assert "cookie" not in request.headers
+    assert "authorization" not in servers.log[1].headers
+
+
+def test_netrc_is_not_read(
+    servers: Servers, client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / ".netrc").write_text("machine 127.0.0.1 login me password hunter2\n")
+    (tmp_path / ".netrc").chmod(0o600)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("NETRC", str(tmp_path / ".netrc"))
+    servers.put("/blob", Response(body=b"bytes"))
+    body(client, f"{servers.other.url}/blob")
+    assert "authorization" not in servers.log[0].headers
+
+
+def test_endless_redirects_end(servers: Servers, client: Client) -> None:
+    servers.put("/a", redirect("/a"))
+    with pytest.raises(CannotVerify, match="at most 5 redirects"):
+        body(client, client.url("/a"))
+    assert len(servers.log) == 6
+
+
+@pytest.mark.parametrize(
+    ("location", "allowed"),
+    [
+        ("https://other.example/x", True),
+        ("/x", True),
+        ("http://127.0.0.1:9/x", True),
+        ("http://other.example/x?sig=SIGNED", False),
+        ("http://api.example/x", False),
+        ("ftp://other.example/x", False),
+        ("file:///etc/passwd", False),
+        ("https://other.example:port/x", False),
+    ],
+)
+def test_redirects_do_not_leave_https(location: str, allowed: bool) -> None:  # noqa: FBT001
+    here = httpx.URL("https://api.example/zip?sig=SIGNED")
+    if allowed:
+        assert _target(here, location).host
+    else:
+        with pytest.raises(CannotVerify) as caught:
+            _target(here, location)
+        assert "SIGNED" not in said(caught.value)
+
+
+def test_the_token_is_in_no_error_and_no_log(
+    servers: Servers, client: Client, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    for name in ("httpx", "httpcore", "httpcore.http11", "httpcore.connection"):
+        caplog.set_level(logging.DEBUG, logger=name)
+    echo = json.dumps({"you sent": f"Bearer {PLANTED}"}).encode()
+    for status in (401, 403, 404, 418, 500):
+        servers.put(f"/{status}", Response(status=status, body=echo))
+    servers.put("/odd", Response(body=f"<html>{PLANTED}".encode()))
+    servers.put("/shape", answer({PLANTED: 1}))
+    servers.put("/zip", redirect(f"{servers.other.url}/gone?sig=SIGNED"))
+    servers.put("/cut", Response(body=bytes(99), cut_after=5))
+    texts = []
+    for path in ("/401", "/403", "/404", "/418", "/500", "/odd", "/shape", "/cut"):
+        with pytest.raises(CannotVerify) as caught:
+            client.get(path, list[int])
+        texts.append(said(caught.value))
+    with pytest.raises(Refused) as refused:
+        body(client, client.url("/zip"))
+    texts += [said(refused.value), caplog.text, repr(client.token)]
+    assert not [text for text in texts if PLANTED in text or "SIGNED" in text]
+
+
+def test_what_others_log_is_left_alone(
+    servers: Servers, client: Client, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    servers.put("/x", answer(1))
+    client.get("/x", int)
+    assert "HTTP Request" not in caplog.text
+    httpx.get(f"{servers.api.url}/x")
+    assert "HTTP Request" in caplog.text
+
+
+def test_a_bad_token_is_named_not_shown(servers: Servers, client: Client) -> None:
+    servers.put("/x", Response(status=401))
+    with pytest.raises(Refused, match="the token from GITHUB_TOKEN") as caught:
+        client.get("/x", dict)
+    assert caught.value.status == 401
+    assert len(servers.log) == 1
+
+
+def test_forbidden_is_not_tried_again(servers: Servers, client: Client, clock: Clock) -> None:
+    servers.put("/x", Response(status=403, body=b'{"message": "Resource not accessible"}'))
+    with pytest.raises(Refused, match="403"):
+        client.get("/x", dict)
+    assert (len(servers.log), clock.waits) == (1, [])
+
+
+@pytest.mark.parametrize("status", [500, 502, 503, 504, 429])
+def test_passing_trouble_passes(
+    servers: Servers, client: Client, clock: Clock, status: int
+) -> None:
+    servers.put("/x", Response(status=status), Response(status=status), answer(7))
+    assert client.get("/x", int) == 7
+    assert len(clock.waits) == 2
+    assert clock.waits[0] < clock.waits[1] * 2
+
+
+def test_lasting_trouble_is_told(servers: Servers, client: Client, clock: Clock) -> None:
+    servers.put("/x", Response(status=502))
+    with pytest.raises(Unanswered, match=r"/x, found HTTP 502"):
+        client.get("/x", int)
+    assert (len(servers.log), len(clock.waits)) == (5, 4)
+
+
+def test_a_cut_answer_is_asked_for_again(servers: Servers, client: Client) -> None:
+    servers.put("/x", Response(body=b"[1, 2, 3]", cut_after=4, reset=True), answer([1, 2, 3]))
+    assert client.get("/x", list[int]) == [1, 2, 3]
+
+
+def test_no_server_is_told_after_a_while(servers: Servers, clock: Clock) -> None:
+    url = servers.api.url
+    servers.api.stop()
+    client = Client(url, TOKEN, patience=clock.patience(attempts=3))
+    with pytest.raises(Unanswered, match="refused"):
+        client.get("/x", int)
+    assert len(clock.waits) == 2
+    client.close()
+
+
+def test_retry_after_is_honoured_and_told_once(servers: Servers, clock: Clock) -> None:
+    notices: list[str] = []
+    client = Client(servers.api.url, TOKEN, patience=clock.patience(), notice=notices.append)
+    servers.put("/x", Response(status=429, headers={"retry-after": "42"}), answer(1))
+    assert client.get("/x", int) == 1
+    assert clock.waits == [42.0]
+    assert notices == ["127.0.0.1: rate limit reached; waiting 42 s"]
+    client.close()
+
+
+def test_a_limit_is_waited_for_until_it_resets(
+    servers: Servers, client: Client, clock: Clock
+) -> None:
+    headers = {"x-ratelimit-remaining": "0", "x-ratelimit-reset": str(int(clock.now) + 30)}
+    servers.put("/x", Response(status=403, headers=headers), answer(1))
+    assert client.get("/x", int) == 1
+    assert clock.waits == [31.0]
+
+
+def test_a_limit_in_words_only_is_a_limit(servers: Servers, client: Client, clock: Clock) -> None:
+    words = b'{"message": "You have exceeded a secondary rate limit."}'
+    servers.put("/x", Response(status=403, body=words), answer(1))
+    assert client.get("/x", int) == 1
+    assert clock.waits == [60.0]
+
+
+def test_a_limit_too_far_away_is_told_with_its_time(
+    servers: Servers, client: Client, clock: Clock
+) -> None:
+    headers = {"x-ratelimit-remaining": "0", "x-ratelimit-reset": str(int(clock.now) + 3600)}
+    servers.put("/x", Response(status=403, headers=headers))
+    with pytest.raises(Unanswered, match=r"within 15 minutes, found that it does at 09:00 UTC"):
+        client.get("/x", int)
+    assert clock.waits == []
+
+
+def test_pages_are_chained_by_links(servers: Servers, client: Client) -> None:
+    def page(request: Request) -> Response:
+        number = int(request.query.get("page", "1"))
+        link = f'<{servers.api.url}/p?page=1>; rel="first"'
+        if number < 4:
+            link += f', <{servers.api.url}/p?page={number + 1}>; rel="next"'
+        return answer([number], link=link)
+
+    servers.pages["/p"] = page
+    assert list(client.pages("/p", list[int], per_page=1)) == [[1], [2], [3], [4]]
+
+
+def test_a_next_page_elsewhere_is_refused(servers: Servers, client: Client) -> None:
+    servers.put("/p", answer([1], link=f'<{servers.other.url}/p>; rel="next"'))
+    with pytest.raises(CannotVerify, match="on the same server"):
+        list(client.pages("/p", list[int]))
+    assert {request.host for request in servers.log} == {"api"}
+
+
+def test_pages_in_a_circle_end(servers: Servers, client: Client) -> None:
+    servers.put("/p", answer([1], link='</p>; rel="next"'))
+    with pytest.raises(CannotVerify, match="last page"):
+        list(client.pages("/p", list[int]))
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [(b"<html>log in", "HTML page"), (b"", "truncated"), (b'{"a": "b"}', "Expected `array`")],
+)
+def test_what_is_no_json_of_an_api_is_told(
+    servers: Servers, client: Client, content: bytes, words: str
+) -> None:
+    servers.put("/x", Response(body=content))
+    with pytest.raises(CannotVerify, match=words):
+        client.get("/x", list[int])
+
+
+def test_answers_are_asked_for_once(servers: Servers, tmp_path: Path) -> None:
+    def page(request: Request) -> Response:
+        if request.headers.get("if-none-match") == '"one"':
+            return Response(status=304, headers={"etag": '"one"'})
+        return answer([1], etag='"one"', link='</q>; rel="next"')
+
+    servers.pages["/p"] = page
+    servers.put("/q", answer([2]))
+    answers = Answers(tmp_path, b"salt")
+    for _ in range(3):
+        client = Client(servers.api.url, TOKEN, answers=answers)
+        assert list(client.pages("/p", list[int])) == [[1], [2]]
+        client.close()
+    statuses = [request.status for request in servers.log if request.path == "/p"]
+    assert statuses == [200, 304, 304]
+    other = Token(secret=Secret("other"), header="Authorization", found_in="GH_TOKEN")
+    client = Client(servers.api.url, other, answers=answers)
+    list(client.pages("/p", list[int]))
+    assert servers.log[-2].status == 200, "another token must not see what the first one saw"
+    client.close()
+    kept = b"".join(path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
+    names = " ".join(str(path) for path in tmp_path.rglob("*"))
+    assert PLANTED.encode() not in kept
+    assert PLANTED not in names
+
+
+def test_where_the_bytes_were_is_tried_first_and_asked_again_when_it_expired(
+    servers: Servers, client: Client
+) -> None:
+    servers.put("/zip", redirect(f"{servers.other.url}/blob?sig=1"))
+    servers.put("/blob", Response(body=b"a"), Response(body=b"b"), Response(status=403), Response(body=b"c"))  # fmt: skip
+    with client.open(client.url("/zip")) as response:
+        place = client.place(response)
+    with client.open(client.url("/zip"), at=place) as response:
+        assert response.read() == b"b"
+    with client.open(client.url("/zip"), at=place) as response:
+        assert response.read() == b"c"
+    hosts = [request.host for request in servers.log]
+    assert hosts == ["api", "other", "other", "other", "api", "other"]
+
+
+def test_a_stopped_client_wakes_up_and_sends_nothing(servers: Servers) -> None:
+    client = Client(servers.api.url, TOKEN)
+    servers.put("/x", Response(status=429, headers={"retry-after": "600"}))
+    client._notice = lambda _: client.stop()
+    begun = time.monotonic()
+    with pytest.raises(CalledOff):
+        client.get("/x", int)
+    assert time.monotonic() - begun < 300
+    with pytest.raises(CalledOff):
+        client.get("/x", int)
+    assert len(servers.log) == 1
+    client.close()
+
+
+def test_a_huge_answer_is_not_read_to_its_end(
+    servers: Servers, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("karat.sources.client._LARGEST_JSON", 1000)
+    servers.put("/x", Response(body=b"[" + b"1," * 5000 + b"1]"))
+    with pytest.raises(CannotVerify, match="more than 1,000 bytes"):
+        client.get("/x", list[int])
