@@ -51,7 +51,8 @@ def manifest(environment: Mapping[str, str], identity: Mapping[str, str]) -> byt
         if told is not None:
             known[field] = told
     if "attempt" in known:
-        known["attempt"] = int(known["attempt"]) if known["attempt"].isdecimal() else None
+        told = known.pop("attempt")
+        known |= {"attempt": int(told)} if told.isdecimal() else {}
     for field in _FIELDS:
         if field in identity:
             known[field] = identity[field]

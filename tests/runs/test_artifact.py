@@ -1,0 +1,52 @@
+from __future__ import annotations
+
+import json
+from importlib import resources
+
+import jsonschema
+import pytest
+
+from karat.findings import UsageError
+from karat.runs.artifact import manifest, parse_identity
+
+GITHUB = {
+    "GITHUB_RUN_ID": "123", "GITHUB_RUN_ATTEMPT": "2", "GITHUB_JOB": "bert", "GITHUB_SHA": "abc",
+    "GITHUB_TOKEN": "planted-secret", "ACTIONS_RUNTIME_TOKEN": "planted-secret",
+}  # fmt: skip
+GITLAB = {
+    "CI_PIPELINE_ID": "77", "CI_JOB_ID": "9", "CI_JOB_NAME": "bert", "CI_COMMIT_SHA": "def",
+    "CI_JOB_IMAGE": "nvcr/x:1", "CI_JOB_TOKEN": "planted-secret",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("environment", "expected"),
+    [
+        (GITHUB, {"run_id": "123", "attempt": 2, "job": "bert", "commit": "abc"}),
+        (
+            GITLAB,
+            {"run_id": "77", "job": "bert", "job_id": "9", "commit": "def", "image": "nvcr/x:1"},
+        ),
+        ({}, {}),
+        ({"GITHUB_RUN_ID": "", "GITHUB_RUN_ATTEMPT": "two"}, {}),
+    ],
+)
+def test_what_ci_knows(environment: dict[str, str], expected: dict[str, object]) -> None:
+    data = manifest(environment, {"case": "a", "platform": "h100"})
+    schema = resources.files("karat").joinpath("schemas", "karat.artifact.1.json").read_text()
+    found = json.loads(data)
+    jsonschema.validate(found, json.loads(schema))
+    assert found == {
+        "schema": "karat.artifact/1", **expected, "platform": "h100", "identity": {"case": "a"},
+    }  # fmt: skip
+    assert b"planted-secret" not in data
+
+
+def test_identity_is_key_and_value() -> None:
+    assert parse_identity(["a=1", "b=x=y", "a=1"]) == {"a": "1", "b": "x=y"}
+
+
+@pytest.mark.parametrize("words", [["a"], ["=1"], ["a="], ["a-b=1"], ["a=1", "a=2"]])
+def test_anything_else_is_refused(words: list[str]) -> None:
+    with pytest.raises(UsageError, match="--identity: expected"):
+        parse_identity(words)

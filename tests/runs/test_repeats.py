@@ -1,0 +1,142 @@
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, strategies as st
+
+from factories.curves import NAN, series
+from karat.findings import UsageError
+from karat.goldens.shapes import Document, Reading, Series, Table
+from karat.runs.recording import new_golden, onto, said_by_runs, settings_like, up_to
+from karat.runs.repeats import Repeat, combined, copies, disagreements, fingerprint
+from karat.runs.settings import RecordSettings
+
+
+def repeat(golden: Series | Table | Document, name: str = "run", sha256: str = "") -> Repeat:
+    return Repeat(path=name, reading=Reading(golden), sha256=sha256)
+
+
+def told(*runs: Series) -> list[tuple[str, str, str | None]]:
+    names = [f"r{i}" for i in range(1, len(runs) + 1)]
+    return [(f.kind, f.path, f.where) for f in disagreements(names, list(runs))]
+
+
+def test_repeats_that_agree_have_nothing_to_tell() -> None:
+    assert told(series(loss=[1, 2, NAN]), series(loss=[1.5, 2, NAN])) == []
+
+
+def test_repeats_that_disagree_are_told_apart() -> None:
+    whole = series(loss=[1, 2, 3], lr=[1, 1, 1])
+    assert told(whole, series(loss=[1, 2, 3])) == [("lost-metric", "r2", None)]
+    assert told(whole, series(loss=[1, 2], lr=[1, 1, 1])) == [("lost-steps", "r2", "step 3")]
+    assert told(series(loss=[1, 2, NAN], lr=[1, 1, 1]), whole) == [("new-nan", "r1", "step 3")]
+    assert told(whole, series(loss=[1, math.inf, 3], lr=[1, 1, 1])) == [("new-nan", "r2", "step 2")]
+
+
+@given(st.lists(st.lists(st.floats(-1e6, 1e6), min_size=3, max_size=3), min_size=1, max_size=5))
+def test_median_and_mean_lie_between_the_runs_and_first_is_one(values: list[list[float]]) -> None:
+    runs = [series(loss=row) for row in values]
+    assert combined(runs, "first") == runs[0]
+    median, mean = (combined(runs, how).metrics["loss"].values for how in ("median", "mean"))
+    assert np.array_equal(median, np.median(values, axis=0))
+    assert np.allclose(mean, np.mean(values, axis=0))
+
+
+def test_the_middle_of_steps_that_not_all_have_is_of_those_that_do() -> None:
+    middle = combined([series(loss=[1, 2, NAN]), series(loss=[3, math.inf])], "median")
+    assert str(middle.metrics["loss"].values.tolist()) == str([2.0, 2.0, NAN])
+
+
+def test_copies_are_no_repeats(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "events").write_bytes(b"12")
+    (tmp_path / "c").write_bytes(b"12")
+    prints = [fingerprint(tmp_path / name) for name in "abc"]
+    assert prints[0] == prints[1] == prints[2]  # one file, in a folder or not
+    runs = [
+        repeat(series(loss=[1]), name, digest) for name, digest in zip("abc", prints, strict=True)
+    ]
+    assert [f.path for f in copies(runs)] == ["b", "c"]
+    (tmp_path / "a" / "more").write_bytes(b"")
+    assert fingerprint(tmp_path / "a") != prints[1]
+
+
+def test_a_cut_file_objects_only_where_nobody_knows_the_last_step() -> None:
+    from karat.findings import Finding, Severity  # noqa: PLC0415
+
+    cut = Finding(kind="truncated", severity=Severity.WARN, message="cut")
+    run = Repeat(path="r", reading=Reading(series(loss=[1, 2]), (cut,)))
+    (found,) = said_by_runs([run], None, RecordSettings(), ())
+    assert found.severity is Severity.FAIL
+    assert said_by_runs([run], series(loss=[5, 6]), RecordSettings(), ()) == [cut]
+    assert said_by_runs([run], None, RecordSettings(steps=2), ()) == [cut]
+
+
+def test_the_old_golden_knows_the_last_step() -> None:
+    run = repeat(series(loss=[1, 2]))
+    (found,) = said_by_runs([run], series(loss=[5, 6, 7]), RecordSettings(), ())
+    assert (found.kind, found.numbers["expected_last_step"]) == ("short-run", 3)
+
+
+def test_only_wanted_metrics_are_taken() -> None:
+    old = series(loss=[1, 2], lr=[3, 4])
+    new = onto(old, series(lr=[5, 6], loss=[7, 8], extra=[9, 9]), ["l?"], declare=True)
+    assert list(new.metrics) == ["loss", "lr"]
+    assert new.metrics["loss"] == old.metrics["loss"]
+    assert new.metrics["lr"].values.tolist() == [5, 6]
+    with pytest.raises(UsageError, match="found loss"):
+        onto(old, series(loss=[1]), ["mem-*"], declare=True)
+
+
+def test_what_the_old_golden_declares_stays_as_far_as_it_is_true() -> None:
+    from msgspec import structs  # noqa: PLC0415
+
+    plain = series(loss={1: 1.0, 30: 2.0, 60: 3.0}).metrics["loss"]
+    block = structs.replace(plain, end=70, interval=30, precision=5, extra={"unit": "nats"})
+    run = series(loss={1: 5.0, 30: 6.0, 60: 7.0})
+    new = onto(Series({"loss": block}), run, (), declare=True).metrics["loss"]
+    assert (new.start, new.end, new.interval, new.precision, new.extra) == (
+        1,
+        70,
+        30,
+        5,
+        {"unit": "nats"},
+    )
+    longer = series(loss={1: 5.0, 30: 6.0, 60: 7.0, 90: 8.0})
+    assert onto(Series({"loss": block}), longer, (), declare=True).metrics["loss"].end == 90
+    bare = structs.replace(plain, start=None, end=None, interval=None)
+    kept = onto(Series({"loss": bare}), run, (), declare=True).metrics["loss"]
+    assert (kept.start, kept.end, kept.interval) == (None, None, None)
+
+
+def test_the_run_is_thinned_as_its_golden_is() -> None:
+    from msgspec import structs  # noqa: PLC0415
+
+    plain = series(loss={1: 1.0, 5: 2.0}).metrics["loss"]
+    golden = Series({"loss": structs.replace(plain, interval=5)})
+    assert settings_like(golden, RecordSettings()) == RecordSettings(start=1, interval=5)
+    assert settings_like(golden, RecordSettings(interval=2)).interval == 2
+    assert settings_like(series(loss=[1, 2]), RecordSettings()) == RecordSettings()
+    assert settings_like(Document({}), RecordSettings()) == RecordSettings()
+    mixed = Series({**golden.metrics, "x": plain})
+    assert settings_like(mixed, RecordSettings()) == RecordSettings()
+
+
+def test_only_series_have_repeats() -> None:
+    table = Table(("name", "x"), ("name",), {("a",): ("a", "1")})
+    assert new_golden([repeat(table)], "first", None, (), None) == table
+    with pytest.raises(UsageError, match="found: table"):
+        new_golden([repeat(table), repeat(table)], "first", None, (), None)
+    unread = Repeat(path="x", reading=Reading(None))
+    assert new_golden([unread, repeat(table)], "first", None, (), None) is None
+
+
+def test_up_to_a_step() -> None:
+    cut = up_to(series(loss=[1, 2, 3]), 2)
+    assert isinstance(cut, Series)
+    assert (cut.metrics["loss"].steps.tolist(), cut.metrics["loss"].end) == ([1, 2], 2)
+    assert up_to(Document(1), 2) == Document(1)

@@ -1,0 +1,257 @@
+from __future__ import annotations
+
+import math
+import tomllib
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, strategies as st
+
+from karat.compare.gate import gate, gate_median, mode_of
+from karat.config import load
+from karat.goldens.shapes import Metric, Series, Values
+from karat.runs.student import quantile, upper_tail
+from karat.runs.tolerance_report import Tolerances, literal_glob, snippet
+from karat.runs.tolerances import Recommendation, recommend, runs_needed
+
+STEPS = np.arange(1, 21)
+CURVE = 10 / np.sqrt(STEPS)
+Noise = Callable[[np.random.Generator, int], Values]
+
+
+def gaussian(rng: np.random.Generator, runs: int) -> Values:
+    return CURVE * (1 + 1e-3 * rng.normal(size=(runs, 20)))
+
+
+def heavy_tails(rng: np.random.Generator, runs: int) -> Values:
+    return CURVE * (1 + 1e-4 * rng.standard_t(2, size=(runs, 20)))
+
+
+def drifting_apart(rng: np.random.Generator, runs: int) -> Values:
+    """Steps that move together, as those of a run that took another turn do."""
+    return CURVE * (1 + 1e-3 * np.cumsum(rng.normal(size=(runs, 20)), axis=1))
+
+
+def now_and_then(rng: np.random.Generator, runs: int) -> Values:
+    """Most runs agree, one in ten is far off: the case in which few repeats deceive."""
+    sizes = np.where(rng.random((runs, 1)) < 0.1, 1e-2, 1e-5)
+    return np.asarray(CURVE * (1 + sizes * rng.normal(size=(runs, 20))))
+
+
+NOISES = (gaussian, heavy_tails, drifting_apart, now_and_then)
+
+
+def run_of(values: Values, name: str = "loss") -> Series:
+    return Series({name: Metric(STEPS[: len(values)], values)})
+
+
+def advised(values: Iterable[Values], outliers: int = 0) -> Recommendation:
+    runs = [run_of(one) for one in values]
+    (found,) = recommend(runs, runs[0], rate=0.01, outliers=outliers)
+    return found
+
+
+def alarms(found: Recommendation, golden: Values, fresh: Values) -> Values:
+    """Whether the check would object to each fresh run, as its own arithmetic has it."""
+    error = np.abs(fresh - golden)
+    out = error > found.atol + found.rtol * np.abs(golden)
+    return np.asarray(np.count_nonzero(out, axis=1) > found.outliers)
+
+
+@pytest.mark.parametrize("noise", NOISES)
+@pytest.mark.parametrize("runs", [2, 3, 5, 10])
+@pytest.mark.parametrize("outliers", [0, 2])
+def test_false_alarms_are_no_more_frequent_than_stated(
+    noise: Noise, runs: int, outliers: int
+) -> None:
+    rng = np.random.default_rng([runs, outliers, NOISES.index(noise)])
+    trials, fresh_runs = 200, 200
+    rates, beyond = [], 0
+    for _ in range(trials):
+        repeats = noise(rng, runs)
+        found = advised(repeats, outliers=outliers)
+        fresh = noise(rng, fresh_runs)
+        rates.append(float(alarms(found, repeats[0], fresh).mean()))
+        beyond += rates[-1] > found.rate_bound
+    assert np.mean(rates) <= found.rate_expected == pytest.approx(1 / runs)
+    assert beyond / trials <= 1 - found.confidence
+
+
+@pytest.mark.parametrize("noise", [gaussian, drifting_apart])
+def test_the_models_rate_is_near_the_truth_where_noise_is_ordinary(noise: Noise) -> None:
+    rng = np.random.default_rng(5)
+    realised, model = [], []
+    for _ in range(150):
+        repeats = noise(rng, 8)
+        found = advised(repeats)
+        fresh = noise(rng, 200)
+        realised.append(float(alarms(found, repeats[0], fresh).mean()))
+        model.append(found.rate_model)
+    assert np.mean(realised) <= 0.02
+    assert np.max(np.array(model, float)) < 0.2
+
+
+@pytest.mark.parametrize("noise", NOISES)
+def test_a_golden_recorded_anew_is_covered_too(noise: Noise) -> None:
+    rng = np.random.default_rng(11)
+    missed, trials = 0, 600
+    for _ in range(trials):
+        found = advised(noise(rng, 4))
+        missed += int(alarms(found, noise(rng, 1)[0], noise(rng, 1))[0])
+    assert missed / trials <= found.rate_new_golden == pytest.approx(1 / 3)
+
+
+@pytest.mark.parametrize("noise", NOISES)
+@pytest.mark.parametrize("outliers", [0, 3])
+def test_the_smallest_shift_is_caught_from_every_run(noise: Noise, outliers: int) -> None:
+    rng = np.random.default_rng(7)
+    repeats = noise(rng, 6)
+    found = advised(repeats, outliers=outliers)
+    others = repeats[1:]
+    for sign in (1, -1):
+        shifted = others * (1 + sign * found.smallest_shift * 1.001)
+        assert alarms(found, repeats[0], shifted).all()
+    less = others * (1 + 0.9 * found.smallest_shift), others * (1 - 0.9 * found.smallest_shift)
+    assert not all(alarms(found, repeats[0], one).all() for one in less)
+
+
+def test_bits_that_never_differ_are_checked_as_bits() -> None:
+    found = advised([CURVE] * 4)
+    assert (found.check, found.rtol, found.atol, found.smallest_shift) == ("exact", 0, 0, 0)
+    assert found.rate_bound == pytest.approx(1 - 0.05 ** (1 / 3))
+
+
+def test_values_around_zero_have_an_absolute_tolerance() -> None:
+    rng = np.random.default_rng(3)
+    found = advised([rng.normal(size=20) for _ in range(5)])
+    assert (found.rtol, found.check) == (0, "approx")
+    assert found.atol >= found.observed > 0
+
+
+def test_timings_are_judged_by_their_medians() -> None:
+    rng = np.random.default_rng(3)
+    repeats = [0.5 * (1 + 0.2 * np.abs(rng.normal(size=20))) for _ in range(5)]
+    runs = [run_of(one, "iteration-time") for one in repeats]
+    (found,) = recommend(runs, runs[0], rate=0.01, windows=lambda _name, _steps: (7, 20))
+    assert (found.check, found.outliers) == ("median", 0)
+    medians = [float(np.median(one[6:])) for one in repeats]
+    assert found.observed == pytest.approx(max(medians) / min(medians) - 1)
+    from karat.compare.rules import Rule  # noqa: PLC0415
+
+    rule = Rule(check="median", rtol=found.rtol, window=(7, 20))
+    for one in repeats:
+        assert gate_median(STEPS, repeats[0], one, np.ones(20, bool), rule).passes
+
+
+def test_a_golden_that_is_none_of_the_runs_makes_all_of_them_fresh() -> None:
+    rng = np.random.default_rng(3)
+    runs = [run_of(one) for one in gaussian(rng, 3)]
+    (found,) = recommend(runs, run_of(CURVE), rate=0.01)
+    assert (found.runs, found.rate_expected) == (3, 1 / 4)
+
+
+def test_steps_that_not_all_have_do_not_count() -> None:
+    short = run_of(CURVE[:5])
+    (found,) = recommend([run_of(CURVE), short], short, rate=0.01)
+    assert (found.steps, found.check) == (5, "exact")
+    assert recommend([run_of(CURVE), run_of(CURVE, "x")], run_of(CURVE), rate=0.01) == []
+
+
+@pytest.mark.parametrize(("rate", "runs"), [(0.5, 6), (0.05, 60), (0.01, 300)])
+def test_how_many_runs_show_a_rate(rate: float, runs: int) -> None:
+    assert runs_needed(rate) == runs
+    assert 1 - 0.05 ** (1 / (runs - 1)) <= rate < 1 - 0.05 ** (1 / (runs - 2))
+
+
+@given(
+    st.lists(st.lists(st.floats(1e-3, 1e3), min_size=4, max_size=4), min_size=2, max_size=5),
+    st.integers(0, 3),
+)
+def test_no_repeat_is_out_of_its_own_tolerance(values: list[list[float]], outliers: int) -> None:
+    repeats = [np.array(one) for one in values]
+    found = advised(repeats, outliers=outliers)
+    book_rule = {"check": found.check, "rtol": found.rtol, "atol": found.atol}
+    from karat.compare.rules import Rule  # noqa: PLC0415
+
+    rule = Rule(**book_rule, outliers=found.outliers)  # type: ignore[arg-type]
+    for golden in repeats:
+        for one in repeats:
+            assert gate(golden, one, np.ones(4, bool), rule).passes
+
+
+@pytest.mark.parametrize(
+    ("freedom", "tail", "t"),
+    [(1, 0.05, 6.3138), (2, 0.05, 2.9200), (3, 0.01, 4.5407), (4, 0.025, 2.7764), (9, 0.01, 2.8214),
+     (30, 0.01, 2.4573)],
+)  # fmt: skip
+def test_students_t_as_in_the_tables(freedom: int, tail: float, t: float) -> None:
+    assert quantile(tail, freedom) == pytest.approx(t, abs=1e-3)
+
+
+@given(st.floats(-50, 50), st.integers(1, 60))
+def test_the_tails_of_t_add_up(t: float, freedom: int) -> None:
+    assert upper_tail(t, freedom) + upper_tail(-t, freedom) == pytest.approx(1)
+    assert 0 <= upper_tail(t, freedom) <= 1
+
+
+NAMES = ("lm loss", "a[0]", "what?*", 'say "hi"\\', "größe\x7f\n", "mem-max")
+
+
+def rule_text(*found: Recommendation) -> str:
+    return snippet(
+        Tolerances(runs=("a", "b"), golden=None, golden_is_run=True, rate=0.1, metrics=found)
+    )
+
+
+def test_the_snippet_is_valid_and_means_what_it_says(tmp_path: Path) -> None:
+    found = [
+        Recommendation(
+            metric=name, check=check, runs=3, steps=9, rtol=rtol, atol=atol, outliers=outliers,
+            rate_bound=0.5, rate_expected=0.5, rate_new_golden=0.5,
+        )
+        for name, (check, rtol, atol, outliers) in zip(
+            NAMES,
+            [("exact", 0, 0, 0), ("approx", 1.3e-7, 0, 2), ("approx", 0, 5e-9, 0), ("median", 0.06, 0, 0),
+             ("approx", 1e-05, 0, 0), ("approx", 0.25, 0, 0)],
+            strict=True,
+        )
+    ]  # fmt: skip
+    (tmp_path / "karat.toml").write_text(rule_text(*found), encoding="utf-8")
+    book = load(tmp_path).rule_book()
+    for one in found:
+        rule = book.rule_for(one.metric)
+        assert mode_of(rule) == one.check
+        if one.check != "exact":
+            assert (rule.rtol, rule.atol, rule.outliers) == (one.rtol, one.atol, one.outliers)
+    assert book.rule_for("a0").check is None
+
+
+@given(st.text(max_size=20))
+def test_any_name_makes_a_rule_for_itself_alone(name: str) -> None:
+    from fnmatch import fnmatchcase  # noqa: PLC0415
+
+    assert fnmatchcase(name, literal_glob(name))
+    assert not fnmatchcase(name + "x", literal_glob(name))
+    one = Recommendation(
+        metric=name,
+        check="approx",
+        runs=2,
+        steps=1,
+        rtol=0.5,
+        rate_bound=1,
+        rate_expected=1,
+        rate_new_golden=1,
+    )
+    (rule,) = tomllib.loads(rule_text(one))["rules"]
+    assert rule == {"metric": literal_glob(name), "check": "approx", "rtol": 0.5}
+
+
+def test_tolerances_are_rounded_up_never_down() -> None:
+    rng = np.random.default_rng(9)
+    for _ in range(200):
+        size = 10 ** rng.uniform(-9, 2)
+        found = advised([np.array([1.0]), np.array([1.0 + size])])
+        assert found.rtol >= found.observed
+        assert math.isclose(found.rtol, float(f"{found.rtol:.2g}"))
