@@ -37,8 +37,8 @@ def options(scope: str = "all", **more: object) -> Options:
     )
 
 
-def logs(case: str, *, attempt: int = 1, uuid: str = "ab12", **more: object) -> Artifact:
-    return artifact(f"logs-{case}-7-{uuid}", attempt=attempt, **more)
+def logs(case: str, *, attempt: int = 1, uuid: str = "ab12") -> Artifact:
+    return artifact(f"logs-{case}-7-{uuid}", attempt=attempt)
 
 
 def member(platform: str = "dgx_h100", again: str = "") -> str:

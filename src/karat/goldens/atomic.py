@@ -10,10 +10,13 @@ from pathlib import Path
 from karat.findings import UsageError
 
 
-def write_bytes(path: str | Path, data: bytes, *, durable: bool = True) -> None:
+def write_bytes(
+    path: str | Path, data: bytes, *, durable: bool = True, workshop: Path | None = None
+) -> None:
     """Puts the bytes in place of the file in one step; an OSError is the caller's to word.
 
-    `durable` waits for the disk; a report that a power cut loses can simply be made again.
+    `durable` waits for the disk; a report that a power cut loses can simply be made again. In a
+    `workshop`, a folder on the same disk, a killed process leaves its half-written file out of sight.
     """
     target = Path(path)
     if target.is_symlink():
@@ -22,7 +25,10 @@ def write_bytes(path: str | Path, data: bytes, *, durable: bool = True) -> None:
             f"expected a plain file at {target}, found a symbolic link; write to what it points at"
         )
     # As tempfile would, which takes ten times as long to import as this takes to run.
-    name = target.parent / f".{target.name[:80]}.{os.urandom(8).hex()}.tmp"
+    folder = target.parent
+    if workshop is not None and workshop.stat().st_dev == folder.stat().st_dev:
+        folder = workshop
+    name = folder / f".{target.name[:80]}.{os.urandom(8).hex()}.tmp"
     handle = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
         with os.fdopen(handle, "wb") as file:

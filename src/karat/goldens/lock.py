@@ -76,7 +76,7 @@ def read_lock(file: Path) -> dict[str, Entry]:
         ) from error
 
 
-def write_lock(file: Path, entries: Mapping[str, Entry]) -> bool:
+def write_lock(file: Path, entries: Mapping[str, Entry], workshop: Path | None = None) -> bool:
     """Write the lock; True if its bytes changed."""
     lines = [
         f"{json.dumps(path, ensure_ascii=False)}: {msgspec.json.encode(entries[path]).decode()},\n"
@@ -87,5 +87,5 @@ def write_lock(file: Path, entries: Mapping[str, Entry]) -> bool:
     )
     if file.is_file() and file.read_bytes() == data:
         return False
-    write_bytes(file, data)
+    write_bytes(file, data, workshop=workshop)
     return True

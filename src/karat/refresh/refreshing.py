@@ -87,9 +87,10 @@ def refresh(source: Source, cwd: Path, options: Options) -> Result:
     locks = Locks(root, options.globs)
     if halted is None:
         means = _means(gathered, options, standing, locks)
-        with nullcontext() if options.dry_run else only_writer(root):
+        with nullcontext(None) if options.dry_run else only_writer(root) as workshop:
+            means = msgspec.structs.replace(means, workshop=workshop)
             outcomes = list(take(gathered.claims, means))
-            written = [] if options.dry_run else _write_locks(root, locks)
+            written = [] if options.dry_run else _write_locks(root, locks, workshop)
     else:
         findings.append(halted)
         written = []
@@ -183,13 +184,13 @@ def _nothing(
     ]
 
 
-def _write_locks(root: Path, locks: Locks) -> list[str]:
+def _write_locks(root: Path, locks: Locks, workshop: Path | None) -> list[str]:
     written = []
     for folder, entries in locks.entries.items():
         name = f"{folder}/{NAME}" if folder else NAME
         if entries:
             ensure_inside(root, root / name)
-            if write_lock(root / name, entries):
+            if write_lock(root / name, entries, workshop):
                 written.append(name)
     return written
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import msgspec
 
@@ -40,6 +41,8 @@ class Means(msgspec.Struct, frozen=True, kw_only=True):
     """Run → commit."""
     dry_run: bool = False
     command: str = "karat refresh"
+    workshop: Path | None = None
+    """Where half-written files lie."""
 
 
 class _Candidate(msgspec.Struct, frozen=True, kw_only=True):
@@ -188,7 +191,7 @@ def _outcome(candidate: _Candidate, old: bytes | None, verdict: Judged, means: M
         if state is State.WRITTEN and not means.dry_run:
             if current is not None and current != old and not _ours(current, locked):
                 findings.append(keep_edits(means.standing.root, path, current))
-            put(means.standing.root, path, data)
+            put(means.standing.root, path, data, means.workshop)
         digest = sha256(data)
         if locked is None or locked.sha256 != digest:
             means.locks.set(path, _entry(origin, digest, locked, verdict.metrics))

@@ -41,8 +41,11 @@ def rendered(golden: Golden, *, old: bytes | None, incoming: bytes | None, paddi
 
 
 @contextmanager
-def only_writer(root: Path) -> Iterator[None]:
-    """Keeps other karat processes from writing goldens of this work tree at the same time."""
+def only_writer(root: Path) -> Iterator[Path]:
+    """Keeps other karat processes from writing goldens of this work tree at the same time.
+
+    Gives a folder for half-written files; what a killed process left there is swept out.
+    """
     path = git_path(root, "karat/writing")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -53,19 +56,26 @@ def only_writer(root: Path) -> Iterator[None]:
         ) from error
     try:
         fcntl.flock(handle, fcntl.LOCK_EX)
-        yield
+        yield _swept(path.parent / "workshop")
     finally:
         os.close(handle)
 
 
-def put(root: Path, path: str, data: bytes) -> None:
+def _swept(workshop: Path) -> Path:
+    workshop.mkdir(exist_ok=True)
+    for left in workshop.iterdir():
+        left.unlink(missing_ok=True)
+    return workshop
+
+
+def put(root: Path, path: str, data: bytes, workshop: Path | None = None) -> None:
     """Write one golden; the folder is made if need be, and must not lead out of the work tree."""
     target = root / path
     ensure_inside(root, target)
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         ensure_inside(root, target)
-        atomic.write_bytes(target, data)
+        atomic.write_bytes(target, data, workshop=workshop)
     except OSError as error:
         raise CannotVerify(
             f"expected to write {target}, but: {error.strerror or error}",
