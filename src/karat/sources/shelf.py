@@ -100,7 +100,7 @@ class Shelf:
         self.note(msgspec.structs.replace(self.record, archive=kept))
         return final
 
-    def keep_member(self, name: str, fill: Callable[[BinaryIO], None]) -> Kept:
+    def keep_member(self, name: str, fill: Callable[[BinaryIO], object]) -> Kept:
         """One member, unpacked by `fill` into a file whose name owes nothing to the member's."""
         file = f"{_sha256_of(name.encode('utf-8', 'surrogatepass'))[:40]}.member"
         draft = self.folder / f"{file}.tmp"

@@ -7,7 +7,6 @@ archive comes, and is verified against its digest where the server gives one.
 
 from __future__ import annotations
 
-import errno
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from functools import partial
@@ -17,7 +16,7 @@ from typing import BinaryIO, cast
 import msgspec
 
 from karat.findings import CannotVerify
-from karat.sources.archive import Archive, Limits, Member
+from karat.sources.archive import Archive, Limits, Member, find_directory
 from karat.sources.cache import Cache
 from karat.sources.client import Client, Refused
 from karat.sources.crew import in_parallel
@@ -32,7 +31,6 @@ _SMALL = 1 << 19
 """An archive of up to this many bytes is fetched whole: another round trip would take longer."""
 _MOST = 0.7
 """A plan that needs more than this part of an archive may as well have the whole."""
-_DISK = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO}
 _DAMAGE = {"artifact-corrupt", "artifact-truncated", "artifact-not-zip"}
 _BY_STATUS = {
     401: "artifact-forbidden",
@@ -113,9 +111,8 @@ class Transfer:
         try:
             with self._cache.shelf(*errand.key, called_off=self._client.check_stopped) as shelf:
                 return self._onto(shelf, errand, wanted, watch)
-        except OSError as error:
-            if error.errno not in _DISK:
-                raise
+        except OSError:
+            pass
         # A full or broken cache must not cost the work; there may be room elsewhere.
         with self._cache.temporary_shelf() as shelf:
             return self._onto(shelf, errand, wanted, watch)
@@ -248,7 +245,8 @@ class _Fetch:
         found = file_sha256(path)
         kind, _, expected = (self._errand.artifact.digest or "").partition(":")
         if kind == "sha256" and expected.lower() != found:
-            path.unlink()
+            with path.open("rb") as file:
+                find_directory(file)  # a page, or half an archive, has a name of its own
             raise Unusable(
                 "artifact-corrupt", f"expected bytes with sha256 {expected}, found {found}"
             )
