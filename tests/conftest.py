@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import os
+import re
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NoReturn
 
@@ -29,6 +32,32 @@ def missing(what: str) -> NoReturn:
     if os.environ.get("KARAT_REQUIRE") == "all":
         pytest.fail(f"{what} is missing and KARAT_REQUIRE=all")
     pytest.skip(f"needs {what}")
+
+
+# Every token that a test hands to karat looks like one of these; they must be found nowhere.
+_TOKENS = re.compile(rb"gh[ps]_(?:Forge|Planted)|glpat-Forge|glcbt-64_Forge")
+_told: list[str] = []
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """Remembers tests whose output or error shows a token."""
+    text = f"{report.longreprtext}{report.capstdout}{report.capstderr}{report.caplog}"
+    if _TOKENS.search(text.encode(errors="replace")):
+        _told.append(report.nodeid)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _no_token_is_left_behind(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """After all tests: no file they made, and nothing they printed, holds a token."""
+    yield
+    if _told:
+        pytest.fail(f"a token was printed in {', '.join(_told)}")
+    for path in tmp_path_factory.getbasetemp().rglob("*"):
+        if path.is_symlink() or not path.is_file() or path.stat().st_size > 20_000_000:
+            continue
+        with contextlib.suppress(PermissionError):
+            if _TOKENS.search(path.read_bytes()):
+                pytest.fail(f"a token was left behind in {path}")
 
 
 @pytest.fixture(scope="session")
