@@ -48,7 +48,7 @@ def is_folder_of_results(word: str, cwd: Path) -> bool:
 def holds_events(folder: Path) -> bool:
     """Whether event files lie in this very folder."""
     try:
-        return any(_EVENTS in entry.name for entry in os.scandir(folder))
+        return any(_EVENTS in name for name in os.listdir(folder))
     except OSError as error:
         raise _cannot_list(error) from error
 

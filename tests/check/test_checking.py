@@ -1,0 +1,354 @@
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from factories.repositories import Repository, curves, golden_path, golden_text
+from karat.check.checking import Options, check
+from karat.check.matching import Where
+from karat.check.report import Checked, Report
+from karat.check.settings import CheckSettings, Exemption
+from karat.compare.gate_result import Outcome
+from karat.compare.rules import PartialRule, RuleBook
+from karat.config import load
+from karat.findings import ExitCode, Severity
+from karat.goldens.paths import DEFAULT_GLOBS
+from karat.runs.settings import RecordSettings
+
+TODAY = date(2026, 5, 1)
+TABLE = "name,accuracy,graph_breaks\n\n\n\na,pass,3\n\n\n\nb,pass,11\n\n\n\nc,fail_to_run,3\n"
+EXPECTED = "x,instructions,1000,0.1\n\n\n\nx,size,50,0.05\n\n\n\ny,instructions,2000,0.1\n"
+
+
+def options(cwd: Path, **sets: Any) -> Options:
+    where = Where(cwd=cwd, globs=DEFAULT_GLOBS, settings=sets.pop("settings", CheckSettings()))
+    return Options(where=where, today=TODAY, **sets)
+
+
+def run(cwd: Path, golden: str, actual: str, suffix: str = "csv", **sets: Any) -> Report:
+    (cwd / f"golden.{suffix}").write_text(golden)
+    (cwd / f"actual.{suffix}").write_text(actual)
+    return check([f"actual.{suffix}"], f"golden.{suffix}", options(cwd, **sets))
+
+
+def only(report: Report) -> Checked:
+    assert len(report.checks) == 1
+    return report.checks[0]
+
+
+def outcomes(report: Report) -> dict[str, str]:
+    return {r.metric: r.outcome.value for r in only(report).results}
+
+
+def kinds(report: Report) -> set[str]:
+    return {f.kind for f in report.all_findings()}
+
+
+def test_a_result_equal_to_its_golden_passes(tmp_path: Path) -> None:
+    report = run(tmp_path, TABLE, TABLE)
+    assert (report.outcome, report.exit_code, report.compared) == (Outcome.PASS, ExitCode.OK, 6)
+    assert list(report.all_findings()) == []
+
+
+def test_every_failing_finding_has_a_next_command(tmp_path: Path) -> None:
+    report = run(tmp_path, TABLE, TABLE.replace("pass,11", "pass,13").replace("a,pass,3", ""))
+    assert report.exit_code is ExitCode.FAIL
+    assert kinds(report) == {"lost-rows", "out-of-tolerance"}
+    commands = {f.kind: f.next for f in report.all_findings()}
+    assert commands["out-of-tolerance"] == "karat record actual.csv -o golden.csv"
+    assert commands["lost-rows"] == "karat diff golden.csv actual.csv --html report.html"
+
+
+@pytest.mark.parametrize(
+    ("environment", "command"),
+    [
+        (
+            {"GITHUB_RUN_ID": "25", "GITHUB_REPOSITORY": "o/n"},
+            "karat refresh --source github --repo o/n --run-id 25 --scope only-failing --only golden.csv",
+        ),
+        (
+            {"CI_PIPELINE_ID": "7"},
+            "karat refresh --source gitlab --pipeline-id 7 --scope only-failing --only golden.csv",
+        ),
+        (
+            {"GITHUB_RUN_ID": "1; rm -rf /", "GITHUB_REPOSITORY": "o/n"},
+            "karat record actual.csv -o golden.csv",
+        ),
+    ],
+)
+def test_in_ci_the_command_fetches_this_very_run(
+    tmp_path: Path, environment: dict[str, str], command: str
+) -> None:
+    worse = TABLE.replace("pass,11", "pass,13")
+    assert only(run(tmp_path, TABLE, worse, environment=environment)).refresh == command
+
+
+def test_an_improvement_warns_and_tells_how_to_take_it(tmp_path: Path) -> None:
+    better = TABLE.replace("pass,11", "pass,9")
+    report = run(tmp_path, TABLE, better)
+    assert (report.outcome, report.exit_code) == (Outcome.IMPROVED, ExitCode.OK)
+    (finding,) = report.all_findings()
+    assert (finding.kind, finding.severity, finding.next) == (
+        "improved",
+        Severity.WARN,
+        "karat record actual.csv -o golden.csv",
+    )
+    strict = run(tmp_path, TABLE, better, improved="fail")
+    assert (strict.outcome, strict.exit_code) == (Outcome.IMPROVED, ExitCode.FAIL)
+
+
+@pytest.mark.parametrize(
+    ("unknown", "outcome", "code", "seen"),
+    [
+        ("warn", Outcome.PASS, ExitCode.OK, {"missing-golden"}),
+        ("fail", Outcome.MISSING_GOLDEN, ExitCode.FAIL, {"missing-golden"}),
+        ("ignore", Outcome.PASS, ExitCode.OK, set()),
+    ],
+)
+def test_rows_without_a_golden(
+    tmp_path: Path, unknown: str, outcome: Outcome, code: ExitCode, seen: set[str]
+) -> None:
+    report = run(tmp_path, TABLE, TABLE + "d,pass,0\n", unknown=unknown)
+    assert (report.outcome, report.exit_code, kinds(report)) == (outcome, code, seen)
+
+
+def test_a_row_that_stands_twice_fails_even_if_both_agree(tmp_path: Path) -> None:
+    report = run(tmp_path, TABLE, TABLE + "a,pass,3\n")
+    assert report.exit_code is ExitCode.FAIL
+    assert kinds(report) == {"duplicate-row"}
+
+
+def test_a_named_result_without_a_golden_fails(tmp_path: Path) -> None:
+    (tmp_path / "actual.csv").write_text(TABLE)
+    report = check(["actual.csv"], "nowhere.csv", options(tmp_path))
+    assert (report.outcome, report.exit_code) == (Outcome.MISSING_GOLDEN, ExitCode.FAIL)
+    assert only(report).refresh == "karat record actual.csv -o nowhere.csv"
+
+
+def test_a_run_that_left_nothing_fails(tmp_path: Path) -> None:
+    (tmp_path / "golden.csv").write_text(TABLE)
+    report = check(["gone.csv"], "golden.csv", options(tmp_path))
+    assert (report.outcome, report.exit_code) == (Outcome.MISSING_ACTUAL, ExitCode.FAIL)
+
+
+@pytest.mark.parametrize("broken", ["", "\0\1\2", '{"a": [1, 2', "<<<<<<< HEAD\n{}\n"])
+def test_an_unreadable_golden_cannot_verify_and_an_unreadable_result_fails(
+    tmp_path: Path, broken: str
+) -> None:
+    report = run(tmp_path, broken, TABLE)
+    assert (report.outcome, report.exit_code) == (Outcome.CANNOT_VERIFY, ExitCode.CANNOT_VERIFY)
+    report = run(tmp_path, TABLE, broken)
+    assert (report.outcome, report.exit_code) == (Outcome.FAIL, ExitCode.FAIL)
+
+
+def test_a_result_whose_bytes_cannot_be_had_cannot_verify(tmp_path: Path) -> None:
+    (tmp_path / "golden.csv").write_text(TABLE)
+    unreadable = Path("/proc/self/mem")  # a plain file that even root cannot read from its start
+    if not unreadable.exists():
+        pytest.skip("needs /proc")
+    report = check([str(unreadable)], "golden.csv", options(tmp_path))
+    assert (report.outcome, report.exit_code) == (Outcome.CANNOT_VERIFY, ExitCode.CANNOT_VERIFY)
+
+
+def test_a_certain_failure_outranks_cannot_verify(tmp_path: Path) -> None:
+    (tmp_path / "golden.csv").write_text("\0")
+    (tmp_path / "actual.csv").write_text(TABLE)
+    report = check(["actual.csv", "gone.csv"], "golden.csv", options(tmp_path))
+    assert {c.outcome for c in report.checks} == {Outcome.CANNOT_VERIFY, Outcome.MISSING_ACTUAL}
+    assert report.exit_code is ExitCode.FAIL
+
+
+def test_a_golden_of_another_shape_fails(tmp_path: Path) -> None:
+    report = run(tmp_path, TABLE, '{"x": {"y": "z"}}')
+    assert (report.exit_code, kinds(report)) == (ExitCode.FAIL, {"type-changed"})
+
+
+def test_metrics_that_are_only_shown_are_no_evidence(tmp_path: Path) -> None:
+    table = "name,speedup\na,1.5\nb,2.5\n"
+    report = run(tmp_path, table, table)
+    assert outcomes(report) == {"(rows)": "pass", "speedup": "info"}
+    assert (report.outcome, report.exit_code) == (Outcome.NOTHING_COMPARED, ExitCode.FAIL)
+    book = RuleBook.of([PartialRule("speedup", {"check": "at-least", "rtol": 0.1})])
+    assert run(tmp_path, table, table, rules=book).exit_code is ExitCode.OK
+    slower = run(tmp_path, table, "name,speedup\na,1.3\nb,2.5\n", rules=book)
+    assert slower.exit_code is ExitCode.FAIL
+    faster = run(tmp_path, table, "name,speedup\na,9.0\nb,2.5\n", rules=book)
+    assert faster.outcome is Outcome.IMPROVED
+
+
+def test_folders_agree_or_say_what_is_missing(tmp_path: Path) -> None:
+    for name in ("golden/a.csv", "golden/b.csv", "new/a.csv", "new/c.csv"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(TABLE)
+    report = check(["new"], "golden", options(tmp_path))
+    assert [(c.golden, c.outcome.value) for c in report.checks] == [
+        ("b.csv", "missing-actual"),
+        (None, "missing-golden"),
+        ("a.csv", "pass"),
+    ]
+    assert report.exit_code is ExitCode.FAIL
+
+
+def test_a_folder_in_which_nothing_has_a_golden_compared_nothing(tmp_path: Path) -> None:
+    (tmp_path / "new").mkdir()
+    (tmp_path / "new/c.csv").write_text(TABLE)
+    (tmp_path / "golden").mkdir()
+    for unknown in ("warn", "ignore"):
+        report = check(["new"], "golden", options(tmp_path, unknown=unknown))
+        assert (report.outcome, report.exit_code) == (Outcome.NOTHING_COMPARED, ExitCode.FAIL)
+        assert "nothing-compared" in kinds(report)
+
+
+# Instruction counts: rows have margins of their own, and results are plain.
+
+
+@pytest.mark.parametrize(
+    ("actual", "outcome"),
+    [
+        (EXPECTED, Outcome.PASS),
+        ("x,instructions,1099\nx,size,50\ny,instructions,2000\n", Outcome.PASS),
+        ("x,instructions,1101\nx,size,50\ny,instructions,2000\n", Outcome.FAIL),
+        ("x,instructions,1000\nx,size,54\ny,instructions,2000\n", Outcome.FAIL),
+        ("x,instructions,899\nx,size,50\ny,instructions,2000\n", Outcome.IMPROVED),
+        ("x,instructions,1000\ny,instructions,2000\n", Outcome.FAIL),
+        ("x,instructions,nan\nx,size,50\ny,instructions,2000\n", Outcome.FAIL),
+        (
+            "benchmark,metric,value\nx,instructions,1000\nx,size,50\ny,instructions,2000\n",
+            Outcome.PASS,
+        ),
+    ],
+)
+def test_plain_results_against_expectations_with_margins(
+    tmp_path: Path, actual: str, outcome: Outcome
+) -> None:
+    report = run(tmp_path, EXPECTED, actual)
+    assert report.outcome is outcome
+    assert report.exit_code is (ExitCode.FAIL if outcome is Outcome.FAIL else ExitCode.OK)
+
+
+def test_a_result_may_have_more_columns_and_other_names(tmp_path: Path) -> None:
+    actual = "dev,name,batch_size,acc,graph_breaks\ncuda,a,4,pass,3\ncuda,b,4,pass,11.0\ncuda,c,4,fail_to_run,\n"
+    settings = CheckSettings(columns={"acc": "accuracy"})
+    report = run(tmp_path, TABLE, actual, settings=settings, fill={"graph_breaks": "3"})
+    assert report.outcome is Outcome.PASS
+    assert outcomes(report)["(unknown columns)"] == "missing-golden"
+
+
+# Training curves.
+
+
+def preset(tmp_path: Path) -> RuleBook:
+    (tmp_path / ".git").mkdir(exist_ok=True)
+    return load(tmp_path, preset="megatron-lm").rule_book()
+
+
+def megatron(tmp_path: Path, values: dict[str, np.ndarray], **sets: Any) -> Report:
+    golden, actual = golden_text(curves(1)), golden_text(values, stop=sets.pop("stop", None))
+    return run(tmp_path, golden, actual, "json", rules=preset(tmp_path), **sets)
+
+
+def test_megatrons_gate_allows_one_step_of_fifty(tmp_path: Path) -> None:
+    values = curves(1)
+    values["lm loss"][10] *= 1.2
+    assert megatron(tmp_path, values).outcome is Outcome.PASS
+    values["lm loss"][20] *= 1.2
+    report = megatron(tmp_path, values)
+    assert outcomes(report)["lm loss"] == "fail"
+    exact = curves(1)
+    exact["lm loss"] = exact["lm loss"] * (1 + 1e-6)
+    assert megatron(tmp_path, exact).outcome is Outcome.PASS
+    assert megatron(tmp_path, exact, exact=("lm loss",)).outcome is Outcome.FAIL
+
+
+def test_megatrons_gate_judges_timings_by_their_median(tmp_path: Path) -> None:
+    values = curves(1)
+    values["iteration-time"][:29] *= 3
+    assert megatron(tmp_path, values).outcome is Outcome.PASS
+    values["iteration-time"] *= 1.1
+    assert outcomes(megatron(tmp_path, values))["iteration-time"] == "fail"
+
+
+def test_a_run_that_died_fails_and_is_not_offered_as_a_golden(tmp_path: Path) -> None:
+    report = megatron(tmp_path, curves(1), stop=13)
+    assert report.exit_code is ExitCode.FAIL
+    assert "truncated" in kinds(report)
+    assert only(report).refresh is None
+    assert all("record" not in (f.next or "") for f in report.all_findings())
+    covered = Exemption(
+        kind="flaky", owner="o", reason="r", link="l", expires=TODAY, covers="missing"
+    )
+    report = megatron(tmp_path, curves(1), stop=13, exemptions=(covered,))
+    assert (report.outcome, report.exit_code) == (Outcome.EXEMPTED, ExitCode.OK)
+
+
+def test_rules_and_exemptions_know_a_golden_by_its_path_in_the_repository(
+    repository: Repository,
+) -> None:
+    golden = golden_path("flaky")
+    repository.write(golden, golden_text(curves(1)))
+    values = curves(1)
+    values["lm loss"] *= 1.5
+    repository.write("out.json", golden_text(values))
+    inner = repository.root / "tests"
+    known = Exemption(
+        kind="flaky",
+        owner="o",
+        reason="r",
+        link="l",
+        expires=TODAY,
+        path="tests/functional_tests/test_cases/gpt/flaky/*",
+        metric="lm loss",
+    )
+    below = str(Path(golden).relative_to("tests"))
+    report = check(["../out.json"], below, options(inner, exemptions=(known,)))
+    assert (report.outcome, report.exit_code) == (Outcome.EXEMPTED, ExitCode.OK)
+    assert only(report).golden == golden
+
+
+def test_a_golden_may_be_one_that_git_keeps(repository: Repository) -> None:
+    repository.write("golden.csv", TABLE)
+    repository.commit()
+    repository.write("golden.csv", "broken")
+    repository.write("actual.csv", TABLE)
+    report = check(["actual.csv"], "HEAD:golden.csv", options(repository.root))
+    assert report.outcome is Outcome.PASS
+    report = check(["actual.csv"], "HEAD:nowhere.csv", options(repository.root))
+    assert report.exit_code is ExitCode.CANNOT_VERIFY
+
+
+def test_json_lines_of_a_run_are_a_result(tmp_path: Path) -> None:
+    values = curves(1)["lm loss"]
+    golden = golden_text({"lm loss": values})
+    lines = [json.dumps({"step": i, "lm loss": v}) for i, v in enumerate(values.tolist(), 1)]
+    (tmp_path / "golden.json").write_text(golden)
+    (tmp_path / "run.jsonl").write_text("\n".join(lines) + "\n")
+    assert check(["run.jsonl"], "golden.json", options(tmp_path)).outcome is Outcome.PASS
+    (tmp_path / "run.jsonl").write_text("\n".join(lines[:20]) + "\n")
+    report = check(["run.jsonl"], "golden.json", options(tmp_path))
+    assert (report.outcome, "truncated" in kinds(report)) == (Outcome.FAIL, True)
+
+
+def test_event_files_of_a_run_are_a_result(tmp_path: Path) -> None:
+    values = curves(1)["lm loss"]
+    (tmp_path / "golden.json").write_text(golden_text({"lm loss": values}))
+    # A writer in a process of its own: it leaves threads behind, and its imports warn.
+    program = (
+        "import json, sys\nfrom tensorboardX import SummaryWriter\n"
+        "w = SummaryWriter(sys.argv[1])\n"
+        "[w.add_scalar('lm loss', v, i) for i, v in enumerate(json.loads(sys.argv[2]), 1)]\n"
+        "w.close()\n"
+    )
+    made = [sys.executable, "-c", program, str(tmp_path / "tb"), json.dumps(values.tolist())]
+    subprocess.run(made, check=True, capture_output=True)
+    record = RecordSettings(rename={"lm_loss": "lm loss"})  # as that writer spells it
+    report = check(["tb"], "golden.json", options(tmp_path, record=record))
+    assert (report.outcome, report.compared) == (Outcome.PASS, 50)
+    report = check(["tb"], "golden.json", options(tmp_path))
+    assert report.outcome is Outcome.MISSING_ACTUAL

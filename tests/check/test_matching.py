@@ -1,0 +1,154 @@
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from factories.repositories import Repository
+from karat.check.matching import Pairing, Where, pair_up
+from karat.check.settings import CheckSettings
+from karat.findings import UsageError
+from karat.goldens.paths import DEFAULT_GLOBS
+
+CASES = ("**/{model}/{case}/golden_values_{lane}_{platform}.json",)
+TREE = "tests/{}/golden_values_dev_{}.json"
+
+
+def where(cwd: Path, **sets: Any) -> Where:
+    return Where(cwd=cwd, **{"globs": DEFAULT_GLOBS, "cases": CASES, **sets})
+
+
+def pairs(found: Sequence[Pairing]) -> list[tuple[str | None, str | None]]:
+    return [
+        (p.actual.name if p.actual else None, p.golden.name if p.golden else None) for p in found
+    ]
+
+
+@pytest.fixture
+def tree(repository: Repository) -> Path:
+    for case in ("gpt/a", "gpt/b"):
+        for platform in ("h100", "a100"):
+            repository.write(TREE.format(case, platform), "{}")
+    repository.write("bench/expected_results.csv", "x")
+    repository.write("out/expected_results.csv", "x")
+    repository.write(".gitignore", "out/\n")
+    return repository.root
+
+
+def test_a_golden_is_found_by_the_identity_in_the_path(tree: Path) -> None:
+    result = "out/gpt/b/golden_values_dev_a100.json"
+    (tree / result).parent.mkdir(parents=True)
+    (tree / result).touch()
+    assert pairs(pair_up([result], "auto", where(tree))) == [(result, TREE.format("gpt/b", "a100"))]
+
+
+def test_identity_on_the_command_line_fills_in_what_the_path_does_not_say(tree: Path) -> None:
+    (tree / "out/result.json").touch()
+    said = {"case": "a", "platform": "h100"}
+    found = pair_up(["out/result.json"], "auto", where(tree, identity=said))
+    assert pairs(found) == [("out/result.json", TREE.format("gpt/a", "h100"))]
+
+
+def test_two_that_fit_are_an_error_that_names_them(tree: Path) -> None:
+    (tree / "out/golden_values_dev_h100.json").touch()
+    with pytest.raises(UsageError) as caught:
+        pair_up(["out/golden_values_dev_h100.json"], "auto", where(tree))
+    assert "found 2 by its file name" in str(caught.value)
+    assert TREE.format("gpt/a", "h100") in str(caught.value)
+    assert "--golden" in caught.value.next_command
+
+
+def test_the_only_golden_of_that_file_name_is_it(tree: Path) -> None:
+    found = pair_up(["out/expected_results.csv"], "auto", where(tree))
+    assert pairs(found) == [("out/expected_results.csv", "bench/expected_results.csv")]
+
+
+def test_a_result_is_never_its_own_golden(tree: Path) -> None:
+    found = pair_up(["bench/expected_results.csv"], "auto", where(tree))
+    assert pairs(found) == [("bench/expected_results.csv", None)]
+
+
+def test_a_file_name_does_not_overrule_an_identity(repository: Repository) -> None:
+    repository.write(TREE.format("bert/x", "h100"), "{}")
+    result = repository.write("out/gpt/new/golden_values_dev_h100.json", "{}")
+    repository.write(".gitignore", "out/\n")
+    found = pair_up([str(result)], "auto", where(repository.root))
+    assert found[0].golden is None
+    assert "case=new" in found[0].why
+
+
+def test_the_configured_path_is_filled_in_even_if_nothing_is_there(tree: Path) -> None:
+    settings = CheckSettings(
+        golden="g/{case}/{platform}.json", actual=("out/{platform}/{case}.json",)
+    )
+    found = pair_up(["out/h100/a.json"], "auto", where(tree, settings=settings))
+    assert pairs(found) == [("out/h100/a.json", "g/a/h100.json")]
+
+
+@pytest.mark.parametrize(
+    ("said", "complaint"),
+    [
+        ({}, "expected case, platform to fill in"),
+        ({"case": "..", "platform": "x"}, "below the root"),
+    ],
+)
+def test_a_configured_path_that_cannot_be_filled_in_is_an_error(
+    tree: Path, said: dict[str, str], complaint: str
+) -> None:
+    settings = CheckSettings(golden="{case}/{platform}.json")
+    with pytest.raises(UsageError) as caught:
+        pair_up(["out/result.json"], "auto", where(tree, settings=settings, identity=said))
+    assert complaint in str(caught.value)
+
+
+@pytest.fixture
+def folders(tmp_path: Path) -> Path:
+    for name in ("goldens/a/x.json", "goldens/b/x.json", "new/a/x.json", "new/c/x.json"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("{}")
+    return tmp_path
+
+
+def test_folders_are_paired_by_path_and_nothing_is_left_out(folders: Path) -> None:
+    assert pairs(pair_up(["new"], "goldens", where(folders))) == [
+        ("new/a/x.json", "a/x.json"),
+        ("new/c/x.json", None),
+        (None, "b/x.json"),
+    ]
+
+
+def test_only_narrows_both_sides(folders: Path) -> None:
+    assert pairs(pair_up(["new"], "goldens", where(folders, only=("b",)))) == [(None, "b/x.json")]
+    assert pairs(pair_up(["new"], "goldens", where(folders, only=("a/*",)))) == [
+        ("new/a/x.json", "a/x.json")
+    ]
+
+
+def test_a_file_against_a_folder_does_not_ask_for_the_others(folders: Path) -> None:
+    (folders / "goldens/only.json").write_text("{}")
+    (folders / "only.json").write_text("{}")
+    assert pairs(pair_up(["only.json"], "goldens", where(folders))) == [("only.json", "only.json")]
+
+
+def test_two_results_of_a_folder_never_share_a_golden(folders: Path) -> None:
+    (folders / "new/a/x.csv").write_text("a,b\n1,2\n")
+    with pytest.raises(UsageError, match=r"expected one result for the golden a/x\.json"):
+        pair_up(["new"], "goldens", where(folders))
+
+
+def test_a_folder_against_one_golden_is_an_error(folders: Path) -> None:
+    with pytest.raises(UsageError, match="found the folder new"):
+        pair_up(["new"], "goldens/a/x.json", where(folders))
+
+
+def test_the_folder_of_a_run_is_one_result(folders: Path) -> None:
+    (folders / "new/run").mkdir()
+    (folders / "new/run/events.out.tfevents.1").touch()
+    (folders / "goldens/run.json").write_text("{}")
+    found = pairs(pair_up(["new"], "goldens", where(folders)))
+    assert ("new/run", "run.json") in found
+    assert pairs(pair_up(["new/run"], "goldens/run.json", where(folders))) == [
+        ("new/run", "goldens/run.json")
+    ]

@@ -1,0 +1,173 @@
+from __future__ import annotations
+
+import json
+import xml.etree.ElementTree as ET
+from pathlib import Path
+
+import pytest
+
+from factories.commands import karat
+from factories.repositories import Repository, curves, golden_path, golden_text
+
+GOLDEN = golden_path("case")
+CLEAN = {"GITHUB_ACTIONS": "", "GITHUB_RUN_ID": "", "CI_PIPELINE_ID": "", "KARAT_TODAY": ""}
+
+
+@pytest.fixture
+def project(repository: Repository) -> Repository:
+    repository.write("karat.toml", 'preset = "megatron-lm"\n')
+    repository.write(".gitignore", "out/\n")
+    repository.write(GOLDEN, golden_text(curves(1)))
+    repository.commit()
+    repository.write("out/good.json", golden_text(curves(1)))
+    worse = {**curves(1), "lm loss": curves(1)["lm loss"] * 1.2}
+    repository.write("out/worse.json", golden_text(worse))
+    repository.write("out/died.json", golden_text(curves(1), stop=13))
+    return repository
+
+
+def test_a_good_result_passes_and_says_how_close_it_was(project: Repository) -> None:
+    found = karat("check", "out/good.json", "--golden", GOLDEN, cwd=project.root, **CLEAN)
+    assert (found.code, found.err) == (0, "")
+    assert "lm loss  50 steps within tolerance" in found.out
+    assert found.out.splitlines()[-1].startswith("pass  1 golden: 1 pass;")
+
+
+def test_a_failure_says_everything(project: Repository) -> None:
+    found = karat("check", "out/worse.json", "--golden", GOLDEN, cwd=project.root, **CLEAN)
+    assert found.code == 1
+    for words in (
+        "lm loss  50 of 50 steps out of tolerance (1 allowed)",
+        "first  step 1: expected",
+        "rel 20.00%",
+        "likely scaled by 1.2 at every step",
+        "rule   approx, rtol 0.05 [*loss, preset megatron-lm]",
+        f"karat record out/worse.json -o {GOLDEN}",
+    ):
+        assert words in found.out
+
+
+def test_a_run_that_died_is_named_once(project: Repository) -> None:
+    found = karat("check", "out/died.json", "--golden", GOLDEN, cwd=project.root, **CLEAN)
+    assert found.code == 1
+    assert "truncated: the run stops at step 13 of 50" in found.out
+    assert found.out.count("step 13") == 1
+    assert "karat record" not in found.out
+
+
+def test_auto_finds_the_golden_by_identity(project: Repository) -> None:
+    words = ("check", "out/good.json", "--identity", "case=case", "--identity", "platform=dgx_h100")
+    assert karat(*words, cwd=project.root, **CLEAN).code == 0
+    missing = karat("check", "out/good.json", cwd=project.root, **CLEAN)
+    assert (missing.code, "missing-golden" in missing.out) == (1, True)
+    project.write(golden_path("case", "dgx_a100"), golden_text(curves(1)))
+    several = karat(*words[:4], cwd=project.root, **CLEAN)
+    assert (several.code, "found 2 by its identity" in several.err) == (2, True)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("check",),
+        ("check", "x", "--identity", "case"),
+        ("check", "x", "--improved", "ignore"),
+        ("check", "x", "--json", "-", "--junit", "-"),
+        ("check", "out", "--golden", GOLDEN),
+    ],
+)
+def test_wrong_usage_is_2(project: Repository, words: tuple[str, ...]) -> None:
+    assert karat(*words, cwd=project.root, **CLEAN).code == 2
+
+
+def test_a_day_that_is_none_is_wrong_usage(project: Repository) -> None:
+    found = karat(
+        "check", "out/good.json", "--golden", GOLDEN, cwd=project.root,
+        **{**CLEAN, "KARAT_TODAY": "soon"},
+    )  # fmt: skip
+    assert (found.code, "KARAT_TODAY" in found.err) == (2, True)
+
+
+def test_an_unreadable_golden_is_3(project: Repository) -> None:
+    project.write("out/broken.json", '{"a": ')
+    found = karat(
+        "check", "out/good.json", "--golden", "out/broken.json", cwd=project.root, **CLEAN
+    )
+    assert (found.code, "cannot-verify" in found.out) == (3, True)
+
+
+def test_json_is_data_and_nothing_else(project: Repository) -> None:
+    found = karat(
+        "check", "out/worse.json", "--golden", GOLDEN, "--json", "-", "--github",
+        cwd=project.root, **CLEAN,
+    )  # fmt: skip
+    document = json.loads(found.out)
+    assert (document["outcome"], document["exit_code"], found.code) == ("fail", 1, 1)
+    assert found.err.startswith("::error file=")
+
+
+def test_quiet_is_quiet_and_files_are_written(project: Repository) -> None:
+    found = karat(
+        "check", "out/worse.json", "--golden", GOLDEN, "-q", "--junit", "out/c.xml", "--json",
+        "out/c.json", cwd=project.root, **CLEAN,
+    )  # fmt: skip
+    assert (found.code, found.out, found.err) == (1, "", "")
+    assert json.loads((project.root / "out/c.json").read_text())["schema"] == "karat.check/1"
+    root = ET.fromstring((project.root / "out/c.xml").read_text())  # noqa: S314 - our own text
+    assert root.attrib["failures"] == "1"
+
+
+def test_on_github_there_are_annotations_and_a_summary(project: Repository, tmp_path: Path) -> None:
+    summary = tmp_path / "summary.md"
+    summary.write_text("before\n")
+    there = {
+        **CLEAN,
+        "GITHUB_ACTIONS": "true",
+        "GITHUB_STEP_SUMMARY": str(summary),
+        "GITHUB_RUN_ID": "42",
+        "GITHUB_REPOSITORY": "o/n",
+    }
+    words = ("check", "out/worse.json", "--golden", GOLDEN)
+    found = karat(*words, cwd=project.root, **there)
+    annotations = [line for line in found.out.splitlines() if line.startswith("::")]
+    assert len(annotations) == 1
+    assert annotations[0].startswith(
+        f"::error file={GOLDEN},title=karat check%3A out-of-tolerance::"
+    )
+    written = summary.read_text()
+    assert written.startswith("before\n## karat check: fail\n")
+    assert "`lm loss`" in written
+    assert "--repo o/n --run-id 42 --scope only-failing" in written
+    quiet = karat(*words, "--no-github", cwd=project.root, **there)
+    assert "::error" not in quiet.out
+    assert summary.read_text() == written
+
+
+def test_exemptions_hold_until_their_day(project: Repository) -> None:
+    project.write(
+        "karat.toml",
+        'preset = "megatron-lm"\n[[exempt]]\nkind = "flaky"\nmetric = "lm loss"\nowner = "@me"\n'
+        'reason = "races"\nlink = "https://example.com/1"\nexpires = 2026-06-01\n',
+    )
+    words = ("check", "out/worse.json", "--golden", GOLDEN)
+    before = karat(*words, cwd=project.root, **{**CLEAN, "KARAT_TODAY": "2026-06-01"})
+    after = karat(*words, cwd=project.root, **{**CLEAN, "KARAT_TODAY": "2026-06-02"})
+    assert (before.code, "exempted" in before.out) == (0, True)
+    assert (after.code, "exemption-expired" in after.out) == (1, True)
+
+
+def test_the_configuration_sets_what_improved_and_unknown_mean(project: Repository) -> None:
+    better = {
+        **curves(1),
+        "iteration-time": curves(1)["iteration-time"] * 0.5,
+        "new": curves(2)["lm loss"],
+    }
+    project.write("out/better.json", golden_text(better))
+    words = ("check", "out/better.json", "--golden", GOLDEN)
+    assert karat(*words, cwd=project.root, **CLEAN).code == 0
+    for setting in ('improved = "fail"', 'unknown = "fail"'):
+        project.write("karat.toml", f'preset = "megatron-lm"\n[check]\n{setting}\n')
+        assert karat(*words, cwd=project.root, **CLEAN).code == 1
+        allowed = karat(
+            *words, "--improved", "warn", "--unknown", "ignore", cwd=project.root, **CLEAN
+        )
+        assert allowed.code == 0
