@@ -94,10 +94,16 @@ class Faults:
         message = "You have exceeded a secondary rate limit. Please wait a few minutes."
         self._refuse(pattern, 403, message, headers, times=times)
 
-    def server_error(self, pattern: str, *, status: int = 502, times: int | None = 1) -> None:
+    def server_error(
+        self, pattern: str, *, status: int = 502, times: int | None = 1, skip: int = 0
+    ) -> None:
         page = b"<html><body><h1>Bad Gateway</h1></body></html>"
         headers = {"content-type": "text/html"}
-        self.add(Fault(pattern=pattern, status=status, body=page, headers=headers, times=times))
+        self.add(
+            Fault(
+                pattern=pattern, status=status, body=page, headers=headers, times=times, skip=skip
+            )
+        )
 
     def forbidden(
         self,

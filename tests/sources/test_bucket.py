@@ -30,8 +30,9 @@ def server() -> Iterator[S3]:
 
 
 @pytest.fixture
-def s3(server: S3, monkeypatch: pytest.MonkeyPatch) -> S3:
-    """The server, with credentials for it and nothing else in the environment."""
+def s3(server: S3, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> S3:
+    """The server, with credentials for it, an empty cache, and nothing else in the environment."""
+    monkeypatch.setenv("KARAT_CACHE_DIR", str(tmp_path / "cache"))
     for name in [name for name in os.environ if name.startswith(("AWS_", "GOOGLE_", "AZURE_"))]:
         monkeypatch.delenv(name)
     for name, value in server.environment.items():
@@ -267,9 +268,11 @@ def test_progress_counts_every_byte(s3: S3) -> None:
     told: dict[str, int] = {}
     ended: list[str] = []
 
+    totals: dict[str, int | None] = {}
+
     class Watching:
         def begin(self, artifact: Artifact, total: int | None) -> None:
-            assert total is None
+            totals[artifact.name] = total
             told[artifact.name] = 0
 
         def advance(self, artifact: Artifact, received: int) -> None:
@@ -281,17 +284,69 @@ def test_progress_counts_every_byte(s3: S3) -> None:
     bucket = Bucket(f"s3://{name}")
     found = list(bucket.fetch(bucket.listing().artifacts, everything, Watching()))
     bucket.close()
-    assert told == {one.artifact.name: one.received for one in found}
+    assert told == totals == {one.artifact.name: one.received for one in found}
     assert told["a"] == 5000
     assert sorted(ended) == ["a", "b.zip"]
 
 
-def test_closing_deletes_what_was_brought(s3: S3) -> None:
-    bucket = Bucket(f"s3://{s3.bucket({'a/x': b'1'})}")
-    (one,) = bucket.fetch(bucket.listing().artifacts, everything)
-    assert one.members["x"].exists()
-    bucket.close()
-    assert not one.members["x"].exists()
+def test_what_arrived_once_is_not_fetched_again(s3: S3) -> None:
+    big = {"golden.json": b"{}", "checkpoint.bin": noise(1_000_000)}
+    name = s3.bucket({"a/x": b"1", "a/y": b"2", "b.zip": zipped(big)})
+    first = fetched(f"s3://{name}", lambda path: path in {"x", "golden.json"})[1]
+    s3.requests.clear()
+    found, again = fetched(f"s3://{name}", lambda path: path in {"x", "golden.json"})
+    assert again == first == {"a/": {"x": b"1"}, "b.zip": {"golden.json": b"{}"}}
+    assert not s3.fetches()
+    assert all(one.received == 0 for one in found.values())
+    assert found["a/"].names == ("x", "y")
+    _, more = fetched(f"s3://{name}", lambda path: path != "checkpoint.bin")
+    assert more["a/"] == {"x": b"1", "y": b"2"}
+    assert [request.path.rpartition("/")[2] for request in s3.fetches()] == ["y"]
+
+
+def test_what_has_changed_is_fetched_again(s3: S3) -> None:
+    name = s3.bucket({"a/x": b"1", "b.zip": zipped({"z": b"1"})})
+    fetched(f"s3://{name}")
+    s3.replace(name, "a/x", b"2")
+    s3.replace(name, "b.zip", zipped({"z": b"2"}))
+    assert fetched(f"s3://{name}")[1] == {"a/": {"x": b"2"}, "b.zip": {"z": b"2"}}
+
+
+def test_half_an_archive_is_gone_on_from_by_the_next_run(s3: S3) -> None:
+    body = zipped({"a.bin": noise(2_000_000)})
+    name = s3.bucket({"big.zip": body})
+    s3.faults.cut(r"big\.zip", after=300_000, host=None, times=None)
+    s3.faults.server_error(r"big\.zip", status=404, skip=3, times=None)
+    found, _ = fetched(f"s3://{name}")
+    assert kinds(found["big.zip"]) == [("artifact-missing", Severity.FAIL)]
+    before = found["big.zip"].received
+    assert 300_000 < before < len(body)
+    s3.faults.clear()
+    found, contents = fetched(f"s3://{name}")
+    assert contents["big.zip"]["a.bin"] == noise(2_000_000)
+    assert before + found["big.zip"].received == len(body)
+
+
+def test_a_damaged_cache_is_noticed(s3: S3, tmp_path: Path) -> None:
+    body = zipped({"golden.json": noise(90_000), "checkpoint.bin": noise(1_000_000)})
+    name = s3.bucket({"a/x": b"1", "b.zip": body})
+    first = fetched(f"s3://{name}", lambda path: path != "checkpoint.bin")[1]
+    for path in (tmp_path / "cache").rglob("*.member"):
+        path.write_bytes(b"other")
+    assert fetched(f"s3://{name}", lambda path: path != "checkpoint.bin")[1] == first
+    for path in (tmp_path / "cache").rglob("record"):
+        path.unlink()
+        (path.parent / f"{len(body) - 65633}-{len(body)}.part").write_bytes(bytes(65633))
+    assert fetched(f"s3://{name}", lambda path: path != "checkpoint.bin")[1] == first
+
+
+def test_a_cache_that_cannot_be_used_costs_nothing_else(
+    s3: S3, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("KARAT_CACHE_DIR", str(tmp_path / "file"))
+    name = s3.bucket({"a/x": b"1"})
+    assert fetched(f"s3://{name}")[1] == {"a/": {"x": b"1"}}
 
 
 def test_files_by_url(tmp_path: Path) -> None:
