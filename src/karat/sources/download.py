@@ -23,6 +23,10 @@ if TYPE_CHECKING:
 _CONTENT_RANGE = re.compile(r"bytes (?:(\d{1,18})-(\d{1,18})|\*)/(\d{1,18}|\*)")
 
 
+_A_STEP = 1 << 15
+"""Fewer new bytes than this are no progress, or a hostile server could go on for ever."""
+
+
 class Address(msgspec.Struct, frozen=True, kw_only=True):
     """Where an artifact is, and whether that address ever means other bytes."""
 
@@ -110,7 +114,7 @@ class Download:
             have = _size(path)
             if trouble is None and (end is None or have == end - start):
                 return
-            failures = 0 if have > best else failures + 1
+            failures = 0 if have - best >= _A_STEP else failures + 1
             best = max(best, have)
             if failures >= self._client.patience.attempts:
                 raise self._cut(have, trouble)

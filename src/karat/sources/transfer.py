@@ -185,7 +185,10 @@ class _Fetch:
     def from_shelf(self, wanted: Wanted) -> tuple[tuple[str, ...], dict[str, Path]] | None:
         """What an earlier run left, if it is all that is wanted and still the same."""
         record = self._shelf.record
-        if record.names is None or not self._download.still_the_same():
+        if record.names is None:
+            return None
+        if not self._download.still_the_same():
+            self._shelf.forget()
             return None
         chosen = [name for name in record.names if wanted(name)]
         found = {name: self._shelf.find(record.members.get(name)) for name in chosen}
