@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from karat.compare.change import Change
     from karat.config import Config
     from karat.goldens.shapes import Golden, Reading
+    from karat.runs.lock_line import LockLine
     from karat.runs.record_report import Recorded
     from karat.runs.repeats import Combine, Repeat
     from karat.runs.samples import Samples
@@ -121,10 +122,10 @@ def command(  # noqa: PLR0913 - one parameter per option
     config = load(Path.cwd(), preset=preset)
     said = {
         "tags": tags or None, "steps": steps, "precision": precision, "start": start,
-        "interval": interval, "format": form,
+        "interval": interval,
     }  # fmt: skip
     settings = _overlaid(config.record, {key: v for key, v in said.items() if v is not None})
-    job = _Job(Path(golden), config, settings, metrics)
+    job = _Job(Path(golden), config, settings, metrics, form)
     recorded, code = job.run(
         actual, combine, accept=accept_incomplete, dry_run=dry_run, replace_samples=replace_samples
     )
@@ -161,7 +162,12 @@ class _Job:
     """One golden and what is to become of it."""
 
     def __init__(
-        self, golden: Path, config: Config, settings: RecordSettings, metrics: tuple[str, ...]
+        self,
+        golden: Path,
+        config: Config,
+        settings: RecordSettings,
+        metrics: tuple[str, ...],
+        form: str | None,
     ) -> None:
         self.path = golden
         self.config = config
@@ -169,6 +175,9 @@ class _Job:
         self.metrics = metrics
         self.old_bytes = _bytes_of(golden)
         self.old = self._read_old()
+        # What stands keeps its format unless the command line says otherwise.
+        known = self.old.format if self.old and self.old.golden is not None else None
+        self.form = form or known or settings.format
 
     def _read_old(self) -> Reading | None:
         from karat.goldens import formats  # noqa: PLC0415 - brings numpy
@@ -192,8 +201,7 @@ class _Job:
         repeats = [self._repeat(Path(name)) for name in actual]
         old = self.old.golden if self.old else None
         findings = said_by_runs(repeats, old, self.settings, self.metrics)
-        form = self.settings.format or (self.old.format if self.old else None)
-        new = new_golden(repeats, combine, old, self.metrics, form)
+        new = new_golden(repeats, combine, old, self.metrics, self.form)
         change = self._change(new, findings)
         found = [*findings, *(change.findings if change else ())]
         objections = [f for f in found if f.severity is Severity.FAIL and f.kind in _INCOMPLETE]
@@ -202,7 +210,10 @@ class _Job:
         if objections and not refused:
             found.insert(0, _accepted(objections))
         samples = None if refused else self._samples(repeats, replace=replace_samples)
-        state = "refused" if refused else self._write(new, samples, dry_run=dry_run)
+        accepted = bool(objections) and not refused
+        state, locked = "refused", False
+        if new is not None and not refused:
+            state, locked = self._write(new, samples, accepted=accepted, dry_run=dry_run)
         code = ExitCode.OK
         if refused:
             bare = all(f.kind in UNVERIFIED for f in found if f.severity is Severity.FAIL)
@@ -215,7 +226,8 @@ class _Job:
             metrics=_rows(change),
             findings=_told(found, refused=refused),
             combine=combine if len(repeats) > 1 else None,
-            accepted_incomplete=bool(objections) and not refused,
+            accepted_incomplete=accepted,
+            lock=locked,
             samples=str(samples_path(self.path)) if samples else None,
             samples_runs=len(samples.runs) if samples else 0,
             next=self._next(state, found, samples),
@@ -229,7 +241,7 @@ class _Job:
 
         old = self.old.golden if self.old else None
         shape = old.shape if old else None
-        if self.settings.format == "table-csv":
+        if self.form == "table-csv":
             shape = "table"
         reading = read_run(path, settings_like(old, self.settings), shape=shape)
         sha256 = fingerprint(path) if reading.golden is not None else ""
@@ -269,25 +281,43 @@ class _Job:
             return None
         return (Samples() if replace else read_samples(path)).plus(samples_of(repeats))
 
-    def _write(self, golden: Golden | None, samples: Samples | None, *, dry_run: bool) -> str:
-        from karat.goldens import formats  # noqa: PLC0415
+    def _write(
+        self, golden: Golden, samples: Samples | None, *, accepted: bool, dry_run: bool
+    ) -> tuple[str, bool]:
+        """What became of the golden's file, and whether the lock has a new line."""
+        from karat.runs.lock_line import lock_line  # noqa: PLC0415
+        from karat.runs.recording import matching  # noqa: PLC0415
         from karat.runs.samples import render_samples, samples_path  # noqa: PLC0415
 
-        if golden is None:
-            return "refused"
-        known = self.old is not None and self.old.golden is not None
-        form = self.settings.format
-        if form is None or (known and self.old is not None and self.old.format == form):
-            data = formats.write(golden, like=self.old_bytes if known else None)
-        else:
-            data = formats.write(golden, format=form)
-        if not dry_run and samples is not None:
+        data = self._bytes(golden)
+        same = data == self.old_bytes
+        if dry_run:
+            return ("unchanged" if same else "would-write"), False
+        # Read before anything is written: a lock with conflict markers stops all of it.
+        line = lock_line(self.path, self.config.paths, self.config.exclude)
+        if samples is not None:
             _put(samples_path(self.path), render_samples(samples))
-        if data == self.old_bytes:
-            return "unchanged"
-        if not dry_run:
-            _put(self.path, data)
-        return "would-write" if dry_run else "written"
+        if same:
+            return "unchanged", False
+        _put(self.path, data)
+        names = matching(golden, self.metrics)
+        noted = line is not None and self._lock(line, data, names, accepted=accepted)
+        return "written", noted
+
+    def _bytes(self, golden: Golden) -> bytes:
+        from karat.goldens import formats  # noqa: PLC0415
+
+        like = self.old_bytes if self.old and self.old.format == self.form else None
+        return formats.write(golden, like=like, format=self.form)
+
+    def _lock(self, line: LockLine, data: bytes, names: list[str], *, accepted: bool) -> bool:
+        from datetime import UTC, datetime  # noqa: PLC0415
+
+        from karat.runs.lock_line import origin_of  # noqa: PLC0415
+
+        today = datetime.now(UTC).date().isoformat()
+        origin = origin_of(os.environ, accepted=accepted, date=today)
+        return line.note(data, origin, names)
 
     def _next(self, state: str, findings: list[Finding], samples: Samples | None) -> str | None:
         name = shlex.quote(str(self.path))
@@ -329,18 +359,9 @@ def _put(path: Path, data: bytes) -> None:
 def _rows(change: Change | None) -> tuple[Any, ...]:
     from karat.runs.record_report import MetricRow  # noqa: PLC0415
 
-    return tuple(
-        MetricRow(
-            metric=row.metric,
-            verdict=row.verdict.value,
-            because=row.because,
-            n_steps=row.n_steps,
-            avg_rel_diff=row.avg_rel_diff,
-            max_abs_rel_diff=row.max_abs_rel_diff,
-            first_diff_step=row.first_diff_step,
-        )
-        for row in (change.metrics if change else ())
-    )
+    names = MetricRow.__struct_fields__
+    rows = change.metrics if change else ()
+    return tuple(MetricRow(**{name: getattr(row, name) for name in names}) for row in rows)
 
 
 def _told(findings: list[Finding], *, refused: bool) -> tuple[Finding, ...]:

@@ -43,9 +43,9 @@ def parse_identity(words: Iterable[str]) -> dict[str, str]:
     return found
 
 
-def manifest(environment: Mapping[str, str], identity: Mapping[str, str]) -> bytes:
-    """The manifest of the job that this process runs in."""
-    known: dict[str, Any] = {"schema": SCHEMA}
+def told_by_ci(environment: Mapping[str, str]) -> dict[str, Any]:
+    """What CI's variables say of this job."""
+    known: dict[str, Any] = {}
     for field, variables in _VARIABLES.items():
         told = next((environment[name] for name in variables if environment.get(name)), None)
         if told is not None:
@@ -53,9 +53,14 @@ def manifest(environment: Mapping[str, str], identity: Mapping[str, str]) -> byt
     if "attempt" in known:
         told = known.pop("attempt")
         known |= {"attempt": int(told)} if told.isdecimal() else {}
+    return known
+
+
+def manifest(environment: Mapping[str, str], identity: Mapping[str, str]) -> bytes:
+    """The manifest of the job that this process runs in."""
+    known = {"schema": SCHEMA, **told_by_ci(environment)}
     for field in _FIELDS:
         if field in identity:
             known[field] = identity[field]
-    rest = {key: value for key, value in sorted(identity.items()) if key not in _FIELDS}
-    known["identity"] = rest
+    known["identity"] = {key: v for key, v in sorted(identity.items()) if key not in _FIELDS}
     return msgspec.json.format(msgspec.json.encode(known), indent=2) + b"\n"

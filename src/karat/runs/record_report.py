@@ -53,6 +53,8 @@ class Recorded(msgspec.Struct, frozen=True, kw_only=True):
     findings: tuple[Finding, ...] = ()
     combine: str | None = None
     accepted_incomplete: bool = False
+    lock: bool = False
+    """Whether goldens.lock.json has a new line for it."""
     samples: str | None = None
     samples_runs: int = 0
     next: str | None = None
@@ -106,6 +108,8 @@ def lines(recorded: Recorded) -> Iterator[str]:
     for finding in sorted(recorded.findings, key=lambda f: f.severity.rank):
         yield f"{finding.severity.value:4}  {finding.kind}: {finding.message}"
     yield _outcome(recorded)
+    if recorded.lock:
+        yield "noted where it came from in goldens.lock.json"
     if recorded.samples is not None:
         verb = "would keep" if recorded.state == "would-write" else "kept"
         yield f"{verb} the samples of {recorded.samples_runs} run(s) in {recorded.samples}"

@@ -108,12 +108,20 @@ def onto(old: Series | None, new: Series, wanted: Sequence[str], *, declare: boo
     return Series(metrics, {**before.scalars, **chosen.scalars}, {**before.others, **chosen.others})
 
 
+def matching(golden: Golden, wanted: Sequence[str]) -> list[str]:
+    """The names in a series that match one of the globs."""
+    if not isinstance(golden, Series):
+        return []
+    names = [*golden.metrics, *golden.scalars, *golden.others]
+    return [name for name in names if any(fnmatchcase(name, glob) for glob in wanted)]
+
+
 def _chosen(new: Series, wanted: Sequence[str]) -> Series:
     if not wanted:
         return new
-    names = [*new.metrics, *new.scalars, *new.others]
-    kept = {name for name in names if any(fnmatchcase(name, glob) for glob in wanted)}
+    kept = set(matching(new, wanted))
     if not kept:
+        names = [*new.metrics, *new.scalars, *new.others]
         raise UsageError(
             f"--metric {', '.join(wanted)}: expected a metric that matches, found {', '.join(names) or 'none'}",
             next_command="karat record --help",

@@ -1,0 +1,159 @@
+from __future__ import annotations
+
+import json
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import numpy as np
+import pytest
+
+from factories.commands import Outcome, karat
+from karat.config import load
+
+
+def run_file(path: Path, seed: int, *, steps: int = 40) -> Path:
+    rng = np.random.default_rng(seed)
+    with path.open("w") as stream:
+        for step in range(1, steps + 1):
+            values = {
+                "step": step,
+                "lm loss": 10 / step * (1 + 1e-4 * rng.normal()),
+                "num-zeros": 1000 + step,
+                "iteration-time": 0.5 * (1 + 0.1 * abs(rng.normal())),
+                "bias": rng.normal(),
+            }
+            stream.write(json.dumps(values) + "\n")
+    return path
+
+
+@pytest.fixture
+def runs(tmp_path: Path) -> Path:
+    for seed in range(1, 6):
+        run_file(tmp_path / f"run{seed}.jsonl", seed)
+    return tmp_path
+
+
+def tolerance(folder: Path, *words: str) -> Outcome:
+    return karat("tolerance", *words, cwd=folder)
+
+
+def names(count: int) -> list[str]:
+    return [f"run{i}.jsonl" for i in range(1, count + 1)]
+
+
+def report(outcome: Outcome) -> Any:
+    found = json.loads(outcome.out)
+    text = resources.files("karat").joinpath("schemas", "karat.tolerance.1.json").read_text()
+    jsonschema.validate(found, json.loads(text))
+    return found
+
+
+def test_each_metric_gets_the_check_that_suits_it(runs: Path) -> None:
+    result = tolerance(runs, *names(5), "--json", "-")
+    assert result.code == 0, result.err
+    found = report(result)
+    rules = {rule["metric"]: rule for rule in found["metrics"]}
+    assert {name: rule["check"] for name, rule in rules.items()} == {
+        "lm loss": "approx", "num-zeros": "exact", "iteration-time": "median", "bias": "approx",
+    }  # fmt: skip
+    assert rules["lm loss"]["rtol"] >= rules["lm loss"]["observed"] > 0
+    assert (rules["bias"]["rtol"], rules["bias"]["atol"] > 0) == (0, True)
+    assert all(rule["rate_expected"] == 1 / 5 for rule in rules.values())
+    assert (found["rate_shown"], found["runs_needed"]) == (False, 300)
+    assert "295 more runs" in result.err
+
+
+def test_the_text_is_honest_about_few_repeats(runs: Path) -> None:
+    out = tolerance(runs, *names(3)).out
+    assert "3 run(s), the first of them the golden" in out
+    assert "≤ 77.6%" in out
+    assert "The asked rate, 1.00%, is not shown: that takes 300 runs; there are 3." in out
+    assert "not shown" not in tolerance(runs, *names(5), "--rate", "0.5", "--metric", "x").out
+
+
+def test_the_rules_work_as_they_are_printed(runs: Path) -> None:
+    assert karat("record", *names(5), "-o", "golden_values.json", cwd=runs).code == 0
+    result = tolerance(runs, "--golden", "golden_values.json", "--toml", "karat.toml")
+    assert result.code == 0
+    book = load(runs).rule_book()
+    assert book.rule_for("num-zeros").check == "exact"
+    assert (book.rule_for("lm loss").rtol or 0) > 0
+    for name in names(5):
+        checked = karat("check", name, "--golden", "golden_values.json", cwd=runs)
+        assert checked.code == 0, checked.out
+    lines = (runs / "run2.jsonl").read_text().splitlines()
+    worse = [{**json.loads(line), "lm loss": json.loads(line)["lm loss"] * 1.01} for line in lines]
+    (runs / "worse").write_text("".join(json.dumps(record) + "\n" for record in worse))
+    assert karat("check", "worse", "--golden", "golden_values.json", cwd=runs).code == 1
+
+
+def test_samples_of_a_golden_count_as_runs(runs: Path) -> None:
+    karat("record", *names(3), "-o", "g.json", cwd=runs)
+    found = report(tolerance(runs, "--golden", "g.json", "run4.jsonl", "--json", "-"))
+    assert (found["runs"], found["golden_is_run"]) == (names(4), True)
+    karat("record", *names(3), "-o", "g.json", "--combine", "median", cwd=runs)
+    result = tolerance(runs, "--golden", "g.json")
+    assert "its rates are estimates, no bounds" in result.out
+
+
+def test_outliers_make_it_narrower(runs: Path) -> None:
+    wide = report(tolerance(runs, *names(5), "--metric", "lm loss", "--json", "-"))["metrics"][0]
+    found = report(
+        tolerance(runs, *names(5), "--metric", "lm loss", "--outliers", "3", "--json", "-")
+    )
+    narrow = found["metrics"][0]
+    assert (narrow["outliers"], wide["outliers"]) == (3, 0)
+    assert narrow["rtol"] < wide["rtol"]
+    assert "outliers = 3" in found["toml"]
+
+
+def test_repeats_that_are_not_whole_are_told(runs: Path) -> None:
+    run_file(runs / "short", 9, steps=20)
+    result = tolerance(runs, "run1.jsonl", "run2.jsonl", "short", "--json", "-")
+    assert result.code == 1
+    assert {f["kind"] for f in report(result)["findings"]} == {"lost-steps"}
+    assert "next: run the test again" in result.err
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (["run1.jsonl"], 2, "expected at least 2 repeats of one test, found 1"),
+        ([], 2, "found 0 (in no RUN)"),
+        (["run1.jsonl", "missing"], 3, "expected a run in missing"),
+        (
+            ["--golden", "missing", "run1.jsonl", "run2.jsonl"],
+            3,
+            "expected to read the golden missing",
+        ),
+        (["run1.jsonl", "table.csv"], 2, "found a table"),
+        (
+            ["--golden", "table.csv", "run1.jsonl", "run2.jsonl"],
+            2,
+            "expected a series in table.csv",
+        ),
+        (["run1.jsonl", "run2.jsonl", "--rate", "0"], 2, "--rate"),
+        (["run1.jsonl", "run2.jsonl", "--json", "-", "--toml", "-"], 2, "at most one report"),
+    ],
+)
+def test_what_it_cannot_work_with(runs: Path, words: list[str], code: int, said: str) -> None:
+    (runs / "table.csv").write_text("name,x\na,1\n")
+    result = tolerance(runs, *words)
+    assert result.code == code
+    assert said in result.err
+
+
+def test_nothing_in_common_is_nothing_verified(runs: Path) -> None:
+    result = tolerance(runs, *names(2), "--metric", "zzz")
+    assert result.code == 3
+    assert "nothing-compared" in result.out
+
+
+def test_a_broken_samples_file_is_said_to_be_one(runs: Path) -> None:
+    karat("record", *names(2), "-o", "g.json", cwd=runs)
+    (runs / "g.samples.json").write_text("{")
+    result = tolerance(runs, "--golden", "g.json")
+    assert result.code == 3
+    assert "expected karat.samples/1 in g.samples.json" in result.err
