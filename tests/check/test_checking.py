@@ -280,7 +280,7 @@ def test_a_run_that_died_fails_and_is_not_offered_as_a_golden(tmp_path: Path) ->
     assert report.exit_code is ExitCode.FAIL
     assert "truncated" in kinds(report)
     assert only(report).refresh is None
-    assert all("record" not in (f.next or "") for f in report.all_findings())
+    assert all("karat diff" in (f.next or "") for f in report.all_findings())
     covered = Exemption(
         kind="flaky", owner="o", reason="r", link="l", expires=TODAY, covers="missing"
     )

@@ -119,6 +119,12 @@ def test_folders_are_paired_by_path_and_nothing_is_left_out(folders: Path) -> No
     ]
 
 
+def test_karats_own_files_are_neither_results_nor_goldens(folders: Path) -> None:
+    for name in ("goldens/a/x.samples.json", "goldens/goldens.lock.json", "new/goldens.lock.json"):
+        (folders / name).write_text("{}")
+    assert len(pair_up(["new"], "goldens", where(folders))) == 3
+
+
 def test_only_narrows_both_sides(folders: Path) -> None:
     assert pairs(pair_up(["new"], "goldens", where(folders, only=("b",)))) == [(None, "b/x.json")]
     assert pairs(pair_up(["new"], "goldens", where(folders, only=("a/*",)))) == [
@@ -152,3 +158,12 @@ def test_the_folder_of_a_run_is_one_result(folders: Path) -> None:
     assert pairs(pair_up(["new/run"], "goldens/run.json", where(folders))) == [
         ("new/run", "goldens/run.json")
     ]
+
+
+def test_a_golden_that_is_named_needs_no_git(
+    folders: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(folders))
+    found = pair_up(["new/a/x.json"], "goldens/a/x.json", where(folders))
+    assert pairs(found) == [("new/a/x.json", "goldens/a/x.json")]
+    assert len(pair_up(["new"], "goldens", where(folders))) == 3

@@ -103,6 +103,7 @@ def test_json_is_data_and_nothing_else(project: Repository) -> None:
     document = json.loads(found.out)
     assert (document["outcome"], document["exit_code"], found.code) == ("fail", 1, 1)
     assert found.err.startswith("::error file=")
+    assert found.err.splitlines()[-1].startswith("next: karat record out/worse.json")
 
 
 def test_quiet_is_quiet_and_files_are_written(project: Repository) -> None:

@@ -12,9 +12,10 @@ from pathlib import Path
 import msgspec
 
 from karat.findings import CannotVerify
+from karat.goldens.paths import DATA_GLOBS, PathFilter
 
 _EVENTS = "tfevents"
-_SUFFIXES = frozenset({".json", ".jsonl", ".csv", ".txt", ".log"})
+_is_result = PathFilter(DATA_GLOBS)
 
 
 class Actual(msgspec.Struct, frozen=True, kw_only=True):
@@ -48,7 +49,7 @@ def is_folder_of_results(word: str, cwd: Path) -> bool:
 def holds_events(folder: Path) -> bool:
     """Whether event files lie in this very folder."""
     try:
-        return any(_EVENTS in name for name in os.listdir(folder))
+        return any(_EVENTS in path.name for path in folder.iterdir())
     except OSError as error:
         raise _cannot_list(error) from error
 
@@ -67,7 +68,7 @@ def _below(root: Path, word: str) -> Iterator[Actual]:
         for name in sorted(files):
             path = here / name
             # Sockets, pipes and devices would block or never end.
-            if path.suffix in _SUFFIXES and path.is_file():
+            if _is_result(name) and path.is_file():
                 yield _inside(path, root, word)
 
 

@@ -10,6 +10,8 @@ from collections.abc import Mapping
 
 from karat.diff.advice import quoted
 
+__all__ = ["look_command", "quoted", "refresh_command"]
+
 _WORD = re.compile(r"[\w.\-/]+")
 
 

@@ -15,7 +15,7 @@ from typing import Literal
 
 import msgspec
 
-from karat.check.advice import look_command, refresh_command
+from karat.check.advice import look_command, quoted, refresh_command
 from karat.check.exemptions import Exemptions
 from karat.check.matching import GoldenAt, Pairing, Where, pair_up
 from karat.check.report import Checked, Report
@@ -117,7 +117,7 @@ def _no_actual(pairing: Pairing) -> Checked:
         severity=Severity.FAIL,
         path=golden or name,
         message=f"expected a result {where}, found none: the run left nothing, so nothing was checked",
-        next=f"ls -l {name}" if name else "karat check --help",
+        next=f"ls -l {quoted(name)}" if name else "karat check --help",
     )
     return Checked(actual=name, golden=golden, outcome=Outcome.MISSING_ACTUAL, findings=(missing,))
 
@@ -152,6 +152,7 @@ def _cannot_verify(pairing: Pairing, findings: Iterable[Finding]) -> Checked:
             path=name or "",
             message=f"the golden cannot be used: {f.message}",
             severity=Severity.FAIL,
+            next=f.next or f"git log --oneline -- {quoted(name or '.')}",
         )
         for f in findings
     )
@@ -226,9 +227,9 @@ def _checked(
     got: Reading,
     options: Options,
 ) -> Checked:
-    findings = sorted(
-        (f if f.path else replace(f, path=at.name) for f in told), key=lambda f: f.severity.rank
-    )
+    refresh, look = _commands(pairing, at, results, options)
+    placed = (replace(f, path=f.path or at.name, next=f.next or look or refresh) for f in told)
+    findings = sorted(placed, key=lambda f: f.severity.rank)
     return Checked(
         actual=pairing.actual.name if pairing.actual else "",
         golden=at.name,
@@ -236,7 +237,7 @@ def _checked(
         shape=got.golden.shape if got.golden else None,
         results=tuple(sorted(results, key=lambda r: (r.outcome.rank, r.metric))),
         findings=tuple(findings),
-        refresh=_commands(pairing, at, results, options)[0],
+        refresh=refresh,
     )
 
 

@@ -17,7 +17,7 @@ import msgspec
 
 from karat.check.actuals import Actual, actuals_of, is_folder_of_results
 from karat.check.settings import CheckSettings
-from karat.findings import UsageError
+from karat.findings import CannotVerify, UsageError
 from karat.goldens import git
 from karat.goldens.paths import PathFilter, identity_of, narrow
 
@@ -78,7 +78,7 @@ def _named(word: str, cwd: Path) -> GoldenAt:
     path = cwd / word
     if ":" in word and not word.startswith("-") and not path.exists():
         return GoldenAt(name=word.partition(":")[2], path=cwd, revision=word)
-    root = git.find_root(cwd)
+    root = _repository(cwd)
     if root is not None and path.resolve().is_relative_to(root.resolve()):
         # From the root of the repository, which is what rules and exemptions know.
         return GoldenAt(name=path.resolve().relative_to(root.resolve()).as_posix(), path=path)
@@ -135,7 +135,7 @@ class _Tree:
     def __init__(self, where: Where, root: Path | None = None, word: str = "") -> None:
         self._where = where
         self._named = root is not None
-        self._root = root or git.find_root(where.cwd) or where.cwd
+        self._root = root or _repository(where.cwd) or where.cwd
         self._prefix = f"{word.rstrip('/')}/" if word else ""
 
     def at(self, path: str) -> GoldenAt:
@@ -233,10 +233,18 @@ def _ambiguous(actual: Actual, names: Sequence[str], how: str) -> UsageError:
 
 
 def _listed(root: Path) -> Iterable[str]:
-    if git.find_root(root) is None:
+    if _repository(root) is None:
         return _walk(root)
     out = git.run_git(root, "ls-files", "-z", "--cached", "--others", "--exclude-standard")
     return {os.fsdecode(raw) for raw in out.split(b"\0") if raw}
+
+
+def _repository(start: Path) -> Path | None:
+    """The root of the work tree, if there is one and git can be asked; a golden that is named needs neither."""
+    try:
+        return git.find_root(start)
+    except CannotVerify:
+        return None
 
 
 def _walk(root: Path) -> Iterable[str]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from karat.cli.output import deliver, one_report_each
-from karat.findings import CannotVerify, UsageError
+from karat.findings import CannotVerify, Severity, UsageError
 
 if TYPE_CHECKING:
     from karat.check.checking import Options
@@ -82,7 +82,7 @@ def command(  # noqa: PLR0913 - one parameter per option
     improved: str | None, unknown: str | None, strict: bool, only: tuple[str, ...],
     json_file: str | None, junit: str | None, github: bool | None, preset: str | None, quiet: bool,
 ) -> int:  # fmt: skip
-    """Check what a run left against its golden; the gate for CI.
+    """Check a run against its golden; the gate for CI.
 
     ACTUAL is a result in any golden format, an event file or folder of TensorBoard, JSON Lines, a log,
     or a folder of results. Whatever is missing fails, and so does a check that compared nothing.
@@ -109,6 +109,8 @@ def command(  # noqa: PLR0913 - one parameter per option
         text.show(report, sys.stdout)
     if github or (github is None and os.environ.get("GITHUB_ACTIONS") == "true"):
         _tell_github(report, stdout="-" not in {json_file, junit})
+    if report.exit_code and not quiet:
+        _last_line(report)
     return int(report.exit_code)
 
 
@@ -161,6 +163,16 @@ def _today(environment: Mapping[str, str]) -> date:
             f"expected KARAT_TODAY as YYYY-MM-DD, found {said!r}",
             next_command="unset KARAT_TODAY",
         ) from error
+
+
+def _last_line(report: Report) -> None:
+    """Every failure ends with the next command."""
+    from karat.report.words import printable  # noqa: PLC0415 - only for failures
+
+    for finding in report.all_findings():
+        if finding.next and finding.severity is Severity.FAIL:
+            print(f"next: {printable(finding.next)}", file=sys.stderr)
+            return
 
 
 def _tell_github(report: Report, *, stdout: bool) -> None:
