@@ -445,6 +445,35 @@ def test_an_artifact_elsewhere_is_fetched_without_the_token(
     store.host.stop()
 
 
+class Fickle(Store):
+    """Knows ranges, ignores If-Range, and cuts every body; another version at the second request."""
+
+    def _answer(self, request: Request) -> Response:
+        if len(self.log) == 2:
+            self.put({"golden.json": random.Random(9).randbytes(len(BIG))})
+        start, _, end = (request.range or "bytes=0-").removeprefix("bytes=").partition("-")
+        first, last = int(start), min(int(end or len(self.body)), len(self.body) - 1)
+        headers = {
+            "etag": f'"{self.version}"',
+            "content-range": f"bytes {first}-{last}/{len(self.body)}",
+        }
+        piece = self.body[first : last + 1]
+        return Response(status=206, headers=headers, body=piece, cut_after=400_000)
+
+
+def test_two_versions_are_never_mixed(desk: Desk) -> None:
+    store = Fickle()
+    store.put({"golden.json": BIG})
+    artifact = Artifact(id="x", name="own", url=f"{store.host.url}/own.zip")
+    source = desk.source()
+    (fetched,) = source.fetch([artifact], lambda _: True)
+    assert not fetched.findings
+    expected = random.Random(9).randbytes(len(BIG))
+    assert fetched.members["golden.json"].read_bytes() == expected
+    source.close()
+    store.host.stop()
+
+
 def test_an_artifact_at_the_api_itself_is_fetched_with_the_token(desk: Desk) -> None:
     made = desk.add("a", {"golden.json": GOLDEN})
     url = f"{desk.forge.github_url}/repos/owner/name/actions/artifacts/{made.id}/zip"

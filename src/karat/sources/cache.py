@@ -34,9 +34,12 @@ def cache_folder(env: Mapping[str, str]) -> Path:
     if own := env.get("KARAT_CACHE_DIR"):
         return Path(own)
     base = env.get("XDG_CACHE_HOME", "")
-    # The standard says that a relative path there is to be ignored.
-    root = Path(base) if Path(base).is_absolute() else Path(env.get("HOME") or "~").expanduser()
-    return root / "karat" if Path(base).is_absolute() else root / ".cache" / "karat"
+    if Path(base).is_absolute():  # the standard wants a relative one to be ignored
+        return Path(base) / "karat"
+    try:
+        return Path(env.get("HOME") or "~").expanduser() / ".cache" / "karat"
+    except RuntimeError:  # nobody's home, as in some containers
+        return Path(tempfile.gettempdir()) / f"karat-{os.geteuid()}"
 
 
 def cache_limit(env: Mapping[str, str]) -> int:

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     import httpx
 
 _CONTENT_RANGE = re.compile(r"bytes (?:(\d{1,18})-(\d{1,18})|\*)/(\d{1,18}|\*)")
-
-
 _A_STEP = 1 << 15
 """Fewer new bytes than this are no progress, or a hostile server could go on for ever."""
 
@@ -128,6 +126,7 @@ class Download:
         headers = self._range_headers(start + have, end, resumed=have > 0)
         with self._client.open(self._address.url, headers, at=self._place) as response:
             if response.status_code == 206:
+                self._check_version(response)
                 return self._attempt(response, path, start)
             if response.status_code == 416:
                 return self._beyond(response, path, end)
@@ -150,6 +149,12 @@ class Download:
         if self._shelf.record.validator:
             headers["If-Range"] = self._shelf.record.validator
         return headers
+
+    def _check_version(self, response: httpx.Response) -> None:
+        """Some stores ignore If-Range; what they send all the same says what it is."""
+        ours, theirs = self._shelf.record.validator, _validator(response)
+        if ours and theirs and ours != theirs:
+            raise Changed
 
     def _beyond(self, response: httpx.Response, path: Path, end: int | None) -> str | None:
         """The range was refused: all is here already, or the archive is another one now."""

@@ -253,7 +253,9 @@ class _Fetch:
             raise Unusable(
                 "artifact-corrupt", f"expected bytes with sha256 {expected}, found {found}"
             )
-        return self._shelf.keep_archive(path, found)
+        kept = self._shelf.keep_archive(path, found)
+        self._shelf.drop_parts()
+        return kept
 
     def _unpacked(self, path: Path, wanted: Wanted) -> tuple[tuple[str, ...], dict[str, Path]]:
         with path.open("rb") as file:
