@@ -119,6 +119,18 @@ def test_folders_are_paired_by_path_and_nothing_is_left_out(folders: Path) -> No
     ]
 
 
+def test_a_golden_in_a_named_folder_is_called_as_the_repository_calls_it(tree: Path) -> None:
+    for case in ("gpt/a", "gpt/b"):
+        for platform in ("h100", "a100"):
+            result = tree / "out" / case / f"golden_values_dev_{platform}.json"
+            result.parent.mkdir(parents=True, exist_ok=True)
+            result.touch()
+    found = pair_up(["out"], "tests", where(tree))
+    names = {golden for _, golden in pairs(found) if golden}
+    assert names == {TREE.format(c, p) for c in ("gpt/a", "gpt/b") for p in ("h100", "a100")}
+    assert all(p.actual for p in found)
+
+
 def test_karats_own_files_are_neither_results_nor_goldens(folders: Path) -> None:
     for name in ("goldens/a/x.samples.json", "goldens/goldens.lock.json", "new/goldens.lock.json"):
         (folders / name).write_text("{}")

@@ -193,6 +193,11 @@ def test_without_a_check_the_other_fields_decide(
     assert (mode_of(rule), direction_of(rule), relative_tolerance(rule)) == (mode, direction, rtol)
 
 
+def test_a_tolerance_that_nothing_exceeds_is_no_check() -> None:
+    assert mode_of(Rule(drift_max=inf, break_max=inf)) == "info"
+    assert mode_of(Rule(drift_max=inf, break_max=inf, rtol=0.1)) == "approx"
+
+
 def test_a_timing_with_a_tolerance_is_a_median() -> None:
     assert mode_of(Rule(steady=True, rtol=0.1)) == "median"
 
@@ -202,6 +207,8 @@ def test_margins_are_tolerances_of_single_values() -> None:
     margins = np.array([0.1, 0.05, nan])
     found = gate(expected, got, np.ones(3, dtype=bool), Rule(rtol=0.2), margins)
     assert found.worse.tolist() == [False, True, False]
+    endless = gate(expected, got, np.ones(3, dtype=bool), Rule(rtol=0.01), np.full(3, inf))
+    assert endless.worse.all()
 
 
 STEPS = np.arange(1, 51, dtype=np.int64)

@@ -125,7 +125,7 @@ def _against_folder(words: Sequence[str], tree: _Tree, where: Where) -> list[Pai
         return pairings
     # Two folders are asked whether they agree, so what only the goldens have is missing.
     taken = {pairing.golden.name for pairing in pairings if pairing.golden}
-    left = [tree.at(path) for path in tree.goldens if path not in taken]
+    left = [at for at in map(tree.at, tree.goldens) if at.name not in taken]
     return [*pairings, *(Pairing(actual=None, golden=at) for at in left)]
 
 
@@ -139,7 +139,21 @@ class _Tree:
         self._prefix = f"{word.rstrip('/')}/" if word else ""
 
     def at(self, path: str) -> GoldenAt:
-        return GoldenAt(name=path, path=self._root / path)
+        return GoldenAt(name=self._name(path), path=self._root / path)
+
+    def _name(self, path: str) -> str:
+        """From the root of the repository, wherever the folder is: rules and exemptions say it so."""
+        return f"{self._below}/{path}" if self._below else path
+
+    @cached_property
+    def _below(self) -> str:
+        """The way from the root of the repository to this folder; empty outside of one."""
+        root = _repository(self._where.cwd) if self._named else None
+        here = self._root.resolve()
+        if root is None or not here.is_relative_to(root.resolve()):
+            return ""
+        below = here.relative_to(root.resolve()).as_posix()
+        return "" if below == "." else below
 
     @cached_property
     def goldens(self) -> list[str]:
@@ -168,7 +182,7 @@ class _Tree:
         return None, f"none of the {where} has its name{told}"
 
     def _identity(self, actual: Actual) -> Mapping[str, str]:
-        path = actual.inside or os.path.relpath(actual.path, self._where.cwd).replace(os.sep, "/")
+        path = os.path.relpath(actual.path, self._where.cwd).replace(os.sep, "/")
         while path.startswith("../"):
             path = path[3:]
         return identity_of(path, (*self._where.settings.actual, *self._where.cases))
@@ -192,11 +206,11 @@ class _Tree:
         yield [path for path in named if not self._contradicts(path, identity)], "file name"
 
     def _fits(self, path: str, identity: Mapping[str, str]) -> bool:
-        own = identity_of(path, self._where.cases)
+        own = identity_of(self._name(path), self._where.cases)
         return bool(own.keys() & identity.keys()) and not self._contradicts(path, identity)
 
     def _contradicts(self, path: str, identity: Mapping[str, str]) -> bool:
-        own = identity_of(path, self._where.cases)
+        own = identity_of(self._name(path), self._where.cases)
         return any(own[key] != identity[key] for key in own.keys() & identity.keys())
 
 

@@ -102,7 +102,12 @@ def mode_of(rule: Rule) -> str:
         return "exact"
     if rule.steady:
         return "info" if rule.rtol is None else "median"
-    return "approx"
+    # A tolerance that nothing can exceed would pass everything and call it evidence.
+    return "info" if rule.rtol is None and _drift(rule) == inf else "approx"
+
+
+def _drift(rule: Rule) -> float:
+    return rule.drift_avg if rule.steady else min(rule.drift_max, rule.break_max)
 
 
 def direction_of(rule: Rule) -> str | None:
@@ -116,7 +121,7 @@ def relative_tolerance(rule: Rule) -> float:
         return 0.0
     if rule.rtol is not None:
         return rule.rtol
-    return rule.drift_avg if rule.steady else min(rule.drift_max, rule.break_max)
+    return _drift(rule)
 
 
 def absolute_tolerance(rule: Rule) -> float:
@@ -140,7 +145,7 @@ def gate(
     rule: Rule,
     margins: Values | None = None,
 ) -> Gate:
-    """Value by value; `margins` are relative tolerances of single values, NaN where there is none."""
+    """Value by value; `margins` are relative tolerances of single values, where they are finite."""
     demanded = ~np.isnan(expected)
     missing = demanded & ~present
     broken = demanded & present & ~(np.isfinite(expected) & np.isfinite(got))
@@ -164,7 +169,7 @@ def gate(
 def _tolerance(expected: Values, rule: Rule, margins: Values | None) -> Values:
     relative: Values | float = relative_tolerance(rule)
     if margins is not None and mode_of(rule) != "exact":
-        relative = np.where(np.isnan(margins), relative, margins)
+        relative = np.where(np.isfinite(margins), margins, relative)
     size = np.abs(expected)
     # 0 × inf is NaN, which would turn "no tolerance at all" into a failure of everything.
     scaled = np.where(size == 0, 0.0, relative * size)

@@ -127,11 +127,10 @@ def tolerance_text(rule: Rule) -> str:
     mode = mode_of(rule)
     words = [mode]
     if mode != "exact":
-        words.append(f"rtol {relative_tolerance(rule):g}")
+        margin = f"the row's {rule.margin_column}, else " if rule.margin_column else ""
+        words.append(f"{margin}rtol {relative_tolerance(rule):g}")
         if absolute_tolerance(rule):
             words.append(f"atol {rule.atol:g}")
-        if rule.margin_column:
-            words.append(f"or the row's {rule.margin_column}")
     if (direction := direction_of(rule)) is not None:
         words.append(f"{direction} is better")
     return ", ".join(words)
