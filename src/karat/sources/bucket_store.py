@@ -106,7 +106,7 @@ def parse_address(url: str) -> BucketAddress:
 def is_anonymous(scheme: str, env: Mapping[str, str], home: Path) -> bool:
     """Whether nothing is to be signed, because nothing to sign with is known.
 
-    A machine's own role is not looked for, since asking where there is none takes a minute;
+    A machine's own role is not looked for, since asking where there is none means waiting for nobody;
     whoever has one says so: AWS_SKIP_SIGNATURE=false, or its like for the other stores.
     """
     if any(env.get(name) for name in _SIGNING[scheme]):
