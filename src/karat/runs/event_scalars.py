@@ -12,6 +12,8 @@ import re
 import struct
 from array import array
 
+import numpy as np
+
 from karat.runs.tensor import scalar
 from karat.runs.wire import BYTES, FIXED32, FIXED64, VARINT, MalformedError, fields, signed, varint
 
@@ -51,24 +53,36 @@ class Scalars:
 
     def add(self, batch: list[bytes]) -> None:
         """Takes the events of a batch of records."""
-        for data in batch:
-            self.events += 1
-            match = _USUAL.fullmatch(data)
-            if match is None or not self._usual(match):
+        walls: list[bytes] = []
+        known: dict[bytes | None, int] = {None: 0}
+        usual = _USUAL.fullmatch
+        for number, data in enumerate(batch, self.events + 1):
+            match = usual(data)
+            if match is None or not self._usual(match, walls, known):
                 try:
                     self._event(data)
                 except MalformedError:
-                    self.malformed.append(self.events)
+                    self.malformed.append(number)
+        self.events += len(batch)
+        times = np.frombuffer(b"".join(walls), "<f8")
+        times = times[np.isfinite(times)]
+        if len(times):
+            self._at(float(times.min()))
+            self._at(float(times.max()))
 
-    def _usual(self, match: re.Match[bytes]) -> bool:
+    def _usual(
+        self, match: re.Match[bytes], walls: list[bytes], known: dict[bytes | None, int]
+    ) -> bool:
         """Takes an event of the usual form; False if its lengths say that it is another."""
         wall, step, summary, value, length, tag, number = match.groups()
         size = len(tag)
         # One byte of length is enough for all three only if they agree with each other.
         if size > 100 or length[0] != size or value[0] != size + 7 or summary[0] != size + 9:
             return False
-        self._at(_DOUBLE.unpack(wall)[0])
-        at = 0 if step is None else step[0] if len(step) == 1 else signed(varint(step, 0)[0])
+        walls.append(wall)
+        at = known.get(step)
+        if at is None:  # the tags of one step follow each other
+            at = known[step] = signed(varint(step, 0)[0])
         self._take(tag, at, _FLOAT.unpack(number)[0])
         return True
 
