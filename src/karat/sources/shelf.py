@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import shutil
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -18,7 +17,7 @@ from typing import BinaryIO
 import msgspec
 
 _RECORD = "record"
-_CHUNK = 1 << 20
+_CHUNK = 1 << 18
 
 
 class Kept(msgspec.Struct, frozen=True, kw_only=True):
@@ -61,8 +60,8 @@ class Shelf:
 
     def forget(self) -> None:
         """Throws away everything, as the artifact is another now, or what is here is damaged."""
-        shutil.rmtree(self.folder, ignore_errors=True)
-        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for path in self.folder.iterdir():
+            path.unlink()
         self.record = Record()
 
     def belongs_to(self, validator: str) -> None:

@@ -26,7 +26,7 @@ from karat.sources.ranges import Stretches, coalesced, weight
 from karat.sources.shelf import Kept, Shelf, file_sha256
 from karat.sources.unusable import Unusable
 
-_TAIL = 1 << 14
+_TAIL = 1 << 13
 _SMALL = 1 << 19
 """An archive of up to this many bytes is fetched whole: another round trip would take longer."""
 _MOST = 0.7
