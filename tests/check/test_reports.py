@@ -9,7 +9,7 @@ from math import inf, nan
 
 import jsonschema
 import pytest
-from hypothesis import given, strategies as st
+from hypothesis import given, settings, strategies as st
 
 from factories.diffs import HOSTILE
 from karat.check import check_json, github, junit, text
@@ -111,6 +111,7 @@ SCHEMA = json.loads(
 )
 
 
+@settings(max_examples=50)
 @given(REPORTS)
 def test_json_follows_the_published_schema_whatever_stands_in_it(report: Report) -> None:
     document = json.loads(check_json.render(report))
@@ -123,6 +124,7 @@ def test_the_schema_itself_is_one_and_refuses_less() -> None:
     assert list(jsonschema.Draft202012Validator(SCHEMA).iter_errors({"schema": "karat.check/1"}))
 
 
+@settings(max_examples=50)
 @given(REPORTS)
 def test_junit_is_well_formed_whatever_stands_in_it(report: Report) -> None:
     root = ET.fromstring(junit.render(report))  # noqa: S314 - our own text
@@ -152,6 +154,7 @@ def test_a_failing_metric_is_a_failing_test_and_an_exempted_one_is_skipped() -> 
     assert found == {"loss": ["failure"], "time": [], "zeros (exemption 1)": ["skipped"]}
 
 
+@settings(max_examples=50)
 @given(REPORTS)
 def test_annotations_are_one_line_each_and_never_more_than_ten_of_a_kind(report: Report) -> None:
     lines = github.workflow_commands(report).split("\n")[:-1]
@@ -183,6 +186,7 @@ def test_annotations_escape_what_the_runner_would_read_as_its_own() -> None:
     )
 
 
+@settings(max_examples=50)
 @given(REPORTS)
 def test_the_summary_fits_and_lets_no_markup_through(report: Report) -> None:
     summary = github.summary(report)
@@ -203,6 +207,7 @@ def test_a_summary_never_outgrows_the_room_that_is_left() -> None:
     assert github.summary(report, taken=github.LARGEST_SUMMARY) == ""
 
 
+@settings(max_examples=50)
 @given(REPORTS)
 def test_the_terminal_prints_only_what_is_printable_and_ends_with_the_outcome(
     report: Report,

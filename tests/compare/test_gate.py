@@ -95,6 +95,7 @@ def test_what_is_missing_never_passes(
 @pytest.mark.parametrize("rtol", [0.1, inf])
 def test_an_infinite_expectation_can_not_be_met_not_even_by_itself(got: float, rtol: float) -> None:
     assert not simple([inf], [got], rtol=rtol).passes
+    assert not simple([inf], [got], rtol=rtol, better="lower", outliers=5).passes
 
 
 @given(PAIRS, RULES, st.randoms(use_true_random=False))

@@ -82,6 +82,13 @@ def test_outcomes_are_ordered() -> None:
     assert fixed.outcome is Outcome.IMPROVED
 
 
+def test_the_order_of_outcomes_is_the_projects_own() -> None:
+    golden, actual = table({"a": ("good", "1")}), table({"a": ("fair", "1")})
+    for status, outcome in ((("good", "fair"), Outcome.FAIL), (("fair", "good"), Outcome.IMPROVED)):
+        results, _ = judged(golden, actual, Judging(status=status))
+        assert results["accuracy"].outcome is outcome
+
+
 def test_a_number_that_is_text_or_gone_fails_whatever_the_direction() -> None:
     for cell in ("", "nan", "inf", "oops"):
         found = outcomes(table(ROWS), table({**ROWS, "a": ("pass", cell)}))
