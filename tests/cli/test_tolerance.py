@@ -157,3 +157,10 @@ def test_a_broken_samples_file_is_said_to_be_one(runs: Path) -> None:
     result = tolerance(runs, "--golden", "g.json")
     assert result.code == 3
     assert "expected karat.samples/1 in g.samples.json" in result.err
+
+
+def test_runs_are_thinned_as_the_golden_is(runs: Path) -> None:
+    karat("record", *names(3), "-o", "g.json", "--interval", "10", cwd=runs)
+    found = report(tolerance(runs, "--golden", "g.json", "run4.jsonl", "--json", "-"))
+    assert {rule["steps"] for rule in found["metrics"]} == {5}
+    assert found["findings"] == []

@@ -2,11 +2,13 @@ from __future__ import annotations
 
 import json
 from importlib import resources
+from pathlib import Path
 
 import jsonschema
 import pytest
 
 from karat.findings import UsageError
+from karat.refresh.manifest import Manifest, read_manifest
 from karat.runs.artifact import manifest, parse_identity
 
 GITHUB = {
@@ -50,3 +52,11 @@ def test_identity_is_key_and_value() -> None:
 def test_anything_else_is_refused(words: list[str]) -> None:
     with pytest.raises(UsageError, match="--identity: expected"):
         parse_identity(words)
+
+
+def test_refresh_understands_it(tmp_path: Path) -> None:
+    file = tmp_path / "karat-manifest.json"
+    file.write_bytes(manifest(GITLAB, {"case": "a", "platform": "h100"}))
+    read = read_manifest(file, "x")
+    assert isinstance(read, Manifest)
+    assert read.as_identity() == {"run_id": "77", "job_id": "9", "platform": "h100", "case": "a"}

@@ -192,6 +192,8 @@ def test_a_damaged_first_record_is_known_by_its_name(tmp_path: Path) -> None:
 def test_what_cannot_be_read_is_a_finding(tmp_path: Path) -> None:
     assert kinds(read_run(tmp_path / "nothing")) == [("cannot-read", "fail")]
     assert kinds(read_run(write(tmp_path / "empty", b""))) == [("empty", "fail")]
+    os.mkfifo(tmp_path / "pipe")
+    assert kinds(read_run(tmp_path / "pipe")) == [("cannot-read", "fail")]
     if os.geteuid():
         path = write(tmp_path / "secret", "{}")
         path.chmod(0)

@@ -74,6 +74,10 @@ def test_a_cut_file_objects_only_where_nobody_knows_the_last_step() -> None:
     assert found.severity is Severity.FAIL
     assert said_by_runs([run], series(loss=[5, 6]), RecordSettings(), ()) == [cut]
     assert said_by_runs([run], None, RecordSettings(steps=2), ()) == [cut]
+    late = said_by_runs([run], series(loss=[5, 6, 7]), RecordSettings(), ())
+    assert {(f.kind, f.severity) for f in late} == {
+        ("truncated", Severity.FAIL), ("short-run", Severity.FAIL),
+    }  # fmt: skip
 
 
 def test_the_old_golden_knows_the_last_step() -> None:

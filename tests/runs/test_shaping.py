@@ -1,12 +1,15 @@
 from __future__ import annotations
 
 import math
+import re
+from pathlib import Path
 
 import msgspec
 import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
+from karat.config import load
 from karat.goldens.series_json import FORMAT
 from karat.goldens.shapes import Metric, Series
 from karat.runs.settings import RecordSettings
@@ -109,3 +112,14 @@ def test_no_finite_value_at_all_is_short() -> None:
 def test_settings_that_make_no_sense_are_refused(table: dict[str, object], said: str) -> None:
     with pytest.raises(msgspec.ValidationError, match=said.replace("(", r"\(")):
         msgspec.convert(table, RecordSettings)
+
+
+def test_the_documented_table_is_valid(tmp_path: Path) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "config.md").read_text(encoding="utf-8")
+    (block,) = [b for b in re.findall(r"```toml\n(.*?)```", page, re.DOTALL) if "[record]" in b]
+    (tmp_path / "karat.toml").write_text(block, encoding="utf-8")
+    settings = load(tmp_path).record
+    assert set(msgspec.structs.asdict(settings)) == {
+        key for key in RecordSettings.__struct_fields__ if key in block
+    }
+    assert settings.log["step"] == "iteration +([0-9]+)/"

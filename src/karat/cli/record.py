@@ -195,7 +195,11 @@ class _Job:
     ) -> tuple[Recorded, ExitCode]:
         """Read, judge, and write unless something objects."""
         from karat.runs.record_report import Recorded, run_row  # noqa: PLC0415
-        from karat.runs.recording import new_golden, said_by_runs  # noqa: PLC0415
+        from karat.runs.recording import (  # noqa: PLC0415
+            accepted_incomplete,
+            new_golden,
+            said_by_runs,
+        )
         from karat.runs.samples import samples_path  # noqa: PLC0415
 
         repeats = [self._repeat(Path(name)) for name in actual]
@@ -208,7 +212,7 @@ class _Job:
         unread = any(f.kind in UNVERIFIED for f in findings) or new is None
         refused = unread or (bool(objections) and not accept)
         if objections and not refused:
-            found.insert(0, _accepted(objections))
+            found.insert(0, accepted_incomplete(objections))
         samples = None if refused else self._samples(repeats, replace=replace_samples)
         accepted = bool(objections) and not refused
         state, locked = "refused", False
@@ -244,7 +248,13 @@ class _Job:
         if self.form == "table-csv":
             shape = "table"
         reading = read_run(path, settings_like(old, self.settings), shape=shape)
-        sha256 = fingerprint(path) if reading.golden is not None else ""
+        try:
+            sha256 = fingerprint(path) if reading.golden is not None else ""
+        except OSError as error:
+            raise CannotVerify(
+                f"expected to read {path} again, but: {error.strerror}",
+                next_command=f"ls -ld {path}",
+            ) from error
         return Repeat(path=str(path), reading=reading, sha256=sha256)
 
     def _change(self, new: Golden | None, findings: list[Finding]) -> Change | None:
@@ -253,7 +263,7 @@ class _Job:
 
         from karat.compare.pairs import Pair, compare  # noqa: PLC0415
         from karat.goldens.shapes import Reading, Series  # noqa: PLC0415
-        from karat.runs.recording import up_to  # noqa: PLC0415
+        from karat.runs.recording import shortened, up_to  # noqa: PLC0415
         from karat.runs.shaping import last_step  # noqa: PLC0415
 
         if new is None:
@@ -262,7 +272,7 @@ class _Job:
         if old is not None and isinstance(old.golden, Series) and steps is not None:
             last = last_step(old.golden)
             if last is not None and last > steps:
-                findings.append(_shortened(steps, last))
+                findings.append(shortened(steps, last))
                 old = structs.replace(old, golden=up_to(old.golden, steps))
         pair = Pair(path=str(self.path), old=old, new=Reading(new))
         return compare(pair, self.config.rule_book(), status=self.config.status)
@@ -373,23 +383,4 @@ def _told(findings: list[Finding], *, refused: bool) -> tuple[Finding, ...]:
         return tuple(once)
     return tuple(
         replace(f, severity=Severity.WARN) if f.severity is Severity.FAIL else f for f in once
-    )
-
-
-def _accepted(objections: list[Finding]) -> Finding:
-    kinds = ", ".join(sorted({f.kind for f in objections}))
-    return Finding(
-        kind="accepted-incomplete",
-        severity=Severity.WARN,
-        message=f"taken although {len(objections)} finding(s) object ({kinds}), because --accept-incomplete says so",
-        numbers={"objections": len(objections)},
-    )
-
-
-def _shortened(steps: int, last: int) -> Finding:
-    return Finding(
-        kind="lost-steps",
-        severity=Severity.INFO,
-        message=f"the golden ends at step {steps} from now on, as said; it went to step {last}",
-        numbers={"last_step": steps, "old_last_step": last},
     )

@@ -110,6 +110,7 @@ class _Repeats:
         self.names: list[str] = []
         self.series: list[Series] = []
         kept = read_samples(samples_path(Path(golden))) if golden is not None else Samples()
+        self.golden = _golden(golden) if golden is not None else None
         for sampled, series in zip(kept.runs, kept.series, strict=True):
             self._add(sampled.name, series)
         for name in runs:
@@ -125,8 +126,9 @@ class _Repeats:
     def _read(self, name: str) -> None:
         from karat.goldens.shapes import Series  # noqa: PLC0415 - brings numpy
         from karat.runs.reading import read_run  # noqa: PLC0415
+        from karat.runs.recording import settings_like  # noqa: PLC0415
 
-        reading = read_run(Path(name), self.config.record)
+        reading = read_run(Path(name), settings_like(self.golden, self.config.record))
         if reading.golden is None:
             told = reading.findings[0]
             raise CannotVerify(
@@ -153,28 +155,12 @@ class _Repeats:
 
     def _reference(self) -> tuple[Series, bool]:
         """The golden; where its curves are those of a run, that run itself."""
-        from karat.goldens import formats  # noqa: PLC0415
-        from karat.goldens.shapes import Series  # noqa: PLC0415
-
-        if self.golden_path is None:
+        if self.golden is None:
             return self.series[0], True
-        try:
-            data = Path(self.golden_path).read_bytes()
-        except OSError as error:
-            raise CannotVerify(
-                f"expected to read the golden {self.golden_path}, but: {error.strerror}",
-                next_command=f"ls -ld {self.golden_path}",
-            ) from error
-        golden = formats.read(data).golden
-        if not isinstance(golden, Series):
-            raise UsageError(
-                f"expected a series in {self.golden_path}, found {golden.shape if golden else 'no golden'}",
-                next_command=f"karat diff {self.golden_path} {self.golden_path}",
-            )
         for series in self.series:
-            if _same_curves(series, golden):
+            if _same_curves(series, self.golden):
                 return series, True
-        return golden, False
+        return self.golden, False
 
     def tolerances(self, rate: float, outliers: int, metrics: tuple[str, ...]) -> Tolerances:
         """The recommendations, and what is wrong with the repeats."""
@@ -215,6 +201,25 @@ class _Repeats:
         rule = self.config.rule_book().rule_for(metric, self.golden_path or "")
         by_median = rule.check == "median" or (rule.check is None and rule.steady)
         return window_of(steps, rule) if by_median else None
+
+
+def _golden(path: str) -> Series:
+    from karat.goldens import formats  # noqa: PLC0415 - brings numpy
+    from karat.goldens.shapes import Series  # noqa: PLC0415
+
+    try:
+        golden = formats.read(Path(path).read_bytes()).golden
+    except OSError as error:
+        raise CannotVerify(
+            f"expected to read the golden {path}, but: {error.strerror}",
+            next_command=f"ls -ld {path}",
+        ) from error
+    if not isinstance(golden, Series):
+        raise UsageError(
+            f"expected a series in {path}, found {f'a {golden.shape}' if golden else 'no golden'}",
+            next_command="karat tolerance --help",
+        )
+    return golden
 
 
 def _same_curves(series: Series, golden: Series) -> bool:

@@ -61,6 +61,8 @@ def read_run(
 def _read(path: Path, settings: RecordSettings, shape: Shape | None) -> Reading:
     if path.is_dir():
         return _read_folder(path, settings, shape)
+    if path.exists() and not path.is_file():
+        return Reading(None, (_no_file(path),))
     with path.open("rb") as stream:
         head = stream.read(_HEAD)
     if _is_event_file(path, head):
@@ -140,6 +142,16 @@ def _cannot_read(path: Path, error: OSError) -> Finding:
         message=f"expected to read {path}, but: {error.strerror or error}",
         path=str(path),
         next=f"ls -ld {path}",
+    )
+
+
+def _no_file(path: Path) -> Finding:
+    # A pipe can be read once, and its content must be looked at before it is read.
+    return Finding(
+        kind="cannot-read",
+        severity=Severity.FAIL,
+        message=f"expected a file or a folder at {path}, found a pipe or a device",
+        next="karat record --help",
     )
 
 

@@ -38,10 +38,10 @@ def _of_run(repeat: Repeat, expected: int | None, settings: RecordSettings) -> l
     if settings.steps is None and isinstance(golden, Series):
         short = short_run(golden, expected, "the old golden's last step")
         found += [replace(short, path=repeat.path)] if short is not None else []
-    if expected is not None:
-        return found
-    # Nothing says how far the run should have come; that its file is cut says enough.
-    return [replace(f, severity=Severity.FAIL) if f.kind == "truncated" else f for f in found]
+    # A cut file is no crash of a run that came to its end; where nobody knows the end, it is.
+    ended = expected is not None and all(finding.kind != "short-run" for finding in found)
+    severity = Severity.WARN if ended else Severity.FAIL
+    return [replace(f, severity=severity) if f.kind == "truncated" else f for f in found]
 
 
 def new_golden(
@@ -168,3 +168,24 @@ def _cut(metric: Metric, last: int) -> Metric:
     kept = int(np.searchsorted(metric.steps, last, side="right"))
     end = metric.end if metric.end is None else min(metric.end, last)
     return structs.replace(metric, steps=metric.steps[:kept], values=metric.values[:kept], end=end)
+
+
+def accepted_incomplete(objections: Sequence[Finding]) -> Finding:
+    """The finding that a golden was taken although others object."""
+    kinds = ", ".join(sorted({f.kind for f in objections}))
+    return Finding(
+        kind="accepted-incomplete",
+        severity=Severity.WARN,
+        message=f"taken although {len(objections)} finding(s) object ({kinds}), because --accept-incomplete says so",
+        numbers={"objections": len(objections)},
+    )
+
+
+def shortened(steps: int, last: int) -> Finding:
+    """The finding that a golden ends earlier from now on, as its owner said."""
+    return Finding(
+        kind="lost-steps",
+        severity=Severity.INFO,
+        message=f"the golden ends at step {steps} from now on, as said; it went to step {last}",
+        numbers={"last_step": steps, "old_last_step": last},
+    )
