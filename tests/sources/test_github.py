@@ -173,6 +173,7 @@ def test_a_bad_token_is_named(forge: Forge, env: dict[str, str]) -> None:
     with pytest.raises(CannotVerify, match="the token from GH_TOKEN") as caught:
         listed({**env, "GITHUB_TOKEN": "", "GH_TOKEN": "ghp_wrongwrongwrong"}, run_id=1)
     assert "ghp_wrong" not in str(caught.value)
+    assert caught.value.next_command.startswith("gh auth login --hostname")
 
 
 def test_an_attempt_must_exist(forge: Forge, env: dict[str, str]) -> None:
@@ -241,6 +242,7 @@ def test_expired_artifacts_are_not_asked_for(forge: Forge, env: dict[str, str]) 
     random.Random(3).shuffle(artifacts)
     found = {f.artifact.name: f for f in source.fetch(artifacts, lambda _: True)}
     source.close()
-    assert [f.kind for f in found["old"].findings] == ["artifact-expired"]
+    (finding,) = found["old"].findings
+    assert (finding.kind, finding.next) == ("artifact-expired", "gh run rerun 1 --repo owner/name")
     assert found["new"].members.keys() == {"a"}
     assert len(forge.seen(r"/zip$")) == 1

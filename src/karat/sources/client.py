@@ -53,6 +53,15 @@ class CalledOff(Exception):  # noqa: N818 - someone stopped the work; nothing is
     """The work was stopped; what arrived is kept."""
 
 
+class Advice(msgspec.Struct, frozen=True, kw_only=True):
+    """The next command for whoever did not get what they asked for."""
+
+    again: str = "karat refresh --help"
+    """Asks once more; for trouble that passes."""
+    login: str = "karat refresh --help"
+    """Gets a token, or a better one."""
+
+
 class _Reply(msgspec.Struct, frozen=True):
     """An answer whose body has been read."""
 
@@ -75,8 +84,10 @@ class Client:
         answers: Answers | None = None,
         connections: int = 16,
         notice: Callable[[str], None] | None = None,
+        advice: Advice | None = None,
     ) -> None:
         self.root = root
+        self.advice = advice or Advice()
         self.token = token
         self.patience = patience or Patience()
         self._answers = answers
@@ -243,7 +254,7 @@ class Client:
         # Out here, so that the library's own exception, which holds the request, is not chained.
         raise Unanswered(
             self.scrub(f"expected an answer from {shown(label)}, found {trouble}"),
-            next_command="karat refresh --help",
+            next_command=self.advice.again,
         )
 
     def _limited(self, response: httpx.Response) -> bool:
@@ -261,7 +272,7 @@ class Client:
             raise Unanswered(
                 f"the rate limit of {response.url.host} is used up; expected it to reset within "
                 f"{self.patience.limit_wait / 60:.0f} minutes, found that it does at {_clock(now + seconds)}",
-                next_command="karat refresh --help",
+                next_command=self.advice.again if self.token else self.advice.login,
             )
         self._close_gate(origin_of(response.url), now + seconds, seconds)
         return True
@@ -295,10 +306,11 @@ class Client:
             message = f"expected that the token from {used} may read {where}, found HTTP 403"
         else:
             message = f"expected {where} to be there, found HTTP {status}"
-        return Refused(self.scrub(message), status=status, next_command="karat refresh --help")
+        then = self.advice.login if status in {401, 403} else self.advice.again
+        return Refused(self.scrub(message), status=status, next_command=then)
 
     def _cannot(self, message: str) -> CannotVerify:
-        return CannotVerify(self.scrub(message), next_command="karat refresh --help")
+        return CannotVerify(self.scrub(message), next_command=self.advice.again)
 
 
 def _unread(response: httpx.Response) -> httpx.Response:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from karat.sources.archive import Limits
 from karat.sources.cache import Cache
-from karat.sources.client import Client
+from karat.sources.client import Advice, Client
 from karat.sources.crew import crew_size, in_parallel
 from karat.sources.download import Address
 from karat.sources.listing import Artifact, Fetched, Progress
@@ -31,6 +31,7 @@ class Connection:
         patience: Patience | None = None,
         limits: Limits | None = None,
         notice: Notice | None = None,
+        advice: Advice | None = None,
     ) -> None:
         self.workers = crew_size(env)
         self._cache = Cache(env, notice=notice)
@@ -42,6 +43,7 @@ class Connection:
             answers=self._cache.answers,
             connections=self.workers,
             notice=notice,
+            advice=advice,
         )
         self._transfer = Transfer(self.client, self._cache, workers=self.workers, limits=limits)
 
@@ -63,7 +65,8 @@ class Connection:
             expired = Unusable(
                 "artifact-expired", "expected it on the server, found that it has expired there"
             )
-            yield Fetched(artifact=artifact, findings=(expired.finding(artifact.name),))
+            finding = expired.finding(artifact.name, errand(artifact).remake)
+            yield Fetched(artifact=artifact, findings=(finding,))
         errands = [
             errand_elsewhere(artifact) if artifact.url is not None else errand(artifact)
             for artifact in artifacts

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import TypeVar
@@ -13,7 +14,7 @@ import msgspec
 from karat.findings import CannotVerify, Finding, Severity, UsageError
 from karat.sources.addresses import github_host, github_root
 from karat.sources.archive import Limits
-from karat.sources.client import Refused
+from karat.sources.client import Advice, Refused
 from karat.sources.connection import Connection, Notice
 from karat.sources.download import Address
 from karat.sources.listing import Artifact, Fetched, Job, Listing, Progress, Run
@@ -127,14 +128,16 @@ class GitHub:
         self._run_id = None if run_id is None else int(run_id)
         self._home = f"/repos/{repo}"
         root = github_root(env)
+        host = github_host(root)
         self._connection = Connection(
             root,
-            github_token(env, github_host(root)),
+            github_token(env, host),
             env,
             headers=_HEADERS,
             patience=patience,
             limits=limits,
             notice=notice,
+            advice=Advice(again=self._command(), login=f"gh auth login --hostname {host}"),
         )
         self._client = self._connection.client
 
@@ -176,13 +179,20 @@ class GitHub:
     def _asked(self) -> str:
         return f"run {self._run_id}" if self._run_id is not None else f"commit {self._sha}"
 
+    def _command(self) -> str:
+        which = f"--sha {self._sha}" if self._run_id is None else f"--run-id {self._run_id}"
+        return f"karat refresh --source github --repo {self._repo} {which} --scope all"
+
     def _errand(self, artifact: Artifact) -> Errand:
         # A number is never given twice, and the bytes behind it never change.
         path = f"{self._home}/actions/artifacts/{artifact.id}/zip"
+        run = f"{artifact.run_id or self._run_id or ''} --repo {self._repo}"
         return Errand(
             artifact=artifact,
             address=Address(url=self._client.url(path), lasting=True),
             key=("github", self._client.root, self._repo, artifact.id, artifact.digest or ""),
+            look=f"gh run download {run} --name {shlex.quote(artifact.name)}",
+            remake=f"gh run rerun {run}",
         )
 
     def _one_run(self) -> tuple[list[_Run], list[Finding]]:
@@ -194,7 +204,7 @@ class GitHub:
         if self._attempt is not None and not 1 <= self._attempt <= newest:
             raise UsageError(
                 f"expected an attempt from 1 to {newest} of {run.label}, found {self._attempt}",
-                next_command="karat refresh --help",
+                next_command=self._command(),
             )
         going = [] if run.status == "completed" else [_still_going(run, "may still leave more")]
         return [run], going
@@ -259,7 +269,7 @@ class GitHub:
                     kind="not-refreshed",
                     severity=Severity.FAIL,
                     message=f"expected {said} {what}, as GitHub says, found {given} in its listing",
-                    next="karat refresh --help",
+                    next=self._command(),
                 )
             )
         return pages
@@ -294,7 +304,8 @@ def _check(repo: str, run_id: int | str | None, sha: str | None) -> None:
         )
     if sha is not None and not re.fullmatch(r"[0-9A-Fa-f]{4,64}", sha):
         raise UsageError(
-            f"expected the SHA of a commit, found {sha!r}", next_command=f"git rev-parse {sha!r}"
+            f"expected the SHA of a commit, found {sha!r}",
+            next_command=f"git rev-parse {shlex.quote(sha)}",
         )
 
 

@@ -16,7 +16,7 @@ import msgspec
 from karat.findings import CannotVerify, Finding, Severity, UsageError
 from karat.sources.addresses import gitlab_root
 from karat.sources.archive import Limits
-from karat.sources.client import Refused
+from karat.sources.client import Advice, Refused
 from karat.sources.connection import Connection, Notice
 from karat.sources.download import Address
 from karat.sources.listing import Artifact, Fetched, Job, Listing, Progress, Run
@@ -138,6 +138,7 @@ class GitLab:
             patience=patience,
             limits=limits,
             notice=notice,
+            advice=Advice(again=self._command(), login="export GITLAB_TOKEN=YOUR_TOKEN"),
         )
         self._client = self._connection.client
 
@@ -183,6 +184,10 @@ class GitLab:
     def close(self) -> None:
         """Lets go of connections and files."""
         self._connection.close()
+
+    def _command(self) -> str:
+        where = f"--project {self._project} --pipeline-id {self._pipeline}"
+        return f"karat refresh --source gitlab {where} --scope all"
 
     def _errand(self, artifact: Artifact) -> Errand:
         project = self._projects.get(artifact.id, self._project)

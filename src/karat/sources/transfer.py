@@ -48,6 +48,10 @@ class Errand(msgspec.Struct, frozen=True, kw_only=True):
     artifact: Artifact
     address: Address
     key: tuple[str, ...]
+    look: str | None = None
+    """The command that shows the artifact as it is."""
+    remake: str | None = None
+    """The command that makes it anew."""
     missing_means: str = "artifact-missing"
     """What it is called if the server does not know it: GitLab forgets what has expired."""
 
@@ -94,7 +98,7 @@ class Transfer:
             return Fetched(artifact=artifact, names=names, members=members, received=watch.received)
         finally:
             watch.end()
-        finding = problem.finding(artifact.name)
+        finding = problem.finding(artifact.name, self._next(errand, problem))
         return Fetched(artifact=artifact, findings=(finding,), received=watch.received)
 
     def _problem(self, errand: Errand, error: CannotVerify) -> Unusable:
@@ -103,7 +107,12 @@ class Transfer:
         kind = _BY_STATUS.get(status or 0, "transfer-failed")
         if status == 404:
             kind = errand.missing_means
-        return Unusable(kind, self._client.scrub(str(error)), next_command="karat refresh --help")
+        return Unusable(kind, self._client.scrub(str(error)), next_command=error.next_command)
+
+    def _next(self, errand: Errand, problem: Unusable) -> str:
+        if problem.kind in {"artifact-expired", "artifact-missing"} and errand.remake:
+            return errand.remake
+        return problem.next_command or errand.look or self._client.advice.again
 
     def _obtain(
         self, errand: Errand, wanted: Wanted, watch: _Watch

@@ -17,12 +17,12 @@ class Unusable(Exception):  # noqa: N818 - it is a state of an artifact, not a b
         self.kind = kind
         self.next_command = next_command
 
-    def finding(self, name: str) -> Finding:
-        """What the person is told, of the artifact of that name."""
+    def finding(self, name: str, next_command: str | None = None) -> Finding:
+        """What the person is told of the artifact of that name, and to do next."""
         return Finding(
             kind=self.kind,
             severity=Severity.FAIL,
             message=f"artifact {name}: {self}",
             path=name,
-            next=self.next_command,
+            next=next_command or self.next_command,
         )
