@@ -171,7 +171,7 @@ def folder(words: Words, settings: RefreshSettings, notice: Notice | None) -> So
 
 
 def bucket(words: Words, settings: RefreshSettings, notice: Notice | None) -> Source:  # noqa: ARG001 - every factory's signature
-    """A bucket, or the part of one below a prefix."""
-    from karat.sources.bucket import Bucket  # noqa: PLC0415 - brings obstore along
+    """A bucket, or the part of one below a prefix; file:// is a folder."""
+    from karat.sources.bucket import open_bucket  # noqa: PLC0415 - brings obstore along
 
-    return Bucket(str(words.source))
+    return open_bucket(str(words.source), notice=notice)

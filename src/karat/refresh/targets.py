@@ -28,9 +28,13 @@ class Targets:
         self._is_golden = is_golden
         self._cases = cases
         self.known = frozenset(known)
+        # By the last two parts: thousands of goldens share a file name, few a folder as well.
         self._by_name: dict[str, list[str]] = {}
-        for path in self.known:
-            self._by_name.setdefault(path.rpartition("/")[2], []).append(path)
+        self._by_tail: dict[tuple[str, ...], list[str]] = {}
+        for path in sorted(self.known):
+            parts = path.split("/")
+            self._by_name.setdefault(parts[-1], []).append(path)
+            self._by_tail.setdefault(tuple(parts[-2:]), []).append(path)
 
     def may_be_golden(self, member: str) -> bool:
         """Whether a file could be a golden by its name, where no pattern says which are."""
@@ -64,23 +68,29 @@ class Targets:
     def _standing(self, member: str, artifact: str, identity: Identity) -> str | Finding:
         whole = member if artifact == "." else f"{artifact}/{member}"
         parts = whole.split("/")
+        if len(parts) == 1:
+            # Nothing but the name was given, so the name must do.
+            near = self._by_name.get(parts[0], [])
+        else:
+            near = [*self._by_tail.get(tuple(parts[-2:]), ()), *self._by_tail.get((parts[-1],), ())]
         scored = [
             (_tail(parts, path.split("/")), path)
-            for path in self._by_name.get(parts[-1], ())
+            for path in near
             if not clashes(identity, identity_of(path, self._cases))
         ]
         best = max((score for score, _ in scored), default=0)
         likely = [path for score, path in scored if score == best]
-        # A file name alone is shared by many cases, unless nothing but the name was given.
-        if len(likely) == 1 and (best > 1 or len(parts) == 1 or likely[0] in whole):
+        if len(likely) == 1:
             return likely[0]
+        return _finding("identity-incomplete", member, artifact, self._why(likely, parts[-1]))
+
+    def _why(self, likely: Sequence[str], name: str) -> str:
         if len(likely) > 1:
-            why = f"it may be any of {len(likely)} goldens ({', '.join(sorted(likely)[:3])}, …)"
-        elif likely:
-            why = f"only the file name fits {likely[0]}, and folders of another name may mean another case"
-        else:
-            why = "no golden of that name stands, and [refresh] target is not set"
-        return _finding("identity-incomplete", member, artifact, why)
+            return f"it may be any of {len(likely)} goldens ({', '.join(likely[:3])}, …)"
+        alike = self._by_name.get(name)
+        if alike:
+            return f"only its file name fits {alike[0]}, and folders of another name may mean another case"
+        return "no golden of that name stands, and [refresh] target is not set"
 
     def _allowed(self, path: str, member: str, artifact: str) -> str | Finding:
         if path not in self.known and any(
