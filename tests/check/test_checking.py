@@ -62,7 +62,8 @@ def test_every_failing_finding_has_a_next_command(tmp_path: Path) -> None:
     assert report.exit_code is ExitCode.FAIL
     assert kinds(report) == {"lost-rows", "out-of-tolerance"}
     commands = {f.kind: f.next for f in report.all_findings()}
-    assert commands["out-of-tolerance"] == "karat record actual.csv -o golden.csv"
+    take = "karat record actual.csv -o golden.csv --accept-incomplete"
+    assert commands["out-of-tolerance"] == take
     assert commands["lost-rows"] == "karat diff golden.csv actual.csv --html report.html"
 
 
@@ -88,6 +89,23 @@ def test_in_ci_the_command_fetches_this_very_run(
 ) -> None:
     worse = TABLE.replace("pass,11", "pass,13")
     assert only(run(tmp_path, TABLE, worse, environment=environment)).refresh == command
+
+
+def test_a_job_that_passes_is_not_among_those_that_fail(tmp_path: Path) -> None:
+    there = {"GITHUB_RUN_ID": "25", "GITHUB_REPOSITORY": "o/n"}
+    better = TABLE.replace("pass,11", "pass,9")
+    assert "--scope all --only" in (
+        only(run(tmp_path, TABLE, better, environment=there)).refresh or ""
+    )
+    strict = run(tmp_path, TABLE, better, environment=there, improved="fail")
+    assert "--scope only-failing" in (only(strict).refresh or "")
+    fewer = run(tmp_path, TABLE, TABLE.replace("a,pass,3", ""), environment=there)
+    assert (only(fewer).refresh or "").endswith(" --prune")
+
+
+def test_a_result_of_another_form_is_never_offered_as_the_golden(tmp_path: Path) -> None:
+    plain = "x,instructions,1101\nx,size,50\ny,instructions,2000\n"
+    assert (only(run(tmp_path, EXPECTED, plain)).refresh or "").startswith("edit golden.csv")
 
 
 def test_an_improvement_warns_and_tells_how_to_take_it(tmp_path: Path) -> None:
@@ -181,6 +199,17 @@ def test_metrics_that_are_only_shown_are_no_evidence(tmp_path: Path) -> None:
     assert slower.exit_code is ExitCode.FAIL
     faster = run(tmp_path, table, "name,speedup\na,9.0\nb,2.5\n", rules=book)
     assert faster.outcome is Outcome.IMPROVED
+
+
+def test_one_golden_of_which_nothing_was_compared_fails_among_others(tmp_path: Path) -> None:
+    for side in ("golden", "new"):
+        (tmp_path / side).mkdir()
+        (tmp_path / side / "a.csv").write_text(TABLE)
+        (tmp_path / side / "b.csv").write_text("name,speedup\na,1.5\nb,2.5\n")
+    report = check(["new"], "golden", options(tmp_path))
+    assert [c.outcome.value for c in report.checks] == ["nothing-compared", "pass"]
+    assert (report.exit_code, report.findings) == (ExitCode.FAIL, ())
+    assert [f.kind for f in report.checks[0].findings] == ["nothing-compared"]
 
 
 def test_folders_agree_or_say_what_is_missing(tmp_path: Path) -> None:

@@ -10,14 +10,24 @@ from collections.abc import Mapping
 
 from karat.diff.advice import quoted
 
-__all__ = ["look_command", "quoted", "refresh_command"]
+__all__ = ["edit_command", "look_command", "quoted", "refresh_command"]
 
 _WORD = re.compile(r"[\w.\-/]+")
 
 
-def refresh_command(actual: str, golden: str | None, environment: Mapping[str, str]) -> str:
-    """The command that makes this result the golden."""
-    only = ["--only", quoted(golden)] if golden else []
+def refresh_command(
+    actual: str,
+    golden: str | None,
+    environment: Mapping[str, str],
+    *,
+    failing: bool = True,
+    fewer: bool = False,
+) -> str:
+    """The command that makes this result the golden.
+
+    `failing`: the job that runs the check will fail, so it is among those that failed. `fewer`: rows
+    of the golden are gone, which has to be said to be meant.
+    """
     run, repo = environment.get("GITHUB_RUN_ID", ""), environment.get("GITHUB_REPOSITORY", "")
     pipeline = environment.get("CI_PIPELINE_ID", "")
     if run.isdecimal() and _WORD.fullmatch(repo):
@@ -25,8 +35,17 @@ def refresh_command(actual: str, golden: str | None, environment: Mapping[str, s
     elif pipeline.isdecimal():
         words = ["--source", "gitlab", "--pipeline-id", pipeline]
     else:
-        return f"karat record {quoted(actual)} -o {quoted(golden or 'GOLDEN')}"
-    return " ".join(["karat", "refresh", *words, "--scope", "only-failing", *only])
+        more = " --accept-incomplete" if fewer else ""
+        return f"karat record {quoted(actual)} -o {quoted(golden or 'GOLDEN')}{more}"
+    words += ["--scope", "only-failing" if failing else "all"]
+    words += ["--only", quoted(golden)] if golden else []
+    words += ["--prune"] if fewer else []
+    return " ".join(["karat", "refresh", *words])
+
+
+def edit_command(golden: str) -> str:
+    """For a result that has another form than its golden, and can only be taken by hand."""
+    return f"edit {quoted(golden)}  # the result has other columns, so nothing can take it as it is"
 
 
 def look_command(actual: str, golden: str) -> str:

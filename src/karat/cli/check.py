@@ -15,7 +15,7 @@ from karat.cli.output import deliver, one_report_each
 from karat.findings import CannotVerify, Severity, UsageError
 
 if TYPE_CHECKING:
-    from karat.check.checking import Options
+    from karat.check.options import Options
     from karat.check.report import Report
     from karat.config import Config
 
@@ -120,8 +120,8 @@ def _options(  # noqa: PLR0913 - one parameter per option
 ) -> Options:  # fmt: skip
     import msgspec  # noqa: PLC0415 - help must be quick
 
-    from karat.check.checking import Options  # noqa: PLC0415
     from karat.check.matching import Where  # noqa: PLC0415
+    from karat.check.options import Options  # noqa: PLC0415
 
     where = Where(
         cwd=Path.cwd(), globs=tuple(config.paths), exclude=tuple(config.exclude), only=only,

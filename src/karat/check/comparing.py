@@ -1,0 +1,231 @@
+"""Comparing: one result against one golden that is there.
+
+In: where both are, the golden's reading, options. Out: a `Checked`, with the command that helps on
+every finding. Whether a result is fit to become the golden is decided here, too: advice that would
+spoil a golden is worse than none.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+
+import msgspec
+
+from karat.check.actuals import Actual
+from karat.check.advice import edit_command, look_command, refresh_command
+from karat.check.exemptions import Exemptions
+from karat.check.matching import GoldenAt
+from karat.check.options import Options
+from karat.check.report import Checked
+from karat.check.sentences import absent, finding
+from karat.check.tables import like_golden
+from karat.compare.gate_document import gate_document
+from karat.compare.gate_judging import Judging
+from karat.compare.gate_result import ROWS, SHUT, UNKNOWN, MetricResult, Outcome
+from karat.compare.gate_series import gate_series
+from karat.compare.gate_table import gate_table
+from karat.findings import Finding, Severity
+from karat.goldens.shapes import Document, Reading, Series, Table
+from karat.runs.reading import read_run
+
+_ALWAYS_FAIL = frozenset({"duplicate-key", "duplicate-row", "ragged-row", "short-run", "truncated"})
+"""Defects of a result that a golden may have as a warning, but that no gate lets through."""
+_EVIDENCE = frozenset({Outcome.PASS, Outcome.IMPROVED, Outcome.EXEMPTED, Outcome.FAIL})
+
+
+class _Commands(msgspec.Struct, frozen=True):
+    """What a person can do next: take the result as the golden, and look closer."""
+
+    take: str | None
+    look: str | None
+
+
+def compare_one(actual: Actual, at: GoldenAt, expected: Reading, options: Options) -> Checked:
+    """The outcome of one check."""
+    exemptions = Exemptions(options.exemptions, at.name, options.today)
+    judging = Judging(
+        book=options.rules,
+        path=at.name,
+        exact=options.exact,
+        status=options.status,
+        exempt=exemptions.covering,
+    )
+    plain = read_run(
+        actual.path, options.record, shape=expected.golden.shape if expected.golden else None
+    )
+    got = _in_its_terms(plain, actual, expected, judging, options)
+    results, findings = _judge(expected, got, judging, options)
+    results = exemptions.apply(_known(results, options))
+    told = [*_defects(expected, got), *_uncovered(findings, results)]
+    told += exemptions.findings(results, strict=options.strict)
+    fails = _fails(results, told, options)
+    commands = _commands(actual, at, results, options, fits=_fits(plain, expected), fails=fails)
+    told += _told(results, exemptions, commands, options)
+    outcome = _outcome(results, told, got, options)
+    told += _no_evidence(outcome, told)
+    return Checked(
+        actual=actual.name,
+        golden=at.name,
+        outcome=outcome,
+        shape=got.golden.shape if got.golden else None,
+        results=tuple(sorted(results, key=lambda r: (r.outcome.rank, r.metric))),
+        findings=_placed(told, at, commands),
+        refresh=commands.take,
+    )
+
+
+def _in_its_terms(
+    plain: Reading, actual: Actual, expected: Reading, judging: Judging, options: Options
+) -> Reading:
+    """The result as its golden would have written it."""
+    golden = expected.golden
+    if not isinstance(golden, Table) or not isinstance(plain.golden, Table):
+        return plain
+    if not actual.path.is_file():
+        return plain
+    columns = options.where.settings.columns
+    return like_golden(actual.path.read_bytes(), plain, golden, judging, columns)
+
+
+def _fits(plain: Reading, expected: Reading) -> bool:
+    """Whether the result could stand where the golden stands: a table must have the very same form."""
+    old, new = expected.golden, plain.golden
+    if isinstance(old, Table) and isinstance(new, Table):
+        return (old.columns, old.key, old.header) == (new.columns, new.key, new.header)
+    return True
+
+
+def _judge(
+    expected: Reading, got: Reading, judging: Judging, options: Options
+) -> tuple[list[MetricResult], list[Finding]]:
+    golden, actual = expected.golden, got.golden
+    if actual is None or golden is None:
+        return [], []
+    if isinstance(golden, Series) and isinstance(actual, Series):
+        return gate_series(golden, actual, judging)
+    if isinstance(golden, Table) and isinstance(actual, Table):
+        return gate_table(golden, actual, judging, options.fill)
+    if isinstance(golden, Document) and isinstance(actual, Document):
+        return gate_document(golden.value, actual.value, judging), []
+    message = f"expected a {golden.shape}, as the golden is, found a {actual.shape}"
+    return [], [Finding(kind="type-changed", severity=Severity.FAIL, message=message)]
+
+
+def _known(results: Iterable[MetricResult], options: Options) -> list[MetricResult]:
+    ignored = UNKNOWN.values() if options.unknown == "ignore" else ()
+    return [result for result in results if result.metric not in ignored]
+
+
+def _uncovered(findings: Iterable[Finding], results: Iterable[MetricResult]) -> list[Finding]:
+    """Without `truncated` where an exemption covers all that the run lacks."""
+    lacking = any(absent(result) and result.outcome in SHUT for result in results)
+    return [f for f in findings if lacking or f.kind != "truncated"]
+
+
+def _defects(expected: Reading, got: Reading) -> list[Finding]:
+    """What the files themselves have to say; a result's defects are never less than the golden's."""
+    ours = [
+        replace(f, severity=Severity.FAIL) if f.kind in _ALWAYS_FAIL else f for f in got.findings
+    ]
+    theirs = [replace(f, message=f"in the golden: {f.message}") for f in expected.findings]
+    return [*ours, *theirs]
+
+
+def _fails(results: Iterable[MetricResult], told: Iterable[Finding], options: Options) -> bool:
+    shut = SHUT | ({Outcome.IMPROVED} if options.improved == "fail" else set())
+    return any(r.outcome in shut for r in results) or any(f.severity is Severity.FAIL for f in told)
+
+
+def _commands(
+    actual: Actual,
+    at: GoldenAt,
+    results: Iterable[MetricResult],
+    options: Options,
+    *,
+    fits: bool,
+    fails: bool,
+) -> _Commands:
+    golden = _from_here(at, options)
+    one_file = actual.path.is_file() and at.revision is None
+    look = look_command(actual.name, golden) if one_file and fits else None
+    # A curve with holes is no new golden. A row that is gone may be: models are removed on purpose.
+    if any(absent(result) and result.metric != ROWS for result in results):
+        return _Commands(None, look)
+    take = refresh_command(
+        actual.name,
+        golden,
+        options.environment,
+        failing=fails,
+        fewer=any(r.metric == ROWS and r.missing for r in results),
+    )
+    if not fits and take.startswith("karat record"):
+        take = edit_command(golden)
+    return _Commands(take, look)
+
+
+def _told(
+    results: Iterable[MetricResult], exemptions: Exemptions, commands: _Commands, options: Options
+) -> Iterator[Finding]:
+    """The findings of the results, each with the command that helps."""
+    unknown = Severity.WARN if options.unknown == "ignore" else Severity(options.unknown)
+    for result in results:
+        first, second = commands.take, commands.look
+        told = finding(
+            result,
+            exemptions,
+            improved=Severity(options.improved),
+            unknown=unknown,
+            next_command=(second or first) if absent(result) else (first or second),
+        )
+        if told is not None:
+            yield told
+
+
+def _placed(told: Iterable[Finding], at: GoldenAt, commands: _Commands) -> tuple[Finding, ...]:
+    """The findings, gravest first, each with its golden and a command."""
+    hint = commands.look or commands.take
+    placed = (replace(f, path=f.path or at.name, next=f.next or hint) for f in told)
+    return tuple(sorted(placed, key=lambda f: f.severity.rank))
+
+
+def _no_evidence(outcome: Outcome, told: Iterable[Finding]) -> list[Finding]:
+    failed = any(f.severity is Severity.FAIL for f in told)
+    if failed or outcome is not Outcome.NOTHING_COMPARED:
+        return []
+    message = (
+        "not one value was compared that could have failed: every metric is only shown;"
+        ' a rule with check = "approx" or an rtol makes one count'
+    )
+    command = "karat config --metric NAME"
+    return [Finding(kind="nothing-compared", severity=Severity.FAIL, message=message, next=command)]
+
+
+def _from_here(at: GoldenAt, options: Options) -> str:
+    """The golden's path as a command typed here would name it."""
+    if at.revision is not None:
+        return at.name
+    below = os.path.relpath(at.path, options.where.cwd).replace(os.sep, "/")
+    return min(below, str(at.path), key=len)
+
+
+def _outcome(
+    results: Sequence[MetricResult], told: Iterable[Finding], got: Reading, options: Options
+) -> Outcome:
+    """The gravest outcome; what is unknown counts only where it is to fail."""
+    if got.golden is None:
+        # Bytes that could not be had say nothing; bytes that make no sense are a failed run.
+        unread = any(f.kind == "cannot-read" for f in got.findings)
+        return Outcome.CANNOT_VERIFY if unread else Outcome.FAIL
+    outcomes = {r.outcome for r in results} - {Outcome.MISSING_GOLDEN}
+    if options.unknown == "fail" and any(r.outcome is Outcome.MISSING_GOLDEN for r in results):
+        outcomes.add(Outcome.MISSING_GOLDEN)
+    graver = {f.kind for f in told if f.severity is Severity.FAIL} - {"missing-golden", "improved"}
+    if graver and not SHUT & outcomes:
+        outcomes.add(Outcome.FAIL)
+    # That all rows are there proves little while not one of their values was compared.
+    values = {r.outcome for r in results if r.metric != ROWS} or outcomes
+    if not _EVIDENCE & values and not SHUT & outcomes:
+        outcomes.add(Outcome.NOTHING_COMPARED)
+    return min(outcomes, key=lambda outcome: outcome.rank)
