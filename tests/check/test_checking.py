@@ -339,6 +339,9 @@ def test_rules_and_exemptions_know_a_golden_by_its_path_in_the_repository(
     report = check(["../out.json"], below, options(inner, exemptions=(known,)))
     assert (report.outcome, report.exit_code) == (Outcome.EXEMPTED, ExitCode.OK)
     assert only(report).golden == golden
+    there = {"CI_PIPELINE_ID": "7"}
+    report = check(["../out.json"], below, options(inner, environment=there))
+    assert (only(report).refresh or "").endswith(f"--only {golden}")
 
 
 def test_a_golden_may_be_one_that_git_keeps(repository: Repository) -> None:

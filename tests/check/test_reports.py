@@ -3,7 +3,6 @@ from __future__ import annotations
 import io
 import json
 import xml.etree.ElementTree as ET
-from datetime import date
 from importlib import resources
 from math import inf, nan
 
@@ -13,7 +12,6 @@ from hypothesis import given, settings, strategies as st
 
 from factories.diffs import HOSTILE
 from karat.check import check_json, github, junit, text
-from karat.check.exemptions import Exemptions
 from karat.check.report import Checked, Report
 from karat.check.sentences import at, finding, value
 from karat.compare.gate import Medians
@@ -63,6 +61,7 @@ RESULTS = st.builds(
     worst=st.one_of(st.none(), DEVIATIONS),
     deviations=st.lists(DEVIATIONS, max_size=3).map(tuple),
     likely=st.one_of(st.none(), NAMES),
+    because=st.one_of(st.none(), NAMES),
     medians=st.one_of(st.none(), MEDIANS),
     used=st.one_of(st.none(), st.floats()),
 )
@@ -71,7 +70,6 @@ RESULTS = st.builds(
 def told(result: MetricResult) -> Finding | None:
     return finding(
         result,
-        Exemptions((), "", date(2026, 1, 1)),
         improved=Severity.WARN,
         unknown=Severity.WARN,
         next_command="karat record a -o b",

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import xml.etree.ElementTree as ET
 from pathlib import Path
 
@@ -153,6 +154,7 @@ def test_exemptions_hold_until_their_day(project: Repository) -> None:
     before = karat(*words, cwd=project.root, **{**CLEAN, "KARAT_TODAY": "2026-06-01"})
     after = karat(*words, cwd=project.root, **{**CLEAN, "KARAT_TODAY": "2026-06-02"})
     assert (before.code, "exempted" in before.out) == (0, True)
+    assert "flaky until 2026-06-01: races (@me, https://example.com/1)" in before.out
     assert (after.code, "exemption-expired" in after.out) == (1, True)
 
 
@@ -172,3 +174,27 @@ def test_the_configuration_sets_what_improved_and_unknown_mean(project: Reposito
             *words, "--improved", "warn", "--unknown", "ignore", cwd=project.root, **CLEAN
         )
         assert allowed.code == 0
+
+
+TABLE = "name,accuracy,graph_breaks\na,pass,3\nb,pass,11\nc,fail_to_run,3\n"
+
+
+@pytest.mark.parametrize(
+    "actual",
+    [
+        TABLE.replace("pass,11", "pass,13"),
+        TABLE.replace("pass,11", "pass,9"),
+        TABLE.replace("a,pass,3\n", ""),
+        TABLE.replace("fail_to_run,3", "pass,8"),
+    ],
+)
+def test_the_command_that_takes_a_result_takes_it(tmp_path: Path, actual: str) -> None:
+    (tmp_path / "golden.csv").write_text(TABLE)
+    (tmp_path / "actual.csv").write_text(actual)
+    words = ("check", "actual.csv", "--golden", "golden.csv", "--improved", "fail", "--json", "-")
+    before = karat(*words, cwd=tmp_path, **CLEAN)
+    assert before.code == 1
+    command = shlex.split(json.loads(before.out)["checks"][0]["refresh"])
+    assert command[0] == "karat"
+    karat(*command[1:], cwd=tmp_path, **CLEAN)
+    assert karat(*words, cwd=tmp_path, **CLEAN).code == 0

@@ -20,12 +20,13 @@ def refresh_command(
     golden: str | None,
     environment: Mapping[str, str],
     *,
+    name: str | None = None,
     failing: bool = True,
     fewer: bool = False,
 ) -> str:
     """The command that makes this result the golden.
 
-    `failing`: the job that runs the check will fail, so it is among those that failed. `fewer`: rows
+    `name`: the golden's path from the root of the repository, where CI finds it. `failing`: the job that runs the check will fail, so it is among those that failed. `fewer`: rows
     of the golden are gone, which has to be said to be meant.
     """
     run, repo = environment.get("GITHUB_RUN_ID", ""), environment.get("GITHUB_REPOSITORY", "")
@@ -38,7 +39,8 @@ def refresh_command(
         more = " --accept-incomplete" if fewer else ""
         return f"karat record {quoted(actual)} -o {quoted(golden or 'GOLDEN')}{more}"
     words += ["--scope", "only-failing" if failing else "all"]
-    words += ["--only", quoted(golden)] if golden else []
+    known = name or golden
+    words += ["--only", quoted(known)] if known else []
     words += ["--prune"] if fewer else []
     return " ".join(["karat", "refresh", *words])
 

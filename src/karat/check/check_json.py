@@ -96,6 +96,7 @@ def _result(r: MetricResult) -> dict[str, Any]:
         "allowed": r.allowed,
         "used": r.used,
         "likely": r.likely,
+        "because": r.because,
         "exempted": r.exempted.value if r.exempted else None,
         "first": None if r.first is None else _deviation(r.first),
         "worst": None if r.worst is None else _deviation(r.worst),

@@ -62,7 +62,7 @@ def compare_one(actual: Actual, at: GoldenAt, expected: Reading, options: Option
     told += exemptions.findings(results, strict=options.strict)
     fails = _fails(results, told, options)
     commands = _commands(actual, at, results, options, fits=_fits(plain, expected), fails=fails)
-    told += _told(results, exemptions, commands, options)
+    told += _told(results, commands, options)
     outcome = _outcome(results, told, got, options)
     told += _no_evidence(outcome, told)
     return Checked(
@@ -157,6 +157,7 @@ def _commands(
         actual.name,
         golden,
         options.environment,
+        name=at.name,
         failing=fails,
         fewer=any(r.metric == ROWS and r.missing for r in results),
     )
@@ -166,7 +167,7 @@ def _commands(
 
 
 def _told(
-    results: Iterable[MetricResult], exemptions: Exemptions, commands: _Commands, options: Options
+    results: Iterable[MetricResult], commands: _Commands, options: Options
 ) -> Iterator[Finding]:
     """The findings of the results, each with the command that helps."""
     unknown = Severity.WARN if options.unknown == "ignore" else Severity(options.unknown)
@@ -174,7 +175,6 @@ def _told(
         first, second = commands.take, commands.look
         told = finding(
             result,
-            exemptions,
             improved=Severity(options.improved),
             unknown=unknown,
             next_command=(second or first) if absent(result) else (first or second),

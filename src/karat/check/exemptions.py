@@ -37,16 +37,17 @@ class Exemptions:
     def _applied(self, result: MetricResult) -> MetricResult:
         if result.exemption is None or result.outcome not in SHUT:
             return result
+        entry = self._active[result.exemption]
         incomplete = bool(result.missing or result.broken) or result.outcome is not Outcome.FAIL
-        if incomplete and self._active[result.exemption].covers != "missing":
+        if incomplete and entry.covers != "missing":
             return result
         return structs.replace(
-            result, outcome=Outcome.EXEMPTED, exempted=result.outcome, kind="exempted"
+            result,
+            outcome=Outcome.EXEMPTED,
+            exempted=result.outcome,
+            kind="exempted",
+            because=f"{entry.kind} until {entry.expires}: {entry.reason} ({entry.owner}, {entry.link})",
         )
-
-    def entry(self, result: MetricResult) -> Exemption | None:
-        """The entry that covers a result."""
-        return None if result.exemption is None else self._active[result.exemption]
 
     def findings(self, results: Sequence[MetricResult], *, strict: bool) -> Iterator[Finding]:
         """What there is to say about the entries themselves."""

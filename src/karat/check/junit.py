@@ -73,7 +73,8 @@ def _case(
     body = "".join(f"{label}: {sentence}\n" for label, sentence in details(result))
     inner = ""
     if result.outcome in _SKIPPED:
-        inner = f"      <skipped{_attributes({'message': headline(result)})}/>\n"
+        why = f"{result.because}; {headline(result)}" if result.because else headline(result)
+        inner = f"      <skipped{_attributes({'message': why})}/>\n"
     elif severity is Severity.FAIL:
         about = {"message": headline(result), "type": result.kind}
         inner = f"      <failure{_attributes(about)}>{_text(body)}</failure>\n"

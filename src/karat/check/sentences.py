@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from math import isfinite
 
-from karat.check.exemptions import Exemptions
 from karat.compare.gate_result import (
     ROWS,
     SHUT,
@@ -74,12 +73,16 @@ def _counted(result: MetricResult) -> str:
         if result.failed
         else ""
     )
-    return f"{total} within tolerance{spared}{_used(result)}"
+    held = "as expected" if result.used is None else "within tolerance"
+    return f"{total} {held}{spared}{_used(result)}"
 
 
 def _moved(result: MetricResult) -> str:
     words = {"status-regressed": "worse", "status-changed": "changed", "type-changed": "changed"}
-    return words.get(result.kind, "differ" if result.check == "exact" else "out of tolerance")
+    plain = "out of tolerance"
+    if result.check == "exact":
+        plain = "differs" if result.failed == 1 else "differ"
+    return words.get(result.kind, plain)
 
 
 def _named(result: MetricResult) -> str:
@@ -141,6 +144,8 @@ def absent(result: MetricResult) -> bool:
 
 def details(result: MetricResult) -> Iterator[tuple[str, str]]:
     """(label, sentence) lines below the headline of a result that deviates."""
+    if result.because:
+        yield "exempt", result.because
     if result.first is not None and result.metric != ROWS and result.medians is None:
         yield "first", at(result.first)
         if result.worst is not None and result.worst.place != result.first.place:
@@ -155,7 +160,6 @@ def details(result: MetricResult) -> Iterator[tuple[str, str]]:
 
 def finding(
     result: MetricResult,
-    exemptions: Exemptions,
     *,
     improved: Severity,
     unknown: Severity,
@@ -176,7 +180,7 @@ def finding(
         severity=severity,
         metric=result.metric,
         where=None if first is None else _where(first),
-        message=_message(result, exemptions),
+        message=_message(result),
         numbers=_numbers(result),
         next=next_command,
     )
@@ -186,16 +190,13 @@ def _where(deviation: Deviation) -> str:
     return f"step {deviation.place}" if isinstance(deviation.place, int) else deviation.place
 
 
-def _message(result: MetricResult, exemptions: Exemptions) -> str:
+def _message(result: MetricResult) -> str:
     text = f"{result.metric}: {headline(result)}"
     if result.first is not None and result.noun == "step" and result.medians is None:
         text += f"; first at {at(result.first)}"
     if result.likely:
         text += f"; likely: {result.likely}"
-    entry = exemptions.entry(result)
-    if entry is not None and result.outcome is Outcome.EXEMPTED:
-        text += f"; exempt until {entry.expires}: {entry.reason} ({entry.owner}, {entry.link})"
-    return text
+    return f"{text}; {result.because}" if result.because else text
 
 
 def _numbers(result: MetricResult) -> dict[str, float | int | str | None]:

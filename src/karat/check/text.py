@@ -123,7 +123,7 @@ def _result(result: MetricResult, width: int, *, brief: bool) -> Iterator[Line]:
     )
     if brief:
         return
-    if result.outcome in SHUT:
+    if result.outcome in SHUT or result.outcome is Outcome.EXEMPTED:
         for label, sentence in details(result):
             yield (f"  {'':<{width}}  {label:<7}", "dim"), (sentence, "")
     elif result.likely and result.kind:

@@ -99,6 +99,8 @@ class MetricResult(msgspec.Struct, frozen=True, kw_only=True):
     """Index of the exemption that applies."""
     exempted: Outcome | None = None
     """What it would have been without the exemption."""
+    because: str | None = None
+    """Why it is exempted, by whom, and until when."""
 
 
 Exempting: TypeAlias = Callable[[str, str | None], int | None]
