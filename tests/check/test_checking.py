@@ -5,10 +5,12 @@ import subprocess
 import sys
 from datetime import date
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, strategies as st
 
 from factories.repositories import Repository, curves, golden_path, golden_text
 from karat.check.checking import Options, check
@@ -384,3 +386,32 @@ def test_event_files_of_a_run_are_a_result(tmp_path: Path) -> None:
     assert (report.outcome, report.compared) == (Outcome.PASS, 50)
     report = check(["tb"], "golden.json", options(tmp_path))
     assert report.outcome is Outcome.MISSING_ACTUAL
+
+
+DAMAGE = st.lists(
+    st.tuples(
+        st.integers(0, len(TABLE)),
+        st.integers(0, 30),
+        st.sampled_from(["", "nan", "inf", "-1", ",", "\n", '"', "\0", "pass", "a,pass,3\n"]),
+    ),
+    max_size=4,
+)
+
+
+@given(DAMAGE, st.booleans())
+def test_any_damage_ends_in_an_outcome_and_every_failure_in_a_command(
+    edits: list[tuple[int, int, str]],
+    golden: bool,  # noqa: FBT001 - drawn
+) -> None:
+    damaged = TABLE
+    for at, length, text in edits:
+        damaged = damaged[:at] + text + damaged[at + length :]
+    with TemporaryDirectory() as folder:
+        sides = (damaged, TABLE) if golden else (TABLE, damaged)
+        report = run(Path(folder), *sides)
+    assert (report.exit_code == 0) == (report.outcome in {Outcome.PASS, Outcome.IMPROVED})
+    failed = [f for f in report.all_findings() if f.severity is Severity.FAIL]
+    assert bool(failed) == bool(report.exit_code)
+    assert all(f.next for f in failed)
+    if not golden and report.exit_code == 0:
+        assert all(f"\n{name}," in damaged for name in "abc")

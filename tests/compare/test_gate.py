@@ -276,3 +276,12 @@ def test_a_relative_error_is_a_size_or_none(error: float, expected: float) -> No
 def test_the_share_of_the_tolerance_that_was_used() -> None:
     assert share_used(np.array([0.5, nan, 2.0]), np.array([1.0, 1.0, 8.0])) == 0.5
     assert share_used(np.array([0.5]), np.array([0.0])) is None
+
+
+@given(st.lists(st.tuples(st.floats(0.1, 10), st.floats(0.9, 1.1)), min_size=1, max_size=400))
+def test_megatrons_gate_as_one_would_write_it_by_hand(steps: list[tuple[float, float]]) -> None:
+    pairs = [(expected, expected * factor) for expected, factor in steps]
+    off = sum(not abs(got - expected) <= 0.05 * abs(expected) for expected, got in pairs)
+    rule = Rule(check="approx", rtol=0.05, outliers=1, outlier_share=0.01, outliers_max=50)
+    found = judged([(expected, got, True) for expected, got in pairs], rule)
+    assert found.passes == (off <= min(max(len(pairs) // 100, 1), 50))

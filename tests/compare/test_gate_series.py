@@ -122,6 +122,17 @@ def test_a_golden_that_expects_nothing_compares_nothing() -> None:
     assert results["lm loss"].outcome is Outcome.NOTHING_COMPARED
 
 
+def test_a_golden_of_a_run_that_died_is_said_to_be_one() -> None:
+    died = series(
+        lm_loss=[*LOSS[:13], *[NAN] * 37], **{"iteration-time": [*[1.0] * 13, *[NAN] * 37]}
+    )
+    results, findings = judged(died, died, Judging())
+    assert [(f.kind, f.severity.value) for f in findings] == [("short-run", "warn")]
+    assert "in the golden: stops at step 13" in findings[0].message
+    assert results["iteration-time"].outcome is Outcome.INFO
+    assert results["lm loss"].outcome is Outcome.PASS
+
+
 def test_more_steps_than_the_golden_has_are_no_objection() -> None:
     assert loss([*LOSS, 1.0, 2.0]).outcome is Outcome.PASS
     sparse = {step: LOSS[step - 1] for step in range(5, 51, 5)}

@@ -14,7 +14,7 @@ from dataclasses import replace
 import msgspec
 
 from karat.check.actuals import Actual
-from karat.check.advice import edit_command, look_command, refresh_command
+from karat.check.advice import edit_command, look_command, quoted, refresh_command
 from karat.check.exemptions import Exemptions
 from karat.check.matching import GoldenAt
 from karat.check.options import Options
@@ -185,7 +185,7 @@ def _told(
 
 def _placed(told: Iterable[Finding], at: GoldenAt, commands: _Commands) -> tuple[Finding, ...]:
     """The findings, gravest first, each with its golden and a command."""
-    hint = commands.look or commands.take
+    hint = commands.look or commands.take or f"git log --oneline -- {quoted(at.name)}"
     placed = (replace(f, path=f.path or at.name, next=f.next or hint) for f in told)
     return tuple(sorted(placed, key=lambda f: f.severity.rank))
 

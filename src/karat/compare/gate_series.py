@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 
-from karat.compare.completeness import last_sample
+from karat.compare.completeness import last_sample, truncation_alone
 from karat.compare.gate import Gate, gate, gate_median, mode_of, relative_error, share_used
 from karat.compare.gate_document import gate_leaves
 from karat.compare.gate_judging import Judging
@@ -33,7 +34,7 @@ def gate_series(
     names = _names(actual) - _names(golden)
     if names:
         results.append(unknown("metric", sorted(names)))
-    return results, list(_ends(golden, actual))
+    return results, [*_ends(golden, actual), *_cut_golden(golden)]
 
 
 def _names(series: Series) -> set[str]:
@@ -121,10 +122,10 @@ def curve_result(
 def _outcome(verdict: Gate, mode: str) -> tuple[Outcome, str]:
     if not verdict.complete:
         return Outcome.FAIL, "lost-steps" if verdict.missing.any() else "new-nan"
-    if not verdict.compared:
-        return Outcome.NOTHING_COMPARED, "nothing-compared"
     if mode == "info":
         return Outcome.INFO, "out-of-tolerance" if verdict.fails else ""
+    if not verdict.compared:
+        return Outcome.NOTHING_COMPARED, "nothing-compared"
     if verdict.fails:
         return Outcome.FAIL, "out-of-tolerance"
     return (Outcome.IMPROVED, "improved") if verdict.improves else (Outcome.PASS, "")
@@ -186,6 +187,13 @@ def _used(verdict: Gate) -> float | None:
     if pair is None:
         return share_used(verdict.error, verdict.tolerance)
     return share_used(np.array([pair.got - pair.expected]), np.array([pair.tolerance]))
+
+
+def _cut_golden(golden: Series) -> Iterator[Finding]:
+    """A golden that was taken from a run that died guards less than it seems to."""
+    cut = truncation_alone(golden.metrics, Severity.WARN)
+    if cut is not None:
+        yield replace(cut, kind="short-run", message=f"in the golden: {cut.message}")
 
 
 def _ends(golden: Series, actual: Series) -> Iterator[Finding]:
