@@ -14,6 +14,7 @@ from typing import NoReturn
 import pytest
 from hypothesis import HealthCheck, settings
 
+from factories.forge import Forge
 from factories.repositories import Repository
 
 settings.register_profile(
@@ -58,6 +59,13 @@ def _no_token_is_left_behind(tmp_path_factory: pytest.TempPathFactory) -> Iterat
         with contextlib.suppress(PermissionError):
             if _TOKENS.search(path.read_bytes()):
                 pytest.fail(f"a token was left behind in {path}")
+
+
+@pytest.fixture
+def forge() -> Iterator[Forge]:
+    """A forge on loopback that behaves like GitHub and GitLab."""
+    with Forge() as made:
+        yield made
 
 
 @pytest.fixture(scope="session")

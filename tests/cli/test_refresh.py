@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import jsonschema
@@ -26,12 +25,6 @@ REPO = "owner/name"
 LOCK = "tests/functional_tests/test_cases/goldens.lock.json"
 OLD, NEW = golden_text(curves(1)), golden_text(curves(2))
 H100, GB200 = ["self-hosted", "dgx-h100"], ["self-hosted", "dgx-gb200"]
-
-
-@pytest.fixture
-def forge() -> Iterator[Forge]:
-    with Forge() as made:
-        yield made
 
 
 @pytest.fixture

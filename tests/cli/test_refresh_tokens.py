@@ -41,10 +41,15 @@ def _bad_token(forge: Forge) -> None:
     forge.gitlab.tokens = {"another"}
 
 
+def _nothing_there(forge: Forge) -> None:
+    forge.github.repositories.clear()
+    forge.gitlab.projects.clear()
+
+
 TROUBLE: dict[str, Callable[[Forge], None]] = {
     "none": lambda _: None,
     "wrong token": _bad_token,
-    "no such run": lambda forge: forge.github.repositories.clear() or forge.gitlab.projects.clear(),
+    "no such run": _nothing_there,
     "forbidden": lambda forge: forge.faults.forbidden(r"/zip|/artifacts$", times=None),
     "html": lambda forge: forge.faults.html(r"/jobs|/bridges", times=None),
     "not a zip": lambda forge: forge.faults.html(r"logs-a|gitlab-artifacts", times=None),

@@ -14,7 +14,7 @@ from factories.repositories import Repository
 from karat.findings import CannotVerify
 from karat.goldens.lock import NAME, Entry, Provenance, group_root, read_lock, write_lock
 
-TEXT = st.text(st.characters(exclude_categories=("Cs",)), min_size=1, max_size=20)
+TEXT = st.text(st.characters(codec="utf-8"), min_size=1, max_size=20)
 
 
 def entry(run: str = "1") -> Entry:

@@ -21,6 +21,7 @@ from tensorboard.summary.writer.event_file_writer import EventFileWriter  # type
 from tensorboard.util.tensor_util import make_tensor_proto  # type: ignore[import-untyped]
 from tensorboardX import SummaryWriter  # type: ignore[import-untyped]
 
+from conftest import missing
 from factories.event_files import event_file, framed, scalar_event
 from karat.findings import Finding, Severity
 from karat.goldens.shapes import Metric
@@ -79,8 +80,9 @@ def test_what_tensorboards_own_writer_writes(tmp_path: Path) -> None:
     assert metrics["b" * 130].values.tolist()[-1] == -(2.0**40)
 
 
-@pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="torch is not installed")
 def test_what_torch_writes(tmp_path: Path) -> None:
+    if importlib.util.find_spec("torch") is None:
+        missing("torch")
     torch_writer = importlib.import_module("torch.utils.tensorboard").SummaryWriter
     with torch_writer(str(tmp_path)) as writer:
         writer.add_scalar("loss", 0.25, 7)

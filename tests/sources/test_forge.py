@@ -17,12 +17,6 @@ REPO = "octo/goldens"
 
 
 @pytest.fixture
-def forge() -> Iterator[Forge]:
-    with Forge() as forge:
-        yield forge
-
-
-@pytest.fixture
 def run(forge: Forge) -> GitHubRun:
     return forge.github.run(REPO, run_id=123)
 

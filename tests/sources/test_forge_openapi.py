@@ -29,12 +29,6 @@ def description() -> Description:
 
 
 @pytest.fixture
-def forge() -> Iterator[Forge]:
-    with Forge() as forge:
-        yield forge
-
-
-@pytest.fixture
 def run(forge: Forge) -> GitHubRun:
     """Runs, jobs and artifacts in every state that karat looks at."""
     run = forge.github.run(REPO, run_id=1, attempts=3, conclusion="failure", shuffle=3)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +18,6 @@ from karat.sources.patience import Patience
 
 SHA = "5f0d1c2b3a49586776859403f2e1d0c9b8a79685"
 OTHER = "0" * 40
-
-
-@pytest.fixture
-def forge() -> Iterator[Forge]:
-    with Forge() as made:
-        yield made
 
 
 @pytest.fixture

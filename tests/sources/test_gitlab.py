@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +16,6 @@ from karat.sources.listing import Fetched, Listing, Source
 from karat.sources.patience import Patience
 
 DAY = 86400.0
-
-
-@pytest.fixture
-def forge() -> Iterator[Forge]:
-    with Forge() as made:
-        yield made
 
 
 @pytest.fixture

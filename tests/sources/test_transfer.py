@@ -12,7 +12,7 @@ import sys
 import threading
 import time
 import zipfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -30,12 +30,6 @@ from karat.sources.patience import Patience
 
 BIG = random.Random(1).randbytes(2 << 20)
 GOLDEN = b'{"lm loss": {"1": 10.9}}' * 40
-
-
-@pytest.fixture
-def forge() -> Iterator[Forge]:
-    with Forge() as made:
-        yield made
 
 
 class Desk:

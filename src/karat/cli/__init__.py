@@ -21,7 +21,7 @@ from karat.findings import ExitCode, KaratError
 VERBS = {
     "refresh": "Bring golden values in from CI, and judge what came.",
     "diff": "Compare goldens, old against new, and judge what changed.",
-    "check": "Check a run against its golden; the gate for CI.",
+    "check": "Check a run against its golden.",
     "summary": "Write the PR text of a golden refresh.",
     "stage": "Stage exactly the changed goldens.",
     "record": "Make or update a golden from what a run left.",

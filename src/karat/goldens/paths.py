@@ -24,7 +24,7 @@ DEFAULT_GLOBS = (
 DATA_GLOBS = ("**/*.{json,jsonl,csv,txt}",)
 """Every file that could be one: used for folders named on the command line."""
 
-_NEVER = frozenset({"goldens.lock.json", "karat.toml"})
+_NEVER = frozenset({"goldens.lock.json", "karat-manifest.json", "karat.toml"})
 _SAMPLES = ".samples.json"
 """karat's own files; never goldens. Samples are the repeats that `karat record` keeps beside a golden."""
 

@@ -46,6 +46,7 @@ def stage(
     unresolved += tuple(f for f in diff.findings if f.severity is Severity.FAIL and goldens)
     locks = sorted({_lock_of(path, globs) for path in goldens})
     beside = [name for name in locks if (root / name).is_file()]
+    beside += _samples(root, goldens)
     if csv is not None:
         beside.append(_inside(root, csv))
     staged = Staged(
@@ -70,6 +71,12 @@ def stage(
 def _lock_of(path: str, globs: Sequence[str]) -> str:
     folder = group_root(path, tuple(globs))
     return f"{folder}/{NAME}" if folder else NAME
+
+
+def _samples(root: Path, goldens: Sequence[str]) -> list[str]:
+    """The repeats that `karat record` keeps beside a golden belong to it."""
+    names = (f"{path.rpartition('.')[0]}.samples.json" for path in goldens)
+    return [name for name in names if (root / name).is_file()]
 
 
 def _inside(root: Path, csv: str) -> str:
