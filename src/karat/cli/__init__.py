@@ -15,7 +15,7 @@ from typing import Any
 
 import click
 
-from karat.cli.output import complain
+from karat.cli.output import complain, remember
 from karat.findings import ExitCode, KaratError
 
 VERBS = {
@@ -81,6 +81,7 @@ def cli() -> None:
 def run(arguments: list[str] | None = None) -> int:
     """Run the command line and return its exit code."""
     _prepare_streams()
+    remember(sys.argv[1:] if arguments is None else arguments)
     try:
         result = cli.main(args=arguments, prog_name="karat", standalone_mode=False)
     except KaratError as error:

@@ -11,8 +11,16 @@ import click
 
 from karat.findings import UsageError
 
-_DIFF = ("--html", "report.html", "--csv", "reldiff.csv")
-_SUMMARY = ("--run-id", "25341543542", "--scope", "only-failing", "-o", "pr.md")
+_DIFF = ("diff", "--html", "report.html", "--csv", "reldiff.csv")
+_SUMMARY = ("summary", "-o", "pr.md")
+_TABLE = "tables/inductor_training.csv"
+_LIFE = (
+    ("refresh", "--source", "folder", "ci-run", "--scope", "all", "--write"),
+    _DIFF,
+    ("check", f"ci-run/{_TABLE}", "--golden", f"goldens/{_TABLE}"),
+    ("stage", "--dry-run"),
+    _SUMMARY,
+)
 
 
 @click.command(epilog="\b\nExample:\n  karat demo /tmp/karat-demo")
@@ -20,8 +28,8 @@ _SUMMARY = ("--run-id", "25341543542", "--scope", "only-failing", "-o", "pr.md")
 def command(*, folder: str) -> int:
     """Run the main job on an embedded sample.
 
-    Makes a git repository in FOLDER (default: ./demo), refreshes its goldens from a made-up CI run
-    and shows what karat says. Without git, two folders. No network, no account, no server.
+    Makes a git repository in FOLDER (default: ./demo), refreshes its goldens from a made-up CI run,
+    compares, checks, stages and sums up. Without git, two folders. No network, account or server.
     """
     from karat.cli import run  # noqa: PLC0415 - the group imports this module
     from karat.demo.sample import build, build_folders  # noqa: PLC0415
@@ -32,17 +40,19 @@ def command(*, folder: str) -> int:
             f"expected to make {path}, found it already there",
             next_command=f"karat demo {shlex.quote(folder)}-2",
         )
-    sides: tuple[str, ...] = ()
+    life: tuple[tuple[str, ...], ...] = _LIFE
     if shutil.which("git"):
         build(path)
+        said = "ci-run/ holds what a CI run left"
     else:
         build_folders(path)
-        sides = ("before", "after")
+        life = tuple((words[0], "before", "after", *words[1:]) for words in (_DIFF, _SUMMARY))
+        said = "before/ and after/ a CI run"
     for name in [name for name in os.environ if name.startswith("GIT_")]:
         del os.environ[name]  # see karat.demo.sample
     os.chdir(path)
-    click.secho(f"Goldens in {path}; a CI run has just overwritten them.\n", bold=True)
-    for words in (("diff", *sides, *_DIFF), ("summary", *sides, *_SUMMARY)):
+    click.secho(f"Goldens in {path}; {said}.\n", bold=True)
+    for words in life:
         click.secho(f"$ karat {shlex.join(words)}", fg="cyan", bold=True)
         code = run(list(words))
         click.secho(f"(exit {code})\n", dim=True)

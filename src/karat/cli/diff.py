@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 import click
 
-from karat.cli.output import deliver, one_report_each, progress_bar
+from karat.cli.output import deliver, one_report_each, progress_bar, typed
 from karat.findings import Finding, exit_code, parse_fail_on
 
 _EXAMPLES = """
@@ -102,7 +101,7 @@ def command(  # noqa: PLR0913 - one parameter per option
     if html is not None:
         from karat.report import html as html_report  # noqa: PLC0415
 
-        deliver(html, html_report.render(result, command=_typed()))
+        deliver(html, html_report.render(result, command=typed()))
     if not quiet and "-" not in targets.values():
         from karat.report import terminal  # noqa: PLC0415
 
@@ -111,10 +110,6 @@ def command(  # noqa: PLR0913 - one parameter per option
     if code and not quiet:
         _last_line(list(result.all_findings()), wanted)
     return int(code)
-
-
-def _typed() -> str:
-    return shlex.join(["karat", *sys.argv[1:]])
 
 
 def _last_line(findings: list[Finding], wanted: Sequence[str]) -> None:

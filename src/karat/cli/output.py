@@ -4,11 +4,25 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
 from karat.findings import CannotVerify, UsageError
+
+_words: list[str] = []
+
+
+def remember(words: Sequence[str]) -> None:
+    """Keep what was typed, for advice and records; `karat demo` types for the user."""
+    _words[:] = words
+
+
+def typed() -> str:
+    """The command line as typed."""
+    import shlex  # noqa: PLC0415 - only for those who quote it
+
+    return shlex.join(["karat", *_words])
 
 
 def one_report_each(targets: Mapping[str, str | None]) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shlex
 import sys
 from datetime import UTC, datetime
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from karat.cli.output import deliver
+from karat.cli.output import deliver, typed
 from karat.cli.transfers import watch
 from karat.findings import UsageError, exit_code
 
@@ -133,7 +132,7 @@ def command(  # noqa: PLR0913 - one parameter per option
             platforms=platform, metrics=metrics, attempt=attempt,
             accept_incomplete=accept_incomplete, prune=prune, keep_going=keep_going,
             dry_run=dry_run, date=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
-            command=shlex.join(["karat", *sys.argv[1:]]), progress=progress, notice=notice,
+            command=typed(), progress=progress, notice=notice,
         )  # fmt: skip
         try:
             result = refresh(opened, Path.cwd(), options)
@@ -180,7 +179,7 @@ def _ask_scope() -> str:
     raise UsageError(
         "expected --scope only-failing (jobs that failed, were cancelled or timed out)"
         " or --scope all (every job); there is no default",
-        next_command=f"{shlex.join(['karat', *sys.argv[1:]])} --scope only-failing",
+        next_command=f"{typed()} --scope only-failing",
     )
 
 

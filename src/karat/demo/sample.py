@@ -18,7 +18,12 @@ import numpy as np
 _CASES = ("gpt3_tp1_pp1", "gpt3_tp2_pp2", "gpt3_tp4_fp8", "moe_ep8", "bert_tp1_pp4", "t5_tp2")
 _PLATFORMS = ("dgx_h100", "dgx_gb200")
 _STEPS = 50
-CONFIG = 'preset = "megatron-lm"\n\n[goldens]\npaths = ["goldens/**/*.json", "goldens/**/*.csv"]\n'
+CONFIG = """[goldens]
+paths = ["goldens/**/*.json", "goldens/**/*.csv"]
+cases = ["goldens/{model}/{case}/golden_values_{lane}_{platform}.json"]
+"""
+CI_RUN = "ci-run"
+"""Where the sample keeps what a CI run left, as `gh run download` would lay it out."""
 
 Files = Mapping[str, str]
 
@@ -131,7 +136,7 @@ def _document(text: str, logprob: float) -> str:
 
 
 def build(folder: Path) -> None:
-    """A git repository with the sample committed and its refresh in the working tree."""
+    """A git repository with the sample committed, and beside its goldens what a CI run left."""
     folder.mkdir(parents=True)
     _write(folder, {**before(), "karat.toml": CONFIG})
     # In a git hook these name another repository, which is none of the demo's business.
@@ -143,7 +148,9 @@ def build(folder: Path) -> None:
          "commit", "--quiet", "--no-verify", "--message=Goldens as they were"),
     ):  # fmt: skip
         subprocess.run(["git", *words], cwd=folder, check=True, env=alone)
-    _write(folder, after())
+    _write(folder, {".git/info/exclude": f"/{CI_RUN}/\n/report.html\n/reldiff.csv\n/pr.md\n"})
+    left = {name.removeprefix("goldens/"): text for name, text in after().items()}
+    _write(folder / CI_RUN, {name: text for name, text in left.items() if "_new" not in name})
 
 
 def build_folders(folder: Path) -> None:
