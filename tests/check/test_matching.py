@@ -7,10 +7,11 @@ from typing import Any
 import pytest
 
 from factories.repositories import Repository
+from karat.check import tree as tree_module
 from karat.check.matching import Pairing, Where, pair_up
 from karat.check.settings import CheckSettings
 from karat.findings import UsageError
-from karat.goldens.paths import DEFAULT_GLOBS
+from karat.goldens.paths import DEFAULT_GLOBS, identity_of
 
 CASES = ("**/{model}/{case}/golden_values_{lane}_{platform}.json",)
 TREE = "tests/{}/golden_values_dev_{}.json"
@@ -179,3 +180,69 @@ def test_a_golden_that_is_named_needs_no_git(
     found = pair_up(["new/a/x.json"], "goldens/a/x.json", where(folders))
     assert pairs(found) == [("new/a/x.json", "goldens/a/x.json")]
     assert len(pair_up(["new"], "goldens", where(folders))) == 3
+
+
+def test_any_file_of_a_named_folder_is_the_golden_of_a_result_at_its_path(folders: Path) -> None:
+    """One file that looks like a golden must not turn the others into strangers."""
+    (folders / "goldens/golden_values.json").write_text("{}")
+    (folders / "new/golden_values.json").write_text("{}")
+    assert ("new/a/x.json", "a/x.json") in pairs(pair_up(["new"], "goldens", where(folders)))
+
+
+@pytest.mark.parametrize("link", [Path.symlink_to, Path.hardlink_to])
+def test_nothing_is_checked_against_itself(folders: Path, link: Any) -> None:
+    link(folders / "link.json", folders / "goldens/a/x.json")
+    for word in ("goldens/a/x.json", "link.json"):
+        with pytest.raises(UsageError, match="nothing can differ from itself"):
+            pair_up([word], "goldens/a/x.json", where(folders))
+    with pytest.raises(UsageError, match="found goldens as both"):
+        pair_up(["goldens"], "goldens/", where(folders))
+
+
+def test_the_command_for_a_golden_that_was_overwritten_names_what_git_keeps(tree: Path) -> None:
+    with pytest.raises(UsageError) as caught:
+        pair_up(["bench/expected_results.csv"], "bench/expected_results.csv", where(tree))
+    command = "karat check bench/expected_results.csv --golden HEAD:bench/expected_results.csv"
+    assert caught.value.next_command == command
+
+
+def test_an_identity_that_no_pattern_knows_is_an_error(tree: Path) -> None:
+    with pytest.raises(UsageError, match="did you mean 'platform'"):
+        pair_up(["out/result.json"], "auto", where(tree, identity={"platfrom": "h100"}))
+
+
+def test_commands_can_be_pasted_whatever_a_result_is_called(tree: Path) -> None:
+    (tree / "a b").mkdir()
+    (tree / "a b/golden_values_dev_h100.json").touch()
+    with pytest.raises(UsageError) as caught:
+        pair_up(["../a b/golden_values_dev_h100.json"], "auto", where(tree / "bench"))
+    first = TREE.format("gpt/a", "h100")
+    assert caught.value.next_command == (
+        f"karat check '../a b/golden_values_dev_h100.json' --golden ../{first}"
+    )
+
+
+def test_a_golden_without_a_result_says_where_one_was_looked_for(folders: Path) -> None:
+    lacking = [p for p in pair_up(["new"], "goldens", where(folders)) if p.actual is None]
+    assert [p.why for p in lacking] == ["new"]
+
+
+def test_every_path_is_read_once_however_many_results_there_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for case in range(40):
+        for side in ("goldens", "new"):
+            folder = tmp_path / side / f"m/{case}"
+            folder.mkdir(parents=True)
+            (folder / f"golden_values_dev_{side}.json").touch()
+    read = []
+
+    def counted(path: str, patterns: Sequence[str]) -> Any:
+        read.append(path)
+        return {k: v for k, v in identity_of(path, patterns).items() if k != "platform"}
+
+    monkeypatch.setattr(tree_module, "identity_of", counted)
+    found = pairs(pair_up(["new"], "goldens", where(tmp_path)))
+    assert len(found) == 40
+    assert ("new/m/7/golden_values_dev_new.json", "m/7/golden_values_dev_goldens.json") in found
+    assert len(read) == 80

@@ -85,7 +85,7 @@ def _no_actual(pairing: Pairing) -> Checked:
         severity=Severity.FAIL,
         path=golden or name,
         message=f"expected a result {where}, found none: the run left nothing, so nothing was checked",
-        next=f"ls -l {quoted(name)}" if name else "karat check --help",
+        next=f"ls -l {quoted(name)}" if name else f"ls -lR {pairing.why}",
     )
     return Checked(actual=name, golden=golden, outcome=Outcome.MISSING_ACTUAL, findings=(missing,))
 

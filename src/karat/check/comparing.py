@@ -7,7 +7,6 @@ spoil a golden is worse than none.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
@@ -206,8 +205,7 @@ def _from_here(at: GoldenAt, options: Options) -> str:
     """The golden's path as a command typed here would name it."""
     if at.revision is not None:
         return at.name
-    below = os.path.relpath(at.path, options.where.cwd).replace(os.sep, "/")
-    return min(below, str(at.path), key=len)
+    return options.where.from_here(at.path)
 
 
 def _outcome(
