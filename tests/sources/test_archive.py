@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import stat
 import struct
+import tracemalloc
 import unicodedata
 import warnings
 import zipfile
@@ -155,6 +156,28 @@ def test_a_file_that_is_also_a_folder_is_refused() -> None:
     assert "folder of" in str(refusal(packed({"a": b"1", "a/b": b"2"})))
 
 
+SHALLOW = st.lists(st.sampled_from("aAbß"), min_size=1, max_size=4).map("/".join)
+
+
+@given(st.sets(SHALLOW, max_size=6))
+def test_no_file_is_the_folder_of_another(names: set[str]) -> None:
+    keys = [folded(name) for name in names]
+    nested = any(below.startswith(f"{above}/") for above in keys for below in keys)
+    data = packed(dict.fromkeys(sorted(names), b""))
+    if len(set(keys)) < len(keys):
+        assert "it holds" in str(refusal(data))
+    elif nested:
+        assert "is a file and the folder of" in str(refusal(data))
+    else:
+        assert set(open_bytes(data).names) == names
+
+
+def test_a_name_with_thousands_of_parents() -> None:
+    deep = "a/" * 30_000
+    assert open_bytes(packed({f"{deep}x": b"", f"{deep}y": b""})).names == (f"{deep}x", f"{deep}y")
+    assert "folder of" in str(refusal(packed({"A/A": b"", f"{deep}x": b""})))
+
+
 def test_folders_are_not_files() -> None:
     out = io.BytesIO()
     with zipfile.ZipFile(out, "w") as archive:
@@ -166,6 +189,20 @@ def test_folders_are_not_files() -> None:
 def test_too_many_members_are_refused_before_they_are_listed() -> None:
     data = packed({str(i): b"" for i in range(30)})
     assert "at most 20" in str(refusal(data, Limits(members=20)))
+
+
+@pytest.mark.parametrize("announced", [0, 5, 99_999, 100_001])
+def test_a_directory_that_holds_other_than_it_announces_is_not_parsed(announced: int) -> None:
+    header = packed({"a": b""}).partition(b"PK\x01\x02")[2][:-22]
+    data = (b"PK\x01\x02" + header) * 100_000
+    end = struct.pack("<4s4H2LH", b"PK\x05\x06", 0, 0, 0xFFFF, 0xFFFF, len(data), 0, 0)
+    whole = with_zip64_end(data + end, count=announced)
+    tracemalloc.start()
+    error = refusal(whole, Limits(members=200_000))
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert f"{announced:,} members it announces" in str(error)
+    assert peak < 4 * len(data)
 
 
 def test_sizes_are_limited_for_what_is_wanted_only() -> None:
@@ -280,12 +317,13 @@ def test_zip64_is_read() -> None:
     assert unpacked(with_zip64_end(data)) == {"a": b"hello"}
 
 
-def with_zip64_end(data: bytes) -> bytes:
+def with_zip64_end(data: bytes, count: int | None = None) -> bytes:
     """The same archive with the end record that only archives above 4 GiB have."""
     directory = find_directory(io.BytesIO(data))
     body, end = data[:-22], len(data) - 22
+    members = directory.count if count is None else count
     record = struct.pack(
-        "<4sQ2H2L4Q", b"PK\x06\x06", 44, 45, 45, 0, 0, directory.count, directory.count,
+        "<4sQ2H2L4Q", b"PK\x06\x06", 44, 45, 45, 0, 0, members, members,
         directory.size, directory.start,
     )  # fmt: skip
     locator = struct.pack("<4sLQL", b"PK\x06\x07", 0, end, 1)
