@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -11,75 +10,28 @@ import pytest
 
 from factories.listed import Listed, artifact, job
 from factories.repositories import Repository, curves, golden_path, golden_text
-from karat.config import load
-from karat.findings import ExitCode, Finding, Severity, UsageError, exit_code
+from factories.worlds import (
+    GB200,
+    H100,
+    LOCK,
+    NEW,
+    OLD,
+    World,
+    kinds,
+    logs,
+    member,
+    options,
+)
+from karat.findings import ExitCode, Finding, Severity, exit_code
 from karat.goldens.lock import read_lock
 from karat.goldens.provenance import read_record
-from karat.refresh.refreshing import Options, refresh
-from karat.refresh.result import Result, State
-from karat.sources.listing import Artifact, Job
-
-H100, GB200 = ["dgx-h100"], ["dgx-gb200"]
-LOCK = "tests/functional_tests/test_cases/goldens.lock.json"
-Contents = Mapping[str, bytes | str]
-
-
-def options(scope: str = "all", **more: object) -> Options:
-    config = load(Path("/"), preset="megatron-lm")
-    return Options(
-        scope=scope,
-        settings=config.refresh,
-        globs=config.paths,
-        cases=config.cases,
-        rules=config.rule_book(),
-        date="2026-01-01T00:00:00Z",
-        **more,  # type: ignore[arg-type]
-    )
-
-
-def logs(case: str, *, attempt: int = 1, uuid: str = "ab12") -> Artifact:
-    return artifact(f"logs-{case}-7-{uuid}", attempt=attempt)
-
-
-def member(platform: str = "dgx_h100", again: str = "") -> str:
-    return f"golden_values_dev_{platform}{again}.json"
-
-
-class World:
-    """A repository with a golden per case and platform, and a CI run beside it."""
-
-    def __init__(self, repository: Repository, folder: Path) -> None:
-        self.repository = repository
-        self.folder = folder
-        for case in ("a", "b"):
-            for platform in ("dgx_h100", "dgx_gb200"):
-                repository.write(golden_path(case, platform), golden_text(curves(1)))
-        repository.commit()
-
-    def refresh(
-        self, jobs: Sequence[Job], artifacts: Sequence[tuple[Artifact, Contents]],
-        opts: Options | None = None, failing: Mapping[str, Finding] | None = None,
-    ) -> Result:  # fmt: skip
-        source = Listed(self.folder, jobs=jobs, artifacts=artifacts, failing=failing)
-        return refresh(source, self.repository.root, opts or options())
-
-    def read(self, case: str, platform: str = "dgx_h100") -> str:
-        return (self.repository.root / golden_path(case, platform)).read_text()
-
-    def status(self) -> list[str]:
-        return sorted(self.repository.git("status", "--porcelain", "-uall").split("\n"))[1:]
+from karat.refresh.refreshing import refresh
+from karat.refresh.result import State
 
 
 @pytest.fixture
 def world(repository: Repository, tmp_path: Path) -> World:
     return World(repository, tmp_path / "cache")
-
-
-def kinds(result: Result, severity: Severity = Severity.FAIL) -> list[str]:
-    return [f.kind for f in result.all_findings() if f.severity is severity]
-
-
-OLD, NEW = golden_text(curves(1)), golden_text(curves(2))
 
 
 def test_new_values_are_written_in_the_style_of_the_file(world: World) -> None:
@@ -409,9 +361,17 @@ def test_a_folder_that_leads_out_of_the_tree_is_not_followed(world: World, tmp_p
     outside.mkdir()
     link = world.repository.root / "tests/functional_tests/test_cases/bert"
     link.symlink_to(outside)
-    with pytest.raises(UsageError, match="leads to"):
-        world.refresh([job("bert/x - dev", labels=H100)], [(logs("x"), {member(): NEW})])
+    jobs = [job("bert/x - dev", labels=H100), job("gpt/b - dev", labels=H100)]
+    found = [(logs("x"), {member(): NEW}), (logs("b"), {member(): NEW})]
+    for dry_run in (True, False):
+        result = world.refresh(jobs, found, options(dry_run=dry_run))
+        assert [o.state for o in result.outcomes] == [State.REFUSED, State.WRITTEN]
+        assert kinds(result) == ["not-refreshed"]
+        assert "leads to" in result.outcomes[0].findings[0].message
     assert list(outside.iterdir()) == []
+    assert list(read_lock(world.repository.root / LOCK)) == [
+        "gpt/b/golden_values_dev_dgx_h100.json"
+    ]
 
 
 def test_an_old_golden_that_is_a_wreck_is_replaced_and_said_to_be(world: World) -> None:

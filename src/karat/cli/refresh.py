@@ -115,13 +115,13 @@ def command(  # noqa: PLR0913 - one parameter per option
 
     config = load(Path.cwd(), preset=preset)
     _may_write(dry_run=dry_run, write=write)
-    put_back = _reset(config, only, dry_run=dry_run, quiet=quiet) if reset else ()
-    if source is None and reset:
-        return 0
     words = Words(
         source=source, path=path, repo=repo, run_id=run_id, sha=sha, workflow=workflow,
         project=project, pipeline_id=pipeline_id, attempt=attempt,
     )  # fmt: skip
+    if reset and words == Words(source=None):
+        _reset(config, only, dry_run=dry_run, quiet=quiet)
+        return 0
     check_words(words)
     chosen = scope or _ask_scope()
     with watch(sys.stderr, quiet=quiet) as (progress, notice):
@@ -135,6 +135,8 @@ def command(  # noqa: PLR0913 - one parameter per option
             command=typed(), progress=progress, notice=notice,
         )  # fmt: skip
         try:
+            # Only now: a mistake in the words must not cost anyone a golden.
+            put_back = _reset(config, only, dry_run=dry_run, quiet=quiet) if reset else ()
             result = refresh(opened, Path.cwd(), options)
         finally:
             opened.close()

@@ -40,6 +40,8 @@ class Incoming(msgspec.Struct, frozen=True, kw_only=True):
     conclusion: str | None = None
     findings: tuple[Finding, ...] = ()
     """What was noticed on the way here."""
+    base: Reading | None = None
+    """What lies in the work tree, where only some metrics go into it."""
 
 
 class Policy(msgspec.Struct, frozen=True, kw_only=True):
@@ -90,7 +92,9 @@ def _merged(
     if golden is None:
         return new.reading, (), True
     if policy.metrics:
-        return _only_metrics(new, golden, before, policy.metrics)
+        # The rest of the file stays as it is, not as HEAD has it: it may be an earlier refresh's.
+        lying = new.base.golden if new.base is not None else None
+        return _only_metrics(new, golden, before if lying is None else lying, policy.metrics)
     keep = policy.accept_incomplete and not policy.prune
     if keep and isinstance(golden, Table) and isinstance(before, Table):
         return _with_old_rows(new.reading, golden, before)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -24,14 +25,9 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True):
     """Goldens of HEAD, the index and the work tree."""
 
     def old_bytes(self, paths: Sequence[str]) -> list[bytes | None]:
-        """The old side of each: HEAD's version, else what lies in the work tree."""
-        oids = [self.head[path] for path in paths if path in self.head]
-        blobs = git.Blobs(self.root) if oids else None
-        try:
-            found = iter(list(blobs.read(oids)) if blobs else [])
-        finally:
-            if blobs is not None:
-                blobs.close()
+        """The old side of each: HEAD's version as it is checked out, else what lies in the work tree."""
+        known = [path for path in paths if path in self.head]
+        found = iter(_checked_out(self.root, [(path, self.head[path]) for path in known]))
         return [next(found) if path in self.head else self.current(path) for path in paths]
 
     def current(self, path: str) -> bytes | None:
@@ -49,17 +45,62 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True):
                 return None
 
 
+def _checked_out(root: Path, blobs: Sequence[tuple[str, str]]) -> list[bytes]:
+    """The bytes of (path, blob) as git checks them out: with the work tree's line endings and filters."""
+    plain = [(path, oid) for path, oid in blobs if "\n" not in path]
+    found = dict(zip((path for path, _ in plain), _in_one_go(root, plain), strict=True))
+    for path, oid in blobs:
+        if path not in found:  # git reads one path a line
+            found[path] = git.run_git(root, "cat-file", "--filters", f"--path={path}", oid)
+    return [found[path] for path, _ in blobs]
+
+
+def _in_one_go(root: Path, blobs: Sequence[tuple[str, str]]) -> list[bytes]:
+    # git announces a blob's size before filtering it, so an object that nobody has marks each end.
+    end = os.urandom(20).hex()
+    asked = "".join(f"{oid} {path}\n{end} {path}\n" for path, oid in blobs)
+    done = subprocess.run(
+        ["git", "-C", str(root), "cat-file", "--batch", "--filters"],
+        input=os.fsencode(asked),
+        capture_output=True,
+        check=False,
+        env={**os.environ, "LC_ALL": "C"},
+    )
+    answers = done.stdout.split(f"\n{end} missing\n".encode())
+    if done.returncode or len(answers) != len(blobs) + 1:
+        said = done.stderr.decode("utf-8", "replace").strip()
+        raise CannotVerify(f"git cat-file failed in {root}: {said}", next_command="git fsck")
+    return [_content(answer, path) for answer, (path, _) in zip(answers, blobs, strict=False)]
+
+
+def _content(answer: bytes, path: str) -> bytes:
+    header, _, data = answer.partition(b"\n")
+    if header.split()[1:2] != [b"blob"]:
+        # Without the old side, a run that died would pass for a new golden.
+        raise CannotVerify(
+            f"expected HEAD's version of {path}, found that git does not have the object",
+            next_command="git fsck",
+        )
+    return data
+
+
 def survey(root: Path, is_golden: PathFilter) -> Standing:
     """The goldens of a work tree."""
-    try:
-        tree = git.tree_paths(root, "HEAD")
-    except CannotVerify:
-        tree = {}  # no first commit yet
+    tree = git.tree_paths(root, "HEAD") if _has_commit(root) else {}
     listed = git.run_git(root, "ls-files", "-z", "--cached", "--others", "--exclude-standard")
     names = {os.fsdecode(raw) for raw in listed.split(b"\0") if raw}
     covers: Callable[[str], bool] = is_golden.covers
     head = {path: oid for path, oid in tree.items() if covers(path)}
     return Standing(root=root, head=head, paths=frozenset(head) | {p for p in names if covers(p)})
+
+
+def _has_commit(root: Path) -> bool:
+    """Whether HEAD names a commit at all; whether it can be read is another question."""
+    try:
+        git.run_git(root, "rev-parse", "--verify", "--quiet", "HEAD")
+    except CannotVerify:
+        return False
+    return True
 
 
 class Locks:

@@ -7,10 +7,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import msgspec
+from msgspec import structs
 
 from karat.compare.rules import RuleBook
 from karat.diff.advice import quoted
-from karat.findings import Finding, Severity
+from karat.findings import Finding, KaratError, Severity
 from karat.goldens import formats
 from karat.goldens.lock import Entry, Provenance
 from karat.goldens.table_csv import read_table
@@ -21,7 +22,7 @@ from karat.refresh.result import Outcome, State
 from karat.refresh.settings import RefreshSettings
 from karat.refresh.shards import Shard, assemble, missing_shards
 from karat.refresh.standing import Locks, Standing
-from karat.refresh.writing import keep_edits, put, rendered, sha256
+from karat.refresh.writing import ensure_inside, keep_edits, put, rendered, sha256
 
 _AT_A_TIME = 64
 
@@ -50,6 +51,8 @@ class _Candidate(msgspec.Struct, frozen=True, kw_only=True):
     claims: tuple[Claim, ...]
     data: bytes | None
     """The incoming bytes, where one file is the whole golden."""
+    like: bytes | None = None
+    """The file whose style is kept."""
 
 
 def take(claims: Sequence[Claim], means: Means) -> Iterator[Outcome]:
@@ -68,6 +71,7 @@ def _take_some(targets: Sequence[tuple[str, list[Claim]]], means: Means) -> Iter
         else:
             candidates.append(made)
     olds = means.standing.old_bytes([c.incoming.path for c in candidates])
+    candidates = [_based(c, old, means) for c, old in zip(candidates, olds, strict=True)]
     readings = [None if data is None else formats.read(data) for data in olds]
     judged = judge_many(
         [(c.incoming, old) for c, old in zip(candidates, readings, strict=True)],
@@ -77,6 +81,16 @@ def _take_some(targets: Sequence[tuple[str, list[Claim]]], means: Means) -> Iter
     )
     for candidate, old, verdict in zip(candidates, olds, judged, strict=True):
         yield _outcome(candidate, old, verdict, means)
+
+
+def _based(candidate: _Candidate, old: bytes | None, means: Means) -> _Candidate:
+    """The candidate with the file that it goes into: HEAD's, or for --metric what lies there now."""
+    current = means.standing.current(candidate.incoming.path) if means.policy.metrics else None
+    base = None if current is None else formats.read(current)
+    if base is None or base.golden is None:
+        return structs.replace(candidate, like=old)
+    incoming = structs.replace(candidate.incoming, base=base)
+    return structs.replace(candidate, incoming=incoming, like=current)
 
 
 def _plain(path: str, claims: Sequence[Claim]) -> _Candidate | Outcome:
@@ -182,19 +196,12 @@ def _outcome(candidate: _Candidate, old: bytes | None, verdict: Judged, means: M
     state = State.REFUSED
     origin = _provenance(claims, verdict, means)
     if verdict.golden is not None:
-        padding = means.settings.tables.padding if means.settings.tables else 0
-        incoming = candidate.data if verdict.verbatim else None
-        data = rendered(verdict.golden, old=old, incoming=incoming, padding=padding)
-        current = means.standing.current(path)
-        state = State.UNCHANGED if current == data else State.WRITTEN
-        locked = means.locks.get(path)
-        if state is State.WRITTEN and not means.dry_run:
-            if current is not None and current != old and not _ours(current, locked):
-                findings.append(keep_edits(means.standing.root, path, current))
-            put(means.standing.root, path, data, means.workshop)
-        digest = sha256(data)
-        if locked is None or locked.sha256 != digest:
-            means.locks.set(path, _entry(origin, digest, locked, verdict.metrics))
+        try:
+            state, kept = _placed(candidate, old, verdict, origin, means)
+            findings += kept
+        except KaratError as error:
+            # One place that cannot be written must not keep the others from being refreshed.
+            findings = [_not_written(path, error)]
     return Outcome(
         path=path,
         state=state,
@@ -204,6 +211,41 @@ def _outcome(candidate: _Candidate, old: bytes | None, verdict: Judged, means: M
         members=tuple(c.member for c in claims),
         provenance=origin,
         metrics=verdict.metrics,
+    )
+
+
+def _placed(
+    candidate: _Candidate, old: bytes | None, verdict: Judged, origin: Provenance, means: Means
+) -> tuple[State, list[Finding]]:
+    """Put a golden that may be taken into the work tree, and its line into the lock."""
+    assert verdict.golden is not None  # noqa: S101 - the caller asked
+    path, root = candidate.incoming.path, means.standing.root
+    padding = means.settings.tables.padding if means.settings.tables else 0
+    incoming = candidate.data if verdict.verbatim else None
+    data = rendered(verdict.golden, old=candidate.like, incoming=incoming, padding=padding)
+    current = means.standing.current(path)
+    locked = means.locks.get(path)
+    kept = []
+    if current != data:
+        ensure_inside(root, root / path)
+        committed = old if path in means.standing.head else None
+        if current is not None and current != committed and not _ours(current, locked):
+            kept.append(keep_edits(root, path, current, dry_run=means.dry_run))
+        if not means.dry_run:
+            put(root, path, data, means.workshop)
+    digest = sha256(data)
+    if locked is None or locked.sha256 != digest:
+        means.locks.set(path, _entry(origin, digest, locked, verdict.metrics))
+    return State.UNCHANGED if current == data else State.WRITTEN, kept
+
+
+def _not_written(path: str, error: KaratError) -> Finding:
+    return Finding(
+        kind="not-refreshed",
+        severity=Severity.FAIL,
+        path=path,
+        message=f"not written, what stands is kept: {error}",
+        next=error.next_command,
     )
 
 

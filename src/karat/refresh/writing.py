@@ -100,8 +100,11 @@ def ensure_inside(root: Path, target: Path) -> None:
         )
 
 
-def keep_edits(root: Path, path: str, data: bytes) -> Finding:
+def keep_edits(root: Path, path: str, data: bytes, *, dry_run: bool = False) -> Finding:
     """Give an uncommitted version to git, and say how to have it back."""
+    if dry_run:
+        message = "the work tree holds an uncommitted version that karat did not write; git would be given it first"
+        return Finding(kind="kept-edits", severity=Severity.WARN, path=path, message=message)
     done = subprocess.run(
         ["git", "-C", str(root), "hash-object", "-w", "--stdin"],
         input=data,
@@ -121,7 +124,8 @@ def keep_edits(root: Path, path: str, data: bytes) -> Finding:
         severity=Severity.WARN,
         path=path,
         message="the work tree held an uncommitted version that karat did not write; git keeps it",
-        next=f"git cat-file -p {oid[:16]} > {quoted(path)}",
+        # From where the user stands, which may be below the root.
+        next=f"git cat-file -p {oid[:16]} > {quoted(os.path.relpath(root / path))}",
     )
 
 
