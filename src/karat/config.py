@@ -7,10 +7,12 @@ golden nobody guards.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from math import inf
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args, get_type_hints
 
 import msgspec
 
@@ -76,7 +78,20 @@ def load(start: Path, *, preset: str | None = None) -> Config:
     else:
         _check_preset(chosen, str(file or "--preset"))
         base = _read(_preset(chosen), f"preset {chosen}", Config())
-    return _read(raw, str(file.name if file else "default"), base, file=file, preset=chosen)
+    if file is None:
+        return _read({}, "default", base, preset=chosen)
+    try:
+        return _read(raw, file.name, base, file=file, preset=chosen)
+    except UsageError as error:
+        # `karat config` would only stop at the same mistake.
+        error.next_command = _edit(file)
+        raise
+
+
+def _edit(file: Path) -> str:
+    import shlex  # noqa: PLC0415 - only for mistakes
+
+    return f"edit {shlex.quote(str(file))}"
 
 
 def _table_of(file: Path) -> dict[str, Any] | None:
@@ -89,7 +104,7 @@ def _table_of(file: Path) -> dict[str, Any] | None:
     if table is not None and not isinstance(table, dict):
         raise UsageError(
             f"{file}: expected tool.karat to be a table, found {table!r}",
-            next_command="karat config",
+            next_command=_edit(file),
         )
     return table
 
@@ -101,7 +116,7 @@ def _parse(file: Path) -> dict[str, Any]:
         return tomllib.loads(file.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise UsageError(
-            f"expected TOML in {file}, found: {error}", next_command=f"edit {file}"
+            f"expected TOML in {file}, found: {error}", next_command=_edit(file)
         ) from error
     except OSError as error:
         raise UsageError(
@@ -143,8 +158,10 @@ def _read(
     preset: str | None = None,
 ) -> Config:
     _known(raw, _TOP, origin)
+    for section in _SECTIONS:
+        table = raw.get(section, {})
+        _expect(isinstance(table, dict), f"{origin}: [{section}] must be a table, found {table!r}")
     goldens = raw.get("goldens", {})
-    _expect(isinstance(goldens, dict), f"{origin}: [goldens] must be a table, found {goldens!r}")
     _known(goldens, _GOLDENS, f"{origin} [goldens]")
     rules = raw.get("rules", [])
     _expect(
@@ -194,7 +211,6 @@ Settings = TypeVar("Settings", bound=msgspec.Struct)
 def _section(raw: Mapping[str, Any], name: str, base: Settings, origin: str) -> Settings:
     """A table of the file, key by key over what stood there before."""
     table = raw.get(name, {})
-    _expect(isinstance(table, dict), f"{origin}: [{name}] must be a table, found {table!r}")
     under = {key: getattr(base, key) for key in base.__struct_fields__}
     return _converted({**under, **table}, type(base), f"{origin} [{name}]")
 
@@ -214,7 +230,33 @@ def _converted(table: Mapping[str, Any], kind: type[Settings], where: str) -> Se
     try:
         return msgspec.convert(dict(table), kind)
     except msgspec.ValidationError as error:
-        raise UsageError(f"{where}: {error}", next_command="karat config") from error
+        said = _in_our_words(str(error), kind)
+        raise UsageError(f"{where}: {said}", next_command="karat config") from error
+
+
+_NAMES = {"str": "a text", "int": "a number", "float": "a number", "bool": "true or false",
+          "array": "a list", "object": "a table", "date": "a day such as 2027-01-31",
+          "null": "nothing", "datetime": "a day with a time"}  # fmt: skip
+_MISSING = re.compile(r"Object missing required field `(\w+)`")
+_TYPES = re.compile(r"Expected `([\w| ]+)`, got `(\w+)`")
+
+
+def _in_our_words(text: str, kind: type[msgspec.Struct]) -> str:
+    """What the decoder says, as karat would: the key, what was expected, and what was found."""
+    said, _, place = text.partition(" - at `$")
+    key = place.rstrip("`").removeprefix(".")
+    missing, types = _MISSING.match(said), _TYPES.match(said)
+    if missing:
+        return f"expected {missing[1]} to be set, found nothing"
+    if types:
+        words = [_NAMES.get(name, name) for name in types[1].split(" | ") if name != "null"]
+        return f"{key} must be {' or '.join(words)}, found {_NAMES.get(types[2], types[2])}"
+    choices = get_args(get_type_hints(kind).get(key))
+    if said.startswith("Invalid enum value") and choices:
+        return (
+            f"{key} must be {' or '.join(choices)}, found{said.removeprefix('Invalid enum value')}"
+        )
+    return f"{key}: {said}" if key else said
 
 
 def _rule(raw: object, index: int, origin: str) -> PartialRule:
@@ -226,7 +268,25 @@ def _rule(raw: object, index: int, origin: str) -> PartialRule:
     _expect(isinstance(pattern, str), f'{where}: expected metric = "…" (a glob), found {pattern!r}')
     _expect(isinstance(path, str), f'{where}: expected path = "…" (a glob), found {path!r}')
     sets = {key: _value(key, raw[key], where) for key in raw if key not in {"metric", "path"}}
+    _agree(sets, where)
     return PartialRule(str(pattern), sets, origin, str(path))
+
+
+def _agree(sets: Mapping[str, Any], where: str) -> None:
+    """Keys that only one way of checking reads: beside another they would be ignored in silence."""
+    bounds = [key for key in ("min", "max") if key in sets]
+    ranged = sets.get("check") == "range"
+    _expect(
+        not bounds or ranged, f'{where}: expected check = "range" beside {" and ".join(bounds)}'
+    )
+    _expect(bool(bounds) or not ranged, f'{where}: expected min or max beside check = "range"')
+    if len(bounds) > 1:
+        found = f"found {sets['min']:g} and {sets['max']:g}"
+        _expect(sets["min"] <= sets["max"], f"{where}: expected min up to max, {found}")
+    windows = sorted(_WINDOWS & sets.keys())
+    median = sets.get("check", "median") == "median"
+    beside = " and ".join(windows)
+    _expect(not windows or median, f'{where}: expected check = "median" beside {beside}')
 
 
 _TEXT = {
@@ -252,11 +312,23 @@ def _value(key: str, value: Any, where: str) -> Any:
         return Severity(value) if key == "worst" else value
     if key in _WINDOWS:
         return _window(key, value, where)
+    return _number(key, value, where)
+
+
+_LIMITS = {"min": -inf, "max": -inf}
+_BELOW = {"rtol": inf, "atol": inf, "outliers": inf, "min": inf, "max": inf,
+          "outlier_share": 0.5, "warm_up": 1}  # fmt: skip
+"""What a number must stay below: without an end, it would let everything pass."""
+
+
+def _number(key: str, value: Any, where: str) -> float:
     number = isinstance(value, int | float) and not isinstance(value, bool)
+    least, below = _LIMITS.get(key, 0), _BELOW.get(key)
+    words = "a number" if least else "a number of at least 0"
+    words += f" and below {below:g}" if below is not None and below < inf else ""
     # `not value < 0` would let NaN through, and a NaN threshold would pass everything.
-    _expect(
-        number and value >= 0, f"{where}: {key} must be a number of at least 0, found {value!r}"
-    )
+    good = number and value >= least and (below is None or abs(value) < below)
+    _expect(good, f"{where}: {key} must be {words}, found {value!r}")
     return float(value)
 
 

@@ -153,7 +153,7 @@ def test_karat_toml_holds_exemptions(tmp_path: Path) -> None:
     [
         ("[check]\ngoldn = 1", "unknown key 'goldn'; did you mean 'golden'"),
         ('[check]\nimproved = "ignore"', "[check]"),
-        ('[[exempt]]\nkind = "flaky"', "missing required field"),
+        ('[[exempt]]\nkind = "flaky"', "expected owner to be set"),
         (
             '[[exempt]]\nkind = "meh"\nowner="o"\nreason="r"\nlink="l"\nexpires=2026-01-01',
             "[[exempt]]",

@@ -148,7 +148,7 @@ def test_one_more_outlier_than_allowed_shuts_the_gate(
 
 
 @pytest.mark.parametrize(
-    ("total", "allowed"), [(1, 1), (50, 1), (199, 1), (200, 2), (300, 3), (2900, 29), (9999, 50)]
+    ("total", "allowed"), [(3, 1), (50, 1), (199, 1), (200, 2), (300, 3), (2900, 29), (9999, 50)]
 )
 def test_megatrons_allowance(total: int, allowed: int) -> None:
     rule = Rule(rtol=0.05, outliers=1, outlier_share=0.01, outliers_max=50)
@@ -157,9 +157,17 @@ def test_megatrons_allowance(total: int, allowed: int) -> None:
 
 @given(st.integers(0, 10_000), RULES)
 def test_an_allowance_is_a_count_of_what_there_is(total: int, rule: Rule) -> None:
-    assert 0 <= allowance(total, rule) <= total
+    allowed = allowance(total, rule)
+    assert allowed == 0 or 0 < allowed < total - allowed
     assert allowance(total, structs.replace(rule, check="exact")) == 0
-    assert allowance(total, structs.replace(rule, outliers=inf, outliers_max=inf)) in {0, total}
+
+
+@pytest.mark.parametrize(("total", "allowed"), [(0, 0), (1, 0), (2, 0), (3, 1), (4, 1), (9, 4)])
+def test_outliers_are_always_fewer_than_the_others(total: int, allowed: int) -> None:
+    """A lone value that is off is no outlier: nothing could ever fail."""
+    assert allowance(total, Rule(rtol=0.05, outliers=1000)) == allowed
+    if total:
+        assert simple([1.0] * total, [9.0] * total, rtol=0.05, outliers=1000).fails
 
 
 def test_nothing_demanded_is_nothing_compared() -> None:
@@ -284,4 +292,38 @@ def test_megatrons_gate_as_one_would_write_it_by_hand(steps: list[tuple[float, f
     off = sum(not abs(got - expected) <= 0.05 * abs(expected) for expected, got in pairs)
     rule = Rule(check="approx", rtol=0.05, outliers=1, outlier_share=0.01, outliers_max=50)
     found = judged([(expected, got, True) for expected, got in pairs], rule)
-    assert found.passes == (off <= min(max(len(pairs) // 100, 1), 50))
+    # Of one or two steps that gate lets any value through, and this one none.
+    allowed = 0 if len(pairs) <= 2 else min(max(len(pairs) // 100, 1), 50)
+    assert found.passes == (off <= allowed)
+
+
+@given(PAIRS, st.floats(-10, 0), st.floats(0, 10))
+def test_bounds_ask_for_what_is_there_and_not_for_the_goldens_values(
+    pairs: list[tuple[float, float, bool]], low: float, high: float
+) -> None:
+    rule = Rule(check="range", min=low, max=high, rtol=9.0, atol=9.0, better="lower")
+    found = judged(pairs, rule)
+    for index, (expected, got, present) in enumerate(pairs):
+        demanded = expected == expected  # noqa: PLR0124 - not NaN
+        finite = abs(got) < inf and abs(expected) < inf
+        assert found.missing[index] == (demanded and not present)
+        assert found.broken[index] == (demanded and present and not finite)
+        outside = demanded and present and finite and not low <= got <= high
+        assert found.worse[index] == outside
+    assert not found.better.any()
+
+
+def test_a_value_outside_is_held_against_the_nearest_bound() -> None:
+    found = simple([5.0, 5.0, 5.0], [-1.0, 3.0, 12.0], check="range", min=0.0, max=10.0)
+    assert found.target.tolist() == [0.0, 3.0, 10.0]
+    assert found.error.tolist() == [-1.0, 0.0, 2.0]
+    assert found.fails
+    assert simple([5.0] * 3, [-1.0, 3.0, 12.0], check="range", min=-1.0).passes
+    assert simple([5.0] * 3, [-1.0, 3.0, 12.0], check="range", max=12.0).passes
+
+
+def test_a_window_means_its_median() -> None:
+    assert mode_of(Rule(window=(1, 5))) == "median"
+    assert mode_of(Rule(short_window=(1, 5))) == "median"
+    assert mode_of(Rule(window=(1, 5), check="approx")) == "approx"
+    assert mode_of(Rule(window=(1, 5), exact=True)) == "exact"

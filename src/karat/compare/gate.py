@@ -25,6 +25,8 @@ else:
     Flags = np.ndarray
 
 _ONE_SIDED = {"at-most": "lower", "at-least": "higher"}
+_STRICT = frozenset({"exact", "range"})
+"""Ways that know no tolerance."""
 
 
 class Medians(msgspec.Struct, frozen=True, kw_only=True):
@@ -52,8 +54,10 @@ class Gate(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     worse: Flags
     better: Flags
     """Out of tolerance: in the direction that is objected to, and in the one that is welcome."""
+    target: Values
+    """What each value is held against: what the golden expects, or the bound that is nearest."""
     error: Values
-    """got − expected; NaN where there is none."""
+    """got − target; NaN where there is none."""
     tolerance: Values
     allowed: int = 0
     medians: Medians | None = None
@@ -93,13 +97,15 @@ class Gate(msgspec.Struct, frozen=True, kw_only=True, eq=False):
 def mode_of(rule: Rule) -> str:
     """How a rule's metric is checked, one of CHECKS.
 
-    Without `check`, what the rule says for `karat diff` decides: exact stays exact, and a timing is
-    only shown unless the rule gives it a tolerance.
+    Without `check`, what else the rule says decides: exact stays exact, a window means its median, and
+    a timing is only shown unless the rule gives it a tolerance.
     """
     if rule.check is not None:
         return rule.check
     if rule.exact:
         return "exact"
+    if rule.window is not None or rule.short_window is not None:
+        return "median"
     if rule.steady:
         return "info" if rule.rtol is None else "median"
     # A tolerance that nothing can exceed would pass everything and call it evidence.
@@ -112,12 +118,14 @@ def _drift(rule: Rule) -> float:
 
 def direction_of(rule: Rule) -> str | None:
     """`lower`, `higher` or None: which way a value may move without an objection."""
-    return _ONE_SIDED.get(mode_of(rule), rule.better)
+    mode = mode_of(rule)
+    # A bound objects by itself; the golden's values, which could be bettered, are not asked.
+    return None if mode == "range" else _ONE_SIDED.get(mode, rule.better)
 
 
 def relative_tolerance(rule: Rule) -> float:
     """The rule's rtol; without one, the size from which `karat diff` speaks of drift."""
-    if mode_of(rule) == "exact":
+    if mode_of(rule) in _STRICT:
         return 0.0
     if rule.rtol is not None:
         return rule.rtol
@@ -125,17 +133,21 @@ def relative_tolerance(rule: Rule) -> float:
 
 
 def absolute_tolerance(rule: Rule) -> float:
-    """The rule's atol, which exact metrics do not have."""
-    return 0.0 if mode_of(rule) == "exact" else rule.atol
+    """The rule's atol, which exact metrics and bounds do not have."""
+    return 0.0 if mode_of(rule) in _STRICT else rule.atol
 
 
 def allowance(total: int, rule: Rule) -> int:
-    """How many of so many values may be out of tolerance; of exact ones, none."""
+    """How many of so many values may be out of tolerance; of exact ones, none.
+
+    Outliers are fewer than the others, or they are no outliers: a lone value that is off would pass.
+    """
     if mode_of(rule) == "exact":
         return 0
     # A share such as 0.01 is no exact binary number; 1% of 300 is 3 all the same.
     by_share = floor(min(rule.outlier_share, 1.0) * total + 1e-9)
-    return int(min(max(by_share, rule.outliers), rule.outliers_max, total))
+    fewer = max(total - 1, 0) // 2
+    return int(min(max(by_share, rule.outliers), rule.outliers_max, fewer))
 
 
 def gate(
@@ -150,9 +162,10 @@ def gate(
     missing = demanded & ~present
     broken = demanded & present & ~(np.isfinite(expected) & np.isfinite(got))
     usable = demanded & ~missing & ~broken
+    target = np.where(usable, _target(expected, got, rule), expected)
     with np.errstate(over="ignore", invalid="ignore"):
-        error = np.where(usable, got - expected, np.nan)
-        tolerance = _tolerance(expected, rule, margins)
+        error = np.where(usable, got - target, np.nan)
+        tolerance = _tolerance(target, rule, margins)
     worse, better = _out(error, tolerance, usable, direction_of(rule))
     return Gate(
         demanded=demanded,
@@ -160,15 +173,25 @@ def gate(
         broken=broken,
         worse=worse,
         better=better,
+        target=target,
         error=error,
         tolerance=tolerance,
         allowed=allowance(int(np.count_nonzero(demanded)), rule),
     )
 
 
+def _target(expected: Values, got: Values, rule: Rule) -> Values:
+    """The golden's values; of bounds, the nearest one, or the value itself where it is inside."""
+    if mode_of(rule) != "range":
+        return expected
+    low = -inf if rule.min is None else rule.min
+    high = inf if rule.max is None else rule.max
+    return np.clip(got, low, high)
+
+
 def _tolerance(expected: Values, rule: Rule, margins: Values | None) -> Values:
     relative: Values | float = relative_tolerance(rule)
-    if margins is not None and mode_of(rule) != "exact":
+    if margins is not None and mode_of(rule) not in _STRICT:
         relative = np.where(np.isfinite(margins), margins, relative)
     size = np.abs(expected)
     # 0 × inf is NaN, which would turn "no tolerance at all" into a failure of everything.

@@ -178,16 +178,16 @@ def _deviations(cells: Sequence[Cell], numbers: Gate, status: Sequence[str]) -> 
         )
         if how is None:
             continue
-        error = float(numbers.error[index])
+        error, target = float(numbers.error[index]), float(numbers.target[index])
         measured = how in {"worse", "better"} and isinstance(cell.expected, float)
         found.append(
             Deviation(
                 place=cell.place,
                 how=how,
-                expected=cell.expected,
+                expected=target if measured else cell.expected,
                 got=cell.got,
                 error=error if measured else None,
-                relative=relative_error(error, _number(cell.expected)) if measured else None,
+                relative=relative_error(error, target) if measured else None,
                 tolerance=float(numbers.tolerance[index]) if measured else None,
             )
         )

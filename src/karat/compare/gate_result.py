@@ -128,7 +128,10 @@ def tolerance_text(rule: Rule) -> str:
     """How the rule judges, as people write it."""
     mode = mode_of(rule)
     words = [mode]
-    if mode != "exact":
+    if mode == "range":
+        words += [f"at least {rule.min:g}"] if rule.min is not None else []
+        words += [f"at most {rule.max:g}"] if rule.max is not None else []
+    elif mode != "exact":
         margin = f"the row's {rule.margin_column}, else " if rule.margin_column else ""
         words.append(f"{margin}rtol {relative_tolerance(rule):g}")
         if absolute_tolerance(rule):

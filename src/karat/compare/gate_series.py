@@ -90,7 +90,8 @@ def curve_result(
     outcome, kind = _outcome(verdict, mode)
     deviations = list(_deviations(verdict, golden, got))
     likely = None
-    if kind:
+    # How a curve runs beside a bound says nothing.
+    if kind and not (mode == "range" and verdict.complete):
         timing = rule.steady
         likely = likely_kind(golden.steps, golden.values, got, verdict, timing=timing)
     worse = verdict.worse if verdict.medians is None else verdict.missing
@@ -153,7 +154,7 @@ def _deviations(verdict: Gate, golden: Metric, got: Values) -> Iterator[Deviatio
 
 
 def _deviation(verdict: Gate, golden: Metric, got: Values, index: int) -> Deviation:
-    expected, error = float(golden.values[index]), float(verdict.error[index])
+    expected, error = float(verdict.target[index]), float(verdict.error[index])
     if verdict.missing[index]:
         how = "missing"
     elif verdict.broken[index]:

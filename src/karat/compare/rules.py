@@ -64,6 +64,9 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
     short_steps: float = 0
     short_window: tuple[int, int] | None = None
     """The window of a golden with at most `short_steps` steps."""
+    min: float | None = None
+    max: float | None = None
+    """`range`: values must lie between these, whatever the golden's values are."""
     pattern: str = "*"
     """The pattern of the gravest rule that shaped this one; printed with the verdict."""
     origin: str = "default"
@@ -76,7 +79,7 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
         return structs.replace(self, steady=False, drift_mean=limit, drift_max=limit)
 
 
-CHECKS = ("exact", "approx", "median", "at-most", "at-least", "info")
+CHECKS = ("exact", "approx", "median", "at-most", "at-least", "range", "info")
 """The ways of `karat check`; `at-most` and `at-least` object to one direction only."""
 
 FIELDS = frozenset(Rule.__struct_fields__) - {"pattern", "origin"}
