@@ -114,7 +114,7 @@ def test_repeats_that_are_not_whole_are_told(runs: Path) -> None:
     result = tolerance(runs, "run1.jsonl", "run2.jsonl", "short", "--json", "-")
     assert result.code == 1
     assert {f["kind"] for f in report(result)["findings"]} == {"lost-steps"}
-    assert "next: run the test again" in result.err
+    assert "# run the test again; the repeats must be whole" in result.err
 
 
 @pytest.mark.parametrize(
@@ -164,3 +164,47 @@ def test_runs_are_thinned_as_the_golden_is(runs: Path) -> None:
     found = report(tolerance(runs, "--golden", "g.json", "run4.jsonl", "--json", "-"))
     assert {rule["steps"] for rule in found["metrics"]} == {5}
     assert found["findings"] == []
+
+
+def test_a_run_counts_once(runs: Path) -> None:
+    result = tolerance(runs, "run1.jsonl", "run2.jsonl", "./run1.jsonl")
+    assert result.code == 2
+    assert "expected different runs, found run1.jsonl and ./run1.jsonl" in result.err
+    karat("record", *names(3), "-o", "g.json", cwd=runs)
+    found = report(tolerance(runs, "--golden", "g.json", *names(4)[2:], "--json", "-"))
+    assert found["runs"] == names(4)
+    assert [(f["kind"], f["severity"]) for f in found["findings"]] == [("claimed-twice", "info")]
+    assert "run3.jsonl is among the golden's samples" in found["findings"][0]["message"]
+
+
+def test_a_copy_says_nothing_of_noise(runs: Path) -> None:
+    (runs / "copy").write_bytes((runs / "run1.jsonl").read_bytes())
+    result = tolerance(runs, *names(2), "copy")
+    assert "warn  claimed-twice: expected different runs, found the same bytes" in result.out
+
+
+def test_what_gets_no_rule_is_named(runs: Path) -> None:
+    for i in (1, 2):
+        lines = [json.dumps({"step": s, "loss": 1.0 + s * i, "void": "nan"}) for s in range(1, 5)]
+        (runs / f"void{i}").write_text("\n".join(lines) + "\n")
+    result = tolerance(runs, "void1", "void2")
+    assert "warn  no-usable-steps: no rule for void: " in result.out
+    assert "no rule for" not in tolerance(runs, "void1", "void2", "--metric", "loss").out
+
+
+def test_a_window_means_its_median(runs: Path) -> None:
+    (runs / "karat.toml").write_text("[[rules]]\nmetric = 'lm loss'\nwindow = [10, 20]\n")
+    found = report(tolerance(runs, *names(5), "--metric", "lm loss", "--json", "-"))
+    assert [rule["check"] for rule in found["metrics"]] == ["median"]
+
+
+def test_the_rules_hold_before_a_preset(runs: Path) -> None:
+    """Megatron's preset allows outliers; a rule that says nothing of them would inherit these."""
+    preset = ["--preset", "megatron-lm"]
+    karat("record", *names(5), "-o", "g.json", cwd=runs)
+    tolerance(runs, "--golden", "g.json", *preset, "--metric", "lm loss", "--toml", "karat.toml")
+    records = [json.loads(line) for line in (runs / "run1.jsonl").read_text().splitlines()]
+    records[20]["lm loss"] *= 1.02
+    (runs / "off").write_text("".join(json.dumps(record) + "\n" for record in records))
+    assert karat("check", "off", "--golden", "g.json", *preset, cwd=runs).code == 1
+    assert karat("check", "run1.jsonl", "--golden", "g.json", *preset, cwd=runs).code == 0

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from karat.compare.gate import gate, gate_median, mode_of
+from karat.compare.rules import Rule
 from karat.config import load
 from karat.goldens.shapes import Metric, Series, Values
 from karat.runs.student import quantile, upper_tail
@@ -138,8 +139,6 @@ def test_timings_are_judged_by_their_medians() -> None:
     assert (found.check, found.outliers) == ("median", 0)
     medians = [float(np.median(one[6:])) for one in repeats]
     assert found.observed == pytest.approx(max(medians) / min(medians) - 1)
-    from karat.compare.rules import Rule  # noqa: PLC0415
-
     rule = Rule(check="median", rtol=found.rtol, window=(7, 20))
     for one in repeats:
         assert gate_median(STEPS, repeats[0], one, np.ones(20, bool), rule).passes
@@ -173,8 +172,6 @@ def test_no_repeat_is_out_of_its_own_tolerance(values: list[list[float]], outlie
     repeats = [np.array(one) for one in values]
     found = advised(repeats, outliers=outliers)
     book_rule = {"check": found.check, "rtol": found.rtol, "atol": found.atol}
-    from karat.compare.rules import Rule  # noqa: PLC0415
-
     rule = Rule(**book_rule, outliers=found.outliers)  # type: ignore[arg-type]
     for golden in repeats:
         for one in repeats:
@@ -228,6 +225,30 @@ def test_the_snippet_is_valid_and_means_what_it_says(tmp_path: Path) -> None:
     assert book.rule_for("a0").check is None
 
 
+@pytest.mark.parametrize(("asked", "allowed"), [(0, 0), (2, 2), (9, 9), (10, 9), (19, 9)])
+def test_no_more_outliers_than_the_gate_allows(asked: int, allowed: int) -> None:
+    rng = np.random.default_rng(4)
+    repeats = gaussian(rng, 5)
+    found = advised(repeats, outliers=asked)
+    assert found.outliers == allowed
+    rule = Rule(check="approx", rtol=found.rtol, outliers=found.outliers)
+    for one in repeats:
+        assert gate(repeats[0], one, np.ones(20, bool), rule).passes
+
+
+def test_rules_behind_it_add_nothing_to_the_snippet(tmp_path: Path) -> None:
+    """What the report promises is what `karat check` does, whatever else stands in karat.toml."""
+    rng = np.random.default_rng(4)
+    found = advised(gaussian(rng, 5))
+    other = "\n[[rules]]\nmetric = '*'\natol = 7.0\noutliers = 3\noutlier_share = 0.4\n"
+    (tmp_path / "karat.toml").write_text(rule_text(found) + other)
+    rule = load(tmp_path).rule_book().rule_for("loss")
+    one_step_off = CURVE.copy()
+    one_step_off[7] *= 1 + 2 * found.rtol
+    assert not gate(CURVE, one_step_off, np.ones(20, bool), rule).passes
+    assert gate(CURVE, CURVE * (1 + 0.9 * found.rtol), np.ones(20, bool), rule).passes
+
+
 @given(st.text(max_size=20))
 def test_any_name_makes_a_rule_for_itself_alone(name: str) -> None:
     from fnmatch import fnmatchcase  # noqa: PLC0415
@@ -245,7 +266,10 @@ def test_any_name_makes_a_rule_for_itself_alone(name: str) -> None:
         rate_new_golden=1,
     )
     (rule,) = tomllib.loads(rule_text(one))["rules"]
-    assert rule == {"metric": literal_glob(name), "check": "approx", "rtol": 0.5}
+    assert rule == {
+        "metric": literal_glob(name), "check": "approx", "rtol": 0.5, "atol": 0.0, "outliers": 0,
+        "outliers_max": 0,
+    }  # fmt: skip
 
 
 def test_tolerances_are_rounded_up_never_down() -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import shlex
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,11 +20,9 @@ if TYPE_CHECKING:
     from karat.compare.change import Change
     from karat.config import Config
     from karat.goldens.shapes import Golden, Reading
-    from karat.runs.lock_line import LockLine
     from karat.runs.record_report import Recorded
     from karat.runs.repeats import Combine, Repeat
     from karat.runs.samples import Samples
-    from karat.runs.settings import RecordSettings
 
 _EXAMPLES = """
 \b
@@ -36,8 +36,8 @@ Examples:
 # Findings that say that the run is not all there, or that what it left cannot be trusted.
 _INCOMPLETE = frozenset({
     "conflict-markers", "duplicate-key", "duplicate-row", "empty", "lost-metric", "lost-rows",
-    "lost-steps", "new-nan", "nothing-compared", "ragged-row", "short-run", "truncated",
-    "type-changed", "unreadable",
+    "lost-steps", "new-nan", "nothing-compared", "ragged-row", "short-run", "structure-changed",
+    "truncated", "type-changed", "unreadable",
 })  # fmt: skip
 
 
@@ -63,7 +63,9 @@ _INCOMPLETE = frozenset({
     "--steps", type=click.IntRange(min=0), metavar="N", help="The last step of a whole run."
 )
 @click.option("--precision", type=click.IntRange(0, 17), metavar="N", help="Decimals to round to.")
-@click.option("--start", type=int, metavar="N", help="The first step to keep.")
+@click.option(
+    "--start", type=click.IntRange(-(2**63), 2**63 - 1), metavar="N", help="The first step to keep."
+)
 @click.option(
     "--interval", type=click.IntRange(min=1), metavar="N",
     help="Keep the first step and the multiples of N; a step without a sample becomes NaN.",
@@ -113,6 +115,11 @@ def command(  # noqa: PLR0913 - one parameter per option
     from karat.runs.artifact import manifest, parse_identity  # noqa: PLC0415
 
     one_report_each({"--json": json_file, "--manifest": manifest_file, "-o": golden})
+    if golden == "-":
+        raise UsageError(
+            "-o: expected the path of a golden, found -; a golden has a place and a past",
+            next_command="karat record --help",
+        )
     identity = parse_identity(identities)
     if identity and manifest_file is None:
         raise UsageError(
@@ -124,11 +131,12 @@ def command(  # noqa: PLR0913 - one parameter per option
         "tags": tags or None, "steps": steps, "precision": precision, "start": start,
         "interval": interval,
     }  # fmt: skip
-    settings = _overlaid(config.record, {key: v for key, v in said.items() if v is not None})
-    job = _Job(Path(golden), config, settings, metrics, form)
-    recorded, code = job.run(
-        actual, combine, accept=accept_incomplete, dry_run=dry_run, replace_samples=replace_samples
-    )
+    asked = {key: v for key, v in said.items() if v is not None}
+    with _alone(Path(golden), dry_run=dry_run):
+        job = _Job(Path(golden), config, asked, metrics, form)
+        recorded, code = job.run(
+            actual, combine, accept=accept_incomplete, dry_run=dry_run, replace=replace_samples
+        )
     if manifest_file is not None and not dry_run:
         deliver(manifest_file, manifest(os.environ, identity))
     if json_file is not None:
@@ -140,12 +148,19 @@ def command(  # noqa: PLR0913 - one parameter per option
     return int(code)
 
 
-def _overlaid(settings: RecordSettings, said: dict[str, Any]) -> RecordSettings:
-    """The settings with what the command line says over them; checked again as a whole."""
-    from karat.runs.settings import RecordSettings  # noqa: PLC0415
+@contextmanager
+def _alone(golden: Path, *, dry_run: bool) -> Iterator[None]:
+    """Keeps other karat processes from recording here: samples and lock are read, then written."""
+    from karat.goldens.git import find_root  # noqa: PLC0415 - help must be quick
+    from karat.refresh.writing import only_writer  # noqa: PLC0415
 
-    whole = {**msgspec.structs.asdict(settings), **said}
-    return RecordSettings(**whole)
+    folder = next(parent for parent in golden.resolve().parents if parent.is_dir())
+    try:
+        root = None if dry_run else find_root(folder)
+    except CannotVerify:  # no git here
+        root = None
+    with only_writer(root) if root is not None else nullcontext():
+        yield
 
 
 def _report(recorded: Recorded, *, text: bool) -> None:
@@ -165,15 +180,20 @@ class _Job:
         self,
         golden: Path,
         config: Config,
-        settings: RecordSettings,
+        asked: dict[str, Any],
         metrics: tuple[str, ...],
         form: str | None,
     ) -> None:
+        from karat.runs.placing import bytes_of  # noqa: PLC0415
+        from karat.runs.settings import RecordSettings  # noqa: PLC0415
+
         self.path = golden
         self.config = config
-        self.settings = settings
+        self.settings = settings = msgspec.structs.replace(config.record, **asked)
+        # Of what is a golden already, only what the command line asks for is changed.
+        self.of_golden = RecordSettings(**{"steps": settings.steps, **asked}) if asked else None
         self.metrics = metrics
-        self.old_bytes = _bytes_of(golden)
+        self.old_bytes = bytes_of(golden)
         self.old = self._read_old()
         # What stands keeps its format unless the command line says otherwise.
         known = self.old.format if self.old and self.old.golden is not None else None
@@ -191,29 +211,31 @@ class _Job:
         *,
         accept: bool,
         dry_run: bool,
-        replace_samples: bool,
+        replace: bool,
     ) -> tuple[Recorded, ExitCode]:
         """Read, judge, and write unless something objects."""
-        from karat.runs.record_report import Recorded, run_row  # noqa: PLC0415
+        from karat.runs.record_report import Recorded, metric_rows, run_row, told  # noqa: PLC0415
         from karat.runs.recording import (  # noqa: PLC0415
             accepted_incomplete,
             new_golden,
             said_by_runs,
         )
+        from karat.runs.repeats import distinct  # noqa: PLC0415
         from karat.runs.samples import samples_path  # noqa: PLC0415
 
-        repeats = [self._repeat(Path(name)) for name in actual]
+        repeats = [self._repeat(path) for path in distinct(actual)]
         old = self.old.golden if self.old else None
         findings = said_by_runs(repeats, old, self.settings, self.metrics)
         new = new_golden(repeats, combine, old, self.metrics, self.form)
         change = self._change(new, findings)
         found = [*findings, *(change.findings if change else ())]
         objections = [f for f in found if f.severity is Severity.FAIL and f.kind in _INCOMPLETE]
-        unread = any(f.kind in UNVERIFIED for f in findings) or new is None
+        # Nothing to take is no matter of being incomplete.
+        unread = new is None or any(f.kind in UNVERIFIED | {"empty"} for f in findings)
         refused = unread or (bool(objections) and not accept)
         if objections and not refused:
             found.insert(0, accepted_incomplete(objections))
-        samples = None if refused else self._samples(repeats, replace=replace_samples)
+        samples = None if refused else self._samples(repeats, replace=replace)
         accepted = bool(objections) and not refused
         state, locked = "refused", False
         if new is not None and not refused:
@@ -227,14 +249,14 @@ class _Job:
             state=state,
             verdict=change.verdict.value if change else None,
             runs=tuple(map(run_row, repeats)),
-            metrics=_rows(change),
-            findings=_told(found, refused=refused),
+            metrics=metric_rows(change.metrics if change else ()),
+            findings=told(found, state),
             combine=combine if len(repeats) > 1 else None,
             accepted_incomplete=accepted,
             lock=locked,
             samples=str(samples_path(self.path)) if samples else None,
             samples_runs=len(samples.runs) if samples else 0,
-            next=self._next(state, found, samples),
+            next=self._next(state, found, samples, unread=unread),
         )
         return recorded, code
 
@@ -247,15 +269,39 @@ class _Job:
         shape = old.shape if old else None
         if self.form == "table-csv":
             shape = "table"
-        reading = read_run(path, settings_like(old, self.settings), shape=shape)
+        settings = settings_like(old, self.settings)
+        plain = read_run(path, settings, shape=shape, of_golden=self.of_golden)
+        reading = self._in_its_terms(path, plain)
         try:
             sha256 = fingerprint(path) if reading.golden is not None else ""
         except OSError as error:
             raise CannotVerify(
                 f"expected to read {path} again, but: {error.strerror}",
-                next_command=f"ls -ld {path}",
+                next_command=f"ls -ld {shlex.quote(str(path))}",
             ) from error
         return Repeat(path=str(path), reading=reading, sha256=sha256)
+
+    def _in_its_terms(self, path: Path, reading: Reading) -> Reading:
+        """A table as its golden would write it, as `karat check` has compared the two."""
+        from karat.check.tables import like_golden  # noqa: PLC0415
+        from karat.compare.gate_judging import Judging  # noqa: PLC0415
+        from karat.goldens.shapes import Table  # noqa: PLC0415
+        from karat.runs.tables import completed  # noqa: PLC0415
+
+        old = self.old.golden if self.old else None
+        if not (isinstance(old, Table) and isinstance(reading.golden, Table) and path.is_file()):
+            return reading
+        if reading.golden.key == old.key and set(old.columns) <= set(reading.golden.columns):
+            return reading
+        judging = Judging(book=self.config.rule_book(), path=str(self.path))
+        like = like_golden(path.read_bytes(), reading, old, judging, self.config.check.columns)
+        if not isinstance(like.golden, Table):
+            return reading
+        rules = {name: judging.rule(name) for name in old.columns}
+        tolerances = {name for name, rule in rules.items() if rule.tolerance}
+        tolerances |= {rule.margin_column for rule in rules.values() if rule.margin_column}
+        whole = completed(like.golden, old, tolerances)
+        return msgspec.structs.replace(like, golden=whole)
 
     def _change(self, new: Golden | None, findings: list[Finding]) -> Change | None:
         """The new golden against the old one."""
@@ -295,24 +341,23 @@ class _Job:
         self, golden: Golden, samples: Samples | None, *, accepted: bool, dry_run: bool
     ) -> tuple[str, bool]:
         """What became of the golden's file, and whether the lock has a new line."""
-        from karat.runs.lock_line import lock_line  # noqa: PLC0415
+        from karat.runs.lock_line import lock_line, origin_of  # noqa: PLC0415
+        from karat.runs.placing import Placement  # noqa: PLC0415
         from karat.runs.recording import matching  # noqa: PLC0415
-        from karat.runs.samples import render_samples, samples_path  # noqa: PLC0415
 
         data = self._bytes(golden)
-        same = data == self.old_bytes
         if dry_run:
-            return ("unchanged" if same else "would-write"), False
-        # Read before anything is written: a lock with conflict markers stops all of it.
-        line = lock_line(self.path, self.config.paths, self.config.exclude)
-        if samples is not None:
-            _put(samples_path(self.path), render_samples(samples))
-        if same:
-            return "unchanged", False
-        _put(self.path, data)
-        names = matching(golden, self.metrics)
-        noted = line is not None and self._lock(line, data, names, accepted=accepted)
-        return "written", noted
+            return ("unchanged" if data == self.old_bytes else "would-write"), False
+        return Placement(
+            golden=self.path,
+            data=data,
+            old=self.old_bytes,
+            samples=samples,
+            # Read before anything is written: a lock with conflict markers stops all of it.
+            line=lock_line(self.path, self.config.paths, self.config.exclude),
+            origin=origin_of(os.environ, accepted=accepted, date=_today()),
+            metrics=matching(golden, self.metrics),
+        ).write()
 
     def _bytes(self, golden: Golden) -> bytes:
         from karat.goldens import formats  # noqa: PLC0415
@@ -320,67 +365,30 @@ class _Job:
         like = self.old_bytes if self.old and self.old.format == self.form else None
         return formats.write(golden, like=like, format=self.form)
 
-    def _lock(self, line: LockLine, data: bytes, names: list[str], *, accepted: bool) -> bool:
-        from datetime import UTC, datetime  # noqa: PLC0415
+    def _next(
+        self, state: str, findings: list[Finding], samples: Samples | None, *, unread: bool
+    ) -> str | None:
+        from karat.runs.tables import renaming  # noqa: PLC0415
 
-        from karat.runs.lock_line import origin_of  # noqa: PLC0415
-
-        today = datetime.now(UTC).date().isoformat()
-        origin = origin_of(os.environ, accepted=accepted, date=today)
-        return line.note(data, origin, names)
-
-    def _next(self, state: str, findings: list[Finding], samples: Samples | None) -> str | None:
         name = shlex.quote(str(self.path))
+        words = sys.argv[1:]
         if state == "refused":
             told = next((f.next for f in findings if f.severity is Severity.FAIL and f.next), None)
-            return told or "run the test again; --accept-incomplete takes it as it is"
+            if told or unread:
+                return told or "karat record --help  # nothing could be taken: run the test again"
+            forced = shlex.join(["karat", *words[:1], "--accept-incomplete", *words[1:]])
+            return (
+                renaming(findings, self.form)
+                or f"{forced}  # if it is meant; else run the test again"
+            )
         if state == "would-write":
-            return shlex.join(["karat", *(w for w in sys.argv[1:] if w != "--dry-run")])
+            return shlex.join(["karat", *(w for w in words if w != "--dry-run")])
         if samples is not None and len(samples.runs) > 1:
             return f"karat tolerance --golden {name}"
         return f"git add {name}" if state == "written" else None
 
 
-def _bytes_of(path: Path) -> bytes | None:
-    try:
-        return path.read_bytes()
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        raise CannotVerify(
-            f"expected to read the golden {path}, but: {error.strerror}",
-            next_command=f"ls -ld {path}",
-        ) from error
+def _today() -> str:
+    from datetime import UTC, datetime  # noqa: PLC0415
 
-
-def _put(path: Path, data: bytes) -> None:
-    from karat.goldens.atomic import write_bytes  # noqa: PLC0415
-
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_bytes(path, data)
-    except OSError as error:
-        raise CannotVerify(
-            f"expected to write {path}, but: {error.strerror or error}",
-            next_command=f"ls -ld {path.parent}",
-        ) from error
-
-
-def _rows(change: Change | None) -> tuple[Any, ...]:
-    from karat.runs.record_report import MetricRow  # noqa: PLC0415
-
-    names = MetricRow.__struct_fields__
-    rows = change.metrics if change else ()
-    return tuple(MetricRow(**{name: getattr(row, name) for name in names}) for row in rows)
-
-
-def _told(findings: list[Finding], *, refused: bool) -> tuple[Finding, ...]:
-    """Each finding once; of a golden that was taken, none objects any more."""
-    from dataclasses import replace  # noqa: PLC0415
-
-    once = {(f.kind, f.message, f.path): f for f in findings}.values()
-    if refused:
-        return tuple(once)
-    return tuple(
-        replace(f, severity=Severity.WARN) if f.severity is Severity.FAIL else f for f in once
-    )
+    return datetime.now(UTC).date().isoformat()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,7 +15,9 @@ from karat.findings import CannotVerify, ExitCode, Finding, Severity, UsageError
 if TYPE_CHECKING:
     from karat.config import Config
     from karat.goldens.shapes import Series, Steps
+    from karat.runs.repeats import Repeat
     from karat.runs.tolerance_report import Tolerances
+    from karat.runs.tolerances import Recommendation
 
 _EXAMPLES = """
 \b
@@ -91,49 +94,64 @@ def _show(found: Tolerances) -> None:
 def _last_line(found: Tolerances, code: ExitCode) -> None:
     from karat.runs.tolerances import runs_needed  # noqa: PLC0415
 
+    golden = shlex.quote(found.golden or "GOLDEN")
     if code:
-        print("next: run the test again; the repeats must be whole", file=sys.stderr)
+        told = f"karat record RUN… -o {golden}  # run the test again; the repeats must be whole"
+        print(f"next: {told}", file=sys.stderr)
     elif not found.shown:
         more = runs_needed(found.rate) - len(found.runs)
-        print(f"next: karat record RUN… -o GOLDEN with {more:,} more runs", file=sys.stderr)
+        print(f"next: karat record RUN… -o {golden}  # {more:,} more runs", file=sys.stderr)
 
 
 class _Repeats:
     """The repeats that were named, and the golden that they are measured against."""
 
     def __init__(self, config: Config, golden: str | None, runs: tuple[str, ...]) -> None:
+        from karat.runs.repeats import copies, distinct  # noqa: PLC0415 - brings numpy
         from karat.runs.samples import Samples, read_samples, samples_path  # noqa: PLC0415
 
         self.config = config
         self.golden_path = golden
         self.findings: list[Finding] = []
-        self.names: list[str] = []
+        self.repeats: list[Repeat] = []
         self.series: list[Series] = []
         kept = read_samples(samples_path(Path(golden))) if golden is not None else Samples()
         self.golden = _golden(golden) if golden is not None else None
         for sampled, series in zip(kept.runs, kept.series, strict=True):
-            self._add(sampled.name, series)
-        for name in runs:
-            self._read(name)
+            self._add(sampled.name, sampled.sha256, series)
+        self.kept = set(kept.runs)
+        for path in distinct(runs):
+            self._read(str(path))
+        self.findings += copies(self.repeats)
         if len(self.series) < 2:
             raise self._too_few(runs)
         self.reference, self.golden_is_run = self._reference()
 
-    def _add(self, name: str, series: Series) -> None:
-        self.names.append(name)
+    @property
+    def names(self) -> list[str]:
+        """What the repeats are called."""
+        return [repeat.path for repeat in self.repeats]
+
+    def _add(self, name: str, sha256: str, series: Series) -> None:
+        from karat.goldens.shapes import Reading  # noqa: PLC0415 - brings numpy
+        from karat.runs.repeats import Repeat  # noqa: PLC0415
+
+        self.repeats.append(Repeat(path=name, reading=Reading(series), sha256=sha256))
         self.series.append(series)
 
     def _read(self, name: str) -> None:
         from karat.goldens.shapes import Series  # noqa: PLC0415 - brings numpy
         from karat.runs.reading import read_run  # noqa: PLC0415
         from karat.runs.recording import settings_like  # noqa: PLC0415
+        from karat.runs.repeats import fingerprint  # noqa: PLC0415
+        from karat.runs.samples import SampledRun  # noqa: PLC0415
 
         reading = read_run(Path(name), settings_like(self.golden, self.config.record))
         if reading.golden is None:
             told = reading.findings[0]
             raise CannotVerify(
                 f"expected a run in {name}, but: {told.message}",
-                next_command=told.next or f"ls -ld {name}",
+                next_command=told.next or f"ls -ld {shlex.quote(name)}",
             )
         if not isinstance(reading.golden, Series):
             raise UsageError(
@@ -141,7 +159,11 @@ class _Repeats:
                 next_command="karat tolerance --help",
             )
         self.findings += reading.findings
-        self._add(name, reading.golden)
+        sha256 = fingerprint(Path(name))
+        if SampledRun(name=Path(name).name, sha256=sha256) in self.kept:
+            self.findings.append(_kept_already(name))
+        else:
+            self._add(name, sha256, reading.golden)
 
     def _too_few(self, runs: tuple[str, ...]) -> UsageError:
         found = len(self.series)
@@ -164,8 +186,6 @@ class _Repeats:
 
     def tolerances(self, rate: float, outliers: int, metrics: tuple[str, ...]) -> Tolerances:
         """The recommendations, and what is wrong with the repeats."""
-        from fnmatch import fnmatchcase  # noqa: PLC0415
-
         from karat.runs.repeats import disagreements  # noqa: PLC0415
         from karat.runs.tolerance_report import Tolerances  # noqa: PLC0415
         from karat.runs.tolerances import recommend  # noqa: PLC0415
@@ -173,18 +193,13 @@ class _Repeats:
         found = recommend(
             self.series, self.reference, rate=rate, outliers=outliers, windows=self._window
         )
-        wanted = [
-            one for one in found if not metrics or any(fnmatchcase(one.metric, g) for g in metrics)
-        ]
+        wanted = [one for one in found if _any_glob(one.metric, metrics)]
         findings = [*self.findings, *disagreements(self.names, self.series)]
-        if metrics:
-            findings = [
-                f
-                for f in findings
-                if not f.metric or any(fnmatchcase(f.metric, g) for g in metrics)
-            ]
+        findings = [f for f in findings if not f.metric or _any_glob(f.metric, metrics)]
         if not wanted:
             findings.append(_nothing(self.series))
+        elif left := [n for n in self._left_out(found) if _any_glob(n, metrics)]:
+            findings.append(_no_rule(left))
         return Tolerances(
             runs=tuple(self.names),
             golden=self.golden_path,
@@ -194,12 +209,19 @@ class _Repeats:
             findings=tuple(findings),
         )
 
+    def _left_out(self, found: list[Recommendation]) -> list[str]:
+        """Names that the golden or a run has, and that no rule was made for."""
+        from karat.runs.recording import names_in  # noqa: PLC0415
+
+        names = [name for one in (self.reference, *self.series) for name in names_in(one)]
+        return sorted(set(names) - {one.metric for one in found})
+
     def _window(self, metric: str, steps: Steps) -> tuple[int, int] | None:
         """The steps whose median `karat check` would take of a timing."""
-        from karat.compare.gate import window_of  # noqa: PLC0415
+        from karat.compare.gate import mode_of, window_of  # noqa: PLC0415
 
         rule = self.config.rule_book().rule_for(metric, self.golden_path or "")
-        by_median = rule.check == "median" or (rule.check is None and rule.steady)
+        by_median = mode_of(rule) == "median" or (rule.check is None and rule.steady)
         return window_of(steps, rule) if by_median else None
 
 
@@ -212,7 +234,7 @@ def _golden(path: str) -> Series:
     except OSError as error:
         raise CannotVerify(
             f"expected to read the golden {path}, but: {error.strerror}",
-            next_command=f"ls -ld {path}",
+            next_command=f"ls -ld {shlex.quote(path)}",
         ) from error
     if not isinstance(golden, Series):
         raise UsageError(
@@ -229,6 +251,31 @@ def _same_curves(series: Series, golden: Series) -> bool:
         np.array_equal(metric.steps, golden.metrics[name].steps)
         and np.array_equal(metric.values, golden.metrics[name].values, equal_nan=True)
         for name, metric in series.metrics.items()
+    )
+
+
+def _any_glob(name: str, globs: tuple[str, ...]) -> bool:
+    from fnmatch import fnmatchcase  # noqa: PLC0415
+
+    return not globs or any(fnmatchcase(name, glob) for glob in globs)
+
+
+def _kept_already(name: str) -> Finding:
+    return Finding(
+        kind="claimed-twice",
+        severity=Severity.INFO,
+        message=f"{name} is among the golden's samples already, name and bytes; it was counted once",
+    )
+
+
+def _no_rule(names: list[str]) -> Finding:
+    shown = ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
+    return Finding(
+        kind="no-usable-steps",
+        severity=Severity.WARN,
+        message=f"no rule for {shown}: expected curves with a finite value at a step that the golden and all repeats"
+        " have, found none",
+        numbers={"metrics": len(names)},
     )
 
 

@@ -26,6 +26,15 @@ class LockLine(msgspec.Struct, frozen=True, kw_only=True):
     """The golden, relative to the lock's folder."""
     entries: Mapping[str, Entry]
 
+    def knows(self, data: bytes, origin: Provenance) -> bool:
+        """Whether nothing is to be said about these bytes that the lock does not say."""
+        entry = self.entries.get(self.path)
+        if entry is None:
+            return not self.entries and origin.accepted is None
+        accepted = entry.accepted or any(one.accepted for one in entry.metrics.values())
+        told = origin.accepted is None or accepted is not None
+        return told and entry.sha256 == hashlib.sha256(data).hexdigest()
+
     def note(self, data: bytes, origin: Provenance, metrics: Sequence[str]) -> bool:
         """Write the line for a golden with these bytes; with metrics, only theirs is new."""
         if not self.entries and origin.accepted is None:

@@ -2,7 +2,7 @@
 
 The step is the one on the same line, else the last one seen. A log may be of any size, and is read
 line by line; a line is searched up to a bound, because an expression's time may grow with the
-square of its length.
+square of its length, and a search that does not end all the same is called off.
 """
 
 from __future__ import annotations
@@ -13,13 +13,15 @@ from functools import partial
 from pathlib import Path
 from typing import BinaryIO
 
+import msgspec
 import numpy as np
 
 from karat.findings import Finding, Severity
 from karat.goldens.hazards import Few
 from karat.goldens.series_block import text_number
-from karat.goldens.shapes import Metric, Reading, Series
+from karat.goldens.shapes import Golden, Metric, Reading, Series
 from karat.runs.settings import STEP
+from karat.runs.watch import PERIOD, StuckError, Watch
 
 FORMAT = "log"
 LONGEST = 8192
@@ -27,13 +29,28 @@ LONGEST = 8192
 _INT64 = 2**63
 
 
-def read_log(path: Path, patterns: Mapping[str, str]) -> Reading:
-    """What the patterns find; no golden if they find nothing. An OSError is the caller's."""
-    found = _Found(patterns)
-    with path.open("rb") as stream:
-        for line, text in _lines(stream, found):
-            found.search(text, line)
-    return found.reading()
+class Log(msgspec.Struct, frozen=True):
+    """What the patterns found in a file; no golden if they found nothing."""
+
+    reading: Reading
+    stuck: bool = False
+    """Whether a pattern had to be called off, so that nobody knows what it would have found."""
+
+    @property
+    def golden(self) -> Golden | None:
+        return self.reading.golden
+
+
+def read_log(path: Path, patterns: Mapping[str, str]) -> Log:
+    """What the patterns find. An OSError is the caller's."""
+    with path.open("rb") as stream, Watch() as watch:
+        found = _Found(patterns, watch)
+        try:
+            for line, text in _lines(stream, found):
+                found.search(text, line)
+        except StuckError:
+            return Log(Reading(None, (_stuck(found.pattern, found.line),), FORMAT), stuck=True)
+    return Log(found.reading())
 
 
 def _lines(stream: BinaryIO, found: _Found) -> Iterator[tuple[int, str]]:
@@ -58,23 +75,33 @@ def _skip_line(stream: BinaryIO) -> None:
 class _Found:
     """Gathers what the patterns find."""
 
-    def __init__(self, patterns: Mapping[str, str]) -> None:
+    def __init__(self, patterns: Mapping[str, str], watch: Watch) -> None:
         self.step_pattern = re.compile(patterns[STEP])
         self.patterns = [(name, re.compile(p)) for name, p in patterns.items() if name != STEP]
         self.values: dict[str, dict[int, float]] = {name: {} for name, _ in self.patterns}
         self.odd = Few()
         self.step: int | None = None
+        self.furthest: int | None = None
         self.too_long = 0
         self.again = 0
+        self.watch = watch
+        self.searches = 0
+        self.line = 0
+        self.pattern = STEP
+        """Where it is, for the one who has to say which pattern was called off."""
 
     def search(self, text: str, line: int) -> None:
+        self.searches += 1
+        self.line, self.pattern, self.watch.search = line, STEP, self.searches
         match = self.step_pattern.search(text)
         if match:
             self.step = self.step_of(match.group(1) or "", line)
         for name, pattern in self.patterns:
+            self.pattern = name
             match = pattern.search(text)
             if match:
                 self.take(name, match.group(1) or "", line)
+        self.watch.search = 0
 
     def step_of(self, text: str, line: int) -> int | None:
         try:
@@ -96,6 +123,8 @@ class _Found:
             value = float("nan")
         self.again += self.step in self.values[name]
         self.values[name][self.step] = value
+        if self.furthest is None or self.step > self.furthest:
+            self.furthest = self.step
 
     def reading(self) -> Reading:
         metrics = {name: _metric(held) for name, held in self.values.items() if held}
@@ -106,7 +135,10 @@ class _Found:
         if self.too_long:
             self.odd.add(_too_long(self.too_long))
         if self.again:
-            self.odd.add(_again(self.again))
+            behind = (
+                self.step is not None and self.furthest is not None and self.step < self.furthest
+            )
+            self.odd.add(_not_as_far(self.step, self.furthest) if behind else _again(self.again))
         return Reading(Series(metrics) if metrics else None, self.odd.findings(), FORMAT)
 
 
@@ -153,6 +185,30 @@ def _too_long(count: int) -> Finding:
         severity=Severity.INFO,
         message=f"{count} line(s) are longer than {LONGEST:,} characters; only their beginnings were searched",
         numbers={"lines": count},
+    )
+
+
+def _stuck(name: str, line: int) -> Finding:
+    return Finding(
+        kind="unreadable",
+        severity=Severity.FAIL,
+        message=f'expected the pattern of "{name}" to be done with line {line} in {PERIOD:g} s of processor time,'
+        " found that it is not: it tries the same text over and over, as (a+)+ and (.*)* do",
+        metric=name,
+        where=f"line {line}",
+        numbers={"line": line},
+        next=f"edit karat.toml  # the pattern of {name} in [record] log",
+    )
+
+
+def _not_as_far(last: int | None, furthest: int | None) -> Finding:
+    return Finding(
+        kind="superseded",
+        severity=Severity.WARN,
+        message=f"expected the last steps at the end of the log, found that it went to step {furthest}, then back,"
+        f" and ends at step {last}: if it was restarted, the steps behind are of the run before",
+        where=f"step {last}",
+        numbers={"last_step": last, "furthest_step": furthest},
     )
 
 

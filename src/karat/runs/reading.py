@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from shlex import quote
 
 from msgspec import structs
 
@@ -31,11 +32,16 @@ _LARGEST = 1 << 28
 
 
 def read_run(
-    path: Path, settings: RecordSettings | None = None, *, shape: Shape | None = None
+    path: Path,
+    settings: RecordSettings | None = None,
+    *,
+    shape: Shape | None = None,
+    of_golden: RecordSettings | None = None,
 ) -> Reading:
     """The golden that a run's file or folder amounts to, and what there is to say about it.
 
     `shape` is what the caller will compare it with: a CSV of steps is a table for those who have one.
+    `of_golden` is what to do with a series that is a golden already: nothing, unless someone asked.
     """
     settings = settings or RecordSettings()
     try:
@@ -45,8 +51,9 @@ def read_run(
     findings = list(reading.findings)
     golden = reading.golden
     if isinstance(golden, Series):
-        if reading.format in _RAW:
-            golden, more = shaped(golden, settings)
+        how = settings if reading.format in _RAW else of_golden
+        if how is not None:
+            golden, more = shaped(golden, how)
             findings += more
         elif (short := short_run(golden, settings.steps, EXPECTED)) is not None:
             findings.append(short)
@@ -71,10 +78,18 @@ def _read(path: Path, settings: RecordSettings, shape: Shape | None) -> Reading:
     if shape != "table" and step_column(text.partition("\n")[0].strip()) is not None:
         return read_csv(path)
     if settings.log and not text.lstrip().startswith("{"):
-        reading = read_log(path, settings.log)
-        if reading.golden is not None:
-            return reading
+        return _log(path, settings)
     return _whole(path, settings)
+
+
+def _log(path: Path, settings: RecordSettings) -> Reading:
+    log = read_log(path, settings.log)
+    if log.golden is not None or log.stuck:
+        return log.reading
+    # Patterns that find nothing do not make it a log; what they did find is told if it is nothing else.
+    whole = _whole(path, settings)
+    told = () if whole.golden is not None else log.reading.findings
+    return structs.replace(whole, findings=(*told, *whole.findings))
 
 
 def _whole(path: Path, settings: RecordSettings) -> Reading:
@@ -111,6 +126,13 @@ def _read_folder(folder: Path, settings: RecordSettings, shape: Shape | None) ->
         return Reading(None, (_too_many(folder),))
     events = [path for path in files if _opens_events(path)]
     runs = sorted({path.parent for path in events})
+    if (
+        folder in runs
+    ):  # the run that was named; what `add_scalars` and hparams put below are others
+        own = _events([path for path in events if path.parent == folder])
+        below = [run for run in runs if run != folder]
+        more = (_others_below(folder, below),) if below else ()
+        return structs.replace(own, findings=(*own.findings, *more))
     if len(runs) > 1:
         return Reading(None, (_several_runs(folder, runs),))
     if events:
@@ -141,7 +163,7 @@ def _cannot_read(path: Path, error: OSError) -> Finding:
         severity=Severity.FAIL,
         message=f"expected to read {path}, but: {error.strerror or error}",
         path=str(path),
-        next=f"ls -ld {path}",
+        next=f"ls -ld {quote(str(path))}",
     )
 
 
@@ -173,19 +195,29 @@ def _too_large(size: int) -> Finding:
 
 
 def _several_runs(folder: Path, runs: Sequence[Path]) -> Finding:
-    names = ", ".join(_below(run, folder) for run in runs[:8])
-    more = f" and {len(runs) - 8} more" if len(runs) > 8 else ""
     return Finding(
         kind="unreadable",
         severity=Severity.FAIL,
-        message=f"expected the event files of one run in {folder}, found {len(runs)} runs: {names}{more}; name one",
+        message=f"expected the event files of one run in {folder}, found {len(runs)} runs:"
+        f" {_below(folder, runs)}; name one",
         numbers={"runs": len(runs)},
-        next=f"karat record {runs[0]} -o GOLDEN",
+        next=f"ls {quote(str(runs[0]))}",
     )
 
 
-def _below(run: Path, folder: Path) -> str:
-    return "." if run == folder else run.relative_to(folder).as_posix()
+def _others_below(folder: Path, runs: Sequence[Path]) -> Finding:
+    return Finding(
+        kind="not-refreshed",
+        severity=Severity.INFO,
+        message=f"the event files of {folder} itself were read; {len(runs)} other run(s) below it were not:"
+        f" {_below(folder, runs)}",
+        numbers={"runs": len(runs)},
+    )
+
+
+def _below(folder: Path, runs: Sequence[Path]) -> str:
+    names = ", ".join(run.relative_to(folder).as_posix() for run in runs[:8])
+    return names + (f" and {len(runs) - 8} more" if len(runs) > 8 else "")
 
 
 def _no_run(folder: Path, files: Sequence[Path]) -> Finding:
@@ -194,7 +226,7 @@ def _no_run(folder: Path, files: Sequence[Path]) -> Finding:
         kind="unreadable",
         severity=Severity.FAIL,
         message=f"expected event files in {folder}, or one other file, found {found}",
-        next=f"ls -R {folder}",
+        next=f"ls -R {quote(str(folder))}",
     )
 
 
@@ -203,5 +235,5 @@ def _too_many(folder: Path) -> Finding:
         kind="unreadable",
         severity=Severity.FAIL,
         message=f"expected the folder of one run, found more than {_MOST_FILES:,} files in {folder}",
-        next=f"ls {folder}",
+        next=f"ls {quote(str(folder))}",
     )

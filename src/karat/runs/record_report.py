@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from math import isfinite
 from typing import Any
 
 import msgspec
 
-from karat.findings import Finding
+from karat.findings import Finding, Severity
 from karat.goldens.shapes import Golden, Reading, Series, Table
 from karat.runs.repeats import Repeat
 from karat.runs.report_json import encoded, finding_data
@@ -58,6 +59,24 @@ class Recorded(msgspec.Struct, frozen=True, kw_only=True):
     samples: str | None = None
     samples_runs: int = 0
     next: str | None = None
+
+
+def metric_rows(changes: Iterable[Any]) -> tuple[MetricRow, ...]:
+    """The rows of metrics that were compared; `runs` does not know who compares."""
+    names = MetricRow.__struct_fields__
+    return tuple(MetricRow(**{name: getattr(one, name) for name in names}) for one in changes)
+
+
+def told(findings: Iterable[Finding], state: str) -> tuple[Finding, ...]:
+    """Each finding once; of a golden that was taken, none objects any more."""
+    once = list({(f.kind, f.message, f.path): f for f in findings}.values())
+    if state == "refused":
+        return tuple(once)
+    # What was written in the golden's own style is not written otherwise.
+    kept = [f for f in once if state != "unchanged" or f.kind != "format-only"]
+    return tuple(
+        replace(f, severity=Severity.WARN) if f.severity is Severity.FAIL else f for f in kept
+    )
 
 
 def run_row(repeat: Repeat) -> RunRow:

@@ -26,6 +26,8 @@ def said_by_runs(
         expected = last_step(old)
     findings = [f for repeat in repeats for f in _of_run(repeat, expected, settings)]
     series = [r.reading.golden for r in repeats if isinstance(r.reading.golden, Series)]
+    if wanted and isinstance(old, Series):
+        findings += [f for r in repeats for f in _wanted_in_vain(r, old, wanted)]
     if len(repeats) > 1 and len(series) == len(repeats):
         findings += copies(repeats)
         findings += disagreements([repeat.path for repeat in repeats], series)
@@ -35,6 +37,8 @@ def said_by_runs(
 def _of_run(repeat: Repeat, expected: int | None, settings: RecordSettings) -> list[Finding]:
     found = list(repeat.reading.findings)
     golden = repeat.reading.golden
+    if isinstance(golden, Series) and not golden.scalars and last_step(golden) is None:
+        found.append(_no_value(repeat.path))
     if settings.steps is None and isinstance(golden, Series):
         short = short_run(golden, expected, "the old golden's last step")
         found += [replace(short, path=repeat.path)] if short is not None else []
@@ -42,6 +46,32 @@ def _of_run(repeat: Repeat, expected: int | None, settings: RecordSettings) -> l
     ended = expected is not None and all(finding.kind != "short-run" for finding in found)
     severity = Severity.WARN if ended else Severity.FAIL
     return [replace(f, severity=severity) if f.kind == "truncated" else f for f in found]
+
+
+def _no_value(path: str) -> Finding:
+    # A golden of nothing would pass whatever it is compared with.
+    return Finding(
+        kind="empty",
+        severity=Severity.FAIL,
+        message=f"expected a finite value among the steps to keep, found none in {path}",
+        path=path,
+    )
+
+
+def _wanted_in_vain(repeat: Repeat, old: Series, wanted: Sequence[str]) -> list[Finding]:
+    """Metrics of the golden that --metric asks for and a run does not have."""
+    run = repeat.reading.golden
+    lost = sorted(set(matching(old, wanted)) - set(names_in(run))) if run is not None else ()
+    return [
+        Finding(
+            kind="lost-metric",
+            severity=Severity.FAIL,
+            message=f'expected "{name}", which --metric asks for and the golden has, found none in {repeat.path}',
+            path=repeat.path,
+            metric=name,
+        )
+        for name in lost
+    ]
 
 
 def new_golden(
@@ -93,8 +123,8 @@ def onto(old: Series | None, new: Series, wanted: Sequence[str], *, declare: boo
     With `wanted` globs only those metrics are taken, and the rest of the old golden stays as it was.
     `declare` says whether a metric that the old one does not have may carry start, end and interval.
     """
-    chosen = _chosen(new, wanted)
     before = old or Series({})
+    chosen = _chosen(new, wanted, before)
     metrics: dict[str, Metric] = {}
     for name, metric in before.metrics.items():
         if name in chosen.metrics:
@@ -110,20 +140,26 @@ def onto(old: Series | None, new: Series, wanted: Sequence[str], *, declare: boo
 
 def matching(golden: Golden, wanted: Sequence[str]) -> list[str]:
     """The names in a series that match one of the globs."""
+    return [n for n in names_in(golden) if any(fnmatchcase(n, glob) for glob in wanted)]
+
+
+def names_in(golden: Golden | None) -> list[str]:
+    """Every name of a series; none of any other shape."""
     if not isinstance(golden, Series):
         return []
-    names = [*golden.metrics, *golden.scalars, *golden.others]
-    return [name for name in names if any(fnmatchcase(name, glob) for glob in wanted)]
+    return [*golden.metrics, *golden.scalars, *golden.others]
 
 
-def _chosen(new: Series, wanted: Sequence[str]) -> Series:
+def _chosen(new: Series, wanted: Sequence[str], before: Series) -> Series:
     if not wanted:
         return new
+    known = [*names_in(new), *names_in(before)]
+    vain = [glob for glob in wanted if not any(fnmatchcase(name, glob) for name in known)]
     kept = set(matching(new, wanted))
-    if not kept:
-        names = [*new.metrics, *new.scalars, *new.others]
+    if vain or not kept:
         raise UsageError(
-            f"--metric {', '.join(wanted)}: expected a metric that matches, found {', '.join(names) or 'none'}",
+            f"--metric {', '.join(vain or wanted)}: expected a metric that matches, found"
+            f" {', '.join(names_in(new)) or 'none'}",
             next_command="karat record --help",
         )
     return Series(

@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 from msgspec import structs
 
-from karat.findings import Finding, Severity
+from karat.findings import Finding, Severity, UsageError
 from karat.goldens.shapes import Metric, Reading, Series, Steps, Values
 
 Combine: TypeAlias = Literal["first", "median", "mean"]
@@ -26,6 +26,20 @@ class Repeat(msgspec.Struct, frozen=True, kw_only=True):
     reading: Reading
     sha256: str = ""
     """Of the bytes it was read from, so that one run is never counted as two."""
+
+
+def distinct(names: Sequence[str]) -> list[Path]:
+    """The paths of runs; one that is named twice would be counted as two."""
+    seen: dict[Path, str] = {}
+    for name in names:
+        place = Path(name).resolve()
+        if place in seen:
+            raise UsageError(
+                f"expected different runs, found {seen[place]} and {name}, which are the same",
+                next_command="karat record --help",
+            )
+        seen[place] = name
+    return [Path(name) for name in names]
 
 
 def fingerprint(path: Path) -> str:

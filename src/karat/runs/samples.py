@@ -10,6 +10,7 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 import msgspec
@@ -84,11 +85,12 @@ def read_samples(path: Path) -> Samples:
     except OSError as error:
         raise CannotVerify(
             f"expected to read the samples in {path}, but: {error.strerror}",
-            next_command=f"ls -l {path}",
+            next_command=f"ls -l {quote(str(path))}",
         ) from error
-    except ValueError as error:  # msgspec's errors are such
+    except (ValueError, OverflowError) as error:  # msgspec's errors are such
         raise CannotVerify(
-            f"expected {SCHEMA} in {path}, found: {error}", next_command=f"git checkout -- {path}"
+            f"expected {SCHEMA} in {path}, found: {error}",
+            next_command=f"git checkout -- {quote(str(path))}",
         ) from error
 
 
@@ -98,6 +100,8 @@ def _samples(file: _File) -> Samples:
         if len(block.values) != len(file.runs):
             raise ValueError(f"{len(block.values)} samples of {name} for {len(file.runs)} runs")
         steps = np.array(block.steps, np.int64)
+        if (steps[1:] <= steps[:-1]).any():
+            raise ValueError(f"steps of {name} that do not ascend")
         for one, raws in zip(series, block.values, strict=True):
             if len(raws) != len(steps):
                 raise ValueError(f"{len(raws)} values of {name} for {len(steps)} steps")

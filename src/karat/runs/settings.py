@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 import msgspec
 
+_INT64 = 2**63
 STEP = "step"
 """The name of the pattern that finds the step in a log."""
 
@@ -31,6 +32,10 @@ class RecordSettings(msgspec.Struct, frozen=True, kw_only=True):
     """The format of a golden that is not there yet."""
 
     def __post_init__(self) -> None:
+        if not self.tags:
+            raise ValueError("tags must have at least one glob, found none")
+        if self.start is not None and not -_INT64 <= self.start < _INT64:
+            raise ValueError(f"start must be a number of 64 bits, found {self.start}")
         if self.precision is not None and not 0 <= self.precision <= 17:
             raise ValueError(f"precision must be from 0 to 17, found {self.precision}")
         if self.interval is not None and self.interval < 1:
@@ -49,7 +54,7 @@ def _check_patterns(log: Mapping[str, str]) -> None:
     for name, pattern in log.items():
         try:
             groups = re.compile(pattern).groups
-        except re.error as error:
+        except (re.error, OverflowError, RecursionError) as error:
             raise ValueError(
                 f'log: expected a regular expression for "{name}", found {pattern!r}: {error}'
             ) from error

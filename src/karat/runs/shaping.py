@@ -14,6 +14,8 @@ from karat.goldens.series_block import implied_steps
 from karat.goldens.shapes import Metric, Series, Steps
 from karat.runs.settings import RecordSettings
 
+_MOST_STEPS = 10_000_000
+"""A step that a counter got wrong must not fill the memory with NaN."""
 EXPECTED = "--steps, or steps in [record]"
 """Where an expected last step comes from, unless an old golden gave it."""
 
@@ -23,7 +25,10 @@ def shaped(series: Series, settings: RecordSettings) -> tuple[Series, tuple[Find
     metrics, findings = _named(series.metrics, settings)
     # Asked before steps are left out: the last one may be among them.
     short = short_run(Series(metrics), settings.steps, EXPECTED)
-    metrics = _thinned(metrics, settings)
+    try:
+        metrics = _thinned(metrics, settings)
+    except _TooManyStepsError as error:
+        return Series({}), (*findings, _too_many_steps(error.count))
     if settings.precision is not None:
         metrics = {name: _rounded(m, settings.precision) for name, m in metrics.items()}
     metrics = {name: _declared(m, settings.interval) for name, m in metrics.items()}
@@ -73,18 +78,43 @@ def _thinned(metrics: Mapping[str, Metric], settings: RecordSettings) -> dict[st
     if not starts or (settings.interval is None and settings.start is None):
         return dict(metrics)
     start = min(starts) if settings.start is None else settings.start
-    end = max(int(m.steps[-1]) for m in metrics.values() if len(m.steps))
     if settings.interval is None:
         return {name: _from(m, start) for name, m in metrics.items()}
-    multiples = np.arange(
-        (start // settings.interval + 1) * settings.interval, end + 1, settings.interval
-    )
-    wanted = (
-        np.concatenate([[start], multiples]).astype(np.int64)
-        if end >= start
-        else np.empty(0, np.int64)
-    )
+    end = max(int(m.steps[-1]) for m in metrics.values() if len(m.steps))
+    wanted = _every(start, end, settings.interval)
     return {name: _on(m, wanted) for name, m in metrics.items()}
+
+
+class _TooManyStepsError(Exception):
+    """A start, an end and an interval between which no golden has its steps."""
+
+    def __init__(self, count: int) -> None:
+        super().__init__(count)
+        self.count = count
+
+
+def _every(start: int, end: int, interval: int) -> Steps:
+    """The start and the multiples of the interval up to the end."""
+    if end < start:
+        return np.empty(0, np.int64)
+    first = (start // interval + 1) * interval
+    count = max(0, (end - first) // interval + 1)
+    if count > _MOST_STEPS:
+        raise _TooManyStepsError(count)
+    steps = np.full(1 + count, start, np.int64)
+    steps[1:] = np.arange(count) * interval + first if count else 0
+    return steps
+
+
+def _too_many_steps(count: int) -> Finding:
+    return Finding(
+        kind="unreadable",
+        severity=Severity.FAIL,
+        message=f"expected at most {_MOST_STEPS:,} steps between the first and the last one to keep, found"
+        f" {count:,}; a larger interval, or another start, makes them fewer",
+        numbers={"steps": count},
+        next="karat config --show-origin",
+    )
 
 
 def _from(metric: Metric, start: int) -> Metric:

@@ -1,8 +1,9 @@
 """TensorBoard event files → curves by tag.
 
 Read by hand, frames and messages both. The tensorboard package needs grpc, protobuf and werkzeug,
-takes half a second to import and twenty times as long to read, and stops without a word at the first record that is cut or
-corrupt; but a cut event file *is* the evidence of a crash, and this is where it must be noticed.
+takes half a second to import and twenty times as long to read, and stops without a word at the first
+record that is cut or corrupt; but a cut event file *is* the evidence of a crash, and this is where it
+must be noticed.
 """
 
 from __future__ import annotations
@@ -83,13 +84,24 @@ def read_file(path: Path, odd: Few) -> EventFile:
 
 
 def _last_of_each(steps: Steps, values: Values) -> tuple[Steps, Values, int]:
-    """Sorted by step, with the last value of each."""
-    if len(steps) < 2 or bool((np.diff(steps) > 0).all()):
+    """Sorted by step, with the last value of each; what a restart left behind it is gone.
+
+    Steps that come out of order are only sorted. A step that comes again is a restart from there:
+    later steps that stood before it are of the attempt that was given up, as in another file.
+    """
+    if bool((steps[1:] > steps[:-1]).all()):
         return steps, values, 0
+    again = np.ones(len(steps), bool)
+    again[np.unique(steps, return_index=True)[1]] = False
+    largest = np.iinfo(np.int64).max
+    restarts = np.append(np.where(again, steps, largest)[1:], largest)
+    # Of all restarts behind a sample, the one that went back furthest.
+    back = np.minimum.accumulate(restarts[::-1])[::-1]
+    kept = (steps < back) | (back == largest)
+    replaced = int(len(kept) - kept.sum())
+    steps, values = steps[kept], values[kept]
     order = np.argsort(steps, kind="stable")
-    steps, values = steps[order], values[order]
-    last = np.append(steps[1:] != steps[:-1], True)
-    return steps[last], values[last], int(len(last) - last.sum())
+    return steps[order], values[order], replaced
 
 
 def _overlaps(files: Sequence[EventFile]) -> list[Finding]:
@@ -116,8 +128,8 @@ def _restarted(count: int, files: int) -> Finding:
     return Finding(
         kind="superseded",
         severity=Severity.INFO,
-        message=f"the run was restarted{several}: {count} value(s) of steps that it went through again"
-        " were replaced by the later ones",
+        message=f"{count} value(s) of steps that were gone through again{several}, as after a restart, gave way to"
+        " the later ones",
         numbers={"replaced": count},
     )
 

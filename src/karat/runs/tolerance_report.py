@@ -35,20 +35,25 @@ class Tolerances(msgspec.Struct, frozen=True, kw_only=True):
 
 def snippet(found: Tolerances) -> str:
     """The rules as they would stand in karat.toml."""
-    return "\n".join("\n".join(_rule(one)) + "\n" for one in found.metrics)
+    rules = "\n".join("\n".join(_rule(one)) + "\n" for one in found.metrics)
+    return f"{_PLACE}\n{rules}" if rules else ""
+
+
+_PLACE = "# before all other [[rules]]: of those that match a metric, the first one counts"
 
 
 def _rule(one: Recommendation) -> Iterator[str]:
+    """All that decides, zeros too: what a rule leaves out, a preset or a rule behind it fills in."""
     yield "[[rules]]"
     yield f"metric = {toml_text(literal_glob(one.metric))}"
     yield f'check = "{one.check}"'
     if one.check == "exact":
         return
     yield f"rtol = {one.rtol!r}"
-    if one.atol:
-        yield f"atol = {one.atol!r}"
-    if one.outliers:
+    yield f"atol = {one.atol!r}"
+    if one.check == "approx":
         yield f"outliers = {one.outliers}"
+        yield f"outliers_max = {one.outliers}"
 
 
 def literal_glob(name: str) -> str:
@@ -89,7 +94,7 @@ def _row(one: Recommendation) -> tuple[str, ...]:
         f"≤ {one.rate_bound:.1%}",
         f"≤ {one.rate_expected:.1%}",
         "–" if one.rate_model is None else f"~ {one.rate_model:.2%}",
-        "any bit" if exact else f"{one.smallest_shift * scale:.3g}{relative}",
+        "any change" if exact else f"{one.smallest_shift * scale:.3g}{relative}",
     )
 
 

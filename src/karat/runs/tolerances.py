@@ -111,7 +111,8 @@ class _Work:
     ) -> None:
         self.name, self.steps, self.runs = name, steps, count
         self.values, self.check = values, "approx"
-        self.outliers = min(outliers, values.shape[1] - 1)
+        # As many as the gate allows: outliers are fewer than the others.
+        self.outliers = min(outliers, (values.shape[1] - 1) // 2)
         if window is not None:
             inside = (steps >= window[0]) & (steps <= window[1])
             chosen = values[:, inside] if inside.any() else values
