@@ -220,9 +220,18 @@ def _exemptions(raw: Mapping[str, Any], origin: str) -> list[Exemption]:
     good = isinstance(entries, list) and all(isinstance(entry, dict) for entry in entries)
     _expect(good, f"{origin}: [[exempt]] must be a list of tables, found {entries!r}")
     return [
-        _converted(entry, Exemption, f"{origin} [[exempt]] number {i}")
-        for i, entry in enumerate(entries, 1)
+        _exemption(entry, f"{origin} [[exempt]] number {i}") for i, entry in enumerate(entries, 1)
     ]
+
+
+def _exemption(entry: Mapping[str, Any], where: str) -> Exemption:
+    found = _converted(entry, Exemption, where)
+    everything = {found.path, found.metric, found.row or "*"} <= {"*", "**"}
+    _expect(
+        not everything,
+        f"{where}: expected path, metric or row to narrow it, found an exemption of everything",
+    )
+    return found
 
 
 def _converted(table: Mapping[str, Any], kind: type[Settings], where: str) -> Settings:

@@ -415,3 +415,63 @@ def test_any_damage_ends_in_an_outcome_and_every_failure_in_a_command(
     assert all(f.next for f in failed)
     if not golden and report.exit_code == 0:
         assert all(f"\n{name}," in damaged for name in "abc")
+
+
+def test_exact_that_makes_nothing_exact_fails(tmp_path: Path) -> None:
+    """A misspelt name would pass as if the metric had been exact."""
+    golden = golden_text(curves(1, steps=20))
+    report = run(tmp_path, golden, golden, "json", exact=("lm-loss", "lm loss"))
+    assert (report.outcome, report.exit_code) == (Outcome.NOTHING_COMPARED, ExitCode.FAIL)
+    (told,) = report.findings
+    assert "--exact 'lm-loss'" in told.message
+    assert "did you mean 'lm loss'?" in told.message
+    assert run(tmp_path, golden, golden, "json", exact=("lm*",)).exit_code is ExitCode.OK
+    assert run(tmp_path, golden, golden, "json", exact=("iteration-time",)).exit_code == 1
+    (tmp_path / "golden.json").write_text("")
+    unread = check(["actual.json"], "golden.json", options(tmp_path, exact=("lm-loss",)))
+    assert unread.exit_code is ExitCode.CANNOT_VERIFY
+
+
+def test_exact_names_a_leaf_by_its_last_element_as_rules_do(tmp_path: Path) -> None:
+    golden, moved = '{"a": {"logprobs": [1.0, 2.0]}}', '{"a": {"logprobs": [1.0, 2.0001]}}'
+    assert run(tmp_path, golden, moved, "json").exit_code is ExitCode.OK
+    assert run(tmp_path, golden, moved, "json", exact=("logprobs",)).exit_code is ExitCode.FAIL
+
+
+@pytest.mark.parametrize(
+    "damaged",
+    [TABLE.splitlines()[0] + "\n", TABLE + "a,pass,3\n", TABLE + "d,pass\n", "", "\x00"],
+    ids=["no rows", "a row twice", "a ragged row", "no bytes", "no table"],
+)
+def test_what_is_damaged_is_never_offered_as_the_golden(tmp_path: Path, damaged: str) -> None:
+    report = run(tmp_path, TABLE, damaged)
+    assert report.exit_code is ExitCode.FAIL
+    assert only(report).refresh is None
+    assert not any("karat record" in (f.next or "") for f in report.all_findings())
+
+
+def test_what_is_only_shown_is_not_counted_as_compared(tmp_path: Path) -> None:
+    report = run(tmp_path, TABLE, TABLE, rules=RuleBook.of([PartialRule("*", {"check": "info"})]))
+    assert (report.outcome, report.compared) == (Outcome.NOTHING_COMPARED, 0)
+    assert only(report).findings[0].next == "karat config --metric accuracy"
+
+
+def test_a_result_without_a_golden_is_told_a_place_where_it_would_be_found(
+    repository: Repository,
+) -> None:
+    repository.write("out/new case.csv", TABLE)
+    report = check(["out/new case.csv"], "auto", options(repository.root))
+    assert only(report).refresh == "karat record 'out/new case.csv' -o 'goldens/new case.csv'"
+    repository.write("goldens/new case.csv", TABLE)
+    assert check(["out/new case.csv"], "auto", options(repository.root)).exit_code is ExitCode.OK
+
+
+@pytest.mark.parametrize(
+    ("unknown", "code"), [("ignore", ExitCode.OK), ("warn", ExitCode.OK), ("fail", ExitCode.FAIL)]
+)
+def test_a_run_that_goes_on_behind_its_golden(tmp_path: Path, unknown: str, code: ExitCode) -> None:
+    whole = curves(1, steps=30)
+    short = golden_text({name: values[:20] for name, values in whole.items()})
+    report = run(tmp_path, short, golden_text(whole), "json", unknown=unknown)
+    assert report.exit_code is code
+    assert ("missing-golden" in kinds(report)) == (unknown != "ignore")

@@ -198,3 +198,20 @@ def test_the_presets_gate_is_megatrons(tmp_path: Path) -> None:
         (5, 20),
         25,
     )
+
+
+def test_an_entry_for_every_golden_need_not_speak_of_each() -> None:
+    for path, severity in (("*", Severity.INFO), ("bench/*", Severity.FAIL)):
+        _, findings = judged(GOLDEN, entry(metric="lm loss", path=path), strict=True)
+        assert [(f.kind, f.severity) for f in findings] == [("exemption-unused", severity)]
+
+
+def test_an_exemption_of_everything_is_refused(tmp_path: Path) -> None:
+    (tmp_path / ".git").mkdir()
+    text = '[[exempt]]\nkind = "flaky"\nowner = "@me"\nreason = "x"\nlink = "y"\nexpires = 2027-01-01\n'
+    (tmp_path / "karat.toml").write_text(text)
+    with pytest.raises(UsageError, match="found an exemption of everything"):
+        load(tmp_path)
+    for narrower in ('path = "a/*"', 'metric = "lm*"', 'row = "moco"'):
+        (tmp_path / "karat.toml").write_text(f"{text}{narrower}\n")
+        assert len(load(tmp_path).exempt) == 1

@@ -5,6 +5,7 @@ import json
 import xml.etree.ElementTree as ET
 from importlib import resources
 from math import inf, nan
+from typing import Any
 
 import jsonschema
 import pytest
@@ -13,7 +14,7 @@ from hypothesis import given, settings, strategies as st
 from factories.diffs import HOSTILE
 from karat.check import check_json, github, junit, text
 from karat.check.report import Checked, Report
-from karat.check.sentences import at, finding, value
+from karat.check.sentences import at, finding, headline, value
 from karat.compare.gate import Medians
 from karat.compare.gate_result import Deviation, MetricResult, Outcome
 from karat.findings import Finding, Severity
@@ -255,3 +256,51 @@ def test_a_deviation_is_told_in_full() -> None:
     assert at(off) == "step 7: expected 2, got 2.5 (abs 0.5 of 0.1 allowed, rel 25.00%)"
     gone = Deviation(place="moco", how="missing", expected=2.0)
     assert at(gone) == "moco: expected 2, got nothing"
+
+
+def test_only_the_first_of_very_many_metrics_are_printed() -> None:
+    results = tuple(
+        MetricResult(
+            metric=f"m{i}", outcome=Outcome.FAIL, kind="out-of-tolerance", failed=1, total=1
+        )
+        for i in range(50)
+    )
+    checked = Checked(actual="a", golden="g", outcome=Outcome.FAIL, results=results)
+    stream = io.StringIO()
+    text.show(Report(checks=(checked,)), stream)
+    assert "m19  " in stream.getvalue()
+    assert "m20  " not in stream.getvalue()
+    assert "… and 30 more (--json - lists all)" in stream.getvalue()
+
+
+def test_findings_about_the_file_are_told_apart_from_those_of_metrics() -> None:
+    result = MetricResult(metric="m", outcome=Outcome.FAIL, kind="new-nan")
+    findings = tuple(
+        Finding(kind=kind, severity=Severity.FAIL, metric=metric, message="x")
+        for kind, metric in (
+            ("new-nan", "m"),
+            ("new-nan", "n"),
+            ("truncated", "m"),
+            ("empty", None),
+        )
+    )
+    checked = Checked(
+        actual="a", golden="g", outcome=Outcome.FAIL, results=(result,), findings=findings
+    )
+    assert checked.about_file() == list(findings[1:])
+
+
+@pytest.mark.parametrize(
+    ("sets", "line"),
+    [
+        ({"broken": 1, "failed": 1}, "1 of 9 steps has no finite value"),
+        ({"missing": 2, "failed": 2}, "2 of 9 steps have no value"),
+        ({"failed": 2, "check": "range"}, "2 of 9 steps out of bounds"),
+        ({"outcome": Outcome.PASS, "kind": "", "check": "range"}, "9 steps within bounds"),
+        ({"metric": "(rows)", "total": 0}, "the golden has no rows"),
+        ({"metric": "(unknown steps)"}, "9 steps without a golden: "),
+    ],
+)
+def test_headlines(sets: dict[str, Any], line: str) -> None:
+    usual = {"metric": "m", "outcome": Outcome.FAIL, "kind": "out-of-tolerance", "total": 9}
+    assert headline(MetricResult(**{**usual, **sets})) == line

@@ -225,3 +225,32 @@ def test_any_two_curves_get_an_outcome_and_what_fails_has_a_place(
         assert result.outcome is Outcome.FAIL
     if not wanted:
         assert result.outcome is Outcome.NOTHING_COMPARED
+
+
+def test_steps_behind_the_goldens_last_are_said_to_be_unknown() -> None:
+    longer = [*LOSS, *[NAN] * 7]
+    results, _ = judged(series(lm_loss=LOSS), series(lm_loss=longer))
+    assert results["lm loss"].outcome is Outcome.PASS
+    more = results["(unknown steps)"]
+    assert (more.outcome, more.total) == (Outcome.MISSING_GOLDEN, 7)
+    first = metric(LOSS).steps[-1] + 1
+    assert [d.place for d in more.deviations] == [f"lm loss {first}–{first + 6}"]
+    assert "(unknown steps)" not in judged(series(lm_loss=longer), series(lm_loss=LOSS))[0]
+
+
+def test_a_run_that_diverged_at_its_end_was_not_cut_off() -> None:
+    results, findings = judged(series(lm_loss=LOSS), series(lm_loss=[*LOSS[:49], inf]))
+    assert results["lm loss"].kind == "new-nan"
+    assert findings == []
+
+
+def test_bounds_judge_a_curve_without_the_goldens_values() -> None:
+    rules = judging(check="range", min=0.0, max=10.5, better="lower")
+    assert loss([7.0] * 50, rules).outcome is Outcome.PASS
+    result = loss([7.0] * 48 + [-1.0, 12.5], rules)
+    assert (result.outcome, result.kind, result.failed) == (Outcome.FAIL, "out-of-tolerance", 2)
+    assert result.first is not None
+    assert (result.first.expected, result.first.got, result.first.error) == (0.0, -1.0, -1.0)
+    assert (result.likely, result.tolerance) == (None, "range, at least 0, at most 10.5")
+    assert loss([7.0] * 49, rules).kind == "lost-steps"
+    assert loss([7.0] * 49 + [NAN], rules).kind == "new-nan"

@@ -3,6 +3,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import pytest
 from hypothesis import given, strategies as st
 
 from karat.compare.gate_document import gate_document
@@ -203,3 +204,40 @@ def test_integers_beyond_floats_and_empty_lists_are_leaves() -> None:
     assert document({"n": 10**400}, {"n": 10**400})["n"].outcome is Outcome.FAIL
     assert document({"n": []}, {"n": []})["n"].outcome is Outcome.PASS
     assert document({"n": []}, {"n": [1]})["n"].outcome is Outcome.FAIL
+
+
+@pytest.mark.parametrize(
+    ("golden", "actual"),
+    [
+        (True, "true"),
+        (None, "null"),
+        ({}, []),
+        ([], "[]"),
+        ({}, "{}"),
+        (False, None),
+        (1, "1"),
+        (1, True),
+    ],
+)
+def test_another_type_is_never_the_same_value(golden: Any, actual: Any) -> None:
+    for one, other in ((golden, actual), (actual, golden)):
+        assert document({"x": one}, {"x": one})["x"].outcome is Outcome.PASS
+        assert document({"x": one}, {"x": other})["x"].outcome is Outcome.FAIL
+
+
+def test_no_key_hides_behind_the_path_of_two_others() -> None:
+    golden = {'x y"]["z w': 1.0, "x y": {"z w": 2.0}}
+    for key in golden:
+        results = document(golden, {**golden, key: 7.0 if key != "x y" else {"z w": 7.0}})
+        assert Outcome.FAIL in {result.outcome for result in results.values()}
+
+
+def test_bounds_judge_the_cells_of_a_column() -> None:
+    golden, low = (
+        Table(("name", "graph_breaks"), ("name",), {("a",): ("a", one), ("b",): ("b", other)})
+        for one, other in (("3", "5"), ("4", "9"))
+    )
+    rules = Judging(book=RuleBook.of([PartialRule("graph_breaks", {"check": "range", "max": 8.0})]))
+    results, _ = gate_table(golden, low, rules)
+    breaks = next(r for r in results if r.metric == "graph_breaks")
+    assert [(d.place, d.expected, d.got) for d in breaks.deviations] == [("b", 8.0, 9.0)]

@@ -7,22 +7,26 @@ check that compared nothing each have an outcome of their own.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 import msgspec
 
+from karat.check.actuals import Actual
 from karat.check.advice import quoted, refresh_command
 from karat.check.comparing import compare_one
 from karat.check.matching import GoldenAt, Pairing, pair_up
 from karat.check.options import Options
 from karat.check.report import Checked, Report
+from karat.compare.gate_judging import names
 from karat.compare.gate_result import Outcome
-from karat.findings import CannotVerify, Finding, Severity
+from karat.findings import CannotVerify, Finding, Severity, suggest
 from karat.goldens import formats, git
+from karat.goldens.paths import PathFilter
 from karat.goldens.shapes import Reading
 
 __all__ = ["Options", "check"]
+_NAMES_SHOWN = 8
 
 
 def check(words: Sequence[str], golden: str, options: Options) -> Report:
@@ -31,10 +35,27 @@ def check(words: Sequence[str], golden: str, options: Options) -> Report:
     checks = [_check(pairing, options) for pairing in pairings]
     shown = [c for c in checks if c.outcome is not Outcome.MISSING_GOLDEN or c.findings]
     shown.sort(key=lambda c: (c.outcome.rank, c.name))
-    report = Report(checks=tuple(shown))
+    report = Report(checks=tuple(shown), findings=tuple(_not_exact(shown, options)))
     if report.outcome is Outcome.NOTHING_COMPARED and report.exit_code == 0:
         return msgspec.structs.replace(report, findings=(_nothing(words, options),))
     return report
+
+
+def _not_exact(checks: Sequence[Checked], options: Options) -> Iterator[Finding]:
+    """What --exact asked for and got nowhere: a misspelt name would pass as if it had been exact."""
+    results = [result for checked in checks for result in checked.results]
+    for glob in options.exact:
+        if results and not any(r.check == "exact" and names(glob, r.metric) for r in results):
+            metrics = sorted({r.metric for r in results if r.check not in {"", "rows"}})
+            approximate = sorted({r.metric for r in results if r.check == "approx"})
+            there = ", ".join((approximate or metrics)[:_NAMES_SHOWN])
+            yield Finding(
+                kind="nothing-compared",
+                severity=Severity.FAIL,
+                message=f"expected a metric that --exact {glob!r} makes exact, found"
+                f" {there or 'none'}{suggest(glob, metrics)}",
+                next=f"karat config --metric {quoted(glob)}",
+            )
 
 
 def _nothing(words: Sequence[str], options: Options) -> Finding:
@@ -101,7 +122,7 @@ def _no_golden(pairing: Pairing, options: Options) -> Checked:
         return Checked(actual=name, golden=golden, outcome=outcome)
     severity = Severity(options.unknown) if inside else Severity.FAIL
     sought = pairing.why or f"there is no {golden}"
-    command = refresh_command(name, golden, options.environment)
+    command = refresh_command(name, golden or _proposed(actual, options), options.environment)
     found = Finding(
         kind="missing-golden",
         severity=severity,
@@ -110,6 +131,15 @@ def _no_golden(pairing: Pairing, options: Options) -> Checked:
         next=command,
     )
     return Checked(actual=name, golden=golden, outcome=outcome, findings=(found,), refresh=command)
+
+
+def _proposed(actual: Actual | None, options: Options) -> str | None:
+    """A path where the next check would find this golden; None where karat.toml has other places."""
+    if actual is None or not actual.path.is_file():
+        return None
+    path = f"goldens/{actual.inside or actual.path.name}"
+    wanted = PathFilter(options.where.globs, options.where.exclude)
+    return path if wanted(path) and options.where.settings.golden is None else None
 
 
 def _cannot_verify(pairing: Pairing, findings: Iterable[Finding]) -> Checked:

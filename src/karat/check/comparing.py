@@ -61,9 +61,11 @@ def compare_one(actual: Actual, at: GoldenAt, expected: Reading, options: Option
     told += exemptions.findings(results, strict=options.strict)
     fails = _fails(results, told, options)
     commands = _commands(actual, at, results, options, fits=_fits(plain, expected), fails=fails)
+    if not _sound(got, results):
+        commands = _Commands(None, commands.look)
     told += _told(results, commands, options)
     outcome = _outcome(results, told, got, options)
-    told += _no_evidence(outcome, told)
+    told += _no_evidence(outcome, told, results)
     return Checked(
         actual=actual.name,
         golden=at.name,
@@ -86,6 +88,13 @@ def _in_its_terms(
         return plain
     columns = options.where.settings.columns
     return like_golden(actual.path.read_bytes(), plain, golden, judging, columns)
+
+
+def _sound(got: Reading, results: Iterable[MetricResult]) -> bool:
+    """Whether the result is fit to be a golden: nobody should be told to take what is damaged or empty."""
+    grave = any(f.severity is Severity.FAIL or f.kind in _ALWAYS_FAIL for f in got.findings)
+    emptied = any(r.metric == ROWS and r.missing == r.total for r in results)
+    return got.golden is not None and not grave and not emptied
 
 
 def _fits(plain: Reading, expected: Reading) -> bool:
@@ -189,7 +198,9 @@ def _placed(told: Iterable[Finding], at: GoldenAt, commands: _Commands) -> tuple
     return tuple(sorted(placed, key=lambda f: f.severity.rank))
 
 
-def _no_evidence(outcome: Outcome, told: Iterable[Finding]) -> list[Finding]:
+def _no_evidence(
+    outcome: Outcome, told: Iterable[Finding], results: Iterable[MetricResult]
+) -> list[Finding]:
     failed = any(f.severity is Severity.FAIL for f in told)
     if failed or outcome is not Outcome.NOTHING_COMPARED:
         return []
@@ -197,7 +208,8 @@ def _no_evidence(outcome: Outcome, told: Iterable[Finding]) -> list[Finding]:
         "not one value was compared that could have failed: every metric is only shown;"
         ' a rule with check = "approx" or an rtol makes one count'
     )
-    command = "karat config --metric NAME"
+    shown = next((r.metric for r in results if r.metric != ROWS and r.check), "NAME")
+    command = f"karat config --metric {quoted(shown)}"
     return [Finding(kind="nothing-compared", severity=Severity.FAIL, message=message, next=command)]
 
 

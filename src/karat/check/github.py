@@ -85,8 +85,7 @@ def _piece(checked: Checked) -> str:
         for r in checked.results
         if r.outcome not in {Outcome.PASS, Outcome.INFO}
     ]
-    others = [f for f in checked.findings if not _in_rows(f, checked)]
-    told = "".join(f"- {f.severity.value}: {_cell(f.message)}\n" for f in others)
+    told = "".join(f"- {f.severity.value}: {_cell(f.message)}\n" for f in checked.about_file())
     table = (
         f"| metric | outcome | what | likely |\n|---|---|---|---|\n{''.join(rows)}" if rows else ""
     )
@@ -94,10 +93,6 @@ def _piece(checked: Checked) -> str:
     if checked.refresh and checked.outcome is not Outcome.PASS:
         command = f"\nTo take this result: {_code(checked.refresh)}\n"
     return f"{head}{told}{table}{command}"
-
-
-def _in_rows(finding: Finding, checked: Checked) -> bool:
-    return any(finding.metric == r.metric and finding.kind == r.kind for r in checked.results)
 
 
 def _cell(text: str) -> str:

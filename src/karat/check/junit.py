@@ -57,9 +57,8 @@ def _wrapped(name: str, cases: list[str]) -> str:
 
 def _of_the_file(checked: Checked) -> Iterator[Finding]:
     """Findings that no metric speaks of; without a single metric, all there are."""
-    for finding in checked.findings:
-        mine = any(finding.metric == r.metric and finding.kind == r.kind for r in checked.results)
-        if not mine and (finding.severity is Severity.FAIL or not checked.results):
+    for finding in checked.about_file():
+        if finding.severity is Severity.FAIL or not checked.results:
             yield finding
 
 

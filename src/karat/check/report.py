@@ -34,6 +34,11 @@ class Checked(msgspec.Struct, frozen=True, kw_only=True):
         """The gravest finding's severity, or None without findings."""
         return min((f.severity for f in self.findings), key=lambda s: s.rank, default=None)
 
+    def about_file(self) -> list[Finding]:
+        """The findings that no metric's result speaks of."""
+        spoken = {(result.metric, result.kind) for result in self.results}
+        return [f for f in self.findings if (f.metric, f.kind) not in spoken]
+
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that was asked for, gravest first."""
@@ -51,14 +56,15 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def compared(self) -> int:
         """Values that were compared and could have failed."""
-        return sum(r.compared for c in self.checks for r in c.results if r.metric != ROWS)
+        judged = (r for c in self.checks for r in c.results if r.outcome is not Outcome.INFO)
+        return sum(r.compared for r in judged if r.metric != ROWS)
 
     @property
     def outcome(self) -> Outcome:
         """The gravest outcome of those that the options do not wave through."""
         counted = [c.outcome for c in self.checks if not _waved_through(c)]
-        if not counted:
-            return Outcome.NOTHING_COMPARED
+        if not counted or any(f.severity is Severity.FAIL for f in self.findings):
+            counted.append(Outcome.NOTHING_COMPARED)
         return min(counted, key=lambda outcome: outcome.rank)
 
     @property

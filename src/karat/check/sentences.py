@@ -37,15 +37,21 @@ def headline(result: MetricResult) -> str:
     if result.metric in UNKNOWN.values():
         return f"{_unknown(result)}: {names(result)}"
     if result.metric == ROWS:
-        if result.missing:
-            gone = f"{result.missing} of {count(result.total, 'row')}"
-            return f"{gone} {'is' if result.missing == 1 else 'are'} gone: {names(result)}"
-        return f"all {count(result.total, 'row')} are there"
+        return _rows(result)
     if result.outcome is Outcome.MISSING_ACTUAL:
         return f"the result has no such {'column' if result.noun == 'row' else 'metric'}"
     if result.outcome is Outcome.NOTHING_COMPARED:
         return "nothing to compare: the golden has no finite value where the rule looks"
     return _counted(result)
+
+
+def _rows(result: MetricResult) -> str:
+    if result.missing:
+        gone = f"{result.missing} of {count(result.total, 'row')}"
+        return f"{gone} {'is' if result.missing == 1 else 'are'} gone: {names(result)}"
+    return (
+        f"all {count(result.total, 'row')} are there" if result.total else "the golden has no rows"
+    )
 
 
 def _unknown(result: MetricResult) -> str:
@@ -58,7 +64,7 @@ def _counted(result: MetricResult) -> str:
     if result.missing or result.broken:
         absent = result.missing + result.broken
         what = "no value" if result.missing else "no finite value"
-        return f"{absent:,} of {total} have {what}"
+        return f"{absent:,} of {total} {'has' if absent == 1 else 'have'} {what}"
     if result.medians is not None:
         return _median(result)
     if result.failed and (
@@ -74,13 +80,14 @@ def _counted(result: MetricResult) -> str:
         else ""
     )
     held = "as expected" if result.used is None else "within tolerance"
+    held = "within bounds" if result.check == "range" else held
     return f"{total} {held}{spared}{_used(result)}"
 
 
 def _moved(result: MetricResult) -> str:
     words = {"status-regressed": "worse", "status-changed": "changed", "type-changed": "changed"}
-    plain = "out of tolerance"
-    if result.check == "exact":
+    plain = "out of bounds" if result.check == "range" else "out of tolerance"
+    if result.check == "exact" or result.kind == "text-changed":
         plain = "differs" if result.failed == 1 else "differ"
     return words.get(result.kind, plain)
 
@@ -152,9 +159,9 @@ def details(result: MetricResult) -> Iterator[tuple[str, str]]:
             yield "worst", at(result.worst)
     if result.likely:
         yield "likely", result.likely
-    if result.tolerance and not absent(result):
-        outcomes = result.first is not None and isinstance(result.first.expected, str)
-        how = "outcomes in the order of status" if outcomes else result.tolerance
+    texts = result.first is not None and isinstance(result.first.expected, str)
+    if result.tolerance and not absent(result) and not (texts and result.noun != "row"):
+        how = "outcomes in the order of status" if texts else result.tolerance
         yield "rule", f"{how} [{result.rule}, {result.origin}]"
 
 

@@ -31,6 +31,7 @@ _STYLES = {
 }
 _SEVERITIES = {Severity.FAIL: "bold red", Severity.WARN: "yellow", Severity.INFO: "dim"}
 _CHECKS_SHOWN = 20
+_RESULTS_SHOWN = 20
 _QUIET = frozenset({Outcome.PASS, Outcome.INFO})
 
 
@@ -61,6 +62,8 @@ def lines(report: Report) -> Iterator[Line]:
         yield ()
     for finding in report.findings:
         yield from _finding(finding, "")
+        if finding.next:
+            yield ("  next: ", "dim"), (finding.next, "cyan")
     yield _last(report)
 
 
@@ -87,7 +90,7 @@ def _checked(checked: Checked) -> Iterator[Line]:
         (checked.actual or "(no result)", "bold"),
         (against, ""),
     )
-    about_file = [f for f in checked.findings if not _of_result(f, checked.results)]
+    about_file = checked.about_file()
     for finding in about_file:
         yield from _finding(finding, "  ")
     # A passing check has nothing else to say, so it says how close it was.
@@ -95,16 +98,14 @@ def _checked(checked: Checked) -> Iterator[Line]:
     shown = loud or checked.results
     width = max((len(r.outcome.value) for r in shown), default=0)
     cut = any(f.kind == "truncated" for f in checked.findings)
-    for result in shown:
+    for result in shown[:_RESULTS_SHOWN]:
         # Where the whole run was cut off, each curve need not explain it again.
         yield from _result(result, width, brief=cut and absent(result))
+    if len(shown) > _RESULTS_SHOWN:
+        yield ((f"  … and {len(shown) - _RESULTS_SHOWN:,} more (--json - lists all)", "dim"),)
     if loud:
         yield from _calm(checked.results, width)
     yield from _commands(checked, about_file)
-
-
-def _of_result(finding: Finding, results: Sequence[MetricResult]) -> bool:
-    return any(finding.metric == r.metric and finding.kind == r.kind for r in results)
 
 
 def _finding(finding: Finding, indent: str) -> Iterator[Line]:

@@ -58,7 +58,7 @@ Examples:
 @click.option(
     "--unknown",
     type=click.Choice(["fail", "warn", "ignore"]),
-    help="What metrics, rows and files mean that have no golden; warn by default.",
+    help="What metrics, rows, files and later steps mean that have no golden; warn by default.",
 )
 @click.option("--strict", is_flag=True, help="An exemption that covers nothing fails.")
 @click.option(

@@ -224,9 +224,11 @@ def _size(deviation: Deviation) -> float:
 
 def _likely(found: _Found, total: int) -> str | None:
     """What a person would say of the column, or None."""
-    if found.absent:
+    if any(d.how == "missing" for d in found.absent):
         return "the test ran and left no value: it crashed half-way, or the column was not filled"
-    outcomes = Counter(str(d.got) for d in found.hard)
+    if found.absent:
+        return "not finite: it diverged, or divided by zero"
+    outcomes = Counter(f"{d.got:g}" if isinstance(d.got, float) else str(d.got) for d in found.hard)
     if outcomes and max(map(len, outcomes)) <= 40:
         word, count = outcomes.most_common(1)[0]
         return f"{count} now {word}" if len(outcomes) == 1 else f"most often now {word} ({count})"

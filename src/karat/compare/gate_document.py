@@ -7,12 +7,14 @@ whether a key is gone or a list is shorter.
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from karat.compare.gate_cells import Cell, gate_cells
 from karat.compare.gate_judging import Judging
 from karat.compare.gate_result import MetricResult, Value, unknown
 
+_LITERALS = frozenset({"null", "true", "false", "{}", "[]"})
 Leaves = dict[str, tuple[str, Value]]
 """Path → generic name and value."""
 
@@ -60,7 +62,8 @@ def leaves(value: Any) -> Leaves:
 
 
 def _step(key: str) -> str:
-    return f".{key}" if key.isidentifier() else f'["{key}"]'
+    # Escaped, so that no key can look like the path of two others.
+    return f".{key}" if key.isidentifier() else f"[{json.dumps(key, ensure_ascii=False)}]"
 
 
 def _generic(name: str, key: str) -> str:
@@ -70,16 +73,21 @@ def _generic(name: str, key: str) -> str:
     return f"{name}.{key}" if name else key
 
 
+def _text(value: str) -> str:
+    """A text as it is; in quotes where it would read like a value that is none."""
+    return f'"{value}"' if value in _LITERALS else value
+
+
 def _leaf(value: Any) -> Value:
     if value is None:
         return "null"
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, dict | list):
-        return "empty"
+        return "{}" if isinstance(value, dict) else "[]"
     if isinstance(value, str):
         # The field writes "nan" for "no sample"; as a leaf it stands where a number does.
-        return float("nan") if value == "nan" else value
+        return float("nan") if value == "nan" else _text(value)
     try:
         return float(value)
     except OverflowError:

@@ -21,7 +21,12 @@ Place: TypeAlias = int | str
 Value: TypeAlias = float | str | None
 
 ROWS = "(rows)"
-UNKNOWN = {"metric": "(unknown metrics)", "column": "(unknown columns)", "row": "(unknown rows)"}
+UNKNOWN = {
+    "metric": "(unknown metrics)",
+    "column": "(unknown columns)",
+    "row": "(unknown rows)",
+    "step": "(unknown steps)",
+}
 """Names of what is judged beside metrics: whether all rows are there, and what has no golden."""
 
 

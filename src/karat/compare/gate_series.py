@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
+from msgspec import structs
 
 from karat.compare.completeness import last_sample, truncation_alone
 from karat.compare.gate import Gate, gate, gate_median, mode_of, relative_error, share_used
@@ -34,7 +35,23 @@ def gate_series(
     names = _names(actual) - _names(golden)
     if names:
         results.append(unknown("metric", sorted(names)))
+    results += _further(golden, actual)
     return results, [*_ends(golden, actual), *_cut_golden(golden)]
+
+
+def _further(golden: Series, actual: Series) -> Iterator[MetricResult]:
+    """Steps behind the golden's last: nobody knows whether they are as they should be."""
+    spans, most = [], 0
+    for name, metric in sorted(golden.metrics.items()):
+        got = actual.metrics.get(name)
+        if got is None or not len(metric.steps):
+            continue
+        more = got.steps[got.steps > metric.steps[-1]]
+        if len(more):
+            spans.append(f"{name} {more[0]}–{more[-1]}")
+            most = max(most, len(more))
+    if spans:
+        yield structs.replace(unknown("step", spans), total=most)
 
 
 def _names(series: Series) -> set[str]:
@@ -197,6 +214,12 @@ def _cut_golden(golden: Series) -> Iterator[Finding]:
         yield replace(cut, kind="short-run", message=f"in the golden: {cut.message}")
 
 
+def _last_written(metric: Metric) -> int | None:
+    """The last step that is no NaN: one with an infinity was reached, and diverged."""
+    at = np.flatnonzero(~np.isnan(metric.values))
+    return int(metric.steps[at[-1]]) if len(at) else None
+
+
 def _ends(golden: Series, actual: Series) -> Iterator[Finding]:
     """Whether the whole run stopped early: every curve that has later samples lacks them here."""
     ends: list[int] = []
@@ -206,7 +229,7 @@ def _ends(golden: Series, actual: Series) -> Iterator[Finding]:
         if end is None:
             continue
         got = actual.metrics.get(name)
-        stop = None if got is None else last_sample(got)
+        stop = None if got is None else _last_written(got)
         if stop is not None and stop >= end:
             return
         ends.append(end)
