@@ -33,7 +33,19 @@ def test_github_roots() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["ftp://x", "nonsense", "https://user:hunter2@host", "https://h/?hunter2", "http://[::"]
+    "text",
+    [
+        "ftp://x",
+        "nonsense",
+        "https://user:hunter2@host",
+        "https://h/?hunter2",
+        "http://[::",
+        "http://xn--/",
+        "http://a..b/",
+        "http://☃.example/",
+        "http://a b/",
+        "http:///x",
+    ],
 )
 def test_a_root_that_is_none_is_refused_and_not_repeated(text: str) -> None:
     with pytest.raises(UsageError) as caught:

@@ -41,8 +41,9 @@ def test_where_it_lies(env: dict[str, str], folder: str) -> None:
 def test_how_large_it_grows() -> None:
     assert cache_limit({}) == 2048 << 20
     assert cache_limit({"KARAT_CACHE_MAX_MB": "3"}) == 3 << 20
-    with pytest.raises(UsageError, match="KARAT_CACHE_MAX_MB"):
-        cache_limit({"KARAT_CACHE_MAX_MB": "much"})
+    for odd in ("much", "-1", "9" * 5000):
+        with pytest.raises(UsageError, match="KARAT_CACHE_MAX_MB"):
+            cache_limit({"KARAT_CACHE_MAX_MB": odd})
 
 
 def test_nobody_else_may_look(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import re
 from collections.abc import Mapping
 from urllib.parse import urlsplit
 
@@ -36,7 +37,7 @@ def gitlab_root(env: Mapping[str, str]) -> str:
 def _checked(url: str, name: str) -> str:
     try:
         parts = urlsplit(url)
-        sound = parts.scheme in {"http", "https"} and parts.hostname and parts.port != 0
+        sound = parts.scheme in {"http", "https"} and parts.port != 0 and _is_host(url)
     except ValueError:
         sound = False
     if not sound or parts.username or parts.password or parts.query or parts.fragment:
@@ -47,6 +48,17 @@ def _checked(url: str, name: str) -> str:
             next_command=f"unset {name}",
         )
     return url.rstrip("/")
+
+
+def _is_host(url: str) -> bool:
+    """Whether a URL has a host that can be looked up, by the very parser that will ask it."""
+    import httpx  # noqa: PLC0415 - 60 ms that only those who fetch pay
+
+    try:
+        host = httpx.URL(url).host
+    except httpx.InvalidURL:
+        return False
+    return bool(re.fullmatch(r"[\w.:-]+", host)) and bool(host.encode("idna"))
 
 
 def is_loopback(host: str) -> bool:

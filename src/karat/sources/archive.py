@@ -41,8 +41,8 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     members: int = 20_000
     directory: int = 64 << 20
     """Bytes of the central directory, which is read into memory."""
-    archive: int = 16 << 30
-    """Bytes of a whole archive, which the disk must hold."""
+    archive: int = 4 << 30
+    """Bytes of a whole archive whose size nobody has said before it comes."""
     member: int = 1 << 30
     total: int = 4 << 30
     ratio: int = 1000

@@ -11,6 +11,7 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import os
+import re
 import shutil
 import tempfile
 import threading
@@ -45,9 +46,9 @@ def cache_folder(env: Mapping[str, str]) -> Path:
 def cache_limit(env: Mapping[str, str]) -> int:
     """How many bytes may stay in the cache."""
     text = env.get("KARAT_CACHE_MAX_MB") or str(_DEFAULT_MB)
-    if not (text.isascii() and text.isdigit()):
+    if not re.fullmatch("[0-9]{1,12}", text):
         raise UsageError(
-            f"expected a number of megabytes in KARAT_CACHE_MAX_MB, found {text!r}",
+            f"expected a number of megabytes in KARAT_CACHE_MAX_MB, found {text[:40]!r}",
             next_command="unset KARAT_CACHE_MAX_MB",
         )
     return int(text) << 20

@@ -66,6 +66,7 @@ class _Reply(msgspec.Struct, frozen=True):
     """An answer whose body has been read."""
 
     status: int
+    origin: Origin
     etag: str
     link: str
     body: bytes
@@ -140,7 +141,7 @@ class Client:
         try:
             status = response.status_code
             if status >= 400 and status != 416:
-                raise self._refusal(url, status)
+                raise self._refusal(url, status, asked=origin_of(response.url))
             yield response
         finally:
             response.close()
@@ -190,9 +191,9 @@ class Client:
         if reply.status == 304 and kept:
             return self._decoded(url, kept.body, kind), self._next_page(url, kept.link)
         if reply.status != 200:
-            raise self._refusal(url, reply.status)
+            raise self._refusal(url, reply.status, asked=reply.origin)
         decoded = self._decoded(url, reply.body, kind)
-        if self._answers and reply.etag:
+        if self._answers and reply.etag.isascii() and reply.etag:  # others cannot be sent back
             answer = Answer(etag=reply.etag, link=reply.link, body=reply.body)
             self._answers.keep(url, self.token, answer)
         return decoded, self._next_page(url, reply.link)
@@ -204,6 +205,8 @@ class Client:
             )
         try:
             return msgspec.json.decode(body, type=kind)
+        except RecursionError:
+            problem = "one that is nested too deeply"
         except (ValueError, msgspec.MsgspecError) as error:
             page = body.lstrip()[:1] == b"<"
             problem = "an HTML page, as of a login or a proxy" if page else str(error)
@@ -215,8 +218,8 @@ class Client:
         found = _NEXT.search(link)
         if not found:
             return None
-        following: str = urljoin(url, found[1])
-        with suppress(httpx.InvalidURL):
+        with suppress(httpx.InvalidURL, ValueError):
+            following: str = urljoin(url, found[1])
             if origin_of(httpx.URL(following)) == self._wire.own:
                 return following
         raise self._cannot(
@@ -245,8 +248,8 @@ class Client:
                 response.close()
                 if limited:
                     continue
-            except (httpx.RequestError, httpx.InvalidURL) as error:
-                trouble = str(error) or type(error).__name__
+            except (httpx.RequestError, httpx.InvalidURL, UnicodeError) as error:
+                trouble = why(error)
                 if _is_hopeless(error):
                     break
             if attempt < self.patience.attempts:
@@ -296,9 +299,14 @@ class Client:
         (self.patience.sleep or self._stopped.wait)(seconds)
         self.check_stopped()
 
-    def _refusal(self, url: str, status: int) -> Refused:
+    def _refusal(self, url: str, status: int, *, asked: Origin) -> Refused:
         where, used = shown(url), self.token.found_in if self.token else None
-        if status == 401 and used:
+        then = self.advice.login if status in {401, 403} else self.advice.again
+        if status in {401, 403} and asked != self._wire.own:
+            # No better token helps where none is sent.
+            message = f"expected to read {where}, found HTTP {status} from {asked[1]}, which gets no token"
+            then = self.advice.again
+        elif status == 401 and used:
             message = f"expected {where} to accept the token from {used}, found HTTP 401"
         elif status in {401, 403} and not used:
             message = f"expected to read {where} without a token, found HTTP {status}"
@@ -306,7 +314,6 @@ class Client:
             message = f"expected that the token from {used} may read {where}, found HTTP 403"
         else:
             message = f"expected {where} to be there, found HTTP {status}"
-        then = self.advice.login if status in {401, 403} else self.advice.again
         return Refused(self.scrub(message), status=status, next_command=then)
 
     def _cannot(self, message: str) -> CannotVerify:
@@ -321,19 +328,25 @@ def _read(response: httpx.Response) -> _Reply:
     headers = response.headers
     return _Reply(
         response.status_code,
+        origin_of(response.url),
         headers.get("etag", ""),
         headers.get("link", ""),
         b"" if response.is_closed else read_body(response, _LARGEST_JSON),
     )
 
 
+def why(error: Exception) -> str:
+    """What an exception says, less the line of the answer that some repeat: a signed URL may be on it."""
+    return str(error).partition(": bytearray(")[0] or type(error).__name__
+
+
 def _is_hopeless(error: Exception) -> bool:
     """Whether asking again would only fail again."""
     import httpx  # noqa: PLC0415 - here already, since it raised
 
-    wrong = (httpx.UnsupportedProtocol, httpx.LocalProtocolError, httpx.InvalidURL)
+    wrong = (httpx.UnsupportedProtocol, httpx.LocalProtocolError, httpx.InvalidURL, UnicodeError)
     return isinstance(error, wrong) or "CERTIFICATE_VERIFY_FAILED" in str(error)
 
 
 def _clock(seconds: float) -> str:
-    return datetime.fromtimestamp(seconds, UTC).strftime("%H:%M UTC")
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M UTC")

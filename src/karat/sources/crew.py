@@ -7,6 +7,7 @@ wait for a server that has fallen silent.
 from __future__ import annotations
 
 import queue
+import re
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Generic, TypeVar
@@ -27,9 +28,9 @@ class _Done(msgspec.Struct, Generic[T], frozen=True):
 def crew_size(env: Mapping[str, str]) -> int:
     """How many downloads run at once: KARAT_JOBS, or 16."""
     text = env.get("KARAT_JOBS") or str(_DEFAULT)
-    if not (text.isascii() and text.isdigit() and 1 <= int(text) <= _MOST):
+    if not (re.fullmatch("[0-9]{1,9}", text) and 1 <= int(text) <= _MOST):
         raise UsageError(
-            f"expected a number from 1 to {_MOST} in KARAT_JOBS, found {text!r}",
+            f"expected a number from 1 to {_MOST} in KARAT_JOBS, found {text[:40]!r}",
             next_command="unset KARAT_JOBS",
         )
     return int(text)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
-from karat.sources.client import Client
+from karat.sources.client import Client, why
 from karat.sources.shelf import Shelf
 from karat.sources.tokens import Secret
 from karat.sources.unusable import Unusable
@@ -54,11 +54,14 @@ class Changed(Exception):  # noqa: N818 - a state of the artifact
 class Download:
     """One artifact on its way to a shelf."""
 
-    def __init__(self, client: Client, shelf: Shelf, address: Address, watch: Watch) -> None:
+    def __init__(
+        self, client: Client, shelf: Shelf, address: Address, watch: Watch, *, most: int
+    ) -> None:
         self._client = client
         self._shelf = shelf
         self._address = address
         self._watch = watch
+        self._most = most
         self._place: Secret | None = None
         self._all_here = False
         self.total: int | None = None
@@ -86,7 +89,8 @@ class Download:
             if response.status_code == 206 and self.total is not None:
                 self._place = self._client.place(response)
                 self._shelf.belongs_to(_validator(response))
-                self._attempt(response, self._shelf.part(start, min(end, self.total)), start)
+                end = min(end, self.total)
+                self._attempt(response, self._shelf.part(start, end), start, end)
             elif response.status_code == 200:
                 self.total = None
                 self._start_over(response, self._shelf.part(0, None))
@@ -120,24 +124,25 @@ class Download:
 
     def _bring(self, path: Path, start: int, end: int | None) -> str | None:
         """One request for what is still missing; what went wrong, if the body did not end well."""
-        have = self._usable_part(path)
+        have = self._usable_part(path, end and end - start)
         if end is not None and have == end - start:
             return None
         headers = self._range_headers(start + have, end, resumed=have > 0)
         with self._client.open(self._address.url, headers, at=self._place) as response:
             if response.status_code == 206:
                 self._check_version(response)
-                return self._attempt(response, path, start)
+                return self._attempt(response, path, start, end)
             if response.status_code == 416:
                 return self._beyond(response, path, end)
             if end is not None:
                 raise Changed
             return self._start_over(response, path)
 
-    def _usable_part(self, path: Path) -> int:
+    def _usable_part(self, path: Path, most: int | None) -> int:
         """How many bytes are here and may be gone on from."""
         have = _size(path)
-        if have and not (self._address.lasting or self._shelf.record.validator):
+        known = self._address.lasting or self._shelf.record.validator
+        if have and (not known or (most is not None and have > most)):
             path.unlink()
             return 0
         return have
@@ -169,33 +174,50 @@ class Download:
         path.unlink(missing_ok=True)
         length = response.headers.get("content-length", "")
         self._watch.begin(int(length) if length.isdigit() else None)
-        trouble = self._attempt(response, path, 0)
+        trouble = self._attempt(response, path, 0, None)
         self._all_here = trouble is None
         return trouble
 
-    def _attempt(self, response: httpx.Response, path: Path, start: int) -> str | None:
+    def _attempt(
+        self, response: httpx.Response, path: Path, start: int, end: int | None
+    ) -> str | None:
         """Takes what comes of a body; what went wrong, if it did not end well."""
         import httpx  # noqa: PLC0415 - here already, since the response is
 
         try:
-            return self._take(response, path, start)
+            return self._take(response, path, start, end)
         except httpx.RequestError as error:
-            return self._client.scrub(str(error) or type(error).__name__)
+            return self._client.scrub(why(error))
 
-    def _take(self, response: httpx.Response, path: Path, start: int) -> str | None:
-        """Appends the body, if it begins where the file ends."""
+    def _take(
+        self, response: httpx.Response, path: Path, start: int, end: int | None
+    ) -> str | None:
+        """Appends the body, if it begins where the file ends, up to what was asked for."""
         have = _size(path)
         length = response.headers.get("content-length", "")
         if response.status_code == 206 and _content_range(response)[0] != start + have:
             return "another range than the one asked for"
+        room = (self._most if end is None else end - start) - have
         with path.open("ab", buffering=0) as file:
             for piece in response.iter_raw():
-                file.write(piece)
+                file.write(piece[:room])
+                room -= len(piece)
                 self._watch.advance(len(piece))
                 self._client.check_stopped()
+                if room < 0:
+                    self._check_end(end)
+                    return None
         if length.isdigit() and _size(path) - have != int(length):
             return f"{_size(path) - have:,} bytes instead of {int(length):,}"
         return None
+
+    def _check_end(self, end: int | None) -> None:
+        """Of a stretch all is here, whatever follows; a whole that does not end may never do."""
+        if end is None:
+            raise Unusable(
+                "archive-refused",
+                f"expected a download of at most {self._most:,} bytes, found that it goes on",
+            )
 
     def _cut(self, have: int, trouble: str | None) -> Cut:
         return Cut(
@@ -215,7 +237,8 @@ def _size(path: Path) -> int:
 def _validator(response: httpx.Response) -> str:
     """What tells this version from others, if anything does; weak ETags do not."""
     etag: str = response.headers.get("etag", "")
-    return etag if etag.startswith('"') else response.headers.get("last-modified", "")
+    found = etag if etag.startswith('"') else response.headers.get("last-modified", "")
+    return found if found.isascii() else ""  # what cannot be sent back is no use
 
 
 def _content_range(response: httpx.Response) -> tuple[int | None, int | None, int | None]:

@@ -31,6 +31,7 @@ _SMALL = 1 << 19
 """An archive of up to this many bytes is fetched whole: another round trip would take longer."""
 _MOST = 0.7
 """A plan that needs more than this part of an archive may as well have the whole."""
+_LEEWAY = 64 << 20
 _DAMAGE = {"artifact-corrupt", "artifact-truncated", "artifact-not-zip"}
 _BY_STATUS = {
     401: "artifact-forbidden",
@@ -189,7 +190,8 @@ class _Fetch:
         self._errand = errand
         self._limits = limits
         self._watch = watch
-        self._download = Download(client, shelf, errand.address, watch)
+        most = _most_bytes(errand.artifact.size, limits)
+        self._download = Download(client, shelf, errand.address, watch, most=most)
 
     def from_shelf(self, wanted: Wanted) -> tuple[tuple[str, ...], dict[str, Path]] | None:
         """What an earlier run left, if it is all that is wanted and still the same."""
@@ -297,3 +299,8 @@ class _Fetch:
             every = {**record.members, **members}
             self._shelf.note(msgspec.structs.replace(record, names=archive.names, members=every))
         return {name: self._shelf.folder / kept.file for name, kept in members.items()}
+
+
+def _most_bytes(said: int | None, limits: Limits) -> int:
+    """How long a body may grow: a server that names a size means it, give or take how it counts."""
+    return limits.archive if said is None else 2 * max(0, said) + _LEEWAY

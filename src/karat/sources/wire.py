@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 import karat
-from karat.findings import CannotVerify
+from karat.findings import CannotVerify, UsageError
 from karat.sources.addresses import is_loopback, shown
 from karat.sources.hush import hush
 from karat.sources.tokens import Token
@@ -86,12 +86,34 @@ def _make_pool(connections: int, connect: float, read: float) -> httpx.Client:
 
     # Each worker keeps one connection to the API and one to where the bytes are.
     places = 2 * connections
-    return httpx.Client(
-        headers={"User-Agent": f"karat/{karat.__version__}"},
-        cookies=CookieJar(DefaultCookiePolicy(allowed_domains=[])),
-        follow_redirects=False,
-        timeout=httpx.Timeout(read, connect=connect, pool=None),
-        limits=httpx.Limits(max_connections=places, max_keepalive_connections=places),
+    try:
+        return httpx.Client(
+            headers={"User-Agent": f"karat/{karat.__version__}"},
+            cookies=CookieJar(DefaultCookiePolicy(allowed_domains=[])),
+            follow_redirects=False,
+            timeout=httpx.Timeout(read, connect=connect, pool=None),
+            limits=httpx.Limits(max_connections=places, max_keepalive_connections=places),
+        )
+    except (ImportError, OSError, ValueError, httpx.InvalidURL) as error:
+        wrong = _misconfigured(error)
+    # Out here, since the library's own words may hold a proxy's password.
+    raise wrong
+
+
+def _misconfigured(error: Exception) -> UsageError:
+    """What the environment says of proxies and certificates cannot be used."""
+    if isinstance(error, OSError):
+        names, next_command = "SSL_CERT_FILE", "unset SSL_CERT_FILE"
+        expected = "certificates that can be read"
+    else:
+        names = "HTTP_PROXY, HTTPS_PROXY or ALL_PROXY"
+        expected = "an http:// or https:// proxy"
+        next_command = "env | cut -d= -f1 | grep -i _proxy"
+    if isinstance(error, ImportError):
+        expected += ", or httpx with its extra for socks://"
+        next_command = "pip install 'httpx[socks]'"
+    return UsageError(
+        f"expected {expected} in {names}, found something else", next_command=next_command
     )
 
 
