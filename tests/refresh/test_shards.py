@@ -86,3 +86,15 @@ def test_rows_are_the_union_whatever_the_order(order: list[int], there: set[int]
     whole = assemble(shards, SETTINGS, "t.csv")
     assert [key for (key,) in table(whole).rows] == [f"m{n}" for n in sorted(there)]
     assert bool(missing_shards(shards, "t.csv")) == (there != {1, 2, 3, 4, 5})
+
+
+def test_a_shard_beyond_the_last_is_no_shard() -> None:
+    found = missing_shards([shard(1, 1, "a,4,pass,"), shard(7, 1, "b,4,pass,")], "t.csv")
+    assert [f.kind for f in found] == ["missing-shard"]
+    assert "shard 7 of 1" in found[0].message
+
+
+def test_a_total_that_cannot_be_is_counted_and_not_listed() -> None:
+    (found,) = missing_shards([shard(1, 999_999_999, "a,4,pass,")], "t.csv")
+    assert "999,999,998 of 999,999,999" in found.message
+    assert "(2, 3, 4, 5, 6 …)" in found.message

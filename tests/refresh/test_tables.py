@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from factories.listed import Listed
@@ -161,3 +163,66 @@ def test_only_failing_takes_all_shards_of_a_table_with_a_failed_one(world: World
 def test_other_suites_and_phases_are_left_alone(world: World) -> None:
     result = world.refresh([job(1, suite="default", of=1)], {"11": rows("a,4,pass,5")})
     assert result.outcomes == ()
+
+
+TWO = {"11": rows("a,4,pass,"), "21": rows("b,8,pass,2.0")}
+
+
+def test_shards_of_two_configurations_make_no_table(world: World) -> None:
+    """Each configuration lacks a shard; together they would look whole."""
+    other = msgspec.structs.replace(
+        job(2), name="linux-rocm / test (inductor_timm, 2, 2, linux.g5)"
+    )
+    result = world.refresh([job(1), other], TWO)
+    assert [o.state for o in result.outcomes] == [State.REFUSED]
+    assert "linux-cuda, linux-rocm" in result.outcomes[0].findings[0].message
+
+
+def test_one_column_alone_and_rows_that_have_no_place_in_it(world: World) -> None:
+    shards = {"11": rows("a,4,fail,7"), "21": rows("b,8,fail,2.0", "c,1,pass,0")}
+    result = world.refresh([job(1), job(2)], shards, options(metrics=("graph_breaks",)))
+    assert world.read() == "name,accuracy,graph_breaks\n\n\n\na,pass,7\n\n\n\nb,pass,2\n"
+    told = [f for f in result.all_findings() if f.kind == "gained-rows"]
+    assert [(f.severity, "c" in f.message) for f in told] == [(Severity.WARN, True)]
+
+
+def test_a_column_that_was_asked_for_and_did_not_come_is_refused(world: World) -> None:
+    plain = options()
+    assert plain.settings.tables is not None
+    tables = msgspec.structs.replace(plain.settings.tables, columns=("name", "accuracy"))
+    settings = msgspec.structs.replace(plain.settings, tables=tables)
+    opts = msgspec.structs.replace(plain, settings=settings, metrics=("accuracy", "graph_breaks"))
+    result = world.refresh([job(1), job(2)], TWO, opts)
+    assert fails(result) == ["lost-metric"]
+    assert "graph_breaks did not come in" in result.outcomes[0].findings[0].message
+
+
+def test_rows_that_did_not_come_stay_also_where_a_column_is_new(world: World) -> None:
+    plain = options(accept_incomplete=True)
+    assert plain.settings.tables is not None
+    columns = ("name", "accuracy", "speedup", "graph_breaks")
+    tables = msgspec.structs.replace(plain.settings.tables, columns=columns)
+    opts = msgspec.structs.replace(
+        plain, settings=msgspec.structs.replace(plain.settings, tables=tables)
+    )
+    world.refresh(
+        [job(1), job(2)], {"11": "name,accuracy,speedup,graph_breaks\na,pass,1.5,\n"}, opts
+    )
+    written = [line for line in world.read().split("\n") if line]
+    assert written == ["name,accuracy,speedup,graph_breaks", "a,pass,1.5,0", "b,pass,,3"]
+
+
+@pytest.mark.parametrize("told", [{"shard": "x"}, {"num_shards": "9" * 400}, {"shard": "²"}])
+def test_a_manifest_that_makes_no_sense_of_a_shard_refuses_its_table(
+    world: World, told: dict[str, str]
+) -> None:
+    text = json.dumps({"schema": "karat.artifact/1", "identity": told})
+    member = "test/test-reports/training_timm_models.csv"
+    found = [
+        (Artifact(id=f"url-{one.id}", name="x"), {member: TWO[one.id], "karat-manifest.json": text})
+        for one in (job(1), job(2))
+    ]
+    source = Listed(world.folder, jobs=[job(1), job(2)], artifacts=found)
+    result = refresh(source, world.repository.root, options())
+    assert [o.state for o in result.outcomes] == [State.REFUSED]
+    assert fails(result) == ["identity-incomplete"]

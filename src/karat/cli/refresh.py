@@ -165,7 +165,7 @@ def _may_write(*, dry_run: bool, write: bool) -> None:
     if os.environ.get("CI") and not dry_run and not write:
         raise UsageError(
             "expected --write or --dry-run: CI is set, and in CI karat rewrites nothing unasked",
-            next_command="karat refresh --dry-run …",
+            next_command=f"{typed()} --dry-run",
         )
 
 

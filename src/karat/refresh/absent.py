@@ -7,8 +7,10 @@ from collections.abc import Iterable, Sequence
 from karat.findings import Finding, Severity
 from karat.goldens.paths import identity_of, narrow
 from karat.refresh.attempts import FAILING, JobGroup
+from karat.refresh.claims import Claim
 from karat.refresh.gathering import Gathered, Plan
-from karat.refresh.identity import clashes, in_common, is_wanted, renamed
+from karat.refresh.identity import is_wanted, renamed
+from karat.refresh.lookup import Lookup
 from karat.refresh.matching import is_platform
 
 
@@ -18,42 +20,43 @@ def jobs_without_goldens(
     """A finding for each job in scope that has a golden, and of which nothing came in."""
     if not plan.settings.jobs:
         return []  # nothing tells which jobs make goldens
-    served = {claim.job.key for claim in gathered.claims if claim.job is not None}
-    told = _told(gathered)
-    goldens = [(path, identity_of(path, cases)) for path in known if narrow(path, plan.only)]
+    served = {group.key for claim in gathered.claims for group in _jobs_of(claim)}
+    served |= {
+        group.key
+        for match in gathered.choice.matches
+        if match.artifact.id in gathered.told
+        for group in match.jobs
+    }
+    goldens = Lookup((identity_of(path, cases), path) for path in known if narrow(path, plan.only))
+    going = {run.id for run in gathered.listing.runs if run.conclusion is None}
     found = []
     for group in gathered.groups:
-        if group.key in served or group.key in told or not _in_scope(group, plan):
+        if group.key in served or not _is_asked_for(group, plan):
             continue
-        expected = any(
-            in_common(identity, group.identity) and not clashes(identity, group.identity)
-            for _, identity in goldens
-        )
         # Without patterns for goldens' paths, nothing tells which jobs have one.
-        if expected or not cases:
+        if cases and not goldens.agreeing(group.identity):
+            continue
+        if _has_ended_so(group, plan):
             found.append(_absent(group))
+        elif group.current is None and group.key[0] in going and plan.attempt is None:
+            found.append(_unfinished(group, plan))
     return found
 
 
-def _told(gathered: Gathered) -> set[tuple[str, str, str]]:
-    """Jobs whose artifact has a finding of its own."""
-    named = {finding.path for finding in gathered.findings}
-    return {
-        group.key
-        for match in gathered.choice.matches
-        for group in match.jobs
-        if match.artifact.name in named
-        or any(match.artifact.name in f.message for f in gathered.findings)
-    }
+def _jobs_of(claim: Claim) -> tuple[JobGroup, ...]:
+    return claim.may_be if claim.job is None else (claim.job,)
 
 
-def _in_scope(group: JobGroup, plan: Plan) -> bool:
+def _is_asked_for(group: JobGroup, plan: Plan) -> bool:
     identity = renamed(group.identity, plan.settings.rename)
     if not is_wanted(identity, plan.settings.values):
         return False
     platform = group.identity.get("platform", "")
-    if plan.wish.platforms and platform and not is_platform(platform, plan.wish.platforms):
-        return False
+    return not (plan.wish.platforms and platform and not is_platform(platform, plan.wish.platforms))
+
+
+def _has_ended_so(group: JobGroup, plan: Plan) -> bool:
+    """Whether a job ended in a way that is in scope; one that was skipped made no golden."""
     ends = group.conclusions
     return (
         bool(ends & set(FAILING)) if plan.wish.only_failing else "success" in ends or group.failing
@@ -68,5 +71,16 @@ def _absent(group: JobGroup) -> Finding:
         severity=Severity.FAIL,
         path=group.key[1],
         message=f"job {group.name}{ended} left no golden values; its goldens stay as they were",
-        next=f"gh run rerun {group.key[0]} --job {job.id}" if job else None,
+        next=f"gh run rerun --job {job.id}" if job else None,
+    )
+
+
+def _unfinished(group: JobGroup, plan: Plan) -> Finding:
+    """Of a job that may yet fail nothing was asked for; of one that was asked for, nothing can be had."""
+    return Finding(
+        kind="not-refreshed" if plan.wish.only_failing else "artifact-missing",
+        severity=Severity.WARN if plan.wish.only_failing else Severity.FAIL,
+        path=group.key[1],
+        message=f"job {group.name} has not finished; its goldens stay as they were",
+        next=f"gh run watch {group.key[0]}",
     )

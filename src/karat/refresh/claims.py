@@ -7,16 +7,17 @@ refused before anyone looked at their values.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import msgspec
 
+from karat.diff.advice import quoted
 from karat.findings import Finding, Severity
 from karat.refresh.attempts import FAILING, JobGroup
 from karat.refresh.identity import Identity, clashes, is_wanted, read_identity, renamed
-from karat.refresh.manifest import Manifest, read_manifest
-from karat.refresh.matching import Match, Wish, ambiguous, is_platform, is_superseded, possible_jobs
+from karat.refresh.manifest import Manifest, manifest_for, read_manifest
+from karat.refresh.matching import JobBook, Match, Wish, ambiguous, is_platform, is_superseded
 from karat.refresh.settings import RefreshSettings
 from karat.refresh.targets import Targets
 from karat.sources.listing import Artifact, Fetched
@@ -31,6 +32,8 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True):
     artifact: Artifact
     identity: Identity
     job: JobGroup | None = None
+    may_be: tuple[JobGroup, ...] = ()
+    """The jobs it may be of, where nothing tells which."""
     attempt: int | None = None
     conclusion: str | None = None
     manifest: Manifest = Manifest()
@@ -61,7 +64,7 @@ class Claimant:
         groups: Sequence[JobGroup] = (),
     ) -> None:
         self._settings = settings
-        self._groups = groups
+        self._jobs_known = JobBook(groups)
         self._targets = targets
         self._wish = wish
 
@@ -77,17 +80,18 @@ class Claimant:
         """The claims of one artifact."""
         if any(f.severity is Severity.FAIL for f in fetched.findings):
             return Claims(findings=fetched.findings)
-        manifest: Manifest | Finding = Manifest()
-        for name, file in fetched.members.items():
-            if name.rpartition("/")[2] == self._settings.manifest:
-                manifest = read_manifest(file, match.artifact.name)
-        if isinstance(manifest, Finding):
-            return Claims(findings=(*fetched.findings, manifest))
+        manifests = self._manifests(fetched, match.artifact.name)
+        if isinstance(manifests, Finding):
+            return Claims(findings=(*fetched.findings, manifests))
         claims: list[Claim] = []
         findings = list(fetched.findings)
         skipped = 0
         for name, file in sorted(fetched.members.items()):
             if name.rpartition("/")[2] == self._settings.manifest:
+                continue
+            manifest = manifest_for(name, manifests)
+            if manifest is None:
+                findings.append(_untold(name, match, manifests))
                 continue
             made = self._claim(name, file, match, manifest)
             if isinstance(made, Claim):
@@ -99,6 +103,18 @@ class Claimant:
         return Claims(
             claims=tuple(_newest_restart(claims)), findings=tuple(findings), out_of_scope=skipped
         )
+
+    def _manifests(self, fetched: Fetched, artifact: str) -> dict[str, Manifest] | Finding:
+        """Folder → the manifest in it; one that cannot be read stops the artifact."""
+        found = {}
+        for name, file in sorted(fetched.members.items()):
+            folder, _, last = name.rpartition("/")
+            if last == self._settings.manifest:
+                manifest = read_manifest(file, artifact)
+                if isinstance(manifest, Finding):
+                    return manifest
+                found[folder] = manifest
+        return found
 
     def _claim(
         self, name: str, file: Path, match: Match, manifest: Manifest
@@ -136,10 +152,10 @@ class Claimant:
         if not told:
             return [g for g in match.jobs if not clashes(own, g.identity)]
         inside = {**match.identity, **own, **told}
-        named = possible_jobs(match.artifact, inside, self._groups)
+        named = self._jobs_known.possible(match.artifact, inside)
         if not named and "job_id" in told:
             inside.pop("job_id")  # of a server that this listing does not know
-            named = possible_jobs(match.artifact, inside, self._groups)
+            named = self._jobs_known.possible(match.artifact, inside)
         return list(named)
 
     def _tied(self, claim: Claim, match: Match, jobs: Sequence[JobGroup]) -> Claim | Finding | None:
@@ -168,6 +184,7 @@ class Claimant:
             claim,
             artifact=artifact,
             job=one,
+            may_be=() if one else tuple(jobs),
             attempt=attempt,
             conclusion=_conclusion(one, claim, ends),
             findings=unsure,
@@ -231,6 +248,19 @@ def _conflict(name: str, match: Match, inside: Identity) -> Finding:
     )
 
 
+def _untold(name: str, match: Match, manifests: Mapping[str, Manifest]) -> Finding:
+    return Finding(
+        kind="identity-conflict",
+        severity=Severity.FAIL,
+        path=name,
+        message=(
+            f"{name} of artifact {match.artifact.name}: {len(manifests)} manifests say different things,"
+            " and none of them lies in a folder around it; it was not taken"
+        ),
+        next="karat schema karat.artifact/1",
+    )
+
+
 def _taken_all_the_same(match: Match, jobs: Sequence[JobGroup]) -> Finding:
     names = ", ".join(sorted({g.name for g in jobs}))
     return Finding(
@@ -257,5 +287,5 @@ def _attempt_unknown(match: Match, job: JobGroup) -> Finding:
         severity=Severity.FAIL,
         path=match.artifact.name,
         message=f"job {job.name} has {len(job.attempts)} attempts, and nothing tells of which artifact {match.artifact.name} is; it was not taken",
-        next="karat refresh --attempt N",
+        next=f"gh run download {job.key[0]} --name {quoted(match.artifact.name)}",
     )

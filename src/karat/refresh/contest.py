@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from karat.diff.advice import quoted
 from karat.findings import Finding, Severity
 from karat.refresh.claims import Claim
 
@@ -40,8 +41,17 @@ def _twice(claims: Sequence[Claim]) -> Finding:
         severity=Severity.FAIL,
         path=claims[0].target,
         message=f"refused, the old golden is kept: {names}{more} claim this golden, and they are not attempts of one job",
-        next="karat refresh --workflow NAME --only " + claims[0].target,
+        next=_which(claims),
     )
+
+
+def _which(claims: Sequence[Claim]) -> str:
+    """One of several runs can be chosen; within one run, the report tells the files apart."""
+    runs = sorted({claim.artifact.run_id for claim in claims if claim.artifact.run_id})
+    only = f"--only {quoted(claims[0].target)}"
+    if len(runs) > 1:
+        return f"karat refresh --run-id {runs[-1]} {only}"
+    return f"karat refresh --dry-run --json - {only}"
 
 
 def _named(claim: Claim) -> str:

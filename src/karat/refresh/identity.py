@@ -25,8 +25,12 @@ OPTIONAL = frozenset({"again"})
 _INCIDENTAL = frozenset({"uuid", "restart", "attempt", "job_id", "run_id"})
 """What tells one execution from another, but not one golden from another."""
 
+COMPARED_NEVER = _INCIDENTAL - {"job_id", "run_id"}
+"""Names on which identities may differ without a clash."""
+
 _PLACEHOLDER = re.compile(r"(\{[a-z_]+\}|\*\*/)")
-_UNSAFE = re.compile(r"[\x00-\x1f/\\]|^\.{0,2}$")
+_UNSAFE = re.compile(r"[\x00-\x1f\x7f/\\]|^\.{0,2}$|^\.git$", re.IGNORECASE)
+"""What would leave its folder, or get among git's own files."""
 
 
 @cache
@@ -98,7 +102,7 @@ def clashes(one: Identity, other: Identity) -> list[str]:
     return [
         name
         for name in one.keys() & other.keys()
-        if name not in _INCIDENTAL - {"job_id", "run_id"} and not same(one[name], other[name])
+        if name not in COMPARED_NEVER and not same(one[name], other[name])
     ]
 
 

@@ -18,7 +18,7 @@ from karat.compare.change import Change
 from karat.compare.pairs import Pair, compare_many
 from karat.compare.rules import RuleBook
 from karat.findings import Finding, Severity
-from karat.goldens.shapes import Golden, Reading, Series, Table
+from karat.goldens.shapes import Golden, Reading, RowKey, Series, Table
 from karat.refresh.attempts import UNFINISHED
 
 Asked = Callable[[str], bool]
@@ -106,8 +106,14 @@ def _with_old_rows(
 ) -> tuple[Reading, tuple[str, ...], bool]:
     """Rows that did not come in stay as they were: they are removed by --prune alone."""
     lost = {key: cells for key, cells in old.rows.items() if key not in new.rows}
-    if not lost or old.columns != new.columns or old.key != new.key:
+    if not lost or old.key != new.key:
         return reading, (), True
+    if not set(old.columns) <= set(new.columns):
+        return reading, (), True  # the old rows would lose cells; it is the columns that are lost
+    places = [old.columns.index(c) if c in old.columns else None for c in new.columns]
+    lost = {
+        key: tuple("" if i is None else cells[i] for i in places) for key, cells in lost.items()
+    }
     names = ", ".join(" / ".join(key) for key in list(lost)[:5])
     found = _refusal(
         "lost-rows", f"{len(lost)} rows did not come in and stay as they were: {names}"
@@ -117,11 +123,16 @@ def _with_old_rows(
     return kept, (), False
 
 
+def is_asked_for(name: str, globs: Sequence[str]) -> bool:
+    """Whether a metric is one of those that --metric means."""
+    return any(name == glob or fnmatchcase(name, glob) for glob in globs)
+
+
 def _only_metrics(
     new: Incoming, golden: Golden, before: Golden | None, globs: Sequence[str]
 ) -> tuple[Reading, tuple[str, ...], bool]:
     def asked(name: str) -> bool:
-        return any(name == glob or fnmatchcase(name, glob) for glob in globs)
+        return is_asked_for(name, globs)
 
     if isinstance(golden, Series) and isinstance(before, Series | None):
         return _only_curves(new, golden, before or Series({}), asked)
@@ -154,19 +165,26 @@ def _only_curves(
 def _only_columns(
     new: Incoming, golden: Table, before: Table, asked: Asked
 ) -> tuple[Reading, tuple[str, ...], bool]:
-    names = tuple(
-        c for c in before.columns if c in golden.columns and asked(c) and c not in before.key
-    )
-    lost = [" / ".join(key) for key in before.rows if key not in golden.rows]
-    if not names or lost:
-        found = (
-            _refusal(
-                "lost-rows", f"--metric: {len(lost)} rows did not come in: {', '.join(lost[:5])}"
-            )
-            if lost
-            else _refusal("lost-metric", "--metric: it has no such column")
-        )
+    names = tuple(c for c in before.columns if asked(c) and c not in before.key)
+    lost = [name for name in names if name not in golden.columns]
+    absent = [" / ".join(key) for key in before.rows if key not in golden.rows]
+    found = None
+    if lost or not names:
+        what = f"{', '.join(lost)} did not come in" if lost else "it has no such column"
+        found = _refusal("lost-metric", f"--metric: {what}")
+    elif absent:
+        rows = f"{len(absent)} rows did not come in: {', '.join(absent[:5])}"
+        found = _refusal("lost-rows", f"--metric: {rows}")
+    if found is not None:
         return structs.replace(new.reading, golden=None, findings=(found,)), (), False
+    merged = structs.replace(before, rows=_with_columns(before, golden, names))
+    findings = (*new.reading.findings, *_rows_left(before, golden))
+    return structs.replace(new.reading, golden=merged, findings=findings), names, False
+
+
+def _with_columns(
+    before: Table, golden: Table, names: Sequence[str]
+) -> dict[RowKey, tuple[str, ...]]:
     at = [(before.columns.index(name), golden.columns.index(name)) for name in names]
     rows = {}
     for key, cells in before.rows.items():
@@ -174,7 +192,18 @@ def _only_columns(
         for i, j in at:
             changed[i] = golden.rows[key][j]
         rows[key] = tuple(changed)
-    return structs.replace(new.reading, golden=structs.replace(before, rows=rows)), names, False
+    return rows
+
+
+def _rows_left(before: Table, golden: Table) -> list[Finding]:
+    """Rows that came in and have no place: some columns alone make no row."""
+    more = [" / ".join(key) for key in golden.rows if key not in before.rows]
+    if not more:
+        return []
+    message = (
+        f"--metric adds no rows, so {len(more)} that came in are left out: {', '.join(more[:5])}"
+    )
+    return [Finding(kind="gained-rows", severity=Severity.WARN, message=message)]
 
 
 def _refusal(kind: str, message: str) -> Finding:

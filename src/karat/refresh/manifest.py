@@ -52,6 +52,20 @@ def read_manifest(file: Path, artifact: str) -> Manifest | Finding:
     return manifest
 
 
+def manifest_for(member: str, manifests: Mapping[str, Manifest]) -> Manifest | None:
+    """The manifest that speaks for a file: the only one, or of several the nearest around it.
+
+    None where several disagree, and none of them lies around the file.
+    """
+    told = list(manifests.values())
+    if all(manifest == told[0] for manifest in told):
+        return told[0] if told else Manifest()
+    folder = member.rpartition("/")[0]
+    while folder not in manifests and folder:
+        folder = folder.rpartition("/")[0]
+    return manifests.get(folder)
+
+
 def _broken(artifact: str, found: str) -> Finding:
     return Finding(
         kind="identity-incomplete",

@@ -16,13 +16,12 @@ from karat.findings import Finding, Severity
 from karat.refresh.attempts import JobGroup
 from karat.refresh.identity import (
     Identity,
-    clashes,
-    in_common,
     is_wanted,
     placeholders,
     read_identity,
     renamed,
 )
+from karat.refresh.lookup import Lookup
 from karat.refresh.settings import RefreshSettings
 from karat.sources.listing import Artifact, Job, Listing
 
@@ -45,7 +44,7 @@ class Choice(msgspec.Struct, frozen=True, kw_only=True):
     findings: tuple[Finding, ...] = ()
     out_of_scope: int = 0
     superseded: tuple[str, ...] = ()
-    """Names of artifacts of earlier attempts."""
+    """Names of artifacts of attempts that do not count: earlier ones, or not finished."""
     unmatched: tuple[str, ...] = ()
     """Names of artifacts that no pattern knows."""
 
@@ -62,6 +61,7 @@ def match_artifacts(
 ) -> tuple[list[Match], list[str]]:
     """Every artifact with the jobs it may be of, and the names of those that no pattern knows."""
     matches, unmatched = [], []
+    book = JobBook(groups)
     found = [*listing.artifacts, *_by_url(groups, settings, listing)]
     for artifact in found:
         known = {"run_id": artifact.run_id} if artifact.run_id else {}
@@ -71,26 +71,29 @@ def match_artifacts(
             continue
         identity = renamed(read or {}, settings.rename)
         if is_wanted(identity, settings.values):
-            jobs = possible_jobs(artifact, identity, groups)
+            jobs = book.possible(artifact, identity)
             matches.append(Match(artifact=artifact, identity=identity, jobs=jobs))
     return matches, unmatched
 
 
-def possible_jobs(
-    artifact: Artifact, identity: Identity, groups: Sequence[JobGroup]
-) -> tuple[JobGroup, ...]:
-    """The jobs that may have left an artifact: the one it names, or all that agree with it."""
-    job_id = artifact.job_id or identity.get("job_id")
-    if job_id is not None:
-        return tuple(g for g in groups if any(job.id == job_id for job in g.attempts))
-    run_id = artifact.run_id or identity.get("run_id")
-    return tuple(
-        g
-        for g in groups
-        if (run_id is None or g.key[0] == run_id)
-        and in_common(identity, g.identity)
-        and not clashes(identity, g.identity)
-    )
+class JobBook:
+    """The jobs of a listing, to be asked which of them may have left an artifact."""
+
+    def __init__(self, groups: Sequence[JobGroup]) -> None:
+        self._agreeing = Lookup((group.identity, group) for group in groups)
+        self._by_id: dict[str, list[JobGroup]] = {}
+        for group in groups:
+            for job_id in dict.fromkeys(job.id for job in group.attempts):
+                self._by_id.setdefault(job_id, []).append(group)
+
+    def possible(self, artifact: Artifact, identity: Identity) -> tuple[JobGroup, ...]:
+        """The jobs that may have left an artifact: the one it names, or all that agree with it."""
+        job_id = artifact.job_id or identity.get("job_id")
+        if job_id is not None:
+            return tuple(self._by_id.get(job_id, ()))
+        run_id = artifact.run_id or identity.get("run_id")
+        found = self._agreeing.agreeing(identity)
+        return tuple(g for g in found if run_id is None or g.key[0] == run_id)
 
 
 def choose(
@@ -122,8 +125,10 @@ def _table(identity: Identity) -> tuple[tuple[str, str], ...]:
 
 def is_superseded(artifact: Artifact, group: JobGroup) -> bool:
     """Whether an artifact is surely of another attempt of this job than the one that counts."""
+    if group.current is None:
+        return True  # no attempt counts yet: what a job leaves on its way is not its result
     attempt = group.attempt_of(artifact)
-    return attempt is not None and group.current is not None and attempt != group.current.attempt
+    return attempt is not None and attempt != group.current.attempt
 
 
 def _on_platform(match: Match, wanted: Sequence[str]) -> bool:

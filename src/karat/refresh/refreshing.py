@@ -15,23 +15,25 @@ from pathlib import Path
 import msgspec
 
 from karat.compare.rules import STATUS_ORDER, RuleBook
-from karat.findings import Finding, Severity
+from karat.findings import Finding, KaratError, Severity
 from karat.goldens import git
 from karat.goldens.lock import NAME, write_lock
 from karat.goldens.paths import DEFAULT_GLOBS, PathFilter
 from karat.goldens.provenance import RefreshRecord, write_record
 from karat.refresh.absent import jobs_without_goldens
+from karat.refresh.again import completed, whole
 from karat.refresh.attempts import JobGroup
 from karat.refresh.claims import Claim
 from karat.refresh.gathering import Gathered, Plan, gather
-from karat.refresh.judging import Policy
-from karat.refresh.matching import Wish
+from karat.refresh.judging import Policy, is_asked_for
+from karat.refresh.matching import Wish, is_platform
 from karat.refresh.result import Outcome, Result, Scope, State
 from karat.refresh.settings import RefreshSettings
 from karat.refresh.standing import Locks, Standing, survey
 from karat.refresh.taking import Means, take
 from karat.refresh.targets import Targets
 from karat.refresh.writing import ensure_inside, only_writer
+from karat.report.words import count
 from karat.sources.listing import Progress, Source
 
 TRANSIENT = frozenset({"transfer-failed", "artifact-corrupt", "artifact-truncated"})
@@ -59,8 +61,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     dry_run: bool = False
     date: str = ""
     """UTC, ISO 8601; stands in the lock."""
-    command: str | None = None
-    """As typed, for the record."""
+    command: str = "karat refresh"
+    """As typed, for the record and for what to run next."""
     progress: Progress | None = None
     notice: Callable[[str], None] | None = None
 
@@ -77,7 +79,11 @@ def refresh(source: Source, cwd: Path, options: Options) -> Result:
         attempt=options.attempt,
         only=options.only,
     )
-    gathered = gather(source, plan, targets, options.progress, options.notice)
+    try:
+        gathered = gather(source, plan, targets, options.progress, options.notice)
+    except KaratError as error:
+        error.next_command = whole(error.next_command, options.command, None)
+        raise
     findings = [
         *gathered.findings,
         *jobs_without_goldens(gathered, plan, standing.paths, options.cases),
@@ -89,11 +95,12 @@ def refresh(source: Source, cwd: Path, options: Options) -> Result:
         means = _means(gathered, options, standing, locks)
         with nullcontext(None) if options.dry_run else only_writer(root) as workshop:
             means = msgspec.structs.replace(means, workshop=workshop)
-            outcomes = list(take(gathered.claims, means))
+            outcomes = [_advised(o, gathered, options) for o in take(gathered.claims, means)]
             written = [] if options.dry_run else _write_locks(root, locks, workshop)
     else:
         findings.append(halted)
         written = []
+    findings += _untaken(outcomes, options)
     findings += _nothing(gathered, findings, outcomes, options)
     result = Result(
         source=gathered.listing.source,
@@ -101,7 +108,7 @@ def refresh(source: Source, cwd: Path, options: Options) -> Result:
         scope=Scope(name=options.scope, jobs=_count(gathered.groups)),
         dry_run=options.dry_run,
         outcomes=tuple(outcomes),
-        findings=tuple(findings),
+        findings=tuple(completed(findings, options.command, gathered.listing.repo)),
         tests=len({_test(claim) for claim in gathered.claims}),
         found=len({claim.target for claim in gathered.claims}),
         superseded=len(gathered.choice.superseded),
@@ -114,6 +121,11 @@ def refresh(source: Source, cwd: Path, options: Options) -> Result:
     if not options.dry_run and result.record is not None and halted is None:
         write_record(root, result.record)
     return result
+
+
+def _advised(outcome: Outcome, gathered: Gathered, options: Options) -> Outcome:
+    findings = completed(outcome.findings, options.command, gathered.listing.repo)
+    return msgspec.structs.replace(outcome, findings=tuple(findings))
 
 
 def _means(gathered: Gathered, options: Options, standing: Standing, locks: Locks) -> Means:
@@ -132,7 +144,6 @@ def _means(gathered: Gathered, options: Options, standing: Standing, locks: Lock
         date=options.date,
         commits={run.id: run.commit for run in gathered.listing.runs if run.commit},
         dry_run=options.dry_run,
-        command=options.command or "karat refresh",
     )
 
 
@@ -148,7 +159,7 @@ def _halted(findings: Sequence[Finding], options: Options) -> Finding | None:
             f"{len(failed)} artifact(s) did not come in whole, so nothing was written;"
             " what arrived is kept, run the same command again, or add --keep-going"
         ),
-        next=f"{options.command} --keep-going" if options.command else None,
+        next="karat refresh --keep-going",
     )
 
 
@@ -161,12 +172,9 @@ def _nothing(
     """Doing nothing must not look like having nothing to do."""
     if outcomes or any(f.severity is Severity.FAIL for f in findings):
         return []
-    if (
-        options.scope == "only-failing"
-        and gathered.groups
-        and not any(g.failing for g in gathered.groups)
-    ):
-        message = f"no job failed, so there is nothing to refresh ({len(gathered.groups)} jobs)"
+    asked = [group for group in gathered.groups if _on_platform(group, options.platforms)]
+    if options.scope == "only-failing" and asked and not any(group.failing for group in asked):
+        message = f"no job failed, so there is nothing to refresh ({count(len(asked), 'job')})"
         return [Finding(kind="not-refreshed", severity=Severity.INFO, message=message)]
     listing = gathered.listing
     message = (
@@ -181,6 +189,25 @@ def _nothing(
             message=message,
             next="karat config --show-origin",
         )
+    ]
+
+
+def _on_platform(group: JobGroup, wanted: Sequence[str]) -> bool:
+    return not wanted or is_platform(group.identity.get("platform", ""), wanted)
+
+
+def _untaken(outcomes: Sequence[Outcome], options: Options) -> list[Finding]:
+    """A finding for each --metric of which no golden has any; where none was taken, each says so itself."""
+    names = sorted({name for outcome in outcomes for name in outcome.metrics})
+    return [
+        Finding(
+            kind="nothing-compared",
+            severity=Severity.FAIL,
+            message=f"expected a metric that --metric {glob!r} means, found only {', '.join(names)}",
+            next="karat refresh --help",
+        )
+        for glob in options.metrics
+        if names and not any(is_asked_for(name, (glob,)) for name in names)
     ]
 
 

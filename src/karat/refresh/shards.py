@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import islice
 
 import msgspec
 
@@ -36,12 +37,18 @@ def missing_shards(shards: Sequence[Shard], path: str) -> list[Finding]:
         return [_finding("missing-shard", path, f"shards disagree on how many there are: {counts}")]
     total = totals.pop()
     numbers = [shard.number for shard in shards]
-    absent = sorted(set(range(1, total + 1)) - set(numbers))
     found = []
+    # Counted rather than listed: the total is a name's word, and may be anything.
+    absent = total - len({n for n in numbers if 1 <= n <= total})
     if absent:
-        which = ", ".join(map(str, absent[:_SHOWN])) + (" …" if len(absent) > _SHOWN else "")
-        message = f"{len(absent)} of {total} shards did not come in ({which}), so their rows would be dropped"
+        some = islice((n for n in range(1, total + 1) if n not in numbers), _SHOWN)
+        which = ", ".join(map(str, some)) + (" …" if absent > _SHOWN else "")
+        message = f"{absent:,} of {total:,} shards did not come in ({which}), so their rows would be dropped"
         found.append(_finding("missing-shard", path, message))
+    for shard in shards:
+        if not 1 <= shard.number <= total:
+            message = f"{shard.where} says it is shard {shard.number} of {total}"
+            found.append(_finding("missing-shard", path, message))
     for number in sorted({n for n in numbers if numbers.count(n) > 1}):
         names = ", ".join(s.where for s in shards if s.number == number)
         found.append(_finding("claimed-twice", path, f"shard {number} came in twice: {names}"))

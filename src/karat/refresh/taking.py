@@ -19,7 +19,7 @@ from karat.refresh.claims import Claim
 from karat.refresh.contest import by_target, settle
 from karat.refresh.judging import Incoming, Judged, Policy, judge_many
 from karat.refresh.result import Outcome, State
-from karat.refresh.settings import RefreshSettings
+from karat.refresh.settings import RefreshSettings, TableSettings
 from karat.refresh.shards import Shard, assemble, missing_shards
 from karat.refresh.standing import Locks, Standing
 from karat.refresh.writing import ensure_inside, keep_edits, put, rendered, sha256
@@ -41,7 +41,6 @@ class Means(msgspec.Struct, frozen=True, kw_only=True):
     commits: dict[str, str]
     """Run → commit."""
     dry_run: bool = False
-    command: str = "karat refresh"
     workshop: Path | None = None
     """Where half-written files lie."""
 
@@ -100,12 +99,7 @@ def _plain(path: str, claims: Sequence[Claim]) -> _Candidate | Outcome:
     try:
         data = winner.file.read_bytes()
     except OSError as error:
-        message = f"expected to read {winner.where}, but: {error.strerror}"
-        return _refused(
-            path,
-            claims,
-            [Finding(kind="cannot-read", severity=Severity.FAIL, path=path, message=message)],
-        )
+        return _refused(path, claims, [_cannot_read(winner, error)])
     incoming = Incoming(
         path=path,
         reading=formats.read(data),
@@ -116,40 +110,32 @@ def _plain(path: str, claims: Sequence[Claim]) -> _Candidate | Outcome:
     return _Candidate(incoming=incoming, claims=(winner,), data=data)
 
 
+def _cannot_read(claim: Claim, error: OSError) -> Finding:
+    return Finding(
+        kind="cannot-read",
+        severity=Severity.FAIL,
+        path=claim.target,
+        message=f"expected to read {claim.where}, but: {error.strerror}",
+        next=f"ls -l {quoted(str(claim.file))}",
+    )
+
+
 def _sharded(path: str, claims: Sequence[Claim], means: Means) -> _Candidate | Outcome:
     settings = means.settings.tables
     assert settings is not None  # noqa: S101 - the caller asked
-    current = [c for c in claims if c.identity.get("shard") and c.identity.get("num_shards")]
-    if len(current) < len(claims):
+    if not all(_numbered(claim) for claim in claims):
         message = (
             "refused, the old golden is kept: nothing tells which shard of the table some files are"
         )
-        return _refused(
-            path,
-            claims,
-            [
-                Finding(
-                    kind="identity-incomplete", severity=Severity.FAIL, path=path, message=message
-                )
-            ],
-        )
-    winners, contested = _newest_of_each(current)
-    shards = [
-        Shard(
-            number=int(c.identity["shard"]),
-            of=int(c.identity["num_shards"]),
-            reading=read_table(c.file.read_bytes(), settings.key or None),
-            where=c.artifact.name,
-        )
-        for c in winners
-    ]
-    noted = [*contested, *missing_shards(shards, path)]
-    runs = {c.artifact.run_id for c in winners}
-    if len(runs) > 1:
-        message = f"its shards come from {len(runs)} runs ({', '.join(sorted(map(str, runs)))})"
-        noted.append(
-            Finding(kind="claimed-twice", severity=Severity.FAIL, path=path, message=message)
-        )
+        kind = "identity-incomplete"
+        finding = Finding(kind=kind, severity=Severity.FAIL, path=path, message=message)
+        return _refused(path, claims, [_advised(finding, claims[0], means)])
+    winners, contested = _newest_of_each(claims)
+    try:
+        shards = [_shard(claim, settings) for claim in winners]
+    except OSError as error:
+        return _refused(path, claims, [_cannot_read(winners[0], error)])
+    noted = [*contested, *missing_shards(shards, path), *_of_one_table(winners, path)]
     ends = {c.conclusion for c in winners if c.conclusion}
     unfinished = ends & {"cancelled", "timed_out"}
     incoming = Incoming(
@@ -160,6 +146,35 @@ def _sharded(path: str, claims: Sequence[Claim], means: Means) -> _Candidate | O
         findings=tuple(noted) + tuple(f for c in winners for f in c.findings),
     )
     return _Candidate(incoming=incoming, claims=tuple(winners), data=None)
+
+
+def _numbered(claim: Claim) -> bool:
+    """Whether a claim says which shard it is; a manifest may say anything."""
+    told = (claim.identity.get("shard", ""), claim.identity.get("num_shards", ""))
+    return all(text.isascii() and text.isdigit() and len(text) < 10 for text in told)
+
+
+def _shard(claim: Claim, settings: TableSettings) -> Shard:
+    return Shard(
+        number=int(claim.identity["shard"]),
+        of=int(claim.identity["num_shards"]),
+        reading=read_table(claim.file.read_bytes(), settings.key or None),
+        where=claim.artifact.name,
+    )
+
+
+def _of_one_table(claims: Sequence[Claim], path: str) -> list[Finding]:
+    """Shards of several runs or configurations are parts of several tables."""
+    found = []
+    runs = {c.artifact.run_id or "" for c in claims}
+    builds = {c.identity["config"] for c in claims if "config" in c.identity}
+    for what, names in (("runs", runs), ("configurations", builds)):
+        if len(names) > 1:
+            message = f"its shards come from {len(names)} {what} ({', '.join(sorted(names))})"
+            found.append(
+                Finding(kind="claimed-twice", severity=Severity.FAIL, path=path, message=message)
+            )
+    return found
 
 
 def _newest_of_each(claims: Sequence[Claim]) -> tuple[list[Claim], list[Finding]]:
@@ -291,6 +306,5 @@ def _advised(finding: Finding, claim: Claim, means: Means) -> Finding:
         return finding
     job = claim.job.current if claim.job else None
     if means.source == "github" and job is not None:
-        return replace(finding, next=f"gh run rerun {job.run_id} --job {job.id}")
-    again = means.command if "--dry-run" in means.command else f"{means.command} --dry-run"
-    return replace(finding, next=f"{again} --only {quoted(finding.path)}")
+        return replace(finding, next=f"gh run rerun --job {job.id}")
+    return replace(finding, next=f"karat refresh --dry-run --only {quoted(claim.target)}")

@@ -35,6 +35,9 @@ class Targets:
             parts = path.split("/")
             self._by_name.setdefault(parts[-1], []).append(path)
             self._by_tail.setdefault(tuple(parts[-2:]), []).append(path)
+        self._spelt: dict[str, list[str]] = {}
+        for path in sorted(self.known):
+            self._spelt.setdefault(path.casefold(), []).append(path)
 
     def may_be_golden(self, member: str) -> bool:
         """Whether a file could be a golden by its name, where no pattern says which are."""
@@ -53,7 +56,7 @@ class Targets:
     ) -> str | Finding:
         filled = fill(template, identity)
         if filled.path is not None:
-            return filled.path
+            return self._as_spelt(filled.path, member, artifact)
         if filled.unsafe:
             names = ", ".join(f"{name} = {identity[name]!r}" for name in filled.unsafe)
             return _finding(
@@ -64,6 +67,15 @@ class Targets:
             "identity-incomplete", member, artifact,
             f"nothing tells its {missing}; names and manifest gave {_shown(identity)}",
         )  # fmt: skip
+
+    def _as_spelt(self, path: str, member: str, artifact: str) -> str | Finding:
+        """The golden that stands under this path but for upper and lower case, which CI systems change."""
+        alike = self._spelt.get(path.casefold(), [])
+        if path in self.known or not alike:
+            return path
+        if len(alike) == 1:
+            return alike[0]
+        return _finding("identity-incomplete", member, artifact, self._why(alike, path))
 
     def _standing(self, member: str, artifact: str, identity: Identity) -> str | Finding:
         whole = member if artifact == "." else f"{artifact}/{member}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -10,6 +11,7 @@ from msgspec import structs
 
 from karat.compare.change import Verdict
 from karat.findings import Finding, Severity
+from karat.refresh.again import again, without
 from karat.refresh.result import Outcome, Result, State
 from karat.report.diff_json import change_json, encode, finding_json
 from karat.report.terminal import Line, finding_lines
@@ -41,7 +43,7 @@ def _head(result: Result) -> Iterator[Line]:
         counts = ", ".join(f"{n:,} {end}" for end, n in ends.items())
         yield ((f"jobs{f' on {platform}' if platform else ''}: {counts}", ""),)
     left = [
-        (result.superseded, "of an earlier attempt"),
+        (result.superseded, "of an earlier or unfinished attempt"),
         (result.out_of_scope, "out of scope"),
         (len(result.unmatched), "of unknown name"),
     ]
@@ -110,9 +112,11 @@ def _infos(result: Result) -> Iterator[Line]:
 def next_command(result: Result) -> str | None:
     """What to do after this refresh."""
     if result.dry_run:
-        command = result.record.command if result.record else None
-        words = (command or "karat refresh").replace(" --dry-run", "")
-        return words if result.in_state(State.WRITTEN) else None
+        if result.record is None or not result.in_state(State.WRITTEN):
+            return None
+        typed = without(result.record.command or "karat refresh", "--dry-run")
+        # Where CI is set, karat writes only if it is told to.
+        return again(typed, "--write") if os.environ.get("CI") else typed
     return "karat diff" if result.in_state(State.WRITTEN) else None
 
 

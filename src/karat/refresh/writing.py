@@ -9,6 +9,7 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import os
+import shlex
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -79,7 +80,7 @@ def put(root: Path, path: str, data: bytes, workshop: Path | None = None) -> Non
     except OSError as error:
         raise CannotVerify(
             f"expected to write {target}, but: {error.strerror or error}",
-            next_command="karat refresh --dry-run",
+            next_command=f"ls -ld {shlex.quote(str(target.parent))}",
         ) from error
 
 
