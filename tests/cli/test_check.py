@@ -198,3 +198,26 @@ def test_the_command_that_takes_a_result_takes_it(tmp_path: Path, actual: str) -
     assert command[0] == "karat"
     karat(*command[1:], cwd=tmp_path, **CLEAN)
     assert karat(*words, cwd=tmp_path, **CLEAN).code == 0
+
+
+@pytest.mark.parametrize(("result", "code"), [("good", 3), ("worse", 1)])
+@pytest.mark.parametrize("how", ["summary", "json", "junit"])
+def test_a_report_that_cannot_be_written_does_not_unsay_a_failure(
+    project: Repository, tmp_path: Path, result: str, code: int, how: str
+) -> None:
+    nowhere = str(tmp_path / "nowhere" / "report")
+    words = ("check", f"out/{result}.json", "--golden", GOLDEN)
+    more: tuple[str, ...] = (f"--{how}", nowhere) if how != "summary" else ("--github",)
+    there = {**CLEAN, "GITHUB_STEP_SUMMARY": nowhere}
+    found = karat(*words, *more, cwd=project.root, **there)
+    assert found.code == code
+    assert f"{nowhere}, but: No such file or directory\nnext: ls -ld" in found.err
+    assert f"out/{result}.json  against" in found.out
+
+
+def test_a_golden_is_never_checked_against_itself(project: Repository) -> None:
+    found = karat("check", GOLDEN, "--golden", GOLDEN, cwd=project.root, **CLEAN)
+    assert (found.code, found.out) == (2, "")
+    command = found.err.splitlines()[-1].removeprefix("next: ")
+    again = karat(*shlex.split(command)[1:], cwd=project.root, **CLEAN)
+    assert again.code == 0

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from karat.cli.output import deliver, one_report_each
-from karat.findings import CannotVerify, Severity, UsageError
+from karat.cli.output import complain, deliver, one_report_each
+from karat.findings import CannotVerify, ExitCode, Severity, UsageError
 
 if TYPE_CHECKING:
     from karat.check.options import Options
@@ -95,23 +95,34 @@ def command(  # noqa: PLR0913 - one parameter per option
     options = _options(config, identity=identity, exact=exact, only=only, strict=strict,
                        improved=improved, unknown=unknown)  # fmt: skip
     report = check(actual, golden, options)
+    if not quiet and "-" not in {json_file, junit}:
+        from karat.check import text  # noqa: PLC0415
+
+        text.show(report, sys.stdout)
+    wanted = github or (github is None and os.environ.get("GITHUB_ACTIONS") == "true")
+    try:
+        _write(report, json_file, junit)
+        if wanted:
+            _tell_github(report, stdout="-" not in {json_file, junit})
+    except CannotVerify as error:
+        if report.exit_code is not ExitCode.FAIL:
+            raise
+        # What failed is certain, also where a report of it could not be written.
+        complain(str(error), error.next_command)
+    if report.exit_code and not quiet:
+        _last_line(report)
+    return int(report.exit_code)
+
+
+def _write(report: Report, json_file: str | None, junit: str | None) -> None:
     if json_file is not None:
-        from karat.check import check_json  # noqa: PLC0415
+        from karat.check import check_json  # noqa: PLC0415 - only for those who asked
 
         deliver(json_file, check_json.render(report))
     if junit is not None:
         from karat.check import junit as junit_report  # noqa: PLC0415
 
         deliver(junit, junit_report.render(report))
-    if not quiet and "-" not in {json_file, junit}:
-        from karat.check import text  # noqa: PLC0415
-
-        text.show(report, sys.stdout)
-    if github or (github is None and os.environ.get("GITHUB_ACTIONS") == "true"):
-        _tell_github(report, stdout="-" not in {json_file, junit})
-    if report.exit_code and not quiet:
-        _last_line(report)
-    return int(report.exit_code)
 
 
 def _options(  # noqa: PLR0913 - one parameter per option
@@ -183,6 +194,7 @@ def _last_line(report: Report) -> None:
 
 def _tell_github(report: Report, *, stdout: bool) -> None:
     from karat.check import github  # noqa: PLC0415 - only in GitHub's own runners
+    from karat.check.advice import quoted  # noqa: PLC0415
 
     stream = sys.stdout if stdout else sys.stderr
     stream.write(github.workflow_commands(report))
@@ -197,5 +209,5 @@ def _tell_github(report: Report, *, stdout: bool) -> None:
     except OSError as error:
         raise CannotVerify(
             f"expected to write the step summary {target}, but: {error.strerror or error}",
-            next_command="karat check --no-github",
+            next_command=f"ls -ld {quoted(str(path.parent))}",
         ) from error
