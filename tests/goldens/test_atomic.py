@@ -71,3 +71,31 @@ def test_a_long_name_still_fits_a_temporary_one(tmp_path: Path) -> None:
     path = tmp_path / ("x" * 250)
     write_bytes(path, b"1")
     assert path.read_bytes() == b"1"
+
+
+def test_a_long_name_of_wide_characters_fits_too(tmp_path: Path) -> None:
+    path = tmp_path / ("語" * 84)
+    write_bytes(path, b"1")
+    assert path.read_bytes() == b"1"
+
+
+def test_a_workshop_from_which_nothing_can_be_moved_is_done_without(tmp_path: Path) -> None:
+    elsewhere = Path("/dev/shm")  # noqa: S108 - another disk is the point
+    if not elsewhere.is_dir() or elsewhere.stat().st_dev == tmp_path.stat().st_dev:
+        pytest.skip("needs a second file system")
+    workshop = elsewhere / f"karat-{os.getpid()}"
+    workshop.mkdir()
+    try:
+        write_bytes(tmp_path / "a", b"1", workshop=workshop)
+        assert list(workshop.iterdir()) == []
+    finally:
+        workshop.rmdir()
+    assert [(path.name, path.read_bytes()) for path in tmp_path.iterdir()] == [("a", b"1")]
+
+
+def test_a_failure_leaves_nothing_in_the_workshop(tmp_path: Path) -> None:
+    workshop = tmp_path / "workshop"
+    workshop.mkdir()
+    with pytest.raises(FileNotFoundError):
+        write_bytes(tmp_path / "nowhere" / "a", b"1", workshop=workshop)
+    assert list(workshop.iterdir()) == []

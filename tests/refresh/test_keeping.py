@@ -6,6 +6,7 @@ import json
 import subprocess
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from factories.commands import karat
@@ -177,3 +178,14 @@ def test_a_mistake_in_the_words_resets_nothing(world: World, words: tuple[str, .
     done = karat("refresh", "--reset", *words, cwd=world.repository.root)
     assert done.code == 2
     assert world.read("a") == NEW
+
+
+def test_a_lock_that_cannot_be_read_is_known_before_anything_is_written(world: World) -> None:
+    world.repository.write(LOCK, "<<<<<<< HEAD\n")
+    opts = options()
+    globs = ("tests/functional_tests/test_cases/gpt/a/*.json", *opts.globs)
+    jobs = [*JOBS, job("gpt/b - dev", labels=H100)]
+    found = [(logs("a"), {member(): NEW}), (logs("b"), {member(): NEW})]
+    with pytest.raises(CannotVerify, match="merge-conflict markers"):
+        world.refresh(jobs, found, msgspec.structs.replace(opts, globs=globs))
+    assert (world.read("a"), world.read("b")) == (OLD, OLD)

@@ -7,6 +7,7 @@ import pytest
 from factories.commands import karat
 from factories.repositories import Repository, curves, golden_path, golden_text
 from karat.findings import UsageError
+from karat.goldens.lock import NAME, Entry, read_lock, write_lock
 from karat.goldens.paths import DEFAULT_GLOBS, PathFilter
 from karat.refresh.reset import apply_reset, plan_reset
 
@@ -90,3 +91,30 @@ def test_the_command_lists_before_it_acts_and_a_dry_run_only_lists(edited: Repos
     assert f"restore {GOLDEN}" in done.err
     assert "git cat-file -p" in done.err
     assert (edited.root / GOLDEN).read_text() == golden_text(curves(1))
+
+
+def test_a_lock_goes_back_with_its_goldens_and_no_other_file_of_that_name(
+    edited: Repository,
+) -> None:
+    edited.write(NAME, "{}")
+    edited.write(f"vendored/{NAME}", "theirs")
+    reset = plan_reset(edited.root, FILTER)
+    assert NAME in reset.deleted
+    apply_reset(reset)
+    assert not (edited.root / NAME).exists()
+    assert (edited.root / f"vendored/{NAME}").read_text() == "theirs"
+
+
+def test_of_a_lock_only_the_lines_of_goldens_that_go_back(edited: Repository) -> None:
+    other, new = golden_path("b"), golden_path("neu ß")
+    line = Entry(source="github", run="1", sha256="0" * 64)
+    write_lock(edited.root / NAME, {GOLDEN: line})
+    edited.git("add", NAME)
+    edited.git("commit", "--quiet", "--message=lock")
+    later = Entry(source="github", run="2", sha256="1" * 64)
+    write_lock(edited.root / NAME, dict.fromkeys([GOLDEN, new, other], later))
+    for only in (GOLDEN, new):
+        done = karat("refresh", "--reset", "--only", only, cwd=edited.root)
+        assert done.code == 0, done.err
+    entries = read_lock(edited.root / NAME)
+    assert {path: entry.run for path, entry in entries.items()} == {GOLDEN: "1", other: "2"}

@@ -9,7 +9,7 @@ import pytest
 
 from factories.commands import karat
 from factories.repositories import Repository, curves, golden_path, golden_text
-from karat.goldens.lock import NAME, Entry, read_lock, write_lock
+from karat.goldens.lock import NAME, Entry, decode_lock, read_lock, write_lock
 from karat.refresh.writing import sha256
 
 A, B = golden_path("a"), golden_path("b")
@@ -93,3 +93,54 @@ def test_a_csv_outside_the_tree_is_refused(tree: Repository) -> None:
     (tree.root.parent / "out.csv").write_text("x")
     assert karat("stage", "--csv", "../out.csv", cwd=tree.root).code == 2
     assert staged(tree) == set()
+
+
+def lock_line(text: str, run: str) -> Entry:
+    return Entry(source="github", run=run, sha256=sha256(text.encode()))
+
+
+def staged_lock(tree: Repository) -> dict[str, str | None]:
+    entries = decode_lock(tree.git("show", f":{NAME}").encode(), tree.root / NAME)
+    return {path: entry.run for path, entry in entries.items()}
+
+
+def test_of_a_lock_only_the_lines_of_goldens_that_are_staged(tree: Repository) -> None:
+    old, new = golden_text(curves(1)), golden_text(slightly(curves(1)))  # type: ignore[arg-type]
+    write_lock(tree.root / NAME, {A: lock_line(old, "1"), B: lock_line(old, "1")})
+    tree.git("add", NAME)
+    tree.git("commit", "--quiet", "--message=lock")
+    for path in (A, B):
+        tree.write(path, new)
+    write_lock(tree.root / NAME, {A: lock_line(new, "2"), B: lock_line(new, "2")})
+    done = karat("stage", "--only", A, cwd=tree.root)
+    assert done.code == 0, done.err
+    assert staged(tree) == {A, NAME}
+    assert staged_lock(tree) == {A: "2", B: "1"}
+    assert karat("stage", cwd=tree.root).code == 0
+    assert staged_lock(tree) == {A: "2", B: "2"}
+
+
+def test_some_lines_of_a_lock_that_was_never_committed(tree: Repository) -> None:
+    new = golden_text(slightly(curves(1)))  # type: ignore[arg-type]
+    for path in (A, B):
+        tree.write(path, new)
+    write_lock(tree.root / NAME, {A: lock_line(new, "2"), B: lock_line(new, "2")})
+    assert karat("stage", "--only", B, cwd=tree.root).code == 0
+    assert staged_lock(tree) == {B: "2"}
+
+
+def test_where_values_were_only_confirmed_their_lock_is_staged(tree: Repository) -> None:
+    write_lock(tree.root / NAME, {A: lock_line(golden_text(curves(1)), "2")})
+    done = karat("stage", "--dry-run", cwd=tree.root)
+    assert (done.code, staged(tree)) == (0, set())
+    assert NAME in done.out
+    done = karat("stage", cwd=tree.root)
+    assert (done.code, staged(tree)) == (0, {NAME})
+    assert "nothing to stage" not in done.out
+
+
+def test_without_a_change_the_csv_alone_is_not_staged(tree: Repository) -> None:
+    tree.write("out.csv", "file\n")
+    done = karat("stage", "--csv", "out.csv", cwd=tree.root)
+    assert (done.code, staged(tree)) == (0, set())
+    assert "nothing to stage" in done.out

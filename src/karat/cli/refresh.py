@@ -191,7 +191,8 @@ def _reset(config: Config, only: tuple[str, ...], *, dry_run: bool, quiet: bool)
     from karat.refresh.reset import apply_reset, plan_reset  # noqa: PLC0415
     from karat.report.words import printable  # noqa: PLC0415
 
-    reset = plan_reset(Path.cwd(), PathFilter(config.paths, config.exclude, only))
+    is_golden = PathFilter(config.paths, config.exclude, only)
+    reset = plan_reset(Path.cwd(), is_golden, config.paths, narrowed=bool(only))
     will = "would " if dry_run else ""
     if not quiet:
         for name in reset.paths:

@@ -70,7 +70,15 @@ def command(  # noqa: PLR0913 - one parameter per option
         status=config.status, only=only, preset=preset, progress=progress_bar(sys.stderr),
     )  # fmt: skip
     diff = diff_sides(left, right, options)
-    staged = stage(diff, right.root, config.paths, csv=csv_file, reason=reason, dry_run=dry_run)
+    staged = stage(
+        diff,
+        right.root,
+        config.paths,
+        csv=csv_file,
+        reason=reason,
+        dry_run=dry_run,
+        narrowed=bool(only),
+    )
     if json_file is not None:
         from karat.report.diff_json import encode  # noqa: PLC0415
 
@@ -109,11 +117,14 @@ def _lines(staged: Staged, *, dry_run: bool) -> Iterator[Line]:
         said = f"nothing was staged: {count(len(staged.unresolved), 'fail finding')} unresolved"
         yield ((said, "bold red"),)
         return
-    if not staged.goldens:
-        yield (("no golden differs from HEAD; there is nothing to stage", ""),)
-        return
     verb = "would stage" if dry_run else "staged"
-    yield ((f"{verb} {count(len(staged.goldens), 'golden')}", "bold"),)
+    if not staged.goldens:
+        if not staged.beside:
+            yield (("no golden differs from HEAD; there is nothing to stage", ""),)
+            return
+        yield ((f"no golden differs from HEAD; {verb} where they came from", "bold"),)
+    else:
+        yield ((f"{verb} {count(len(staged.goldens), 'golden')}", "bold"),)
     for path in (*staged.goldens, *staged.beside):
         yield ((f"  {path}", ""),)
     if staged.forced is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import stat
 from pathlib import Path
@@ -16,7 +17,8 @@ def write_bytes(
     """Puts the bytes in place of the file in one step; an OSError is the caller's to word.
 
     `durable` waits for the disk; a report that a power cut loses can simply be made again. In a
-    `workshop`, a folder on the same disk, a killed process leaves its half-written file out of sight.
+    `workshop` a killed process leaves its half-written file out of sight; if files cannot be moved
+    from there (another disk, another mount of the same one), it is done without.
     """
     target = Path(path)
     if target.is_symlink():
@@ -24,11 +26,21 @@ def write_bytes(
         raise UsageError(
             f"expected a plain file at {target}, found a symbolic link; write to what it points at"
         )
-    # As tempfile would, which takes ten times as long to import as this takes to run.
-    folder = target.parent
-    if workshop is not None and workshop.stat().st_dev == folder.stat().st_dev:
-        folder = workshop
-    name = folder / f".{target.name[:80]}.{os.urandom(8).hex()}.tmp"
+    if workshop is not None:
+        try:
+            _replace(target, data, workshop, durable=durable)
+        except OSError as error:
+            if error.errno != errno.EXDEV:
+                raise
+        else:
+            return
+    _replace(target, data, target.parent, durable=durable)
+
+
+def _replace(target: Path, data: bytes, folder: Path, *, durable: bool) -> None:
+    # As tempfile would, which takes ten times as long to import as this takes to run. Few enough
+    # characters of the name that their bytes leave room for the rest.
+    name = folder / f".{target.name[:40]}.{os.urandom(8).hex()}.tmp"
     handle = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
         with os.fdopen(handle, "wb") as file:

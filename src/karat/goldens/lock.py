@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+import shlex
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import msgspec
@@ -50,9 +51,24 @@ def group_root(path: str, globs: tuple[str, ...]) -> str:
 
     for glob in globs:
         if glob_regex(glob).fullmatch(path):
-            fixed = _FIXED.match(glob)
-            return fixed[0].rpartition("/")[0] if fixed else ""
+            return _fixed(glob)
     return ""
+
+
+def _fixed(glob: str) -> str:
+    fixed = _FIXED.match(glob)
+    return fixed[0].rpartition("/")[0] if fixed else ""
+
+
+def lock_names(globs: Iterable[str]) -> set[str]:
+    """Every lock that a repository with these golden paths may have."""
+    return {f"{folder}/{NAME}" if folder else NAME for folder in map(_fixed, globs)}
+
+
+def place_of(path: str, globs: tuple[str, ...]) -> tuple[str, str]:
+    """The lock that speaks for a golden, and the golden's name in it."""
+    folder = group_root(path, globs)
+    return (f"{folder}/{NAME}", path[len(folder) + 1 :]) if folder else (NAME, path)
 
 
 def read_lock(file: Path) -> dict[str, Entry]:
@@ -61,6 +77,11 @@ def read_lock(file: Path) -> dict[str, Entry]:
         data = file.read_bytes()
     except FileNotFoundError:
         return {}
+    return decode_lock(data, file)
+
+
+def decode_lock(data: bytes, file: Path) -> dict[str, Entry]:
+    """The entries in a lock's bytes; `file` is where they are from."""
     try:
         raw = msgspec.json.decode(data, type=dict[str, msgspec.Raw])
         schema = msgspec.json.decode(raw.pop("schema", msgspec.Raw(b"null")), type=str)
@@ -72,20 +93,25 @@ def read_lock(file: Path) -> dict[str, Entry]:
         found = "merge-conflict markers" if conflict else str(error)
         raise CannotVerify(
             f"expected {SCHEMA} in {file}, found: {found}",
-            next_command=f"git checkout HEAD -- {file}",
+            next_command=f"git checkout HEAD -- {shlex.quote(str(file))}",
         ) from error
 
 
 def write_lock(file: Path, entries: Mapping[str, Entry], workshop: Path | None = None) -> bool:
     """Write the lock; True if its bytes changed."""
-    lines = [
-        f"{json.dumps(path, ensure_ascii=False)}: {msgspec.json.encode(entries[path]).decode()},\n"
-        for path in sorted(entries)
-    ]
-    data = ("{\n" + "".join(lines) + f'"schema": "{SCHEMA}"\n}}\n').encode(
-        "utf-8", "surrogateescape"
-    )
+    data = encode_lock(entries)
     if file.is_file() and file.read_bytes() == data:
         return False
     write_bytes(file, data, workshop=workshop)
     return True
+
+
+def encode_lock(entries: Mapping[str, Entry]) -> bytes:
+    """The lock's bytes: one sorted line per golden."""
+    lines = [
+        f"{json.dumps(path, ensure_ascii=False)}: {msgspec.json.encode(entries[path]).decode()},\n"
+        for path in sorted(entries)
+    ]
+    return ("{\n" + "".join(lines) + f'"schema": "{SCHEMA}"\n}}\n').encode(
+        "utf-8", "surrogateescape"
+    )

@@ -17,7 +17,7 @@ import msgspec
 from karat.compare.rules import STATUS_ORDER, RuleBook
 from karat.findings import Finding, KaratError, Severity
 from karat.goldens import git
-from karat.goldens.lock import NAME, write_lock
+from karat.goldens.lock import write_lock
 from karat.goldens.paths import DEFAULT_GLOBS, PathFilter
 from karat.goldens.provenance import RefreshRecord, write_record
 from karat.refresh.absent import jobs_without_goldens
@@ -95,6 +95,7 @@ def refresh(source: Source, cwd: Path, options: Options) -> Result:
         means = _means(gathered, options, standing, locks)
         with nullcontext(None) if options.dry_run else only_writer(root) as workshop:
             means = msgspec.structs.replace(means, workshop=workshop)
+            locks.read(claim.target for claim in gathered.claims)
             outcomes = [_advised(o, gathered, options) for o in take(gathered.claims, means)]
             written = [] if options.dry_run else _write_locks(root, locks, workshop)
     else:
@@ -213,8 +214,7 @@ def _untaken(outcomes: Sequence[Outcome], options: Options) -> list[Finding]:
 
 def _write_locks(root: Path, locks: Locks, workshop: Path | None) -> list[str]:
     written = []
-    for folder, entries in locks.entries.items():
-        name = f"{folder}/{NAME}" if folder else NAME
+    for name, entries in locks.entries.items():
         if entries:
             ensure_inside(root, root / name)
             if write_lock(root / name, entries, workshop):

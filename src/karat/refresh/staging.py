@@ -11,8 +11,16 @@ import msgspec
 from karat.compare.change import Change, Diff
 from karat.findings import Finding, Severity, UsageError
 from karat.goldens import git
-from karat.goldens.lock import NAME, Entry, group_root, read_lock, write_lock
-from karat.refresh.writing import only_writer, sha256
+from karat.goldens.lock import (
+    Entry,
+    encode_lock,
+    lock_names,
+    place_of,
+    read_lock,
+    write_lock,
+)
+from karat.refresh.standing import indexed_lock
+from karat.refresh.writing import git_object, only_writer, sha256
 
 
 class Staged(msgspec.Struct, frozen=True, kw_only=True):
@@ -30,7 +38,7 @@ class Staged(msgspec.Struct, frozen=True, kw_only=True):
     done: bool = False
 
 
-def stage(
+def stage(  # noqa: PLR0913 - one parameter per choice of the user
     diff: Diff,
     root: Path,
     globs: Sequence[str],
@@ -38,17 +46,21 @@ def stage(
     csv: str | None,
     reason: str | None,
     dry_run: bool,
+    narrowed: bool = False,
 ) -> Staged:
-    """Stage the goldens of a diff between HEAD and the work tree; refused while a finding fails."""
+    """Stage the goldens of a diff between HEAD and the work tree; refused while a finding fails.
+
+    `narrowed`: the diff has only some of the goldens, so only their lines of a lock are staged.
+    """
     changes = [c for c in diff.changes if not c.same_bytes]
     goldens = tuple(sorted(c.path for c in changes))
     unresolved = tuple(f for c in changes for f in c.findings if f.severity is Severity.FAIL)
     unresolved += tuple(f for f in diff.findings if f.severity is Severity.FAIL and goldens)
-    locks = sorted({_lock_of(path, globs) for path in goldens})
-    beside = [name for name in locks if (root / name).is_file()]
-    beside += _samples(root, goldens)
+    locks = _locks(root, goldens, globs, narrowed=narrowed)
+    beside = [*locks, *_samples(root, goldens)]
     if csv is not None:
-        beside.append(_inside(root, csv))
+        named = _inside(root, csv)
+        beside += [named] if goldens or locks else []
     staged = Staged(
         root=str(root),
         goldens=goldens,
@@ -59,18 +71,52 @@ def stage(
         unresolved=unresolved,
         forced=reason if unresolved else None,
     )
-    if dry_run or not goldens or (unresolved and reason is None):
+    if dry_run or not (goldens or locks) or (unresolved and reason is None):
         return staged
     with only_writer(root):
         if unresolved and reason is not None:
-            beside = sorted({*beside, *_write_reason(root, changes, globs, reason)})
-        _add(root, (*goldens, *beside))
+            locks = sorted({*locks, *_write_reason(root, changes, globs, reason)})
+            beside = sorted({*beside, *locks})
+        partly = _by_lock(goldens, globs) if narrowed else {}
+        _add(root, [path for path in (*goldens, *beside) if path not in partly])
+        for lock in set(locks) & partly.keys():
+            _add_lines(root, lock, list(partly[lock].values()))
     return msgspec.structs.replace(staged, beside=tuple(beside), done=True)
 
 
-def _lock_of(path: str, globs: Sequence[str]) -> str:
-    folder = group_root(path, tuple(globs))
-    return f"{folder}/{NAME}" if folder else NAME
+def _by_lock(paths: Sequence[str], globs: Sequence[str]) -> dict[str, dict[str, str]]:
+    """Lock → the goldens it speaks for, with their names in it."""
+    found: dict[str, dict[str, str]] = {}
+    for path in paths:
+        lock, name = place_of(path, tuple(globs))
+        found.setdefault(lock, {})[path] = name
+    return found
+
+
+def _locks(
+    root: Path, goldens: Sequence[str], globs: Sequence[str], *, narrowed: bool
+) -> list[str]:
+    """The locks that differ from HEAD: also where a golden's values were only confirmed."""
+    wanted = set(_by_lock(goldens, globs)) if narrowed else lock_names(globs)
+    there = sorted(name for name in wanted if (root / name).is_file())
+    if not there:
+        return []
+    words = ("status", "--porcelain", "-z", "--untracked-files=all", "--no-renames", "--", *there)
+    status = git.run_git(root, "--literal-pathspecs", *words)
+    changed = {os.fsdecode(line[3:]) for line in status.split(b"\0") if line}
+    return [name for name in there if name in changed]
+
+
+def _add_lines(root: Path, lock: str, names: Sequence[str]) -> None:
+    """Stage some lines of a lock: those of goldens that are not staged would speak of other files."""
+    entries = indexed_lock(root, lock)
+    now = read_lock(root / lock)
+    for name in names:
+        entries.pop(name, None)
+        if name in now:
+            entries[name] = now[name]
+    oid = git_object(root, encode_lock(entries))
+    git.run_git(root, "update-index", "--add", "--cacheinfo", f"100644,{oid},{lock}")
 
 
 def _samples(root: Path, goldens: Sequence[str]) -> list[str]:
@@ -90,9 +136,8 @@ def _inside(root: Path, csv: str) -> str:
 
 
 def _entry_of(root: Path, path: str, globs: Sequence[str]) -> Entry | None:
-    lock = _lock_of(path, globs)
-    folder = lock.rpartition("/")[0]
-    return read_lock(root / lock).get(path[len(folder) + 1 :] if folder else path)
+    lock, name = place_of(path, tuple(globs))
+    return read_lock(root / lock).get(name)
 
 
 def _edited_by_hand(root: Path, goldens: Sequence[str], globs: Sequence[str]) -> list[str]:
@@ -124,17 +169,12 @@ def _write_reason(
     """Put the reason into the lock lines of the goldens it is for, where a reviewer will see it."""
     written = []
     failing = [c for c in changes if any(f.severity is Severity.FAIL for f in c.findings)]
-    by_lock: dict[str, list[str]] = {}
-    for change in failing:
-        by_lock.setdefault(_lock_of(change.path, globs), []).append(change.path)
-    for lock, paths in by_lock.items():
-        folder = lock.rpartition("/")[0]
+    for lock, names in _by_lock([c.path for c in failing], globs).items():
         entries = read_lock(root / lock)
-        for path in paths:
+        for path, name in names.items():
             file = root / path
             if not file.is_file():
                 continue  # removed: no line to write on
-            name = path[len(folder) + 1 :] if folder else path
             standing = entries.get(name) or Entry(
                 source="work tree", sha256=sha256(file.read_bytes())
             )

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 import msgspec
 
 from karat.findings import CannotVerify
 from karat.goldens import git
-from karat.goldens.lock import NAME, Entry, group_root, read_lock
+from karat.goldens.lock import Entry, decode_lock, place_of, read_lock
 from karat.goldens.paths import PathFilter
 
 
@@ -103,6 +103,13 @@ def _has_commit(root: Path) -> bool:
     return True
 
 
+def indexed_lock(root: Path, lock: str) -> dict[str, Entry]:
+    """A lock's entries as the index has them; none where it has no such lock."""
+    if not git.run_git(root, "--literal-pathspecs", "ls-files", "-z", "--", lock):
+        return {}
+    return decode_lock(git.run_git(root, "show", f":{lock}"), root / lock)
+
+
 class Locks:
     """The lock files of a work tree, read when they are first asked for."""
 
@@ -110,20 +117,25 @@ class Locks:
         self._root = root
         self._globs = tuple(globs)
         self.entries: dict[str, dict[str, Entry]] = {}
-        """Folder of the lock → path below it → entry."""
+        """Lock → path below its folder → entry."""
 
     def _place(self, path: str) -> tuple[str, str]:
-        folder = group_root(path, self._globs)
-        if folder not in self.entries:
-            self.entries[folder] = read_lock(self._root / folder / NAME)
-        return folder, path[len(folder) + 1 :] if folder else path
+        lock, name = place_of(path, self._globs)
+        if lock not in self.entries:
+            self.entries[lock] = read_lock(self._root / lock)
+        return lock, name
+
+    def read(self, paths: Iterable[str]) -> None:
+        """Read the locks of these goldens now: one that is broken must be known before anything is written."""
+        for path in paths:
+            self._place(path)
 
     def get(self, path: str) -> Entry | None:
         """What the lock says of a golden."""
-        folder, name = self._place(path)
-        return self.entries[folder].get(name)
+        lock, name = self._place(path)
+        return self.entries[lock].get(name)
 
     def set(self, path: str, entry: Entry) -> None:
         """Say it anew."""
-        folder, name = self._place(path)
-        self.entries[folder][name] = entry
+        lock, name = self._place(path)
+        self.entries[lock][name] = entry

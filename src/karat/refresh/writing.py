@@ -106,18 +106,7 @@ def keep_edits(root: Path, path: str, data: bytes, *, dry_run: bool = False) -> 
     if dry_run:
         message = "the work tree holds an uncommitted version that karat did not write; git would be given it first"
         return Finding(kind="kept-edits", severity=Severity.WARN, path=path, message=message)
-    done = subprocess.run(
-        ["git", "-C", str(root), "hash-object", "-w", "--stdin"],
-        input=data,
-        capture_output=True,
-        check=False,
-    )
-    oid = done.stdout.decode().strip()
-    if done.returncode or not oid:
-        raise CannotVerify(
-            f"expected git to keep the uncommitted version of {path}, but: {done.stderr.decode().strip()}",
-            next_command="git status",
-        )
+    oid = git_object(root, data)
     from karat.diff.advice import quoted  # noqa: PLC0415 - only where there is something to keep
 
     return Finding(
@@ -128,6 +117,23 @@ def keep_edits(root: Path, path: str, data: bytes, *, dry_run: bool = False) -> 
         # From where the user stands, which may be below the root.
         next=f"git cat-file -p {oid[:16]} > {quoted(os.path.relpath(root / path))}",
     )
+
+
+def git_object(root: Path, data: bytes) -> str:
+    """Give bytes to git; its name for them."""
+    done = subprocess.run(
+        ["git", "-C", str(root), "hash-object", "-w", "--stdin"],
+        input=data,
+        capture_output=True,
+        check=False,
+    )
+    oid = done.stdout.decode().strip()
+    if done.returncode or not oid:
+        raise CannotVerify(
+            f"expected git to keep {len(data):,} bytes in {root}, but: {done.stderr.decode().strip()}",
+            next_command="git status",
+        )
+    return oid
 
 
 def sha256(data: bytes) -> str:
