@@ -209,3 +209,33 @@ def test_several_at_once_lose_no_sample(repository: Repository) -> None:
     assert [process.wait() for process in started] == [0] * 4
     held = json.loads((root / "golden_values.samples.json").read_text())
     assert sorted(run["name"] for run in held["runs"]) == [f"run{i}" for i in range(6)]
+
+
+@pytest.mark.parametrize("text", ["<<<<<<< a\n{}\n=======\n{}\n>>>>>>> b\n", "print('hello')\n"])
+def test_what_cannot_be_read_is_not_written_over(tmp_path: Path, text: str) -> None:
+    lines(tmp_path / "run", {"step": 1, "loss": 1.5}, {"step": 2, "loss": 1})
+    golden = write(tmp_path / "g.json", text)
+    result = record(tmp_path, "run", "-o", "g.json")
+    assert (result.code, golden.read_text()) == (3, text)
+    assert "fail  no-baseline: the old golden is unreadable" in result.out
+    assert "taken without" not in result.out
+    assert record(tmp_path, "run", "-o", "g.json", "--accept-incomplete").code == 0
+
+
+def test_an_empty_file_is_no_golden_yet(tmp_path: Path) -> None:
+    lines(tmp_path / "run", {"step": 1, "loss": 1.5}, {"step": 2, "loss": 1})
+    write(tmp_path / "g.json", "\n")
+    assert record(tmp_path, "run", "-o", "g.json").code == 0
+    assert record(tmp_path, "run", "-o", "g.samples.json").code == 2
+
+
+def test_samples_of_another_curve_are_told(tmp_path: Path) -> None:
+    for i in range(4):
+        lines(tmp_path / f"r{i}", {"step": 1, "loss": 1.5}, {"step": 2, "loss": 1 + 1e-6 * i})
+    lines(tmp_path / "moved", {"step": 1, "loss": 3.5}, {"step": 2, "loss": 3})
+    assert record(tmp_path, "r0", "r1", "r2", "-o", "g.json").code == 0
+    warning = "3 earlier sample(s) are of the curve before"
+    assert warning not in record(tmp_path, "r3", "-o", "g.json", "--dry-run").out
+    assert warning in record(tmp_path, "moved", "-o", "g.json", "--dry-run").out
+    forgotten = record(tmp_path, "moved", "-o", "g.json", "--replace-samples")
+    assert "earlier sample(s)" not in forgotten.out

@@ -3,6 +3,8 @@ from __future__ import annotations
 import json
 import math
 import os
+import signal
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -128,6 +130,7 @@ def test_long_lines_progress_bars_and_bytes_that_are_no_text(tmp_path: Path) -> 
     reading = read_run(write(tmp_path / "x", long + text), LOG)
     assert curves(reading)["lm loss"] == {1: 1.0, 2: 2.0}
     assert ("unreadable", "info") in kinds(reading)
+    assert "1 line(s) are longer" in reading.findings[-1].message
 
 
 def test_a_pattern_that_is_slow_on_long_lines_meets_none(tmp_path: Path) -> None:
@@ -135,6 +138,55 @@ def test_a_pattern_that_is_slow_on_long_lines_meets_none(tmp_path: Path) -> None
     settings = RecordSettings(log={"step": r"step (\d+)", "x": r"a*b(\d+)"})
     path = write(tmp_path / "x", b"a" * 2_000_000 + b"\n" + b"step 1 aab7\n")
     assert curves(read_run(path, settings)) == {"x": {1: 7.0}}
+
+
+def test_a_log_that_ends_behind_where_it_was_is_told(tmp_path: Path) -> None:
+    def log(*steps: int) -> Reading:
+        text = "".join(f" iteration {s}/ lm loss: 1 grad norm: 2\n" for s in steps)
+        return read_run(write(tmp_path / "x", text), LOG)
+
+    (finding,) = log(1, 2, 3, 4, 2, 3).findings
+    assert (finding.kind, finding.severity) == ("superseded", Severity.WARN)
+    assert finding.numbers == {"last_step": 3, "furthest_step": 4}
+    assert [f.severity for f in log(1, 2, 3, 2, 3, 4).findings] == [Severity.INFO]
+    assert log(1, 3, 2).findings == ()  # only out of order
+
+
+def test_what_patterns_found_in_vain_is_told_with_the_rest(tmp_path: Path) -> None:
+    reading = read_run(write(tmp_path / "x", "some words, lm loss: 3 and no step at all\n"), LOG)
+    assert reading.golden is None
+    assert kinds(reading)[0] == ("unreadable", "warn")
+    assert "without one; it was left out" in reading.findings[0].message
+
+
+@pytest.mark.parametrize("pattern", ["(a+)+b", "(a|aa)+b", "(.*)*b"])
+def test_a_search_without_end_is_called_off(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pattern: str
+) -> None:
+    monkeypatch.setattr("karat.runs.watch.PERIOD", 0.05)
+    before = signal.getsignal(signal.SIGVTALRM)
+    settings = RecordSettings(log={"step": r"step (\d+)", "x": pattern})
+    path = write(tmp_path / "x", "step 1\nstep 2 " + "a" * 60 + "\n")
+    reading = read_run(path, settings)
+    assert (reading.golden, kinds(reading)) == (None, [("unreadable", "fail")])
+    assert 'the pattern of "x" to be done with line 2' in reading.findings[0].message
+    assert signal.getitimer(signal.ITIMER_VIRTUAL) == (0, 0)
+    assert signal.getsignal(signal.SIGVTALRM) == before
+
+
+def test_many_short_searches_are_left_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("karat.runs.watch.PERIOD", 0.1)
+    text = "".join(f" iteration {s}/ lm loss: {s} grad norm: 2\n" for s in range(100_000))
+    reading = read_run(write(tmp_path / "x", text), LOG)
+    assert len(curves(reading)["lm loss"]) == 100_000
+
+
+def test_a_log_is_read_in_another_thread_too(tmp_path: Path) -> None:
+    path = write(tmp_path / "x", " iteration 1/ lm loss: 1 grad norm: 2\n")
+    with ThreadPoolExecutor(1) as pool:
+        assert curves(pool.submit(read_run, path, LOG).result())["lm loss"] == {1: 1.0}
 
 
 def test_a_log_without_patterns_says_what_it_needs(tmp_path: Path) -> None:
@@ -165,6 +217,11 @@ def test_several_runs_in_a_folder_must_be_named(tmp_path: Path) -> None:
     assert reading.golden is None
     assert "found 2 runs: a, b" in reading.findings[0].message
     assert str(tmp_path / "a") in (reading.findings[0].next or "")
+    run_folder(tmp_path / "own", {"lr": {1: 1.0}})
+    (tmp_path / "own").rename(tmp_path / "a" / "below")
+    reading = read_run(tmp_path / "a")
+    assert curves(reading) == {"loss": {1: 2.5}}
+    assert kinds(reading) == [("not-refreshed", "info")]
 
 
 def test_folders_without_events(tmp_path: Path) -> None:

@@ -109,6 +109,14 @@ def test_only_curves_are_samples() -> None:
             '{"schema": "karat.samples/1", "runs": [{"name": "", "sha256": ""}], "metrics": {"a": {"steps": [1], "values": [[1, 2]]}}}',
             "2 values of a for 1 steps",
         ),
+        (
+            '{"schema": "karat.samples/1", "runs": [], "metrics": {"a": {"steps": [2, 2], "values": []}}}',
+            "steps of a that do not ascend",
+        ),
+        (
+            '{"schema": "karat.samples/1", "runs": [], "metrics": {"a": {"steps": [99999999999999999999], "values": []}}}',
+            "expected karat.samples/1 in .*, found: ",
+        ),
     ],
 )
 def test_a_broken_file_is_not_taken_for_no_samples(tmp_path: Path, text: str, said: str) -> None:

@@ -101,6 +101,9 @@ def test_no_finite_value_at_all_is_short() -> None:
     ("table", "said"),
     [
         ({"precision": 18}, "precision must be from 0 to 17"),
+        ({"tags": ()}, "tags must have at least one glob"),
+        ({"start": 2**63}, "start must be a number of 64 bits"),
+        ({"log": {"step": "(a{99999999999})", "x": "(a)"}}, "expected a regular expression"),
         ({"interval": 0}, "interval must be at least 1"),
         ({"steps": -1}, "steps must be at least 0"),
         ({"log": {"loss": "(a)"}}, 'needs a pattern named "step"'),

@@ -26,7 +26,7 @@ from factories.event_files import event_file, framed, scalar_event
 from karat.findings import Finding, Severity
 from karat.goldens.shapes import Metric
 from karat.runs.event_records import looks_like_records
-from karat.runs.tensorboard import read_events
+from karat.runs.tensorboard import _last_of_each, read_events
 
 
 def one_file(folder: Path) -> Path:
@@ -247,6 +247,23 @@ def test_reading_needs_neither_tensorboard_nor_protobuf(tmp_path: Path) -> None:
         "assert not {'tensorboard', 'google.protobuf', 'grpc', 'werkzeug'} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code, str(path)], check=True)
+
+
+@given(st.lists(st.integers(-3, 12) | st.sampled_from([-(2**63), 2**62]), max_size=14))
+def test_a_step_that_comes_again_gives_up_what_stood_behind_it(steps: list[int]) -> None:
+    held: dict[int, float] = {}
+    seen: set[int] = set()
+    for value, step in enumerate(steps):
+        if step in seen:
+            held = {s: v for s, v in held.items() if s < step}
+        seen.add(step)
+        held[step] = value
+    kept, values, replaced = _last_of_each(
+        np.array(steps, np.int64), np.arange(len(steps), dtype=np.float64)
+    )
+    assert dict(zip(kept.tolist(), values.tolist(), strict=True)) == held
+    assert kept.tolist() == sorted(held)
+    assert replaced == len(steps) - len(held)
 
 
 @given(st.binary(max_size=400))

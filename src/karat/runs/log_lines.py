@@ -59,11 +59,12 @@ def _lines(stream: BinaryIO, found: _Found) -> Iterator[tuple[int, str]]:
     while raw := stream.readline(4 * LONGEST):
         number += 1
         whole = raw.endswith(b"\n")
-        for text in raw.decode("utf-8", "replace").rstrip("\r\n").split("\r"):
-            found.too_long += len(text) > LONGEST
+        cut = not whole and len(raw) == 4 * LONGEST
+        texts = raw.decode("utf-8", "replace").rstrip("\r\n").split("\r")
+        found.too_long += cut or any(len(text) > LONGEST for text in texts)
+        for text in texts:
             yield number, text[:LONGEST]
-        if not whole and len(raw) == 4 * LONGEST:
-            found.too_long += 1
+        if cut:
             _skip_line(stream)
 
 

@@ -225,3 +225,21 @@ def shortened(steps: int, last: int) -> Finding:
         message=f"the golden ends at step {steps} from now on, as said; it went to step {last}",
         numbers={"last_step": steps, "old_last_step": last},
     )
+
+
+def mixed_samples(verdict: str, earlier: int) -> list[Finding]:
+    """The finding that a golden moved away from the samples that are kept beside it."""
+    if verdict not in {"drift", "break"}:
+        return []
+    message = (
+        f"the values moved, and {earlier} earlier sample(s) are of the curve before: a tolerance made of both"
+        " would be as wide as the change; --replace-samples forgets them"
+    )
+    return [
+        Finding(
+            kind="superseded",
+            severity=Severity.WARN,
+            message=message,
+            numbers={"samples": earlier},
+        )
+    ]

@@ -13,7 +13,7 @@ import threading
 from types import FrameType, TracebackType
 from typing import Self
 
-PERIOD = 2.0
+PERIOD = 1.0
 """Seconds of processor time; a search that is there at two ticks of the watch is called off."""
 
 
