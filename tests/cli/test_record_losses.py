@@ -130,6 +130,15 @@ def test_options_are_not_ignored_for_what_is_a_golden_already(tmp_path: Path) ->
     assert json.loads((tmp_path / "as-it-is.json").read_text())["loss"]["values"] == values
 
 
+def test_a_golden_format_that_is_short_is_a_short_run_too(tmp_path: Path) -> None:
+    block = {"start_step": 1, "end_step": 2, "step_interval": 1, "values": {"1": 1.0, "2": 2.0}}
+    write(tmp_path / "run.json", json.dumps({"loss": block}))
+    write(tmp_path / "karat.toml", "[record]\nsteps = 3\n")
+    for more in ([], ["--precision", "2"]):
+        result = record(tmp_path, "run.json", "-o", "g.json", *more)
+        assert (result.code, "fail  short-run: " in result.out) == (1, True)
+
+
 def test_the_run_that_was_named_is_read_and_those_below_are_told(tmp_path: Path) -> None:
     run_folder(tmp_path / "tb", {"loss": {1: 2.5, 2: 2.0}})
     run_folder(tmp_path / "tb" / "hparams", {"acc": {0: 0.5}})

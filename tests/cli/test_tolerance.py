@@ -70,6 +70,11 @@ def test_the_text_is_honest_about_few_repeats(runs: Path) -> None:
     assert "3 run(s), the first of them the golden" in out
     assert "≤ 77.6%" in out
     assert "The asked rate, 1.00%, is not shown: that takes 300 runs; there are 3." in out
+    assert "All metrics together may alarm in any run" in out
+    assert "which is a guess" not in out
+    assert "which is a guess" in tolerance(runs, *names(2)).out
+    one = tolerance(runs, *names(5), "--metric", "bias").out
+    assert "All metrics together alarm at most once in 5 runs, on average." in one
     assert "not shown" not in tolerance(runs, *names(5), "--rate", "0.5", "--metric", "x").out
 
 

@@ -103,15 +103,20 @@ def _explained(found: Tolerances) -> Iterator[str]:
         yield "The golden is none of these runs but made of them, or older: its rates are estimates, no bounds."
     yield "alarms: of a fresh run, with 95% confidence, whatever the distribution; expected: on average;"
     yield "model: if deviations are log-normal; catches: a change of all steps alike, from every run."
-    total = min(1.0, sum(one.rate_expected for one in found.metrics))
-    yield (
-        f"All metrics together alarm at most once in {1 / total:.3g} runs, on average."
-        if total
-        else ""
-    )
+    yield from _together(found)
+    if len(found.runs) == 2:
+        yield "Two runs have one deviation and no spread: their tolerances are twice what was seen, which is a guess."
     if not found.shown:
         needed = runs_needed(found.rate)
         yield f"The asked rate, {found.rate:.2%}, is not shown: that takes {needed:,} runs; there are {len(found.runs)}."
+
+
+def _together(found: Tolerances) -> Iterator[str]:
+    total = sum(one.rate_expected for one in found.metrics)
+    if total >= 1:
+        yield "All metrics together may alarm in any run: these repeats are too few to promise less."
+    elif total:
+        yield f"All metrics together alarm at most once in {1 / total:.3g} runs, on average."
 
 
 def document(found: Tolerances) -> bytes:
