@@ -89,13 +89,22 @@ def test_odd_csv_is_told_line_by_line(tmp_path: Path) -> None:
     path = write(tmp_path / "x", "step,loss,note\n1,2.5,a\n2,oops,b\nthree,1,c\n4,1\n1,2.0,d\n")
     reading = read_run(path)
     assert kinds(reading) == [
-        ("unreadable", "fail"), ("ragged-row", "fail"), ("superseded", "info"), ("unreadable", "fail"),
+        ("unreadable", "fail"), ("ragged-row", "fail"), ("superseded", "info"),
+        ("superseded", "warn"), ("unreadable", "fail"),
     ]  # fmt: skip
-    assert [f.where for f in reading.findings] == ["line 4", "line 5", "line 6", "line 3"]
+    places = ["line 4", "line 5", "line 6", "step 1", "line 3"]
+    assert [f.where for f in reading.findings] == places
     assert curves(reading)["loss"][1] == 2.0
     assert isinstance(reading.golden, Series)
     assert reading.golden.others == {"note": {"1": "d", "2": "b"}}
     assert all(f.path == str(path) for f in reading.findings)
+
+
+def test_csv_that_catches_up_after_a_restart_is_only_told(tmp_path: Path) -> None:
+    path = write(tmp_path / "x", "step,loss\n1,2.5\n2,2.25\n3,2\n2,2.5\n3,1\n")
+    reading = read_run(path)
+    assert {severity for _, severity in kinds(reading)} == {"info"}
+    assert curves(reading)["loss"] == {1: 2.5, 2: 2.5, 3: 1.0}
 
 
 def test_a_log_gives_what_its_patterns_find(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from karat.goldens.line_records import STEP_KEYS
 from karat.goldens.series_block import step_of, text_number
 from karat.goldens.shapes import Metric, Reading, Series
 from karat.goldens.table_form import Form, key_columns, names_columns
+from karat.runs.shaping import ends_behind
 
 FORMAT = "series-csv"
 _CLOCKS = frozenset({"wall time", "wall_time", "time", "timestamp", "_timestamp"})
@@ -57,6 +58,8 @@ def read_csv(path: Path) -> Reading:
         except csv.Error as error:
             odd.add(_finding("unreadable", rows.line_num, f"expected CSV, found {error}"))
             return Reading(None, odd.findings(), FORMAT)
+        if columns.again and (behind := ends_behind(columns.last, max(columns.lines))):
+            odd.add(behind)
     return Reading(columns.series(), odd.findings(), FORMAT)
 
 
@@ -72,6 +75,7 @@ class _Columns:
             if i != self.at and name.lower() not in _CLOCKS
         }
         self.lines: dict[int, int] = {}
+        self.again = False
         self.odd = odd
 
     def add(self, row: list[str], line: int) -> None:
@@ -85,13 +89,20 @@ class _Columns:
             self.odd.note("unreadable", Severity.FAIL, partial(_no_step, line, row[self.at]))
             return
         if step in self.lines:
+            self.again = True
             self.odd.note(
                 "superseded", Severity.INFO, partial(_again, line, step, self.lines[step])
             )
+        self.lines.pop(step, None)  # so that the last one read is the last one here
         self.lines[step] = line
         for name, cell in zip(self.header, row, strict=True):
             if name in self.cells and cell.strip():
                 self.cells[name][step] = cell.strip()
+
+    @property
+    def last(self) -> int:
+        """The step that was read last."""
+        return next(reversed(self.lines))
 
     def series(self) -> Series:
         metrics: dict[str, Metric] = {}

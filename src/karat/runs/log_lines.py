@@ -21,6 +21,7 @@ from karat.goldens.hazards import Few
 from karat.goldens.series_block import text_number
 from karat.goldens.shapes import Golden, Metric, Reading, Series
 from karat.runs.settings import STEP
+from karat.runs.shaping import ends_behind
 from karat.runs.watch import PERIOD, StuckError, Watch
 
 FORMAT = "log"
@@ -136,10 +137,7 @@ class _Found:
         if self.too_long:
             self.odd.add(_too_long(self.too_long))
         if self.again:
-            behind = (
-                self.step is not None and self.furthest is not None and self.step < self.furthest
-            )
-            self.odd.add(_not_as_far(self.step, self.furthest) if behind else _again(self.again))
+            self.odd.add(ends_behind(self.step, self.furthest) or _again(self.again))
         return Reading(Series(metrics) if metrics else None, self.odd.findings(), FORMAT)
 
 
@@ -199,17 +197,6 @@ def _stuck(name: str, line: int) -> Finding:
         where=f"line {line}",
         numbers={"line": line},
         next=f"edit karat.toml  # the pattern of {name} in [record] log",
-    )
-
-
-def _not_as_far(last: int | None, furthest: int | None) -> Finding:
-    return Finding(
-        kind="superseded",
-        severity=Severity.WARN,
-        message=f"expected the last steps at the end of the log, found that it went to step {furthest}, then back,"
-        f" and ends at step {last}: if it was restarted, the steps behind are of the run before",
-        where=f"step {last}",
-        numbers={"last_step": last, "furthest_step": furthest},
     )
 
 

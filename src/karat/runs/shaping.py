@@ -174,3 +174,17 @@ def short_run(series: Series, expected: int | None, because: str) -> Finding | N
         where=None if last is None else f"step {last}",
         numbers={"last_step": last, "expected_last_step": expected},
     )
+
+
+def ends_behind(last: int | None, furthest: int | None) -> Finding | None:
+    """The finding that a text of steps, some of them twice, ends before a step that it had reached."""
+    if last is None or furthest is None or last >= furthest:
+        return None
+    return Finding(
+        kind="superseded",
+        severity=Severity.WARN,
+        message=f"expected the last step at the end, found that it went to step {furthest}, then back, and ends at"
+        f" step {last}: if it was restarted, the steps behind are of the run before",
+        where=f"step {last}",
+        numbers={"last_step": last, "furthest_step": furthest},
+    )
