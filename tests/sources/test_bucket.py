@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import os
 import random
+import signal
+import socket
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -63,6 +66,7 @@ def fetched(
 
 
 def kinds(one: Fetched) -> list[tuple[str, Severity]]:
+    assert all(finding.next for finding in one.findings), "every failure ends with a command"
     return [(finding.kind, finding.severity) for finding in one.findings]
 
 
@@ -217,6 +221,24 @@ def test_nobody_listens(s3: S3, monkeypatch: pytest.MonkeyPatch) -> None:
     assert SECRET not in str(raised.value)
     assert raised.value.__cause__ is None
     assert not s3.requests
+
+
+LISTING = "from karat.sources.bucket import Bucket; Bucket('s3://bucket/x').listing()"
+
+
+def test_a_silent_server_does_not_keep_an_interrupted_listing(s3: S3) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        endpoint = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        env = {**os.environ, **s3.environment, "AWS_ENDPOINT_URL": endpoint}
+        command = [sys.executable, "-c", LISTING]
+        with subprocess.Popen(command, env=env, stderr=subprocess.DEVNULL) as process:
+            connection, _ = silent.accept()
+            process.send_signal(signal.SIGINT)
+            try:
+                assert process.wait(timeout=30) == -signal.SIGINT
+            finally:
+                process.kill()
+                connection.close()
 
 
 def test_without_credentials_nothing_is_signed(s3: S3, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -411,15 +433,16 @@ def test_an_address_survives_its_url(scheme: str, bucket: str, prefix: str) -> N
     ],
 )
 def test_who_signs(tmp_path: Path, scheme: str, env: dict[str, str], anonymous: bool) -> None:  # noqa: FBT001 - a parameter of the test
-    assert is_anonymous(scheme, env, tmp_path) is anonymous
+    assert is_anonymous(scheme, {"HOME": str(tmp_path), **env}) is anonymous
 
 
 def test_gcloud_logins_are_credentials(tmp_path: Path) -> None:
     login = tmp_path / ".config/gcloud/application_default_credentials.json"
     login.parent.mkdir(parents=True)
     login.touch()
-    assert not is_anonymous("gs", {}, tmp_path)
-    assert is_anonymous("s3", {}, tmp_path)
+    assert not is_anonymous("gs", {"HOME": str(tmp_path)})
+    assert is_anonymous("s3", {"HOME": str(tmp_path)})
+    assert is_anonymous("gs", {}), "nobody's home"
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import shlex
 import socket
+import subprocess
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -34,6 +36,7 @@ def fetched(folder: Folder, wanted: Callable[[str], bool] = everything) -> dict[
 
 
 def kinds(one: Fetched) -> list[tuple[str, Severity]]:
+    assert all(finding.next for finding in one.findings), "every failure ends with a command"
     return [(finding.kind, finding.severity) for finding in one.findings]
 
 
@@ -172,6 +175,28 @@ def nobody() -> Iterator[None]:
         yield
     finally:
         os.seteuid(before)
+
+
+def test_the_next_command_shows_what_is_wrong(tmp_path: Path) -> None:
+    """It is run as it stands, whatever the names."""
+    root = fill(tmp_path / "a b", {"it's/x": b"1", "bad 'one'.zip": zipped({"x": b"1"})[:40]})
+    (root / "it's" / "link").symlink_to(tmp_path)
+    (root / "it's" / "out.json").symlink_to("/etc/hostname")
+    (root / "new\nline").mkdir()
+    os.mkfifo(root / "new\nline" / "pipe")
+    folder = Folder(root)
+    found = [*folder.listing().findings]
+    found += [finding for one in fetched(folder).values() for finding in one.findings]
+    shown = {}
+    for finding in found:
+        done = subprocess.run(
+            shlex.split(finding.next or "false"), capture_output=True, text=True, check=False
+        )
+        shown[finding.path] = done.stdout + done.stderr
+    assert "link" in shown["it's/link"]
+    assert "out.json" in shown["it's"]
+    assert "BadZipFile" in shown["bad 'one'.zip"]
+    assert "pipe" in shown["new\nline"]
 
 
 def test_what_may_not_be_read() -> None:

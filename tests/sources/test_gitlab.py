@@ -117,6 +117,8 @@ def test_child_pipelines_of_child_pipelines_in_other_projects(
     assert len(messages) == 2
     assert any("pipeline 78 (to-child) has not finished" in text for text in messages)
     assert any("to-nothing" in text for text in messages)
+    nexts = sorted((finding.next or "").split()[0] for finding in listing.findings)
+    assert nexts == ["glab", "karat"]
 
 
 def test_a_child_that_may_not_be_seen_is_told(forge: Forge, env: dict[str, str]) -> None:
@@ -155,7 +157,10 @@ def test_an_archive_that_is_gone_is_expired_and_one_past_its_date_is_tried(
     }  # fmt: skip
     assert content(found[str(kept.id)]) == b"2"
     for job in (gone, lost):
-        assert [f.kind for f in found[str(job.id)].findings] == ["artifact-expired"]
+        (finding,) = found[str(job.id)].findings
+        path = f"projects/group%2Fname/jobs/{job.id}/retry"
+        remake = f"glab api --hostname 127.0.0.1 --method POST {path}"
+        assert (finding.kind, finding.next) == ("artifact-expired", remake)
     assert not forge.seen(rf"/jobs/{gone.id}/artifacts")
     _, found = look(env, clock=lambda: EPOCH)
     assert [f.kind for f in found[str(lost.id)].findings] == ["artifact-missing"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -11,17 +10,16 @@ from urllib.parse import unquote, urlsplit
 
 from karat.findings import UsageError
 from karat.sources.archive import Limits
-from karat.sources.bucket_fetch import BucketFetch, Obtained, Wanted, Watch, version
+from karat.sources.bucket_fetch import BucketFetch, version
 from karat.sources.bucket_store import BucketAddress, BucketStore, parse_address
 from karat.sources.cache import Cache
 from karat.sources.crew import crew_size, in_parallel
 from karat.sources.folder import Folder
 from karat.sources.layout import Group, grouped, is_archive
 from karat.sources.listing import Artifact, Fetched, Listing, Progress
+from karat.sources.outcome import Obtained, Wanted, Watch, outcome
 from karat.sources.shelf import Shelf
 from karat.sources.unusable import Unusable
-
-_DISK = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO}
 
 
 def open_bucket(url: str, *, notice: Callable[[str], None] | None = None) -> Bucket | Folder:
@@ -56,7 +54,8 @@ class Bucket:
 
     def listing(self) -> Listing:
         """Zip archives and folders of loose objects; nothing is read yet."""
-        groups = self._find()
+        # In a thread: obstore, waiting for a server that is silent, hears no Ctrl-C.
+        (groups,) = in_parallel([self._find], 1, stop=self._stopped.set)
         self._groups = {group.id: group for group in groups}
         return Listing(
             source=self._address.scheme,
@@ -92,43 +91,24 @@ class Bucket:
         return grouped(self._store.entries())
 
     def _fetched(self, artifact: Artifact, wanted: Wanted, progress: Progress | None) -> Fetched:
-        watch = Watch(artifact, progress)
-        try:
-            names, members = self._obtained(artifact, wanted, watch)
-        except Unusable as error:
-            problem = error
-        except OSError as error:
-            problem = Unusable(
-                "transfer-failed",
-                f"expected room on this disk for what arrives, found {error.strerror or error}",
-                next_command="df -h",
-            )
-        else:
-            return Fetched(artifact=artifact, names=names, members=members, received=watch.received)
-        finally:
-            watch.end()
-        finding = problem.finding(artifact.name)
-        return Fetched(artifact=artifact, findings=(finding,), received=watch.received)
+        def then(problem: Unusable) -> str:
+            return problem.next_command or self._address.look
+
+        obtain = partial(self._obtained, artifact, wanted)
+        return outcome(artifact, progress, obtain, then)
 
     def _obtained(self, artifact: Artifact, wanted: Wanted, watch: Watch) -> Obtained:
-        group = self._groups.get(artifact.id)
-        if group is None:
+        group, store = self._groups.get(artifact.id), self._store
+        if group is None or store is None:
             where = self._address.url
             raise Unusable("artifact-missing", f"expected it in {where}, found no such objects")
-        key = ("bucket", self._address.url, group.id, version(group))
-        try:
-            with self._cache.shelf(*key, called_off=self._check_stopped) as shelf:
-                return self._onto(shelf, watch).obtain(group, wanted)
-        except OSError as error:
-            if error.errno not in _DISK:
-                raise
-        # A full or broken cache must not cost the work; there may be room elsewhere.
-        with self._cache.temporary_shelf() as shelf:
-            return self._onto(shelf, watch).obtain(group, wanted)
 
-    def _onto(self, shelf: Shelf, watch: Watch) -> BucketFetch:
-        store = self._store or BucketStore(self._address)
-        return BucketFetch(store, shelf, self._limits, watch, self._check_stopped)
+        def onto(shelf: Shelf) -> Obtained:
+            fetch = BucketFetch(store, shelf, self._limits, watch, self._check_stopped)
+            return fetch.obtain(group, wanted)
+
+        key = ("bucket", self._address.url, group.id, version(group))
+        return self._cache.with_shelf(key, onto, called_off=self._check_stopped)
 
     def _check_stopped(self) -> None:
         if self._stopped.is_set():

@@ -8,23 +8,20 @@ left on it, half an archive or half of the files, is gone on from.
 from __future__ import annotations
 
 import hashlib
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import BinaryIO, cast
 
-import msgspec
-
 from karat.sources.archive import Archive, Limits, Member, shown
 from karat.sources.bucket_store import BucketStore
 from karat.sources.crew import in_parallel
 from karat.sources.layout import Entry, Group
-from karat.sources.listing import Artifact, Progress
+from karat.sources.outcome import Obtained, Wanted, Watch
 from karat.sources.ranges import Stretches, coalesced, weight
 from karat.sources.shelf import Kept, Shelf
-from karat.sources.unusable import Unusable
+from karat.sources.unusable import DAMAGE, Unusable
 
 _SMALL = 1 << 18
 """An archive up to this size is read whole: two more requests would take longer."""
@@ -34,39 +31,6 @@ _MOST = 0.6
 """If more of an archive than this is wanted, all of it is read."""
 _FILES_AT_ONCE = 8
 _NOTE_EVERY = 64
-_DAMAGE = {"artifact-corrupt", "artifact-truncated", "artifact-not-zip"}
-
-Wanted = Callable[[str], bool]
-Obtained = tuple[tuple[str, ...], dict[str, Path]]
-"""All names of an artifact, and its wanted files."""
-
-
-class Watch:
-    """Counts what comes, and tells whoever watches; several threads may bring one artifact."""
-
-    def __init__(self, artifact: Artifact, progress: Progress | None) -> None:
-        self._artifact = artifact
-        self._progress = progress
-        self._lock = threading.Lock()
-        self._begun = False
-        self.received = 0
-
-    def begin(self, total: int) -> None:
-        """The first bytes are about to come; so many will."""
-        if self._progress is not None and not self._begun:
-            self._progress.begin(self._artifact, total)
-            self._progress.advance(self._artifact, self.received)
-        self._begun = True
-
-    def advance(self, count: int) -> None:
-        with self._lock:
-            self.received += count
-        if self._progress is not None and self._begun:
-            self._progress.advance(self._artifact, count)
-
-    def end(self) -> None:
-        if self._progress is not None and self._begun:
-            self._progress.end(self._artifact)
 
 
 def version(group: Group) -> str:
@@ -100,9 +64,9 @@ class BucketFetch:
         try:
             return self._packed(group.entries[0], wanted)
         except Unusable as error:
-            if error.kind in _DAMAGE:
+            if error.kind in DAMAGE:
                 self._shelf.forget()
-            if not leftovers or error.kind not in _DAMAGE:
+            if not leftovers or error.kind not in DAMAGE:
                 raise
         return self._packed(group.entries[0], wanted)
 
@@ -111,23 +75,23 @@ class BucketFetch:
         names = self._shelf.record.names
         if names is not None:
             chosen = [name for name in names if wanted(name)]
-            here = self._here(chosen)
+            here = self._shelf.here(chosen)
             if len(here) == len(chosen):
-                return names, self._paths(here)
+                return names, self._shelf.paths(here)
         tail = 0 if entry.size <= _SMALL else entry.size - _TAIL
         with closing(Stretches(entry.size, partial(self._stretch, entry))) as remote:
             remote.add(tail, entry.size)
             archive = Archive(cast("BinaryIO", remote), self._limits)
             members = archive.wanted(wanted)
-            here = self._here([member.name for member in members])
+            here = self._shelf.here([member.name for member in members])
             missing = [member for member in members if member.name not in here]
             spans = _spans(missing, tail)
             self._watch.begin(self._watch.received + weight(spans))
             for span in spans:
                 remote.add(*span)
-            here |= self._unpacked(archive, missing)
+            here |= self._shelf.unpack(archive, missing)
         self._shelf.drop_parts()
-        return archive.names, self._paths(here)
+        return archive.names, self._shelf.paths(here)
 
     def _stretch(self, entry: Entry, start: int, end: int) -> Path:
         """Bytes of an object; what is here of them already is not asked for again."""
@@ -139,22 +103,12 @@ class BucketFetch:
                 self._watch.advance(len(chunk))
         return path
 
-    def _unpacked(self, archive: Archive, missing: Sequence[Member]) -> dict[str, Kept]:
-        kept: dict[str, Kept] = {}
-        try:
-            for member in missing:
-                fill = partial(archive.extract, member)
-                kept[member.name] = self._shelf.keep_member(member.name, fill)
-        finally:
-            self._note(archive.names, kept)
-        return kept
-
     def _loose(self, group: Group, wanted: Wanted) -> Obtained:
         """The wanted objects of a folder."""
         names = {group.member(entry): entry for entry in group.entries}
         chosen = {name: entry for name, entry in names.items() if wanted(name)}
         _check_sizes(chosen, self._limits)
-        here = self._here(list(chosen))
+        here = self._shelf.here(list(chosen))
         tasks = [
             partial(self._file, name, entry) for name, entry in chosen.items() if name not in here
         ]
@@ -164,10 +118,10 @@ class BucketFetch:
             for name, kept in in_parallel(tasks, _FILES_AT_ONCE, stop=lambda: None):
                 fresh[name] = kept
                 if len(fresh) % _NOTE_EVERY == 0:
-                    self._note(tuple(names), fresh)
+                    self._shelf.learn(tuple(names), fresh)
         finally:
-            self._note(tuple(names), fresh)
-        return tuple(names), self._paths(here | fresh)
+            self._shelf.learn(tuple(names), fresh)
+        return tuple(names), self._shelf.paths(here | fresh)
 
     def _file(self, name: str, entry: Entry) -> tuple[str, Kept]:
         def fill(file: BinaryIO) -> None:
@@ -177,19 +131,6 @@ class BucketFetch:
                 self._watch.advance(len(chunk))
 
         return name, self._shelf.keep_member(name, fill)
-
-    def _here(self, names: Sequence[str]) -> dict[str, Kept]:
-        """Those that are on the shelf, and whole."""
-        kept = self._shelf.record.members
-        return {n: kept[n] for n in names if n in kept and self._shelf.find(kept[n]) is not None}
-
-    def _paths(self, kept: Mapping[str, Kept]) -> dict[str, Path]:
-        return {name: self._shelf.folder / one.file for name, one in kept.items()}
-
-    def _note(self, names: tuple[str, ...], fresh: Mapping[str, Kept]) -> None:
-        record = self._shelf.record
-        members = {**record.members, **fresh}
-        self._shelf.note(msgspec.structs.replace(record, names=names, members=members))
 
 
 def _spans(missing: Sequence[Member], tail: int) -> list[tuple[int, int]]:

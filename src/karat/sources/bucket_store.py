@@ -103,7 +103,7 @@ def parse_address(url: str) -> BucketAddress:
     return BucketAddress(scheme=scheme, bucket=bucket, prefix=prefix.strip("/"))
 
 
-def is_anonymous(scheme: str, env: Mapping[str, str], home: Path) -> bool:
+def is_anonymous(scheme: str, env: Mapping[str, str]) -> bool:
     """Whether nothing is to be signed, because nothing to sign with is known.
 
     A machine's own role is not looked for, since asking where there is none means waiting for nobody;
@@ -111,8 +111,9 @@ def is_anonymous(scheme: str, env: Mapping[str, str], home: Path) -> bool:
     """
     if any(env.get(name) for name in _SIGNING[scheme]):
         return False
-    gcloud = home / ".config" / "gcloud" / "application_default_credentials.json"
-    return scheme != "gs" or not gcloud.exists()
+    home = env.get("HOME")  # obstore, too, looks there by HOME alone
+    login = ".config/gcloud/application_default_credentials.json"
+    return scheme != "gs" or not (home and (Path(home) / login).exists())
 
 
 def allows_http(scheme: str, env: Mapping[str, str]) -> bool:
@@ -134,7 +135,7 @@ class BucketStore:
 
     def __init__(self, address: BucketAddress) -> None:
         self._address = address
-        self._anonymous = is_anonymous(address.scheme, os.environ, Path.home())
+        self._anonymous = is_anonymous(address.scheme, os.environ)
         self._store = self._opened()
 
     def entries(self) -> Iterator[Entry]:

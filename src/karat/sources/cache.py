@@ -16,9 +16,10 @@ import shutil
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import TypeVar
 
 from karat.findings import UsageError
 from karat.sources.answers import Answers
@@ -28,6 +29,8 @@ _DEFAULT_MB = 2048
 _LAYOUT = "v1"
 _LOCK_POLL = 0.05
 _LOCK_PATIENCE = 120.0
+
+T = TypeVar("T")
 
 
 def cache_folder(env: Mapping[str, str]) -> Path:
@@ -85,6 +88,19 @@ class Cache:
         finally:
             if lock is not None:
                 os.close(lock)
+
+    def with_shelf(
+        self, key: Sequence[str], work: Callable[[Shelf], T], *, called_off: Callable[[], object]
+    ) -> T:
+        """What `work` makes on the artifact's shelf, or on a temporary one if the disk has trouble."""
+        try:
+            with self.shelf(*key, called_off=called_off) as shelf:
+                return work(shelf)
+        except OSError:
+            pass
+        # A full or broken cache must not cost the work; there may be room elsewhere.
+        with self.temporary_shelf() as shelf:
+            return work(shelf)
 
     @contextmanager
     def temporary_shelf(self) -> Iterator[Shelf]:

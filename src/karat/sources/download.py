@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from karat.sources.client import Client, why
+from karat.sources.outcome import Watch
 from karat.sources.shelf import Shelf
 from karat.sources.tokens import Secret
 from karat.sources.unusable import Unusable
@@ -35,16 +36,6 @@ class Address(msgspec.Struct, frozen=True, kw_only=True):
 
 class Cut(Unusable):
     """The body broke off again and again; what came of it stays, for the next time."""
-
-
-class Watch(Protocol):
-    """Someone who counts the bytes of one transfer."""
-
-    def begin(self, total: int | None) -> None:
-        """It starts; later calls are ignored."""
-
-    def advance(self, count: int) -> None:
-        """So many more bytes came."""
 
 
 class Changed(Exception):  # noqa: N818 - a state of the artifact

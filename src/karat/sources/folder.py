@@ -6,6 +6,7 @@ it is wanted, its artifact is refused.
 
 from __future__ import annotations
 
+import errno
 import os
 import shlex
 import stat
@@ -18,7 +19,9 @@ from karat.sources.archive import Archive, shown
 from karat.sources.layout import ROOT, Entry, Group, grouped, is_archive
 from karat.sources.listing import Artifact, Fetched, Listing, Progress
 from karat.sources.scratch import Scratch
-from karat.sources.unusable import Unusable
+from karat.sources.unusable import Unusable, no_room
+
+_FULL = {errno.ENOSPC, errno.EDQUOT}
 
 
 class Folder:
@@ -92,14 +95,27 @@ class Folder:
     def _fetch(self, artifact: Artifact, wanted: Callable[[str], bool]) -> Fetched:
         group = (self._groups or {}).get(artifact.id)
         if group is None:
-            missing = f"expected it in {self._path}, found no such files"
-            unusable = Unusable("artifact-missing", missing)
-            return Fetched(artifact=artifact, findings=(unusable.finding(artifact.name),))
-        read = self._unpacked if group.packed else self._loose
-        try:
-            return read(artifact, group, wanted)
-        except Unusable as unusable:
-            return Fetched(artifact=artifact, findings=(unusable.finding(artifact.name),))
+            gone = f"expected it in {self._path}, found no such files"
+            problem = Unusable("artifact-missing", gone)
+        else:
+            read = self._unpacked if group.packed else self._loose
+            try:
+                return read(artifact, group, wanted)
+            except Unusable as error:
+                problem = error
+        then = problem.next_command or self._look(group)
+        return Fetched(artifact=artifact, findings=(problem.finding(artifact.name, then),))
+
+    def _look(self, group: Group | None) -> str:
+        """The command with which a person looks for themselves."""
+        if group is not None and group.packed:
+            return (
+                f"python3 -m zipfile --test {shlex.quote(str(self._root / group.entries[0].name))}"
+            )
+        # A name that cannot be printed cannot be pasted either.
+        named = group is not None and group.name != ROOT and group.name.isprintable()
+        inside = group.name if group is not None and named else ""
+        return f"ls -lR {shlex.quote(str(self._root / inside))}"
 
     def _unpacked(self, artifact: Artifact, group: Group, wanted: Callable[[str], bool]) -> Fetched:
         path = self._usable(group.entries[0])
@@ -108,7 +124,9 @@ class Folder:
                 archive = Archive(file)
                 members = self._scratch.unpack(archive, wanted)
         except OSError as error:
-            raise _unreadable(group.name, error) from None
+            raise (
+                no_room(error) if error.errno in _FULL else _unreadable(group.name, error)
+            ) from None
         return Fetched(artifact=artifact, names=archive.names, members=members)
 
     def _loose(self, artifact: Artifact, group: Group, wanted: Callable[[str], bool]) -> Fetched:
@@ -157,6 +175,7 @@ def _walk(root: Path, findings: list[Finding]) -> Iterator[Entry]:
                     Severity.FAIL,
                     prefix or ROOT,
                     f"the folder cannot be read ({_why(error)})",
+                    root / prefix,
                 )
             )
             continue
@@ -171,6 +190,7 @@ def _walk(root: Path, findings: list[Finding]) -> Iterator[Entry]:
                         Severity.WARN,
                         name,
                         "it is a link to a folder, and not followed",
+                        root / name,
                     )
                 )
             else:
@@ -181,7 +201,8 @@ def _looked_at(root: Path, name: str, one: os.DirEntry[str]) -> Entry:
     """A file as the listing says it; what is wrong with it is said when it is wanted."""
     try:
         facts = one.stat()
-        inside = (root / name).resolve(strict=True).is_relative_to(root)
+        # Only a link leads elsewhere: no folder behind one is ever entered.
+        inside = not one.is_symlink() or (root / name).resolve(strict=True).is_relative_to(root)
     except (OSError, RuntimeError) as error:
         return Entry(name=_text(name), trouble=f"is a link to nowhere ({_why(error)})")
     entry = _entry(name, facts)
@@ -210,9 +231,13 @@ def _is_folder(path: Path) -> bool:
         return False
 
 
-def _finding(kind: str, severity: Severity, path: str, message: str) -> Finding:
+def _finding(kind: str, severity: Severity, path: str, message: str, place: Path) -> Finding:
     return Finding(
-        kind=kind, severity=severity, message=f"{shown(path)}: {message}", path=_text(path)
+        kind=kind,
+        severity=severity,
+        message=f"{shown(path)}: {message}",
+        path=_text(path),
+        next=f"ls -ld {shlex.quote(_text(str(place)))}",
     )
 
 

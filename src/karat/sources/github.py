@@ -129,6 +129,7 @@ class GitHub:
         self._home = f"/repos/{repo}"
         root = github_root(env)
         host = github_host(root)
+        self._for_gh = repo if host == "github.com" else f"{host}/{repo}"
         self._connection = Connection(
             root,
             github_token(env, host),
@@ -186,7 +187,7 @@ class GitHub:
     def _errand(self, artifact: Artifact) -> Errand:
         # A number is never given twice, and the bytes behind it never change.
         path = f"{self._home}/actions/artifacts/{artifact.id}/zip"
-        run = f"{artifact.run_id or self._run_id or ''} --repo {self._repo}"
+        run = f"{artifact.run_id or self._run_id or ''} --repo {self._for_gh}"
         return Errand(
             artifact=artifact,
             address=Address(url=self._client.url(path), lasting=True),
@@ -206,7 +207,9 @@ class GitHub:
                 f"expected an attempt from 1 to {newest} of {run.label}, found {self._attempt}",
                 next_command=self._command(),
             )
-        going = [] if run.status == "completed" else [_still_going(run, "may still leave more")]
+        going = (
+            [] if run.status == "completed" else [self._still_going(run, "may still leave more")]
+        )
         return [run], going
 
     def _runs_of_commit(self) -> tuple[list[_Run], list[Finding]]:
@@ -229,10 +232,18 @@ class GitHub:
             raise CannotVerify(
                 f"expected completed runs{of} of commit {sha} in {self._repo}, found none"
                 + (f"; still going: {', '.join(run.label for run in going)}" if going else ""),
-                next_command=f"gh run list --repo {self._repo} --commit {sha}",
+                next_command=f"gh run list --repo {self._for_gh} --commit {sha}",
             )
-        findings += [_still_going(run, "is left out") for run in going]
+        findings += [self._still_going(run, "is left out") for run in going]
         return [run for _, run in done], findings
+
+    def _still_going(self, run: _Run, so: str) -> Finding:
+        return Finding(
+            kind="not-refreshed",
+            severity=Severity.WARN,
+            message=f"{run.label} has not finished ({run.status}); it {so}",
+            next=f"gh run watch {run.id} --repo {self._for_gh}",
+        )
 
     def _full_sha(self) -> str:
         """The commit in full, as the list of runs wants it."""
@@ -281,7 +292,7 @@ class GitHub:
         seen = f"the token from {token.found_in} may not see it" if token else "it needs a token"
         return CannotVerify(
             f"expected {self._asked()} in {self._repo}, found that there is none, or {seen} (HTTP {error.status})",
-            next_command=f"gh run list --repo {self._repo}",
+            next_command=f"gh run list --repo {self._for_gh}",
         )
 
 
@@ -307,15 +318,6 @@ def _check(repo: str, run_id: int | str | None, sha: str | None) -> None:
             f"expected the SHA of a commit, found {sha!r}",
             next_command=f"git rev-parse {shlex.quote(sha)}",
         )
-
-
-def _still_going(run: _Run, so: str) -> Finding:
-    return Finding(
-        kind="not-refreshed",
-        severity=Severity.WARN,
-        message=f"{run.label} has not finished ({run.status}); it {so}",
-        next=f"gh run watch {run.id}",
-    )
 
 
 def _run(run: _Run) -> Run:

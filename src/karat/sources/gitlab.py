@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import TypeVar
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
 import msgspec
 
@@ -189,6 +189,13 @@ class GitLab:
         where = f"--project {self._project} --pipeline-id {self._pipeline}"
         return f"karat refresh --source gitlab {where} --scope all"
 
+    def _glab(self, project: str, job: int | str, verb: str = "") -> str:
+        """The command that shows one job, or does something to it."""
+        path = f"projects/{quote(project, safe='')}/jobs/{job}" + (f"/{verb}" if verb else "")
+        host = urlsplit(self._client.root).hostname
+        where = "" if host == "gitlab.com" else f" --hostname {host}"
+        return f"glab api{where}{' --method POST' if verb else ''} {path}"
+
     def _errand(self, artifact: Artifact) -> Errand:
         project = self._projects.get(artifact.id, self._project)
         path = f"/projects/{quote(project, safe='')}/jobs/{quote(artifact.id, safe='')}/artifacts"
@@ -196,6 +203,8 @@ class GitLab:
             artifact=artifact,
             address=Address(url=self._client.url(path), lasting=True),
             key=("gitlab", self._client.root, project, artifact.id, str(artifact.size)),
+            look=self._glab(project, artifact.id),
+            remake=self._glab(project, artifact.id, "retry"),
             missing_means="artifact-expired"
             if artifact.id in self._outdated
             else "artifact-missing",
@@ -215,7 +224,7 @@ class GitLab:
             return
         over = _CONCLUSIONS.get(pipeline.status)
         if over is None:
-            found.findings.append(_still_going(place, pipeline))
+            found.findings.append(_still_going(place, pipeline, self._command()))
         found.projects[place.pipeline] = place.project
         found.jobs[place.pipeline] = jobs
         found.bridges[place.pipeline] = bridges
@@ -242,7 +251,8 @@ class GitLab:
                 child = bridge.downstream_pipeline
                 if child is None:
                     if bridge.status == "failed":
-                        found.findings.append(_never_started(place, bridge))
+                        retry = self._glab(place.project, bridge.id, "retry")
+                        found.findings.append(_never_started(place, bridge, retry))
                 elif child.id not in found.runs:
                     project = place.project if child.project_id is None else str(child.project_id)
                     below.setdefault(child.id, _Place(project, child.id, bridge.name))
@@ -337,11 +347,12 @@ def _artifacts(known: Sequence[_Job], jobs: Sequence[Job], now: float) -> Iterat
         )
 
 
-def _still_going(place: _Place, pipeline: _Pipeline) -> Finding:
+def _still_going(place: _Place, pipeline: _Pipeline, again: str) -> Finding:
     return Finding(
         kind="not-refreshed",
         severity=Severity.WARN,
         message=f"{_label(place)} has not finished ({pipeline.status}); it may still leave more",
+        next=again,
     )
 
 
@@ -354,11 +365,12 @@ def _unreadable(place: _Place, error: Refused) -> Finding:
     )
 
 
-def _never_started(place: _Place, bridge: _Bridge) -> Finding:
+def _never_started(place: _Place, bridge: _Bridge, again: str) -> Finding:
     return Finding(
         kind="not-refreshed",
         severity=Severity.WARN,
         message=f"{bridge.name} of {_label(place)} failed before it started its pipeline",
+        next=again,
     )
 
 

@@ -9,12 +9,15 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import BinaryIO
 
 import msgspec
+
+from karat.sources.archive import Archive, Member
 
 _RECORD = "record"
 _CHUNK = 1 << 18
@@ -109,6 +112,31 @@ class Shelf:
         path = self.folder / file
         draft.replace(path)
         return Kept(file=file, size=writer.size, sha256=writer.sha256.hexdigest())
+
+    def here(self, names: Iterable[str]) -> dict[str, Kept]:
+        """Those members that an earlier process has left, and that are whole."""
+        kept = self.record.members
+        return {name: kept[name] for name in names if self.find(kept.get(name)) is not None}
+
+    def unpack(self, archive: Archive, members: Iterable[Member]) -> dict[str, Kept]:
+        """Members out of their archive; also those of a work half done need not be fetched again."""
+        fresh: dict[str, Kept] = {}
+        try:
+            for member in members:
+                fill = partial(archive.extract, member)
+                fresh[member.name] = self.keep_member(member.name, fill)
+        finally:
+            self.learn(archive.names, fresh)
+        return fresh
+
+    def learn(self, names: tuple[str, ...], fresh: Mapping[str, Kept]) -> None:
+        """Remembers all names of the artifact, and more of its members."""
+        members = {**self.record.members, **fresh}
+        self.note(msgspec.structs.replace(self.record, names=names, members=members))
+
+    def paths(self, kept: Mapping[str, Kept]) -> dict[str, Path]:
+        """Where members lie, by their names."""
+        return {name: self.folder / one.file for name, one in kept.items()}
 
     def _load(self) -> Record:
         try:

@@ -16,15 +16,16 @@ from typing import BinaryIO, cast
 import msgspec
 
 from karat.findings import CannotVerify
-from karat.sources.archive import Archive, Limits, Member, find_directory
+from karat.sources.archive import Archive, Limits, find_directory
 from karat.sources.cache import Cache
 from karat.sources.client import Client, Refused
 from karat.sources.crew import in_parallel
 from karat.sources.download import Address, Changed, Cut, Download
 from karat.sources.listing import Artifact, Fetched, Progress
+from karat.sources.outcome import Obtained, Wanted, Watch, outcome
 from karat.sources.ranges import Stretches, coalesced, weight
-from karat.sources.shelf import Kept, Shelf, file_sha256
-from karat.sources.unusable import Unusable
+from karat.sources.shelf import Shelf, file_sha256
+from karat.sources.unusable import DAMAGE, Unusable
 
 _TAIL = 1 << 13
 _SMALL = 1 << 19
@@ -32,15 +33,12 @@ _SMALL = 1 << 19
 _MOST = 0.7
 """A plan that needs more than this part of an archive may as well have the whole."""
 _LEEWAY = 64 << 20
-_DAMAGE = {"artifact-corrupt", "artifact-truncated", "artifact-not-zip"}
 _BY_STATUS = {
     401: "artifact-forbidden",
     403: "artifact-forbidden",
     404: "artifact-missing",
     410: "artifact-expired",
 }
-
-Wanted = Callable[[str], bool]
 
 
 class Errand(msgspec.Struct, frozen=True, kw_only=True):
@@ -81,26 +79,17 @@ class Transfer:
         )
 
     def _fetched(self, errand: Errand, wanted: Wanted, progress: Progress | None) -> Fetched:
-        artifact = errand.artifact
-        watch = _Watch(artifact, progress)
-        try:
-            names, members = self._obtain(errand, wanted, watch)
-        except Unusable as error:
-            problem = error
-        except CannotVerify as error:
-            problem = self._problem(errand, error)
-        except OSError as error:
-            problem = Unusable(
-                "transfer-failed",
-                f"expected room on this disk for what arrives, found {error.strerror or error}",
-                next_command="df -h",
-            )
-        else:
-            return Fetched(artifact=artifact, names=names, members=members, received=watch.received)
-        finally:
-            watch.end()
-        finding = problem.finding(artifact.name, self._next(errand, problem))
-        return Fetched(artifact=artifact, findings=(finding,), received=watch.received)
+        def obtain(watch: Watch) -> Obtained:
+            try:
+                return self._cache.with_shelf(
+                    errand.key,
+                    lambda shelf: self._onto(shelf, errand, wanted, watch),
+                    called_off=self._client.check_stopped,
+                )
+            except CannotVerify as error:
+                raise self._problem(errand, error) from None
+
+        return outcome(errand.artifact, progress, obtain, partial(self._next, errand))
 
     def _problem(self, errand: Errand, error: CannotVerify) -> Unusable:
         """An answer, or the lack of one, as a kind of finding."""
@@ -115,21 +104,7 @@ class Transfer:
             return errand.remake
         return problem.next_command or errand.look or self._client.advice.again
 
-    def _obtain(
-        self, errand: Errand, wanted: Wanted, watch: _Watch
-    ) -> tuple[tuple[str, ...], dict[str, Path]]:
-        try:
-            with self._cache.shelf(*errand.key, called_off=self._client.check_stopped) as shelf:
-                return self._onto(shelf, errand, wanted, watch)
-        except OSError:
-            pass
-        # A full or broken cache must not cost the work; there may be room elsewhere.
-        with self._cache.temporary_shelf() as shelf:
-            return self._onto(shelf, errand, wanted, watch)
-
-    def _onto(
-        self, shelf: Shelf, errand: Errand, wanted: Wanted, watch: _Watch
-    ) -> tuple[tuple[str, ...], dict[str, Path]]:
+    def _onto(self, shelf: Shelf, errand: Errand, wanted: Wanted, watch: Watch) -> Obtained:
         """Names and wanted members; what an earlier process left is doubted before the server is."""
         fetch = _Fetch(self._client, shelf, errand, self._limits, watch)
         if (found := fetch.from_shelf(wanted)) is not None:
@@ -140,7 +115,7 @@ class Transfer:
         except Cut:
             raise
         except Unusable as error:
-            if not leftovers or error.kind not in _DAMAGE:
+            if not leftovers or error.kind not in DAMAGE:
                 shelf.forget()
                 raise
         except Changed:
@@ -155,36 +130,11 @@ class Transfer:
             ) from None
 
 
-class _Watch:
-    """Tells whoever watches of one transfer; begins once, and ends if it began."""
-
-    def __init__(self, artifact: Artifact, progress: Progress | None) -> None:
-        self._artifact = artifact
-        self._progress = progress
-        self._begun = False
-        self.received = 0
-
-    def begin(self, total: int | None) -> None:
-        if self._progress and not self._begun:
-            self._progress.begin(self._artifact, total)
-            self._progress.advance(self._artifact, self.received)
-        self._begun = True
-
-    def advance(self, count: int) -> None:
-        self.received += count
-        if self._progress and self._begun:
-            self._progress.advance(self._artifact, count)
-
-    def end(self) -> None:
-        if self._progress and self._begun:
-            self._progress.end(self._artifact)
-
-
 class _Fetch:
     """One artifact, from its shelf or its server."""
 
     def __init__(
-        self, client: Client, shelf: Shelf, errand: Errand, limits: Limits, watch: _Watch
+        self, client: Client, shelf: Shelf, errand: Errand, limits: Limits, watch: Watch
     ) -> None:
         self._shelf = shelf
         self._errand = errand
@@ -193,7 +143,7 @@ class _Fetch:
         most = _most_bytes(errand.artifact.size, limits)
         self._download = Download(client, shelf, errand.address, watch, most=most)
 
-    def from_shelf(self, wanted: Wanted) -> tuple[tuple[str, ...], dict[str, Path]] | None:
+    def from_shelf(self, wanted: Wanted) -> Obtained | None:
         """What an earlier run left, if it is all that is wanted and still the same."""
         record = self._shelf.record
         if record.names is None:
@@ -202,14 +152,13 @@ class _Fetch:
             self._shelf.forget()
             return None
         chosen = [name for name in record.names if wanted(name)]
-        found = {name: self._shelf.find(record.members.get(name)) for name in chosen}
-        here = {name: path for name, path in found.items() if path is not None}
+        here = self._shelf.here(chosen)
         if len(here) == len(chosen):
-            return record.names, here
+            return record.names, self._shelf.paths(here)
         archive = self._shelf.find(record.archive)
         return self._unpacked(archive, wanted) if archive else None
 
-    def from_server(self, wanted: Wanted) -> tuple[tuple[str, ...], dict[str, Path]]:
+    def from_server(self, wanted: Wanted) -> Obtained:
         """The wanted members by ranges where that saves bytes, else out of the whole archive."""
         total = self._true_size()
         if total is not None and total > _SMALL:
@@ -235,24 +184,23 @@ class _Fetch:
             self._download.probe(max(0, total - _TAIL), total)
         return self._download.total
 
-    def _by_ranges(
-        self, total: int, wanted: Wanted
-    ) -> tuple[tuple[str, ...], dict[str, Path]] | None:
+    def _by_ranges(self, total: int, wanted: Wanted) -> Obtained | None:
         """The wanted members by their own bytes; None if that would be most of the archive."""
         with closing(Stretches(total, self._download.stretch)) as remote:
             remote.add(max(0, total - _TAIL), total)
             archive = Archive(cast("BinaryIO", remote), self._limits)
             chosen = archive.wanted(wanted)
-            here = self._here(chosen)
-            spans = coalesced((m.start, m.end) for m in chosen if m.name not in here)
+            here = self._shelf.here([member.name for member in chosen])
+            missing = [member for member in chosen if member.name not in here]
+            spans = coalesced((member.start, member.end) for member in missing)
             if weight(spans) > _MOST * total:
                 return None
             self._watch.begin(self._watch.received + weight(spans))
             for span in spans:
                 remote.add(*span)
-            members = self._kept(archive, chosen, here)
+            here |= self._shelf.unpack(archive, missing)
         self._shelf.drop_parts()
-        return archive.names, members
+        return archive.names, self._shelf.paths(here)
 
     def _verified(self, path: Path) -> Path:
         """The whole archive, if it is what the server's digest says."""
@@ -268,37 +216,13 @@ class _Fetch:
         self._shelf.drop_parts()
         return kept
 
-    def _unpacked(self, path: Path, wanted: Wanted) -> tuple[tuple[str, ...], dict[str, Path]]:
+    def _unpacked(self, path: Path, wanted: Wanted) -> Obtained:
         with path.open("rb") as file:
             archive = Archive(file, self._limits)
             chosen = archive.wanted(wanted)
-            return archive.names, self._kept(archive, chosen, self._here(chosen))
-
-    def _here(self, chosen: Sequence[Member]) -> dict[str, Kept]:
-        """Those that an earlier run has left on the shelf, and that are whole."""
-        kept = self._shelf.record.members
-        return {
-            m.name: kept[m.name]
-            for m in chosen
-            if m.name in kept and self._shelf.find(kept[m.name]) is not None
-        }
-
-    def _kept(
-        self, archive: Archive, chosen: Sequence[Member], here: dict[str, Kept]
-    ) -> dict[str, Path]:
-        """The wanted members on the shelf, unpacked where they are not there yet."""
-        members = dict(here)
-        try:
-            for member in chosen:
-                if member.name not in here:
-                    fill = partial(archive.extract, member)
-                    members[member.name] = self._shelf.keep_member(member.name, fill)
-        finally:
-            # Also when it is called off half-way: what is unpacked need not be fetched again.
-            record = self._shelf.record
-            every = {**record.members, **members}
-            self._shelf.note(msgspec.structs.replace(record, names=archive.names, members=every))
-        return {name: self._shelf.folder / kept.file for name, kept in members.items()}
+            here = self._shelf.here([member.name for member in chosen])
+            here |= self._shelf.unpack(archive, [m for m in chosen if m.name not in here])
+        return archive.names, self._shelf.paths(here)
 
 
 def _most_bytes(said: int | None, limits: Limits) -> int:

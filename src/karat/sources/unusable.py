@@ -8,6 +8,9 @@ from __future__ import annotations
 
 from karat.findings import Finding, Severity
 
+DAMAGE = frozenset({"artifact-corrupt", "artifact-truncated", "artifact-not-zip"})
+"""Kinds that bytes left by an earlier process may be to blame for."""
+
 
 class Unusable(Exception):  # noqa: N818 - it is a state of an artifact, not a bug
     """One artifact cannot be used; the kind of finding, and what was expected and found."""
@@ -26,3 +29,12 @@ class Unusable(Exception):  # noqa: N818 - it is a state of an artifact, not a b
             path=name,
             next=next_command or self.next_command,
         )
+
+
+def no_room(error: OSError) -> Unusable:
+    """The disk here, not the server, is why it cannot be taken."""
+    return Unusable(
+        "transfer-failed",
+        f"expected room on this disk for what arrives, found {error.strerror or error}",
+        next_command="df -h",
+    )
