@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from datetime import date
@@ -475,3 +476,33 @@ def test_a_run_that_goes_on_behind_its_golden(tmp_path: Path, unknown: str, code
     report = run(tmp_path, short, golden_text(whole), "json", unknown=unknown)
     assert report.exit_code is code
     assert ("missing-golden" in kinds(report)) == (unknown != "ignore")
+
+
+def test_a_result_that_shares_no_row_is_never_offered_as_the_golden(tmp_path: Path) -> None:
+    other = TABLE.replace("a,", "x,").replace("b,", "y,").replace("c,", "z,")
+    report = run(tmp_path, TABLE, other)
+    assert report.exit_code is ExitCode.FAIL
+    assert only(report).refresh is None
+
+
+def test_a_pipe_in_a_folder_of_results_is_not_waited_for(tmp_path: Path) -> None:
+    for name in ("goldens/x.csv", "new/x.csv"):
+        (tmp_path / name).parent.mkdir()
+        (tmp_path / name).write_text(TABLE)
+    os.mkfifo(tmp_path / "new" / "pipe.csv")
+    report = check(["new"], "goldens", options(tmp_path))
+    assert [c.actual for c in report.checks] == ["new/x.csv"]
+
+
+def test_repeats_that_are_named_may_share_a_golden(tmp_path: Path) -> None:
+    for name in ("golden.csv", "one.csv", "two.csv"):
+        (tmp_path / name).write_text(TABLE)
+    report = check(["one.csv", "two.csv"], "golden.csv", options(tmp_path))
+    assert [c.outcome for c in report.checks] == [Outcome.PASS, Outcome.PASS]
+
+
+def test_two_columns_are_never_renamed_into_one(tmp_path: Path) -> None:
+    settings = CheckSettings(columns={"speed": "graph_breaks"})
+    golden, actual = "name,graph_breaks\na,3\n", "name,graph_breaks,speed\na,3,9\n"
+    report = run(tmp_path, golden, actual, settings=settings)
+    assert outcomes(report)["graph_breaks"] == "pass"

@@ -304,3 +304,16 @@ def test_findings_about_the_file_are_told_apart_from_those_of_metrics() -> None:
 def test_headlines(sets: dict[str, Any], line: str) -> None:
     usual = {"metric": "m", "outcome": Outcome.FAIL, "kind": "out-of-tolerance", "total": 9}
     assert headline(MetricResult(**{**usual, **sets})) == line
+
+
+@pytest.mark.parametrize("kind", ["cannot-read", "unreadable", "empty"])
+@pytest.mark.parametrize(
+    ("outcome", "tag"), [(Outcome.CANNOT_VERIFY, "error"), (Outcome.FAIL, "failure")]
+)
+def test_only_what_cannot_be_verified_is_an_error_in_junit(
+    kind: str, outcome: Outcome, tag: str
+) -> None:
+    found = Finding(kind=kind, severity=Severity.FAIL, message="x")
+    checked = Checked(actual="a", golden="g", outcome=outcome, findings=(found,))
+    root = ET.fromstring(junit.render(Report(checks=(checked,))))  # noqa: S314 - our own
+    assert [case[0].tag for case in root.iter("testcase")] == [tag]

@@ -53,6 +53,7 @@ def test_a_run_that_died_is_named_once(project: Repository) -> None:
     assert found.code == 1
     assert "truncated: the run stops at step 13 of 50" in found.out
     assert found.out.count("step 13") == 1
+    assert "likely" not in found.out
     assert "karat record" not in found.out
 
 

@@ -241,3 +241,27 @@ def test_bounds_judge_the_cells_of_a_column() -> None:
     results, _ = gate_table(golden, low, rules)
     breaks = next(r for r in results if r.metric == "graph_breaks")
     assert [(d.place, d.expected, d.got) for d in breaks.deviations] == [("b", 8.0, 9.0)]
+
+
+def test_numbers_that_are_better_by_chance_are_no_improvement() -> None:
+    rules = Judging(
+        book=RuleBook.of([PartialRule("x", {"rtol": 0.05, "outliers": 1.0, "better": "lower"})])
+    )
+    golden = table(dict.fromkeys("abcde", ("10",)), ("x",))
+    one = table({name: ("1" if name == "a" else "10",) for name in "abcde"}, ("x",))
+    two = table({name: ("1" if name in "ab" else "10",) for name in "abcde"}, ("x",))
+    assert judged(golden, one, rules)[0]["x"].outcome is Outcome.PASS
+    assert judged(golden, two, rules)[0]["x"].outcome is Outcome.IMPROVED
+
+
+def test_a_golden_without_rows_compares_nothing() -> None:
+    results, _ = judged(table({}), table({}))
+    assert results["(rows)"].outcome is Outcome.NOTHING_COMPARED
+
+
+def test_an_equal_tolerance_is_not_a_wider_one() -> None:
+    rows = {"a": ("100", "0.1")}
+    _, findings = judged(
+        table(rows, ("expected", "noise_margin")), table(rows, ("expected", "noise_margin"))
+    )
+    assert findings == []

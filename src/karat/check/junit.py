@@ -35,12 +35,15 @@ def render(report: Report) -> bytes:
 def _suite(checked: Checked) -> str:
     strict = {(f.metric, f.kind): f.severity for f in checked.findings}
     cases = [_case(checked, result, strict) for result in checked.results]
-    cases += [_finding_case(checked.name, finding) for finding in _of_the_file(checked)]
+    tag = "error" if checked.outcome is Outcome.CANNOT_VERIFY else "failure"
+    cases += [_finding_case(checked.name, finding, tag) for finding in _of_the_file(checked)]
     return _wrapped(checked.name, cases)
 
 
 def _about_all(report: Report) -> str:
-    return _wrapped("karat check", [_finding_case("karat check", f) for f in report.findings])
+    return _wrapped(
+        "karat check", [_finding_case("karat check", f, "failure") for f in report.findings]
+    )
 
 
 def _wrapped(name: str, cases: list[str]) -> str:
@@ -83,10 +86,9 @@ def _case(
     return f"    <testcase{head}>\n{inner}    </testcase>\n"
 
 
-def _finding_case(owner: str, finding: Finding) -> str:
+def _finding_case(owner: str, finding: Finding, tag: str) -> str:
     head = _attributes({"classname": owner, "name": finding.kind})
     about = {"message": finding.message, "type": finding.kind}
-    tag = "error" if finding.kind in {"cannot-read", "unreadable"} else "failure"
     if finding.severity is not Severity.FAIL:
         inner = f"      <system-out>{_text(finding.message)}</system-out>\n"
     else:
