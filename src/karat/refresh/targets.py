@@ -1,7 +1,7 @@
 """Targets: the golden that an incoming file becomes.
 
 With `target` configured, the identity fills it in. Without, the golden that already stands must be
-recognisable by its path: the same last folders, never a file name alone.
+recognisable by its path: one is the end of the other, and never a file name alone.
 """
 
 from __future__ import annotations
@@ -85,10 +85,12 @@ class Targets:
             near = self._by_name.get(parts[0], [])
         else:
             near = [*self._by_tail.get(tuple(parts[-2:]), ()), *self._by_tail.get((parts[-1],), ())]
+        alone = len(self._by_name.get(parts[-1], ())) == 1
         scored = [
             (_tail(parts, path.split("/")), path)
             for path in near
             if not clashes(identity, identity_of(path, self._cases))
+            and _agrees(parts, member.split("/"), path.split("/"), alone=alone)
         ]
         best = max((score for score, _ in scored), default=0)
         likely = [path for score, path in scored if score == best]
@@ -101,7 +103,7 @@ class Targets:
             return f"it may be any of {len(likely)} goldens ({', '.join(likely[:3])}, …)"
         alike = self._by_name.get(name)
         if alike:
-            return f"only its file name fits {alike[0]}, and folders of another name may mean another case"
+            return f"only the end of its path fits {alike[0]}, and folders of another name may mean another case"
         return "no golden of that name stands, and [refresh] target is not set"
 
     def _allowed(self, path: str, member: str, artifact: str) -> str | Finding:
@@ -116,6 +118,18 @@ class Targets:
                 f"it would go to {path}, which is not under the golden paths",
             )  # fmt: skip
         return path
+
+
+def _agrees(
+    whole: Sequence[str], member: Sequence[str], golden: Sequence[str], *, alone: bool
+) -> bool:
+    """Whether nothing in two paths disagrees: one of them is the other's end.
+
+    An artifact's name is no folder of the repository's, so it may disagree; but where several goldens
+    share a file name, it may be just what tells them apart.
+    """
+    shared = _tail(whole, golden)
+    return shared in {len(whole), len(golden)} or (alone and shared >= len(member))
 
 
 def _tail(one: Sequence[str], other: Sequence[str]) -> int:
