@@ -100,6 +100,12 @@ def test_odd_csv_is_told_line_by_line(tmp_path: Path) -> None:
     assert all(f.path == str(path) for f in reading.findings)
 
 
+def test_csv_that_is_none_is_told(tmp_path: Path) -> None:
+    reading = read_run(write(tmp_path / "x", "step,loss\n1,2.5\n2," + "9" * 200_000 + "\n"))
+    assert (reading.golden, kinds(reading)) == (None, [("unreadable", "fail")])
+    assert "expected CSV, found field larger" in reading.findings[0].message
+
+
 def test_csv_that_catches_up_after_a_restart_is_only_told(tmp_path: Path) -> None:
     path = write(tmp_path / "x", "step,loss\n1,2.5\n2,2.25\n3,2\n2,2.5\n3,1\n")
     reading = read_run(path)

@@ -98,6 +98,16 @@ def test_no_finite_value_at_all_is_short() -> None:
 
 
 @pytest.mark.parametrize(
+    ("steps", "interval"), [([1, 2, 10], 1), ([1, 5, 10], 5), ([0, 10, 20], 10), ([7], 1)]
+)
+def test_an_interval_is_declared_only_where_it_is_true(steps: list[int], interval: int) -> None:
+    metric = Metric(np.array(steps, np.int64), np.ones(len(steps)))
+    new, _ = shaped(Series({"loss": metric}), RecordSettings())
+    found = new.metrics["loss"]
+    assert (found.start, found.end, found.interval) == (steps[0], steps[-1], interval)
+
+
+@pytest.mark.parametrize(
     ("table", "said"),
     [
         ({"precision": 18}, "precision must be from 0 to 17"),

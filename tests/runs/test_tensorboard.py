@@ -156,6 +156,13 @@ def test_negative_steps_and_steps_out_of_order(tmp_path: Path) -> None:
     assert findings == ()
 
 
+def test_an_event_whose_summary_has_another_length_is_none(tmp_path: Path) -> None:
+    event = bytearray(scalar_event("loss", 1, 2.5))
+    event[event.index(b"\x2a") + 1] -= 1
+    _, findings = read_events([event_file(tmp_path / "e", [bytes(event)])])
+    assert [(f.kind, f.where) for f in findings] == [("unreadable", "record 2")]
+
+
 def test_a_cut_file_is_the_evidence_of_a_crash(tmp_path: Path) -> None:
     path = event_file(tmp_path / "e", [scalar_event("x", step, step) for step in range(1, 11)])
     whole = path.read_bytes()
