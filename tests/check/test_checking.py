@@ -495,14 +495,15 @@ def test_a_pipe_in_a_folder_of_results_is_not_waited_for(tmp_path: Path) -> None
 
 
 def test_repeats_that_are_named_may_share_a_golden(tmp_path: Path) -> None:
-    for name in ("golden.csv", "one.csv", "two.csv"):
+    for name in ("goldens/x.csv", "one/x.csv", "two/x.csv"):
+        (tmp_path / name).parent.mkdir()
         (tmp_path / name).write_text(TABLE)
-    report = check(["one.csv", "two.csv"], "golden.csv", options(tmp_path))
+    report = check(["one/x.csv", "two/x.csv"], "goldens", options(tmp_path))
     assert [c.outcome for c in report.checks] == [Outcome.PASS, Outcome.PASS]
 
 
 def test_two_columns_are_never_renamed_into_one(tmp_path: Path) -> None:
     settings = CheckSettings(columns={"speed": "graph_breaks"})
-    golden, actual = "name,graph_breaks\na,3\n", "name,graph_breaks,speed\na,3,9\n"
+    golden, actual = "name,graph_breaks\na,3\n", "name,speed,graph_breaks\na,9,3\n"
     report = run(tmp_path, golden, actual, settings=settings)
     assert outcomes(report)["graph_breaks"] == "pass"
