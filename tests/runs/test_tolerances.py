@@ -131,6 +131,20 @@ def test_values_around_zero_have_an_absolute_tolerance() -> None:
     assert found.atol >= found.observed > 0
 
 
+def test_a_tolerance_is_never_less_than_what_any_two_runs_show() -> None:
+    """A golden in the middle: the others are twice as far from each other as from it."""
+    repeats = [CURVE, *(CURVE * (1 + sign * 0.1) for sign in [1, -1] * 10)]
+    runs = [run_of(one) for one in repeats]
+    (found,) = recommend(runs, runs[0], rate=0.5)
+    assert found.rtol >= found.observed == pytest.approx(0.2 / 0.9)
+
+
+def test_values_on_both_sides_of_zero_have_an_absolute_tolerance() -> None:
+    signs = np.where(STEPS % 2, 5.0, -5.0)
+    found = advised([signs, signs * 1.001])
+    assert (found.rtol, found.atol > 0) == (0, True)
+
+
 def test_timings_are_judged_by_their_medians() -> None:
     rng = np.random.default_rng(3)
     repeats = [0.5 * (1 + 0.2 * np.abs(rng.normal(size=20))) for _ in range(5)]

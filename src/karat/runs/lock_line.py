@@ -31,8 +31,8 @@ class LockLine(msgspec.Struct, frozen=True, kw_only=True):
         entry = self.entries.get(self.path)
         if entry is None:
             return not self.entries and origin.accepted is None
-        accepted = entry.accepted or any(one.accepted for one in entry.metrics.values())
-        told = origin.accepted is None or accepted is not None
+        accepted = bool(entry.accepted or any(one.accepted for one in entry.metrics.values()))
+        told = origin.accepted is None or accepted
         return told and entry.sha256 == hashlib.sha256(data).hexdigest()
 
     def note(self, data: bytes, origin: Provenance, metrics: Sequence[str]) -> bool:
