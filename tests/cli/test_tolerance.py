@@ -75,7 +75,14 @@ def test_the_text_is_honest_about_few_repeats(runs: Path) -> None:
     assert "which is a guess" in tolerance(runs, *names(2)).out
     one = tolerance(runs, *names(5), "--metric", "bias").out
     assert "All metrics together alarm at most once in 5 runs, on average." in one
-    assert "not shown" not in tolerance(runs, *names(5), "--rate", "0.5", "--metric", "x").out
+    # Five runs expect at most 20%, but cannot show it: with 95% confidence it is 53%.
+    assert "The asked rate, 50.00%, is not shown: that takes 6 runs; there are 5." in (
+        tolerance(runs, *names(5), "--rate", "0.5").out
+    )
+    run_file(runs / "run6.jsonl", 6)
+    enough = tolerance(runs, *names(6), "--rate", "0.5")
+    assert "not shown" not in enough.out
+    assert enough.err == ""
 
 
 def test_the_rules_work_as_they_are_printed(runs: Path) -> None:
