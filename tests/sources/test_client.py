@@ -19,6 +19,7 @@ from factories.http_host import Host, Request, Response
 from karat.findings import CannotVerify
 from karat.sources.answers import Answers
 from karat.sources.client import CalledOff, Client, Refused, Unanswered
+from karat.sources.patience import Patience
 from karat.sources.tokens import Secret, Token
 from karat.sources.wire import _target
 
@@ -166,6 +167,21 @@ def test_netrc_is_not_read(
     assert "authorization" not in servers.log[0].headers
 
 
+def test_what_is_handed_on_does_not_carry_the_token(servers: Servers, client: Client) -> None:
+    servers.put("/x", answer(1))
+    with client.open(client.url("/x")) as response:
+        assert servers.log[0].headers["authorization"] == f"Bearer {PLANTED}"
+        assert PLANTED not in str(dict(response.request.headers))
+
+
+def test_a_large_body_of_a_redirect_is_not_waited_for(servers: Servers, client: Client) -> None:
+    headers = {"location": "/y", "content-length": str(1 << 30)}
+    servers.put("/x", Response(status=302, headers=headers, cut_after=0))
+    servers.put("/y", answer(1))
+    assert client.get("/x", int) == 1
+    assert [request.path for request in servers.log] == ["/x", "/y"]
+
+
 def test_endless_redirects_end(servers: Servers, client: Client) -> None:
     servers.put("/a", redirect("/a"))
     with pytest.raises(CannotVerify, match="at most 5 redirects"):
@@ -304,6 +320,30 @@ def test_a_limit_in_words_only_is_a_limit(servers: Servers, client: Client, cloc
     assert clock.waits == [60.0]
 
 
+@pytest.mark.parametrize("words", [b"Corporate policy", b"the limit of your rate plan"])
+def test_other_words_are_no_limit(
+    servers: Servers, client: Client, clock: Clock, words: bytes
+) -> None:
+    servers.put("/x", Response(status=403, body=words), answer(1))
+    with pytest.raises(Refused):
+        client.get("/x", int)
+    assert clock.waits == []
+
+
+def test_several_at_one_limit_hear_of_it_once_and_wait_for_the_longest(servers: Servers) -> None:
+    """As if at one instant: the clock stands still."""
+    waits: list[float] = []
+    notices: list[str] = []
+    patience = Patience(sleep=waits.append, clock=lambda: 1_800_000_000.0)
+    client = Client(servers.api.url, TOKEN, patience=patience, notice=notices.append)
+    limits = [Response(status=429, headers={"retry-after": after}) for after in ("50", "50", "5")]
+    servers.put("/x", *limits, answer(1))
+    assert client.get("/x", int) == 1
+    assert waits == [50.0, 50.0, 50.0]
+    assert notices == ["127.0.0.1: rate limit reached; waiting 50 s"]
+    client.close()
+
+
 def test_a_limit_too_far_away_is_told_with_its_time(
     servers: Servers, client: Client, clock: Clock
 ) -> None:
@@ -333,6 +373,22 @@ def test_a_next_page_elsewhere_is_refused(servers: Servers, client: Client) -> N
     with pytest.raises(CannotVerify, match="on the same server"):
         list(client.pages("/p", list[int]))
     assert {request.host for request in servers.log} == {"api"}
+
+
+def test_pages_without_a_last_one_end(
+    servers: Servers, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("karat.sources.client._PAGES", 7)
+
+    def page(request: Request) -> Response:
+        following = int(request.query.get("page", "1")) + 1
+        link = f'<{servers.api.url}/x?page={following}>; rel="next"'
+        return answer([], link=link) if following < 50 else answer([])
+
+    servers.pages["/x"] = page
+    with pytest.raises(CannotVerify, match="to have a last page"):
+        list(client.pages("/x", list))
+    assert len(servers.log) == 7
 
 
 def test_pages_in_a_circle_end(servers: Servers, client: Client) -> None:
@@ -379,11 +435,12 @@ def test_answers_are_asked_for_once(servers: Servers, tmp_path: Path) -> None:
     assert PLANTED not in names
 
 
+@pytest.mark.parametrize("stale", [400, 401, 403, 404, 410])
 def test_where_the_bytes_were_is_tried_first_and_asked_again_when_it_expired(
-    servers: Servers, client: Client
+    servers: Servers, client: Client, stale: int
 ) -> None:
     servers.put("/zip", redirect(f"{servers.other.url}/blob?sig=1"))
-    servers.put("/blob", Response(body=b"a"), Response(body=b"b"), Response(status=403), Response(body=b"c"))  # fmt: skip
+    servers.put("/blob", Response(body=b"a"), Response(body=b"b"), Response(status=stale), Response(body=b"c"))  # fmt: skip
     with client.open(client.url("/zip")) as response:
         place = client.place(response)
     with client.open(client.url("/zip"), at=place) as response:

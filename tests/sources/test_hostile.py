@@ -137,6 +137,70 @@ def test_a_longer_part_than_can_be_is_thrown_away(place: Place) -> None:
     assert place.contents == {"golden.json": b"{}" * 100}
 
 
+def test_a_range_that_was_not_asked_for_is_not_taken(place: Place) -> None:
+    def answer(_: Request) -> Response:
+        headers = {"content-range": f"bytes 0-99/{len(BIG)}", "etag": '"1"'}
+        return Response(status=206, headers=headers, body=BIG[:100])
+
+    place.answer = answer
+    (finding,) = place.fetch(len(BIG)).findings
+    assert finding.kind == "artifact-truncated"
+    assert "another range than the one asked for" in finding.message
+
+
+def test_another_version_in_the_middle_is_begun_anew(place: Place) -> None:
+    """The server ignores If-Range, and the file was replaced after the first cut."""
+    old, new = packed(300_000), packed(300_001)
+
+    def answer(request: Request) -> Response:
+        if len(place.log) == 1:
+            return Response(body=old, headers={"etag": '"old"'}, cut_after=100_000)
+        if request.range is None:
+            return Response(body=new, headers={"etag": '"new"'})
+        start = int(request.range.removeprefix("bytes=").partition("-")[0])
+        span = f"bytes {start}-{len(new) - 1}/{len(new)}"
+        headers = {"etag": '"new"', "content-range": span}
+        return Response(status=206, headers=headers, body=new[start:])
+
+    place.answer = answer
+    assert not place.fetch(len(old)).findings
+    assert [request.range for request in place.log] == [None, "bytes=100000-", None]
+
+
+@pytest.mark.parametrize(("extra", "requests"), [(b"", 1), (b"more", 2)])
+def test_a_download_that_was_complete_already(place: Place, extra: bytes, requests: int) -> None:
+    """Killed before it was unpacked: all of it is here, or more than there is."""
+    whole = packed(300_000)
+    place.answer = lambda _: Response(body=whole, headers={"etag": '"1"'}, cut_after=100_000)
+    place.fetch(len(whole))
+    (part_file,) = place.cache.rglob("*.part")
+    part_file.write_bytes(whole + extra)
+    place.log.clear()
+
+    def answer(request: Request) -> Response:
+        if request.range is None:
+            return Response(body=whole, headers={"etag": '"1"'})
+        return Response(status=416, headers={"content-range": f"bytes */{len(whole)}"})
+
+    place.answer = answer
+    assert not place.fetch(len(whole)).findings
+    assert len(place.log) == requests
+
+
+def test_cuts_that_come_later_and_sooner_are_no_progress(place: Place) -> None:
+    """A server without ranges begins anew each time; what was had before is no new byte."""
+    whole = packed(300_000)
+
+    def answer(_: Request) -> Response:
+        turn = len(place.log)
+        cut = None if turn > 40 else 100_000 if turn % 2 else 10
+        return Response(body=whole, cut_after=cut)
+
+    place.answer = answer
+    (finding,) = place.fetch(len(whole)).findings
+    assert finding.kind == "artifact-truncated"
+
+
 def test_a_validator_that_cannot_be_sent_back_is_none(place: Place, tmp_path: Path) -> None:
     place.answer = lambda request: part(request, etag='"é"')
     for _ in range(2):

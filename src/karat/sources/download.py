@@ -185,7 +185,6 @@ class Download:
     ) -> str | None:
         """Appends the body, if it begins where the file ends, up to what was asked for."""
         have = _size(path)
-        length = response.headers.get("content-length", "")
         if response.status_code == 206 and _content_range(response)[0] != start + have:
             return "another range than the one asked for"
         room = (self._most if end is None else end - start) - have
@@ -197,9 +196,7 @@ class Download:
                 self._client.check_stopped()
                 if room < 0:
                     self._check_end(end)
-                    return None
-        if length.isdigit() and _size(path) - have != int(length):
-            return f"{_size(path) - have:,} bytes instead of {int(length):,}"
+                    break
         return None
 
     def _check_end(self, end: int | None) -> None:
