@@ -337,6 +337,19 @@ def test_a_part_of_several_is_refused() -> None:
     assert "several parts" in str(refusal(bytes(data)))
 
 
+def test_a_gap_between_members_is_no_part_of_either() -> None:
+    data = packed({"a": b"1" * 500, "b": b"2"}, zipfile.ZIP_STORED)
+    second = data.index(b"PK\x03\x04", 4)
+    gap = bytes(1_000_000)
+    patched = bytearray(data[:second] + gap + data[second:])
+    at = data.index(b"PK\x01\x02") + len(gap)
+    struct.pack_into("<L", patched, patched.index(b"PK\x01\x02", at + 4) + 42, second + len(gap))
+    struct.pack_into("<L", patched, len(patched) - 6, at)
+    archive = open_bytes(bytes(patched))
+    assert archive.members["a"].end - archive.members["a"].start < 100_000
+    assert unpacked(bytes(patched)) == {"a": b"1" * 500, "b": b"2"}
+
+
 @pytest.mark.parametrize("choose", [lambda _: True, lambda name: name == "b"])
 def test_a_members_bytes_lie_within_its_span(choose: Callable[[str], bool]) -> None:
     data = packed({"a": b"1" * 500, "b": b"2" * 700, "c": b"3"})

@@ -54,6 +54,22 @@ def test_nobody_else_may_look(tmp_path: Path) -> None:
     cache.close()
 
 
+def test_what_others_may_see_is_closed_to_them(tmp_path: Path) -> None:
+    (tmp_path / "c" / "v1").mkdir(parents=True, mode=0o755)
+    (tmp_path / "c" / "v1" / "salt").write_bytes(b"short")
+    cache = Cache(env_of(tmp_path / "c"))
+    assert stat.S_IMODE(cache.folder.stat().st_mode) == 0o700
+    assert len((cache.folder / "salt").read_bytes()) == 32
+    cache.close()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder away")
+def test_a_place_of_somebody_elses_is_replaced(tmp_path: Path) -> None:
+    (tmp_path / "v1").mkdir()
+    os.chown(tmp_path / "v1", 65534, 65534)
+    check_replaced(tmp_path)
+
+
 def test_what_was_kept_is_there_the_next_time(tmp_path: Path) -> None:
     for expected in (None, "v1"):
         cache = Cache(env_of(tmp_path))
@@ -271,6 +287,16 @@ def test_a_damaged_answer_is_thrown_away(tmp_path: Path) -> None:
     assert not path.exists()
     path.write_bytes(b"junk")
     assert answers.find("u", TOKEN) is None
+
+
+def test_an_answer_of_another_content_is_not_believed(tmp_path: Path) -> None:
+    """It can be decoded; only its checksum tells."""
+    answers = Answers(tmp_path, b"salt")
+    answers.keep("u", None, Answer(etag='"1"', body=b"first"))
+    (path,) = (path for path in tmp_path.rglob("*") if path.is_file())
+    path.write_bytes(path.read_bytes().replace(b"first", b"worst"))
+    assert answers.find("u", None) is None
+    assert not path.exists()
 
 
 def test_answers_that_cannot_be_kept_are_no_trouble(tmp_path: Path) -> None:

@@ -121,6 +121,21 @@ def test_child_pipelines_of_child_pipelines_in_other_projects(
     assert nexts == ["glab", "karat"]
 
 
+def test_a_pipeline_that_two_have_started_is_looked_at_once(
+    forge: Forge, env: dict[str, str]
+) -> None:
+    shared = forge.gitlab.pipeline("group/name", pipeline_id=79)
+    shared.job("t")
+    middle = forge.gitlab.pipeline("group/name", pipeline_id=78)
+    pipeline = forge.gitlab.pipeline("group/name", pipeline_id=77)
+    pipeline.bridge("one", shared)
+    pipeline.bridge("two", middle)
+    middle.bridge("three", shared)
+    listing, _ = look(env)
+    assert [run.id for run in listing.runs] == ["77", "78", "79"]
+    assert len(forge.seen(r"/pipelines/79/jobs")) == 1
+
+
 def test_a_child_that_may_not_be_seen_is_told(forge: Forge, env: dict[str, str]) -> None:
     child = forge.gitlab.pipeline("secret/name", private=True)
     pipeline = forge.gitlab.pipeline("group/name", pipeline_id=77)
