@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
 from factories.commands import karat
@@ -118,3 +120,10 @@ def test_of_a_lock_only_the_lines_of_goldens_that_go_back(edited: Repository) ->
         assert done.code == 0, done.err
     entries = read_lock(edited.root / NAME)
     assert {path: entry.run for path, entry in entries.items()} == {GOLDEN: "1", other: "2"}
+
+
+def test_a_pipe_in_a_golden_s_place_is_refused(edited: Repository) -> None:
+    (edited.root / GOLDEN).unlink()
+    os.mkfifo(edited.root / GOLDEN)
+    with pytest.raises(UsageError, match="plain file"):
+        plan_reset(edited.root, FILTER)

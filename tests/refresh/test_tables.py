@@ -226,3 +226,14 @@ def test_a_manifest_that_makes_no_sense_of_a_shard_refuses_its_table(
     result = refresh(source, world.repository.root, options())
     assert [o.state for o in result.outcomes] == [State.REFUSED]
     assert fails(result) == ["identity-incomplete"]
+
+
+def test_a_table_says_the_newest_attempt_and_that_a_shard_s_job_was_stopped(world: World) -> None:
+    jobs = [job(1), job(2, "failure"), job(2, "timed_out", attempt=2)]
+    shards = {"11": rows("a,4,pass,5"), "21": rows("b,4,pass,0"), "22": rows("b,4,pass,6")}
+    result = world.refresh(jobs, shards)
+    (outcome,) = result.outcomes
+    assert outcome.state is State.WRITTEN
+    assert outcome.provenance is not None
+    assert outcome.provenance.attempt == 2
+    assert "from-unfinished-job" in [f.kind for f in outcome.findings]
