@@ -18,7 +18,7 @@ ALLOWED: dict[str, set[str]] = {
     "compare": {"goldens"},
     "report": {"compare", "goldens"},
     "sources": set(),
-    "runs": {"goldens"},
+    "runs": {"goldens", "report"},
     "diff": {"compare", "goldens"},
     "check": {"compare", "diff", "goldens", "report", "runs"},
     "refresh": {"compare", "diff", "goldens", "report", "sources"},

@@ -9,7 +9,8 @@ import msgspec
 
 from karat.check.report import Checked, Report
 from karat.compare.gate_result import Deviation, MetricResult, Outcome
-from karat.findings import Finding, Severity
+from karat.findings import Severity
+from karat.report.plain import finding_json
 
 SCHEMA = "karat.check/1"
 
@@ -28,7 +29,7 @@ def document(report: Report) -> dict[str, Any]:
             "outcomes": {o.value: outcomes[o] for o in Outcome},
             "findings": {s.value: severities[s] for s in Severity},
         },
-        "findings": [_finding(f) for f in report.findings],
+        "findings": [finding_json(f) for f in report.findings],
         "checks": [_checked(c) for c in report.checks],
     }
 
@@ -52,19 +53,6 @@ def _sayable(value: Any) -> Any:
     return value
 
 
-def _finding(f: Finding) -> dict[str, Any]:
-    return {
-        "kind": f.kind,
-        "severity": f.severity.value,
-        "path": f.path,
-        "metric": f.metric,
-        "where": f.where,
-        "message": f.message,
-        "numbers": dict(f.numbers),
-        "next": f.next,
-    }
-
-
 def _checked(c: Checked) -> dict[str, Any]:
     return {
         "actual": c.actual,
@@ -72,7 +60,7 @@ def _checked(c: Checked) -> dict[str, Any]:
         "outcome": c.outcome.value,
         "shape": c.shape,
         "refresh": c.refresh,
-        "findings": [_finding(f) for f in c.findings],
+        "findings": [finding_json(f) for f in c.findings],
         "metrics": [_result(r) for r in c.results],
     }
 

@@ -36,7 +36,7 @@ def one_report_each(targets: Mapping[str, str | None]) -> None:
             place = "stdout" if target == "-" else target
             raise UsageError(
                 f"expected at most one report on {place}, found {' and '.join(options)}",
-                next_command="karat diff --help",
+                next_command=f"karat {_words[0] if _words else 'diff'} --help",
             )
 
 

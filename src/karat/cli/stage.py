@@ -80,7 +80,7 @@ def command(  # noqa: PLR0913 - one parameter per option
         narrowed=bool(only),
     )
     if json_file is not None:
-        from karat.report.diff_json import encode  # noqa: PLC0415
+        from karat.report.plain import encode  # noqa: PLC0415
 
         deliver(json_file, encode(_document(staged)))
     if not quiet and json_file != "-":
@@ -93,7 +93,7 @@ def command(  # noqa: PLR0913 - one parameter per option
 
 
 def _document(staged: Staged) -> dict[str, Any]:
-    from karat.report.diff_json import finding_json  # noqa: PLC0415 - only for --json
+    from karat.report.plain import finding_json  # noqa: PLC0415 - only for --json
 
     return {
         "schema": "karat.stage/1",

@@ -13,7 +13,8 @@ from karat.compare.change import Verdict
 from karat.findings import Finding, Severity
 from karat.refresh.again import again, without
 from karat.refresh.result import Outcome, Result, State
-from karat.report.diff_json import change_json, encode, finding_json
+from karat.report.diff_json import change_json
+from karat.report.plain import encode, finding_json
 from karat.report.terminal import Line, finding_lines
 from karat.report.words import count
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-import msgspec
-
 from karat.compare.change import Change, Diff, Group, MetricChange, Verdict
-from karat.findings import Finding, Severity
+from karat.findings import Severity
 from karat.report.csv_rows import csv_rows
+from karat.report.plain import encode, finding_json
 
 SCHEMA = "karat.diff/1"
 
@@ -32,24 +31,6 @@ def render(diff: Diff) -> bytes:
     return encode(document(diff))
 
 
-def encode(whole: dict[str, Any]) -> bytes:
-    """A document as JSON text. NaN and infinities, which JSON has no word for, become null."""
-    try:
-        data = msgspec.json.encode(whole)
-    except UnicodeEncodeError:
-        # A file name that is not UTF-8 arrives with lone surrogates, which JSON text cannot carry.
-        data = msgspec.json.encode(_escaped(whole))
-    return msgspec.json.format(data, indent=2) + b"\n"
-
-
-def _escaped(value: Any) -> Any:
-    if isinstance(value, str):
-        return value.encode("utf-8", "backslashreplace").decode()
-    if isinstance(value, dict):
-        return {_escaped(key): _escaped(item) for key, item in value.items()}
-    return [_escaped(item) for item in value] if isinstance(value, list) else value
-
-
 def totals(diff: Diff) -> dict[str, Any]:
     """The counts people quote."""
     verdicts = Counter(c.verdict for c in diff.changes)
@@ -62,20 +43,6 @@ def totals(diff: Diff) -> dict[str, Any]:
         "rows": rows,
         "verdicts": {v.value: verdicts[v] for v in Verdict},
         "findings": {s.value: severities[s] for s in Severity},
-    }
-
-
-def finding_json(f: Finding) -> dict[str, Any]:
-    """A finding as plain data."""
-    return {
-        "kind": f.kind,
-        "severity": f.severity.value,
-        "path": f.path,
-        "metric": f.metric,
-        "where": f.where,
-        "message": f.message,
-        "numbers": dict(f.numbers),
-        "next": f.next,
     }
 
 

@@ -59,7 +59,9 @@ def short_path(path: str, root: str) -> str:
 
 def printable(text: str) -> str:
     """Text without control characters or lone surrogates: file names are not to be trusted."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+    shown = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+    # GitHub's log takes `##[…]` for a command wherever it stands.
+    return shown.replace("##[", "## [")
 
 
 def elide(text: str, room: int) -> str:

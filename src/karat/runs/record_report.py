@@ -11,8 +11,8 @@ import msgspec
 
 from karat.findings import Finding, Severity
 from karat.goldens.shapes import Golden, Reading, Series, Table
+from karat.report.plain import encode, finding_json
 from karat.runs.repeats import Repeat
-from karat.runs.report_json import encoded, finding_data
 
 SCHEMA = "karat.record/1"
 
@@ -111,8 +111,8 @@ def _span(golden: Golden | None) -> tuple[int | None, int | None]:
 def document(recorded: Recorded) -> bytes:
     """The JSON text of a report."""
     data: dict[str, Any] = {"schema": SCHEMA, **msgspec.to_builtins(recorded)}
-    data["findings"] = [finding_data(finding) for finding in recorded.findings]
-    return encoded(data)
+    data["findings"] = [finding_json(finding) for finding in recorded.findings]
+    return encode(data)
 
 
 def lines(recorded: Recorded) -> Iterator[str]:

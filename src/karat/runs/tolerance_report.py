@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from karat.findings import Finding
-from karat.runs.report_json import encoded, finding_data
+from karat.report.plain import encode, finding_json
 from karat.runs.tolerances import Recommendation, runs_needed
 
 SCHEMA = "karat.tolerance/1"
@@ -128,5 +128,5 @@ def document(found: Tolerances) -> bytes:
         "runs_needed": runs_needed(found.rate),
         "toml": snippet(found),
     }
-    data["findings"] = [finding_data(finding) for finding in found.findings]
-    return encoded(data)
+    data["findings"] = [finding_json(finding) for finding in found.findings]
+    return encode(data)

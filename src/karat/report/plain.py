@@ -1,4 +1,4 @@
-"""JSON of this room's reports: one form for findings, and no report lost to an odd file name."""
+"""Plain data for JSON: one form for findings in every schema, and no report lost to an odd name."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import msgspec
 from karat.findings import Finding
 
 
-def finding_data(finding: Finding) -> dict[str, Any]:
+def finding_json(finding: Finding) -> dict[str, Any]:
     """A finding as every schema of karat has it."""
     return {
         "kind": finding.kind,
@@ -24,13 +24,14 @@ def finding_data(finding: Finding) -> dict[str, Any]:
     }
 
 
-def encoded(data: Mapping[str, Any]) -> bytes:
-    """The JSON text; NaN and infinities become null."""
+def encode(document: Mapping[str, Any]) -> bytes:
+    """A document as JSON text. NaN and infinities, which JSON has no word for, become null."""
     try:
-        text = msgspec.json.encode(data)
-    except UnicodeEncodeError:  # a file name that is not UTF-8 has lone surrogates
-        text = msgspec.json.encode(_escaped(data))
-    return msgspec.json.format(text, indent=2) + b"\n"
+        data = msgspec.json.encode(document)
+    except UnicodeEncodeError:
+        # A file name that is not UTF-8 arrives with lone surrogates, which JSON text cannot carry.
+        data = msgspec.json.encode(_escaped(document))
+    return msgspec.json.format(data, indent=2) + b"\n"
 
 
 def _escaped(value: Any) -> Any:
