@@ -130,6 +130,16 @@ def test_a_file_that_becomes_a_link_after_the_listing_is_refused(tmp_path: Path)
     assert kinds(one) == [("archive-refused", Severity.FAIL)]
 
 
+def test_a_file_that_becomes_a_pipe_after_the_listing_is_refused(tmp_path: Path) -> None:
+    root = fill(tmp_path, {"a/x.json": b"1"})
+    folder = Folder(root)
+    artifacts = folder.listing().artifacts
+    (root / "a/x.json").unlink()
+    os.mkfifo(root / "a/x.json")
+    (one,) = folder.fetch(artifacts, everything)
+    assert kinds(one) == [("archive-refused", Severity.FAIL)]
+
+
 def test_folders_behind_links_are_named_and_not_entered(tmp_path: Path) -> None:
     root = fill(tmp_path / "root", {"a/x.json": b"1"})
     (root / "loop").symlink_to(root)

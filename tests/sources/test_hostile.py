@@ -20,7 +20,7 @@ from karat.sources.archive import Limits
 from karat.sources.client import Client
 from karat.sources.github import GitHub
 from karat.sources.listing import Artifact, Fetched
-from karat.sources.tokens import Secret, Token
+from karat.sources.tokens import Secret, Token, github_token
 
 TOKEN = Token(
     secret=Secret("ghp_Planted0123456789"), header="Authorization", found_in="GITHUB_TOKEN"
@@ -267,3 +267,10 @@ def test_an_environment_that_cannot_be_used_is_wrong_usage(
     assert words in str(caught.value)
     assert caught.value.next_command.startswith(next_command)
     assert "hunter2" not in f"{caught.value} {caught.value.__context__}"
+
+
+@pytest.mark.parametrize("text", ["a\nb", "a\rb", "a\tb", "a b", "tökén"])
+def test_a_token_that_would_end_its_header_is_refused_and_not_repeated(text: str) -> None:
+    with pytest.raises(UsageError, match="GITHUB_TOKEN") as caught:
+        github_token({"GITHUB_TOKEN": text})
+    assert text not in str(caught.value)
