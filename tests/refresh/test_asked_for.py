@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import pytest
 
 from factories.listed import Listed, job
 from factories.repositories import Repository, curves, golden_path, golden_text
 from factories.worlds import GB200, H100, NEW, OLD, World, kinds, logs, member, options
 from karat.findings import ExitCode, Severity, UsageError, exit_code
+from karat.goldens.paths import PathFilter
+from karat.refresh.opening import Words, check_words
 from karat.refresh.refreshing import refresh
 from karat.refresh.result import Result, State
+from karat.refresh.standing import survey
+from karat.refresh.telling import lines, next_command
 from karat.sources.listing import Job, Run
 
 
@@ -195,3 +201,58 @@ def test_what_to_run_next_is_the_command_that_was_typed(world: World) -> None:
     assert [f.next for f in result.findings] == [
         "karat refresh --source github --run-id 7 --scope all"
     ]
+
+
+def test_with_scope_all_a_job_that_passed_and_left_nothing_is_missed(world: World) -> None:
+    jobs = [job("gpt/a - dev", "success", labels=H100), job("gpt/b - dev", labels=H100)]
+    result = world.refresh(jobs, [(logs("b"), {member(): NEW})])
+    assert kinds(result) == ["artifact-missing"]
+    skipped = [job("gpt/a - dev", "skipped", labels=H100), jobs[1]]
+    assert kinds(world.refresh(skipped, [(logs("b"), {member(): NEW})])) == []
+
+
+def test_jobs_of_values_that_are_not_wanted_are_not_missed(world: World) -> None:
+    opts = options()
+    settings = msgspec.structs.replace(opts.settings, values={"case": ("b",)})
+    jobs = [job("gpt/a - dev", labels=H100), job("gpt/b - dev", labels=H100)]
+    result = world.refresh(
+        jobs, [(logs("b"), {member(): NEW})], msgspec.structs.replace(opts, settings=settings)
+    )
+    assert kinds(result) == []
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        {"source": "folder", "path": "x", "run_id": "7"},
+        {"source": "github", "pipeline_id": "7"},
+        {"source": "s3://b/x", "attempt": 2},
+        {"source": "gitlab", "path": "x"},
+        {"source": None},
+    ],
+)
+def test_words_that_a_source_would_ignore_are_mistakes(words: dict[str, Any]) -> None:
+    with pytest.raises(UsageError):
+        check_words(Words(**words))
+
+
+def test_a_link_is_never_read_as_what_stands(world: World, tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("secret")
+    link = world.repository.root / golden_path("a")
+    link.unlink()
+    link.symlink_to(tmp_path / "secret")
+    standing = survey(world.repository.root, PathFilter(options().globs))
+    assert standing.current(golden_path("a")) is None
+
+
+def test_a_dry_run_speaks_of_what_it_would_do(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("CI", raising=False)
+    opts = options(dry_run=True, command="karat refresh x --dry-run")
+    result = world.refresh([job("gpt/a - dev", labels=H100)], [(logs("a"), {member(): NEW})], opts)
+    text = "\n".join("".join(piece for piece, _ in line) for line in lines(result))
+    assert "1 to be written" in text
+    assert next_command(result) == "karat refresh x"
+    monkeypatch.setenv("CI", "1")
+    assert next_command(result) == "karat refresh x --write"

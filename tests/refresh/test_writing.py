@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 
+import pytest
 from hypothesis import assume, given, settings, strategies as st
 
+from factories.repositories import Repository
 from karat.goldens import formats
-from karat.refresh.writing import rendered, same_layout
+from karat.goldens.shapes import Series
+from karat.refresh.writing import only_writer, rendered, same_layout
 
 NUMBERS = st.one_of(
     st.sampled_from(
@@ -77,3 +81,23 @@ def test_equal_values_keep_their_old_characters_also_among_changed_ones() -> Non
     written = rendered(golden, old=old.encode(), incoming=new.encode(), padding=0)
     assert b'"1": 1.50, "2": 2.5' in written
     assert json.loads(written) == json.loads(new)
+
+
+def test_one_writer_at_a_time_and_a_swept_workshop(repository: Repository) -> None:
+    with only_writer(repository.root) as workshop:
+        (workshop / ".left.tmp").write_bytes(b"half")
+        with (workshop.parent / "writing").open("rb") as again, pytest.raises(BlockingIOError):
+            fcntl.flock(again, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    with only_writer(repository.root) as workshop:
+        assert list(workshop.iterdir()) == []
+
+
+def test_style_is_given_up_where_a_value_would_be_lost_over_it() -> None:
+    class Forgetful(Series, frozen=True):
+        """A golden that no old file's style can hold."""
+
+    golden = formats.read(series(["1.0", "2.0", "3.0", "4.0"]).encode()).golden
+    assert isinstance(golden, Series)
+    odd = Forgetful(metrics=golden.metrics, scalars=golden.scalars)
+    old = series(["5.0", "2.0", "3.0", "4.0"]).encode()
+    assert rendered(odd, old=old, incoming=b"as it came", padding=0) == b"as it came"
