@@ -62,6 +62,7 @@ def whole(advice: str, command: str, repo: str | None) -> str:
     if advice.startswith("gh run ") and repo and " --repo " not in advice:
         return f"{advice} --repo {quoted(repo)}"
     words = shlex.split(advice) if advice.startswith("karat refresh --") else []
-    if not words or "--source" in words or words[2:] == ["--help"]:
+    if not words or words[2:] == ["--help"]:
         return advice
-    return again(command, *words[2:])
+    # A source that names itself only means: the same once more, as it was typed.
+    return again(command) if "--source" in words else again(command, *words[2:])

@@ -10,13 +10,14 @@ from typing import Any
 from msgspec import structs
 
 from karat.compare.change import Verdict
-from karat.findings import Finding, Severity
+from karat.findings import Finding, Severity, exit_code
+from karat.goldens.paths import common_root
 from karat.refresh.again import again, without
 from karat.refresh.result import Outcome, Result, State
 from karat.report.diff_json import change_json
 from karat.report.plain import encode, finding_json
 from karat.report.terminal import Line, finding_lines
-from karat.report.words import count
+from karat.report.words import count, short_path
 
 SCHEMA = "karat.refresh-report/1"
 _SHOWN = 20
@@ -27,19 +28,26 @@ def lines(result: Result) -> Iterator[Line]:
     yield from _head(result)
     fails = [f for f in result.all_findings() if f.severity is Severity.FAIL]
     warns = [f for f in result.all_findings() if f.severity is Severity.WARN]
-    yield from _section("Not refreshed", fails)
-    yield from _warnings(warns)
-    yield from _infos(result)
+    root = common_root(outcome.path for outcome in result.outcomes)
+    yield from _section("Not refreshed", fails, root)
+    yield from _warnings(warns, root)
+    yield from _infos(result, root)
     yield ()
     yield ((f"Total tests with golden values: {result.tests:,}", ""),)
     yield ((f"Total golden values found: {result.found:,}", ""),)
-    if (command := next_command(result)) is not None:
+    # What failed has a command of its own, and it comes last.
+    if (command := next_command(result)) is not None and not exit_code(result.all_findings()):
         yield ("next: ", "dim"), (command, "cyan")
 
 
 def _head(result: Result) -> Iterator[Line]:
     what = f"{result.origin}, scope {result.scope.name}"
-    yield (what, "bold"), ("  dry run: nothing is written" if result.dry_run else "", "yellow")
+    root = common_root(outcome.path for outcome in result.outcomes)
+    yield (
+        (what, "bold"),
+        (f"  {root}/" if root else "", "dim"),
+        ("  dry run: nothing is written" if result.dry_run else "", "yellow"),
+    )
     for platform, ends in result.scope.jobs.items():
         counts = ", ".join(f"{n:,} {end}" for end, n in ends.items())
         yield ((f"jobs{f' on {platform}' if platform else ''}: {counts}", ""),)
@@ -63,18 +71,18 @@ def _verdicts(result: Result) -> str:
     return ", ".join(f"{tally[v]:,} {v.value}" for v in Verdict if tally[v])
 
 
-def _section(title: str, findings: Sequence[Finding]) -> Iterator[Line]:
+def _section(title: str, findings: Sequence[Finding], root: str) -> Iterator[Line]:
     if not findings:
         return
     yield ()
     yield ((f"{title} ({len(findings):,})", "bold"),)
     for finding in findings[:_SHOWN]:
-        yield from finding_lines(finding)
+        yield from finding_lines(finding, root)
     if len(findings) > _SHOWN:
         yield ((f"     … and {len(findings) - _SHOWN:,} more (--json - lists all)", "dim"),)
 
 
-def _warnings(findings: Sequence[Finding]) -> Iterator[Line]:
+def _warnings(findings: Sequence[Finding], root: str) -> Iterator[Line]:
     """Warnings by kind: many goldens that moved are one thing to know, not many."""
     if not findings:
         return
@@ -82,18 +90,24 @@ def _warnings(findings: Sequence[Finding]) -> Iterator[Line]:
     for finding in findings:
         by_kind.setdefault(finding.kind, []).append(finding)
     yield ()
-    yield ((f"Taken with a warning ({len(findings):,})", "bold"),)
+    yield ((f"Worth a look ({len(findings):,})", "bold"),)
     for kind, found in by_kind.items():
         yield ("warn ", "yellow"), (f"{kind} ", "bold"), (f"× {len(found):,}", "dim")
         for finding in found[:3]:
-            yield ((f"     {finding.path}: {finding.message}", ""),)
+            yield ((f"     {_sentence(finding, root)}", ""),)
             if finding.next and kind == "kept-edits":
                 yield ("     have it back: ", "dim"), (finding.next, "cyan")
         if len(found) > 3:
             yield ((f"     … and {len(found) - 3:,} more", "dim"),)
 
 
-def _infos(result: Result) -> Iterator[Line]:
+def _sentence(finding: Finding, root: str) -> str:
+    """What a finding says, and of what; many messages begin with that anyway."""
+    path = short_path(finding.path, root)
+    return finding.message if not path or path in finding.message else f"{path}: {finding.message}"
+
+
+def _infos(result: Result, root: str) -> Iterator[Line]:
     notes = [f for f in result.findings if f.severity is Severity.INFO]
     for finding in notes[:_SHOWN]:
         yield ((f"{finding.message}", "dim"),)
@@ -105,7 +119,7 @@ def _infos(result: Result) -> Iterator[Line]:
             if f.kind == kind and f.severity is Severity.INFO
         ]
         for finding in told[:5]:
-            yield ((f"info {kind}  {finding.path}: {finding.message}", "dim"),)
+            yield ((f"info {kind}  {_sentence(finding, root)}", "dim"),)
         if len(told) > 5:
             yield ((f"     … and {count(len(told) - 5, 'golden')} more with {kind}", "dim"),)
 
