@@ -68,7 +68,7 @@ def test_demo_runs_and_refuses_to_overwrite(tmp_path: Path) -> None:
     assert (tmp_path / "somewhere new" / "report.html").is_file()
     assert "next: karat refresh --source folder ci-run" in result.out
     text = (tmp_path / "somewhere new" / "pr.md").read_text(encoding="utf-8")
-    assert "Full refresh of golden values from folder" in text
+    assert "Full refresh of golden values from a folder of results." in text
     assert "not refreshed (2)" in text
     assert karat("demo", "somewhere new", cwd=tmp_path).code == 2
 

@@ -85,6 +85,19 @@ def test_scope_all_and_no_record(quiet: Diff) -> None:
     assert "Re-ran" not in summary.render(quiet)
 
 
+def test_what_was_forced_and_what_was_not_done_is_told(quiet: Diff) -> None:
+    record = RefreshRecord(
+        source="s3",
+        scope="all",
+        accepted=("gpt/`a`.json",),
+        not_refreshed=("b: it stops at step 3",),
+    )
+    text = summary.render(quiet, record)
+    assert "Full refresh of golden values from a bucket." in text
+    assert "Taken although incomplete, by `--accept-incomplete` (1):\n  - ``gpt/`a`.json``" in text
+    assert "Asked for and not refreshed (1):\n  - b: it stops at step 3" in text
+
+
 def test_what_must_be_looked_at_comes_first(tmp_path: Path) -> None:
     for i in range(3):
         old = curves(i)

@@ -31,6 +31,7 @@ _BUCKETS: tuple[tuple[str, Callable[[float], bool]], ...] = (
 )
 
 _SOURCES = {"github": "GitHub workflow run", "gitlab": "GitLab pipeline"}
+_PLACES = {"folder": "a folder of results", "s3": "a bucket", "gs": "a bucket", "az": "a bucket"}
 _NAMED = 8
 
 
@@ -74,6 +75,11 @@ def _what_was_done(diff: Diff, record: RefreshRecord | None) -> str:
     lines += _named(
         "unreadable on one side, not compared", diff, lambda c: c.verdict is Verdict.UNREADABLE
     )
+    if record is not None and record.accepted:
+        lines.append(
+            f"- Taken although incomplete, by `--accept-incomplete` ({len(record.accepted)}):"
+        )
+        lines += [f"  - {code(short_path(path, diff.root))}" for path in record.accepted]
     if record is not None and record.not_refreshed:
         lines.append(f"- Asked for and not refreshed ({len(record.not_refreshed)}):")
         lines += [f"  - {prose(line)}" for line in record.not_refreshed]
@@ -94,7 +100,7 @@ def _scope_sentence(diff: Diff, record: RefreshRecord | None) -> str:
     run = (
         f"{_SOURCES.get(record.source, prose(record.source))} {code(record.run_id)}"
         if record.run_id
-        else prose(record.source)
+        else _PLACES.get(record.source, prose(record.source))
     )
     if record.scope == "only-failing":
         return f"Refresh of golden values for failing functional tests from {run}."
