@@ -69,8 +69,10 @@ def command(  # noqa: PLR0913 - one parameter per option
     from karat.config import load  # noqa: PLC0415 - help must be quick
     from karat.diff import Options, diff_sides  # noqa: PLC0415
     from karat.diff.sides import WorkTree, resolve_sides  # noqa: PLC0415
+    from karat.goldens.lock import lines_of  # noqa: PLC0415
     from karat.goldens.provenance import RefreshRecord, read_record  # noqa: PLC0415
     from karat.report import diff_json, summary  # noqa: PLC0415
+    from karat.report.origins import current  # noqa: PLC0415
 
     config = load(Path.cwd(), preset=preset)
     left, right = resolve_sides(old, new, Path.cwd())
@@ -78,16 +80,21 @@ def command(  # noqa: PLR0913 - one parameter per option
         globs=config.paths, exclude=config.exclude, cases=config.cases,
         rules=config.rule_book(), status=config.status, progress=progress_bar(sys.stderr),
     )  # fmt: skip
-    record = read_record(right.root) if isinstance(right, WorkTree) else None
+    known = read_record(right.root) if isinstance(right, WorkTree) else None
+    record = None
     if run_id or scope or source or refresh_command:
         record = RefreshRecord(
             source=source or "github", run_id=run_id, scope=scope, command=refresh_command
         )
     result = diff_sides(left, right, options)
+    record = record or current(result, known)
+    lines = {}
+    if isinstance(right, WorkTree):
+        lines = lines_of(right.root, (c.path for c in result.changes), tuple(config.paths))
     if form == "json":
         deliver(output, diff_json.render(result))
     else:
-        deliver(output, summary.render(result, record, github=form == "github"))
+        deliver(output, summary.render(result, record, lines, github=form == "github"))
     # The text is written in any case; that nothing stands behind it must not be overlooked.
     code = exit_code(result.all_findings(), fail_on=())
     if code:

@@ -11,6 +11,7 @@ import json
 import re
 import shlex
 from collections.abc import Iterable, Mapping
+from hashlib import sha256
 from pathlib import Path
 
 import msgspec
@@ -78,6 +79,20 @@ def read_lock(file: Path) -> dict[str, Entry]:
     except FileNotFoundError:
         return {}
     return decode_lock(data, file)
+
+
+def lines_of(root: Path, paths: Iterable[str], globs: tuple[str, ...]) -> dict[str, Entry]:
+    """The lines of those goldens that are still the files the lock speaks of."""
+    locks: dict[str, dict[str, Entry]] = {}
+    found = {}
+    for path in paths:
+        lock, name = place_of(path, globs)
+        if lock not in locks:
+            locks[lock] = read_lock(root / lock)
+        entry, file = locks[lock].get(name), root / path
+        if entry and file.is_file() and sha256(file.read_bytes()).hexdigest() == entry.sha256:
+            found[path] = entry
+    return found
 
 
 def decode_lock(data: bytes, file: Path) -> dict[str, Entry]:

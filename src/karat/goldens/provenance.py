@@ -28,6 +28,10 @@ class RefreshRecord(msgspec.Struct, frozen=True, kw_only=True, rename={"schema_n
     command: str | None = None
     """The command line as typed, without any secret."""
     files: tuple[str, ...] = ()
+    confirmed: tuple[str, ...] = ()
+    """Goldens that came in as they stand already."""
+    narrowed: bool = False
+    """Whether only some goldens, platforms or metrics were asked for."""
     not_refreshed: tuple[str, ...] = ()
     """What was asked for and not done, one sentence each."""
     accepted: tuple[str, ...] = ()

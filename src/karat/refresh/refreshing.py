@@ -250,6 +250,8 @@ def _record(result: Result, gathered: Gathered, options: Options) -> RefreshReco
         scope=options.scope,
         command=options.command,
         files=tuple(o.path for o in result.in_state(State.WRITTEN)),
+        confirmed=tuple(o.path for o in result.in_state(State.UNCHANGED)),
+        narrowed=bool(options.only or options.platforms or options.metrics),
         not_refreshed=tuple(undone),
         accepted=tuple(o.path for o in result.outcomes if o.provenance and o.provenance.accepted),
         commit=next((run.commit for run in runs if run.commit), None),

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
+from types import MappingProxyType
 
 from karat.compare.change import Change, Diff, MetricChange, Verdict
 from karat.goldens.provenance import RefreshRecord
 from karat.report.csv_rows import csv_rows
 from karat.report.markdown import Section, code, fit, must_look, prose, table
+from karat.report.origins import Lines, origin_lines, overruled_lines, place
 from karat.report.words import count, magnitude, number, short_path
 
 Row = tuple[Change, MetricChange]
@@ -30,15 +32,15 @@ _BUCKETS: tuple[tuple[str, Callable[[float], bool]], ...] = (
     (">= 1e-1", lambda x: x >= 1e-1),
 )
 
-_SOURCES = {"github": "GitHub workflow run", "gitlab": "GitLab pipeline"}
-_PLACES = {"folder": "a folder of results", "s3": "a bucket", "gs": "a bucket", "az": "a bucket"}
 _NAMED = 8
 
 
-def sections(diff: Diff, record: RefreshRecord | None = None) -> list[Section]:
-    """The whole text, in order."""
+def sections(
+    diff: Diff, record: RefreshRecord | None = None, lines: Lines = MappingProxyType({})
+) -> list[Section]:
+    """The whole text, in order; `lines` are those of the lock."""
     rows = list(csv_rows(diff))
-    found = [*must_look(diff), Section("## Summary", _what_was_done(diff, record))]
+    found = [*must_look(diff), Section("## Summary", _what_was_done(diff, record, lines))]
     if rows:
         found.append(Section("## Relative-difference summary", _coverage(diff, rows)))
         found.append(
@@ -50,19 +52,25 @@ def sections(diff: Diff, record: RefreshRecord | None = None) -> list[Section]:
                 _distribution(rows),
             )
         )
-        lines = list(_interpretation(diff))
-        if lines:
-            found.append(Section("### Interpretation", "\n".join(f"- {line}" for line in lines)))
+        said = [f"- {line}" for line in _interpretation(diff)]
+        if said:
+            found.append(Section("### Interpretation", "\n".join(said)))
     return found
 
 
-def render(diff: Diff, record: RefreshRecord | None = None, *, github: bool = False) -> str:
+def render(
+    diff: Diff,
+    record: RefreshRecord | None = None,
+    lines: Lines = MappingProxyType({}),
+    *,
+    github: bool = False,
+) -> str:
     """The text as Markdown; for GitHub, cut at a section so that it fits a comment."""
-    parts = sections(diff, record)
+    parts = sections(diff, record, lines)
     return fit(parts, GITHUB_COMMENT) if github else "\n".join(part.text() for part in parts)
 
 
-def _what_was_done(diff: Diff, record: RefreshRecord | None) -> str:
+def _what_was_done(diff: Diff, record: RefreshRecord | None, lock: Lines) -> str:
     lines = [_scope_sentence(diff, record), "", "**Golden value updates**", ""]
     if record is not None and record.command:
         lines.append(f"- Re-ran {code(record.command)}.")
@@ -75,11 +83,9 @@ def _what_was_done(diff: Diff, record: RefreshRecord | None) -> str:
     lines += _named(
         "unreadable on one side, not compared", diff, lambda c: c.verdict is Verdict.UNREADABLE
     )
-    if record is not None and record.accepted:
-        lines.append(
-            f"- Taken although incomplete, by `--accept-incomplete` ({len(record.accepted)}):"
-        )
-        lines += [f"  - {code(short_path(path, diff.root))}" for path in record.accepted]
+    if record is not None and record.date is not None:  # one that karat made, not the command line
+        lines += origin_lines(diff, record, lock)
+    lines += overruled_lines(diff, record, lock)
     if record is not None and record.not_refreshed:
         lines.append(f"- Asked for and not refreshed ({len(record.not_refreshed)}):")
         lines += [f"  - {prose(line)}" for line in record.not_refreshed]
@@ -97,14 +103,10 @@ def _is_new(change: Change) -> bool:
 def _scope_sentence(diff: Diff, record: RefreshRecord | None) -> str:
     if record is None:
         return f"Comparison of golden values: {code(diff.old)} → {code(diff.new)}."
-    run = (
-        f"{_SOURCES.get(record.source, prose(record.source))} {code(record.run_id)}"
-        if record.run_id
-        else _PLACES.get(record.source, prose(record.source))
-    )
+    run = place(record.source, record.run_id)
     if record.scope == "only-failing":
         return f"Refresh of golden values for failing functional tests from {run}."
-    if record.scope == "all":
+    if record.scope == "all" and not record.narrowed:
         return f"Full refresh of golden values from {run}."
     return f"Refresh of golden values from {run}."
 

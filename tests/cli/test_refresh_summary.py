@@ -1,0 +1,94 @@
+"""From `karat refresh` over `karat stage` to the PR text: what came from where, and what was overruled."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from factories.commands import karat
+from factories.forge import Forge
+from factories.forge_github import GitHubRun
+from factories.repositories import Repository, curves, golden_path, golden_text
+
+REPO = "owner/name"
+OLD, NEW = golden_text(curves(1)), golden_text(curves(2))
+
+
+class Desk:
+    """A repository, a forge, and somebody who types."""
+
+    def __init__(self, forge: Forge, tree: Repository, cache: Path) -> None:
+        self.forge, self.tree = forge, tree
+        self.env = {
+            "GITHUB_API_URL": forge.github_url,
+            "GITHUB_TOKEN": forge.github.token,
+            "KARAT_CACHE_DIR": str(cache),
+        }
+
+    def ci_run(self, cases: str, text: str = NEW) -> GitHubRun:
+        run = self.forge.github.run(REPO, conclusion="failure")
+        for case in cases:
+            run.job(f"gpt/{case} - dev", conclusion="failure", labels=["dgx-h100"])
+            run.artifact(f"logs-{case}-{run.id}-0{case}", {"golden_values_dev_dgx_h100.json": text})
+        return run
+
+    def refresh(self, run: GitHubRun, *more: str) -> None:
+        words = ("--source", "github", "--repo", REPO, "--run-id", str(run.id), "--scope", "all")
+        done = karat("refresh", *words, *more, cwd=self.tree.root, **self.env)
+        assert done.code == 0, done.err
+
+    def summary(self, *words: str) -> str:
+        return karat("summary", *words, cwd=self.tree.root).out
+
+
+@pytest.fixture
+def desk(forge: Forge, repository: Repository, tmp_path: Path) -> Desk:
+    for case in "abc":
+        repository.write(golden_path(case), OLD)
+    repository.write("karat.toml", 'preset = "megatron-lm"\n')
+    repository.commit()
+    return Desk(forge, repository, tmp_path / "cache")
+
+
+def test_each_run_has_its_own_goldens(desk: Desk) -> None:
+    """Two refreshes and an edit lie in the tree; the text must not give the last run all of it."""
+    first, second = desk.ci_run("a"), desk.ci_run("b")
+    desk.refresh(first)
+    desk.refresh(second, "--metric", "lm loss")
+    desk.tree.write(golden_path("c"), NEW)
+    text = desk.summary()
+    assert f"\nRefresh of golden values from GitHub workflow run `{second.id}`." in text
+    assert "- Updated **3 golden-value files**" in text
+    earlier = f"not from this refresh, but from GitHub workflow run `{first.id}`: `a/"
+    assert f"- 1 of them {earlier}" in text
+    assert "- 1 of them without provenance, or edited since: `c/" in text
+
+
+def test_a_refresh_that_confirms_is_where_the_values_are_from(desk: Desk) -> None:
+    run = desk.ci_run("ab")
+    desk.refresh(run)
+    desk.refresh(run)
+    text = desk.summary()
+    assert f"Full refresh of golden values from GitHub workflow run `{run.id}`." in text
+    assert "of them" not in text
+
+
+def test_why_a_finding_was_overruled_stands_in_the_text(desk: Desk) -> None:
+    desk.refresh(desk.ci_run("a", golden_text({k: v * 2 for k, v in curves(1).items()})))
+    forced = karat("stage", "--force", "--reason", "new cuDNN", cwd=desk.tree.root)
+    assert forced.code == 0
+    text = desk.summary()
+    assert "- Staged although karat objects, by `karat stage --force` (1):" in text
+    assert "golden_values_dev_dgx_h100.json`: new cuDNN" in text
+
+
+def test_a_committed_refresh_is_no_longer_what_the_text_is_about(desk: Desk) -> None:
+    run = desk.ci_run("ab")
+    desk.refresh(run)
+    desk.tree.commit()
+    desk.tree.write(golden_path("c"), NEW)
+    text = desk.summary()
+    assert "Comparison of golden values: `HEAD` → `working tree`." in text
+    assert str(run.id) not in text
+    assert f"run `{run.id}`" in desk.summary("HEAD~1")
