@@ -144,3 +144,33 @@ def test_without_a_change_the_csv_alone_is_not_staged(tree: Repository) -> None:
     done = karat("stage", "--csv", "out.csv", cwd=tree.root)
     assert (done.code, staged(tree)) == (0, set())
     assert "nothing to stage" in done.out
+
+
+def test_samples_are_staged_with_their_golden(tree: Repository) -> None:
+    tree.write(A, golden_text(slightly(curves(1))))  # type: ignore[arg-type]
+    samples = A.replace(".json", ".samples.json")
+    tree.write(samples, "{}")
+    tree.write("elsewhere/notes.samples.json", "{}")
+    assert karat("stage", cwd=tree.root).code == 0
+    assert staged(tree) == {A, samples}
+
+
+def test_samples_that_grew_are_staged_although_their_golden_stands(tree: Repository) -> None:
+    """More repeats of the run that the golden is of leave it as it is."""
+    samples, other = (path.replace(".json", ".samples.json") for path in (A, B))
+    for path in (samples, other):
+        tree.write(path, "{}")
+    assert karat("stage", "--only", A, cwd=tree.root).code == 0
+    assert staged(tree) == {samples}
+    done = karat("stage", cwd=tree.root)
+    assert staged(tree) == {samples, other}
+    assert "what is known of them" in done.out
+
+
+def test_samples_that_git_ignores_stand_in_nobodys_way(tree: Repository) -> None:
+    tree.write(".gitignore", "*.samples.json\n")
+    tree.write(A, golden_text(slightly(curves(1))))  # type: ignore[arg-type]
+    tree.write(A.replace(".json", ".samples.json"), "{}")
+    done = karat("stage", cwd=tree.root)
+    assert done.code == 0, done.err
+    assert staged(tree) == {A}

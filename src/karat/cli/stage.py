@@ -48,12 +48,13 @@ def command(  # noqa: PLR0913 - one parameter per option
 ) -> int:  # fmt: skip
     """Stage exactly the changed goldens.
 
-    The goldens that differ from HEAD, their goldens.lock.json, and the CSV if named; never anything
-    else. Refused while a finding says fail.
+    The goldens that differ from HEAD, their samples and goldens.lock.json, and the CSV if named;
+    never anything else. Refused while a finding says fail.
     """
     from karat.config import load  # noqa: PLC0415 - help must be quick
     from karat.diff import Options, diff_sides  # noqa: PLC0415
     from karat.diff.sides import WorkTree, resolve_sides  # noqa: PLC0415
+    from karat.goldens.paths import PathFilter  # noqa: PLC0415
     from karat.refresh.staging import stage  # noqa: PLC0415
     from karat.report.terminal import print_lines  # noqa: PLC0415
 
@@ -77,6 +78,7 @@ def command(  # noqa: PLR0913 - one parameter per option
         csv=csv_file,
         reason=reason,
         dry_run=dry_run,
+        wanted=PathFilter(config.paths, config.exclude, only),
         narrowed=bool(only),
     )
     if json_file is not None:
@@ -122,7 +124,7 @@ def _lines(staged: Staged, *, dry_run: bool) -> Iterator[Line]:
         if not staged.beside:
             yield (("no golden differs from HEAD; there is nothing to stage", ""),)
             return
-        yield ((f"no golden differs from HEAD; {verb} where they came from", "bold"),)
+        yield ((f"no golden differs from HEAD; {verb} what is known of them", "bold"),)
     else:
         yield ((f"{verb} {count(len(staged.goldens), 'golden')}", "bold"),)
     for path in (*staged.goldens, *staged.beside):

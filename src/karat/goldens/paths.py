@@ -25,7 +25,7 @@ DATA_GLOBS = ("**/*.{json,jsonl,csv,txt}",)
 """Every file that could be one: used for folders named on the command line."""
 
 _NEVER = frozenset({"goldens.lock.json", "karat-manifest.json", "karat.toml"})
-_SAMPLES = ".samples.json"
+SAMPLES = ".samples.json"
 """karat's own files; never goldens. Samples are the repeats that `karat record` keeps beside a golden."""
 
 _TOKEN = re.compile(r"\*\*/|\*\*|\*|\?|\{[^{}/]*\}|.", re.DOTALL)
@@ -81,7 +81,7 @@ class PathFilter:
 
 def _is_own(path: str) -> bool:
     name = path.rpartition("/")[2]
-    return name in _NEVER or name.endswith(_SAMPLES)
+    return name in _NEVER or name.endswith(SAMPLES)
 
 
 def _any_of(globs: Iterable[str]) -> re.Pattern[str]:

@@ -19,6 +19,7 @@ from karat.goldens.lock import (
     read_lock,
     write_lock,
 )
+from karat.goldens.paths import SAMPLES, PathFilter
 from karat.refresh.standing import indexed_lock
 from karat.refresh.writing import git_object, only_writer, sha256
 
@@ -46,21 +47,22 @@ def stage(  # noqa: PLR0913 - one parameter per choice of the user
     csv: str | None,
     reason: str | None,
     dry_run: bool,
+    wanted: PathFilter,
     narrowed: bool = False,
 ) -> Staged:
     """Stage the goldens of a diff between HEAD and the work tree; refused while a finding fails.
 
-    `narrowed`: the diff has only some of the goldens, so only their lines of a lock are staged.
+    `wanted` says which goldens were asked for, those without a change among them. `narrowed`: the diff has only some of the goldens, so only their lines of a lock are staged.
     """
     changes = [c for c in diff.changes if not c.same_bytes]
     goldens = tuple(sorted(c.path for c in changes))
     unresolved = tuple(f for c in changes for f in c.findings if f.severity is Severity.FAIL)
     unresolved += tuple(f for f in diff.findings if f.severity is Severity.FAIL and goldens)
     locks = _locks(root, goldens, globs, narrowed=narrowed)
-    beside = [*locks, *_samples(root, goldens)]
+    beside = [*locks, *_samples(root, goldens, wanted)]
     if csv is not None:
         named = _inside(root, csv)
-        beside += [named] if goldens or locks else []
+        beside += [named] if goldens or beside else []
     staged = Staged(
         root=str(root),
         goldens=goldens,
@@ -71,7 +73,7 @@ def stage(  # noqa: PLR0913 - one parameter per choice of the user
         unresolved=unresolved,
         forced=reason if unresolved else None,
     )
-    if dry_run or not (goldens or locks) or (unresolved and reason is None):
+    if dry_run or not (goldens or beside) or (unresolved and reason is None):
         return staged
     with only_writer(root):
         if unresolved and reason is not None:
@@ -99,12 +101,15 @@ def _locks(
     """The locks that differ from HEAD: also where a golden's values were only confirmed."""
     wanted = set(_by_lock(goldens, globs)) if narrowed else lock_names(globs)
     there = sorted(name for name in wanted if (root / name).is_file())
-    if not there:
-        return []
-    words = ("status", "--porcelain", "-z", "--untracked-files=all", "--no-renames", "--", *there)
-    status = git.run_git(root, "--literal-pathspecs", *words)
-    changed = {os.fsdecode(line[3:]) for line in status.split(b"\0") if line}
+    changed = _differing(root, *(f":(literal){name}" for name in there)) if there else []
     return [name for name in there if name in changed]
+
+
+def _differing(root: Path, *specs: str) -> list[str]:
+    """The files that git calls changed or untracked."""
+    words = ("status", "--porcelain", "-z", "--untracked-files=all", "--no-renames", "--", *specs)
+    lines = git.run_git(root, *words).split(b"\0")
+    return sorted(os.fsdecode(line[3:]) for line in lines if line)
 
 
 def _add_lines(root: Path, lock: str, names: Sequence[str]) -> None:
@@ -119,10 +124,22 @@ def _add_lines(root: Path, lock: str, names: Sequence[str]) -> None:
     git.run_git(root, "update-index", "--add", "--cacheinfo", f"100644,{oid},{lock}")
 
 
-def _samples(root: Path, goldens: Sequence[str]) -> list[str]:
-    """The repeats that `karat record` keeps beside a golden belong to it."""
-    names = (f"{path.rpartition('.')[0]}.samples.json" for path in goldens)
-    return [name for name in names if (root / name).is_file()]
+def _samples(root: Path, goldens: Sequence[str], wanted: PathFilter) -> list[str]:
+    """The repeats that `karat record` keeps beside a golden belong to it, also where only they changed."""
+    stems = {path.rpartition(".")[0] for path in goldens}
+    return [
+        name
+        for name in _differing(root, f":(glob)**/*{SAMPLES}")
+        if (stem := name.removesuffix(SAMPLES)) in stems or _is_stem(root, stem, wanted)
+    ]
+
+
+def _is_stem(root: Path, stem: str, wanted: PathFilter) -> bool:
+    """Whether a golden that was asked for is called so, whatever its ending."""
+    folder = (root / stem).parent
+    names = (file.name for file in folder.iterdir()) if folder.is_dir() else ()
+    beside = (f"{stem}.{name.rpartition('.')[2]}" for name in names)
+    return any(wanted(path) and (root / path).is_file() for path in beside)
 
 
 def _inside(root: Path, csv: str) -> str:
