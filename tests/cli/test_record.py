@@ -306,7 +306,11 @@ def test_what_was_accepted_is_recorded_in_the_lock(repository: Repository) -> No
     lock = root / "tests" / "goldens.lock.json"
     assert not lock.exists()  # nobody has begun one, and there is nothing to own up to
     run_folder(root / "short", {"lm loss": up_to(LOSS, 13), "lr": up_to(TIME, 13)})
-    assert record(root, "short", "-o", path, "--accept-incomplete", GITHUB_RUN_ID="7").code == 0
+    done = record(root, "short", "-o", path, "--accept-incomplete", GITHUB_RUN_ID="7")
+    assert done.code == 0
+    assert (
+        done.err == f"next: git add {path} tests/goldens.lock.json\n"
+    )  # neither without the other
     entry = golden(lock)["case/golden.json"]
     assert (entry["source"], entry["run"], entry["accepted"]) == (
         "record",

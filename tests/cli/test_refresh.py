@@ -138,6 +138,12 @@ def test_scope_is_never_a_silent_default(forge: Forge, run_karat: Runner) -> Non
     assert run_karat.changed() == set()
 
 
+def test_a_repository_that_was_not_named_is_asked_for(run_karat: Runner) -> None:
+    done = run_karat("--source", "github", "--run-id", "1", "--scope", "all", GITHUB_REPOSITORY="")
+    assert done.code == 2
+    assert "expected --repo OWNER/NAME, found none\nnext: " in done.err
+
+
 def test_in_ci_nothing_is_rewritten_unasked(forge: Forge, run_karat: Runner) -> None:
     run = simple_run(forge)
     assert run_karat.github(run, "--scope", "all", CI="true").code == 2

@@ -256,3 +256,27 @@ def test_a_dry_run_speaks_of_what_it_would_do(
     assert next_command(result) == "karat refresh x"
     monkeypatch.setenv("CI", "1")
     assert next_command(result) == "karat refresh x --write"
+
+
+def test_a_metric_that_nothing_has_is_no_reason_to_run_the_job_again(world: World) -> None:
+    result = world.refresh(
+        [job("gpt/a - dev", labels=H100)],
+        [(logs("a"), {member(): NEW})],
+        options(metrics=("num-zeroes",)),
+    )
+    (found,) = result.outcomes[0].findings
+    assert found.message.endswith("only lm loss, num-zeros, mem-allocated-bytes, iteration-time")
+    assert found.next == "karat refresh --help"
+
+
+def test_what_left_nothing_to_do_is_named(world: World) -> None:
+    for narrowed, words in (
+        ({"only": ("nothere", "x/*")}, "for --only nothere, --only x/* in"),
+        ({"platforms": ("*a100",)}, "for --platform *a100 in"),
+    ):
+        result = world.refresh(
+            [job("gpt/a - dev", labels=H100)], [(logs("a"), {member(): NEW})], options(**narrowed)
+        )
+        (found,) = result.findings
+        assert words in found.message
+        assert found.next == "karat refresh --help"

@@ -154,7 +154,7 @@ class Job:
             lock=locked,
             samples=str(samples_path(self.path)) if samples else None,
             samples_runs=len(samples.runs) if samples else 0,
-            next=self._next(state, judged, samples),
+            next=self._next(state, judged, samples, locked=locked),
         )
         return recorded, judged.code
 
@@ -246,7 +246,9 @@ class Job:
         like = self.old_bytes if self.old and self.old.format == self.form else None
         return formats.write(golden, like=like, format=self.form)
 
-    def _next(self, state: str, judged: _Judged, samples: Samples | None) -> str | None:
+    def _next(
+        self, state: str, judged: _Judged, samples: Samples | None, *, locked: bool
+    ) -> str | None:
         name, words = shlex.quote(str(self.path)), sys.argv[1:]
         if state == "refused":
             return self._way_out(judged, words)
@@ -254,7 +256,9 @@ class Job:
             return shlex.join(["karat", *(w for w in words if w != "--dry-run")])
         if samples is not None and len(samples.runs) > 1:
             return f"karat tolerance --golden {name}"
-        return f"git add {name}" if state == "written" else None
+        line = lock_line(self.path, self.config.paths, self.config.exclude) if locked else None
+        lock = f" {shlex.quote(os.path.relpath(line.file))}" if line else ""
+        return f"git add {name}{lock}" if state == "written" else None
 
     def _way_out(self, judged: _Judged, words: Sequence[str]) -> str:
         failed = [f for f in judged.findings if f.severity is Severity.FAIL]

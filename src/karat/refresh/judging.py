@@ -151,8 +151,7 @@ def _only_curves(
         n for n in (*before.metrics, *before.scalars) if asked(n) and n not in {**curves, **scalars}
     ]
     if lost or not (curves or scalars):
-        what = f"{', '.join(lost)} did not come in" if lost else "it has no such metric"
-        found = _refusal("lost-metric", f"--metric: {what}")
+        found = _untaken(lost, (*golden.metrics, *golden.scalars), "metric")
         return structs.replace(new.reading, golden=None, findings=(found,)), (), False
     whole = structs.replace(
         before,
@@ -170,8 +169,7 @@ def _only_columns(
     absent = [" / ".join(key) for key in before.rows if key not in golden.rows]
     found = None
     if lost or not names:
-        what = f"{', '.join(lost)} did not come in" if lost else "it has no such column"
-        found = _refusal("lost-metric", f"--metric: {what}")
+        found = _untaken(lost, before.columns, "column")
     elif absent:
         rows = f"{len(absent)} rows did not come in: {', '.join(absent[:5])}"
         found = _refusal("lost-rows", f"--metric: {rows}")
@@ -208,6 +206,15 @@ def _rows_left(before: Table, golden: Table) -> list[Finding]:
 
 def _refusal(kind: str, message: str) -> Finding:
     return Finding(kind=kind, severity=Severity.FAIL, message=message)
+
+
+def _untaken(lost: Sequence[str], there: Sequence[str], what: str) -> Finding:
+    """What --metric means did not come in; or it means nothing, which another run would not mend."""
+    if lost:
+        return _refusal("lost-metric", f"--metric: {', '.join(lost)} did not come in")
+    names = ", ".join(there[:8]) + (", …" if len(there) > 8 else "")
+    message = f"--metric: it has no such {what}, only {names or 'none'}"
+    return replace(_refusal("lost-metric", message), next="karat refresh --help")
 
 
 def _verdict(

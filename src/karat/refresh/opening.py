@@ -119,7 +119,7 @@ def github(words: Words, settings: RefreshSettings, notice: Notice | None) -> So
     repo = words.repo or settings.repo or os.environ.get("GITHUB_REPOSITORY")
     if not repo or repo.count("/") != 1 or not all(repo.split("/")):
         raise UsageError(
-            f"expected --repo OWNER/NAME, found {repo!r}",
+            f"expected --repo OWNER/NAME, found {repr(repo) if repo else 'none'}",
             next_command="karat refresh --source github --repo OWNER/NAME --run-id N --scope all",
         )
     if (words.run_id is None) == (words.sha is None):

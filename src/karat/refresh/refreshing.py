@@ -178,8 +178,11 @@ def _nothing(
         message = f"no job failed, so there is nothing to refresh ({count(len(asked), 'job')})"
         return [Finding(kind="not-refreshed", severity=Severity.INFO, message=message)]
     listing = gathered.listing
+    narrowed = [f"--only {glob}" for glob in options.only]
+    narrowed += [f"--platform {glob}" for glob in options.platforms]
+    which = f" for {', '.join(narrowed)}" if narrowed else ""
     message = (
-        f"expected golden values in {listing.origin}, found none: {len(listing.artifacts)} artifacts,"
+        f"expected golden values{which} in {listing.origin}, found none: {len(listing.artifacts)} artifacts,"
         f" {len(gathered.unmatched)} of unknown name, {len(gathered.choice.superseded)} superseded,"
         f" {gathered.out_of_scope} out of scope"
     )
@@ -188,7 +191,7 @@ def _nothing(
             kind="nothing-compared",
             severity=Severity.FAIL,
             message=message,
-            next="karat config --show-origin",
+            next="karat refresh --help" if narrowed else "karat config --show-origin",
         )
     ]
 
