@@ -33,10 +33,11 @@ class Desk:
             run.artifact(f"logs-{case}-{run.id}-0{case}", {"golden_values_dev_dgx_h100.json": text})
         return run
 
-    def refresh(self, run: GitHubRun, *more: str) -> None:
+    def refresh(self, run: GitHubRun, *more: str) -> str:
         words = ("--source", "github", "--repo", REPO, "--run-id", str(run.id), "--scope", "all")
         done = karat("refresh", *words, *more, cwd=self.tree.root, **self.env)
         assert done.code == 0, done.err
+        return done.out
 
     def summary(self, *words: str) -> str:
         return karat("summary", *words, cwd=self.tree.root).out
@@ -92,3 +93,22 @@ def test_a_committed_refresh_is_no_longer_what_the_text_is_about(desk: Desk) -> 
     assert "Comparison of golden values: `HEAD` → `working tree`." in text
     assert str(run.id) not in text
     assert f"run `{run.id}`" in desk.summary("HEAD~1")
+
+
+def test_a_refresh_that_confirms_ends_with_a_command_too(desk: Desk) -> None:
+    run = desk.ci_run("a")
+    assert desk.refresh(run).splitlines()[-1] == "next: karat diff"
+    assert desk.refresh(run).splitlines()[-1] == "next: karat diff"
+    desk.tree.commit()
+    assert desk.refresh(desk.ci_run("b", OLD)).splitlines()[-1] == "next: karat stage"
+
+
+def test_a_folder_laid_out_as_the_repository_needs_no_manifest(desk: Desk, tmp_path: Path) -> None:
+    """No job tells the model there; the path does."""
+    folder = tmp_path / "results"
+    new = folder / golden_path("a")
+    new.parent.mkdir(parents=True)
+    new.write_text(NEW)
+    done = karat("refresh", "--source", "folder", str(folder), "--scope", "all", cwd=desk.tree.root)
+    assert done.code == 0, done.out
+    assert (desk.tree.root / golden_path("a")).read_text() == NEW

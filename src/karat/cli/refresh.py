@@ -109,6 +109,7 @@ def command(  # noqa: PLR0913 - one parameter per option
 
     from karat.config import load  # noqa: PLC0415 - help must be quick
     from karat.refresh import telling  # noqa: PLC0415
+    from karat.refresh.again import again  # noqa: PLC0415
     from karat.refresh.opening import Words, check_words, open_source  # noqa: PLC0415
     from karat.refresh.refreshing import Options, refresh  # noqa: PLC0415
     from karat.report.terminal import print_lines  # noqa: PLC0415
@@ -124,6 +125,7 @@ def command(  # noqa: PLR0913 - one parameter per option
         return 0
     check_words(words)
     chosen = scope or _ask_scope()
+    said = typed() if scope else again(typed(), "--scope", chosen)
     with watch(sys.stderr, quiet=quiet) as (progress, notice):
         opened = open_source(words, config.refresh, notice)
         options = Options(
@@ -132,7 +134,7 @@ def command(  # noqa: PLR0913 - one parameter per option
             platforms=platform, metrics=metrics, attempt=attempt,
             accept_incomplete=accept_incomplete, prune=prune, keep_going=keep_going,
             dry_run=dry_run, date=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
-            command=typed(), progress=progress, notice=notice,
+            command=said, progress=progress, notice=notice,
         )  # fmt: skip
         try:
             # Only now: a mistake in the words must not cost anyone a golden.

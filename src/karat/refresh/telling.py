@@ -132,7 +132,10 @@ def next_command(result: Result) -> str | None:
         typed = without(result.record.command or "karat refresh", "--dry-run")
         # Where CI is set, karat writes only if it is told to.
         return again(typed, "--write") if os.environ.get("CI") else typed
-    return "karat diff" if result.in_state(State.WRITTEN) else None
+    taken = [*result.in_state(State.WRITTEN), *result.in_state(State.UNCHANGED)]
+    if any(o.change is None or o.change.verdict is not Verdict.SAME for o in taken):
+        return "karat diff"
+    return "karat stage" if result.locks else None
 
 
 def document(result: Result) -> dict[str, Any]:
