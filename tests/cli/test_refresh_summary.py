@@ -112,3 +112,38 @@ def test_a_folder_laid_out_as_the_repository_needs_no_manifest(desk: Desk, tmp_p
     done = karat("refresh", "--source", "folder", str(folder), "--scope", "all", cwd=desk.tree.root)
     assert done.code == 0, done.out
     assert (desk.tree.root / golden_path("a")).read_text() == NEW
+
+
+@pytest.mark.parametrize("words", [("folder", "results"), ("file://{root}/results",)])
+def test_results_inside_the_repository_are_no_goldens_of_it(
+    repository: Repository, words: tuple[str, ...]
+) -> None:
+    """As `gh run download` leaves them where one stands; the default patterns would take them for goldens."""
+    repository.write("goldens/golden_values.json", OLD)
+    repository.commit()
+    repository.write("results/goldens/golden_values.json", NEW)
+    source = [word.format(root=repository.root) for word in words]
+    done = karat("refresh", "--source", *source, "--scope", "all", cwd=repository.root)
+    assert done.code == 0, done.out + done.err
+    assert (repository.root / "goldens/golden_values.json").read_text() == NEW
+
+
+def test_a_source_that_git_tracks_may_hold_goldens(repository: Repository) -> None:
+    repository.write("goldens/golden_values.json", OLD)
+    repository.commit()
+    words = ("--source", "folder", "goldens", "--scope", "all")
+    done = karat("refresh", *words, "--dry-run", cwd=repository.root)
+    assert done.code == 0, done.out + done.err
+    assert "1 unchanged" in done.out
+
+
+def test_a_reset_spares_the_results_that_are_about_to_be_read(repository: Repository) -> None:
+    repository.write("goldens/golden_values.json", OLD)
+    repository.commit()
+    repository.write("goldens/golden_values.json", golden_text(curves(3)))
+    results = repository.write("results/goldens/golden_values.json", NEW)
+    words = ("--reset", "--source", "folder", "results", "--scope", "all")
+    done = karat("refresh", *words, cwd=repository.root)
+    assert done.code == 0, done.out + done.err
+    assert results.read_text() == NEW
+    assert (repository.root / "goldens/golden_values.json").read_text() == NEW

@@ -110,7 +110,7 @@ def command(  # noqa: PLR0913 - one parameter per option
     from karat.config import load  # noqa: PLC0415 - help must be quick
     from karat.refresh import telling  # noqa: PLC0415
     from karat.refresh.again import again  # noqa: PLC0415
-    from karat.refresh.opening import Words, check_words, open_source  # noqa: PLC0415
+    from karat.refresh.opening import Words, check_words, open_source, own_files  # noqa: PLC0415
     from karat.refresh.refreshing import Options, refresh  # noqa: PLC0415
     from karat.report.terminal import print_lines  # noqa: PLC0415
 
@@ -121,15 +121,17 @@ def command(  # noqa: PLR0913 - one parameter per option
         project=project, pipeline_id=pipeline_id, attempt=attempt,
     )  # fmt: skip
     if reset and words == Words(source=None):
-        _reset(config, only, dry_run=dry_run, quiet=quiet)
+        _reset(config, only, (), dry_run=dry_run, quiet=quiet)
         return 0
     check_words(words)
     chosen = scope or _ask_scope()
     said = typed() if scope else again(typed(), "--scope", chosen)
+    own = own_files(words, Path.cwd())
     with watch(sys.stderr, quiet=quiet) as (progress, notice):
         opened = open_source(words, config.refresh, notice)
         options = Options(
-            scope=chosen, settings=config.refresh, globs=config.paths, exclude=config.exclude,
+            scope=chosen, settings=config.refresh, globs=config.paths,
+            exclude=(*config.exclude, *own),
             cases=config.cases, rules=config.rule_book(), status=config.status, only=only,
             platforms=platform, metrics=metrics, attempt=attempt,
             accept_incomplete=accept_incomplete, prune=prune, keep_going=keep_going,
@@ -138,7 +140,7 @@ def command(  # noqa: PLR0913 - one parameter per option
         )  # fmt: skip
         try:
             # Only now: a mistake in the words must not cost anyone a golden.
-            put_back = _reset(config, only, dry_run=dry_run, quiet=quiet) if reset else ()
+            put_back = _reset(config, only, own, dry_run=dry_run, quiet=quiet) if reset else ()
             result = refresh(opened, Path.cwd(), options)
         finally:
             opened.close()
@@ -187,13 +189,15 @@ def _ask_scope() -> str:
     )
 
 
-def _reset(config: Config, only: tuple[str, ...], *, dry_run: bool, quiet: bool) -> tuple[str, ...]:
+def _reset(
+    config: Config, only: tuple[str, ...], spared: tuple[str, ...], *, dry_run: bool, quiet: bool
+) -> tuple[str, ...]:
     """List what goes, then put goldens back; what goes stays with git."""
     from karat.goldens.paths import PathFilter  # noqa: PLC0415 - not everyone resets
     from karat.refresh.reset import apply_reset, plan_reset  # noqa: PLC0415
     from karat.report.words import printable  # noqa: PLC0415
 
-    is_golden = PathFilter(config.paths, config.exclude, only)
+    is_golden = PathFilter(config.paths, (*config.exclude, *spared), only)
     reset = plan_reset(Path.cwd(), is_golden, config.paths, narrowed=bool(only))
     will = "would " if dry_run else ""
     if not quiet:

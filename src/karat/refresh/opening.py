@@ -15,6 +15,7 @@ from pathlib import Path
 import msgspec
 
 from karat.findings import CannotVerify, UsageError, suggest
+from karat.goldens import git
 from karat.refresh.settings import RefreshSettings
 from karat.sources.listing import Source
 
@@ -110,6 +111,20 @@ def _factory(kind: str) -> Factory:
             next_command="pip check",
         ) from error
     return loaded
+
+
+def own_files(words: Words, cwd: Path) -> tuple[str, ...]:
+    """A glob of the source's files, if they lie untracked in the work tree: results are no goldens there."""
+    place = words.path if words.source == "folder" else (words.source or "").partition("file://")[2]
+    root = git.find_root(cwd)
+    if not place or root is None:
+        return ()
+    folder = Path(os.path.normpath(cwd / place)).resolve()
+    if not folder.is_dir() or root.resolve() not in folder.parents:
+        return ()
+    name = folder.relative_to(root.resolve()).as_posix()
+    tracked = git.run_git(root, "--literal-pathspecs", "ls-files", "-z", "--", name)
+    return () if tracked or any(c in name for c in "*?{") else (f"{name}/**",)
 
 
 def github(words: Words, settings: RefreshSettings, notice: Notice | None) -> Source:
