@@ -228,6 +228,7 @@ LISTING = "from karat.sources.bucket import Bucket; Bucket('s3://bucket/x').list
 
 def test_a_silent_server_does_not_keep_an_interrupted_listing(s3: S3) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
+        silent.settimeout(30)  # a process that never asks is a failure, not a wait
         endpoint = f"http://127.0.0.1:{silent.getsockname()[1]}"
         env = {**os.environ, **s3.environment, "AWS_ENDPOINT_URL": endpoint}
         command = [sys.executable, "-c", LISTING]
