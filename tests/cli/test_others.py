@@ -35,7 +35,23 @@ def test_the_list_of_verbs_says_what_the_verbs_say() -> None:
 def test_an_unknown_verb_is_2(tmp_path: Path) -> None:
     result = karat("dif", cwd=tmp_path)
     assert result.code == 2
-    assert "No such command" in result.err
+    assert "no such command" in result.err
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("refrsh",), "no such command 'refrsh'; did you mean 'refresh'?\nnext: karat --help\n"),
+        (("check",), "missing argument 'ACTUAL...'\nnext: karat check --help\n"),
+        (("stage", "x"), "got unexpected extra argument (x)\nnext: karat stage --help\n"),
+    ],
+)
+def test_what_was_mistyped_is_told_in_karat_s_voice(
+    tmp_path: Path, words: tuple[str, ...], said: str
+) -> None:
+    result = karat(*words, cwd=tmp_path)
+    assert (result.code, result.out) == (2, "")
+    assert result.err == f"karat: {said}"
 
 
 def test_config_shows_values_and_origins(repository: Repository) -> None:

@@ -16,7 +16,7 @@ from typing import Any
 import click
 
 from karat.cli.output import complain, remember
-from karat.findings import ExitCode, KaratError
+from karat.findings import ExitCode, KaratError, suggest
 
 VERBS = {
     "refresh": "Bring golden values in from CI, and judge what came.",
@@ -88,7 +88,7 @@ def run(arguments: list[str] | None = None) -> int:
         complain(str(error), error.next_command)
         return int(error.exit_code)
     except click.ClickException as error:
-        error.show()
+        _mistyped(error)
         return int(ExitCode.USAGE)
     except (click.exceptions.Abort, KeyboardInterrupt):
         return 130
@@ -98,6 +98,19 @@ def run(arguments: list[str] | None = None) -> int:
     except Exception as error:  # noqa: BLE001 - the last line of defence, and it says so
         return _unforeseen(error)
     return result if isinstance(result, int) else 0
+
+
+def _mistyped(error: click.ClickException) -> None:
+    """What click objects to, in karat's voice; `karat` alone asks for help, and gets it."""
+    context = error.ctx if isinstance(error, click.UsageError) else None
+    # By name: click 8.1 has no such class.
+    if context is None or type(error).__name__ == "NoArgsIsHelpError":
+        error.show()
+        return
+    said = error.format_message().rstrip(".")
+    verb = "No such command " in said and said.split("'")[1]
+    hint = suggest(verb, list(VERBS)) if verb else ""
+    complain(f"{said[:1].lower()}{said[1:]}{hint}", f"{context.command_path} --help")
 
 
 def _prepare_streams() -> None:
