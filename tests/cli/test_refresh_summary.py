@@ -147,3 +147,19 @@ def test_a_reset_spares_the_results_that_are_about_to_be_read(repository: Reposi
     assert done.code == 0, done.out + done.err
     assert results.read_text() == NEW
     assert (repository.root / "goldens/golden_values.json").read_text() == NEW
+
+
+def test_what_a_refresh_left_undone_is_said_again_when_the_rest_is_staged(desk: Desk) -> None:
+    run = desk.ci_run("a")
+    run.job("gpt/b - dev", conclusion="failure", labels=["dgx-h100"])
+    died = golden_text(curves(2), stop=13)
+    run.artifact(f"logs-b-{run.id}-0b", {"golden_values_dev_dgx_h100.json": died})
+    words = ("--source", "github", "--repo", REPO, "--run-id", str(run.id), "--scope", "all")
+    assert karat("refresh", *words, cwd=desk.tree.root, **desk.env).code == 1
+    done = karat("stage", cwd=desk.tree.root)
+    assert done.code == 0
+    assert "warn not-refreshed" in done.out
+    assert "asked for in the last refresh, and not done" in done.out
+    assert "stops at step 13 of 50" in done.out
+    desk.tree.commit()
+    assert "not-refreshed" not in karat("stage", cwd=desk.tree.root).out

@@ -20,8 +20,10 @@ from karat.goldens.lock import (
     write_lock,
 )
 from karat.goldens.paths import SAMPLES, PathFilter
+from karat.goldens.provenance import read_record
 from karat.refresh.standing import indexed_lock
 from karat.refresh.writing import git_object, only_writer, sha256
+from karat.report.origins import current
 
 
 class Staged(msgspec.Struct, frozen=True, kw_only=True):
@@ -67,8 +69,9 @@ def stage(  # noqa: PLR0913 - one parameter per choice of the user
         root=str(root),
         goldens=goldens,
         beside=tuple(beside),
-        findings=tuple(
-            _edited(root, path, globs) for path in _edited_by_hand(root, goldens, globs)
+        findings=(
+            *(_edited(root, path, globs) for path in _edited_by_hand(root, goldens, globs)),
+            *_undone(diff, root),
         ),
         unresolved=unresolved,
         forced=reason if unresolved else None,
@@ -178,6 +181,19 @@ def _edited(root: Path, path: str, globs: Sequence[str]) -> Finding:
         message=f"it is not the file that karat refresh took{run}: it was edited since, or its lock is old",
         next=f"karat diff --only {path}",
     )
+
+
+def _undone(diff: Diff, root: Path) -> list[Finding]:
+    """That the refresh behind these goldens left something undone must not be forgotten on the way."""
+    record = current(diff, read_record(root))
+    if record is None or not record.files or not record.not_refreshed:
+        return []
+    first, *others = record.not_refreshed
+    more = f"; and {len(others):,} more" if others else ""
+    message = f"asked for in the last refresh, and not done: {first}{more}"
+    return [
+        Finding(kind="not-refreshed", severity=Severity.WARN, message=message, next="karat summary")
+    ]
 
 
 def _write_reason(
