@@ -61,6 +61,17 @@ def test_two_that_fit_are_an_error_that_names_them(tree: Path) -> None:
     assert "--golden" in caught.value.next_command
 
 
+def test_of_several_with_one_identity_the_one_of_its_name_is_it(tree: Path) -> None:
+    """The folder of a result often says nothing, and its name the platform."""
+    result = "out/golden_values_dev_h100.json"
+    (tree / result).touch()
+    found = pair_up([result], "auto", where(tree, identity={"case": "a"}))
+    assert pairs(found) == [(result, TREE.format("gpt/a", "h100"))]
+    (tree / "out/other.json").touch()
+    with pytest.raises(UsageError, match="found 2 by its identity"):
+        pair_up(["out/other.json"], "auto", where(tree, identity={"case": "a"}))
+
+
 def test_the_only_golden_of_that_file_name_is_it(tree: Path) -> None:
     found = pair_up(["out/expected_results.csv"], "auto", where(tree))
     assert pairs(found) == [("out/expected_results.csv", "bench/expected_results.csv")]

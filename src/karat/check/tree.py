@@ -153,13 +153,19 @@ class Tree:
             yield [actual.inside] if actual.inside in self._by_path else [], "path"
             yield self._by_stem.get(stem, ()), "path"
         if identity:
-            yield self._identities.fitting(identity), "identity"
+            yield self._alike(self._identities.fitting(identity), actual), "identity"
         if actual.inside is not None and "/" in actual.inside:
             return  # its folders say which case it is; a name alone would be another case's
         named = [*self._by_name.get(actual.path.name, ())]
         if actual.path.is_dir():
             named += self._by_file_stem.get(actual.stem, ())
         yield [path for path in named if not self._contradicts(path, identity)], "file name"
+
+    def _alike(self, paths: Sequence[str], actual: Actual) -> Sequence[str]:
+        """Of several goldens, those called as the result is: its name tells what its folders do not."""
+        named = set(self._by_name.get(actual.path.name, ())) if len(paths) > 1 else set()
+        others = [p for p in paths if not same_file(self._root / p, actual.path)] if named else []
+        return [path for path in others if path in named] or paths
 
     def _contradicts(self, path: str, identity: Identity) -> bool:
         own = self._identity_at(path)
