@@ -103,7 +103,7 @@ def decode_lock(data: bytes, file: Path) -> dict[str, Entry]:
         if schema != SCHEMA:
             raise ValueError(f"schema {schema!r}")  # noqa: TRY301 - told like any other defect
         return {path: msgspec.json.decode(entry, type=Entry) for path, entry in raw.items()}
-    except ValueError as error:  # msgspec's errors are ValueErrors
+    except (ValueError, msgspec.MsgspecError) as error:
         conflict = b"<<<<<<<" in data
         found = "merge-conflict markers" if conflict else str(error)
         raise CannotVerify(

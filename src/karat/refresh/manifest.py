@@ -45,7 +45,7 @@ def read_manifest(file: Path, artifact: str) -> Manifest | Finding:
         if file.stat().st_size > _LARGEST:
             return _broken(artifact, f"found {file.stat().st_size:,} bytes")
         manifest = msgspec.json.decode(file.read_bytes(), type=Manifest)
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, msgspec.MsgspecError) as error:
         return _broken(artifact, f"found: {error}")
     if manifest.schema_name != SCHEMA:
         return _broken(artifact, f"found {manifest.schema_name!r}")

@@ -87,7 +87,7 @@ def read_samples(path: Path) -> Samples:
             f"expected to read the samples in {path}, but: {error.strerror}",
             next_command=f"ls -l {quote(str(path))}",
         ) from error
-    except (ValueError, OverflowError) as error:  # msgspec's errors are such
+    except (ValueError, OverflowError, msgspec.MsgspecError) as error:
         raise CannotVerify(
             f"expected {SCHEMA} in {path}, found: {error}",
             next_command=f"git checkout -- {quote(str(path))}",
