@@ -116,7 +116,9 @@ def test_a_removed_model_is_removed_only_with_prune(
     commit.shard(
         "inductor_timm", 1, 1, "a,4,pass,10,0", "c,4,pass,9,1", member="training_timm_models.csv"
     )
-    assert refresh(forge, tree, tmp_path / "cache").code == 1
+    refused = refresh(forge, tree, tmp_path / "cache")
+    assert refused.code == 1
+    assert "1 of 3 rows are gone: b; if that is meant, --prune" in refused.out
     assert (tree.root / FOLDER / "inductor_timm_training.csv").read_text() == PADDED
     assert refresh(forge, tree, tmp_path / "cache", "--prune").code == 0
     assert (tree.root / FOLDER / "inductor_timm_training.csv").read_text() == (

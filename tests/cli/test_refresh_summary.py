@@ -61,9 +61,17 @@ def test_each_run_has_its_own_goldens(desk: Desk) -> None:
     text = desk.summary()
     assert f"\nRefresh of golden values from GitHub workflow run `{second.id}`." in text
     assert "- Updated **3 golden-value files**" in text
-    earlier = f"not from this refresh, but from GitHub workflow run `{first.id}`: `a/"
+    earlier = f"not by this command, but from GitHub workflow run `{first.id}`: `a/"
     assert f"- 1 of them {earlier}" in text
     assert "- 1 of them without provenance, or edited since: `c/" in text
+
+
+def test_what_was_recorded_beside_a_refresh_is_said_to_be(desk: Desk) -> None:
+    desk.refresh(desk.ci_run("a"))
+    result = desk.tree.write("out.json", NEW)
+    done = karat("record", str(result), "-o", golden_path("b"), cwd=desk.tree.root)
+    assert done.code == 0, done.out
+    assert "- 1 of them not by this command, but from `karat record`: `b/" in desk.summary()
 
 
 def test_a_refresh_that_confirms_is_where_the_values_are_from(desk: Desk) -> None:

@@ -174,3 +174,12 @@ def test_samples_that_git_ignores_stand_in_nobodys_way(tree: Repository) -> None
     done = karat("stage", cwd=tree.root)
     assert done.code == 0, done.err
     assert staged(tree) == {A}
+
+
+def test_a_glob_that_means_no_golden_does_not_look_like_nothing_to_do(tree: Repository) -> None:
+    tree.write(A, golden_text(slightly(curves(1))))  # type: ignore[arg-type]
+    done = karat("stage", "--only", "nothere", cwd=tree.root)
+    assert (done.code, done.out) == (3, "")
+    assert "found none on either side that match nothere" in done.err
+    assert staged(tree) == set()
+    assert karat("stage", "--only", B, cwd=tree.root).code == 0

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from karat.cli.output import deliver, progress_bar
-from karat.findings import ExitCode, UsageError
+from karat.findings import CannotVerify, ExitCode, Severity, UsageError
 
 if TYPE_CHECKING:
     from karat.refresh.staging import Staged
@@ -81,6 +81,9 @@ def command(  # noqa: PLR0913 - one parameter per option
         wanted=PathFilter(config.paths, config.exclude, only),
         narrowed=bool(only),
     )
+    missed = next((f for f in diff.findings if f.severity is Severity.FAIL), None)
+    if missed is not None and not (staged.goldens or staged.beside):
+        raise CannotVerify(missed.message, next_command=missed.next or "karat diff")
     if json_file is not None:
         from karat.report.plain import encode  # noqa: PLC0415
 

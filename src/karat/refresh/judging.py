@@ -261,7 +261,8 @@ def _told(finding: Finding, path: str, *, refused: bool) -> Finding:
         return replace(placed, severity=Severity.WARN)
     if not refused:
         return placed
-    return replace(placed, message=f"refused, the old golden is kept: {placed.message}")
+    way_out = "; if that is meant, --prune" if placed.kind == "lost-rows" else ""
+    return replace(placed, message=f"refused, the old golden is kept: {placed.message}{way_out}")
 
 
 def _pruned(finding: Finding) -> Finding:

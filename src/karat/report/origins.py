@@ -18,14 +18,20 @@ Lines = Mapping[str, Entry]
 """Golden → its line in the lock, of goldens that are still the file it speaks of."""
 
 SOURCES = {"github": "GitHub workflow run", "gitlab": "GitLab pipeline"}
-PLACES = {"folder": "a folder of results", "s3": "a bucket", "gs": "a bucket", "az": "a bucket"}
+PLACES = {
+    "folder": "a folder of results",
+    "s3": "a bucket",
+    "gs": "a bucket",
+    "az": "a bucket",
+    "record": "`karat record`",
+}
 BY_OPTION = "--accept-incomplete"
 _NAMED = 8
 
 
 def place(source: str, run: str | None) -> str:
     """A run by name, or the kind of place that has no runs."""
-    if run:
+    if run and source != "record":
         return f"{SOURCES.get(source, prose(source))} {code(run)}"
     return PLACES.get(source, prose(source))
 
@@ -46,7 +52,7 @@ def origin_lines(diff: Diff, record: RefreshRecord, lines: Lines) -> Iterator[st
             entry = lines[path]
             runs.setdefault(place(entry.source, entry.run), []).append(path)
     for run, paths in sorted(runs.items()):
-        yield f"- {len(paths):,} of them not from this refresh, but from {run}: {_names(paths, diff)}."
+        yield f"- {len(paths):,} of them not by this command, but from {run}: {_names(paths, diff)}."
     edited = [p for p in _changed(diff) if p not in lines]
     if edited:
         yield f"- {len(edited):,} of them without provenance, or edited since: {_names(edited, diff)}."
