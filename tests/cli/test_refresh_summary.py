@@ -163,7 +163,8 @@ def test_what_a_refresh_left_undone_is_said_again_when_the_rest_is_staged(desk: 
     died = golden_text(curves(2), stop=13)
     run.artifact(f"logs-b-{run.id}-0b", {"golden_values_dev_dgx_h100.json": died})
     words = ("--source", "github", "--repo", REPO, "--run-id", str(run.id), "--scope", "all")
-    assert karat("refresh", *words, cwd=desk.tree.root, **desk.env).code == 1
+    for _ in range(2):  # the second only confirms what the first wrote
+        assert karat("refresh", *words, cwd=desk.tree.root, **desk.env).code == 1
     done = karat("stage", cwd=desk.tree.root)
     assert done.code == 0
     assert "warn not-refreshed" in done.out

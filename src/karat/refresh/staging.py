@@ -186,7 +186,10 @@ def _edited(root: Path, path: str, globs: Sequence[str]) -> Finding:
 def _undone(diff: Diff, root: Path) -> list[Finding]:
     """That the refresh behind these goldens left something undone must not be forgotten on the way."""
     record = current(diff, read_record(root))
-    if record is None or not record.files or not record.not_refreshed:
+    changed = {change.path for change in diff.changes if not change.same_bytes}
+    if record is None or not changed & {*record.files, *record.confirmed}:
+        return []
+    if not record.not_refreshed:
         return []
     first, *others = record.not_refreshed
     more = f"; and {len(others):,} more" if others else ""
