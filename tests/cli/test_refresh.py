@@ -5,10 +5,8 @@ from __future__ import annotations
 import json
 import os
 import random
-import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import jsonschema
@@ -297,63 +295,3 @@ def test_nothing_that_arrived_is_fetched_again(forge: Forge, run_karat: Runner) 
     assert before
     run_karat.github(run, "--scope", "all")
     assert len(forge.seen(r"/actions-results/")) == before
-
-
-KILLS = 200
-
-
-@pytest.mark.parametrize("part", range(4))
-def test_killed_at_any_moment_files_are_whole_and_a_second_run_completes(
-    forge: Forge, run_karat: Runner, part: int, tmp_path: Path
-) -> None:
-    run = simple_run(forge, cases="abcd", padding=200_000)
-    words = [
-        sys.executable,
-        "-m",
-        "karat",
-        "refresh",
-        "--source",
-        "github",
-        "--repo",
-        REPO,
-        "--run-id",
-        str(run.id),
-        "--scope",
-        "all",
-        "-q",
-    ]
-    env = {k: v for k, v in os.environ.items() if k != "CI"} | run_karat.env
-    dice = random.Random(part)
-    took = _seconds(words, run_karat, {**env, "KARAT_CACHE_DIR": str(tmp_path / "first")})
-    torn, fresh = 0, 0
-    for i in range(KILLS // 4):
-        run_karat.tree.git("checkout", "--quiet", "--", ".")
-        (run_karat.tree.root / LOCK).unlink(missing_ok=True)
-        own = {**env, "KARAT_CACHE_DIR": str(tmp_path / f"cache{i // 5}")}
-        process = subprocess.Popen(
-            words,
-            cwd=run_karat.tree.root,
-            env=own,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        )
-        time.sleep(dice.uniform(0.3, 1.1) * took)
-        process.send_signal(signal.SIGKILL)
-        process.wait()
-        texts = [run_karat.read(case) for case in "abcd"]
-        assert set(texts) <= {OLD, NEW}
-        torn += set(texts) == {OLD, NEW}
-        fresh += set(texts) == {OLD}
-        assert run_karat.changed() <= {golden_path(c) for c in "abcd"} | {LOCK}
-        if i % 10 == 9:
-            done = run_karat.github(run, "--scope", "all", KARAT_CACHE_DIR=own["KARAT_CACHE_DIR"])
-            assert done.code == 0, done.err
-            assert all(run_karat.read(case) == NEW for case in "abcd")
-            assert len(read_lock(run_karat.tree.root / LOCK)) == 4
-    assert fresh, "no kill came before the writing; the moments were not random enough"
-
-
-def _seconds(words: list[str], run_karat: Runner, env: dict[str, str]) -> float:
-    begun = time.monotonic()
-    subprocess.run(words, cwd=run_karat.tree.root, env=env, check=True, capture_output=True)
-    return time.monotonic() - begun
