@@ -222,3 +222,9 @@ def test_a_golden_is_never_checked_against_itself(project: Repository) -> None:
     command = found.err.splitlines()[-1].removeprefix("next: ")
     again = karat(*shlex.split(command)[1:], cwd=project.root, **CLEAN)
     assert again.code == 0
+
+
+def test_a_folder_of_goldens_that_is_not_there_is_named(project: Repository) -> None:
+    found = karat("check", "out", "--golden", "nowhere", cwd=project.root, **CLEAN)
+    assert found.code == 2
+    assert "expected a folder of goldens at nowhere, found nothing there" in found.err

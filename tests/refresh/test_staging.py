@@ -183,3 +183,11 @@ def test_a_glob_that_means_no_golden_does_not_look_like_nothing_to_do(tree: Repo
     assert "found none on either side that match nothere" in done.err
     assert staged(tree) == set()
     assert karat("stage", "--only", B, cwd=tree.root).code == 0
+
+
+def test_a_reason_that_overrules_nothing_is_said_to(tree: Repository) -> None:
+    tree.write(A, golden_text(slightly(curves(1))))  # type: ignore[arg-type]
+    done = karat("stage", "--force", "--reason", "just in case", cwd=tree.root)
+    assert done.code == 0
+    assert "the reason was not needed" in done.out
+    assert staged(tree) == {A}

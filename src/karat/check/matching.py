@@ -40,6 +40,11 @@ def pair_up(words: Sequence[str], golden: str, where: Where) -> list[Pairing]:
     for word in words:
         _another(word, at.path, where)
         if is_folder_of_results(word, where.cwd):
+            if not at.path.exists():
+                raise UsageError(
+                    f"expected a folder of goldens at {golden}, found nothing there",
+                    next_command=f"karat check {quoted(word)}",
+                )
             raise UsageError(
                 f"expected a result to check against the golden {golden}, found the folder {word}",
                 next_command=f"karat check {quoted(word)} --golden {quoted(str(Path(golden).parent))}",

@@ -89,7 +89,7 @@ def command(  # noqa: PLR0913 - one parameter per option
 
         deliver(json_file, encode(_document(staged)))
     if not quiet and json_file != "-":
-        print_lines(_lines(staged, dry_run=dry_run), sys.stdout)
+        print_lines(_lines(staged, dry_run=dry_run, force=force), sys.stdout)
     if staged.unresolved and staged.forced is None:
         if not quiet:
             print(f"next: {staged.unresolved[0].next or 'karat diff'}", file=sys.stderr)
@@ -111,7 +111,7 @@ def _document(staged: Staged) -> dict[str, Any]:
     }
 
 
-def _lines(staged: Staged, *, dry_run: bool) -> Iterator[Line]:
+def _lines(staged: Staged, *, dry_run: bool, force: bool) -> Iterator[Line]:
     from karat.report.terminal import finding_lines  # noqa: PLC0415 - help must be quick
     from karat.report.words import count  # noqa: PLC0415
 
@@ -132,6 +132,8 @@ def _lines(staged: Staged, *, dry_run: bool) -> Iterator[Line]:
         yield ((f"{verb} {count(len(staged.goldens), 'golden')}", "bold"),)
     for path in (*staged.goldens, *staged.beside):
         yield ((f"  {path}", ""),)
+    if force and staged.forced is None:
+        yield (("no finding says fail, so the reason was not needed and not written", "dim"),)
     if staged.forced is not None:
         yield (
             (f"over {count(len(staged.unresolved), 'fail finding')}: {staged.forced}", "yellow"),
