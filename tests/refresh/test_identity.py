@@ -95,3 +95,13 @@ def test_only_wanted_values_are_taken() -> None:
     assert is_wanted({"suite": "inductor_timm"}, values)
     assert is_wanted({"case": "x"}, values)
     assert not is_wanted({"suite": "default"}, values)
+
+
+def test_a_name_that_no_file_could_have_is_not_even_read() -> None:
+    pattern = "**/golden_values_{lane}_{platform}{again}.json"
+    longest = f"golden_values_dev_{'h' * 232}.json"
+    assert len(longest) == 255
+    assert read_identity([f"a/{longest}"], [pattern]) is not None
+    assert read_identity([f"a/{longest[:-5]}h.json"], [pattern]) is None
+    # Read, this would take minutes; twenty thousand such names fit into one archive.
+    assert read_identity([f"golden_values_{'_' * 60_000}.json"], [pattern]) is None

@@ -15,7 +15,7 @@ import msgspec
 from karat.diff.advice import quoted
 from karat.findings import Finding, Severity
 from karat.refresh.attempts import FAILING, JobGroup
-from karat.refresh.identity import Identity, clashes, is_wanted, read_identity, renamed
+from karat.refresh.identity import Identity, clashes, is_wanted, lasting, read_identity, renamed
 from karat.refresh.manifest import Manifest, manifest_for, read_manifest
 from karat.refresh.matching import JobBook, Match, Wish, ambiguous, is_platform, is_superseded
 from karat.refresh.settings import RefreshSettings
@@ -38,6 +38,21 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True):
     conclusion: str | None = None
     manifest: Manifest = Manifest()
     findings: tuple[Finding, ...] = ()
+
+    @property
+    def same_job(self) -> tuple[object, ...] | None:
+        """What all attempts of its job have in common; None where nothing tells.
+
+        A bucket lists no jobs, but names or a manifest may tell run and attempt; then whatever else
+        they tell must be the same.
+        """
+        if self.job is not None:
+            return self.job.key
+        run = self.manifest.run_id or self.artifact.run_id or self.identity.get("run_id")
+        told = sorted(lasting(self.identity).items())
+        if run is None or self.attempt is None or self.may_be or not (told or self.manifest.job):
+            return None
+        return str(run), self.manifest.job, *told
 
     @property
     def where(self) -> str:
@@ -197,7 +212,9 @@ class Claimant:
                 return _unknown_conclusion(match)
             if end not in FAILING:
                 return None
-        return msgspec.structs.replace(claim, conclusion=end, attempt=claim.manifest.attempt)
+        named = claim.identity.get("attempt", "")
+        attempt = claim.manifest.attempt or (int(named) if named.isdecimal() else None)
+        return msgspec.structs.replace(claim, conclusion=end, attempt=attempt)
 
 
 def _conclusion(one: JobGroup | None, claim: Claim, ends: set[str]) -> str | None:

@@ -21,7 +21,7 @@ def settle(claims: Sequence[Claim]) -> tuple[Claim | None, list[Finding]]:
     """The claim that wins, or none and why."""
     if len(claims) == 1:
         return claims[0], []
-    jobs = {claim.job.key if claim.job else None for claim in claims}
+    jobs = {claim.same_job for claim in claims}
     numbers = [claim.attempt for claim in claims]
     if (
         len(jobs) == 1

@@ -71,7 +71,8 @@ def read_identity(
     What is already known (a run's id) is put into the pattern first, so that it cannot be
     mistaken for a part of a name.
     """
-    choices = list(texts)
+    # Names come from archives that anyone may have made, and patterns take time that grows with them.
+    choices = [text for text in texts if _is_of_a_file_system(text)]
     for pattern in patterns:
         regex = pattern_regex(_with_known(pattern, known or {}))
         for text in choices:
@@ -82,6 +83,11 @@ def read_identity(
                     **{k: v for k, v in (known or {}).items() if f"{{{k}}}" in pattern},
                 }
     return None
+
+
+def _is_of_a_file_system(text: str) -> bool:
+    """Whether a name is no longer than a file could be called: nothing longer becomes a golden."""
+    return len(text) <= 4096 and all(len(part) <= 255 for part in text.split("/"))
 
 
 def _with_known(pattern: str, known: Identity) -> str:
@@ -111,6 +117,11 @@ def in_common(one: Identity, other: Identity) -> bool:
     return bool(
         (one.keys() & other.keys()) - _INCIDENTAL | (one.keys() & other.keys() & {"job_id"})
     )
+
+
+def lasting(identity: Identity) -> Identity:
+    """The part of an identity that stays the same from one execution to the next."""
+    return {name: value.casefold() for name, value in identity.items() if name not in _INCIDENTAL}
 
 
 def renamed(identity: Identity, rename: Mapping[str, Mapping[str, str]]) -> Identity:
