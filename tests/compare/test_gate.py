@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, strategies as st
 from msgspec import structs
 
+from karat.compare import gate_series
 from karat.compare.gate import (
     Gate,
     allowance,
@@ -22,6 +23,7 @@ from karat.compare.gate import (
     share_used,
     window_of,
 )
+from karat.compare.gate_result import Outcome
 from karat.compare.rules import CHECKS, Rule, RuleBook
 
 FINITE = st.floats(allow_nan=False, allow_infinity=False)
@@ -59,6 +61,15 @@ def test_every_demanded_value_is_exactly_one_of_missing_broken_or_compared(
     assert not (found.worse & found.better).any()
     n = int(found.demanded.sum())
     assert found.compared == n - int((found.missing | found.broken).sum())
+
+
+@given(PAIRS, RULES)
+def test_what_passes_here_is_what_users_are_told_passes(
+    pairs: list[tuple[float, float, bool]], rule: Rule
+) -> None:
+    found = judged(pairs, rule)
+    outcome, _ = gate_series._outcome(found, "approx")
+    assert found.passes == (outcome in {Outcome.PASS, Outcome.IMPROVED})
 
 
 @given(PAIRS, RULES, st.floats(1, 100))

@@ -6,7 +6,7 @@ import hashlib
 import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Literal, TypeAlias, get_args
+from typing import Literal, TypeAlias
 
 import msgspec
 import numpy as np
@@ -16,7 +16,6 @@ from karat.findings import Finding, Severity, UsageError
 from karat.goldens.shapes import Metric, Reading, Series, Steps, Values
 
 Combine: TypeAlias = Literal["first", "median", "mean"]
-COMBINES: tuple[Combine, ...] = get_args(Combine)
 
 
 class Repeat(msgspec.Struct, frozen=True, kw_only=True):
