@@ -16,15 +16,18 @@ from typing import Any, TypeVar, get_args, get_type_hints
 
 import msgspec
 
+from karat.bundles.settings import BundleSettings
 from karat.check.settings import CheckSettings, Exemption
 from karat.compare.rules import CHECKS, FIELDS, STATUS_ORDER, PartialRule, RuleBook
 from karat.findings import Severity, UsageError, parse_fail_on, suggest
 from karat.goldens.paths import DEFAULT_GLOBS
 from karat.refresh.settings import RefreshSettings
 from karat.runs.settings import RecordSettings
+from karat.store.settings import StoreSettings
 
 PRESETS = ("megatron-lm", "pytorch-dynamo")
-_TOP = ("preset", "goldens", "rules", "status", "fail_on", "refresh", "check", "record", "exempt")
+_SECTIONS = ("goldens", "refresh", "check", "record", "bundles", "store")
+_TOP = ("preset", "rules", "status", "fail_on", "exempt", *_SECTIONS)
 _GOLDENS = ("paths", "exclude", "cases")
 
 
@@ -41,6 +44,8 @@ class Config:
     refresh: RefreshSettings = field(default_factory=RefreshSettings)
     check: CheckSettings = field(default_factory=CheckSettings)
     record: RecordSettings = field(default_factory=RecordSettings)
+    bundles: BundleSettings = field(default_factory=BundleSettings)
+    store: StoreSettings = field(default_factory=StoreSettings)
     exempt: Sequence[Exemption] = ()
     preset: str | None = None
     file: Path | None = None
@@ -180,6 +185,8 @@ def _read(
         refresh=_section(raw, "refresh", base.refresh, origin),
         check=_section(raw, "check", base.check, origin),
         record=_section(raw, "record", base.record, origin),
+        bundles=_section(raw, "bundles", base.bundles, origin),
+        store=_section(raw, "store", base.store, origin),
         exempt=(*_exemptions(raw, origin), *base.exempt),
         preset=preset,
         file=file,
@@ -204,7 +211,6 @@ def _texts(
     return tuple(items)
 
 
-_SECTIONS = ("goldens", "refresh", "check", "record")
 Settings = TypeVar("Settings", bound=msgspec.Struct)
 
 

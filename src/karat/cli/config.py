@@ -58,6 +58,8 @@ def command(
         ("refresh", config.refresh),
         ("check", config.check),
         ("record", config.record),
+        ("bundles", config.bundles),
+        ("store", config.store),
     ):
         plain = to_builtins(settings)
         values |= {

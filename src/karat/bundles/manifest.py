@@ -1,0 +1,144 @@
+"""manifest.json: what one captured case is, and how to know that it still is.
+
+A manifest seals itself: `sha256` is over its own JSON without that field (`seal` and `is_sealed`), so that
+a changed tolerance is noticed as surely as a changed tensor. It names every file of its case.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from hashlib import sha256
+from typing import Any, Literal
+
+import msgspec
+
+from karat.tensors.outcome import Comparison
+
+SCHEMA = "karat.bundle/1"
+NAME = "manifest.json"
+Role = Literal["input", "expected"]
+
+
+class Identity(msgspec.Struct, frozen=True, kw_only=True):
+    """The full tuple of a case; a name that drops a part is a collision waiting to happen."""
+
+    suite: str
+    flow: str
+    test: str
+    """The full node id, parameters and all."""
+    subtest: str = ""
+
+
+class Statistics(msgspec.Struct, frozen=True, kw_only=True):
+    """Numbers of one tensor, over its finite elements; None without one, or for what is no number."""
+
+    min: float | None = None
+    max: float | None = None
+    mean: float | None = None
+    l2: float | None = None
+    nan: int = 0
+    inf: int = 0
+
+
+class TensorRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One tensor of a case."""
+
+    name: str
+    """Its key in the safetensors file, unique in the case: `input/0`, `expected/logits`."""
+    role: Role
+    dtype: str
+    shape: tuple[int, ...]
+    file: str
+    """`inputs.safetensors` or `expected.safetensors`."""
+    sha256: str
+    """Over dtype, shape and bytes: `karat.tensors.digest`."""
+    nbytes: int
+    statistics: Statistics
+    framework: str = "numpy"
+    device: str = "cpu"
+    big_endian: bool = False
+    strides: tuple[int, ...] | None = None
+    raw: str | None = None
+    """The same bytes without a header, where asked for: `raw/input.0.bin`."""
+
+
+class FileRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """A file of the case whose bytes mean nothing to karat: a program."""
+
+    file: str
+    sha256: str
+    size: int
+    name: str
+    """As the test called it."""
+
+
+class Comparator(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """How actual was compared with expected before anything was written."""
+
+    name: Literal["karat", "caller"]
+    """`caller`: the test compared by its own means and says that it passed; weaker evidence."""
+    rtol: float | None = None
+    """As given; None where each dtype's own tolerance holds."""
+    atol: float | None = None
+    equal_nan: bool = False
+    check_dtype: bool = True
+    note: str | None = None
+    results: tuple[Comparison, ...] = ()
+
+
+class Environment(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Where it was captured."""
+
+    platform: str
+    machine: str
+    python: str
+    device: str = "cpu"
+    packages: Mapping[str, str] = msgspec.field(default_factory=dict)
+    image: str | None = None
+    commit: str | None = None
+    dirty: bool | None = None
+    ci: Mapping[str, str] = msgspec.field(default_factory=dict)
+    """provider, run, attempt, job, url: what there is."""
+
+
+class Manifest(msgspec.Struct, frozen=True, kw_only=True):
+    """One case."""
+
+    schema: str = SCHEMA
+    karat: str
+    identity: Identity
+    path: str
+    """The case's folder below the root, made from the identity: suite/flow/case."""
+    inputs: Any
+    """The structure of the inputs, `karat.bundles.structure`'s JSON form."""
+    expected: Any
+    tensors: tuple[TensorRecord, ...]
+    program: FileRecord | None
+    comparator: Comparator
+    seeds: Mapping[str, int | str]
+    environment: Environment
+    session: str
+    """Identifies the test session; the same for all workers and shards of one CI run."""
+    created: str
+    """UTC, ISO 8601, to the second."""
+    sha256: str = ""
+
+
+def seal(manifest: Manifest) -> Manifest:
+    """The manifest with its own hash."""
+    return msgspec.structs.replace(manifest, sha256=_digest(manifest))
+
+
+def is_sealed(manifest: Manifest) -> bool:
+    """Whether it is what was sealed."""
+    return manifest.sha256 == _digest(manifest)
+
+
+def encode(manifest: Manifest) -> bytes:
+    """The bytes of manifest.json: indented, keys in the order above, a final newline."""
+    return msgspec.json.format(msgspec.json.encode(manifest), indent=1) + b"\n"
+
+
+def _digest(manifest: Manifest) -> str:
+    bare = msgspec.structs.replace(manifest, sha256="")
+    return sha256(msgspec.json.encode(bare)).hexdigest()

@@ -1,0 +1,20 @@
+"""What karat.toml says about the store of bundles: the table [store]."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class StoreSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """The table [store]."""
+
+    url: str | None = None
+    """A folder, or s3://, gs://, az://; KARAT_STORE overrules it, --store both."""
+    retention: int = 90
+    """Days that a reference is kept, unless it is pinned."""
+    locks: tuple[str, ...] = ()
+    """Lock files, or globs of them, whose digests `karat gc` must keep."""
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.retention <= 36500:
+            raise ValueError(f"retention must be from 1 to 36500 days, found {self.retention}")

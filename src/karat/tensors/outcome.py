@@ -1,0 +1,86 @@
+"""What comparing two tensors, or two nested values, gave."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Literal
+
+import msgspec
+
+from karat.findings import Finding
+
+
+class Tolerance(msgspec.Struct, frozen=True, kw_only=True):
+    """|actual − expected| <= atol + rtol · |expected|."""
+
+    rtol: float
+    atol: float
+    equal_nan: bool = False
+    origin: Literal["given", "dtype", "recorded"] = "given"
+
+
+class Numbers(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything there is to say about two tensors of one shape; None where there is nothing to measure."""
+
+    elements: int
+    bit_equal: int
+    """Elements whose bits are the same; NaN with the same bits among them."""
+    mismatches: int = 0
+    """Elements outside the tolerance; a NaN on one side, or on both unless asked, is one."""
+    first_mismatch: tuple[int, ...] | None = None
+    max_abs: float | None = None
+    max_abs_at: tuple[int, ...] | None = None
+    mean_abs: float | None = None
+    max_rel: float | None = None
+    """|actual − expected| / |expected| where expected is not zero."""
+    max_rel_at: tuple[int, ...] | None = None
+    max_ulp: int | None = None
+    """Steps between neighbouring numbers of the expected dtype; None where dtypes differ."""
+    sqnr_db: float | None = None
+    """10·log10(Σ expected² / Σ (actual − expected)²); infinite for no difference."""
+    cosine: float | None = None
+    nan_expected: int = 0
+    nan_actual: int = 0
+    inf_expected: int = 0
+    inf_actual: int = 0
+    max_expected: float | None = None
+    """At `max_abs_at`."""
+    max_actual: float | None = None
+
+
+class Comparison(msgspec.Struct, frozen=True, kw_only=True):
+    """One tensor or plain value, actual against expected."""
+
+    name: str
+    """Where in the structure: `expected`, `expected/0`, `expected/logits`."""
+    dtype: str
+    shape: tuple[int, ...]
+    tolerance: Tolerance | None = None
+    """None for what is compared exactly (text, structure)."""
+    numbers: Numbers | None = None
+    findings: tuple[Finding, ...] = ()
+
+    @property
+    def passed(self) -> bool:
+        """Nothing about it is a `fail`."""
+        return not any(finding.severity == "fail" for finding in self.findings)
+
+
+class Report(msgspec.Struct, frozen=True, kw_only=True):
+    """Actual against expected, all of it."""
+
+    comparisons: tuple[Comparison, ...]
+    findings: tuple[Finding, ...] = ()
+    """About the structure rather than one tensor: a lost key, another length, nothing compared."""
+
+    @property
+    def passed(self) -> bool:
+        """Something was compared, and nothing failed."""
+        compared = bool(self.comparisons)
+        return compared and not any(finding.severity == "fail" for finding in self.all_findings())
+
+    def all_findings(self) -> Iterator[Finding]:
+        """The structure's first, then tensor by tensor."""
+        yield from self.findings
+        for comparison in self.comparisons:
+            yield from comparison.findings

@@ -1,0 +1,65 @@
+"""A tensor as karat sees it: the name of its dtype, its shape, and its elements as bytes.
+
+Names of dtypes are those that numpy, ml_dtypes, torch and jax share: `float32`, `bfloat16`,
+`float8_e4m3fn`, `int4`, `complex64`. What only numpy has goes by numpy's own string: `<M8[ns]`, `<U12`,
+`|S5`; a structured dtype by its `descr` as JSON. `karat.tensors.dtypes` holds the table.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import msgspec
+
+
+class Tensor(msgspec.Struct, frozen=True, kw_only=True, eq=False):
+    """Elements in C order, little-endian, one after the other; nobody writes to them."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    data: memoryview
+    """Flat bytes, as many as dtype and shape say. Sub-byte integers take a byte each."""
+    strides: tuple[int, ...] | None = None
+    """In elements, as the framework had them; None for C order."""
+    framework: str = "numpy"
+    """`numpy`, `torch` or `jax`: what the value is to become again."""
+    big_endian: bool = False
+    """The numpy array it came from was big-endian; `data` is not."""
+    device: str = "cpu"
+
+
+class Extent(Protocol):
+    """Bytes that lie somewhere: a file, a range of one, a member of an archive, an object in a store."""
+
+    @property
+    def size(self) -> int:
+        """How many there are."""
+
+    @property
+    def seekable(self) -> bool:
+        """Whether any part is as cheap to read as the next one; if not, read forward, with one reader."""
+
+    def open(self) -> Reader:
+        """A reader for one thread; several may be open at once."""
+
+
+class Reader(Protocol):
+    """A place in an extent."""
+
+    def read_into(self, start: int, buffer: memoryview) -> None:
+        """Fills the buffer with the bytes from `start` on; `Damaged` if they are not there or not whole."""
+
+    def close(self) -> None:
+        """Lets go of the file."""
+
+
+class TensorExtent(msgspec.Struct, frozen=True, kw_only=True):
+    """A tensor whose elements lie somewhere."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    extent: Extent
+
+
+class Damaged(Exception):  # noqa: N818 - a state of the bytes
+    """Bytes are not what they were said to be; the message says what was expected and found."""
