@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from karat.tensors.outcome import Comparison
+from karat.tensors.outcome import Comparison, Statistics
 
 SCHEMA = "karat.bundle/1"
 NAME = "manifest.json"
@@ -27,17 +27,6 @@ class Identity(msgspec.Struct, frozen=True, kw_only=True):
     test: str
     """The full node id, parameters and all."""
     subtest: str = ""
-
-
-class Statistics(msgspec.Struct, frozen=True, kw_only=True):
-    """Numbers of one tensor, over its finite elements; None without one, or for what is no number."""
-
-    min: float | None = None
-    max: float | None = None
-    mean: float | None = None
-    l2: float | None = None
-    nan: int = 0
-    inf: int = 0
 
 
 class TensorRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

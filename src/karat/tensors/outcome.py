@@ -48,6 +48,17 @@ class Numbers(msgspec.Struct, frozen=True, kw_only=True):
     max_actual: float | None = None
 
 
+class Statistics(msgspec.Struct, frozen=True, kw_only=True):
+    """Numbers of one tensor, over its finite elements; None without one, or for what is no number."""
+
+    min: float | None = None
+    max: float | None = None
+    mean: float | None = None
+    l2: float | None = None
+    nan: int = 0
+    inf: int = 0
+
+
 class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     """One tensor or plain value, actual against expected."""
 
