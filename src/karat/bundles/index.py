@@ -1,0 +1,247 @@
+"""index.json: everything that a packed place holds, so that what is missing is noticed as surely as what changed.
+
+It stands at the root of a zip, is written last, and seals itself as a manifest does. `archive` is over every
+byte of the zip before the index, and the form of the rest is fixed (`karat.bundles.zip_form`), so there is no
+byte of a zip that nothing vouches for. A folder that a zip was unpacked to is held against the files alone.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator
+from hashlib import sha256
+from pathlib import Path
+from typing import BinaryIO
+
+import msgspec
+
+from karat.bundles.manifest import NAME as MANIFEST
+from karat.bundles.places import Place
+from karat.bundles.zip_form import STORED, read_members
+from karat.findings import Finding, Severity
+from karat.tensors.tensor import Damaged, Extent
+
+SCHEMA = "karat.index/1"
+NAME = "index.json"
+LIMIT = 256 << 20
+_BLOCK = 1 << 20
+
+
+class IndexedFile(msgspec.Struct, frozen=True, kw_only=True):
+    """One file, and the hash of its bytes."""
+
+    path: str
+    size: int
+    sha256: str
+
+
+class IndexedCase(msgspec.Struct, frozen=True, kw_only=True):
+    """One case, and the seal of its manifest."""
+
+    path: str
+    sha256: str
+
+
+class Archive(msgspec.Struct, frozen=True, kw_only=True):
+    """The bytes of the zip before the index."""
+
+    size: int
+    sha256: str
+
+
+class Index(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything that was packed; both lists sorted by path."""
+
+    schema: str = SCHEMA
+    karat: str
+    cases: tuple[IndexedCase, ...]
+    files: tuple[IndexedFile, ...]
+    archive: Archive | None = None
+    sha256: str = ""
+
+
+def build(
+    karat: str,
+    cases: Iterable[IndexedCase],
+    files: Iterable[IndexedFile],
+    archive: Archive | None = None,
+) -> Index:
+    """A sealed index."""
+    bare = Index(
+        karat=karat,
+        cases=tuple(sorted(cases, key=lambda case: case.path)),
+        files=tuple(sorted(files, key=lambda file: file.path)),
+        archive=archive,
+    )
+    return msgspec.structs.replace(bare, sha256=_seal(bare))
+
+
+def encode(index: Index) -> bytes:
+    """The bytes of index.json; there is one way to write it."""
+    return msgspec.json.format(msgspec.json.encode(index), indent=1) + b"\n"
+
+
+def decode(data: bytes) -> Index:
+    """The index; `Damaged` if it is none, or not as it was sealed."""
+    try:
+        index = msgspec.json.decode(data, type=Index)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise Damaged(f"{NAME}: expected an index of karat, found: {error}") from error
+    if index.schema != SCHEMA:
+        raise Damaged(f"{NAME}: expected schema {SCHEMA}, found {index.schema!r}")
+    if index.sha256 != _seal(index) or encode(index) != data:
+        raise Damaged(f"{NAME}: expected it as it was sealed, found it changed")
+    return index
+
+
+def read(place: Place) -> Index | None:
+    """The index of a place; None if it has none, `Damaged` if it is not whole."""
+    return decode(place.read(NAME, LIMIT)) if NAME in place.files() else None
+
+
+def check(
+    place: Place, index: Index, *, progress: Callable[[int], None] | None = None
+) -> tuple[Finding, ...]:
+    """What is not as the index says; files of a zip are not hashed one by one, since all of it is."""
+    found = [*_listed(place, index)]
+    if place.kind == "zip" and index.archive is not None:
+        path = Path(place.name)
+        return (*found, *_check_archive(place, path, index.archive, progress))
+    done, there = {finding.path for finding in found}, place.files()
+    todo = [file for file in index.files if file.path in there and file.path not in done]
+    for file, broken in zip(todo, _hashed(place, todo, progress), strict=True):
+        if broken:
+            found.append(_damaged(file.path, broken, place.name))
+    return (*found, *_unsealed(place, index))
+
+
+def file_digest(extent: Extent, progress: Callable[[int], None] | None = None) -> str:
+    """sha256 of an extent's bytes, read front to back."""
+    whole, buffer = sha256(), memoryview(bytearray(min(_BLOCK, max(extent.size, 1))))
+    reader = extent.open()
+    try:
+        for start in range(0, extent.size, len(buffer)):
+            part = buffer[: min(len(buffer), extent.size - start)]
+            reader.read_into(start, part)
+            whole.update(part)
+            if progress is not None:
+                progress(len(part))
+    finally:
+        reader.close()
+    return whole.hexdigest()
+
+
+def _listed(place: Place, index: Index) -> Iterator[Finding]:
+    """Names and sizes, which cost nothing to compare."""
+    there, known = place.files(), {file.path: file for file in index.files}
+    for path, file in known.items():
+        if path not in there:
+            yield _damaged(path, "expected by the index, found nothing", place.name)
+        elif there[path] != file.size:
+            said = f"expected {file.size:,} bytes, found {there[path]:,}"
+            yield _damaged(path, said, place.name)
+    for path in there.keys() - known.keys() - {NAME}:
+        yield Finding(
+            kind="unexpected-file",
+            severity=Severity.FAIL,
+            message=f"{path}: expected only what {NAME} lists, found a file that it does not know",
+            path=path,
+            next=_again(place.name),
+        )
+
+
+def _hashed(
+    place: Place, files: list[IndexedFile], progress: Callable[[int], None] | None
+) -> Iterator[str | None]:
+    """What is wrong with each file, None for nothing; several at once, hashing is work."""
+    from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415 - only where there is a folder
+
+    def one(file: IndexedFile) -> str | None:
+        try:
+            found = file_digest(place.extent(file.path), progress)
+        except Damaged as damage:
+            return str(damage)
+        return None if found == file.sha256 else f"expected sha256 {file.sha256}, found {found}"
+
+    with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
+        yield from pool.map(one, files)
+
+
+class _Sealed(msgspec.Struct, frozen=True):
+    sha256: str
+
+
+def _unsealed(place: Place, index: Index) -> Iterator[Finding]:
+    """Cases whose manifest is another than the one that was packed."""
+    there = place.files()
+    for case in index.cases:
+        path = f"{case.path}/{MANIFEST}"
+        if path not in there:
+            continue  # it is among the files, which have said so
+        try:
+            found = msgspec.json.decode(place.read(path), type=_Sealed).sha256
+        except (Damaged, msgspec.DecodeError, UnicodeDecodeError) as error:
+            found = str(error)
+        if found != case.sha256:
+            yield _damaged(path, f"expected the seal {case.sha256}, found {found}", place.name)
+
+
+def _check_archive(
+    place: Place, path: Path, expected: Archive, progress: Callable[[int], None] | None
+) -> Iterator[Finding]:
+    try:
+        with path.open("rb") as file:
+            found = _digest_archive(file, expected.size, progress)
+    except OSError as error:
+        yield _damaged("", f"expected to read it, but: {error.strerror or error}", place.name)
+    except Damaged as damage:
+        hint = "a zip that another tool packed anew is no longer karat's"
+        yield _damaged("", f"{damage}; {hint}", place.name)
+    else:
+        if found != expected.sha256:
+            said = f"expected sha256 {expected.sha256} of the bytes before {NAME}, found {found}"
+            yield _damaged("", said, place.name)
+
+
+def _digest_archive(file: BinaryIO, size: int, progress: Callable[[int], None] | None) -> str:
+    """sha256 of what lies before the index; `Damaged` unless all the rest is in karat's form."""
+    members = read_members(file)
+    if not members or (members[-1].name, members[-1].method) != (NAME, STORED):
+        raise Damaged(f"expected {NAME} as the last member, stored, found another")
+    if members[-1].start != size:
+        raise Damaged(f"expected {size:,} bytes before {NAME}, found {members[-1].start:,}")
+    return _digest_head(file, size, progress)
+
+
+def _digest_head(file: BinaryIO, size: int, progress: Callable[[int], None] | None) -> str:
+    whole, buffer = sha256(), memoryview(bytearray(_BLOCK))
+    file.seek(0)
+    while size:
+        got = file.readinto(buffer[: min(size, _BLOCK)])  # type: ignore[attr-defined]
+        if not got:
+            raise Damaged(f"expected {size:,} bytes more, found the end")
+        whole.update(buffer[:got])
+        size -= got
+        if progress is not None:
+            progress(got)
+    return whole.hexdigest()
+
+
+def _damaged(path: str, said: str, place: str) -> Finding:
+    return Finding(
+        kind="bundle-damaged",
+        severity=Severity.FAIL,
+        message=f"{path or place}: {said}",
+        path=path,
+        next=_again(place),
+    )
+
+
+def _again(place: str) -> str:
+    import shlex  # noqa: PLC0415 - only for those who quote it
+
+    return f"karat verify {shlex.quote(place)}"
+
+
+def _seal(index: Index) -> str:
+    return sha256(msgspec.json.encode(msgspec.structs.replace(index, sha256=""))).hexdigest()
