@@ -1,0 +1,282 @@
+"""dtypes: the table of every element type that a bundle can hold.
+
+A name gives the size of an element, what kind of value it is, and the form in which safetensors keeps it:
+under its own name where the format has one, else as a plain type with the rest in a trailing dimension
+(complex128 is float64 with a last dimension of 2). How bits become numbers is in `decoding`.
+
+Names that are in no table are parsed, never evaluated: `<U12`, `|S5`, `|V7`, `<M8[ns]`, and the JSON of a
+structured dtype. What is none of these is an `UnknownDtype`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from functools import lru_cache
+from math import prod
+from typing import Literal
+
+import msgspec
+
+from karat.tensors.tensor import Damaged
+
+Kind = Literal["bool", "int", "float", "complex", "opaque"]
+"""`opaque`: text, times, structures and bare bits; they are the same or not, and nothing in between."""
+
+
+class UnknownDtype(Damaged):
+    """A dtype that this karat does not know: a newer one wrote it, or nobody did."""
+
+
+class Layout(msgspec.Struct, frozen=True):
+    """How the bits of a small float are to be read."""
+
+    exponent: int
+    mantissa: int
+    bias: int
+    signed: bool = True
+    special: Literal["ieee", "nan_only", "negative_zero", "none", "all_ones"] = "ieee"
+    """What the largest exponent means: infinities and NaNs, one NaN, nothing; `negative_zero`: −0 is the NaN."""
+
+
+class Dtype(msgspec.Struct, frozen=True, kw_only=True):
+    """One element type."""
+
+    name: str
+    itemsize: int
+    kind: Kind
+    bits: str
+    """The unsigned integers, or bytes, that numpy sees where it does not know the type: `<u2`, `|V16`."""
+    carrier: str
+    """What safetensors keeps it as."""
+    extra: tuple[int, ...] = ()
+    """Trailing dimensions of what safetensors keeps."""
+    width: int = 0
+    """Bits that count: 4 of the 8 of an int4; of one part of a complex number."""
+    signed: bool = True
+    layout: Layout | None = None
+
+
+class Stored(msgspec.Struct, frozen=True, kw_only=True):
+    """A tensor as safetensors keeps it."""
+
+    dtype: str
+    """As `TensorSpec` wants it: `float32`."""
+    shape: tuple[int, ...]
+    """As `TensorSpec` wants it."""
+    code: str
+    """As the file says it: `F32`."""
+    header_shape: tuple[int, ...]
+    """As the file says it; packed types count their elements there."""
+
+
+CODES: Mapping[str, str] = {
+    "bool": "BOOL", "int8": "I8", "uint8": "U8", "int16": "I16", "uint16": "U16", "int32": "I32",
+    "uint32": "U32", "int64": "I64", "uint64": "U64", "float16": "F16", "bfloat16": "BF16",
+    "float32": "F32", "float64": "F64", "complex64": "C64", "float8_e4m3fn": "F8_E4M3",
+    "float8_e4m3fnuz": "F8_E4M3FNUZ", "float8_e5m2": "F8_E5M2", "float8_e5m2fnuz": "F8_E5M2FNUZ",
+    "float8_e8m0fnu": "F8_E8M0", "float4_e2m1fn_x2": "F4",
+}  # fmt: skip
+"""safetensors 0.8: the name its serialiser takes → the name in the file."""
+
+_FLOATS: Mapping[str, Layout] = {
+    "float16": Layout(5, 10, 15),
+    "bfloat16": Layout(8, 7, 127),
+    "float32": Layout(8, 23, 127),
+    "float64": Layout(11, 52, 1023),
+    "float8_e3m4": Layout(3, 4, 3),
+    "float8_e4m3": Layout(4, 3, 7),
+    "float8_e4m3fn": Layout(4, 3, 7, special="nan_only"),
+    "float8_e4m3fnuz": Layout(4, 3, 8, special="negative_zero"),
+    "float8_e4m3b11fnuz": Layout(4, 3, 11, special="negative_zero"),
+    "float8_e5m2": Layout(5, 2, 15),
+    "float8_e5m2fnuz": Layout(5, 2, 16, special="negative_zero"),
+    "float8_e8m0fnu": Layout(8, 0, 127, signed=False, special="all_ones"),
+    "float6_e2m3fn": Layout(2, 3, 1, special="none"),
+    "float6_e3m2fn": Layout(3, 2, 3, special="none"),
+    "float4_e2m1fn": Layout(2, 1, 1, special="none"),
+}
+_COMPLEX = {
+    "complex32": "float16",
+    "bcomplex32": "bfloat16",
+    "complex64": "float32",
+    "complex128": "float64",
+}
+_OPAQUE_BITS = {"bits8": 1, "bits1x8": 1, "bits2x4": 1, "bits4x2": 1, "bits16": 2}
+"""torch's: bytes without a meaning."""
+
+
+def _whole(name: str, width: int, *, signed: bool) -> Dtype:
+    size = max(8, 1 << (width - 1).bit_length()) // 8
+    carrier = f"{'int' if signed else 'uint'}{size * 8}"
+    return Dtype(
+        name=name,
+        itemsize=size,
+        kind="int",
+        bits=f"<u{size}",
+        carrier=carrier,
+        width=width,
+        signed=signed,
+    )
+
+
+def _float(name: str, layout: Layout) -> Dtype:
+    width = layout.exponent + layout.mantissa + layout.signed
+    size = max(8, 1 << (width - 1).bit_length()) // 8
+    carrier = name if name in CODES else "uint8"
+    return Dtype(
+        name=name,
+        itemsize=size,
+        kind="float",
+        bits=f"<u{size}",
+        carrier=carrier,
+        width=width,
+        signed=layout.signed,
+        layout=layout,
+    )
+
+
+def _complex(name: str, part: str) -> Dtype:
+    of = _float(part, _FLOATS[part])
+    own = name in CODES
+    return Dtype(
+        name=name,
+        itemsize=2 * of.itemsize,
+        kind="complex",
+        bits=of.bits,
+        carrier=name if own else part,
+        extra=() if own else (2,),
+        width=of.width,
+        layout=of.layout,
+    )
+
+
+def _opaque(name: str, size: int, carrier: str = "uint8", extra: tuple[int, ...] = ()) -> Dtype:
+    return Dtype(
+        name=name, itemsize=size, kind="opaque", bits=f"|V{size}", carrier=carrier, extra=extra
+    )
+
+
+def _table() -> Mapping[str, Dtype]:
+    found = {name: _float(name, layout) for name, layout in _FLOATS.items()}
+    found |= {name: _complex(name, part) for name, part in _COMPLEX.items()}
+    for width in (1, 2, 3, 4, 5, 6, 7, 8, 16, 32, 64):
+        found[f"int{width}"] = _whole(f"int{width}", width, signed=True)
+        found[f"uint{width}"] = _whole(f"uint{width}", width, signed=False)
+    found["bool"] = Dtype(
+        name="bool", itemsize=1, kind="bool", bits="<u1", carrier="bool", width=1, signed=False
+    )
+    for name, size in _OPAQUE_BITS.items():
+        found[name] = _opaque(name, size, f"uint{8 * size}")
+    # Two numbers to a byte, as torch and safetensors have it.
+    found["float4_e2m1fn_x2"] = Dtype(
+        name="float4_e2m1fn_x2",
+        itemsize=1,
+        kind="float",
+        bits="<u1",
+        carrier="float4_e2m1fn_x2",
+        width=4,
+        layout=_FLOATS["float4_e2m1fn"],
+    )
+    # numpy's long double is another type on every platform; the name says which one it was.
+    for real, cplx in (("float80", "complex160"), ("float128", "complex256")):
+        found[real] = Dtype(
+            name=real, itemsize=16, kind="float", bits="|V16", carrier="uint8", extra=(16,)
+        )
+        found[cplx] = Dtype(
+            name=cplx, itemsize=32, kind="complex", bits="|V16", carrier="uint8", extra=(32,)
+        )
+    return found
+
+
+TABLE: Mapping[str, Dtype] = _table()
+
+_TEXT = re.compile(r"<U(0|[1-9]\d{0,8})")
+_BYTES = re.compile(r"\|[SV](0|[1-9]\d{0,8})")
+_TIME = re.compile(r"<[mM]8(\[([1-9]\d{0,8})?(Y|M|W|D|h|m|s|ms|us|ns|ps|fs|as)\])?")
+_FIELD = re.compile(r"[<>|][biufcmMSUV]\d{1,9}(\[\w{1,12}\])?")
+
+
+@lru_cache(maxsize=1024)
+def dtype_named(name: str) -> Dtype:
+    """The element type of a name; `UnknownDtype` if there is none."""
+    if name in TABLE:
+        return TABLE[name]
+    if found := _TEXT.fullmatch(name):
+        length = int(found[1])
+        return _opaque(name, 4 * length, "uint32", (length,))
+    if found := _BYTES.fullmatch(name):
+        return _opaque(name, int(found[1]), "uint8", (int(found[1]),))
+    if _TIME.fullmatch(name):
+        return _opaque(name, 8, "int64")
+    if name.startswith("["):
+        size = record_size(name)
+        return _opaque(name, size, "uint8", (size,))
+    raise UnknownDtype(f"expected the name of a dtype, found {name[:80]!r}")
+
+
+Field = tuple[str, "str | list[Field]", tuple[int, ...]]
+"""A field of a structured dtype: name, numpy's string or fields of its own, and the shape of a subarray."""
+
+
+def fields_of(name: str) -> list[Field]:
+    """The fields of a structured dtype from its JSON; a field without a name is padding."""
+    try:
+        parsed = msgspec.json.decode(name)
+    except msgspec.DecodeError as error:
+        raise UnknownDtype(
+            f"expected the JSON of a structured dtype, found {name[:80]!r}"
+        ) from error
+    return _fields(parsed, name, depth=0)
+
+
+def _fields(parsed: object, whole: str, depth: int) -> list[Field]:
+    wrong = UnknownDtype(f"expected the fields of a structured dtype, found {whole[:80]!r}")
+    if not isinstance(parsed, list) or depth > 8:
+        raise wrong
+    found: list[Field] = []
+    for item in parsed:
+        if not (isinstance(item, list) and 2 <= len(item) <= 3 and isinstance(item[0], str)):
+            raise wrong
+        shape = item[2] if len(item) == 3 else []
+        if not (isinstance(shape, list) and all(type(n) is int and n >= 0 for n in shape)):
+            raise wrong
+        form = item[1] if isinstance(item[1], str) else _fields(item[1], whole, depth + 1)
+        if isinstance(form, str) and not _FIELD.fullmatch(form):
+            raise wrong
+        found.append((item[0], form, tuple(shape)))
+    return found
+
+
+def record_size(name: str) -> int:
+    """Bytes of one element of a structured dtype."""
+    return _size_of(fields_of(name))
+
+
+def _size_of(fields: list[Field]) -> int:
+    return sum(field_size(form) * prod(shape) for _, form, shape in fields)
+
+
+def field_size(form: str | list[Field]) -> int:
+    """Bytes of one field, without its subarray's shape."""
+    if not isinstance(form, str):
+        return _size_of(form)
+    count = int(form[2:].partition("[")[0])
+    return 4 * count if form[1] == "U" else count
+
+
+def nbytes(dtype: str, shape: tuple[int, ...]) -> int:
+    """How many bytes a tensor takes; `UnknownDtype` for what is none."""
+    return dtype_named(dtype).itemsize * prod(shape)
+
+
+def stored(dtype: str, shape: tuple[int, ...]) -> Stored:
+    """How safetensors keeps a tensor of this dtype and shape."""
+    of = dtype_named(dtype)
+    carrier = of.carrier
+    if carrier == "float4_e2m1fn_x2" and not shape:
+        carrier = "uint8"  # the format doubles the last dimension, and there is none
+    kept = (*shape, *of.extra)
+    doubled = carrier == "float4_e2m1fn_x2"
+    header = (*kept[:-1], 2 * kept[-1]) if doubled else kept
+    return Stored(dtype=carrier, shape=kept, code=CODES[carrier], header_shape=header)
