@@ -12,6 +12,7 @@ from karat.check.report import Checked, Report
 from karat.check.sentences import details, headline
 from karat.compare.gate_result import MetricResult, Outcome
 from karat.findings import Finding, Severity
+from karat.report.xml_text import attributes as _attributes, text as _text
 
 _SKIPPED = frozenset({Outcome.EXEMPTED, Outcome.INFO})
 
@@ -94,26 +95,3 @@ def _finding_case(owner: str, finding: Finding, tag: str) -> str:
     else:
         inner = f"      <{tag}{_attributes(about)}>{_text(finding.next or '')}</{tag}>\n"
     return f"    <testcase{head}>\n{inner}    </testcase>\n"
-
-
-def _attributes(values: Mapping[str, str | int]) -> str:
-    return "".join(f' {name}="{_text(str(value))}"' for name, value in values.items())
-
-
-def _text(text: str) -> str:
-    """Text without what XML 1.0 forbids, which no escape can carry, and with its marks escaped."""
-    kept = "".join(c if _allowed(c) else _visible(c) for c in text)
-    for mark, name in (("&", "amp"), ("<", "lt"), (">", "gt"), ('"', "quot")):
-        kept = kept.replace(mark, f"&{name};")
-    return kept.replace("\n", "&#10;").replace("\t", "&#9;")
-
-
-def _visible(char: str) -> str:
-    return char.encode("unicode_escape").decode()
-
-
-def _allowed(char: str) -> bool:
-    code = ord(char)
-    if code < 0x20:
-        return char in "\t\n"
-    return code < 0xD800 or 0xE000 <= code <= 0xFFFD or 0x10000 <= code <= 0x10FFFF

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from karat.findings import Finding, Severity
+from karat.tensors.outcome import Comparison
 
 if TYPE_CHECKING:
     # Shapes bring numpy along, which those who only pass changes around need not wait for.
@@ -84,6 +85,8 @@ class MetricChange(msgspec.Struct, frozen=True, kw_only=True):
     old: Metric | None = None
     new: Metric | None = None
     """The curves themselves, kept only when a report needs to draw them."""
+    tensor: Comparison | None = None
+    """Of a bundle's tensor: dtype, shape, tolerance and numbers of its own; its findings are the change's."""
 
     @property
     def movement(self) -> float | None:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 else:
     Steps = Values = np.ndarray
 
-Shape: TypeAlias = Literal["series", "table", "document"]
+Shape: TypeAlias = Literal["series", "table", "document", "bundle"]
 
 
 class Metric(msgspec.Struct, frozen=True, eq=False):

@@ -9,6 +9,7 @@ from karat.compare.change import Change, Diff, Group, MetricChange, Verdict
 from karat.findings import Severity
 from karat.report.csv_rows import csv_rows
 from karat.report.plain import encode, finding_json
+from karat.report.tensor_rows import comparison_json
 
 SCHEMA = "karat.diff/1"
 
@@ -98,4 +99,5 @@ def _metric(m: MetricChange) -> dict[str, Any]:
         "tolerance_ratio": m.tolerance_ratio,
         "steady_rel_diff": m.steady_rel_diff,
         "in_csv": m.in_csv,
+        "tensor": None if m.tensor is None else comparison_json(m.tensor),
     }

@@ -19,6 +19,7 @@ import numpy as np
 
 from karat.compare.change import Change, Diff, MetricChange, Verdict
 from karat.findings import KINDS, Finding, Severity
+from karat.report.tensor_rows import facts
 from karat.report.words import count, severity_counts, verdict_counts
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ _NUMBERS: Final = (
     "max_new", "first_diff_step", "bit_equal", "n_shared", "steps_lost", "steps_gained",
     "nan_gained", "nan_lost", "tolerance_ratio", "steady_rel_diff", "rule",
 )  # fmt: skip
-_FIELDS: Final = ("file", "metric", "verdict", "because", *_NUMBERS, "curve")
+_FIELDS: Final = ("file", "metric", "verdict", "because", *_NUMBERS, "curve", "tensor")
 
 _WITHOUT_ROWS: Final = {
     Verdict.UNREADABLE: KINDS["unreadable"],
@@ -175,7 +176,11 @@ def _row(row: _Row, place: int) -> list[Any]:
     numbers = row.numbers
     values = [_plain(getattr(numbers, name)) if numbers else None for name in _NUMBERS]
     metric = numbers.metric if numbers else None
-    return [row.file, metric, list(Verdict).index(row.verdict), row.because, *values, place]
+    tensor = list(facts(numbers.tensor)) if numbers and numbers.tensor else None
+    if tensor is not None:
+        values[_NUMBERS.index("n_steps")] = None  # a tensor has elements, and no steps
+    verdict = list(Verdict).index(row.verdict)
+    return [row.file, metric, verdict, row.because, *values, place, tensor]
 
 
 def _groups(diff: Diff) -> list[list[Any]]:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from karat.compare.change import Diff, Group
 from karat.findings import Finding, Severity
 from karat.report.csv_rows import ranked_rows
+from karat.report.tensor_rows import TITLES, cells, ranked_tensors, type_text
 from karat.report.words import (
     count,
     elide,
@@ -22,6 +23,7 @@ from karat.report.words import (
     signed,
     verdict_counts,
 )
+from karat.tensors.outcome import Comparison
 
 _SHOWN = 20
 _MEMBERS = 10
@@ -130,11 +132,36 @@ def largest_rows(diff: Diff, top: int) -> Section | None:
     )
 
 
+def largest_tensors(diff: Diff, top: int) -> Section | None:
+    """The tensors that moved, gravest first."""
+    ranked = ranked_tensors(diff)
+    if not ranked[:top]:
+        return None
+    rows = (
+        (
+            code(short_path(change.path, diff.root)),
+            code(row.metric),
+            row.verdict.value,
+            tensor_type(tensor),
+            *cells(tensor.numbers),
+        )
+        for change, row, tensor in ranked[:top]
+    )
+    title = f"## Tensors that moved, {len(ranked[:top])} of {len(ranked)}"
+    return Section(title, table(("file", "tensor", "verdict", "of", *TITLES), rows))
+
+
+def tensor_type(tensor: Comparison) -> str:
+    """Its dtype and shape; a structured dtype is somebody's text."""
+    return code(type_text(tensor))
+
+
 def render(diff: Diff, *, top: int = 20) -> str:
     """The Markdown report of `karat diff --markdown`."""
     verdicts = verdict_counts(diff.changes) or "no golden changed"
     head = f"{code(diff.old)} → {code(diff.new)}: {count(len(diff.changes), 'golden')} compared ({verdicts}), {diff.unchanged:,} unchanged."
     sections = [Section("# Golden values", head), *must_look(diff), largest_rows(diff, top)]
+    sections.append(largest_tensors(diff, top))
     return "\n".join(section.text() for section in sections if section is not None)
 
 

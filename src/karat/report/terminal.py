@@ -14,6 +14,7 @@ from typing import IO, TypeAlias
 from karat.compare.change import Change, Diff, Group, Verdict
 from karat.findings import Finding, Severity
 from karat.report.csv_rows import ranked_rows
+from karat.report.tensor_rows import TITLES, cells, ranked_tensors, tensor_rows, type_text
 from karat.report.words import (
     count,
     elide,
@@ -73,6 +74,7 @@ def lines(diff: Diff, *, top: int = 10, width: int | None = None) -> Iterator[Li
     shown = [g for g in diff.groups if g.severity is not Severity.FAIL or len(fails) > _FAILS_SHOWN]
     yield from _groups(shown, diff)
     yield from _rows(diff, top, width)
+    yield from _tensors(diff, top)
 
 
 def _head(diff: Diff) -> Iterator[Line]:
@@ -84,6 +86,8 @@ def _head(diff: Diff) -> Iterator[Line]:
         parts.append(f"{diff.unchanged:,} unchanged")
     if rows:
         parts.append(count(rows, "row"))
+    if tensors := sum(1 for _ in tensor_rows(diff)):
+        parts.append(count(tensors, "tensor"))
     if severities := severity_counts(diff):
         parts.append(f"findings: {severities}")
     yield ((" · ".join(parts), ""),)
@@ -177,6 +181,28 @@ def _rows(diff: Diff, top: int, width: int | None) -> Iterator[Line]:
         yield (_cells(row_cells, widths), _style(row.verdict)), (f"  {name}", "")
 
 
+def _tensors(diff: Diff, top: int) -> Iterator[Line]:
+    """The tensors that moved most; those that did not are counted above."""
+    ranked = ranked_tensors(diff)
+    if not ranked[:top]:
+        return
+    titles = ("verdict", "tensor", "of", *TITLES)
+    rows = [
+        (row.verdict.value, printable(row.metric), type_text(tensor), *cells(tensor.numbers))
+        for _, row, tensor in ranked[:top]
+    ]
+    widths = [max(map(len, column)) for column in zip(titles, *rows, strict=True)]
+    yield ()
+    yield (
+        (f"Tensors that moved, {len(rows)} of {len(ranked)}", "bold"),
+        (" (old is what is expected)", "dim"),
+    )
+    yield ((f"{_cells(titles, widths, left=3)}  golden", "dim"),)
+    for (change, row, _), row_cells in zip(ranked, rows, strict=False):
+        name = printable(short_path(change.path, diff.root))
+        yield (_cells(row_cells, widths, left=3), _style(row.verdict)), (f"  {name}", "")
+
+
 def _narrow(row: tuple[str, ...]) -> tuple[str, ...]:
     """The cells that a narrow terminal has room for: without n and mean |·|."""
     return (*row[:2], row[3], *row[5:])
@@ -192,9 +218,9 @@ def _name(change: Change, names: dict[str, str], root: str, room: int | None) ->
     return elide(printable(name), room)
 
 
-def _cells(values: Sequence[str], widths: Sequence[int]) -> str:
+def _cells(values: Sequence[str], widths: Sequence[int], *, left: int = 2) -> str:
     text = (
-        value.ljust(width) if i < 2 else value.rjust(width)
+        value.ljust(width) if i < left else value.rjust(width)
         for i, (value, width) in enumerate(zip(values, widths, strict=True))
     )
     return "  ".join(text)

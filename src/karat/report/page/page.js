@@ -234,6 +234,11 @@ function fact(list, name, value, title) { if (value !== "" && value != null) lis
 function facts(r) {
   const list = el("dl", { class: "facts" }), n = (key) => [fmt(r[key]), r[key] == null ? null : String(r[key])];
   const pair = (a, b, x, y) => (r[a] == null ? "" : count(r[a]) + x + count(r[b]) + y);
+  if (r.tensor) {
+    for (const [name, words] of r.tensor) fact(list, name, plain(words));
+    for (const [k, v] of Object.entries(r.identity)) fact(list, plain(k), plain(v));
+    return list;
+  }
   fact(list, "signed mean", ...n("avg_rel_diff"));
   fact(list, "mean |·|", ...n("mean_abs_rel_diff"));
   fact(list, "max |·|", ...n("max_abs_rel_diff"));
@@ -297,7 +302,7 @@ function figure(r) {
   };
 }
 const noCurve = (r) => (r.curve === -2 ? `This curve is not in the page: it would go over the limit of ${count(D.limit)} points.`
-  : r.metric == null ? "This file has no values to draw." : "The comparison kept no curve for this row.");
+  : r.metric == null ? "This file has no values to draw." : r.tensor ? "A tensor has no curve; its numbers stand beside." : "The comparison kept no curve for this row.");
 
 function makeDetail(r, gallery) {
   const fig = figure(r);
@@ -321,7 +326,7 @@ function card(id) {
   return el("div", { class: "card " + TONE[r.word], tabindex: "0", role: "button", "data-id": id, "aria-label": `${r.word}, ${plain(r.metric || "")}, ${plain(r.path)}` },
     el("div", { class: "card-top" }, badge(r.word), el("b", { class: "clip", title: plain(r.metric || "") }, plain(r.metric || "")), el("span", { class: "num", title: "max |·|" }, fmt(r.max_abs_rel_diff))),
     pathEl(r.path, 250),
-    r.curve < 0 ? el("div", { class: "blank" }, r.curve === -2 ? "over the page's limit" : r.metric == null ? plain(r.because) : "no curve kept")
+    r.curve < 0 ? el("div", { class: "blank" }, r.curve === -2 ? "over the page's limit" : r.metric == null || r.tensor ? plain(r.because) : "no curve kept")
       : lazyCanvas({ class: "mini", "aria-hidden": "true" }, (ctx, w, h, ink) => plot(ctx, w, h, ink, curve(r), { small: true, log: S.log, dots: r.shape !== "series" })));
 }
 function clearGallery() { if (drawnFor) { $("gallery").replaceChildren(); moreSeen.disconnect(); drawnFor = null; } }
@@ -402,7 +407,7 @@ function build() {
   for (const c of COLS) $("head").append(el("th", { scope: "col", role: "columnheader", class: "c-" + c.key + (c.num ? " num" : ""), "data-key": c.key },
     el("button", { type: "button", title: c.title, onclick: () => set(S.sort === c.key ? { dir: -S.dir } : { sort: c.key, dir: c.num ? -1 : 1 }) }, c.label)));
 
-  const over = ROWS.filter((r) => r.curve === -2).length, kept = ROWS.filter((r) => r.curve === -1 && r.metric != null).length;
+  const over = ROWS.filter((r) => r.curve === -2).length, kept = ROWS.filter((r) => r.curve === -1 && r.metric != null && !r.tensor).length;
   const why = [over && `${count(over)} over the page's limit of ${count(D.limit)} points (the gravest rows come first)`, kept && `${count(kept)} compared without keeping the values`].filter(Boolean);
   $("curveless").hidden = !why.length;
   $("curveless").textContent = (over + kept === 1 ? "1 row has" : count(over + kept) + " rows have") + " no curve: " + why.join(", ") + ".";
