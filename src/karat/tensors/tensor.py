@@ -22,7 +22,7 @@ class Tensor(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     strides: tuple[int, ...] | None = None
     """In elements, as the framework had them; None for C order."""
     framework: str = "numpy"
-    """`numpy`, `torch` or `jax`: what the value is to become again."""
+    """`numpy`, `numpy-scalar`, `torch` or `jax`: what the value is to become again."""
     big_endian: bool = False
     """The numpy array it came from was big-endian; `data` is not."""
     device: str = "cpu"
@@ -59,6 +59,10 @@ class TensorExtent(msgspec.Struct, frozen=True, kw_only=True):
     dtype: str
     shape: tuple[int, ...]
     extent: Extent
+
+
+class CannotStore(Exception):  # noqa: N818 - a property of the value
+    """A value has no form in a bundle; the message says what was found and what to pass instead."""
 
 
 class Damaged(Exception):  # noqa: N818 - a state of the bytes

@@ -1,0 +1,234 @@
+"""numpy arrays and scalars as `Tensor`, and back: every dtype numpy has, and those ml_dtypes adds."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from karat.tensors.dtypes import TABLE, Field, UnknownDtype, dtype_named, field_size, fields_of
+from karat.tensors.tensor import CannotStore, Tensor
+
+_PLAIN = "biufc"
+_X87 = 63
+_QUAD = 112
+
+
+def tensor_of_numpy(value: NDArray[Any] | np.generic, device: str = "cpu") -> Tensor:
+    """A numpy array or scalar as a tensor."""
+    _refuse_subclasses(value)
+    array = np.asarray(value)
+    name = name_of(array.dtype)
+    swapped = _is_big_endian(array.dtype)
+    flat = np.ascontiguousarray(array).reshape(-1)
+    bits = _bits(flat.byteswap() if swapped else flat)
+    return Tensor(
+        dtype=name,
+        shape=array.shape,
+        data=_without_padding(bits, array.dtype, name).data,
+        strides=strides_of(array),
+        framework="numpy-scalar" if isinstance(value, np.generic) else "numpy",
+        big_endian=swapped,
+        device=device,
+    )
+
+
+def _refuse_subclasses(value: NDArray[Any] | np.generic) -> None:
+    if isinstance(value, np.generic) or type(value) in {np.ndarray, np.memmap}:
+        return
+    kind = type(value)
+    why = "a mask, units or methods" if kind is not np.ma.MaskedArray else "its mask"
+    raise CannotStore(
+        f"expected a plain numpy array, found {kind.__module__}.{kind.__qualname__}, and {why} would be"
+        " lost; pass numpy.asarray(value), or the parts it is made of"
+    )
+
+
+def _is_big_endian(dtype: np.dtype[Any]) -> bool:
+    """Of a whole array; the fields of a structured dtype keep their order, and its name says it."""
+    return dtype.names is None and dtype.newbyteorder("<") != dtype
+
+
+def _bits(flat: NDArray[Any]) -> NDArray[np.uint8]:
+    if flat.dtype.itemsize == 0:
+        return np.empty(0, np.uint8)
+    return flat.view(np.uint8)
+
+
+def strides_of(array: NDArray[Any]) -> tuple[int, ...] | None:
+    """Strides in elements; None for C order, and where a view cuts elements apart."""
+    size = array.dtype.itemsize
+    if array.flags.c_contiguous or size == 0 or any(stride % size for stride in array.strides):
+        return None
+    return tuple(stride // size for stride in array.strides)
+
+
+def name_of(dtype: np.dtype[Any]) -> str:
+    """The name karat gives to a numpy dtype."""
+    if dtype.hasobject:
+        raise CannotStore(
+            f"expected an array of numbers, times or fixed-width text, found the dtype {dtype!s}, whose"
+            " elements are objects; pass numbers, or a list"
+        )
+    if dtype.names is not None:
+        return _structured_name(dtype)
+    if dtype.char in "gG" and dtype.itemsize > (8 if dtype.char == "g" else 16):
+        return _long_double_name(dtype)
+    if (dtype.kind in _PLAIN or dtype.type.__module__ == "ml_dtypes") and dtype.name in TABLE:
+        return dtype.name
+    if dtype.kind in "mMUSV" and dtype.type.__module__ == "numpy":
+        return dtype.newbyteorder("<").str.replace("<V", "|V")
+    raise CannotStore(f"expected a dtype that karat knows, found {dtype!s} of numpy")
+
+
+def _long_double_name(dtype: np.dtype[Any]) -> str:
+    formats = {_X87: ("float80", "complex160"), _QUAD: ("float128", "complex256")}
+    names = formats.get(int(np.finfo(np.longdouble).nmant))
+    if names is None or dtype.itemsize != TABLE[names[dtype.char == "G"]].itemsize:
+        raise CannotStore(f"expected a long double of a known format, found {dtype!s}")
+    return names[dtype.char == "G"]
+
+
+def _structured_name(dtype: np.dtype[Any]) -> str:
+    return msgspec.json.encode(_described(dtype)).decode()
+
+
+def _described(dtype: np.dtype[Any]) -> list[Any]:
+    """`descr`, but of one's own making: numpy's fails on fields that are out of order."""
+    found: list[Any] = []
+    at = 0
+    for name in dtype.names or ():
+        entry = _entry(dtype, name)
+        field, offset = entry[0], entry[1]
+        if offset < at or len(entry) > 2 or not name:
+            raise CannotStore(
+                f"expected a structured dtype with fields in order and without titles, found {dtype!s}"
+            )
+        if offset > at:
+            found.append(["", f"|V{offset - at}"])
+        base, shape = field.subdtype or (field, ())
+        form = base.str.replace("<V", "|V") if base.names is None else _described(base)
+        if base.names is None and base.type.__module__ != "numpy":
+            raise CannotStore(f"expected a structured dtype of numpy's own types, found {dtype!s}")
+        found.append([name, form, list(shape)] if shape else [name, form])
+        at = offset + field.itemsize
+    if dtype.itemsize > at:
+        found.append(["", f"|V{dtype.itemsize - at}"])
+    return found
+
+
+def _entry(dtype: np.dtype[Any], name: str) -> tuple[Any, ...]:
+    fields: Any = dtype.fields
+    return tuple(fields[name])
+
+
+def _without_padding(bits: NDArray[np.uint8], dtype: np.dtype[Any], name: str) -> NDArray[np.uint8]:
+    """Bits that mean nothing are zero, so that equal values have equal digests."""
+    mask = _meaning(dtype, name)
+    if mask is None or not bits.size:
+        return bits
+    rows = bits.reshape(-1, mask.size)
+    return (rows & mask).reshape(-1) if (rows & ~mask).any() else bits
+
+
+def _meaning(dtype: np.dtype[Any], name: str) -> NDArray[np.uint8] | None:
+    """The bits of an element that mean something; None for all of them."""
+    if name in {"float80", "complex160"}:
+        one = [0xFF] * 10 + [0] * 6
+        return np.array(one if name == "float80" else one * 2, np.uint8)
+    of = dtype_named(name)
+    if of.kind in {"int", "float"} and 0 < of.width < 8:
+        return np.array([(1 << of.width) - 1], np.uint8)
+    if dtype.names is not None:
+        mask = np.zeros(dtype.itemsize, np.uint8)
+        _mark(mask, dtype, 0)
+        return None if mask.all() else mask
+    return None
+
+
+def _mark(mask: NDArray[np.uint8], dtype: np.dtype[Any], at: int) -> None:
+    for name in dtype.names or ():
+        field, offset = _entry(dtype, name)[:2]
+        base = field.base
+        for start in range(at + offset, at + offset + field.itemsize, max(1, base.itemsize)):
+            if base.names is None:
+                mask[start : start + base.itemsize] = 0xFF
+            else:
+                _mark(mask, base, start)
+
+
+def numpy_dtype(name: str) -> np.dtype[Any] | None:
+    """The numpy dtype of a name, little-endian; None where numpy, as installed, has none."""
+    of = dtype_named(name)
+    if name.startswith("["):
+        return _structured(fields_of(name))
+    if name not in TABLE:
+        return np.dtype(name)
+    if of.bits == "|V16":
+        return _long_double(name)
+    if name == "bool" or (of.width in {16, 32, 64} and name.startswith(("float", "int", "uint"))):
+        return np.dtype(name).newbyteorder("<")
+    if name in {"int8", "uint8", "complex64", "complex128"}:
+        return np.dtype(name).newbyteorder("<")
+    return _ml_dtype(name)
+
+
+def _ml_dtype(name: str) -> np.dtype[Any] | None:
+    try:
+        import ml_dtypes  # noqa: PLC0415 - an extra; only for what numpy itself does not have
+    except ImportError:
+        return None
+    found = getattr(ml_dtypes, name, None)
+    return None if found is None else np.dtype(found)
+
+
+def _long_double(name: str) -> np.dtype[Any] | None:
+    found = np.dtype("G" if name.startswith("complex") else "g")
+    try:
+        return found if name_of(found) == name else None
+    except CannotStore:
+        return None
+
+
+def _structured(fields: list[Field]) -> np.dtype[Any]:
+    names, formats, offsets = [], [], []
+    at = 0
+    for name, form, shape in fields:
+        base = np.dtype(form) if isinstance(form, str) else _structured(form)
+        whole = np.dtype((base, shape)) if shape else base
+        if whole.itemsize != field_size(form) * (whole.itemsize // max(1, base.itemsize)):
+            raise UnknownDtype(f"expected a field of {field_size(form)} bytes, found {base!s}")
+        if name:
+            names.append(name)
+            formats.append(whole)
+            offsets.append(at)
+        at += whole.itemsize
+    try:
+        return np.dtype({"names": names, "formats": formats, "offsets": offsets, "itemsize": at})
+    except (TypeError, ValueError) as error:
+        raise UnknownDtype(f"expected a structured dtype, found {names}: {error}") from error
+
+
+def array_of(tensor: Tensor, *, copy: bool = True) -> tuple[NDArray[Any], str | None]:
+    """The tensor as a numpy array, and a sentence if numpy does not know its dtype and got the bits."""
+    of = dtype_named(tensor.dtype)
+    dtype = numpy_dtype(tensor.dtype)
+    note = None
+    if dtype is None:
+        dtype = np.dtype(of.bits if of.bits != "|V16" else f"|V{of.itemsize}")
+        if of.kind == "complex" and of.bits != "|V16":
+            dtype = np.dtype(f"|V{of.itemsize}")
+        note = f"expected a numpy with {tensor.dtype} (pip install ml_dtypes), found none; the value is its bits"
+    raw = np.frombuffer(tensor.data, np.uint8)
+    flat = _viewed(raw.copy() if copy else raw, dtype, tensor.shape)
+    if tensor.big_endian:
+        flat = flat.byteswap().view(dtype.newbyteorder(">"))
+    return flat, note
+
+
+def _viewed(raw: NDArray[np.uint8], dtype: np.dtype[Any], shape: tuple[int, ...]) -> NDArray[Any]:
+    if dtype.itemsize == 0:
+        return np.zeros(shape, dtype)
+    return raw.view(dtype).reshape(shape)
