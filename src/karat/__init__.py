@@ -4,6 +4,9 @@
     >>> result = diff("before/", "after/")  # doctest: +SKIP
     >>> [change.path for change in result.changes if change.verdict == "incomplete"]  # doctest: +SKIP
 
+    >>> import karat
+    >>> karat.check_and_capture("scale", actual=2 * x, expected=y, inputs=(x,))  # doctest: +SKIP
+
 Names are imported when they are used, so that `import karat` costs nothing. Rooms (`karat.diff`,
 `karat.compare`) are modules; their main function has the room's name.
 """
@@ -16,16 +19,25 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from karat.bundles.cases import Case, cases
+    from karat.bundles.places import open_place as open_bundle
+    from karat.captures.errors import CaptureFailed, CaptureWarning, Mismatch
+    from karat.captures.plain import capture, check_and_capture
     from karat.compare.change import Change, Diff, MetricChange, Verdict
     from karat.compare.rules import RuleBook
     from karat.diff import Options
     from karat.findings import CannotVerify, ExitCode, Finding, KaratError, Severity, UsageError
     from karat.goldens.formats import read, write
     from karat.goldens.shapes import Document, Metric, Reading, Series, Table
+    from karat.tensors.outcome import Comparison, Report
 
 _HOMES = {
     "CannotVerify": "findings",
+    "CaptureFailed": "captures.errors",
+    "CaptureWarning": "captures.errors",
+    "Case": "bundles.cases",
     "Change": "compare.change",
+    "Comparison": "tensors.outcome",
     "Diff": "compare.change",
     "Document": "goldens.shapes",
     "ExitCode": "findings",
@@ -33,22 +45,33 @@ _HOMES = {
     "KaratError": "findings",
     "Metric": "goldens.shapes",
     "MetricChange": "compare.change",
+    "Mismatch": "captures.errors",
     "Options": "diff",
     "Reading": "goldens.shapes",
+    "Report": "tensors.outcome",
     "RuleBook": "compare.rules",
     "Series": "goldens.shapes",
     "Severity": "findings",
     "Table": "goldens.shapes",
     "UsageError": "findings",
     "Verdict": "compare.change",
+    "capture": "captures.plain",
+    "cases": "bundles.cases",
+    "check_and_capture": "captures.plain",
+    "open_bundle": "bundles.places:open_place",
     "read": "goldens.formats",
     "write": "goldens.formats",
 }
+"""Name → module, and the name it has there if that is another."""
 
 __all__ = [  # noqa: RUF022 - sorted by kind, then name
     "__version__",
     "CannotVerify",
+    "CaptureFailed",
+    "CaptureWarning",
+    "Case",
     "Change",
+    "Comparison",
     "Diff",
     "Document",
     "ExitCode",
@@ -56,14 +79,20 @@ __all__ = [  # noqa: RUF022 - sorted by kind, then name
     "KaratError",
     "Metric",
     "MetricChange",
+    "Mismatch",
     "Options",
     "Reading",
+    "Report",
     "RuleBook",
     "Series",
     "Severity",
     "Table",
     "UsageError",
     "Verdict",
+    "capture",
+    "cases",
+    "check_and_capture",
+    "open_bundle",
     "read",
     "write",
 ]
@@ -71,5 +100,6 @@ __all__ = [  # noqa: RUF022 - sorted by kind, then name
 
 def __getattr__(name: str) -> Any:
     if name in _HOMES:
-        return getattr(import_module(f"karat.{_HOMES[name]}"), name)
+        module, _, there = _HOMES[name].partition(":")
+        return getattr(import_module(f"karat.{module}"), there or name)
     raise AttributeError(f"module 'karat' has no attribute {name!r}")

@@ -1,1 +1,83 @@
-"""The pytest plugin; it must cost nothing to whoever did not ask for it, so it imports pytest alone."""
+"""The pytest plugin; it must cost nothing to whoever did not ask for it, so it imports pytest alone.
+
+With capture off, `golden` compares and writes nothing, and no room of karat is imported until a test uses
+it. With capture on, `karat.captures.capturing` is registered as a second plugin and does the rest.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from karat.captures.golden import Golden
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """The options of the group "karat"."""
+    group = parser.getgroup("karat", "karat: golden values of passing tests")
+    group.addoption(
+        "--karat-capture",
+        metavar="DIR",
+        help="capture what golden checked into DIR, also KARAT_CAPTURE_DIR or GOLDEN_ARTIFACTS_DIR",
+    )
+    group.addoption(
+        "--karat-strict",
+        action="store_true",
+        default=None,
+        help="a case that could not be captured fails the session (default where CI is set)",
+    )
+    group.addoption("--no-karat-strict", dest="karat_strict", action="store_false")
+    group.addoption(
+        "--karat-raw", action="store_true", help="also write headerless .bin files for C++ readers"
+    )
+    group.addoption(
+        "--karat-strides", action="store_true", help="also record the strides that tensors had"
+    )
+    group.addoption("--karat-flow", metavar="NAME", help="the flow of tests that do not say theirs")
+    group.addoption(
+        "--karat-suite", metavar="NAME", help="the suite of tests that do not say theirs"
+    )
+    group.addoption(
+        "--karat-session",
+        metavar="ID",
+        help="the session's name, the same for all shards of one run; also KARAT_SESSION",
+    )
+    # karat.replay: its options go here.
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Capturing joins in if a directory was named."""
+    from karat.captures import marker  # noqa: PLC0415 - beside pytest it imports nothing
+
+    config.addinivalue_line("markers", marker.HELP)
+    if _is_on(config):
+        from karat.captures.capturing import Capturing  # noqa: PLC0415 - only who asked pays
+
+        config.pluginmanager.register(Capturing(config), "karat-capturing")
+
+
+def _is_on(config: pytest.Config) -> bool:
+    asked = config.getoption("karat_capture") or os.environ.get("KARAT_CAPTURE_DIR")
+    return bool(asked or os.environ.get("GOLDEN_ARTIFACTS_DIR"))
+
+
+# karat.replay: its pytest_collection goes here.
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """A misspelt marker is an error, not a test that is silently not captured."""
+    from karat.captures import marker  # noqa: PLC0415 - loaded since pytest_configure
+
+    for item in items:
+        marker.check(item)
+
+
+@pytest.fixture
+def golden(request: pytest.FixtureRequest) -> Golden:
+    """Compares actual with expected, and captures what passed where capturing is on."""
+    from karat.captures.golden import golden_of  # noqa: PLC0415 - only tests that use it pay
+
+    return golden_of(request)

@@ -1,0 +1,218 @@
+"""Capturing in a pytest session: cases are staged while a test runs and published once all of it passed.
+
+Registered by `karat.captures.plugin` only if a capture directory was named. Under pytest-xdist the
+controller makes the directory, names the session and sums up; workers stage and publish.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Generator, Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from karat.bundles.settings import BundleSettings
+from karat.captures import running, summary
+from karat.captures.ci import in_ci
+from karat.captures.directory import Chosen, chosen, prepare
+from karat.captures.evidence import Evidence
+from karat.captures.journal import Entry, merged, read_journals
+from karat.captures.session import Session, Staged, session_name, sweep
+from karat.findings import Finding, UsageError
+from karat.goldens.paths import glob_regex
+
+
+class Trial:
+    """One attempt at one test, and what it has staged so far."""
+
+    def __init__(self) -> None:
+        self.staged: list[Staged] = []
+        self.spoiled = False
+
+
+class Handed(msgspec.Struct, frozen=True, kw_only=True):
+    """What the controller tells its workers."""
+
+    directory: str
+    session: str
+    run: str
+
+
+class Capturing:
+    """The second plugin."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._config = config
+        self._handed: Any = getattr(config, "workerinput", {}).get("karat")
+        self._lines: list[str] = []
+        self._from_workers: list[Entry] = []
+        self._told: summary.Told | None = None
+        self.settings = BundleSettings()
+        self.session: Session | None = None
+        """None until the session starts, and where tests are only listed."""
+        self.trial: Trial | None = None
+        """Of the test that runs now."""
+
+    # Beginning
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_sessionstart(self) -> None:
+        """Before any test, and before xdist starts its workers: a directory that cannot be used fails here."""
+        if self._config.option.collectonly:
+            return
+        try:
+            self._begin()
+        except UsageError as error:
+            raise pytest.UsageError(f"{error}\nnext: {error.next_command}") from error
+        running.push(self)
+
+    def _begin(self) -> None:
+        from karat.config import load  # noqa: PLC0415 - it brings the settings of every room
+
+        self.settings = load(self._config.rootpath).bundles
+        handed = self._hear() if self._handed else self._decide()
+        self.session = Session(
+            Path(handed.directory),
+            handed.session,
+            run=handed.run,
+            worker=getattr(self._config, "workerinput", {}).get("workerid", "main"),
+            root=self._config.rootpath,
+        )
+
+    def _hear(self) -> Handed:
+        return msgspec.json.decode(self._handed, type=Handed)
+
+    def _decide(self) -> Handed:
+        option = self._config.getoption("karat_capture")
+        place = chosen(option, os.environ, self._config.invocation_params.dir)
+        assert place is not None, "the plugin is registered only if a directory was named"  # noqa: S101
+        name = session_name(self._config.getoption("karat_session"), os.environ)
+        room = prepare(place)
+        sweep(place.path)
+        self._lines = _header(place, name, room)
+        return Handed(directory=str(place.path), session=name, run=os.urandom(6).hex())
+
+    def pytest_report_header(self) -> list[str]:
+        """Where goldens go, and who said so."""
+        return self._lines
+
+    # Workers
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_configure_node(self, node: Any) -> None:
+        """Hands directory and session to a worker of xdist."""
+        if self.session is not None:
+            handed = Handed(
+                directory=str(self.session.directory),
+                session=self.session.name,
+                run=self.session.run,
+            )
+            node.workerinput["karat"] = msgspec.json.encode(handed).decode()
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_testnodedown(self, node: Any) -> None:
+        """Takes what a worker says it did; one that died has left its journal."""
+        said = getattr(node, "workeroutput", {}).get("karat")
+        if said:
+            self._from_workers += msgspec.json.decode(said, type=list[Entry])
+
+    # Tests
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_setup(self) -> None:
+        """An attempt begins; a rerun of a failed test is another one."""
+        self.trial = Trial()
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_makereport(
+        self, call: pytest.CallInfo[None]
+    ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+        """Whatever did not pass, a subtest too, spoils the attempt; after teardown it is settled."""
+        report = yield
+        if self.trial is not None:
+            self.trial.spoiled |= not report.passed
+            if call.when == "teardown":
+                self._settle(self.trial)
+                self.trial = None
+        return report
+
+    def _settle(self, trial: Trial) -> None:
+        if self.session is None:
+            return
+        for staged in trial.staged:
+            if trial.spoiled:
+                self.session.drop(staged)
+            else:
+                self.session.publish(staged)
+
+    # What `golden` and the plain functions ask
+
+    def wants(self, suite: str, wish: bool | None) -> bool:  # noqa: FBT001 - three answers
+        """Whether a test is to be captured: as its marker says, or as `[bundles] capture` does."""
+        if self.session is None or wish is not None:
+            return bool(self.session and wish)
+        return any(glob_regex(glob).fullmatch(suite) for glob in self.settings.capture)
+
+    def with_form(self, evidence: Evidence, wishes: Mapping[str, Any]) -> Evidence:
+        """The same with or without raw files and strides, as marker, options or configuration say."""
+        option, settings = self._config.getoption, self.settings
+        return msgspec.structs.replace(
+            evidence,
+            raw=wishes.get("raw", evidence.raw or option("karat_raw") or settings.raw),
+            strides=wishes.get(
+                "strides", evidence.strides or option("karat_strides") or settings.strides
+            ),
+        )
+
+    def take(self, evidence: Evidence) -> Staged | Finding | None:
+        """Stages a case for the test that runs now."""
+        if self.session is None or self.trial is None:
+            return None
+        found = self.session.stage(evidence)
+        if isinstance(found, Staged):
+            self.trial.staged.append(found)
+        return found
+
+    # End
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        """Sums up, on the controller; a capture that went wrong is seen in the exit code."""
+        running.remove(self)
+        if self.session is None:
+            return
+        if self.trial is not None:  # interrupted in the middle of a test
+            self.trial.spoiled = True
+            self._settle(self.trial)
+        self.session.close()
+        entries = self.session.journal.entries
+        if self._handed:
+            said = msgspec.json.encode(entries).decode()
+            self._config.workeroutput["karat"] = said  # type: ignore[attr-defined]
+            return
+        sweep(self.session.directory)
+        left = read_journals(self.session.books, self.session.run)
+        self._told = summary.tell(merged(left, self._from_workers, entries))
+        ended = session.exitstatus in {pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED}
+        if ended and self._told.is_failure(strict=self._is_strict()):
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+    def _is_strict(self) -> bool:
+        asked: bool | None = self._config.getoption("karat_strict")
+        return in_ci() if asked is None else asked
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        """What was captured, what was not, and the next command."""
+        if self._told is None or self.session is None:
+            return
+        terminalreporter.section("karat: captured goldens")
+        for line in self._told.lines(self.session.directory, strict=self._is_strict()):
+            terminalreporter.write_line(line)
+
+
+def _header(place: Chosen, session: str, room: str | None) -> list[str]:
+    line = f"karat: capturing into {place.path} ({place.origin}), session {session}"
+    return [line, *(f"karat: {note}" for note in (place.note, room) if note)]

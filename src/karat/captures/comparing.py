@@ -1,0 +1,60 @@
+"""Comparing before capturing: a mismatch raises, and what passed becomes the case's comparator."""
+
+from __future__ import annotations
+
+import msgspec
+
+from karat.bundles.comparing import compare_values
+from karat.bundles.manifest import Comparator, Identity
+from karat.captures.errors import Mismatch
+from karat.captures.mismatch import describe
+from karat.findings import Finding, Severity
+from karat.tensors.outcome import Report
+
+
+class Question(msgspec.Struct, frozen=True, kw_only=True):
+    """How actual is to be compared with expected."""
+
+    rtol: float | None = None
+    atol: float | None = None
+    equal_nan: bool = False
+    check_dtype: bool = True
+    note: str | None = None
+
+
+def compared(
+    expected: object, actual: object, question: Question, title: str
+) -> tuple[Report, Comparator]:
+    """The report and the comparator of a pass; `Mismatch` otherwise."""
+    __tracebackhide__ = True
+    report = compare_values(
+        expected,
+        actual,
+        rtol=question.rtol,
+        atol=question.atol,
+        equal_nan=question.equal_nan,
+        check_dtype=question.check_dtype,
+    )
+    if not report.passed:
+        raise Mismatch(describe(report, title), report)
+    comparator = Comparator(
+        name="karat",
+        rtol=question.rtol,
+        atol=question.atol,
+        equal_nan=question.equal_nan,
+        check_dtype=question.check_dtype,
+        note=question.note,
+        results=report.comparisons,
+    )
+    return report, comparator
+
+
+def by_caller(identity: Identity, note: str | None) -> tuple[Comparator, Finding]:
+    """The comparator of a test that compared by its own means, and the finding that says so."""
+    finding = Finding(
+        kind="caller-compared",
+        severity=Severity.INFO,
+        message=f"{identity.test} compared by its own means; golden.check would leave the numbers",
+        where=identity.test,
+    )
+    return Comparator(name="caller", note=note), finding

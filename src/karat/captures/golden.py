@@ -1,0 +1,128 @@
+"""`golden`: the fixture that compares actual with expected and captures what passed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from karat.bundles.manifest import Identity
+from karat.captures import marker
+from karat.captures.comparing import Question, by_caller, compared
+from karat.captures.evidence import Evidence, Program
+from karat.captures.naming import flow_of, suite_of
+from karat.captures.subtests import Active
+from karat.tensors.outcome import Report
+
+if TYPE_CHECKING:
+    from karat.captures.capturing import Capturing
+
+
+def golden_of(request: pytest.FixtureRequest) -> Golden:
+    """The fixture's object for one test."""
+    capturing = request.config.pluginmanager.get_plugin("karat-capturing")
+    active = Active()
+    if capturing is not None and "subtests" in request.fixturenames:
+        active.watch(request.getfixturevalue("subtests"))
+    return Golden(request.node, active, capturing)
+
+
+class Golden:
+    """What a test holds: `check` compares and captures, `capture` only captures."""
+
+    def __init__(self, item: pytest.Item, active: Active, capturing: Capturing | None) -> None:
+        self._item = item
+        self._active = active
+        self._capturing = capturing
+        self._wishes = marker.wishes(item)
+
+    def check(  # noqa: PLR0913 - one call says everything about one case
+        self,
+        actual: Any,
+        expected: Any,
+        *,
+        inputs: Any,
+        program: Program = None,
+        program_name: str | None = None,
+        rtol: float | None = None,
+        atol: float | None = None,
+        equal_nan: bool = False,
+        check_dtype: bool = True,
+        subtest: str | None = None,
+        flow: str | None = None,
+        suite: str | None = None,
+        seeds: Mapping[str, int | str] | None = None,
+        note: str | None = None,
+    ) -> Report:
+        """Raises `karat.Mismatch` unless actual is as expected; then the case is captured, where that is on.
+
+        Without rtol or atol, each dtype's own tolerance holds. Of several checks in one test each needs
+        a `subtest` of its own, or they would be one case.
+        """
+        __tracebackhide__ = True
+        question = Question(
+            rtol=self._wishes.get("rtol") if rtol is None else rtol,
+            atol=self._wishes.get("atol") if atol is None else atol,
+            equal_nan=equal_nan,
+            check_dtype=check_dtype,
+            note=note,
+        )
+        identity = self._identity(suite, flow, subtest)
+        report, comparator = compared(expected, actual, question, identity.test)
+        self._take(
+            Evidence(
+                identity=identity,
+                inputs=inputs,
+                expected=expected,
+                actual=actual,
+                program=program,
+                program_name=program_name,
+                comparator=comparator,
+                seeds=seeds,
+            )
+        )
+        return report
+
+    def capture(  # noqa: PLR0913 - one call says everything about one case
+        self,
+        *,
+        inputs: Any,
+        expected: Any,
+        program: Program = None,
+        program_name: str | None = None,
+        subtest: str | None = None,
+        flow: str | None = None,
+        suite: str | None = None,
+        seeds: Mapping[str, int | str] | None = None,
+        note: str | None = None,
+    ) -> None:
+        """Captures a case that the test has compared by its own means, which is weaker evidence."""
+        identity = self._identity(suite, flow, subtest)
+        comparator, finding = by_caller(identity, note)
+        self._take(
+            Evidence(
+                identity=identity,
+                inputs=inputs,
+                expected=expected,
+                program=program,
+                program_name=program_name,
+                comparator=comparator,
+                seeds=seeds,
+                findings=(finding,),
+            )
+        )
+
+    def _take(self, evidence: Evidence) -> None:
+        capturing, wish = self._capturing, self._wishes.get("capture")
+        if capturing is not None and capturing.wants(evidence.identity.suite, wish):
+            capturing.take(capturing.with_form(evidence, self._wishes))
+
+    def _identity(self, suite: str | None, flow: str | None, subtest: str | None) -> Identity:
+        configured = self._capturing.settings.flow if self._capturing else None
+        return Identity(
+            suite=suite_of(self._item, suite or self._wishes.get("suite")),
+            flow=flow_of(self._item, flow or self._wishes.get("flow"), configured),
+            test=self._item.nodeid,
+            subtest=self._active.name(subtest),
+        )

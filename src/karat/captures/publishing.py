@@ -1,0 +1,70 @@
+"""Publishing: a staged case goes into place in one step, or not at all."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import msgspec
+
+from karat.bundles.manifest import NAME
+
+
+class Occupied(Exception):  # noqa: N818 - a state of the place
+    """The place of a case is taken by what must not be replaced; the message says by what."""
+
+
+class SameSession(Exception):  # noqa: N818 - a state of the place
+    """The place holds a case of this very session."""
+
+
+class _Glance(msgspec.Struct):
+    """All of a manifest that matters here."""
+
+    session: str
+
+
+def publish(staged: Path, target: Path, session: str) -> None:
+    """Renames the staged folder into place; a case of an earlier session makes room for it."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    if not os.path.lexists(target):
+        staged.rename(target)
+    else:
+        _replace(staged, target, session)
+    _sync(target.parent)
+
+
+def _replace(staged: Path, target: Path, session: str) -> None:
+    if _session_of(target) == session:
+        raise SameSession
+    aside = staged.with_name(f"{staged.name}.replaced")
+    target.rename(aside)
+    try:
+        staged.rename(target)
+    except OSError:
+        aside.rename(target)
+        raise
+    shutil.rmtree(aside, ignore_errors=True)
+
+
+def _session_of(target: Path) -> str:
+    if target.is_symlink() or not target.is_dir():
+        raise Occupied(f"expected a case or nothing at {target}, found something else")
+    try:
+        return msgspec.json.decode((target / NAME).read_bytes(), type=_Glance).session
+    except FileNotFoundError:
+        raise Occupied(
+            f"expected a case or nothing at {target}, found a folder without {NAME}"
+        ) from None
+    except msgspec.DecodeError:
+        return ""  # a damaged case is replaced by a whole one
+
+
+def _sync(folder: Path) -> None:
+    # Without it, a crash may forget the rename although the data is on disk.
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -1,0 +1,269 @@
+"""A capture session in one process: cases are claimed, staged, and then published or dropped.
+
+    DIR/.karat/SESSION/claims/HASH.json          who captures what
+    DIR/.karat/SESSION/staging/HOST.PID.WORKER/  cases whose test has not ended
+    DIR/.karat/SESSION/journal-RUN-WORKER.jsonl  what happened
+    DIR/suite/flow/case/                         cases whose test passed
+
+A capture that fails never raises: it becomes a finding in the journal, and the caller decides.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import itertools
+import os
+import re
+import shlex
+import shutil
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from karat.bundles.identity import case_path
+from karat.bundles.manifest import Identity
+from karat.bundles.writing import Captured, write_case
+from karat.captures import claims
+from karat.captures.ci import session_of
+from karat.captures.directory import BOOKS
+from karat.captures.environment import created, environment
+from karat.captures.evidence import Evidence, program_of
+from karat.captures.journal import Journal
+from karat.captures.publishing import Occupied, SameSession, publish
+from karat.captures.seeds import seeds
+from karat.findings import Finding, KaratError, Severity, UsageError
+from karat.tensors.tensor import CannotStore
+
+_SAFE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+_KEPT_DAYS = 7
+
+
+class Staged(msgspec.Struct, frozen=True, kw_only=True, eq=False):
+    """A case on disk that nobody sees yet."""
+
+    claim: claims.Claim
+    claimed: Path
+    folder: Path
+    number: int
+    size: int
+
+
+class Session:
+    """Everything that one process captures into one directory."""
+
+    def __init__(
+        self, directory: Path, name: str, *, run: str, worker: str = "main", root: Path
+    ) -> None:
+        self.directory = directory
+        self.name = name
+        self.run = run
+        self.books = directory / BOOKS / name
+        self._root = root
+        self._staging = self.books / "staging" / f"{_word(claims.host())}.{os.getpid()}.{worker}"
+        self._numbers = itertools.count(1)
+        self.journal = Journal(self.books / f"journal-{run}-{worker}.jsonl", worker)
+
+    def stage(self, evidence: Evidence) -> Staged | Finding:
+        """Claims the identity and writes the case, unseen; or says why not."""
+        node, path = evidence.identity.test, ""
+        try:
+            path = case_path(evidence.identity)
+            claim = claims.Claim(
+                identity=evidence.identity,
+                path=path,
+                by=f"{node} in {self.journal.worker}",
+                host=claims.host(),
+                pid=os.getpid(),
+            )
+            claimed = claims.claim_path(self.books / "claims", path)
+            claims.take(claimed, claim)
+        except claims.Taken as taken:
+            return self._failed(path, node, self._twice(evidence.identity, taken.claim))
+        except Exception as error:  # noqa: BLE001 - the test is not to blame, whatever it is
+            return self._failed(path, node, self._reason(evidence.identity, error))
+        return self._write(evidence, claim, claimed)
+
+    def _write(self, evidence: Evidence, claim: claims.Claim, claimed: Path) -> Staged | Finding:
+        node = claim.identity.test
+        folder = self._staging / f"{next(self._numbers)}"
+        try:
+            folder.mkdir(parents=True)
+            write_case(folder, self._captured(evidence))
+            size = _size(folder)
+        except Exception as error:  # noqa: BLE001 - the test is not to blame, whatever it is
+            shutil.rmtree(folder, ignore_errors=True)
+            self._mark(claimed, claim, "failed")
+            return self._failed(claim.path, node, self._reason(claim.identity, error))
+        number = self.journal.note("staged", path=claim.path, node=node, size=size)
+        for finding in evidence.findings:
+            self.journal.note("note", case=number, path=claim.path, node=node, finding=finding)
+        return Staged(claim=claim, claimed=claimed, folder=folder, number=number, size=size)
+
+    def _captured(self, evidence: Evidence) -> Captured:
+        values = (evidence.inputs, evidence.expected, evidence.actual)
+        return Captured(
+            identity=evidence.identity,
+            inputs=evidence.inputs,
+            expected=evidence.expected,
+            program=program_of(evidence.program),
+            program_name=evidence.program_name,
+            comparator=evidence.comparator,
+            seeds=seeds(evidence.seeds),
+            environment=environment(self._root, values),
+            session=self.name,
+            created=created(),
+            raw=evidence.raw,
+            strides=evidence.strides,
+        )
+
+    def publish(self, staged: Staged) -> Finding | None:
+        """The test passed: the case goes into place, whole."""
+        claim = staged.claim
+        node = claim.identity.test
+        try:
+            publish(staged.folder, self.directory / claim.path, self.name)
+        except Exception as error:  # noqa: BLE001 - the test is not to blame, whatever it is
+            shutil.rmtree(staged.folder, ignore_errors=True)
+            self._mark(staged.claimed, claim, "failed")
+            finding = self._reason(claim.identity, error)
+            return self._failed(claim.path, node, finding, case=staged.number)
+        self._mark(staged.claimed, claim, "published")
+        self.journal.note(
+            "captured", case=staged.number, path=claim.path, node=node, size=staged.size
+        )
+        return None
+
+    def drop(self, staged: Staged) -> None:
+        """The test did not pass: the case was never there."""
+        shutil.rmtree(staged.folder, ignore_errors=True)
+        claims.withdraw(staged.claimed)
+        claim = staged.claim
+        self.journal.note("dropped", case=staged.number, path=claim.path, node=claim.identity.test)
+
+    def close(self) -> None:
+        """Nothing is staged any more, and nothing more is said."""
+        shutil.rmtree(self._staging, ignore_errors=True)
+        self.journal.close()
+
+    def _mark(self, path: Path, claim: claims.Claim, state: Any) -> None:
+        try:
+            claims.update(path, msgspec.structs.replace(claim, state=state))
+        except OSError:
+            # Without room for the mark the claim itself still stands; a failed one must not, or
+            # the next try would be called a second capture.
+            if state == "failed":
+                claims.withdraw(path)
+
+    def _failed(self, path: str, node: str, finding: Finding, *, case: int = 0) -> Finding:
+        twice = finding.kind == "captured-twice"
+        self.journal.note(
+            "twice" if twice else "failed",
+            case=case,
+            path=path,
+            node=node,
+            finding=finding,
+        )
+        return finding
+
+    def _reason(self, identity: Identity, error: Exception) -> Finding:
+        if isinstance(error, SameSession):
+            return self._twice(identity, None)
+        kind = "cannot-store" if isinstance(error, CannotStore) else "capture-failed"
+        return Finding(
+            kind=kind,
+            severity=Severity.FAIL,
+            message=f"{label(identity)} was not captured: {_words(error)}",
+            where=identity.test,
+            next=self._advice(error),
+        )
+
+    def _advice(self, error: Exception) -> str:
+        place = shlex.quote(str(self.directory))
+        if isinstance(error, OSError) and error.errno in {errno.ENOSPC, errno.EDQUOT}:
+            return f"df -h {place}"
+        if isinstance(error, KaratError):
+            return error.next_command
+        if isinstance(error, OSError | Occupied):
+            return f"ls -ld {shlex.quote(str(getattr(error, 'filename', None) or self.directory))}"
+        return "karat --help"
+
+    def _twice(self, identity: Identity, first: claims.Claim | None) -> Finding:
+        here = first is not None and (first.host, first.pid) == (claims.host(), os.getpid())
+        by = f" by {first.by}" if first else ""
+        advice = (
+            'give each check of the test a name: golden.check(…, subtest="…")'
+            if here
+            else "pytest --karat-session NEW_NAME"
+        )
+        return Finding(
+            kind="captured-twice",
+            severity=Severity.FAIL,
+            message=f"{label(identity)} was captured before in session {self.name}{by}; the first capture stands",
+            where=identity.test,
+            next=advice,
+        )
+
+
+def label(identity: Identity) -> str:
+    """A case in a sentence."""
+    subtest = f" ({identity.subtest})" if identity.subtest else ""
+    return f"{identity.test}{subtest} [{identity.suite}/{identity.flow}]"
+
+
+def session_name(option: str | None, environ: Mapping[str, str]) -> str:
+    """--karat-session, KARAT_SESSION, the CI run and attempt, or a name of its own."""
+    for origin, told in (
+        ("--karat-session", option),
+        ("KARAT_SESSION", environ.get("KARAT_SESSION")),
+    ):
+        if told and not _SAFE.fullmatch(told):
+            raise UsageError(
+                f"{origin}: expected up to 100 letters, digits, dots, dashes and underscores, found {told!r}",
+                next_command="pytest --karat-session nightly-1",
+            )
+        if told:
+            return told
+    return session_of(environ) or f"local-{os.urandom(8).hex()}"
+
+
+def sweep(directory: Path) -> None:
+    """Takes away what sessions left behind that were killed, or ended more than a week ago."""
+    for books in (directory / BOOKS).glob("*/"):
+        # Another session may tidy up at the same time.
+        with contextlib.suppress(OSError):
+            _sweep(books)
+
+
+def _sweep(books: Path) -> None:
+    for staging in (books / "staging").glob("*/"):
+        host, _, rest = staging.name.rpartition(".")[0].rpartition(".")
+        if host == _word(claims.host()) and rest.isdigit() and not claims.is_alive(int(rest)):
+            shutil.rmtree(staging, ignore_errors=True)
+    if _age_in_days(books) > _KEPT_DAYS and not any((books / "staging").glob("*")):
+        shutil.rmtree(books, ignore_errors=True)
+
+
+def _age_in_days(books: Path) -> float:
+    newest = max((path.stat().st_mtime for path in (books, *books.iterdir())), default=0.0)
+    return (time.time() - newest) / 86400
+
+
+def _word(text: str) -> str:
+    return re.sub(r"[^A-Za-z0-9_-]+", "_", text) or "_"
+
+
+def _size(folder: Path) -> int:
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+
+
+def _words(error: Exception) -> str:
+    if isinstance(error, OSError):
+        where = f" ({error.filename})" if error.filename else ""
+        return f"{error.strerror or error}{where}"
+    if isinstance(error, CannotStore | KaratError | Occupied):
+        return str(error)
+    return f"{type(error).__name__}: {error}"

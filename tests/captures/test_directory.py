@@ -1,0 +1,113 @@
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from conftest import missing
+from karat.captures.directory import Chosen, chosen, prepare
+from karat.findings import UsageError
+
+KARAT, GOLDEN = "KARAT_CAPTURE_DIR", "GOLDEN_ARTIFACTS_DIR"
+
+
+@pytest.mark.parametrize(
+    ("option", "environ", "path", "origin"),
+    [
+        ("o", {KARAT: "k", GOLDEN: "g"}, "o", "--karat-capture"),
+        (None, {KARAT: "k", GOLDEN: "g"}, "k", KARAT),
+        (None, {GOLDEN: "g"}, "g", GOLDEN),
+        ("", {KARAT: "", GOLDEN: "g"}, "g", GOLDEN),
+        ("/abs/x/../y", {}, "/abs/y", "--karat-capture"),
+    ],
+)
+def test_the_option_wins_then_karats_variable_then_the_suites(
+    option: str | None, environ: dict[str, str], path: str, origin: str
+) -> None:
+    found = chosen(option, environ, Path("/base"))
+    assert found is not None
+    assert (found.path, found.origin) == (Path("/base") / path, origin)
+
+
+@pytest.mark.parametrize("environ", [{}, {KARAT: "", GOLDEN: ""}])
+def test_unset_and_empty_are_off(environ: dict[str, str]) -> None:
+    assert chosen(None, environ, Path("/base")) is None
+    assert chosen("", environ, Path("/base")) is None
+
+
+def test_names_that_disagree_are_told_and_names_that_agree_are_not() -> None:
+    found = chosen("o", {KARAT: "/base/o", GOLDEN: "/other"}, Path("/base"))
+    assert found is not None
+    assert found.note == "--karat-capture wins over GOLDEN_ARTIFACTS_DIR=/other"
+    agreed = chosen("o", {KARAT: "o/", GOLDEN: "/base/./o"}, Path("/base"))
+    assert agreed is not None
+    assert agreed.note is None
+
+
+def place(path: Path) -> Chosen:
+    return Chosen(path=path, origin="--karat-capture")
+
+
+def test_a_directory_is_made_and_left_clean(tmp_path: Path) -> None:
+    prepare(place(tmp_path / "a" / "b"))
+    assert [p.name for p in (tmp_path / "a" / "b").iterdir()] == [".karat"]
+    assert list((tmp_path / "a" / "b" / ".karat").iterdir()) == []
+
+
+def test_a_link_to_a_directory_will_do(tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    prepare(place(tmp_path / "link"))
+    assert (tmp_path / "real" / ".karat").is_dir()
+
+
+def refused(path: Path) -> str:
+    with pytest.raises(UsageError) as caught:
+        prepare(place(path))
+    assert caught.value.next_command.startswith("ls -ld ")
+    return str(caught.value)
+
+
+def test_a_file_in_the_way_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x")
+    said = refused(tmp_path / "file")
+    assert said.startswith("--karat-capture: expected a directory that can be written to at ")
+    assert f"found a file ({tmp_path / 'file'})" in said
+    assert f"found a file ({tmp_path / 'file'})" in refused(tmp_path / "file" / "below")
+
+
+def test_a_link_that_leads_nowhere_is_named(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(tmp_path / "nowhere")
+    assert "a symbolic link that leads nowhere" in refused(tmp_path / "link")
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A real file system of 64 KiB."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(folder)]
+    if os.geteuid() != 0 or subprocess.run(mount, capture_output=True, check=False).returncode:
+        missing("the right to mount a tmpfs")
+    yield folder
+    subprocess.run(["umount", str(folder)], check=True)
+
+
+def test_a_full_disk_says_so_before_any_test_runs(small_disk: Path) -> None:
+    (small_disk / ".karat").mkdir()
+    (small_disk / "filler").write_bytes(b"\0" * (60 << 10))
+    assert refused(small_disk).endswith("No space left on device")
+    assert list((small_disk / ".karat").iterdir()) == []
+
+
+def test_a_read_only_disk_says_so(small_disk: Path) -> None:
+    subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)
+    assert refused(small_disk / "captures").endswith("Read-only file system")
+
+
+def test_little_room_is_noted(small_disk: Path) -> None:
+    note = prepare(place(small_disk))
+    assert note == f"only 0 MB are free in {small_disk}"
