@@ -1,0 +1,124 @@
+"""Calling the user's function with what was captured, and holding what it returns against what was expected.
+
+This runs in a worker. Expected values are read after the function has returned, so that nothing it does
+to its inputs can reach them.
+"""
+
+from __future__ import annotations
+
+import time
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from msgspec import structs
+
+from karat.bundles.cases import Case, cases
+from karat.bundles.comparing import compare_values
+from karat.bundles.structure import flatten
+from karat.findings import Finding
+from karat.replay.judging import measure_of
+from karat.replay.outcome import Replayed, outcome_of
+from karat.replay.placing import placed
+from karat.replay.telling import damaged, failed
+from karat.replay.wire import Hello, Job
+from karat.store.words import open_word
+from karat.tensors.arrays import CannotStore
+from karat.tensors.tensor import Damaged
+
+_HERE = Path(__file__).name
+
+
+class Caller:
+    """Replays cases of one bundle with one function."""
+
+    def __init__(self, hello: Hello, function: Callable[..., Any]) -> None:
+        self._hello, self._function = hello, function
+        self._cases = {
+            case.path: case for case in cases(open_word(hello.bundle, store=hello.store))
+        }
+
+    def replay(self, job: Job) -> Replayed:
+        """What became of one case."""
+        case = self._cases[job.path]
+        started = time.monotonic()
+        try:
+            replayed = self._replay(case, job)
+        except Damaged as damage:
+            replayed = damaged(case, str(damage))
+        return structs.replace(replayed, seconds=time.monotonic() - started)
+
+    def _replay(self, case: Case, job: Job) -> Replayed:
+        judging = self._hello.judging
+        inputs = case.inputs(framework=judging.framework, verify=judging.verify)
+        program = _program(case, Path(job.work))
+        try:
+            outputs = self._function(program, inputs.value)
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever a program raises is its outcome
+            traceback.print_exc()
+            return failed(case, f"expected {self._hello.function} to return, but {_raised(error)}")
+        if job.keep:
+            _keep(outputs, Path(job.work) / "outputs")
+        return self._judged(case, outputs, inputs.findings)
+
+    def _judged(self, case: Case, outputs: Any, before: tuple[Finding, ...]) -> Replayed:
+        judging = self._hello.judging
+        measure = measure_of(case.manifest, judging, case.path)
+        expected = case.expected(framework=judging.framework, verify=judging.verify)
+        try:
+            report = compare_values(
+                expected.value,
+                outputs,
+                rtol=measure.rtol,
+                atol=measure.atol,
+                equal_nan=measure.equal_nan,
+                check_dtype=measure.check_dtype,
+            )
+        except CannotStore as error:
+            return failed(case, f"expected outputs that can be compared, but {error}")
+        found = (*report.all_findings(), *before, *expected.findings, *measure.findings)
+        findings = placed(found, case.path)
+        return Replayed(
+            path=case.path,
+            identity=case.manifest.identity,
+            outcome=outcome_of(report.comparisons, findings),
+            comparisons=report.comparisons,
+            findings=findings,
+        )
+
+
+def _program(case: Case, work: Path) -> Path | None:
+    """A copy of the program that the function may do anything to."""
+    record = case.manifest.program
+    if record is None:
+        return None
+    target = work / "program" / Path(record.file).name
+    target.parent.mkdir()
+    case.copy_program(target)
+    return target
+
+
+def _raised(error: BaseException) -> str:
+    """What was raised, and the last place in the user's own code."""
+    frames = [
+        f for f in traceback.extract_tb(error.__traceback__) if Path(f.filename).name != _HERE
+    ]
+    where = (
+        f" ({Path(frames[0].filename).name}:{frames[0].lineno}, in {frames[0].name})"
+        if frames
+        else ""
+    )
+    return f"it raised {type(error).__name__}: {error}{where}"
+
+
+def _keep(outputs: Any, folder: Path) -> None:
+    """The outputs in the raw form, for whoever wants to look at them."""
+    from karat.bundles.raw import write_raw  # noqa: PLC0415 - only with --keep
+
+    try:
+        flat = flatten(outputs, "expected")
+    except CannotStore:
+        return  # the comparison says so, and where
+    folder.mkdir()
+    write_raw(folder, ((("output", name, tensor) for name, tensor in flat.tensors.items())))

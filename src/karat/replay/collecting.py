@@ -1,0 +1,158 @@
+"""Collecting the cases of a bundle as pytest items: what `pytest --karat-replay BUNDLE` runs.
+
+The session then has these items and no others. Each worker of pytest-xdist collects them all, as pytest
+wants it, and replays its share through a station of its own, so a crash costs one item here, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, closing
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from karat.bundles.cases import Case, cases
+from karat.findings import KaratError, Severity
+from karat.replay.options import DEFAULT_TIMEOUT, Options, Runner
+from karat.replay.outcome import Replayed
+from karat.replay.replaying import already_damaged, is_damaged, open_stations
+from karat.replay.runners import parse_command, parse_function
+from karat.replay.selecting import chosen
+from karat.replay.session import Settings
+from karat.replay.stations import Station
+from karat.report.tensor_rows import TITLES, cells, type_text, worst
+from karat.store.words import open_word
+
+
+class ReplayError(Exception):
+    """A case did not match; what it says is the report."""
+
+    def __init__(self, replayed: Replayed) -> None:
+        super().__init__(replayed.path)
+        self.replayed = replayed
+
+
+def collect(session: pytest.Session) -> bool | None:
+    """Fills the session with the cases of the bundle; None where xdist's workers do it."""
+    config = session.config
+    if config.pluginmanager.hasplugin("dsession"):
+        return None
+    try:
+        bundle = Bundle.from_parent(
+            session, name=config.getoption("karat_replay"), options=_options(config)
+        )
+        items = list(bundle.collect())
+    except KaratError as error:
+        raise pytest.UsageError(f"{error}\nnext: {error.next_command}") from error
+    session.items = list(items)
+    hook = config.hook
+    hook.pytest_collection_modifyitems(session=session, config=config, items=session.items)
+    hook.pytest_collection_finish(session=session)
+    session.testscollected = len(session.items)
+    return True
+
+
+def _options(config: pytest.Config) -> Options:
+    run, command = config.getoption("karat_run"), config.getoption("karat_command")
+    if (run is None) == (command is None):
+        raise pytest.UsageError(
+            "expected --karat-run module:function or --karat-command CMD with --karat-replay, "
+            f"found {'neither' if run is None else 'both'}"
+        )
+    cwd = config.invocation_params.dir
+    runner: Runner = parse_function(run) if run is not None else parse_command(command, cwd)
+    told = config.getoption("karat_replay_settings")
+    said = msgspec.json.decode(told, type=Settings) if told else Settings(timeout=DEFAULT_TIMEOUT)
+    return Options(
+        runner=runner,
+        choice=said.choice,
+        judging=said.judging,
+        store=said.store,
+        timeout=said.timeout,
+        isolated=said.isolated,
+        keep=Path(said.keep) if said.keep else None,
+    )
+
+
+class Bundle(pytest.Collector):
+    """All chosen cases of a bundle, and the station that replays them."""
+
+    def __init__(self, *, options: Options, **rest: Any) -> None:
+        super().__init__(nodeid=rest["name"], **rest)
+        self._options = options
+        self._stack = ExitStack()
+        self._station: Station | None = None
+
+    def collect(self) -> Iterator[ReplayItem]:
+        """An item per case."""
+        place = self._stack.enter_context(closing(open_word(self.name, store=self._options.store)))
+        for case in cases(place):
+            if chosen(case.path, case.manifest.identity, self._options.choice):
+                yield ReplayItem.from_parent(self, name=case.path, case=case)
+
+    def setup(self) -> None:
+        """The station; a function that cannot be had is told before the first item."""
+        stations = self._stack.enter_context(open_stations(self.name, self._options, 1))
+        self._station = stations[0]
+
+    def teardown(self) -> None:
+        """End what still runs."""
+        self._stack.close()
+
+    def replay(self, case: Case) -> Replayed:
+        """What became of a case."""
+        if is_damaged(case) or self._station is None:
+            return already_damaged(case)
+        return self._station.replay(case)
+
+
+class ReplayItem(pytest.Item):
+    """One case."""
+
+    def __init__(self, *, case: Case, **rest: Any) -> None:
+        super().__init__(**rest)
+        self._case = case
+        identity = case.manifest.identity
+        self.extra_keyword_matches.update({identity.suite, identity.flow, identity.test})
+
+    def runtest(self) -> None:
+        """Replay it; a finding that fails, fails the item."""
+        bundle = self.getparent(Bundle)
+        if bundle is None:
+            raise RuntimeError("a case without its bundle")
+        replayed = bundle.replay(self._case)
+        self.user_properties.append(("outcome", replayed.outcome.value))
+        at_worst = worst(replayed.comparisons)
+        if at_worst is not None:
+            named = zip(TITLES, cells(at_worst.numbers), strict=True)
+            self.user_properties += [(title, value) for title, value in named if value]
+        if replayed.severity is Severity.FAIL:
+            raise ReplayError(replayed)
+        for line in _lines(replayed):
+            self.add_report_section("call", "karat replay", line)
+
+    def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
+        """What karat says, rather than where in karat it was raised."""
+        error = excinfo.value
+        if isinstance(error, ReplayError):
+            return "\n".join(_lines(error.replayed))
+        if isinstance(error, KaratError):
+            return f"{error}\nnext: {error.next_command}"
+        return super().repr_failure(excinfo, style=style)
+
+    def reportinfo(self) -> tuple[Path, None, str]:
+        """What pytest shows in front of the outcome."""
+        return Path(self.name), None, self._case.manifest.identity.test
+
+
+def _lines(replayed: Replayed) -> Iterable[str]:
+    yield f"{replayed.outcome.value}: {replayed.path}"
+    for comparison in replayed.comparisons:
+        named = zip(TITLES, cells(comparison.numbers), strict=True)
+        numbers = ", ".join(f"{title} {value}" for title, value in named if value)
+        yield f"  {comparison.name} {type_text(comparison)}: {numbers}"
+    for finding in replayed.findings:
+        yield f"  {finding.severity.value} {finding.kind}: {finding.message}"

@@ -1,0 +1,97 @@
+"""Judging a replayed case: which tolerance holds, and what is said about it.
+
+A tolerance given on the command line overrules the recorded one, and never in silence: a wider one lets
+pass what the capture would not have let pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import msgspec
+
+from karat.bundles.manifest import Manifest
+from karat.findings import Finding, Severity
+from karat.replay.options import Judging
+from karat.tensors.outcome import Tolerance
+from karat.tensors.tolerances import for_dtype
+
+
+class Measure(msgspec.Struct, frozen=True, kw_only=True):
+    """What outputs are held against; None for the dtype's own tolerance."""
+
+    rtol: float | None
+    atol: float | None
+    equal_nan: bool
+    check_dtype: bool
+    findings: tuple[Finding, ...] = ()
+
+
+def measure_of(manifest: Manifest, judging: Judging, path: str) -> Measure:
+    """The tolerance of a case, and what a person should know about it."""
+    comparator = manifest.comparator
+    return Measure(
+        rtol=comparator.rtol if judging.rtol is None else judging.rtol,
+        atol=comparator.atol if judging.atol is None else judging.atol,
+        equal_nan=comparator.equal_nan,
+        check_dtype=comparator.check_dtype,
+        findings=(*_overruled(manifest, judging, path), *_caller_compared(manifest, path)),
+    )
+
+
+def _overruled(manifest: Manifest, judging: Judging, path: str) -> Iterator[Finding]:
+    if judging.rtol is None and judging.atol is None:
+        return
+    recorded = [recorded_tolerance(manifest, dtype) for dtype in _dtypes(manifest)]
+    wider = [t for t in recorded if _above(judging.rtol, t.rtol) or _above(judging.atol, t.atol)]
+    given = " and ".join(
+        f"{name} {value:g}"
+        for name, value in (("rtol", judging.rtol), ("atol", judging.atol))
+        if value is not None
+    )
+    if wider:
+        said = f"the bundle says rtol {wider[0].rtol:g}, atol {wider[0].atol:g}"
+        yield Finding(
+            kind="tolerance-widened",
+            severity=Severity.WARN,
+            path=path,
+            message=f"judged with {given}, and {said}: what passes here may not match what was captured",
+            next="karat replay --help",
+        )
+    elif recorded:
+        yield Finding(
+            kind="tolerance-tightened",
+            severity=Severity.INFO,
+            path=path,
+            message=f"judged with {given}, which allows no more than the bundle does",
+        )
+
+
+def _above(given: float | None, recorded: float) -> bool:
+    return given is not None and not given <= recorded
+
+
+def _dtypes(manifest: Manifest) -> list[str]:
+    return sorted({tensor.dtype for tensor in manifest.tensors if tensor.role == "expected"})
+
+
+def recorded_tolerance(manifest: Manifest, dtype: str) -> Tolerance:
+    """What the capture allowed for a tensor of this dtype."""
+    comparator, own = manifest.comparator, for_dtype(dtype)
+    return Tolerance(
+        rtol=own.rtol if comparator.rtol is None else comparator.rtol,
+        atol=own.atol if comparator.atol is None else comparator.atol,
+        equal_nan=comparator.equal_nan,
+        origin="recorded",
+    )
+
+
+def _caller_compared(manifest: Manifest, path: str) -> Iterator[Finding]:
+    comparator = manifest.comparator
+    if comparator.name == "caller" and comparator.rtol is None and comparator.atol is None:
+        yield Finding(
+            kind="caller-compared",
+            severity=Severity.INFO,
+            path=path,
+            message="the test compared by its own means and recorded no tolerance; each dtype's own was used",
+        )
