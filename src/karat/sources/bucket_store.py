@@ -136,7 +136,7 @@ class BucketStore:
     def __init__(self, address: BucketAddress) -> None:
         self._address = address
         self._anonymous = is_anonymous(address.scheme, os.environ)
-        self._store = self._opened()
+        self._store = open_objects(address, anonymous=self._anonymous)
 
     def entries(self) -> Iterator[Entry]:
         """Every object below the root."""
@@ -206,43 +206,11 @@ class BucketStore:
         for chunk in response.stream(min_chunk_size=_CHUNK):
             yield bytes(chunk)
 
-    def _opened(self) -> ObjectStore:
-        try:
-            from obstore.store import (  # noqa: PLC0415 - an extra, and heavy
-                AzureStore,
-                GCSStore,
-                S3Store,
-            )
-        except ImportError:
-            raise UsageError(
-                f"expected obstore for {self._address.scheme}:// addresses, found that it is not installed",
-                next_command="pip install 'karat[bucket]'",
-            ) from None
-        address = self._address
-        http = allows_http(address.scheme, os.environ)
-        more: dict[str, Any] = {"skip_signature": True} if self._anonymous else {}
-        more["client_options"] = {**_OPTIONS, "allow_http": http}
-        more["retry_config"] = dict(_RETRY)
-        if address.prefix:
-            more["prefix"] = address.prefix
-        kinds: dict[str, Any] = {"s3": S3Store, "gs": GCSStore, "az": AzureStore}
-        try:
-            return kinds[address.scheme](address.bucket, **more)  # type: ignore[no-any-return]
-        except Exception as error:  # noqa: BLE001 - as above
-            absent = "Account must be specified" in str(error)
-            wrong = (
-                "AZURE_STORAGE_ACCOUNT_NAME is not set" if absent else "it is incomplete or wrong"
-            )
-        raise UsageError(
-            f"expected the environment to say how {address.url} is reached, found that {wrong}",
-            next_command="env | grep -E '^(AWS|GOOGLE|AZURE)_' | cut -d= -f1",
-        )
-
     def _cannot_list(self, error: Exception) -> CannotVerify:
         if type(error).__name__ == "InvalidPathError":
             reason = "an object whose name is no plain path"
         else:
-            reason = _reason(error)
+            reason = reason_of(error)
         how = " without credentials" if self._anonymous else ""
         return CannotVerify(
             f"expected to list {self._address.url}{how}, found {reason}",
@@ -264,11 +232,42 @@ class BucketStore:
                 "artifact-missing", "expected what was listed, found that it has changed"
             )
         how = " without credentials" if self._anonymous else ""
-        message = f"expected to read it{how}, found {_reason(error)}"
+        message = f"expected to read it{how}, found {reason_of(error)}"
         return Unusable(kind, message, next_command=self._address.look)
 
 
-def _reason(error: Exception) -> str:
+def open_objects(address: BucketAddress, *, anonymous: bool) -> ObjectStore:
+    """A client of the bucket; nothing has been asked of it yet."""
+    try:
+        from obstore.store import (  # noqa: PLC0415 - an extra, and heavy
+            AzureStore,
+            GCSStore,
+            S3Store,
+        )
+    except ImportError:
+        raise UsageError(
+            f"expected obstore for {address.scheme}:// addresses, found that it is not installed",
+            next_command="pip install 'karat[bucket]'",
+        ) from None
+    http = allows_http(address.scheme, os.environ)
+    more: dict[str, Any] = {"skip_signature": True} if anonymous else {}
+    more["client_options"] = {**_OPTIONS, "allow_http": http}
+    more["retry_config"] = dict(_RETRY)
+    if address.prefix:
+        more["prefix"] = address.prefix
+    kinds: dict[str, Any] = {"s3": S3Store, "gs": GCSStore, "az": AzureStore}
+    try:
+        return kinds[address.scheme](address.bucket, **more)  # type: ignore[no-any-return]
+    except Exception as error:  # noqa: BLE001 - as above
+        absent = "Account must be specified" in str(error)
+        wrong = "AZURE_STORAGE_ACCOUNT_NAME is not set" if absent else "it is incomplete or wrong"
+    raise UsageError(
+        f"expected the environment to say how {address.url} is reached, found that {wrong}",
+        next_command="env | grep -E '^(AWS|GOOGLE|AZURE)_' | cut -d= -f1",
+    )
+
+
+def reason_of(error: Exception) -> str:
     """What happened, without the URL to which it did."""
     text = str(error)
     status, code = _STATUS.search(text), _CODE.search(text)

@@ -1,0 +1,115 @@
+"""Installing: a folder appears under its name whole, or not at all."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import errno
+import fcntl
+import os
+import shlex
+import shutil
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from karat.findings import CannotVerify, UsageError
+
+_AT_FDCWD, _EXCHANGE = -100, 2
+
+
+@contextmanager
+def staging(target: Path, mark: str) -> Iterator[Path]:
+    """A hidden folder beside the target, left there for the next attempt; one process at a time."""
+    folder = target.parent / f".karat-pull-{target.name[:100]}-{mark}"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        handle = os.open(folder, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except OSError as error:
+        raise CannotVerify(
+            f"expected to make {folder}, but: {error.strerror}",
+            next_command=f"ls -ld {shlex.quote(str(target.parent))}",
+        ) from error
+    try:
+        _alone(handle, target)
+        yield folder
+    finally:
+        os.close(handle)
+
+
+def check_target(target: Path, *, replace: bool) -> None:
+    """Nothing stands in the way, or it may be replaced; asked before anything is fetched."""
+    if target.is_symlink() or (target.exists() and not target.is_dir()):
+        raise UsageError(
+            f"expected a folder's name, or nothing yet, at {target}, found something else",
+            next_command=f"ls -ld {shlex.quote(str(target))}",
+        )
+    if target.is_dir() and any(target.iterdir()) and not replace:
+        raise UsageError(
+            f"expected nothing at {target} yet, found a folder with something in it; "
+            "--replace puts the new one in its place",
+            next_command=f"ls -A {shlex.quote(str(target))}",
+        )
+
+
+def discard_others(folder: Path, wanted: Collection[str]) -> None:
+    """Takes away what an earlier attempt wanted and this one does not."""
+    for path in sorted(folder.rglob("*"), reverse=True):
+        name = path.relative_to(folder).as_posix()
+        if path.is_dir() and not path.is_symlink():
+            with contextlib.suppress(OSError):  # not empty
+                path.rmdir()
+        elif name not in wanted:
+            path.unlink()
+
+
+def install(folder: Path, target: Path) -> None:
+    """Gives the folder its name; one that has it already is exchanged for it in one step, then removed."""
+    try:
+        _sync(folder)
+        if target.is_dir() and any(target.iterdir()):
+            _exchanged(folder, target)
+            shutil.rmtree(folder, ignore_errors=True)
+        else:
+            folder.replace(target)
+        _sync(target.parent)
+    except OSError as error:
+        raise CannotVerify(
+            f"expected to move {folder} to {target}, but: {error.strerror}",
+            next_command=f"ls -ld {shlex.quote(str(target.parent))}",
+        ) from error
+
+
+def _exchanged(folder: Path, target: Path) -> None:
+    """Afterwards `folder` is the old one. Where the system cannot do it in one step, in two."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    if hasattr(libc, "renameat2"):
+        done = libc.renameat2(
+            _AT_FDCWD, os.fsencode(folder), _AT_FDCWD, os.fsencode(target), _EXCHANGE
+        )
+        if done == 0:
+            return
+        if ctypes.get_errno() not in {errno.EINVAL, errno.ENOSYS}:
+            raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+    aside = folder.with_name(f"{folder.name}-old")
+    target.replace(aside)
+    folder.replace(target)
+    aside.replace(folder)
+
+
+def _alone(handle: int, target: Path) -> None:
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        raise CannotVerify(
+            f"expected to be the only `karat pull` to {target}, found another at work",
+            next_command=f"ls -ld {shlex.quote(str(target.parent))}/.karat-pull-*",
+        ) from error
+
+
+def _sync(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -1,0 +1,126 @@
+"""Pins: snapshots that are kept for good, and why.
+
+A pin's objects lie in `kept/`, which no lifecycle rule of a bucket reaches; they are copied there before the
+pin is written. When it is taken away, `karat gc` moves them back or deletes them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from functools import partial
+
+import msgspec
+
+from karat.findings import CannotVerify
+from karat.sources.crew import in_parallel
+from karat.store import snapshot as snapshots
+from karat.store.backend import Absent, Backend
+from karat.store.objects import EXPIRING, KEPT, Part, find, key_of, missing
+from karat.store.presence import Times, lease, wait_for_collectors
+from karat.store.references import stamp
+from karat.store.snapshot import Snapshot
+
+SCHEMA = "karat.pin/1"
+PREFIX = "pins/"
+
+
+class Pin(msgspec.Struct, frozen=True, kw_only=True):
+    """Why a snapshot is kept."""
+
+    schema: str = SCHEMA
+    digest: str
+    reason: str
+    name: str = ""
+    """The name it was pinned by."""
+    date: str
+
+
+def pin(  # noqa: PLR0913 - most have defaults
+    backend: Backend, digest: str, reason: str, name: str = "", *, workers: int = 16,
+    times: Times | None = None, notice: Callable[[str], None] | None = None,
+) -> Pin:  # fmt: skip
+    """Keeps a snapshot; the pin that it has already stays as it is."""
+    times = times or Times()
+    with lease(backend, "pin", snapshots=(digest,), times=times) as held:
+        wait_for_collectors(backend, held, times, notice)
+        keep(backend, digest, snapshots.load(backend, digest), workers)
+        return write(backend, digest, reason, name, held.now())
+
+
+def keep(backend: Backend, digest: str, snapshot: Snapshot, workers: int) -> None:
+    """Everything that the snapshot needs lies in `kept/`, too."""
+    needed = {part.sha256: part for part in snapshot.parts()} | {digest: Part(digest, -1)}
+    found = find(backend, sorted(needed), workers)
+    for lost in sorted(needed.keys() - found.keys()):
+        raise missing(backend, lost)
+    # One of the wrong size is copied again from where it may be whole.
+    tasks = [
+        partial(backend.copy, key_of(one, EXPIRING), key_of(one, KEPT))
+        for one, part in needed.items()
+        if found[one].drawer != KEPT or part.size not in {-1, found[one].size}
+    ]
+    try:
+        for _ in in_parallel(tasks, workers, stop=_nothing):
+            pass
+    except Absent as absent:
+        raise missing(backend, absent.key.rpartition("/")[2]) from None
+
+
+def write(backend: Backend, digest: str, reason: str, name: str, now: float) -> Pin:
+    """The pin itself, once everything is in its place."""
+    date = stamp(datetime.fromtimestamp(now, UTC))
+    made = Pin(digest=digest, reason=reason, name=name, date=date)
+    backend.put(_key(digest), msgspec.json.format(msgspec.json.encode(made), indent=1) + b"\n")
+    return read(backend, digest) or made
+
+
+def read(backend: Backend, digest: str) -> Pin | None:
+    """The pin of a snapshot, if it has one."""
+    try:
+        data = backend.get(_key(digest))
+    except Absent:
+        return None
+    try:
+        found = msgspec.json.decode(data, type=Pin)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise _unreadable(backend, _key(digest), str(error)) from error
+    if found.schema != SCHEMA or found.digest != digest:
+        raise _unreadable(backend, _key(digest), "something else")
+    return found
+
+
+def every(backend: Backend) -> dict[str, Pin]:
+    """All pins by digest; one that cannot be read stops whoever must know."""
+    found = {}
+    for one in backend.list(PREFIX):
+        digest = one.key.removeprefix(PREFIX).removesuffix(".json")
+        if one.key != _key(digest):
+            raise _unreadable(backend, one.key, "another name")
+        pinned = read(backend, digest)
+        if pinned is not None:
+            found[digest] = pinned
+    return found
+
+
+def remove(backend: Backend, digest: str) -> bool:
+    """Takes the pin away; False if there was none."""
+    if backend.head(_key(digest)) is None:
+        return False
+    backend.delete([_key(digest)])
+    return True
+
+
+def _key(digest: str) -> str:
+    return f"{PREFIX}{digest}.json"
+
+
+def _unreadable(backend: Backend, key: str, found: str) -> CannotVerify:
+    return CannotVerify(
+        f"expected a pin ({SCHEMA}) in {key} of {backend.url}, found: {found}",
+        next_command=backend.look(key),
+    )
+
+
+def _nothing() -> None:
+    """A call that has begun ends by itself."""

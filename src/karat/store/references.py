@@ -1,0 +1,281 @@
+"""References: names for snapshots; an entry per push, never changed, the newest of which is meant.
+
+    models/nightly                    the newest
+    models/nightly@2026-11-14         the newest of that UTC day; also …T02 or …T02:05
+    models/nightly@sha256:3f1a…       this very snapshot, under that name
+    sha256:3f1a…                      under any name, by 12 digits or more
+
+Dates are by the store's clock, so that machines with wrong ones agree on what is newest.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from typing import Any
+
+import msgspec
+
+from karat.findings import CannotVerify, UsageError, suggest
+from karat.sources.crew import in_parallel
+from karat.store.backend import Absent, Backend
+from karat.store.objects import key_of
+from karat.store.problem import Problem
+
+SCHEMA = "karat.reference/1"
+PREFIX = "refs/"
+_NAME = re.compile(r"[a-z0-9][a-z0-9._+-]{0,99}(?:/[a-z0-9][a-z0-9._+-]{0,99}){0,7}")
+_DIGEST = re.compile("sha256:([0-9a-f]{12,64})")
+_MOMENT = re.compile(r"\d{4}-\d\d-\d\d(?:T\d\d(?::?\d\d(?::?\d\d)?)?Z?)?")
+_ENTRY = re.compile(r"(\d{8}T\d{6}\.\d{6}Z)-([0-9a-f]{12})\.json")
+_STAMP = "%Y%m%dT%H%M%S.%fZ"
+
+
+class Reference(msgspec.Struct, frozen=True, kw_only=True):
+    """One push under a name."""
+
+    schema: str = SCHEMA
+    name: str
+    digest: str
+    """sha256 of the snapshot."""
+    date: str
+    """UTC, ISO 8601."""
+    expires: str
+    """From when on `karat gc` may forget it, unless it is pinned or locked."""
+    keep: int | None = None
+    """Days, where the push said so; else the store's retention counted."""
+    cases: int
+    files: int
+    size: int
+    karat: str
+    ci: Mapping[str, str] = msgspec.field(default_factory=dict)
+
+
+class Entry(msgspec.Struct, frozen=True, kw_only=True):
+    """What the key of a reference says of it."""
+
+    key: str
+    name: str
+    date: datetime
+    start: str
+    """The first 12 digits of the digest."""
+
+
+class Word(msgspec.Struct, frozen=True, kw_only=True):
+    """A reference as a person writes it."""
+
+    name: str | None
+    moment: str | None = None
+    digest: str | None = None
+
+
+def parse(word: str) -> Word:
+    """The parts of a reference; `UsageError` for what is none."""
+    name, at, rest = word.partition("@")
+    found = _DIGEST.fullmatch(rest if at else word)
+    if not at and found:
+        return Word(name=None, digest=found[1])
+    check_name(name, word)
+    if not at:
+        return Word(name=name)
+    if found:
+        return Word(name=name, digest=found[1])
+    if not _MOMENT.fullmatch(rest):
+        raise UsageError(
+            f"expected NAME, NAME@2026-11-14, NAME@sha256:… or sha256:… (12 digits or more), found {word!r}",
+            next_command="karat ls",
+        )
+    return Word(name=name, moment=re.sub("[-:Z]", "", rest))
+
+
+def check_name(name: str, where: str | None = None) -> None:
+    """A name's parts are lower case, so that no file system takes two for one."""
+    if _NAME.fullmatch(name) and not any(part.endswith(".json") for part in name.split("/")):
+        return
+    lower = name.lower()
+    hint = f"; did you mean {lower!r}?" if lower != name and _NAME.fullmatch(lower) else ""
+    raise UsageError(
+        "expected a name such as models/nightly (a-z, 0-9, . _ + -, up to 8 parts), "
+        f"found {where or name!r}{hint}",
+        next_command="karat ls",
+    )
+
+
+def entries(backend: Backend, name: str | None = None) -> list[Entry]:
+    """Every reference, or those of one name, oldest first."""
+    prefix = f"{PREFIX}{name}/" if name else PREFIX
+    found = [_entry(one.key) for one in backend.list(prefix)]
+    of_name = [one for one in found if one is not None and name in {None, one.name}]
+    return sorted(of_name, key=lambda one: (one.date, one.key))
+
+
+def strangers(backend: Backend) -> list[str]:
+    """Keys among the references that are none; a collector must not guess what they mean."""
+    return [one.key for one in backend.list(PREFIX) if _entry(one.key) is None]
+
+
+def read(backend: Backend, entry: Entry) -> Reference:
+    """What an entry says, held against its own key."""
+    try:
+        data = backend.get(entry.key)
+    except Absent:
+        raise _unreadable(backend, entry.key, "nothing") from None
+    try:
+        found = msgspec.json.decode(data, type=Reference)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise _unreadable(backend, entry.key, str(error)) from error
+    same = found.name == entry.name and found.digest.startswith(entry.start)
+    whole = re.fullmatch("[0-9a-f]{64}", found.digest) and _is_date(found.date, found.expires)
+    if found.schema != SCHEMA or not same or not whole:
+        raise _unreadable(backend, entry.key, "something else")
+    return found
+
+
+def read_all(backend: Backend, chosen: Sequence[Entry], workers: int) -> list[Reference]:
+    """What several entries say, in their order."""
+    tasks = [partial(_numbered, backend, i, entry) for i, entry in enumerate(chosen)]
+    found = dict(in_parallel(tasks, workers, stop=_nothing))
+    return [found[i] for i in range(len(chosen))]
+
+
+def resolve(backend: Backend, word: str) -> Reference:
+    """The reference that is meant; `reference-missing` if there is none."""
+    wanted = parse(word)
+    known = entries(backend, wanted.name)
+    fitting = [entry for entry in known if _fits(entry, wanted)]
+    if wanted.digest is not None:
+        fitting = _one_digest(backend, fitting, wanted.digest, word)
+    if fitting:
+        return read(backend, fitting[-1])
+    if wanted.digest is not None and len(wanted.digest) == 64 and _is_there(backend, wanted.digest):
+        return _nameless(wanted)
+    raise _absent(backend, word, wanted, known)
+
+
+def write(backend: Backend, reference: Reference) -> Reference:
+    """Adds an entry that is newer than all others of its name; this is what makes a push visible."""
+    moment = moment_of(reference.date)
+    others = entries(backend, reference.name)
+    while True:
+        if others and others[-1].date >= moment:
+            moment = others[-1].date + timedelta(microseconds=1)
+        dated = msgspec.structs.replace(reference, date=stamp(moment))
+        key = f"{PREFIX}{reference.name}/{moment.strftime(_STAMP)}-{reference.digest[:12]}.json"
+        data = msgspec.json.format(msgspec.json.encode(dated), indent=1) + b"\n"
+        # An answer may get lost after the server did as it was told: then it is there, and ours.
+        if backend.put(key, data) or backend.get(key) == data:
+            return dated
+        moment += timedelta(microseconds=1)
+
+
+def stamp(moment: datetime) -> str:
+    """A moment as references have it."""
+    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+def moment_of(text: str) -> datetime:
+    """The moment that a reference's date is."""
+    return datetime.fromisoformat(text)
+
+
+def _entry(key: str) -> Entry | None:
+    name, _, file = key.removeprefix(PREFIX).rpartition("/")
+    match = _ENTRY.fullmatch(file)
+    if match is None or not _NAME.fullmatch(name):
+        return None
+    try:
+        date = datetime.strptime(match[1], _STAMP).replace(tzinfo=UTC)
+    except ValueError:
+        return None
+    return Entry(key=key, name=name, date=date, start=match[2])
+
+
+def _fits(entry: Entry, wanted: Word) -> bool:
+    if wanted.digest is not None:
+        return entry.start == wanted.digest[:12]
+    return wanted.moment is None or entry.date.strftime(_STAMP).startswith(wanted.moment)
+
+
+def _one_digest(backend: Backend, fitting: Sequence[Entry], start: str, word: str) -> list[Entry]:
+    """Entries with that digest; two digests with the same first digits are a question, not an answer."""
+    found = [(entry, read(backend, entry).digest) for entry in fitting]
+    digests = {digest for _, digest in found if digest.startswith(start)}
+    if len(digests) > 1:
+        raise UsageError(
+            f"expected {word} to be one snapshot, found {len(digests)}: {', '.join(sorted(digests))}",
+            next_command="karat ls",
+        )
+    return [entry for entry, digest in found if digest in digests]
+
+
+def _is_there(backend: Backend, digest: str) -> bool:
+    return any(
+        backend.head(key_of(digest, drawer)) for drawer in ("kept/sha256", "expiring/sha256")
+    )
+
+
+def _nameless(wanted: Word) -> Reference:
+    """A snapshot whose references are gone, and which a lock or a pin still names."""
+    return Reference(
+        name=wanted.name or "", digest=str(wanted.digest), date="", expires="", cases=0, files=0,
+        size=0, karat="",
+    )  # fmt: skip
+
+
+def _absent(backend: Backend, word: str, wanted: Word, known: Sequence[Entry]) -> Problem:
+    store = shlex.quote(backend.url)
+    if known and wanted.name:
+        newest = known[-1]
+        found = f"{len(known)} of that name, the newest of {stamp(newest.date)[:19]}Z"
+        command = f"karat ls {wanted.name} --store {store}"
+    else:
+        names = sorted({entry.name for entry in entries(backend)})
+        close = suggest(wanted.name or "", names)
+        found = f"no such reference{close}" if names else "a store without references"
+        command = f"karat ls --store {store}"
+    return Problem(
+        "reference-missing",
+        f"expected {word} in {backend.url}, found {found}",
+        next_command=command,
+        path=word,
+    )
+
+
+def _unreadable(backend: Backend, key: str, found: str) -> CannotVerify:
+    return CannotVerify(
+        f"expected a reference ({SCHEMA}) in {key} of {backend.url}, found: {found}",
+        next_command=backend.look(key),
+    )
+
+
+def _is_date(*texts: str) -> bool:
+    try:
+        return all(moment_of(text).tzinfo is not None for text in texts)
+    except ValueError:
+        return False
+
+
+def _numbered(backend: Backend, number: int, entry: Entry) -> tuple[int, Reference]:
+    return number, read(backend, entry)
+
+
+def _nothing() -> None:
+    """A call that has begun ends by itself."""
+
+
+def ci_of(environment: Mapping[str, str]) -> dict[str, str]:
+    """What CI says about this run; tokens stay where they are."""
+    known: Iterable[tuple[str, Any]] = (
+        ("repository", ("GITHUB_REPOSITORY", "CI_PROJECT_PATH")),
+        ("run", ("GITHUB_RUN_ID", "CI_PIPELINE_ID")),
+        ("attempt", ("GITHUB_RUN_ATTEMPT",)),
+        ("job", ("GITHUB_JOB", "CI_JOB_NAME")),
+        ("commit", ("GITHUB_SHA", "CI_COMMIT_SHA")),
+    )
+    found = {
+        key: next((environment[n] for n in names if environment.get(n)), "") for key, names in known
+    }
+    return {key: text for key, text in found.items() if text}

@@ -1,0 +1,159 @@
+"""Snapshots: what a push was of, file by file; an object itself, whose sha256 is what consumers pin.
+
+The same cases give the same bytes, whoever pushes them and whatever the store holds already. A file is one
+object, or several of at most 64 MiB in a row, or a range of a pack. Packs hold small files: the manifests of
+a few neighbouring cases, which change every night, and apart from them the other small files of one case.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from hashlib import sha256
+from itertools import pairwise
+
+import msgspec
+
+from karat.sources.archive import folded, shown
+from karat.store.backend import Backend
+from karat.store.objects import EXPIRING, Part, fetch
+from karat.store.problem import Problem, damaged
+
+SCHEMA = "karat.snapshot/1"
+CHUNK = 64 << 20
+_DIGEST = re.compile("[0-9a-f]{64}")
+_RESERVED = re.compile(r"(?i)(con|prn|aux|nul|com[0-9]|lpt[0-9])(\..*)?")
+
+
+class SnapshotFile(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One file of a case, and the objects that hold it."""
+
+    name: str
+    """Below the case's folder."""
+    size: int
+    sha256: str
+    chunks: tuple[Part, ...] = ()
+    """Of a file over 64 MiB, in order; a smaller one is the object of its own digest."""
+    pack: int | None = None
+    """Number of the pack that holds it."""
+    offset: int = 0
+
+
+class SnapshotCase(msgspec.Struct, frozen=True, kw_only=True):
+    """One case."""
+
+    path: str
+    files: tuple[SnapshotFile, ...]
+
+
+class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
+    """Every case of a push."""
+
+    schema: str = SCHEMA
+    size: int
+    """Bytes of all files."""
+    packs: tuple[Part, ...]
+    cases: tuple[SnapshotCase, ...]
+
+    def parts(self) -> Iterator[Part]:
+        """Every object that it needs; itself is not among them."""
+        yield from self.packs
+        for case in self.cases:
+            for file in case.files:
+                if file.pack is None:
+                    yield from pieces(file)
+
+    def files(self) -> Iterator[tuple[str, SnapshotFile]]:
+        """Path and file, case by case."""
+        for case in self.cases:
+            for file in case.files:
+                yield f"{case.path}/{file.name}", file
+
+
+def pieces(file: SnapshotFile) -> tuple[Part, ...]:
+    """The objects of a file that is in no pack."""
+    return file.chunks or (Part(file.sha256, file.size),)
+
+
+def encode(snapshot: Snapshot) -> bytes:
+    """The bytes whose sha256 is the digest: a line per case, so that two can be compared by eye."""
+    cases = b",\n".join(msgspec.json.encode(case) for case in snapshot.cases)
+    head = msgspec.json.encode(msgspec.structs.replace(snapshot, cases=()))
+    return head[: -len(b"[]}")] + b"[\n" + cases + b"\n]}\n"
+
+
+def digest_of(data: bytes) -> str:
+    """The digest of a snapshot's bytes."""
+    return sha256(data).hexdigest()
+
+
+def load(backend: Backend, digest: str, *, drawer: str = EXPIRING) -> Snapshot:
+    """A snapshot of the store, whole and safe to write to a disk."""
+    data = fetch(backend, Part(digest, -1), drawer=drawer)
+    try:
+        snapshot = msgspec.json.decode(data, type=Snapshot)
+        _check(snapshot)
+    except (msgspec.MsgspecError, UnicodeDecodeError, ValueError) as error:
+        raise _odd(backend, digest, str(error)) from error
+    return snapshot
+
+
+def _check(snapshot: Snapshot) -> None:
+    """A digest says that the bytes are whole, not that whoever pushed them meant well."""
+    if snapshot.schema != SCHEMA:
+        raise ValueError(f"schema {snapshot.schema[:60]!r}")
+    names: dict[str, str] = {}
+    for path, file in snapshot.files():
+        _check_name(path)
+        key = folded(path)
+        if key in names:
+            raise ValueError(f"{shown(path)} beside {shown(names[key])}")
+        names[key] = path
+        _check_file(path, file, snapshot.packs)
+    for above, below in pairwise(sorted(f"{key}/" for key in names)):
+        if below.startswith(above):
+            raise ValueError(f"{shown(names[above[:-1]])} as a file and as a folder")
+    for part in snapshot.parts():
+        if not _DIGEST.fullmatch(part.sha256) or part.size < 0:
+            raise ValueError(f"an object called {part.sha256[:80]!r} of {part.size} bytes")
+
+
+def _check_name(path: str) -> None:
+    parts = path.split("/")
+    bad = any(
+        part in {"", ".", ".."}
+        or part.startswith(".karat")
+        or part[-1] in ". "
+        or _RESERVED.fullmatch(part)
+        or len(part.encode("utf-8", "surrogatepass")) > 255
+        for part in parts
+    )
+    if bad or not path.isprintable() or set(path) & set('\\:*?"<>|'):
+        raise ValueError(f"the name {shown(path)}, which is no plain path everywhere")
+
+
+def _check_file(path: str, file: SnapshotFile, packs: tuple[Part, ...]) -> None:
+    fits = _DIGEST.fullmatch(file.sha256) is not None and file.size >= 0
+    if file.pack is not None:
+        fits = fits and 0 <= file.pack < len(packs) and not file.chunks
+        fits = fits and 0 <= file.offset <= packs[file.pack].size - file.size
+    elif file.chunks:
+        fits = fits and sum(part.size for part in file.chunks) == file.size
+        fits = fits and all(0 < part.size <= CHUNK for part in file.chunks)
+    else:
+        fits = fits and file.size <= CHUNK
+    if not fits:
+        raise ValueError(f"{shown(path)} in objects that cannot hold it")
+
+
+def _odd(backend: Backend, digest: str, found: str) -> Problem:
+    return damaged(
+        f"sha256:{digest} of {backend.url}: expected a snapshot ({SCHEMA}), found {found}",
+        path=f"sha256:{digest}",
+        next_command=f"karat ls --store {backend.url}",
+    )
+
+
+def sizes(snapshot: Snapshot) -> Mapping[str, int]:
+    """Path → size of every file, sorted."""
+    return dict(sorted((path, file.size) for path, file in snapshot.files()))
