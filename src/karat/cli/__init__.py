@@ -25,6 +25,8 @@ VERBS = {
     "summary": "Write the PR text of a golden refresh.",
     "stage": "Stage exactly the changed goldens.",
     "record": "Make or update a golden from what a run left.",
+    "pack": "Pack captured cases into zips that any machine can verify.",
+    "verify": "Verify captured cases where they lie.",
     "tolerance": "Recommend tolerances from repeated runs.",
     "config": "Show the configuration in force, and where each value came from.",
     "schema": "Print a published JSON schema.",

@@ -1,0 +1,221 @@
+"""The folder that `karat pack` fills: built out of sight, put into place whole, with SHA256SUMS last.
+
+OUT/cases/suite/flow/case.zip
+OUT/golden_artifacts_yymmddHH.zip
+OUT/SHA256SUMS                      what `sha256sum -c` reads; a folder without it was not finished
+OUT/.karat-pack-*                   a pack at work, or one that was killed: the next one clears it away
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+import shlex
+import shutil
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import msgspec
+
+from karat.findings import CannotVerify, UsageError
+
+SUMS = "SHA256SUMS"
+_STAGING = ".karat-pack-"
+
+
+class Output(msgspec.Struct, frozen=True, kw_only=True):
+    """One zip that was written."""
+
+    path: str
+    """Below OUT."""
+    size: int
+    sha256: str
+
+
+class Workshop:
+    """A hidden folder inside OUT; nothing of it is seen before `publish`."""
+
+    def __init__(self, out: Path, staging: Path, handle: int) -> None:
+        self.folder = staging / "new"
+        """What is to be published."""
+        self.scratch = staging / "scratch"
+        """What is not."""
+        self._out = out
+        self._staging = staging
+        self._handle = handle
+
+    def publish(self, outputs: Iterable[Output], *, replace: bool) -> None:
+        """Moves everything into place; what stood there is only replaced if asked, and if it is a pack's."""
+        sums = "".join(f"{o.sha256}  {o.path}\n" for o in sorted(outputs, key=lambda o: o.path))
+        (self.folder / SUMS).write_bytes(sums.encode())
+        for path in [*self.folder.rglob("*/"), self.folder]:
+            _sync(path)
+        with _locked(self._out):
+            standing = check_out(self._out, replace=replace)
+            old = self._staging / "old"
+            old.mkdir()
+            # The sums go first and come last: whenever they are there, they are true.
+            leaving = sorted(standing, key=lambda name: name != SUMS)
+            coming = sorted((path.name for path in self.folder.iterdir()), key=lambda n: n == SUMS)
+            _move(
+                [
+                    *((self._out / name, old / name) for name in leaving),
+                    *((self.folder / name, self._out / name) for name in coming),
+                ]
+            )
+            _sync(self._out)
+
+    def close(self) -> None:
+        """Takes away whatever is still here."""
+        shutil.rmtree(self._staging, ignore_errors=True)
+        os.close(self._handle)
+
+
+@contextlib.contextmanager
+def workshop(out: Path, *, replace: bool) -> Iterator[Workshop]:
+    """Makes OUT and a place to work in; if nothing is published, nothing stays."""
+    made = [path for path in (out, *out.parents) if not path.exists()]
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        check_out(out, replace=replace)
+        work = _open(out)
+    except OSError as error:
+        _forget(made)
+        raise cannot_write(out, error) from error
+    try:
+        yield work
+    except OSError as error:
+        raise cannot_write(out, error) from error
+    finally:
+        work.close()
+        _forget(made)
+
+
+def check_out(out: Path, *, replace: bool) -> list[str]:
+    """What stands in OUT and may make room; raises for what must not."""
+    names = sorted(path.name for path in out.iterdir())
+    standing = [name for name in names if not name.startswith(_STAGING)]
+    if not standing:
+        return []
+    if not replace:
+        raise UsageError(
+            f"-o {out}: expected a folder that is empty or not there, found {standing[0]} in it",
+            next_command=f"karat pack … -o {shlex.quote(str(out))} --replace",
+        )
+    strange = [name for name in _files(out, standing) if name not in _listed(out) | {SUMS}]
+    if strange:
+        raise UsageError(
+            f"-o {out}: expected only what an earlier pack left, found {strange[0]}, which its {SUMS} "
+            "does not list; nothing was replaced",
+            next_command=f"ls -l {shlex.quote(str(out))}",
+        )
+    return standing
+
+
+def cannot_write(out: Path, error: OSError) -> CannotVerify:
+    """A disk that is full, or not ours to write to."""
+    full = error.errno in {errno.ENOSPC, errno.EDQUOT}
+    said = f"expected to write into {out}, but: {error.strerror or error}; nothing was put there"
+    place = shlex.quote(str(out if out.exists() else out.parent))
+    return CannotVerify(said, next_command=f"df -h {place}" if full else f"ls -ld {place}")
+
+
+def _move(ways: Iterable[tuple[Path, Path]]) -> None:
+    """All of it, or back to where it was."""
+    done: list[tuple[Path, Path]] = []
+    try:
+        for source, target in ways:
+            source.rename(target)
+            done.append((source, target))
+    except OSError:
+        for source, target in reversed(done):
+            target.rename(source)
+        raise
+
+
+def _open(out: Path) -> Workshop:
+    with _locked(out):
+        for left in out.glob(f"{_STAGING}*"):
+            _clear(left)
+        staging = out / f"{_STAGING}{os.urandom(6).hex()}"
+        (staging / "new").mkdir(parents=True)
+        # Whoever holds the lock is alive; the kernel takes it from the dead.
+        handle = _lock(staging, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    return Workshop(out, staging, handle)
+
+
+def _clear(left: Path) -> None:
+    """What a killed pack left; one that is at work is let be."""
+    try:
+        handle = _lock(left, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return
+    shutil.rmtree(left, ignore_errors=True)
+    os.close(handle)
+
+
+@contextlib.contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    handle = _lock(folder, fcntl.LOCK_EX)
+    try:
+        yield
+    finally:
+        os.close(handle)
+
+
+def _lock(folder: Path, how: int) -> int:
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(handle, how)
+    except OSError:
+        os.close(handle)
+        raise
+    return handle
+
+
+def _files(out: Path, names: Iterable[str]) -> Iterator[str]:
+    for name in names:
+        path = out / name
+        if path.is_dir() and not path.is_symlink():
+            below = (p for p in sorted(path.rglob("*")) if p.is_symlink() or not p.is_dir())
+            yield from (p.relative_to(out).as_posix() for p in below)
+        else:
+            yield name
+
+
+def _listed(out: Path) -> set[str]:
+    try:
+        return {path for _, path in read_sums((out / SUMS).read_bytes())}
+    except (OSError, ValueError):
+        return set()
+
+
+def read_sums(data: bytes) -> list[tuple[str, str]]:
+    """(sha256, path) per line of a SHA256SUMS; ValueError for any other form."""
+    found = []
+    for number, line in enumerate(data.decode().splitlines(), 1):
+        digest, gap, path = line[:64], line[64:66], line[66:]
+        good = len(digest) == 64 and not set(digest) - set("0123456789abcdef")
+        if not good or gap != "  " or not path or path.startswith("/") or ".." in path.split("/"):
+            raise ValueError(f"expected a sha256, two spaces and a path in line {number}")
+        found.append((digest, path))
+    if not data.endswith(b"\n"):
+        raise ValueError("expected a newline at the end")
+    return found
+
+
+def _forget(made: Iterable[Path]) -> None:
+    """Folders made for nothing go again; one that holds something stays."""
+    with contextlib.suppress(OSError):
+        for path in made:
+            path.rmdir()
+
+
+def _sync(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -1,0 +1,160 @@
+"""What there is to pack: the cases of all capture directories, each once, and what is missing or in doubt."""
+
+from __future__ import annotations
+
+import shlex
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import msgspec
+
+from karat.bundles.cases import Case, cases, divide
+from karat.bundles.index import NAME as INDEX
+from karat.bundles.manifest import NAME as MANIFEST
+from karat.bundles.places import Place, open_place
+from karat.findings import Finding, Severity, UsageError
+from karat.store.pack_claims import missing_cases, newest_claims
+
+
+class Candidate(msgspec.Struct, frozen=True, kw_only=True, eq=False):
+    """One case that may be packed, and its files."""
+
+    case: Case
+    files: tuple[str, ...]
+    """Below the case's folder, sorted."""
+    size: int
+    """Bytes of all of them."""
+
+    @property
+    def path(self) -> str:
+        """suite/flow/case."""
+        return self.case.path
+
+    @property
+    def root(self) -> str:
+        """The capture directory, as typed."""
+        return self.case.place.name
+
+
+class Survey(msgspec.Struct, frozen=True, kw_only=True, eq=False):
+    """Everything found, sorted by path; findings are about what cannot be packed."""
+
+    places: tuple[Place, ...]
+    candidates: tuple[Candidate, ...]
+    findings: tuple[Finding, ...]
+    found: int
+    """Cases, packable or not."""
+
+    def close(self) -> None:
+        """Lets go of everything."""
+        for place in self.places:
+            place.close()
+
+
+def survey(roots: Sequence[str], *, require_program: bool = False) -> Survey:
+    """Looks through capture directories; reads manifests, and no tensor."""
+    _check_roots(roots)
+    places = tuple(_open(root) for root in roots)
+    by_path: dict[str, list[Case]] = defaultdict(list)
+    for place in places:
+        for case in cases(place):
+            by_path[case.path].append(case)
+    groups = [by_path[path] for path in sorted(by_path)]
+    alone = [group[0] for group in groups if len(group) == 1]
+    sessions = {path: frozenset(c.manifest.session for c in g) for path, g in by_path.items()}
+    findings = [
+        *(finding for place in places for finding in (*place.findings(), *_strays(place))),
+        *(finding for case in alone for finding in case.findings),
+        *(_twice(group) for group in groups if len(group) > 1),
+        *missing_cases(newest_claims(roots), sessions),
+        *_without_program([case for case in alone if case.readable], required=require_program),
+    ]
+    refused = {f.path for f in findings if f.severity is Severity.FAIL}
+    refused |= {case.path for case in alone if case.findings}
+    return Survey(
+        places=places,
+        candidates=tuple(_candidate(case) for case in alone if case.path not in refused),
+        findings=tuple(findings),
+        found=sum(len(group) for group in groups),
+    )
+
+
+def _strays(place: Place) -> Iterator[Finding]:
+    """Files that belong to no case: most likely one that lost its manifest."""
+    for path in divide(place)[1]:
+        if path == INDEX:
+            continue  # the directory was unpacked from a zip
+        lost = path.endswith(".safetensors") or "/program/" in path or "/raw/" in path
+        yield Finding(
+            kind="incomplete-case" if lost else "unexpected-file",
+            severity=Severity.FAIL,
+            message=f"{path}: expected a {MANIFEST} in its case's folder, found none"
+            if lost
+            else f"{path}: expected only captured cases, found a file of none",
+            path=path,
+            where=place.name,
+            next=f"karat verify {shlex.quote(place.name)}",
+        )
+
+
+def _candidate(case: Case) -> Candidate:
+    return Candidate(case=case, files=tuple(sorted(case.files)), size=sum(case.files.values()))
+
+
+def _open(root: str) -> Place:
+    place = open_place(root)
+    if place.kind != "folder":
+        place.close()
+        raise UsageError(
+            f"{root}: expected a capture directory, found a {place.kind}",
+            next_command=f"karat verify {shlex.quote(root)}",
+        )
+    return place
+
+
+def _check_roots(roots: Sequence[str]) -> None:
+    """The same folder twice would be two captures of everything."""
+    known: dict[Path, str] = {}
+    for root in roots:
+        path = Path(root).resolve()
+        for other, typed in known.items():
+            if path == other or path.is_relative_to(other) or other.is_relative_to(path):
+                raise UsageError(
+                    f"expected capture directories apart from each other, found {typed} and {root}",
+                    next_command="karat pack --help",
+                )
+        known[path] = root
+
+
+def _twice(group: Sequence[Case]) -> Finding:
+    where = " and ".join(case.place.name for case in group)
+    return Finding(
+        kind="captured-twice",
+        severity=Severity.FAIL,
+        message=f"{group[0].path}: expected one capture of this case, found it in {where}; "
+        "neither is packed",
+        path=group[0].path,
+        where=where,
+        next="karat pack without one of them, or capture with another flow in each: --karat-flow",
+    )
+
+
+def _without_program(found: Sequence[Case], *, required: bool) -> Iterator[Finding]:
+    """Cases without a program: odd beside others of their suite and flow that have one."""
+    usual = {_flow(case) for case in found if case.manifest.program is not None}
+    for case in found:
+        if case.manifest.program is None and (required or _flow(case) in usual):
+            yield Finding(
+                kind="incomplete-case",
+                severity=Severity.FAIL if required else Severity.WARN,
+                message=f"{case.path}: expected a program, as other cases of its suite and flow have; "
+                "it was captured without one",
+                path=case.path,
+                where=case.place.name,
+                next="capture it with program=, or pack without --require-program",
+            )
+
+
+def _flow(case: Case) -> tuple[str, str]:
+    return case.manifest.identity.suite, case.manifest.identity.flow

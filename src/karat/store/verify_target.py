@@ -1,0 +1,160 @@
+"""One word of `karat verify`: a folder, a zip, a folder of packed zips, a snapshot, or a whole store."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from karat.bundles.index import file_digest
+from karat.bundles.places import Place, open_place
+from karat.bundles.verifying import verify_place
+from karat.findings import Finding, KaratError, Severity, UsageError
+from karat.store.opening import is_store_folder, open_store
+from karat.store.pack_output import SUMS, read_sums
+from karat.store.verifying import verify_store
+from karat.store.words import open_word
+from karat.tensors.tensor import Damaged
+
+Kind = Literal["folder", "zip", "store", "pack"]
+Progress = Callable[[int, int], None]
+
+
+class Verified(msgspec.Struct, frozen=True, kw_only=True):
+    """What verifying one target came to."""
+
+    target: str
+    kind: Kind | None
+    """None where nothing could be opened."""
+    cases: int = 0
+    tensors: int = 0
+    size: int = 0
+    """Bytes of files that were looked at."""
+    findings: tuple[Finding, ...] = ()
+
+
+def verify_target(
+    word: str, *, store: str | None = None, progress: Progress | None = None
+) -> Verified:
+    """Verifies what a word means, without unpacking it; only wrong usage raises."""
+    try:
+        if is_whole_store(word):
+            return _verify_store(word, progress)
+        if is_pack(Path(word)):
+            return _verify_pack(Path(word), word, progress)
+        return _verify_opened(open_word(word, store=store), word, progress)
+    except UsageError:
+        raise
+    except KaratError as error:
+        return Verified(target=word, kind=None, findings=(finding_of(error, word),))
+
+
+def is_whole_store(word: str) -> bool:
+    """Whether it names a store rather than something in one."""
+    if "://" in word:
+        return "#" not in word
+    return is_store_folder(Path(word))
+
+
+def is_pack(path: Path) -> bool:
+    """Whether `karat pack` filled the folder, or was about to."""
+    return (path / SUMS).is_file()
+
+
+def finding_of(error: KaratError, word: str) -> Finding:
+    """An error as the finding that a report shows."""
+    told = getattr(error, "finding", None)
+    if isinstance(told, Finding):
+        return told
+    return Finding(
+        kind="cannot-read",
+        severity=Severity.FAIL,
+        message=str(error),
+        path=word,
+        next=error.next_command,
+    )
+
+
+def _verify_opened(place: Place, word: str, progress: Progress | None) -> Verified:
+    try:
+        told = verify_place(place, progress)
+        return Verified(
+            target=word,
+            kind=place.kind,
+            cases=told.cases,
+            tensors=told.tensors,
+            size=sum(place.files().values()),
+            findings=told.findings,
+        )
+    finally:
+        place.close()
+
+
+def _verify_store(word: str, progress: Progress | None) -> Verified:
+    told = verify_store(open_store(word), progress=progress)
+    return Verified(
+        target=word, kind="store", cases=told.cases, size=told.size, findings=told.findings
+    )
+
+
+def _verify_pack(folder: Path, word: str, progress: Progress | None) -> Verified:
+    """The zips against the sums, then each zip."""
+    place = open_place(folder)
+    try:
+        sums = {path: digest for digest, path in read_sums(place.read(SUMS))}
+        findings = [*place.findings(), *_check_sums(place, sums)]
+    except (Damaged, ValueError) as error:
+        said = f"{SUMS}: expected what `karat pack` writes; {error}"
+        findings, sums = [_wrong("bundle-damaged", SUMS, said, word)], {}
+    finally:
+        place.close()
+    there = [path for path in place.files() if path in sums]
+    each = [verify_target(str(folder / path), progress=progress) for path in there]
+    findings += [finding for one in each for finding in one.findings]
+    if not each and not findings:
+        findings = [_nothing(word)]
+    return Verified(
+        target=word,
+        kind="pack",
+        cases=sum(one.cases for one in each),
+        tensors=sum(one.tensors for one in each),
+        size=sum(one.size for one in each),
+        findings=tuple(findings),
+    )
+
+
+def _check_sums(place: Place, sums: dict[str, str]) -> Iterator[Finding]:
+    there = place.files()
+    for path, expected in sums.items():
+        if path not in there:
+            yield _wrong(
+                "bundle-damaged", path, f"{path}: expected by {SUMS}, found nothing", place.name
+            )
+            continue
+        found = file_digest(place.extent(path))
+        if found != expected:
+            said = f"{path}: expected sha256 {expected} by {SUMS}, found {found}"
+            yield _wrong("bundle-damaged", path, said, place.name)
+    for path in there.keys() - sums.keys() - {SUMS}:
+        said = f"{path}: expected only what {SUMS} lists, found a file that it does not know"
+        yield _wrong("unexpected-file", path, said, place.name)
+
+
+def _nothing(word: str) -> Finding:
+    return Finding(
+        kind="nothing-compared",
+        severity=Severity.FAIL,
+        message=f"{word}: expected captured cases, found none; nothing was verified",
+        path=word,
+        next=f"ls -la {shlex.quote(word)}",
+    )
+
+
+def _wrong(kind: str, path: str, said: str, where: str) -> Finding:
+    return Finding(
+        kind=kind, severity=Severity.FAIL, message=said, path=path,
+        next=f"ls -l {shlex.quote(where)}",
+    )  # fmt: skip
