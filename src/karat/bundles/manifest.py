@@ -1,11 +1,13 @@
 """manifest.json: what one captured case is, and how to know that it still is.
 
-A manifest seals itself: `sha256` is over its own JSON without that field (`seal` and `is_sealed`), so that
-a changed tolerance is noticed as surely as a changed tensor. It names every file of its case.
+A manifest seals itself: `sha256`, its last field, is over the very bytes of the file with the 64 digits
+taken out (`seal`, `is_sealed`, `read`), so that a changed tolerance is noticed as surely as a changed tensor,
+and anyone can check it without knowing how JSON is written. It names every file of its case.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from hashlib import sha256
 from typing import Any, Literal
@@ -13,6 +15,7 @@ from typing import Any, Literal
 import msgspec
 
 from karat.tensors.outcome import Comparison, Statistics
+from karat.tensors.tensor import Damaged
 
 SCHEMA = "karat.bundle/1"
 NAME = "manifest.json"
@@ -102,6 +105,8 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     """The structure of the inputs, `karat.bundles.structure`'s JSON form."""
     expected: Any
     tensors: tuple[TensorRecord, ...]
+    headers: Mapping[str, str] = msgspec.field(default_factory=dict)
+    """safetensors file → sha256 of its header; with the tensors' own hashes, no byte of it is left out."""
     program: FileRecord | None
     comparator: Comparator
     seeds: Mapping[str, int | str]
@@ -130,4 +135,34 @@ def encode(manifest: Manifest) -> bytes:
 
 def _digest(manifest: Manifest) -> str:
     bare = msgspec.structs.replace(manifest, sha256="")
-    return sha256(msgspec.json.encode(bare)).hexdigest()
+    return sha256(encode(bare)).hexdigest()
+
+
+def read(data: bytes, name: str = NAME) -> Manifest:
+    """The manifest of a file; `Damaged` if it is none, is of a newer karat, or its seal is broken."""
+    try:
+        schema = msgspec.json.decode(data, type=_Schema).schema
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise Damaged(f"{name}: expected a manifest in JSON, found none: {error}"[:300]) from None
+    if schema != SCHEMA:
+        raise Damaged(f"{name}: expected a manifest of the schema {SCHEMA}, found {schema[:80]!r}")
+    found = _SEAL.search(data)
+    if found is None or _bare_digest(data, found) != found.group(1).decode():
+        raise Damaged(f"{name}: expected the manifest as it was sealed, found it changed")
+    try:
+        return msgspec.json.decode(data, type=Manifest)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise Damaged(f"{name}: expected a manifest of {SCHEMA}: {error}"[:300]) from None
+
+
+class _Schema(msgspec.Struct):
+    schema: str
+
+
+_SEAL = re.compile(rb'"sha256": "([0-9a-f]{64})"\n\}\n\Z')
+
+
+def _bare_digest(data: bytes, found: re.Match[bytes]) -> str:
+    running = sha256(data[: found.start(1)])
+    running.update(data[found.end(1) :])
+    return running.hexdigest()

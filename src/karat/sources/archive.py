@@ -13,7 +13,7 @@ import struct
 import unicodedata
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from itertools import pairwise
 from typing import BinaryIO
 
@@ -74,7 +74,17 @@ class Directory(msgspec.Struct, frozen=True, kw_only=True):
 class Archive:
     """An opened zip archive whose every name has been looked at."""
 
-    def __init__(self, file: BinaryIO, limits: Limits | None = None) -> None:
+    def __init__(
+        self,
+        file: BinaryIO,
+        limits: Limits | None = None,
+        *,
+        methods: Collection[int] = _METHODS,
+    ) -> None:
+        """Looks at every name; members packed by other `methods` refuse the archive.
+
+        Whoever allows more than stored and deflated unpacks them by other means than `extract`.
+        """
         self._limits = limits or Limits()
         directory = find_directory(file)
         self._check_directory(directory)
@@ -86,7 +96,8 @@ class Archive:
         if self._zip.start_dir != directory.start or len(self._zip.infolist()) != directory.count:
             raise _corrupt("two readings of its end record disagree")
         self.members: dict[str, Member] = {
-            member.name: member for member in _members(self._zip.infolist(), directory.start)
+            member.name: member
+            for member in _members(self._zip.infolist(), directory.start, methods)
         }
 
     @property
@@ -223,13 +234,15 @@ def _looks_like(head: bytes) -> str:
     return "something else"
 
 
-def _members(infos: Sequence[zipfile.ZipInfo], directory: int) -> Iterator[Member]:
+def _members(
+    infos: Sequence[zipfile.ZipInfo], directory: int, methods: Collection[int]
+) -> Iterator[Member]:
     """The plain files of the directory; raises for anything that is neither file nor folder."""
     ends = _ends(infos, directory)
     seen: dict[str, str] = {}
     for info in infos:
         name = _plain_name(info)
-        _check_kind(info, name)
+        _check_kind(info, name, methods)
         if info.is_dir():
             continue
         _check_unique(name, seen)
@@ -284,16 +297,19 @@ def _plain_name(info: zipfile.ZipInfo) -> str:
     return "/".join(parts)
 
 
-def _check_kind(info: zipfile.ZipInfo, name: str) -> None:
+def _check_kind(info: zipfile.ZipInfo, name: str, methods: Collection[int]) -> None:
     kind = stat.S_IFMT(info.external_attr >> 16)
     if kind not in {0, stat.S_IFREG} and not (kind == stat.S_IFDIR and info.is_dir()):
         words = {stat.S_IFLNK: "a symbolic link", stat.S_IFDIR: "a folder with content"}
         raise _refused(f"{shown(name)} is {words.get(kind, 'a device, pipe or socket')}")
     if info.flag_bits & (_ENCRYPTED | _STRONG | _MASKED):
         raise _refused(f"{shown(name)} is encrypted")
-    if info.compress_type not in _METHODS:
+    if info.compress_type not in methods:
+        known = (
+            "stored, deflated and zstd" if len(methods) > len(_METHODS) else "stored and deflated"
+        )
         raise _refused(
-            f"{shown(name)} is compressed by method {info.compress_type}; stored and deflated are read"
+            f"{shown(name)} is compressed by method {info.compress_type}; {known} are read"
         )
 
 

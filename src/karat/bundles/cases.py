@@ -1,0 +1,267 @@
+"""Cases: the captured ones of a place, each with its manifest, and their tensors where they lie."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Iterator, Mapping
+from hashlib import sha256
+from pathlib import Path
+from posixpath import basename, dirname
+from typing import BinaryIO
+
+from karat.bundles.checking import check_case, check_header, finding
+from karat.bundles.extents import BLOCK, PartExtent
+from karat.bundles.flat import Flat, Restored
+from karat.bundles.manifest import (
+    NAME,
+    Comparator,
+    Environment,
+    Identity,
+    Manifest,
+    Role,
+    TensorRecord,
+    read,
+)
+from karat.bundles.places import Place
+from karat.bundles.restoring import restore, tensor_names
+from karat.bundles.safetensors_header import Header, read_header
+from karat.findings import Finding, Severity
+from karat.tensors.digest import blocks, start as start_digest
+from karat.tensors.dtypes import nbytes
+from karat.tensors.tensor import Damaged, Extent, Reader, Tensor, TensorExtent
+
+
+class Case:
+    """One captured case in a place; nothing but its manifest has been read.
+
+    `findings` say what is wrong already: whoever finds a `fail` among them must not use the case. Where
+    the manifest itself cannot be read, `readable` is False and `manifest` a stand-in without tensors, which
+    has no more than the identity that the folder's name suggests.
+    """
+
+    def __init__(self, place: Place, folder: str, files: Mapping[str, int]) -> None:
+        self.place = place
+        self.folder = folder
+        """Where in the place; empty for a place that is a single case."""
+        self.files = files
+        """The case's files, without its folder, and their sizes."""
+        self.readable = True
+        self._headers: dict[str, Header] = {}
+        try:
+            self.manifest = read(place.read(self.name_of(NAME)), self.name_of(NAME))
+        except Damaged as damage:
+            self.readable = False
+            self.manifest = _stand_in(folder or place.name)
+            self.findings: tuple[Finding, ...] = (
+                finding("bundle-damaged", self.path, str(damage)),
+            )
+        else:
+            self.findings = check_case(self.manifest, folder, files)
+        self._records = {record.name: record for record in self.manifest.tensors}
+
+    @property
+    def path(self) -> str:
+        """suite/flow/leaf, as the manifest says."""
+        return self.manifest.path
+
+    def name_of(self, file: str) -> str:
+        """The path in the place of a file of the case."""
+        return f"{self.folder}/{file}" if self.folder else file
+
+    def record(self, name: str) -> TensorRecord:
+        """What the manifest says of a tensor."""
+        if name not in self._records:
+            raise Damaged(f"{self.path}: expected a tensor {name!r:.100}, found none of that name")
+        return self._records[name]
+
+    def extent(self, file: str) -> Extent:
+        """The bytes of one of the case's files."""
+        return self.place.extent(self.name_of(file))
+
+    def header(self, file: str) -> Header:
+        """The header of a safetensors file, if it says what the manifest says; else `Damaged`."""
+        if file not in self._headers:
+            header = read_header(self.extent(file), self.name_of(file))
+            check_header(header, self.manifest, file, self.name_of(file))
+            self._headers[file] = header
+        return self._headers[file]
+
+    def tensor(self, name: str) -> TensorExtent:
+        """A tensor where it lies; its bytes are not held against its digest by reading them."""
+        record = self.record(name)
+        return TensorExtent(
+            dtype=record.dtype,
+            shape=record.shape,
+            extent=self._part(record, self.extent(record.file)),
+        )
+
+    def _part(self, record: TensorRecord, whole: Extent) -> PartExtent:
+        header = self.header(record.file)
+        begin, end = header.entries[record.name].data_offsets
+        return PartExtent(
+            whole=whole,
+            start=header.start + begin,
+            size=end - begin,
+            name=f"{self.name_of(record.file)}, {record.name}",
+        )
+
+    def flat(self, role: Role) -> Flat:
+        """The inputs or what was expected, with tensors where they lie."""
+        structure = self.manifest.inputs if role == "input" else self.manifest.expected
+        names = dict.fromkeys(tensor_names(structure))
+        return Flat(
+            role=role, structure=structure, tensors={name: self.tensor(name) for name in names}
+        )
+
+    def inputs(
+        self,
+        *,
+        classes: Iterable[type] = (),
+        framework: str | None = None,
+        verify: bool = True,
+    ) -> Restored:
+        """The inputs as the test had them; `Damaged` if a tensor is not what its digest says."""
+        return self._restored("input", classes, framework, verify=verify)
+
+    def expected(
+        self,
+        *,
+        classes: Iterable[type] = (),
+        framework: str | None = None,
+        verify: bool = True,
+    ) -> Restored:
+        """The expected outputs as the test had them; `Damaged` if a tensor is not what its digest says."""
+        return self._restored("expected", classes, framework, verify=verify)
+
+    def _restored(
+        self, role: Role, classes: Iterable[type], framework: str | None, *, verify: bool
+    ) -> Restored:
+        grave = [finding for finding in self.findings if finding.severity is Severity.FAIL]
+        if grave:
+            raise Damaged(grave[0].message)
+        structure = self.manifest.inputs if role == "input" else self.manifest.expected
+        tensors = self._load(role, verify=verify)
+        # The memory is nobody else's: no need for a second copy of it.
+        return restore(structure, tensors, classes=classes, framework=framework, copy=False)
+
+    def _load(self, role: Role, *, verify: bool) -> Mapping[str, Tensor]:
+        """In the order in which they lie, with one reader: a packed file is unpacked once."""
+        records = [record for record in self.manifest.tensors if record.role == role]
+        found: dict[str, Tensor] = {}
+        with contextlib.ExitStack() as stack:
+            readers: dict[str, Reader] = {}
+            for record in sorted(records, key=self._position):
+                if record.file not in readers:
+                    readers[record.file] = self.extent(record.file).open()
+                    stack.callback(readers[record.file].close)
+                found[record.name] = self._loaded(record, readers[record.file], verify=verify)
+        return found
+
+    def _position(self, record: TensorRecord) -> tuple[str, int]:
+        return record.file, self.header(record.file).entries[record.name].data_offsets[0]
+
+    def _loaded(self, record: TensorRecord, reader: Reader, *, verify: bool) -> Tensor:
+        import numpy as np  # noqa: PLC0415 - heavy, and whoever loads tensors has it
+
+        begin = self.header(record.file).start + self._position(record)[1]
+        data = np.empty(nbytes(record.dtype, record.shape), np.uint8).data
+        digest = start_digest(record.dtype, record.shape)
+        for at in range(0, len(data), BLOCK):
+            block = data[at : at + BLOCK]
+            reader.read_into(begin + at, block)
+            if verify:
+                digest.update(block)
+        if verify and digest.hexdigest() != record.sha256:
+            raise Damaged(
+                f"{self.name_of(record.file)}, {record.name}: expected the digest {record.sha256}, "
+                f"found {digest.hexdigest()}"
+            )
+        return Tensor(
+            dtype=record.dtype,
+            shape=record.shape,
+            data=data,
+            strides=record.strides,
+            framework=record.framework,
+            big_endian=record.big_endian,
+            device=record.device,
+        )
+
+    def program(self) -> Extent | None:
+        """The bytes of the program; None if the case has none."""
+        return None if self.manifest.program is None else self.extent(self.manifest.program.file)
+
+    def copy_program(self, to: Path) -> None:
+        """Writes the program to a path where nothing is; `Damaged`, and no file, if it is not whole."""
+        record, extent = self.manifest.program, self.program()
+        if record is None or extent is None:
+            raise Damaged(f"{self.path}: expected a program, found a case without one")
+        to.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            with to.open("xb") as target:
+                found = _copy(extent, target)
+        except Damaged:
+            to.unlink()
+            raise
+        if found != record.sha256:
+            to.unlink()
+            name = self.name_of(record.file)
+            raise Damaged(f"{name}: expected sha256 {record.sha256}, found {found}")
+
+
+def _copy(extent: Extent, target: BinaryIO) -> str:
+    digest = sha256()
+    for block in blocks(extent):
+        digest.update(block)
+        target.write(block)
+    return digest.hexdigest()
+
+
+def cases(place: Place) -> tuple[Case, ...]:
+    """Every case of a place, sorted by folder; also those whose manifest is not whole."""
+    owned, _ = divide(place)
+    return tuple(Case(place, folder, files) for folder, files in sorted(owned.items()))
+
+
+def divide(place: Place) -> tuple[dict[str, dict[str, int]], tuple[str, ...]]:
+    """The files of each folder that has a manifest, and the files of none.
+
+    A manifest inside another case's folder is a file of that case: a program may be called so.
+    """
+    files = place.files()
+    folders = {dirname(path) for path in files if basename(path) == NAME}
+    owned: dict[str, dict[str, int]] = {}
+    strays = []
+    for path, size in files.items():
+        folder = next((above for above in _above(path) if above in folders), None)
+        if folder is None:
+            strays.append(path)
+        else:
+            owned.setdefault(folder, {})[path[len(folder) + 1 if folder else 0 :]] = size
+    return owned, tuple(strays)
+
+
+def _above(path: str) -> Iterator[str]:
+    """The folders that a file lies in, outermost first."""
+    yield ""
+    at = path.find("/")
+    while at >= 0:
+        yield path[:at]
+        at = path.find("/", at + 1)
+
+
+def _stand_in(folder: str) -> Manifest:
+    suite, flow, test = (["", "", *folder.split("/")])[-3:]
+    return Manifest(
+        karat="",
+        identity=Identity(suite=suite, flow=flow, test=test),
+        path=folder,
+        inputs=None,
+        expected=None,
+        tensors=(),
+        program=None,
+        comparator=Comparator(name="caller"),
+        seeds={},
+        environment=Environment(platform="", machine="", python=""),
+        session="",
+        created="",
+    )

@@ -1,0 +1,156 @@
+"""Extents: bytes in a file, in a part of another extent, or in memory."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+import msgspec
+
+from karat.tensors.tensor import Damaged, Extent, Reader
+
+BLOCK = 1 << 20
+
+
+class FileExtent(msgspec.Struct, frozen=True, kw_only=True):
+    """A range of a plain file; a file that is another size when it is opened is damage."""
+
+    path: Path
+    start: int
+    size: int
+    file_size: int
+    name: str
+    """What messages call it."""
+
+    @property
+    def seekable(self) -> bool:
+        return True
+
+    def open(self) -> Reader:
+        return _FileReader(self)
+
+
+class _FileReader:
+    def __init__(self, extent: FileExtent) -> None:
+        self._extent = extent
+        self._handle = open_plain(extent.path, extent.name)
+        found = os.fstat(self._handle).st_size
+        if found != extent.file_size:
+            self.close()
+            raise Damaged(
+                f"{extent.name}: expected {extent.file_size:,} bytes, found {found:,}; "
+                "it changed while it was read"
+            )
+
+    def read_into(self, start: int, buffer: memoryview) -> None:
+        extent = self._extent
+        check_range(extent, start, buffer, extent.name)
+        done = 0
+        while done < len(buffer):
+            try:
+                got = os.preadv(self._handle, [buffer[done:]], extent.start + start + done)
+            except OSError as error:
+                raise Damaged(f"{extent.name}: expected bytes, found {error.strerror}") from error
+            if not got:
+                raise Damaged(f"{extent.name}: expected {len(buffer) - done:,} bytes more")
+            done += got
+
+    def close(self) -> None:
+        if self._handle >= 0:
+            os.close(self._handle)
+            self._handle = -1
+
+
+def open_plain(path: Path, name: str) -> int:
+    """A handle of a plain file; links are not followed, and no pipe is waited for."""
+    flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+    try:
+        handle = os.open(path, flags)
+    except OSError as error:
+        raise Damaged(f"{name}: expected a readable file, found: {error.strerror}") from error
+    if not stat.S_ISREG(os.fstat(handle).st_mode):
+        os.close(handle)
+        raise Damaged(f"{name}: expected a plain file, found something else")
+    return handle
+
+
+class MemoryExtent(msgspec.Struct, frozen=True, kw_only=True):
+    """Bytes at hand."""
+
+    data: bytes
+    name: str
+
+    @property
+    def size(self) -> int:
+        return len(self.data)
+
+    @property
+    def seekable(self) -> bool:
+        return True
+
+    def open(self) -> Reader:
+        return _MemoryReader(self)
+
+
+class _MemoryReader:
+    def __init__(self, extent: MemoryExtent) -> None:
+        self._extent = extent
+
+    def read_into(self, start: int, buffer: memoryview) -> None:
+        check_range(self._extent, start, buffer, self._extent.name)
+        buffer[:] = memoryview(self._extent.data)[start : start + len(buffer)]
+
+    def close(self) -> None:
+        pass
+
+
+class PartExtent(msgspec.Struct, frozen=True, kw_only=True):
+    """A range of another extent."""
+
+    whole: Extent
+    start: int
+    size: int
+    name: str
+
+    @property
+    def seekable(self) -> bool:
+        return self.whole.seekable
+
+    def open(self) -> Reader:
+        return PartReader(self, self.whole.open())
+
+
+class PartReader:
+    """Reads a part through a reader of the whole, which it closes."""
+
+    def __init__(self, part: PartExtent, reader: Reader) -> None:
+        self._part, self._reader = part, reader
+
+    def read_into(self, start: int, buffer: memoryview) -> None:
+        check_range(self._part, start, buffer, self._part.name)
+        self._reader.read_into(self._part.start + start, buffer)
+
+    def close(self) -> None:
+        self._reader.close()
+
+
+def check_range(extent: Extent, start: int, buffer: memoryview, name: str) -> None:
+    """Nobody reads beyond an extent: what follows belongs to something else."""
+    if start < 0 or start + len(buffer) > extent.size:
+        raise Damaged(
+            f"{name}: expected bytes {start:,} to {start + len(buffer):,}, found {extent.size:,} in all"
+        )
+
+
+def read_all(extent: Extent, limit: int | None = None, name: str = "file") -> bytes:
+    """The bytes of an extent; `Damaged` if there are more than the limit."""
+    if limit is not None and extent.size > limit:
+        raise Damaged(f"{name}: expected at most {limit:,} bytes, found {extent.size:,}")
+    data = bytearray(extent.size)
+    reader = extent.open()
+    try:
+        reader.read_into(0, memoryview(data))
+    finally:
+        reader.close()
+    return bytes(data)

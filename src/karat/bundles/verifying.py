@@ -1,0 +1,260 @@
+"""Verifying: every byte of every case against the manifest that names it, and every file against all of them.
+
+Statistics are not computed again: they follow from the bytes, which the digests vouch for, and the seal vouches
+for what was written about them.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from hashlib import sha256
+from posixpath import basename, dirname
+from typing import Any
+
+import msgspec
+
+from karat.bundles import index
+from karat.bundles.cases import Case, cases, divide
+from karat.bundles.checking import FILES, RAW, finding
+from karat.bundles.extents import BLOCK
+from karat.bundles.manifest import TensorRecord
+from karat.bundles.places import Place
+from karat.bundles.raw import LARGEST, TABLE, RawRow, decode_rows
+from karat.findings import Finding
+from karat.tensors.digest import start as start_digest
+from karat.tensors.tensor import Damaged, Reader
+
+Progress = Callable[[int, int], None]
+"""Called with the bytes verified so far and those to verify in all, from any thread, one at a time."""
+_Count = Callable[[int], None]
+
+
+class Verification(msgspec.Struct, frozen=True, kw_only=True):
+    """What verifying a place came to."""
+
+    cases: int
+    tensors: int
+    findings: tuple[Finding, ...]
+
+
+class _Work(msgspec.Struct, frozen=True, kw_only=True, eq=False):
+    """A piece of a case that one thread reads from front to back."""
+
+    case: Case
+    about: str
+    run: Callable[[_Count], None]
+
+
+def verify_case(case: Case) -> tuple[Finding, ...]:
+    """Everything that is wrong with one case; every byte of it is read."""
+    return (*case.findings, *_run(_work(case), lambda _: None))
+
+
+def verify_place(place: Place, progress: Progress | None = None) -> Verification:
+    """Everything that is wrong with a place: its cases, its index, and files that belong to no case."""
+    found = cases(place)
+    findings = [*place.findings(), *_strays(place)]
+    findings += [one for case in found for one in case.findings]
+    if not found and not findings:
+        message = "expected captured cases, found none; nothing was verified"
+        findings.append(finding("nothing-compared", place.name, message))
+    count = _counter(place, progress)
+    findings += _check_index(place, count)
+    findings += _run((piece for case in found for piece in _work(case)), count)
+    tensors = sum(len(case.manifest.tensors) for case in found)
+    return Verification(cases=len(found), tensors=tensors, findings=tuple(findings))
+
+
+def _counter(place: Place, progress: Progress | None) -> _Count:
+    if progress is None:
+        return lambda _: None
+    files = place.files()
+    # A place with an index is read twice: against the index, and against the manifests.
+    total = sum(files.values()) * (2 if index.NAME in files else 1)
+    done, lock = 0, threading.Lock()
+
+    def count(read: int) -> None:
+        nonlocal done
+        with lock:
+            done = min(total, done + read)
+            progress(done, total)
+
+    return count
+
+
+def _check_index(place: Place, count: _Count) -> tuple[Finding, ...]:
+    try:
+        found = index.read(place)
+        return index.check(place, found, progress=count) if found is not None else ()
+    except Damaged as damage:
+        return (finding("bundle-damaged", index.NAME, str(damage)),)
+
+
+def _strays(place: Place) -> Iterator[Finding]:
+    """Files of no case; a folder that has all but a manifest is a case that lost it."""
+    _, strays = divide(place)
+    lost = set()
+    for path in strays:
+        folder = dirname(path)
+        if path == index.NAME:
+            continue
+        if basename(folder) in {RAW, "program"}:
+            folder = dirname(folder)
+        elif basename(path) not in FILES.values():
+            message = "expected only cases and an index, found a file of neither"
+            yield finding("unexpected-file", path, message)
+            continue
+        lost.add(folder)
+    for folder in sorted(lost):
+        message = "expected a manifest beside its files, found none"
+        yield finding("incomplete-case", folder or place.name, message)
+
+
+def _run(work: Iterable[_Work], count: _Count) -> tuple[Finding, ...]:
+    """The pieces on a few threads; hashing and reading both let go of the interpreter."""
+    from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415 - only for those who verify
+
+    def one(piece: _Work) -> Finding | None:
+        try:
+            piece.run(count)
+        except Damaged as damage:
+            return finding("bundle-damaged", piece.case.path, str(damage))
+        return None
+
+    with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
+        return tuple(told for told in pool.map(one, work) if told is not None)
+
+
+def _work(case: Case) -> Iterator[_Work]:
+    """A piece per tensor; per file where a file is packed and must be read in order.
+
+    Nothing of a case whose names or sizes are wrong already: what is said of it is enough.
+    """
+    if any(one.kind != "unexpected-file" for one in case.findings):
+        return
+    for file in dict.fromkeys(record.file for record in case.manifest.tensors):
+        try:
+            records = _in_order(case, file)
+            parts = [[record] for record in records] if case.extent(file).seekable else [records]
+        except Damaged as damage:
+            yield _Work(case=case, about=file, run=_raising(str(damage)))
+            continue
+        for part in parts:
+            yield _Work(case=case, about=file, run=_tensors(case, file, part))
+    raws = [record for record in case.manifest.tensors if record.raw is not None]
+    if raws:
+        yield _Work(case=case, about=RAW, run=_raw_files(case, raws))
+    if case.manifest.program is not None:
+        record = case.manifest.program
+        yield _Work(case=case, about=record.file, run=_plain_file(case, record.file, record.sha256))
+
+
+def _raising(message: str) -> Callable[[_Count], None]:
+    def run(_: _Count) -> None:
+        raise Damaged(message)
+
+    return run
+
+
+def _in_order(case: Case, file: str) -> list[TensorRecord]:
+    entries = case.header(file).entries
+    records = [record for record in case.manifest.tensors if record.file == file]
+    return sorted(records, key=lambda record: entries[record.name].data_offsets)
+
+
+def _tensors(case: Case, file: str, records: list[TensorRecord]) -> Callable[[_Count], None]:
+    def run(count: _Count) -> None:
+        header, reader = case.header(file), case.extent(file).open()
+        try:
+            for record in records:
+                begin, end = header.entries[record.name].data_offsets
+                digest = start_digest(record.dtype, record.shape)
+                _hash(reader, header.start + begin, end - begin, digest, count)
+                what = f"{case.name_of(file)}, {record.name}"
+                _compare(what, digest.hexdigest(), record.sha256)
+        finally:
+            reader.close()
+
+    return run
+
+
+def _raw_files(case: Case, records: list[TensorRecord]) -> Callable[[_Count], None]:
+    """The table must say what the manifest says, and each file what the table says."""
+
+    def run(count: _Count) -> None:
+        name = case.name_of(f"{RAW}/{TABLE}")
+        rows = {row.name: row for row in decode_rows(case.place.read(name, LARGEST), name)}
+        for record in records:
+            row = rows.pop(record.name, None)
+            if row is None or _row_of(record, row.sha256) != row:
+                raise Damaged(f"{name}: expected {record.name} as in the manifest, found {row}")
+            # The table is not sealed; the tensor's own digest over the same bytes is.
+            _raw_file(case, record, row, count)
+        if rows:
+            raise Damaged(f"{name}: expected the tensors of the manifest, found {next(iter(rows))}")
+
+    return run
+
+
+def _row_of(record: TensorRecord, digest: str) -> RawRow:
+    return RawRow(
+        role=record.role,
+        name=record.name,
+        dtype=record.dtype,
+        shape=record.shape,
+        nbytes=record.nbytes,
+        sha256=digest,
+        file=basename(record.raw or ""),
+    )
+
+
+def _raw_file(case: Case, record: TensorRecord, row: RawRow, count: _Count) -> None:
+    file = record.raw or ""
+    both = _Both(start_digest(record.dtype, record.shape), sha256())
+    reader = case.extent(file).open()
+    try:
+        _hash(reader, 0, record.nbytes, both, count)
+    finally:
+        reader.close()
+    _compare(case.name_of(file), both.first.hexdigest(), record.sha256)
+    _compare(case.name_of(f"{RAW}/{TABLE}"), row.sha256, both.second.hexdigest())
+
+
+class _Both:
+    """Two hashes of one reading."""
+
+    def __init__(self, first: Any, second: Any) -> None:
+        self.first, self.second = first, second
+
+    def update(self, block: memoryview) -> None:
+        self.first.update(block)
+        self.second.update(block)
+
+
+def _plain_file(case: Case, file: str, expected: str) -> Callable[[_Count], None]:
+    def run(count: _Count) -> None:
+        extent, digest = case.extent(file), sha256()
+        reader = extent.open()
+        try:
+            _hash(reader, 0, extent.size, digest, count)
+        finally:
+            reader.close()
+        _compare(case.name_of(file), digest.hexdigest(), expected)
+
+    return run
+
+
+def _hash(reader: Reader, start: int, size: int, digest: Any, count: _Count) -> None:
+    buffer = memoryview(bytearray(min(BLOCK, size)))
+    for at in range(0, size, BLOCK):
+        block = buffer[: min(BLOCK, size - at)]
+        reader.read_into(start + at, block)
+        digest.update(block)
+        count(len(block))
+
+
+def _compare(what: str, found: str, expected: str) -> None:
+    if found != expected:
+        raise Damaged(f"{what}: expected the digest {expected}, found {found}")

@@ -1,0 +1,171 @@
+"""Zips of cases, read where they lie: stored members as ranges of the file, packed ones as streams."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import struct
+import threading
+from collections import OrderedDict
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Literal
+
+from karat.bundles.extents import FileExtent, MemoryExtent, read_all
+from karat.bundles.places import BadPlace
+from karat.bundles.zip_stream import StreamExtent
+from karat.findings import Finding, UsageError
+from karat.sources.archive import Archive, Limits, Member
+from karat.sources.unusable import Unusable
+from karat.tensors.tensor import Damaged, Extent
+
+STORED, DEFLATE, ZSTD = 0, 8, 93
+LIMITS = Limits(
+    # A nightly of 50,000 cases has 200,000 files; tensors are as large as they are. Deflate cannot exceed
+    # 1032-fold, so only what another method blew up is a bomb.
+    members=1_000_000,
+    directory=512 << 20,
+    member=1 << 62,
+    total=1 << 62,
+    ratio=1100,
+    ratio_floor=64 << 20,
+)
+_LOCAL = struct.Struct("<4s5H3L2H")
+_UTF8, _STREAMED, _ELSEWHERE = 0x800, 0x8, 0xFFFFFFFF
+_SMALL = 16 << 20
+"""A packed member up to here is unpacked once and then read in any order."""
+_KEPT = 4
+
+
+class ZipPlace:
+    """A zip whose every name and size has been looked at; nothing is unpacked but what is asked for."""
+
+    kind: Literal["folder", "zip", "store"] = "zip"
+
+    def __init__(self, path: Path, name: str, limits: Limits | None = None) -> None:
+        self.name = name
+        self._path = path
+        self._kept: OrderedDict[str, MemoryExtent] = OrderedDict()
+        self._lock = threading.Lock()
+        with path.open("rb") as file:
+            self._size = os.fstat(file.fileno()).st_size
+            try:
+                archive = Archive(file, limits or LIMITS, methods=(STORED, DEFLATE, ZSTD))
+                members = archive.wanted(lambda _: True)
+            except Unusable as error:
+                raise _bad(error, name) from None
+        self._members = {member.name: member for member in members}
+        if any(member.info.compress_type == ZSTD for member in members):
+            _require_zstandard(name)
+        self._files = {found: self._members[found].size for found in sorted(self._members)}
+
+    def files(self) -> Mapping[str, int]:
+        return self._files
+
+    def extent(self, path: str) -> Extent:
+        member = self._members.get(path)
+        if member is None:
+            raise Damaged(f"{path}: expected in {self.name}, found nothing")
+        if member.info.compress_type == STORED:
+            return self._packed(member)
+        if member.size <= _SMALL:
+            return self._unpacked(member)
+        return self._stream(member)
+
+    def read(self, path: str, limit: int = 64 << 20) -> bytes:
+        return read_all(self.extent(path), limit, path)
+
+    def findings(self) -> tuple[Finding, ...]:
+        return ()
+
+    def close(self) -> None:
+        with self._lock:
+            self._kept.clear()
+
+    def _packed(self, member: Member) -> FileExtent:
+        """The bytes of the member as they lie in the file."""
+        whole = FileExtent(
+            path=self._path, start=0, size=self._size, file_size=self._size, name=member.name
+        )
+        start = _data_start(whole, member)
+        return FileExtent(
+            path=self._path,
+            start=start,
+            size=member.packed,
+            file_size=self._size,
+            name=member.name,
+        )
+
+    def _stream(self, member: Member) -> StreamExtent:
+        method = member.info.compress_type
+        return StreamExtent(
+            packed=self._packed(member),
+            size=member.size,
+            crc=member.info.CRC,
+            method="zstd" if method == ZSTD else "deflate",
+            name=member.name,
+        )
+
+    def _unpacked(self, member: Member) -> MemoryExtent:
+        with self._lock:
+            if member.name in self._kept:
+                self._kept.move_to_end(member.name)
+                return self._kept[member.name]
+        data = read_all(self._stream(member), None, member.name)
+        made = MemoryExtent(data=data, name=member.name)
+        with self._lock:
+            self._kept[member.name] = made
+            while len(self._kept) > _KEPT:
+                self._kept.popitem(last=False)
+        return made
+
+
+def _data_start(whole: FileExtent, member: Member) -> int:
+    """Where the member's bytes begin: after a local header that must say what the directory says."""
+    fixed = bytearray(_LOCAL.size)
+    reader = whole.open()
+    try:
+        reader.read_into(member.start, memoryview(fixed))
+        magic, _, flags, method, _, _, crc, packed, size, name_length, extra = _LOCAL.unpack(fixed)
+        name = bytearray(name_length)
+        reader.read_into(member.start + _LOCAL.size, memoryview(name))
+    finally:
+        reader.close()
+    info = member.info
+    coding = "utf-8" if flags & _UTF8 else "cp437"
+    agreed = (
+        magic == b"PK\x03\x04"
+        and (flags, method) == (info.flag_bits, info.compress_type)
+        and name.decode(coding, "replace") == info.orig_filename
+        and (flags & _STREAMED or crc == info.CRC)
+        # Sizes stand elsewhere for zip64 and for what was packed as a stream.
+        and (
+            flags & _STREAMED
+            or {packed, size} & {_ELSEWHERE}
+            or (packed, size) == (info.compress_size, info.file_size)
+        )
+    )
+    start = member.start + _LOCAL.size + int(name_length) + int(extra)
+    if not agreed or start + member.packed > member.end:
+        raise Damaged(
+            f"{member.name}: expected a header that fits the zip's directory, found another"
+        )
+    return start
+
+
+def _require_zstandard(name: str) -> None:
+    from importlib.util import find_spec  # noqa: PLC0415 - only for zips with zstd
+
+    if find_spec("zstandard") is None:
+        raise UsageError(
+            f"{name}: expected the library zstandard, with which this zip is packed; it is not installed",
+            next_command="pip install 'karat[zstd]'",
+        )
+
+
+def _bad(error: Unusable, name: str) -> BadPlace:
+    """What an archive cannot be read for, as a bundle's finding."""
+    kind = {"artifact-not-zip": "not-a-bundle"}.get(error.kind, "bundle-damaged")
+    if "no bytes at all" in str(error):
+        kind = "not-a-bundle"
+    return BadPlace(kind, f"{name}: {error}", name=name, next_command=f"file {shlex.quote(name)}")
