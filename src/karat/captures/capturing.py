@@ -31,6 +31,24 @@ class Trial:
     def __init__(self) -> None:
         self.staged: list[Staged] = []
         self.spoiled = False
+        self._begun: list[int] = []
+        """How much was staged when each subtest began that is under way."""
+
+    def in_subtest(self, entered: bool) -> None:  # noqa: FBT001 - in or out
+        """A subtest begins, or has ended."""
+        if entered:
+            self._begun.append(len(self.staged))
+        else:
+            self._begun.pop()
+
+    def judge(self, report: pytest.TestReport) -> list[Staged]:
+        """What did not pass spoils the attempt; a subtest that was skipped, only what it staged itself."""
+        if not report.skipped or not self._begun:
+            self.spoiled |= not report.passed
+            return []
+        kept = self._begun[-1]
+        own, self.staged = self.staged[kept:], self.staged[:kept]
+        return own
 
 
 class Handed(msgspec.Struct, frozen=True, kw_only=True):
@@ -130,14 +148,19 @@ class Capturing:
     def pytest_runtest_makereport(
         self, call: pytest.CallInfo[None]
     ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-        """Whatever did not pass, a subtest too, spoils the attempt; after teardown it is settled."""
+        """What did not pass, a subtest too, spoils the attempt; after teardown it is settled."""
         report = yield
         if self.trial is not None:
-            self.trial.spoiled |= not report.passed
+            for staged in self.trial.judge(report):
+                self._drop(staged)
             if call.when == "teardown":
                 self._settle(self.trial)
                 self.trial = None
         return report
+
+    def _drop(self, staged: Staged) -> None:
+        if self.session is not None:
+            self.session.drop(staged)
 
     def _settle(self, trial: Trial) -> None:
         if self.session is None:

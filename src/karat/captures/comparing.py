@@ -5,6 +5,8 @@ from __future__ import annotations
 import msgspec
 
 from karat.bundles.comparing import compare_values
+from karat.bundles.flat import Flat
+from karat.bundles.flattening import flatten
 from karat.bundles.manifest import Comparator, Identity
 from karat.captures.errors import Mismatch
 from karat.captures.mismatch import describe
@@ -22,13 +24,21 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     note: str | None = None
 
 
-def compared(
-    expected: object, actual: object, question: Question, title: str
-) -> tuple[Report, Comparator]:
-    """The report and the comparator of a pass; `Mismatch` otherwise."""
+class Passed(msgspec.Struct, frozen=True, kw_only=True, eq=False):
+    """A comparison that could have failed, and did not."""
+
+    report: Report
+    comparator: Comparator
+    expected: Flat
+    """Taken apart once, for comparing and for writing: tensors may come from a device."""
+
+
+def compared(expected: object, actual: object, question: Question, title: str) -> Passed:
+    """What passed; `Mismatch` otherwise."""
     __tracebackhide__ = True
+    flat = flatten(expected, "expected")
     report = compare_values(
-        expected,
+        flat,
         actual,
         rtol=question.rtol,
         atol=question.atol,
@@ -46,7 +56,7 @@ def compared(
         note=question.note,
         results=report.comparisons,
     )
-    return report, comparator
+    return Passed(report=report, comparator=comparator, expected=flat)
 
 
 def by_caller(identity: Identity, note: str | None) -> tuple[Comparator, Finding]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 from collections.abc import Mapping
+from importlib.util import find_spec
 from pathlib import Path
 
 import msgspec
@@ -51,6 +52,11 @@ def _absolute(text: str, base: Path) -> Path:
 def prepare(place: Chosen) -> str | None:
     """Makes the directory and writes to it for a try; a note if little room is left on its disk."""
     path = place.path
+    if find_spec("safetensors") is None:
+        raise UsageError(
+            f"{place.origin}: expected the library safetensors, with which tensors are written; it is not installed",
+            next_command="pip install 'karat[capture]'",
+        )
     try:
         (path / BOOKS).mkdir(parents=True, exist_ok=True)
         _probe(path / BOOKS)

@@ -23,9 +23,10 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     identity: Identity
     inputs: Any
     expected: Any
+    """A nested value, or what `flatten` made of it."""
     comparator: Comparator
-    actual: Any = None
-    """Only its device is of interest."""
+    seen: tuple[Any, ...] = ()
+    """All values that took part, for the sake of their devices."""
     program: Any = None
     """A `Program`; what else it is, is said when it is written."""
     program_name: str | None = None

@@ -25,6 +25,8 @@ def golden_of(request: pytest.FixtureRequest) -> Golden:
     active = Active()
     if capturing is not None and "subtests" in request.fixturenames:
         active.watch(request.getfixturevalue("subtests"))
+        if capturing.trial is not None:
+            active.changed = capturing.trial.in_subtest
     return Golden(request.node, active, capturing)
 
 
@@ -69,20 +71,20 @@ class Golden:
             note=note,
         )
         identity = self._identity(suite, flow, subtest)
-        report, comparator = compared(expected, actual, question, identity.test)
+        passed = compared(expected, actual, question, identity.test)
         self._take(
             Evidence(
                 identity=identity,
                 inputs=inputs,
-                expected=expected,
-                actual=actual,
+                expected=passed.expected,
+                seen=(inputs, expected, actual),
                 program=program,
                 program_name=program_name,
-                comparator=comparator,
+                comparator=passed.comparator,
                 seeds=seeds,
             )
         )
-        return report
+        return passed.report
 
     def capture(  # noqa: PLR0913 - one call says everything about one case
         self,
@@ -110,6 +112,7 @@ class Golden:
                 comparator=comparator,
                 seeds=seeds,
                 findings=(finding,),
+                seen=(inputs, expected),
             )
         )
 

@@ -9,9 +9,10 @@ import pytest
 
 
 def suite_of(item: pytest.Item, told: str | None) -> str:
-    """What was told, or the last folder of the test's file; in the root folder, the file's own name."""
-    if told:
-        return told
+    """What was told, --karat-suite, or the last folder of the file; in the root folder, the file's name."""
+    asked: str | None = told or item.config.getoption("karat_suite")
+    if asked:
+        return asked
     path: Path = item.path
     return path.stem if path.parent == item.config.rootpath else path.parent.name
 

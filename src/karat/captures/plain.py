@@ -12,7 +12,7 @@ import os
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from unittest import TestCase
 
 import msgspec
@@ -28,6 +28,9 @@ from karat.captures.session import Session, Staged
 from karat.findings import Finding
 from karat.goldens.paths import glob_regex
 from karat.tensors.outcome import Report
+
+if TYPE_CHECKING:
+    from karat.captures.capturing import Capturing
 
 
 class _Place(msgspec.Struct, frozen=True, kw_only=True):
@@ -70,6 +73,7 @@ def capture(  # noqa: PLR0913 - one call says everything about one case
         raw=raw,
         strides=strides,
         findings=(finding,),
+        seen=(inputs, expected),
     )
     return _take(evidence, _Place(directory=directory, strict=strict))
 
@@ -102,21 +106,21 @@ def check_and_capture(  # noqa: PLR0913 - one call says everything about one cas
     question = Question(
         rtol=rtol, atol=atol, equal_nan=equal_nan, check_dtype=check_dtype, note=note
     )
-    report, comparator = compared(expected, actual, question, identity.test)
+    passed = compared(expected, actual, question, identity.test)
     evidence = Evidence(
         identity=identity,
         inputs=inputs,
-        expected=expected,
-        actual=actual,
+        expected=passed.expected,
+        seen=(inputs, expected, actual),
         program=program,
         program_name=program_name,
-        comparator=comparator,
+        comparator=passed.comparator,
         seeds=seeds,
         raw=raw,
         strides=strides,
     )
     _take(evidence, _Place(directory=directory, strict=strict))
-    return report
+    return passed.report
 
 
 def _identity(test: str | TestCase, suite: str | None, flow: str | None, subtest: str) -> Identity:
@@ -141,39 +145,41 @@ def _suite(test: str | TestCase) -> str:
 def _take(evidence: Evidence, place: _Place) -> Path | None:
     joined = running.current()
     if joined is not None and place.directory is None:
-        if not joined.wants(evidence.identity.suite, None) or joined.session is None:
-            return None
-        found = joined.take(joined.with_form(evidence, {}))
-        return joined.session.directory / found.claim.path if isinstance(found, Staged) else None
-    return _take_alone(evidence, place)
+        return _join(joined, evidence)
+    found = _take_alone(evidence, place)
+    if isinstance(found, Finding):
+        _complain(found, place)
+        return None
+    return found
 
 
-def _take_alone(evidence: Evidence, place: _Place) -> Path | None:
+def _join(capturing: Capturing, evidence: Evidence) -> Path | None:
+    """Into the session of pytest, whose summary tells what went wrong."""
+    if not capturing.wants(evidence.identity.suite, None) or capturing.session is None:
+        return None
+    found = capturing.take(capturing.with_form(evidence, {}))
+    return capturing.session.directory / found.claim.path if isinstance(found, Staged) else None
+
+
+def _take_alone(evidence: Evidence, place: _Place) -> Path | Finding | None:
+    session = of_process(place.directory)
+    if not isinstance(session, Session):
+        return session
     wanted = settings()
     if not any(glob_regex(glob).fullmatch(evidence.identity.suite) for glob in wanted.capture):
         return None
-    session = of_process(place.directory)
-    if session is None:
-        return None
-    if isinstance(session, Finding):
-        return _complain(session, place)
     form = msgspec.structs.replace(
         evidence, raw=evidence.raw or wanted.raw, strides=evidence.strides or wanted.strides
     )
-    return _publish(session, form, place)
-
-
-def _publish(session: Session, evidence: Evidence, place: _Place) -> Path | None:
-    found = session.stage(evidence)
+    found = session.stage(form)
     if isinstance(found, Finding):
-        return _complain(found, place)
-    failed = session.publish(found)
-    return _complain(failed, place) if failed else session.directory / found.claim.path
+        return found
+    return session.publish(found) or session.directory / found.claim.path
 
 
 def _complain(finding: Finding, place: _Place) -> None:
     strict = in_ci() if place.strict is None else place.strict
     if strict or finding.kind == "captured-twice":
         raise CaptureFailed(finding)
-    # To whoever called capture or check_and_capture, through the functions between.
-    warnings.warn(f"{finding.kind}: {finding.message}", CaptureWarning, stacklevel=6)
+    # To whoever called capture or check_and_capture, through `_take`.
+    warnings.warn(f"{finding.kind}: {finding.message}", CaptureWarning, stacklevel=4)

@@ -104,7 +104,6 @@ class Session:
         return Staged(claim=claim, claimed=claimed, folder=folder, number=number, size=size)
 
     def _captured(self, evidence: Evidence) -> Captured:
-        values = (evidence.inputs, evidence.expected, evidence.actual)
         return Captured(
             identity=evidence.identity,
             inputs=evidence.inputs,
@@ -113,7 +112,7 @@ class Session:
             program_name=evidence.program_name,
             comparator=evidence.comparator,
             seeds=seeds(evidence.seeds),
-            environment=environment(self._root, values),
+            environment=environment(self._root, evidence.seen),
             session=self.name,
             created=created(),
             raw=evidence.raw,

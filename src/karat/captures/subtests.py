@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -16,6 +16,8 @@ class Active:
 
     def __init__(self) -> None:
         self._names: list[str] = []
+        self.changed: Callable[[bool], None] = lambda _: None
+        """Called when a subtest begins, and when it has ended."""
 
     def watch(self, subtests: Any) -> None:
         """From now on, `subtests.test(…)` is noticed."""
@@ -25,10 +27,12 @@ class Active:
         def test(msg: str | None = None, **parameters: Any) -> Iterator[Any]:
             inner = begin(msg, **parameters)
             self._names.append(subtest_name(msg, parameters))
+            self.changed(True)
             try:
                 with inner as given:
                     yield given
             finally:
+                self.changed(False)
                 self._names.pop()
 
         subtests.test = test

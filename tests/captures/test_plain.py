@@ -1,0 +1,189 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import karat
+from factories.pytest_runs import Suite
+
+
+@pytest.fixture(autouse=True)
+def _outside_of_ci(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name in ("CI", "KARAT_CAPTURE_DIR", "GOLDEN_ARTIFACTS_DIR", "KARAT_SESSION"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.chdir(tmp_path)
+
+
+def test_it_is_off_unless_a_directory_is_named(tmp_path: Path) -> None:
+    assert karat.capture("t", inputs=(), expected=1) is None
+    report = karat.check_and_capture("t", actual=1.0, expected=1.0, inputs=())
+    assert report.passed
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_directory_is_given_or_in_a_variable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = karat.capture("t", inputs=(1,), expected=1, directory=tmp_path / "given", suite="s")
+    assert given is not None
+    assert (given / "manifest.json").is_file()
+    assert given.relative_to(tmp_path / "given").parts[:2] == ("s", "default")
+    monkeypatch.setenv("GOLDEN_ARTIFACTS_DIR", str(tmp_path / "var"))
+    told = karat.capture("t", inputs=(1,), expected=1, flow="f")
+    assert told is not None
+    assert told.relative_to(tmp_path / "var").parts[:2] == ("default", "f")
+
+
+def test_what_is_captured_comes_back(tmp_path: Path) -> None:
+    x = np.arange(4, dtype=np.float32)
+    karat.check_and_capture(
+        "t", actual={"y": x * 2}, expected={"y": x + x}, inputs=(x, 3), directory=tmp_path
+    )
+    (case,) = karat.cases(karat.open_bundle(tmp_path))
+    restored = case.inputs().value
+    assert restored[1] == 3
+    np.testing.assert_array_equal(restored[0], x)
+    np.testing.assert_array_equal(case.expected().value["y"], x * 2)
+
+
+def test_a_mismatch_raises_and_leaves_nothing(tmp_path: Path) -> None:
+    with pytest.raises(karat.Mismatch, match="t: 1 of 1 compared values differ") as caught:
+        karat.check_and_capture("t", actual=1.0, expected=2.0, inputs=(), directory=tmp_path / "d")
+    assert not caught.value.report.passed
+    assert isinstance(caught.value, AssertionError)
+    assert not (tmp_path / "d").exists()
+
+
+def test_nan_is_no_match_unless_asked() -> None:
+    nan = np.array([np.nan, 1.0])
+    with pytest.raises(karat.Mismatch):
+        karat.check_and_capture("t", actual=nan, expected=nan.copy(), inputs=())
+    assert karat.check_and_capture(
+        "t", actual=nan, expected=nan.copy(), inputs=(), equal_nan=True
+    ).passed
+
+
+def test_nothing_compared_is_no_match() -> None:
+    with pytest.raises(karat.Mismatch, match="nothing was compared"):
+        karat.check_and_capture("t", actual=(), expected=(), inputs=())
+
+
+def test_a_second_capture_of_one_identity_raises_strict_or_not(tmp_path: Path) -> None:
+    place = karat.capture("t", inputs=(), expected=1, directory=tmp_path)
+    with pytest.raises(karat.CaptureFailed, match=r"t .* was captured before") as caught:
+        karat.capture("t", inputs=(), expected=2, directory=tmp_path, strict=False)
+    assert caught.value.finding.kind == "captured-twice"
+    assert place is not None
+    assert b'"expected": 1' in (place / "manifest.json").read_bytes()
+    assert karat.capture("t", inputs=(), expected=2, directory=tmp_path, subtest="2") != place
+
+
+def test_what_cannot_be_stored_warns_or_where_strict_raises(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.warns(karat.CaptureWarning, match="cannot-store: t ") as caught:
+        assert karat.capture("t", inputs=(object(),), expected=1, directory=tmp_path) is None
+    assert caught[0].filename == __file__
+    with pytest.warns(karat.CaptureWarning, match="cannot-store: u ") as caught:
+        karat.check_and_capture("u", actual=1, expected=1, inputs=(object(),), directory=tmp_path)
+    assert caught[0].filename == __file__
+    with pytest.raises(karat.CaptureFailed, match="was not captured"):
+        karat.capture("t", inputs=(object(),), expected=1, directory=tmp_path, strict=True)
+    monkeypatch.setenv("CI", "true")
+    with pytest.raises(karat.CaptureFailed):
+        karat.capture("t", inputs=(object(),), expected=1, directory=tmp_path)
+
+
+def test_a_directory_that_cannot_be_used_is_told(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(karat.CaptureFailed, match="found a file"):
+        karat.capture("t", inputs=(), expected=1, directory=tmp_path / "file", strict=True)
+    with pytest.warns(karat.CaptureWarning, match="found a file"):
+        karat.capture("t", inputs=(), expected=1, directory=tmp_path / "file")
+
+
+UNITTEST = """
+    import unittest
+
+    import karat
+
+    class TestScale(unittest.TestCase):
+        def test_double(self):
+            karat.check_and_capture(self, actual=[2.0], expected=[2.0], inputs=(1,))
+
+        def test_fails(self):
+            karat.check_and_capture(self, actual=[2.0], expected=[3.0], inputs=(1,))
+
+        def test_fails_later(self):
+            karat.check_and_capture(self, actual=1, expected=1, inputs=())
+            self.fail("later")
+"""
+
+
+def test_unittest_captures_what_passed(suite: Suite) -> None:
+    suite.write("models/test_scale.py", UNITTEST)
+    suite.write("models/__init__.py", "")
+    done = suite.python("-m", "unittest", "models.test_scale", KARAT_CAPTURE_DIR="captures")
+    assert done.code == 1
+    assert "FAILED (failures=2)" in done.out
+    identities = [m["identity"] for m in suite.manifests()]
+    assert ("models", "models.test_scale.TestScale.test_double") in {
+        (i["suite"], i["test"]) for i in identities
+    }
+    assert not any("test_fails|" in name for name in suite.tests())
+
+
+def test_in_pytest_the_plain_functions_wait_for_the_end_of_the_test(suite: Suite) -> None:
+    suite.write("models/test_scale.py", UNITTEST)
+    suite.write("models/__init__.py", "")
+    done = suite.capture("--karat-session", "one")
+    assert (done.count("passed"), done.count("failed")) == (1, 2)
+    assert suite.tests() == ["models.test_scale.TestScale.test_double|"]
+    assert suite.manifests()[0]["session"] == "one"
+    assert "1 case captured" in done.out
+    assert "1 dropped with their tests" in done.out
+
+
+def test_golden_in_a_unittest_class(suite: Suite) -> None:
+    suite.write(
+        "test_it.py",
+        """
+        import unittest
+        import pytest
+
+        class TestIt(unittest.TestCase):
+            @pytest.fixture(autouse=True)
+            def _golden(self, golden): self.golden = golden
+
+            def test_one(self): self.golden.check(1, 1, inputs=())
+        """,
+    )
+    assert suite.capture().code == 0
+    assert suite.tests() == ["test_it.py::TestIt::test_one|"]
+
+
+def test_two_processes_with_one_session_share_their_claims(suite: Suite) -> None:
+    code = "import karat; karat.capture('t', inputs=(), expected=1, directory='captures')"
+    assert suite.python("-c", code, KARAT_SESSION="s").code == 0
+    second = suite.python("-c", code, KARAT_SESSION="s")
+    assert second.code == 1
+    assert "captured before in session s" in second.out
+    assert suite.python("-c", code, KARAT_SESSION="other").code == 0
+    assert suite.leftovers() == []
+
+
+def test_the_configuration_holds_for_scripts_too(suite: Suite) -> None:
+    suite.write("karat.toml", '[bundles]\ncapture = ["models"]\nflow = "cpu"\nraw = true\n')
+    suite.write(
+        "script.py",
+        """
+        import karat
+        for suite in ("models", "operators"):
+            print(karat.capture("t", inputs=([1.5],), expected=1, suite=suite) is not None)
+        """,
+    )
+    done = suite.python("script.py", KARAT_CAPTURE_DIR="captures")
+    assert done.out.split() == ["True", "False"], done.out
+    assert [m["identity"]["flow"] for m in suite.manifests()] == ["cpu"]
