@@ -21,7 +21,7 @@ from karat.store.presence import Times, lease, wait_for_collectors
 from karat.store.references import stamp
 from karat.store.snapshot import Snapshot
 
-SCHEMA = "karat.pin/1"
+SCHEMA = "karat.pinned/1"
 PREFIX = "pins/"
 
 
@@ -34,6 +34,14 @@ class Pin(msgspec.Struct, frozen=True, kw_only=True):
     name: str = ""
     """The name it was pinned by."""
     date: str
+
+
+class Pinned(msgspec.Struct, frozen=True, kw_only=True):
+    """What `karat pin` did."""
+
+    store: str
+    pins: tuple[Pin, ...]
+    removed: bool
 
 
 def pin(  # noqa: PLR0913 - most have defaults

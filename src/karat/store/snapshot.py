@@ -8,7 +8,7 @@ a few neighbouring cases, which change every night, and apart from them the othe
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from hashlib import sha256
 from itertools import pairwise
 
@@ -152,8 +152,3 @@ def _odd(backend: Backend, digest: str, found: str) -> Problem:
         path=f"sha256:{digest}",
         next_command=f"karat ls --store {backend.url}",
     )
-
-
-def sizes(snapshot: Snapshot) -> Mapping[str, int]:
-    """Path → size of every file, sorted."""
-    return dict(sorted((path, file.size) for path, file in snapshot.files()))

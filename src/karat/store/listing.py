@@ -1,0 +1,114 @@
+"""Listing: what a store holds, by name, by date and by case."""
+
+from __future__ import annotations
+
+import msgspec
+
+from karat.store import pins, references, snapshot as snapshots
+from karat.store.backend import Backend
+from karat.store.references import Reference
+
+
+class Listed(msgspec.Struct, frozen=True, kw_only=True):
+    """One reference, as a list shows it."""
+
+    name: str
+    digest: str
+    date: str
+    expires: str
+    cases: int
+    files: int
+    size: int
+    pinned: str | None
+    """Why, if it is."""
+    entries: int
+    """How many references of the name there are, with this one."""
+
+
+class ListedCase(msgspec.Struct, frozen=True, kw_only=True):
+    """One case of a snapshot."""
+
+    path: str
+    files: int
+    size: int
+
+
+class Listing(msgspec.Struct, frozen=True, kw_only=True):
+    """What was asked for."""
+
+    store: str
+    references: tuple[Listed, ...] = ()
+    cases: tuple[ListedCase, ...] | None = None
+
+
+def list_names(backend: Backend, workers: int = 16) -> Listing:
+    """The newest reference of every name; beyond them, pinned snapshots that no name has any more."""
+    entries = references.entries(backend)
+    newest = {entry.name: entry for entry in entries}
+    pinned = pins.every(backend)
+    chosen = [newest[name] for name in sorted(newest)]
+    counts = {name: sum(entry.name == name for entry in entries) for name in newest}
+    read = references.read_all(backend, chosen, workers)
+    told = [_listed(one, pinned, counts[one.name]) for one in read]
+    starts = {entry.start for entry in entries}
+    told += [
+        _listed(_nameless(pin), pinned, 0)
+        for digest, pin in sorted(pinned.items())
+        if digest[:12] not in starts
+    ]
+    return Listing(store=backend.url, references=tuple(told))
+
+
+def list_entries(backend: Backend, word: str, workers: int = 16) -> Listing:
+    """Every reference of a name, newest first; or the one that is meant."""
+    wanted = references.parse(word)
+    meant = references.resolve(backend, word)
+    pinned = pins.every(backend)
+    if wanted.name is None or wanted.digest is not None or wanted.moment is not None:
+        entries = references.entries(backend, meant.name) if meant.name else []
+        return Listing(store=backend.url, references=(_listed(meant, pinned, len(entries)),))
+    chosen = references.entries(backend, wanted.name)[::-1]
+    read = references.read_all(backend, chosen, workers)
+    told = tuple(_listed(one, pinned, len(chosen)) for one in read)
+    return Listing(store=backend.url, references=told)
+
+
+def list_cases(backend: Backend, word: str) -> Listing:
+    """The cases of one snapshot."""
+    meant = references.resolve(backend, word)
+    snapshot = snapshots.load(backend, meant.digest)
+    cases = tuple(
+        ListedCase(
+            path=case.path, files=len(case.files), size=sum(file.size for file in case.files)
+        )
+        for case in snapshot.cases
+    )
+    counted = msgspec.structs.replace(
+        meant,
+        cases=len(cases),
+        files=sum(case.files for case in cases),
+        size=snapshot.size,
+    )
+    listed = _listed(counted, pins.every(backend), 1)
+    return Listing(store=backend.url, references=(listed,), cases=cases)
+
+
+def _listed(reference: Reference, pinned: dict[str, pins.Pin], entries: int) -> Listed:
+    pin = pinned.get(reference.digest)
+    return Listed(
+        name=reference.name,
+        digest=reference.digest,
+        date=reference.date,
+        expires=reference.expires,
+        cases=reference.cases,
+        files=reference.files,
+        size=reference.size,
+        pinned=None if pin is None else pin.reason,
+        entries=entries,
+    )
+
+
+def _nameless(pin: pins.Pin) -> Reference:
+    return Reference(
+        name=pin.name, digest=pin.digest, date=pin.date, expires="", cases=0, files=0, size=0, karat=""
+    )  # fmt: skip

@@ -1,0 +1,231 @@
+"""A snapshot as a place: its files are listed and read without being pulled.
+
+Every object is held against its name before a byte of it is handed out. In a folder an object is hashed
+once and then read in place; from a bucket it is fetched, and the latest few are kept in memory.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import threading
+from collections import OrderedDict
+from collections.abc import Mapping
+from functools import partial
+from hashlib import sha256
+from typing import Literal, Protocol
+
+import msgspec
+
+from karat.findings import Finding, KaratError
+from karat.sources.crew import in_parallel
+from karat.store import snapshot as snapshots
+from karat.store.backend import Backend
+from karat.store.objects import EXPIRING, KEPT, Part, fetch, key_of
+from karat.store.snapshot import Snapshot, SnapshotFile, pieces
+from karat.tensors.tensor import Damaged, Extent, Reader
+
+_ROOM = 192 << 20
+"""Bytes of fetched objects that are kept in memory."""
+_MAPPED = 1 << 18
+"""What a mapped file counts for: a process may have some ten thousands of them, not more."""
+_AHEAD = 16
+_SMALL = 8 << 20
+
+
+class _Bytes(Protocol):
+    def __len__(self) -> int: ...
+    def __getitem__(self, index: slice, /) -> bytes: ...
+
+
+class SnapshotPlace:
+    """One snapshot of a store."""
+
+    kind: Literal["folder", "zip", "store"] = "store"
+
+    def __init__(self, backend: Backend, digest: str, name: str, *, pinned: bool = False) -> None:
+        self.name = name
+        self.digest = digest
+        self.backend = backend
+        self._drawer = KEPT if pinned else EXPIRING
+        self.snapshot: Snapshot = snapshots.load(backend, digest, drawer=self._drawer)
+        self._files = dict(sorted(self.snapshot.files()))
+        self._sizes = {path: file.size for path, file in self._files.items()}
+        self._objects: OrderedDict[str, tuple[_Bytes, int]] = OrderedDict()
+        """Digest → bytes, and what it costs to hold them."""
+        self._held = 0
+        self._lock = threading.Lock()
+
+    def files(self) -> Mapping[str, int]:
+        """Path → size, sorted."""
+        return self._sizes
+
+    def extent(self, path: str) -> Extent:
+        """The bytes of one file."""
+        file = self._files.get(path)
+        if file is None:
+            raise Damaged(f"{path}: expected it in sha256:{self.digest}, found no such file")
+        return _SnapshotExtent(self, path, file)
+
+    def read(self, path: str, limit: int = 64 << 20) -> bytes:
+        """A small file whole."""
+        extent = self.extent(path)
+        if extent.size > limit:
+            raise Damaged(f"{path}: expected at most {limit:,} bytes, found {extent.size:,}")
+        data = bytearray(extent.size)
+        reader = extent.open()
+        reader.read_into(0, memoryview(data))
+        reader.close()
+        return bytes(data)
+
+    def findings(self) -> tuple[Finding, ...]:
+        """Whether a snapshot is whole was asked when it was opened."""
+        return ()
+
+    def close(self) -> None:
+        """Lets go of everything."""
+        with self._lock:
+            self._objects.clear()
+            self._held = 0
+
+    def parts_of(self, file: SnapshotFile) -> tuple[Part, ...]:
+        """The objects that hold a file, or the pack that does."""
+        return pieces(file) if file.pack is None else (self.snapshot.packs[file.pack],)
+
+    def object(self, part: Part, pack: int | None) -> _Bytes:
+        """An object's bytes, verified."""
+        with self._lock:
+            found = self._objects.get(part.sha256)
+            if found is not None:
+                self._objects.move_to_end(part.sha256)
+                return found[0]
+        local = self._mapped(part)
+        if local is not None:
+            return self._remember(part, local)
+        if pack is not None:
+            self._fetch_ahead(pack)
+            with self._lock:
+                found = self._objects.get(part.sha256)
+            if found is not None:
+                return found[0]
+        return self._remember(part, self._fetched(part))
+
+    def _fetch_ahead(self, pack: int) -> None:
+        """Manifests are read one after the other, so the packs that follow come along."""
+        packs = [
+            part
+            for part in self.snapshot.packs[pack : pack + _AHEAD]
+            if part.sha256 not in self._objects and part.size <= _SMALL
+        ]
+        tasks = [partial(self._fetched_quietly, part) for part in packs]
+        for part, data in in_parallel(tasks, _AHEAD, stop=_nothing):
+            if data is not None:
+                self._remember(part, data)
+
+    def _fetched_quietly(self, part: Part) -> tuple[Part, bytes | None]:
+        try:
+            return part, self._fetched(part)
+        except (Damaged, KaratError):
+            return part, None  # whoever needs it will hear of it
+
+    def _fetched(self, part: Part) -> bytes:
+        try:
+            return fetch(self.backend, part, drawer=self._drawer)
+        except KaratError as error:
+            if error.exit_code == 1:
+                raise Damaged(str(error)) from error
+            raise
+
+    def _mapped(self, part: Part) -> _Bytes | None:
+        """The object's file, once it has been hashed; None where it is no file of this machine."""
+        for drawer in (self._drawer, EXPIRING, KEPT):
+            path = self.backend.local(key_of(part.sha256, drawer))
+            if path is None:
+                return None
+            try:
+                handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            except OSError:
+                continue
+            try:
+                size = os.fstat(handle).st_size
+                large = size > _MAPPED
+                data: _Bytes = (
+                    mmap.mmap(handle, 0, access=mmap.ACCESS_READ)
+                    if large
+                    else os.read(handle, _MAPPED)
+                )
+            finally:
+                os.close(handle)
+            if size == part.size and sha256(data).hexdigest() == part.sha256:  # type: ignore[arg-type]
+                return data
+        return None  # `fetch` looks again, and says what is wrong
+
+    def _remember(self, part: Part, data: _Bytes) -> _Bytes:
+        cost = len(data) if isinstance(data, bytes) else _MAPPED
+        with self._lock:
+            if part.sha256 in self._objects:
+                return self._objects[part.sha256][0]
+            self._objects[part.sha256] = (data, cost)
+            self._held += cost
+            while self._held > _ROOM and len(self._objects) > 1:
+                self._held -= self._objects.popitem(last=False)[1][1]
+        return data
+
+
+class _SnapshotExtent(msgspec.Struct, frozen=True):
+    place: SnapshotPlace
+    path: str
+    file: SnapshotFile
+
+    @property
+    def size(self) -> int:
+        return self.file.size
+
+    @property
+    def seekable(self) -> bool:
+        """In a folder any part is as cheap as the next; from a bucket whole objects come."""
+        return self.place.backend.local("") is not None
+
+    def open(self) -> Reader:
+        return _SnapshotReader(self)
+
+
+class _SnapshotReader:
+    """Holds the object that it read last."""
+
+    def __init__(self, extent: _SnapshotExtent) -> None:
+        self._extent = extent
+        self._parts = extent.place.parts_of(extent.file)
+        self._current: tuple[int, _Bytes] | None = None
+
+    def read_into(self, start: int, buffer: memoryview) -> None:
+        file = self._extent.file
+        if start < 0 or start + len(buffer) > file.size:
+            raise Damaged(
+                f"{self._extent.path}: expected bytes {start:,} to {start + len(buffer):,}, "
+                f"found {file.size:,} in all"
+            )
+        at = 0
+        begins = -file.offset
+        for number, part in enumerate(self._parts):
+            ends = begins + part.size
+            if at < len(buffer) and start + at < ends:
+                data = self._object(number, part)
+                count = min(len(buffer) - at, ends - start - at)
+                offset = start + at - begins
+                buffer[at : at + count] = data[offset : offset + count]
+                at += count
+            begins = ends
+
+    def close(self) -> None:
+        self._current = None
+
+    def _object(self, number: int, part: Part) -> _Bytes:
+        if self._current is None or self._current[0] != number:
+            data = self._extent.place.object(part, self._extent.file.pack)
+            self._current = (number, data)
+        return self._current[1]
+
+
+def _nothing() -> None:
+    """A call that has begun ends by itself."""
