@@ -1,0 +1,254 @@
+"""Comparing two tensors: bits first, then the tolerance; every number there is, in memory that does not grow.
+
+Blocks of both sides are read into the same buffers again and again, by several threads where both sides can be
+read anywhere. What is the same bit for bit is only looked through for NaN and summed. Pairs that are not finite
+on both sides are counted, and left out of differences, SQNR and cosine.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import msgspec
+import numpy as np
+
+from karat.tensors.careful import Careful, has_arithmetic
+from karat.tensors.decoding import Bits, per_element, work_dtype
+from karat.tensors.dtypes import Dtype, dtype_named
+from karat.tensors.hashing import Hashing, find_damage
+from karat.tensors.outcome import Comparison, Tolerance
+from karat.tensors.quick import CHUNK, Quick
+from karat.tensors.sides import Blocks, is_seekable, open_side, require_whole
+from karat.tensors.tally import Tally, elements_of
+from karat.tensors.tensor import Tensor, TensorExtent
+from karat.tensors.tolerances import tolerance_for
+from karat.tensors.verdict import changed_findings, mismatch_findings
+from karat.tensors.whole import Opaque, Whole
+
+READ = 1 << 20
+"""Bytes of a side that are read at once."""
+_WORTH_A_THREAD = 8 << 20
+
+Kernel = Callable[[Tally, Bits, Bits], None]
+Either = Tensor | TensorExtent
+
+
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
+    """What is compared with what, and how."""
+
+    expected: Either
+    actual: Either
+    dtype: Dtype
+    other: Dtype
+    tolerance: Tolerance
+    elements: int
+    chunk: int
+    """Elements that a kernel sees at once."""
+    read: int
+    """Elements that are read at once, a multiple of `chunk`."""
+
+
+def compare_tensors(  # noqa: PLR0913 - the options of a comparison
+    name: str,
+    expected: Either,
+    actual: Either,
+    *,
+    rtol: float | None = None,
+    atol: float | None = None,
+    equal_nan: bool = False,
+    check_dtype: bool = True,
+    threads: int | None = None,
+    digests: tuple[str, str] | None = None,
+    block: int = READ,
+) -> Comparison:
+    """Actual against expected.
+
+    `digests`: the sha256 that each side is said to have; they are checked on the way, and `Damaged` says which
+    side is not what it was. `threads`: as many as there are processors, for tensors that are worth it.
+    """
+    tolerance = tolerance_for(expected.dtype, actual.dtype, rtol, atol, equal_nan=equal_nan)
+    require_whole(expected, name, "expected")
+    require_whole(actual, name, "actual")
+    findings = changed_findings(name, expected, actual, check_dtype=check_dtype)
+    dtype, other = dtype_named(expected.dtype), dtype_named(actual.dtype)
+    result = Comparison(
+        name=name,
+        dtype=expected.dtype,
+        shape=expected.shape,
+        tolerance=tolerance,
+        findings=findings,
+    )
+    if dtype.kind == "opaque":
+        result = msgspec.structs.replace(result, tolerance=None)
+    if expected.shape != actual.shape or not _is_comparable(dtype, other):
+        _check(name, expected, actual, digests)
+        return result
+    plan = _plan(expected, actual, tolerance, block)
+    tally = _tally(name, plan, threads, digests)
+    # Packed types hold two numbers to an element, side by side.
+    shape = _shape_of_numbers(expected.shape, dtype)
+    with_ulps = dtype.layout is not None and dtype.name == other.name
+    numbers = tally.numbers(shape, with_ulps=with_ulps)
+    findings += mismatch_findings(name, tally, numbers, tolerance, shape)
+    return msgspec.structs.replace(result, numbers=numbers, findings=findings)
+
+
+def _is_comparable(dtype: Dtype, other: Dtype) -> bool:
+    if dtype.name == other.name:
+        return True
+    packed = per_element(dtype.name) != per_element(other.name)
+    return has_arithmetic(dtype) and has_arithmetic(other) and not packed
+
+
+def _shape_of_numbers(shape: tuple[int, ...], dtype: Dtype) -> tuple[int, ...]:
+    if per_element(dtype.name) == 1:
+        return shape
+    return (*shape[:-1], 2 * shape[-1]) if shape else (2,)
+
+
+def _plan(expected: Either, actual: Either, tolerance: Tolerance, block: int) -> Plan:
+    dtype, other = dtype_named(expected.dtype), dtype_named(actual.dtype)
+    largest = max(dtype.itemsize, other.itemsize, 1)
+    chunk = CHUNK if largest <= 32 else max(1, READ // largest)
+    return Plan(
+        expected=expected,
+        actual=actual,
+        dtype=dtype,
+        other=other,
+        tolerance=tolerance,
+        elements=elements_of(expected.shape),
+        chunk=chunk,
+        read=max(1, block // (largest * chunk)) * chunk,
+    )
+
+
+def _tally(name: str, plan: Plan, threads: int | None, digests: tuple[str, str] | None) -> Tally:
+    """Every element, by as many threads as it deserves, and the digests beside it."""
+    if digests is not None and digests[0] != digests[1]:
+        with Hashing(plan.expected, plan.actual) as hashing:
+            tally = _compare_range(plan, 0, plan.elements, hashing)
+        hashing.require(name, digests)
+        return tally
+    tally = _in_parallel(plan, _threads(plan, threads))
+    if digests is not None and tally.bit_equal != tally.elements:
+        # Both sides are said to be the same and are not: at least one is not what it was.
+        find_damage(name, plan.expected, plan.actual, digests)
+    return tally
+
+
+def _check(name: str, expected: Either, actual: Either, digests: tuple[str, str] | None) -> None:
+    if digests is not None:
+        find_damage(name, expected, actual, digests)
+
+
+def _threads(plan: Plan, asked: int | None) -> int:
+    if not (is_seekable(plan.expected) and is_seekable(plan.actual)):
+        return 1
+    if asked is not None:
+        return max(1, asked)
+    worth = plan.elements * plan.dtype.itemsize // _WORTH_A_THREAD
+    return max(1, min(available_cores(), worth))
+
+
+def available_cores() -> int:
+    """Processors that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def _in_parallel(plan: Plan, threads: int) -> Tally:
+    """Contiguous ranges, one a thread; where they are cut changes nothing, because chunks stay chunks."""
+    chunks = -(-plan.elements // plan.chunk)
+    cuts = [min(plan.elements, chunks * n // threads * plan.chunk) for n in range(threads + 1)]
+    ranges = [(start, stop) for start, stop in itertools.pairwise(cuts) if stop > start]
+    if len(ranges) <= 1:
+        return _compare_range(plan, 0, plan.elements)
+    with ThreadPoolExecutor(len(ranges), thread_name_prefix="karat-compare") as pool:
+        futures = [pool.submit(_compare_range, plan, *each) for each in ranges]
+        total = Tally()
+        for future in futures:
+            total.include(future.result())
+    return total
+
+
+def _compare_range(plan: Plan, start: int, stop: int, hashing: Hashing | None = None) -> Tally:
+    tally = Tally(start * per_element(plan.dtype.name))
+    if not plan.dtype.itemsize or not plan.other.itemsize:
+        tally.bit_equal = stop - start
+        tally.count(stop - start, 0)
+        return tally
+    kernel = _kernel(plan, stop - start)
+    sides = [
+        open_side(plan.expected, plan.read * plan.dtype.itemsize),
+        open_side(plan.actual, plan.read * plan.other.itemsize),
+    ]
+    try:
+        with np.errstate(all="ignore"):
+            for at in range(start, stop, plan.read):
+                _compare_block(plan, tally, kernel, sides, (at, min(stop, at + plan.read)), hashing)
+    finally:
+        for side in sides:
+            side.close()
+    return tally
+
+
+def _compare_block(
+    plan: Plan,
+    tally: Tally,
+    kernel: Kernel,
+    sides: list[Blocks],
+    part: tuple[int, int],
+    hashing: Hashing | None,
+) -> None:
+    size, other = plan.dtype.itemsize, plan.other.itemsize
+    expected = sides[0].block(part[0] * size, part[1] * size)
+    actual = sides[1].block(part[0] * other, part[1] * other)
+    if hashing is not None:
+        hashing.begin(expected, actual)
+    for at in range(0, part[1] - part[0], plan.chunk):
+        to = at + plan.chunk
+        kernel(tally, expected[at * size : to * size], actual[at * other : to * other])
+    if hashing is not None:
+        hashing.finish()
+
+
+def _kernel(plan: Plan, elements: int) -> Kernel:
+    dtype = plan.dtype
+    if not has_arithmetic(dtype):
+        return Opaque(dtype).compare
+    careful = Careful(dtype, plan.other, plan.tolerance)
+    if dtype.name != plan.other.name:
+        return careful.compare
+    work = work_dtype(dtype.name)
+    if work is None:
+        whole = dtype.kind == "int"
+        return Whole(dtype, plan.tolerance).compare if whole else careful.compare
+    return _quickest(Quick(dtype, work, plan.tolerance, min(plan.chunk, elements)), careful)
+
+
+def _quickest(quick: Quick, careful: Careful) -> Kernel:
+    """The quick kernel where it will do, and the careful one where it will not."""
+
+    def compare(tally: Tally, expected: Bits, actual: Bits) -> None:
+        if same_bits(expected, actual):
+            done = quick.same(tally, expected)
+        else:
+            done = quick.able and quick.differing(tally, expected, actual)
+        if not done:
+            careful.compare(tally, expected, actual)
+
+    return compare
+
+
+def same_bits(expected: Bits, actual: Bits) -> bool:
+    """Whether all bytes are the same; mostly known after the first few."""
+    if not np.array_equal(expected[:1024], actual[:1024]):
+        return False
+    whole = expected.size - expected.size % 8
+    return np.array_equal(
+        expected[:whole].view(np.uint64), actual[:whole].view(np.uint64)
+    ) and np.array_equal(expected[whole:], actual[whole:])

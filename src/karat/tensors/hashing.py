@@ -1,0 +1,67 @@
+"""Hashing beside comparing: both digests in the same pass, each in a thread of its own.
+
+sha256 is slower than everything else that is done to a block, and lets go of the interpreter's lock.
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import Future, ThreadPoolExecutor
+from types import TracebackType
+from typing import Any, Self
+
+from karat.tensors.decoding import Bits
+from karat.tensors.digest import digest_of, start
+from karat.tensors.tensor import Damaged, Tensor, TensorExtent
+
+Either = Tensor | TensorExtent
+
+
+class Hashing:
+    """The digests of both sides, block by block in order."""
+
+    def __init__(self, expected: Either, actual: Either) -> None:
+        self.running = [start(side.dtype, side.shape) for side in (expected, actual)]
+        self.pool = ThreadPoolExecutor(2, thread_name_prefix="karat-hash")
+        self.pending: list[Future[Any]] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.pool.shutdown(wait=True)
+
+    def begin(self, expected: Bits, actual: Bits) -> None:
+        """Hashes a block of each side while it is compared; `finish` before it is overwritten."""
+        pairs = zip(self.running, (expected, actual), strict=True)
+        self.pending = [self.pool.submit(running.update, bits.data) for running, bits in pairs]
+
+    def finish(self) -> None:
+        """Waits for both."""
+        for future in self.pending:
+            future.result()
+
+    def require(self, name: str, digests: tuple[str, str]) -> None:
+        """`Damaged` unless both sides are what they are said to be."""
+        _require(name, digests, (self.running[0].hexdigest(), self.running[1].hexdigest()))
+
+
+def find_damage(name: str, expected: Either, actual: Either, digests: tuple[str, str]) -> None:
+    """`Damaged` unless both sides are what they are said to be."""
+    with ThreadPoolExecutor(2, thread_name_prefix="karat-hash") as pool:
+        found = list(pool.map(digest_of, (expected, actual)))
+    _require(name, digests, (found[0], found[1]))
+
+
+def _require(name: str, said: tuple[str, str], found: tuple[str, str]) -> None:
+    wrong = [
+        f"the {side} side expected sha256 {one}, found {other}"
+        for side, one, other in zip(("expected", "actual"), said, found, strict=True)
+        if one != other
+    ]
+    if wrong:
+        raise Damaged(f"{name}: {' and '.join(wrong)}")

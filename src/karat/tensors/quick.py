@@ -1,0 +1,255 @@
+"""The quick kernel: a chunk of real numbers in the float that holds them, in few passes over warm buffers.
+
+It answers only where its arithmetic is beyond doubt, and returns False where it is not (NaN, infinities,
+squares that overflow or vanish), for `careful` to do. What is exact and what is not:
+
+- counts, extremes and where they are, ULPs and the verdict on each element are those of float64: float32
+  only sorts out who cannot be the largest and who is surely inside or outside the tolerance; whoever is left
+  is looked at again in float64;
+- sums (mean, SQNR, cosine) are taken in float32 over rows of 4096 elements, then exactly: about six digits
+  for types of up to 32 bits, all of float64's for float64.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from karat.tensors.decoding import Bits, Values, decode, per_element
+from karat.tensors.dtypes import Dtype
+from karat.tensors.outcome import Tolerance
+from karat.tensors.tally import Tally
+from karat.tensors.ulps import distances
+
+CHUNK = 1 << 16
+"""Elements that are looked at together; partial sums are of as many, whatever was read at once."""
+ROW = 4096
+Products = tuple[float, float, float, float, float]
+
+
+class Limits(msgspec.Struct, frozen=True):
+    """Where a float's arithmetic is beyond doubt."""
+
+    slack: float
+    """Relative error of a difference, a quotient or a threshold, generously."""
+    least_square: float
+    """A sum of squares below this may have lost some."""
+    least_difference: float
+    least_tolerance: float
+    largest_tolerance: float
+
+
+LIMITS = {
+    4: Limits(2.0**-20, 1e-20, 1e-14, 1e-25, 1e6),
+    8: Limits(2.0**-48, 1e-200, 1e-130, 1e-150, 1e30),
+}
+
+
+class Buffers:
+    """Memory of one thread, touched once and used for every chunk."""
+
+    def __init__(self, work: np.dtype[Any], dtype: Dtype, size: int) -> None:
+        numbers = size * per_element(dtype.name)
+        self.expected, self.actual = np.empty(numbers, work), np.empty(numbers, work)
+        self.difference, self.quotient = np.empty(numbers, work), np.empty(numbers, work)
+        self.low, self.high = np.empty(numbers, bool), np.empty(numbers, bool)
+        self.ones = np.ones((ROW, 1), work)
+
+
+def dot(one: Values, other: Values) -> float:
+    """Σ one · other: float by float in rows of `ROW`, exactly beyond. No row is long enough for BLAS to use threads."""
+    whole = one.size - one.size % ROW
+    rows = np.matmul(one[:whole].reshape(-1, 1, ROW), other[:whole].reshape(-1, ROW, 1))
+    total = float(rows.sum(dtype=np.float64))
+    return total + float(np.dot(one[whole:], other[whole:])) if whole < one.size else total
+
+
+class Quick:
+    """Compares chunks of one real dtype, one thread's worth."""
+
+    def __init__(self, dtype: Dtype, work: np.dtype[Any], tolerance: Tolerance, size: int) -> None:
+        self.dtype, self.work, self.tolerance = dtype, work, tolerance
+        self.limits = LIMITS[work.itemsize]
+        self.buffers = Buffers(work, dtype, size)
+        self.able = self._is_able()
+        # Same-sign floats are as far apart as their bits are as integers.
+        whole = dtype.kind == "float" and dtype.width == 8 * dtype.itemsize and dtype.width >= 16
+        self.signed_bits = f"<i{dtype.itemsize}" if whole and dtype.signed else None
+
+    def _is_able(self) -> bool:
+        low, high = self.limits.least_tolerance, self.limits.largest_tolerance
+        rtol, atol = self.tolerance.rtol, self.tolerance.atol
+        return all(value == 0 or low <= value <= high for value in (rtol, atol))
+
+    def same(self, tally: Tally, bits: Bits) -> bool:
+        """Counts a chunk that is the same on both sides, bit for bit."""
+        values = decode(self.dtype.name, bits, self.buffers.expected)
+        square = dot(values, values)
+        if not self._is_sound(square, values):
+            return False
+        for total in (tally.ee, tally.aa, tally.ea):
+            total.add(square)
+        tally.bit_equal += values.size
+        tally.abs.see(0.0, tally.at, float(values[0]), float(values[0]))
+        tally.ulp = max(tally.ulp, 0)
+        if tally.rel.at < 0 and (found := np.flatnonzero(values)).size:
+            tally.rel.see(0.0, tally.at + int(found[0]))
+        tally.count(values.size)
+        return True
+
+    def _is_sound(self, square: float, values: Values) -> bool:
+        """All are finite, and no square that matters was lost."""
+        if not square < np.inf:
+            return False
+        return square >= self.limits.least_square or not values.any()
+
+    def differing(self, tally: Tally, expected_bits: Bits, actual_bits: Bits) -> bool:
+        """Counts a chunk that differs; False if it needs more care, and nothing was counted."""
+        own = self.buffers
+        expected = decode(self.dtype.name, expected_bits, own.expected)
+        actual = decode(self.dtype.name, actual_bits, own.actual)
+        size = expected.size
+        difference = np.subtract(actual, expected, out=own.difference[:size])
+        sums = self._squares(expected, actual, difference)
+        if sums is None:
+            return False
+        np.divide(difference, expected, out=own.quotient[:size])
+        np.abs(difference, out=difference)
+        largest = float(difference.max())
+        if 0 < largest < self.limits.least_difference:
+            return False
+        for total, term in zip(
+            (tally.ee, tally.dd, tally.ed, tally.aa, tally.ea), sums, strict=True
+        ):
+            total.add(term)
+        tally.sum_abs.add(self._sum(difference))
+        self._see_difference(tally, largest, expected, actual)
+        risen, fallen = self._see_quotient(tally, expected, actual)
+        self._see_mismatches(tally, largest, max(risen, -fallen), expected, actual)
+        # Last, because it takes the quotient's memory.
+        self._see_bits(
+            tally, expected_bits, actual_bits, crossing=not -1 < fallen <= risen < np.inf
+        )
+        tally.count(size)
+        return True
+
+    def _squares(self, expected: Values, actual: Values, difference: Values) -> Products | None:
+        """Σe², Σd², Σe·d, Σa², Σe·a; None where something is not finite, or too small to be squared."""
+        ee, dd, ed = dot(expected, expected), dot(difference, difference), dot(expected, difference)
+        # A difference that is not finite makes its square so, and with it actual is sound.
+        if not (dd < np.inf and self._is_sound(ee, expected)):
+            return None
+        if 16 * dd < ee:  # a = e + d, and no digits cancel: two products need not be taken
+            return ee, dd, ed, ee + 2 * ed + dd, ee + ed
+        aa = dot(actual, actual)
+        return (ee, dd, ed, aa, dot(expected, actual)) if self._is_sound(aa, actual) else None
+
+    def _sum(self, values: Values) -> float:
+        whole = values.size - values.size % ROW
+        total = float(
+            np.matmul(values[:whole].reshape(-1, 1, ROW), self.buffers.ones).sum(dtype=np.float64)
+        )
+        return total + float(values[whole:].sum(dtype=np.float64)) if whole < values.size else total
+
+    def _see_difference(
+        self, tally: Tally, largest: float, expected: Values, actual: Values
+    ) -> None:
+        """The largest difference: rounding keeps order, so it is among those that look largest."""
+        if largest < tally.abs.size * (1 - self.limits.slack):
+            return
+        absolute = self.buffers.difference[: expected.size]
+        at = np.flatnonzero(np.equal(absolute, largest, out=self.buffers.low[: expected.size]))
+        e, a = expected[at].astype(np.float64), actual[at].astype(np.float64)
+        sizes = np.abs(a - e)
+        best = int(sizes.argmax())
+        tally.abs.see(float(sizes[best]), tally.at + int(at[best]), float(e[best]), float(a[best]))
+
+    def _see_quotient(self, tally: Tally, expected: Values, actual: Values) -> tuple[float, float]:
+        """The largest quotient; returns the extremes of all, infinite where something came of zero."""
+        quotient = self.buffers.quotient[: expected.size]
+        risen, fallen = _extremes(quotient)
+        highest, lowest = risen, fallen
+        if risen == np.inf or fallen == -np.inf:
+            quotient = np.where(expected == 0, np.nan, quotient)
+            highest, lowest = _extremes(quotient)
+        largest = max(highest, -lowest)
+        slack = self.limits.slack
+        # It is NaN where all were zero, and nothing is compared with NaN.
+        if largest >= 0 and largest >= tally.rel.size * (1 - slack):
+            near = largest * (1 - slack)
+            at = np.flatnonzero((quotient >= near) | (quotient <= -near))
+            e, a = expected[at].astype(np.float64), actual[at].astype(np.float64)
+            sizes = np.abs(a - e) / np.abs(e)
+            best = int(sizes.argmax())
+            tally.rel.see(float(sizes[best]), tally.at + int(at[best]))
+        return risen, fallen
+
+    def _see_mismatches(
+        self, tally: Tally, largest: float, steepest: float, expected: Values, actual: Values
+    ) -> None:
+        slack, rtol, atol = self.limits.slack, self.tolerance.rtol, self.tolerance.atol
+        if largest * (1 + slack) <= atol or steepest * (1 + slack) <= rtol:
+            return
+        low, high = self.buffers.low[: expected.size], self.buffers.high[: expected.size]
+        sizes, bound = self._against(expected)
+        np.greater(sizes, np.multiply(bound, 1 - slack, out=bound), out=low)
+        count = int(np.count_nonzero(low))
+        if not count:
+            return
+        np.greater(sizes, np.multiply(bound, (1 + slack) / (1 - slack), out=bound), out=high)
+        if int(np.count_nonzero(high)) < count:
+            unsure = np.flatnonzero(low & ~high)
+            e, a = expected[unsure].astype(np.float64), actual[unsure].astype(np.float64)
+            low[unsure] = np.abs(a - e) > atol + rtol * np.abs(e)
+            count = int(np.count_nonzero(low))
+        tally.mismatch(count, tally.at + int(low.argmax()))
+
+    def _against(self, expected: Values) -> tuple[Values, Values]:
+        """What is held against what: differences against a threshold, or quotients against rtol alone."""
+        size, own = expected.size, self.buffers
+        if not self.tolerance.atol:
+            quotient = np.abs(own.quotient[:size], out=own.quotient[:size])
+            return quotient, np.asarray(self.tolerance.rtol, self.work)
+        bound = np.abs(expected, out=own.quotient[:size])
+        np.multiply(bound, self.tolerance.rtol, out=bound)
+        return own.difference[:size], np.add(bound, self.tolerance.atol, out=bound)
+
+    def _see_bits(self, tally: Tally, expected: Bits, actual: Bits, *, crossing: bool) -> None:
+        """Equal bits, and the steps between those that differ."""
+        size = expected.size // self.dtype.itemsize
+        if self.signed_bits is not None:
+            apart = self.buffers.quotient.view(self.signed_bits)[:size]
+            np.subtract(expected.view(self.signed_bits), actual.view(self.signed_bits), out=apart)
+            tally.bit_equal += size - int(np.count_nonzero(apart))
+            furthest = max(int(apart.max()), -int(apart.min()))
+            # Zeros of both signs look as if they were half the range apart.
+            if not crossing and furthest < 1 << (self.dtype.width - 2):
+                tally.ulp = max(tally.ulp, furthest)
+                return
+        else:
+            tally.bit_equal += equal_elements(self.dtype, expected, actual)
+        if self.dtype.kind == "float":
+            tally.ulp = max(tally.ulp, int(distances(self.dtype, expected, actual).max()))
+
+
+def _extremes(quotient: Values) -> tuple[float, float]:
+    return float(np.fmax.reduce(quotient)), float(np.fmin.reduce(quotient))
+
+
+def equal_elements(dtype: Dtype, expected: Bits, actual: Bits) -> int:
+    """How many elements are the same, bit for bit."""
+    if dtype.name == "float4_e2m1fn_x2":
+        either = expected ^ actual
+        return int(np.count_nonzero(either & 15 == 0) + np.count_nonzero(either >> 4 == 0))
+    return int(np.count_nonzero(equal_mask(dtype, expected, actual)))
+
+
+def equal_mask(dtype: Dtype, expected: Bits, actual: Bits) -> NDArray[np.bool_]:
+    """Which elements are the same, bit for bit."""
+    size = dtype.itemsize
+    if size in {1, 2, 4, 8}:
+        return np.asarray(expected.view(f"<u{size}") == actual.view(f"<u{size}"))
+    return np.asarray((expected == actual).reshape(-1, size).all(axis=1))

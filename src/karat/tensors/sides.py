@@ -1,0 +1,76 @@
+"""Sides: the elements of a tensor block by block, from memory or from where they lie."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import numpy as np
+
+from karat.tensors.decoding import Bits
+from karat.tensors.dtypes import nbytes
+from karat.tensors.tensor import Damaged, Extent, Reader, Tensor, TensorExtent
+
+
+class Blocks(Protocol):
+    """One thread's way to the bytes of a side."""
+
+    def block(self, start: int, stop: int) -> Bits:
+        """The bytes from `start` to `stop`; good until the next call."""
+
+    def close(self) -> None:
+        """Lets go of the reader."""
+
+
+class InMemory:
+    """The bytes themselves; nothing is copied."""
+
+    def __init__(self, data: memoryview) -> None:
+        self.bits: Bits = np.frombuffer(data, np.uint8)
+
+    def block(self, start: int, stop: int) -> Bits:
+        """A view."""
+        return self.bits[start:stop]
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+class Read:
+    """Bytes that are read into the same memory again and again, because fresh memory is slow to touch."""
+
+    def __init__(self, extent: Extent, size: int) -> None:
+        self.buffer: Bits = np.empty(min(size, extent.size), np.uint8)
+        self.reader: Reader = extent.open()
+
+    def block(self, start: int, stop: int) -> Bits:
+        """Reads it."""
+        found = self.buffer[: stop - start]
+        self.reader.read_into(start, found.data)
+        return found
+
+    def close(self) -> None:
+        """Closes the reader."""
+        self.reader.close()
+
+
+def open_side(tensor: Tensor | TensorExtent, block: int) -> Blocks:
+    """A way to the bytes, for one thread and blocks of up to so many."""
+    if isinstance(tensor, Tensor):
+        return InMemory(tensor.data)
+    return Read(tensor.extent, block)
+
+
+def is_seekable(tensor: Tensor | TensorExtent) -> bool:
+    """Whether several threads may read different parts at once."""
+    return isinstance(tensor, Tensor) or tensor.extent.seekable
+
+
+def require_whole(tensor: Tensor | TensorExtent, name: str, side: str) -> None:
+    """`Damaged` unless there are as many bytes as dtype and shape say."""
+    expected = nbytes(tensor.dtype, tensor.shape)
+    found = len(tensor.data) if isinstance(tensor, Tensor) else tensor.extent.size
+    if found != expected:
+        raise Damaged(
+            f"{name}: expected {expected} bytes of {tensor.dtype} {list(tensor.shape)} on the"
+            f" {side} side, found {found}"
+        )

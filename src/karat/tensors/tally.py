@@ -1,0 +1,168 @@
+"""The tally: what has been found out about two tensors so far, and how two tallies become one."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from math import inf, log10, prod, sqrt
+
+import numpy as np
+from numpy.typing import NDArray
+
+from karat.tensors.outcome import Numbers
+from karat.tensors.sums import Sum
+
+
+class Worst:
+    """The largest of something and where it was first; the earlier of two that are equal."""
+
+    __slots__ = ("actual", "at", "expected", "size")
+
+    def __init__(self) -> None:
+        self.size: float = -1.0
+        """A whole number for 64-bit integers, which no float can hold."""
+        self.at = -1
+        self.expected: float | None = None
+        self.actual: float | None = None
+
+    def see(
+        self, size: float, at: int, expected: float | None = None, actual: float | None = None
+    ) -> None:
+        """Keeps it if it is larger, or as large and earlier."""
+        if size > self.size or (size == self.size and at < self.at):
+            self.size, self.at, self.expected, self.actual = size, at, expected, actual
+
+
+class Tally:
+    """Counts, sums and extremes of some elements; indices are of the flat tensor."""
+
+    def __init__(self, start: int = 0) -> None:
+        self.at = start
+        """The element that comes next."""
+        self.elements = 0
+        self.bit_equal = 0
+        self.mismatches = 0
+        self.first = -1
+        self.spoiled = 0
+        """Finite on the expected side, NaN or infinite on the actual one."""
+        self.first_spoiled = -1
+        self.pairs = 0
+        """Elements that are finite on both sides; all that follows is about them."""
+        self.abs, self.rel = Worst(), Worst()
+        self.ulp = -1
+        self.nan_expected = self.nan_actual = self.inf_expected = self.inf_actual = 0
+        self.sum_abs, self.ee, self.aa, self.ea, self.ed, self.dd = (Sum() for _ in range(6))
+
+    def mismatch(self, count: int, first: int) -> None:
+        """Counts elements outside the tolerance, the first of which is at `first`."""
+        if count:
+            self.mismatches += count
+            self.first = first if self.first < 0 else min(self.first, first)
+
+    def spoil(self, where: NDArray[np.bool_]) -> None:
+        """Counts elements of this chunk that were finite and are not any more."""
+        count = int(np.count_nonzero(where))
+        if count and not self.spoiled:
+            self.first_spoiled = self.at + int(where.argmax())
+        self.spoiled += count
+
+    def count(self, elements: int, pairs: int | None = None) -> None:
+        """Moves on by so many elements, of which so many are finite on both sides."""
+        self.at += elements
+        self.elements += elements
+        self.pairs += elements if pairs is None else pairs
+
+    def include(self, other: Tally) -> None:
+        """Adds what another tally found in other elements of the same tensors."""
+        self.elements += other.elements
+        self.bit_equal += other.bit_equal
+        self.mismatch(other.mismatches, other.first)
+        if other.spoiled:
+            before = self.first_spoiled if self.spoiled else other.first_spoiled
+            self.first_spoiled = min(before, other.first_spoiled)
+        self.spoiled += other.spoiled
+        self.pairs += other.pairs
+        for mine, theirs in ((self.abs, other.abs), (self.rel, other.rel)):
+            mine.see(theirs.size, theirs.at, theirs.expected, theirs.actual)
+        self.ulp = max(self.ulp, other.ulp)
+        self.nan_expected += other.nan_expected
+        self.nan_actual += other.nan_actual
+        self.inf_expected += other.inf_expected
+        self.inf_actual += other.inf_actual
+        for name in ("sum_abs", "ee", "aa", "ea", "ed", "dd"):
+            getattr(self, name).include(getattr(other, name))
+
+    def numbers(self, shape: tuple[int, ...], *, with_ulps: bool) -> Numbers:
+        """All of it, indices as those of `shape`."""
+        seen = self.pairs > 0
+        has_rel = self.rel.at >= 0
+        return Numbers(
+            elements=self.elements,
+            bit_equal=self.bit_equal,
+            mismatches=self.mismatches,
+            first_mismatch=index_of(self.first, shape) if self.mismatches else None,
+            max_abs=float(self.abs.size) if seen else None,
+            max_abs_at=index_of(self.abs.at, shape) if seen else None,
+            mean_abs=as_float(self.sum_abs.value() / self.pairs) if seen else None,
+            max_rel=float(self.rel.size) if has_rel else None,
+            max_rel_at=index_of(self.rel.at, shape) if has_rel else None,
+            max_ulp=self.ulp if seen and with_ulps else None,
+            sqnr_db=self._sqnr() if seen else None,
+            cosine=self._cosine() if seen else None,
+            nan_expected=self.nan_expected,
+            nan_actual=self.nan_actual,
+            inf_expected=self.inf_expected,
+            inf_actual=self.inf_actual,
+            max_expected=self.abs.expected if seen else None,
+            max_actual=self.abs.actual if seen else None,
+        )
+
+    def _sqnr(self) -> float:
+        signal, noise = self.ee.value(), self.dd.value()
+        if not noise:
+            return inf
+        return 10 * (_log10(signal) - _log10(noise)) if signal else -inf
+
+    def _cosine(self) -> float | None:
+        """Of the angle between both; None where one of them is zero throughout.
+
+        Vectors that are close are told apart by their difference: the quotient of sums that agree in
+        all their digits would only tell how the sums were rounded.
+        """
+        ee, aa, dd = self.ee.value(), self.aa.value(), self.dd.value()
+        if ee <= 0 or aa <= 0:
+            return None
+        if 4 * dd < min(ee, aa):
+            top = max(ee, aa)
+            e, a, d = float(ee / top), float(aa / top), float(dd / top)
+            longer = float(2 * self.ed.value() / top) + d
+            apart = d - (longer / (sqrt(a) + sqrt(e))) ** 2
+            return 1.0 - max(0.0, apart) / (2 * sqrt(a * e))
+        ea = self.ea.value()
+        size = sqrt(min(1.0, float(ea * ea / (ee * aa))))
+        return size if ea >= 0 else -size
+
+
+def as_float(value: Fraction) -> float:
+    """The nearest float, infinite where there is none."""
+    try:
+        return float(value)
+    except OverflowError:
+        return inf if value > 0 else -inf
+
+
+def _log10(value: Fraction) -> float:
+    return log10(value.numerator) - log10(value.denominator)
+
+
+def index_of(flat: int, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """The index of a flat position in C order."""
+    found = []
+    for size in reversed(shape):
+        flat, here = divmod(flat, size)
+        found.append(here)
+    return tuple(reversed(found))
+
+
+def elements_of(shape: tuple[int, ...]) -> int:
+    """How many elements a shape has."""
+    return prod(shape)
