@@ -6,6 +6,7 @@ it. With capture on, `karat.captures.capturing` is registered as a second plugin
 
 from __future__ import annotations
 
+import argparse
 import os
 from typing import TYPE_CHECKING
 
@@ -45,7 +46,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         metavar="ID",
         help="the session's name, the same for all shards of one run; also KARAT_SESSION",
     )
-    # karat.replay: its options go here.
+    group.addoption(
+        "--karat-replay", metavar="BUNDLE", help="run the captured cases of BUNDLE, and nothing else"
+    )
+    group.addoption("--karat-run", metavar="M:F", help="replay with function F of module M")
+    group.addoption("--karat-command", metavar="CMD", help="replay with a command, see karat replay")
+    group.addoption("--karat-replay-settings", metavar="JSON", help=argparse.SUPPRESS)
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -64,7 +70,14 @@ def _is_on(config: pytest.Config) -> bool:
     return bool(asked or os.environ.get("GOLDEN_ARTIFACTS_DIR"))
 
 
-# karat.replay: its pytest_collection goes here.
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection(session: pytest.Session) -> bool | None:
+    """With --karat-replay, the cases of a bundle are what is collected."""
+    if session.config.getoption("karat_replay") is None:
+        return None
+    from karat.replay.collecting import collect  # noqa: PLC0415 - only who replays pays
+
+    return collect(session)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -32,6 +32,7 @@ VERBS = {
     "ls": "List what a store holds.",
     "pin": "Keep a snapshot for good, and say why.",
     "gc": "Forget expired references, and delete what nothing needs.",
+    "replay": "Run captured programs here, and compare with what was captured.",
     "tolerance": "Recommend tolerances from repeated runs.",
     "config": "Show the configuration in force, and where each value came from.",
     "schema": "Print a published JSON schema.",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,6 +19,7 @@ Examples:
   karat diff main HEAD --html report.html      two revisions, as a page
   karat diff before/ after/ --csv -            two folders, as CSV
   karat diff --only '*h100*' --fail-on warn    in CI, strict
+  karat diff store:models/nightly captured/    captured tensors, the nightly's against ours
 """
 
 
@@ -62,15 +64,18 @@ Examples:
 @click.option(
     "--preset", metavar="NAME", help="megatron-lm or pytorch-dynamo; overrules karat.toml."
 )
+@click.option("--store", metavar="URL", help="The store of store:REF; overrules karat.toml.")
 @click.option("-q", "--quiet", is_flag=True, help="Print nothing but what was asked for by option.")
 def command(  # noqa: PLR0913 - one parameter per option
     *, old: str | None, new: str | None, top: int, csv_file: str | None, json_file: str | None,
     markdown: str | None, html: str | None, only: tuple[str, ...], only_metric: tuple[str, ...],
-    fail_on: tuple[str, ...], everything: bool, jobs: int | None, preset: str | None, quiet: bool,
+    fail_on: tuple[str, ...], everything: bool, jobs: int | None, preset: str | None,
+    store: str | None, quiet: bool,
 ) -> int:  # fmt: skip
     """Compare goldens, old against new, and judge what changed.
 
-    OLD and NEW are git revisions, folders or files; without them, HEAD and the working tree.
+    OLD and NEW are git revisions, folders or files; without them, HEAD and the working tree. Captured cases
+    are found in folders, zips and stores (store:REF, URL#REF).
     Completeness is judged before drift: a run that died never looks clean.
     """
     from karat.config import load  # noqa: PLC0415 - help must be quick
@@ -84,6 +89,7 @@ def command(  # noqa: PLR0913 - one parameter per option
         globs=config.paths, exclude=config.exclude, cases=config.cases, rules=config.rule_book(),
         status=config.status, only=only, only_metric=only_metric, everything=everything,
         keep_curves=html is not None, preset=preset, jobs=jobs, progress=progress_bar(sys.stderr),
+        store=store or os.environ.get("KARAT_STORE") or config.store.url,
     )  # fmt: skip
     result = diff(old, new, options=options)
     if csv_file is not None:

@@ -189,7 +189,8 @@ def _old_defects(old: Reading, new: Reading) -> list[Finding]:
 
 # Findings that say something is missing or cannot be trusted; the numbers cannot excuse them.
 _INCOMPLETE = frozenset({
-    "truncated", "new-nan", "lost-steps", "lost-metric", "lost-rows", "empty", "conflict-markers",
+    "truncated", "new-nan", "lost-steps", "lost-metric", "lost-rows", "lost-tensor", "incomplete-case",
+    "empty", "conflict-markers",
     "duplicate-key", "duplicate-row", "ragged-row", "nothing-compared",
 })  # fmt: skip
 _AT_MOST_NOISE = frozenset(

@@ -12,15 +12,27 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from karat.compare.change import Change, Diff, Verdict
 from karat.compare.groups import groups_of
 from karat.compare.rules import STATUS_ORDER, RuleBook
 from karat.diff.advice import advise
 from karat.diff.moves import mark_moves
-from karat.diff.sides import Items, Side, pair_up, resolve_sides, start_listing
+from karat.diff.sides import (
+    Bundles,
+    Folder,
+    Items,
+    Side,
+    pair_up,
+    resolve_sides,
+    start_listing,
+)
 from karat.findings import Finding, Severity
 from karat.goldens.paths import DEFAULT_GLOBS, PathFilter, common_root
+
+if TYPE_CHECKING:
+    from karat.diff.captured import Both
 
 __all__ = ["Options", "diff", "diff_sides"]
 
@@ -42,6 +54,8 @@ class Options:
     keep_curves: bool = False
     preset: str | None = None
     """The preset named on the command line, to be named again in the advice."""
+    store: str | None = None
+    """The store that `store:REF` stands for."""
     jobs: int | None = 1
     """Processes to read and compare with; None for as many as there are cores and work for."""
     progress: Callable[[int, int], None] | None = None
@@ -61,12 +75,23 @@ def diff(
 
 def diff_sides(old: Side, new: Side, options: Options) -> Diff:
     """The difference between two sides that are already resolved."""
+    if not (isinstance(old, Folder | Bundles) and isinstance(new, Folder | Bundles)):
+        return _diff(old, new, options, None)
+    from karat.diff.captured import both  # noqa: PLC0415 - git knows nothing of captured cases
+
+    with both(old, new, options.store) as cases:
+        return _diff(old, new, options, cases)
+
+
+def _diff(old: Side, new: Side, options: Options, cases: Both | None) -> Diff:
+    """The difference, captured cases included where there are any."""
     is_golden = PathFilter(options.globs, options.exclude, options.only)
     listing = start_listing(old, new)  # git lists while numpy is being imported
     from karat.diff import workers  # noqa: PLC0415
     from karat.diff.judging import Task  # noqa: PLC0415
 
-    found = pair_up(old, new, is_golden, listing, everything=options.everything)
+    owned = cases.owns if cases else None
+    found = pair_up(old, new, is_golden, listing, everything=options.everything, owned=owned)
     task = Task(
         cases=options.cases,
         rules=options.rules,
@@ -76,6 +101,8 @@ def diff_sides(old: Side, new: Side, options: Options) -> Diff:
     judged = workers.judge(found.items, task, jobs=options.jobs, progress=options.progress)
     unchanged = found.unchanged + judged.unchanged
     changes = mark_moves(judged.changes, judged.digests)
+    bundles = _captured_changes(cases, is_golden, options) if cases else []
+    changes += bundles
     if options.only_metric:
         seen = (_only_metrics(change, options.only_metric) for change in changes)
         # A golden without such a metric was not looked at, and must not be called the same.
@@ -86,10 +113,23 @@ def diff_sides(old: Side, new: Side, options: Options) -> Diff:
         new=new.name,
         changes=tuple(advised),
         groups=groups_of(advised, options.rules),
-        findings=(*found.findings, *_nothing_compared(found, changes, unchanged, options)),
+        findings=(
+            *found.findings,
+            *(cases.findings(bundles, found.items) if cases else ()),
+            *_nothing_compared(found, changes, unchanged, options),
+        ),
         unchanged=unchanged,
-        root=common_root(item.path for item in found.items),
+        root=common_root([*(i.path for i in found.items), *(c.path for c in bundles)]),
     )
+
+
+def _captured_changes(cases: Both, is_golden: PathFilter, options: Options) -> list[Change]:
+    pairs = [pair for pair in cases.pairs() if is_golden.asked_for(pair.path)]
+    if not pairs:
+        return []
+    from karat.diff.bundles import judge_cases  # noqa: PLC0415 - only for captured cases
+
+    return judge_cases(pairs, jobs=options.jobs, progress=options.progress)
 
 
 def _gravity(change: Change) -> tuple[int, int, float, str]:
@@ -117,7 +157,7 @@ def _nothing_compared(
     found: Items, changes: Sequence[Change], unchanged: int, options: Options
 ) -> Iterator[Finding]:
     """Comparing nothing must not look like a match."""
-    if not found.items and not unchanged and not found.findings:
+    if not found.items and not changes and not unchanged and not found.findings:
         asked = ", ".join(options.only or options.globs)
         yield Finding(
             kind="nothing-compared",
@@ -125,11 +165,12 @@ def _nothing_compared(
             message=f"expected goldens, found none on either side that match {asked}",
             next="karat config --show-origin",
         )
-    elif options.only_metric and found.items and not any(c.metrics for c in changes):
+    elif options.only_metric and not any(c.metrics for c in changes):
         asked = ", ".join(options.only_metric)
+        count = max(len(found.items), len(changes))
         yield Finding(
             kind="nothing-compared",
             severity=Severity.FAIL,
-            message=f"expected a metric that matches {asked}, found none in {len(found.items)} goldens",
+            message=f"expected a metric that matches {asked}, found none in {count} goldens",
             next="karat diff --json -",
         )

@@ -1,6 +1,6 @@
 """Sides: what OLD and NEW name, and which goldens each has.
 
-A side is a git revision, the work tree, a folder or one file. In: the words of the command line.
+A side is a git revision, the work tree, a folder, one file, or captured cases in a zip or a store. In: the words of the command line.
 Out: `Items`, each golden path with a reference to its old and new bytes, and nothing read yet.
 """
 
@@ -50,7 +50,16 @@ class OneFile(msgspec.Struct, frozen=True):
     name: str
 
 
-Side: TypeAlias = Revision | WorkTree | Folder | OneFile
+class Bundles(msgspec.Struct, frozen=True):
+    """Captured cases that are no folder: a zip, or a reference into a store."""
+
+    root: Path
+    name: str
+    word: str
+    """What `karat.store.words.open_word` opens."""
+
+
+Side: TypeAlias = Revision | WorkTree | Folder | OneFile | Bundles
 
 
 class Blob(msgspec.Struct, frozen=True):
@@ -103,11 +112,24 @@ def resolve_sides(old: str | None, new: str | None, cwd: Path) -> tuple[Side, Si
             f"expected a second side to compare {old} with, found none: a folder or file has no HEAD",
             next_command=f"karat diff {old} NEW",
         )
+    if isinstance(left, Bundles) or isinstance(right, Bundles):
+        return _two_bundles(left, right)
     if isinstance(left, OneFile) != isinstance(right, OneFile):
         raise UsageError(
             f"expected two files or two trees, found {left.name} and {right.name}: one of each",
             next_command="karat diff --help",
         )
+    return left, right
+
+
+def _two_bundles(left: Side, right: Side) -> tuple[Side, Side]:
+    """Captured cases are compared with captured cases: of a folder, a zip or a store."""
+    for side in (left, right):
+        if not isinstance(side, Bundles | Folder):
+            raise UsageError(
+                f"expected captured cases on both sides (a folder, a zip, a reference into a store), found {side.name}",
+                next_command="karat diff --help",
+            )
     return left, right
 
 
@@ -142,6 +164,8 @@ def _head(cwd: Path) -> Revision:
 def _resolve(word: str, cwd: Path) -> Side:
     path = Path(os.path.normpath(cwd / word))
     exists = path.exists()
+    if not exists and (word.startswith("store:") or "#" in word):
+        return Bundles(cwd, word, word)
     try:
         root = git.find_root(cwd)
         commit = git.resolve(root, word) if root else None
@@ -155,7 +179,7 @@ def _resolve(word: str, cwd: Path) -> Side:
             next_command=f"karat diff ./{word} …   (the path)   or   karat diff refs/heads/{word} …",
         )
     if exists:
-        return Folder(path, word) if path.is_dir() else OneFile(path, word)
+        return _existing(path, word)
     if commit and root:
         return Revision(root, word, commit)
     where = "no git repository here" if root is None else f"no revision of {root}"
@@ -163,6 +187,23 @@ def _resolve(word: str, cwd: Path) -> Side:
         f"expected a git revision, a folder or a file, found {word!r}: no such path, and {where} knows it",
         next_command="karat diff --help",
     )
+
+
+def _existing(path: Path, word: str) -> Side:
+    if path.is_dir():
+        return Folder(path, word)
+    return Bundles(path, word, str(path)) if _is_zip(path) else OneFile(path, word)
+
+
+def _is_zip(path: Path) -> bool:
+    """Whether a file is meant as a zip; one that is called so and is none will be told apart later."""
+    if not path.is_file():
+        return False
+    try:
+        with path.open("rb") as file:
+            return file.read(4) == b"PK\x03\x04" or path.suffix.lower() == ".zip"
+    except OSError:
+        return path.suffix.lower() == ".zip"
 
 
 def start_listing(old: Side, new: Side) -> git.TreeComparison | None:
@@ -180,8 +221,12 @@ def pair_up(
     listing: git.TreeComparison | None,
     *,
     everything: bool = False,
+    owned: Callable[[str], bool] | None = None,
 ) -> Items:
-    """The goldens of two sides, paired by path; with `everything`, also those with equal bytes."""
+    """The goldens of two sides, paired by path; with `everything`, also those with equal bytes.
+
+    What `owned` says yes to is part of a captured case, and is left to those who compare cases.
+    """
     if isinstance(old, OneFile) and isinstance(new, OneFile):
         if not is_golden.asked_for(new.name):
             return Items([])
@@ -194,7 +239,7 @@ def pair_up(
         return Items([item])
     if listing is not None:
         return _git_items(str(old.root), listing, is_golden, everything=everything)
-    return _listed_items(old, new, is_golden)
+    return _listed_items(old, new, is_golden, owned)
 
 
 def _git_items(
@@ -232,11 +277,13 @@ def _special(path: str, what: str) -> Finding:
     )
 
 
-def _listed_items(old: Side, new: Side, is_golden: PathFilter) -> Items:
+def _listed_items(
+    old: Side, new: Side, is_golden: PathFilter, owned: Callable[[str], bool] | None
+) -> Items:
     left, right = _listing(old, new), _listing(new, old)
     wanted: Callable[[str], bool] = is_golden
     findings: list[Finding] = []
-    paths = sorted(left.keys() | right.keys())
+    paths = sorted(p for p in left.keys() | right.keys() if owned is None or not owned(p))
     if not any(is_golden(path) for path in paths):
         wanted = is_golden.by_extension()
         if any(wanted(path) for path in paths):
@@ -264,6 +311,8 @@ def _disjoint(items: Sequence[Item]) -> bool:
 
 
 def _listing(side: Side, other: Side) -> dict[str, Ref]:
+    if isinstance(side, Bundles):
+        return {}
     if not isinstance(side, Revision):
         return dict(_walk(side.root))
     found = git.tree_paths(side.root, side.commit)

@@ -1,7 +1,7 @@
 """Calling the user's function with what was captured, and holding what it returns against what was expected.
 
-This runs in a worker. Expected values are read after the function has returned, so that nothing it does
-to its inputs can reach them.
+This runs in a worker. Expected values are verified before the function is called, and read again where they
+lie once it has returned, so that nothing it does can reach them.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from karat.replay.judging import measure_of
 from karat.replay.outcome import Replayed, outcome_of
 from karat.replay.placing import placed
 from karat.replay.telling import damaged, failed
+from karat.replay.verifying import verify_expected
 from karat.replay.wire import Hello, Job
 from karat.store.words import open_word
-from karat.tensors.arrays import CannotStore
-from karat.tensors.tensor import Damaged
+from karat.tensors.tensor import CannotStore, Damaged, Tensor
 
 _HERE = Path(__file__).name
 
@@ -53,6 +53,8 @@ class Caller:
         judging = self._hello.judging
         inputs = case.inputs(framework=judging.framework, verify=judging.verify)
         program = _program(case, Path(job.work))
+        if judging.verify:
+            verify_expected(case)
         try:
             outputs = self._function(program, inputs.value)
         except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever a program raises is its outcome
@@ -63,12 +65,10 @@ class Caller:
         return self._judged(case, outputs, inputs.findings)
 
     def _judged(self, case: Case, outputs: Any, before: tuple[Finding, ...]) -> Replayed:
-        judging = self._hello.judging
-        measure = measure_of(case.manifest, judging, case.path)
-        expected = case.expected(framework=judging.framework, verify=judging.verify)
+        measure = measure_of(case.manifest, self._hello.judging, case.path)
         try:
             report = compare_values(
-                expected.value,
+                case.flat("expected"),
                 outputs,
                 rtol=measure.rtol,
                 atol=measure.atol,
@@ -77,7 +77,7 @@ class Caller:
             )
         except CannotStore as error:
             return failed(case, f"expected outputs that can be compared, but {error}")
-        found = (*report.all_findings(), *before, *expected.findings, *measure.findings)
+        found = (*report.all_findings(), *before, *measure.findings)
         findings = placed(found, case.path)
         return Replayed(
             path=case.path,
@@ -121,4 +121,5 @@ def _keep(outputs: Any, folder: Path) -> None:
     except CannotStore:
         return  # the comparison says so, and where
     folder.mkdir()
-    write_raw(folder, ((("output", name, tensor) for name, tensor in flat.tensors.items())))
+    held = [(name, tensor) for name, tensor in flat.tensors.items() if isinstance(tensor, Tensor)]
+    write_raw(folder, (("output", name, tensor) for name, tensor in held))

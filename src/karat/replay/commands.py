@@ -12,6 +12,7 @@ import msgspec
 from karat.bundles import manifest as manifests
 from karat.bundles.cases import Case
 from karat.bundles.manifest import TensorRecord
+from karat.bundles.spooling import Spool
 from karat.findings import Finding, Severity
 from karat.replay.crew import end_of, ending, kill_group, tail
 from karat.replay.judging import measure_of
@@ -22,6 +23,7 @@ from karat.replay.raw_files import Outputs, read_outputs, write_expected_list, w
 from karat.replay.runners import filled, uses
 from karat.replay.structures import values_outside_tensors
 from karat.replay.telling import damaged, failed
+from karat.replay.verifying import verify_expected
 from karat.replay.workplaces import Workplaces
 from karat.tensors.comparing import compare_tensors
 from karat.tensors.outcome import Comparison
@@ -59,6 +61,8 @@ class CommandStation:
                 case, "the command asks for {program}, but the case was captured without one"
             )
         places = self._prepared(case, work)
+        if self._judging.verify:
+            verify_expected(case)
         problem = self._run(filled(self._command, places), work / LOG)
         if problem:
             printed = tail(work / LOG)
@@ -131,18 +135,18 @@ class CommandStation:
         self, case: Case, expected: list[TensorRecord], outputs: Outputs
     ) -> Iterator[Comparison]:
         measure = measure_of(case.manifest, self._judging, case.path)
-        for record in expected:
-            if record.name in outputs.tensors:
-                yield compare_tensors(
-                    record.name,
-                    case.tensor(record.name),
-                    outputs.tensors[record.name],
-                    rtol=measure.rtol,
-                    atol=measure.atol,
-                    equal_nan=measure.equal_nan,
-                    check_dtype=measure.check_dtype,
-                    digests=(record.sha256 if self._judging.verify else None, None),
-                )
+        with Spool(case) as spool:
+            for record in expected:
+                if record.name in outputs.tensors:
+                    yield compare_tensors(
+                        record.name,
+                        spool.tensor(record.name),
+                        outputs.tensors[record.name],
+                        rtol=measure.rtol,
+                        atol=measure.atol,
+                        equal_nan=measure.equal_nan,
+                        check_dtype=measure.check_dtype,
+                    )
 
     def close(self) -> None:
         """End the command that runs, and what it started."""

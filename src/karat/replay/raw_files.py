@@ -17,6 +17,7 @@ from karat.bundles.extents import FileExtent
 from karat.bundles.identity import safe_name
 from karat.bundles.manifest import TensorRecord
 from karat.bundles.raw import TABLE, RawRow, encode_rows, read_raw
+from karat.bundles.spooling import Spool
 from karat.report.tensor_rows import shape_text
 from karat.tensors import digest
 from karat.tensors.tensor import Damaged, TensorExtent
@@ -53,12 +54,12 @@ def write_inputs(
     """The inputs in the raw form; `Damaged` if they are not what was captured."""
     files = file_names(record.name for record in records)
     rows = []
-    for record in records:
-        tensor = case.tensor(record.name)
-        plain, own = _copy(tensor, folder / files[record.name])
-        if verify and own != record.sha256:
-            raise Damaged(f"{record.name}: expected sha256 {record.sha256}, found {own}")
-        rows.append(_row(record, plain, files[record.name]))
+    with Spool(case) as spool:
+        for record in records:
+            plain, own = _copy(spool.tensor(record.name), folder / files[record.name])
+            if verify and own != record.sha256:
+                raise Damaged(f"{record.name}: expected the digest {record.sha256}, found {own}")
+            rows.append(_row(record, plain, files[record.name]))
     (folder / TABLE).write_bytes(encode_rows(rows))
 
 

@@ -33,9 +33,7 @@ def _is_meant(path: str, identity: Identity, glob: str) -> bool:
     return any(whole.fullmatch(name) or fnmatchcase(name, glob) for name in names)
 
 
-def nothing_chosen(
-    bundle: str, choice: Choice, known: Iterable[tuple[str, Identity]]
-) -> Finding:
+def nothing_chosen(bundle: str, choice: Choice, known: Iterable[tuple[str, Identity]]) -> Finding:
     """Replaying nothing must not look like a match."""
     cases = list(known)
     asked = [

@@ -1,0 +1,216 @@
+"""`karat replay`."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import IO, TYPE_CHECKING
+
+import click
+
+from karat.cli.output import deliver, one_report_each
+from karat.findings import Severity, UsageError
+
+if TYPE_CHECKING:
+    from karat.replay.options import Options, Runner
+    from karat.replay.outcome import ReplayReport
+
+_EXAMPLES = """
+\b
+Examples:
+  karat replay golden_artifacts_26111500.zip --run runner:run
+  karat replay captured/ --command './runner {program} {inputs} {outputs}' -j 4
+  karat replay store:models/nightly --run runner:run --flow xnnpack --junit replay.xml
+  karat replay captured/ --run runner:run --pytest -- -x -k mobilenet
+"""
+
+
+@click.command(epilog=_EXAMPLES)
+@click.argument("bundle")
+@click.argument("pytest_args", nargs=-1, metavar="[-- PYTEST-ARGS]")
+@click.option(
+    "--run", metavar="M:F", help="Call function F of module M: F(program, inputs) -> outputs."
+)
+@click.option(
+    "--command",
+    "command_line",
+    metavar="CMD",
+    help="Run a command; {program}, {inputs}, {outputs}, {expected} and {manifest} become paths.",
+)
+@click.option(
+    "--only", multiple=True, metavar="GLOB",
+    help="Only cases whose path or test id matches. Repeatable.",
+)  # fmt: skip
+@click.option(
+    "--suite", multiple=True, metavar="GLOB", help="Only cases of this suite. Repeatable."
+)
+@click.option("--flow", multiple=True, metavar="GLOB", help="Only cases of this flow. Repeatable.")
+@click.option(
+    "--framework",
+    type=click.Choice(["torch", "jax", "numpy"]),
+    help="What inputs become; by default what they were.",
+)
+@click.option(
+    "--rtol", type=click.FloatRange(min=0), metavar="X",
+    help="Overrules the recorded tolerance, and says so.",
+)  # fmt: skip
+@click.option(
+    "--atol", type=click.FloatRange(min=0), metavar="X",
+    help="Overrules the recorded tolerance, and says so.",
+)  # fmt: skip
+@click.option(
+    "--timeout",
+    type=click.FloatRange(min=0),
+    default=600.0,
+    show_default=True,
+    metavar="S",
+    help="Seconds for one case; 0 for no end.",
+)
+@click.option(
+    "-j", "--jobs", type=click.IntRange(1, 64), default=1, show_default=True, metavar="N",
+    help="Cases at a time, each in a process of its own.",
+)  # fmt: skip
+@click.option("--isolated", is_flag=True, help="A fresh process for every case of --run.")
+@click.option(
+    "--keep",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="Keep what each case was given and left, in a new or empty folder.",
+)
+@click.option(
+    "--verify/--no-verify",
+    default=True,
+    show_default=True,
+    help="Look at digests while loading; a damaged case is never run.",
+)
+@click.option("--store", metavar="URL", help="The store of store:REF; overrules karat.toml.")
+@click.option(
+    "--pytest", "as_pytest", is_flag=True,
+    help="As a pytest session, an item per case; what follows -- is pytest's.",
+)  # fmt: skip
+@click.option(
+    "--json", "json_file", metavar="F", help="Write everything, schema karat.replay/1; - is stdout."
+)
+@click.option("--junit", metavar="F", help="Write JUnit XML; - is stdout.")
+@click.option("-q", "--quiet", is_flag=True, help="Print nothing but what was asked for by option.")
+def command(  # noqa: PLR0913 - one parameter per option
+    *, bundle: str, pytest_args: tuple[str, ...], run: str | None, command_line: str | None,
+    only: tuple[str, ...], suite: tuple[str, ...], flow: tuple[str, ...], framework: str | None,
+    rtol: float | None, atol: float | None, timeout: float, jobs: int, isolated: bool,
+    keep: Path | None, verify: bool, store: str | None, as_pytest: bool, json_file: str | None,
+    junit: str | None, quiet: bool,
+) -> int:  # fmt: skip
+    """Run captured programs here, and hold their outputs against the captured ones.
+
+    BUNDLE is a folder, a zip, or a reference into a store (store:REF, URL#REF). A program that crashes or
+    hangs costs its own case alone. A case whose bytes are damaged is never run.
+    """
+    from karat.replay.options import Choice, Judging, Options  # noqa: PLC0415 - help must be quick
+
+    one_report_each({"--json": json_file, "--junit": junit})
+    runner = _runner(run, command_line)
+    options = Options(
+        runner=runner,
+        choice=Choice(only=only, suites=suite, flows=flow),
+        judging=Judging(framework=framework, rtol=rtol, atol=atol, verify=verify),  # type: ignore[arg-type]
+        store=_store(store),
+        timeout=timeout or None,
+        jobs=jobs,
+        isolated=isolated,
+        keep=keep,
+        progress=None if quiet else _progress(sys.stderr),
+    )
+    if as_pytest:
+        return _as_pytest(bundle, options, pytest_args, junit=junit, json_file=json_file)
+    if pytest_args:
+        raise UsageError(
+            f"expected one BUNDLE, found {pytest_args[0]!r} as well: words after -- are for --pytest",
+            next_command="karat replay --help",
+        )
+    return _replay(bundle, options, json_file=json_file, junit=junit, quiet=quiet)
+
+
+def _replay(
+    bundle: str, options: Options, *, json_file: str | None, junit: str | None, quiet: bool
+) -> int:
+    from karat.replay.replaying import replay  # noqa: PLC0415 - help must be quick
+
+    report = replay(bundle, options)
+    if not quiet and "-" not in {json_file, junit}:
+        from karat.replay import text  # noqa: PLC0415
+
+        text.show(report, sys.stdout)
+    if json_file is not None:
+        from karat.replay import replay_json  # noqa: PLC0415 - only for those who asked
+
+        deliver(json_file, replay_json.render(report))
+    if junit is not None:
+        from karat.replay import junit as junit_report  # noqa: PLC0415
+
+        deliver(junit, junit_report.render(report))
+    if report.exit_code and not quiet:
+        _last_line(report)
+    return int(report.exit_code)
+
+
+def _runner(run: str | None, command_line: str | None) -> Runner:
+    from karat.replay.runners import parse_command, parse_function  # noqa: PLC0415
+
+    if (run is None) == (command_line is None):
+        found = "neither" if run is None else "both"
+        raise UsageError(
+            f"expected --run module:function or --command CMD, found {found}",
+            next_command="karat replay --help",
+        )
+    return parse_function(run) if run is not None else parse_command(command_line or "", Path.cwd())
+
+
+def _store(given: str | None) -> str | None:
+    """Where store:REF looks: the option, KARAT_STORE, karat.toml."""
+    from karat.config import load  # noqa: PLC0415 - help must be quick
+
+    return given or os.environ.get("KARAT_STORE") or load(Path.cwd()).store.url
+
+
+def _as_pytest(
+    bundle: str,
+    options: Options,
+    words: tuple[str, ...],
+    *,
+    junit: str | None,
+    json_file: str | None,
+) -> int:
+    from karat.replay.session import run_pytest  # noqa: PLC0415 - only for those who asked
+
+    if json_file is not None:
+        raise UsageError(
+            "expected --json without --pytest, found both: a pytest session has reports of its own",
+            next_command="karat replay --help",
+        )
+    extra = [f"--junit-xml={junit}"] if junit is not None else []
+    return run_pytest(bundle, options, [*extra, *words])
+
+
+def _progress(stream: IO[str]) -> Callable[[int, int], None] | None:
+    """A line that counts cases, on a terminal."""
+    if not stream.isatty() or os.environ.get("TERM") == "dumb":
+        return None
+
+    def show(done: int, total: int) -> None:
+        end = "\r\033[K" if done == total else ""
+        stream.write(f"\rreplaying cases {done:,}/{total:,}{end}")
+        stream.flush()
+
+    return show
+
+
+def _last_line(report: ReplayReport) -> None:
+    """Every failure ends with the next command."""
+    from karat.report.words import printable  # noqa: PLC0415 - only for failures
+
+    for finding in report.all_findings():
+        if finding.next and finding.severity is Severity.FAIL:
+            print(f"next: {printable(finding.next)}", file=sys.stderr)
+            return
