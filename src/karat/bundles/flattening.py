@@ -127,6 +127,8 @@ class _Flattener:
 
     def _tuple_of_fields(self, value: Any, path: _Path) -> Any:
         kind = "namedtuple" if is_namedtuple(type(value)) else "structseq"
+        if extra := next(iter(getattr(value, "__dict__", ())), None):
+            _refuse(path, value, f"it has the attribute {extra!r}, which is no field of the tuple")
         names = type(value)._fields if kind == "namedtuple" else map(str, range(len(value)))
         return self._fields(kind, class_name(value), zip(names, value, strict=True), path)
 
