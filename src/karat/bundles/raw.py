@@ -45,10 +45,10 @@ class RawRow(msgspec.Struct, frozen=True, kw_only=True):
 
 def write_raw(folder: Path, tensors: Iterable[tuple[str, str, Tensor]]) -> tuple[RawRow, ...]:
     """Writes (role, name, tensor) into an empty folder, and the table last."""
-    rows, taken = [], {TABLE}
-    for role, name, tensor in tensors:
-        file = _file_name(name, taken)
-        digest = _write(folder / file, tensor.data)
+    rows, named = [], [*tensors]
+    files = file_names(name for _, name, _ in named)
+    for role, name, tensor in named:
+        digest = _write(folder / files[name], tensor.data)
         rows.append(
             RawRow(
                 role=role,
@@ -57,21 +57,26 @@ def write_raw(folder: Path, tensors: Iterable[tuple[str, str, Tensor]]) -> tuple
                 shape=tensor.shape,
                 nbytes=len(tensor.data),
                 sha256=digest,
-                file=file,
+                file=files[name],
             )
         )
     _write(folder / TABLE, memoryview(encode_rows(rows)))
     return tuple(rows)
 
 
-def _file_name(name: str, taken: set[str]) -> str:
-    base = safe_name(name.replace("/", "."), 80)
-    file, count = f"{base}.bin", 1
-    while file.lower() in taken:
-        count += 1
-        file = f"{base}~{count}.bin"
-    taken.add(file.lower())
-    return file
+def file_names(names: Iterable[str]) -> dict[str, str]:
+    """Tensor → file: readable, safe everywhere, and no two that differ by case alone."""
+    found: dict[str, str] = {}
+    taken = {TABLE}
+    for name in names:
+        base = safe_name(name.replace("/", "."), 80)
+        file, count = f"{base}.bin", 1
+        while file.lower() in taken:
+            count += 1
+            file = f"{base}~{count}.bin"
+        taken.add(file.lower())
+        found[name] = file
+    return found
 
 
 def _write(path: Path, data: memoryview) -> str:
