@@ -28,8 +28,10 @@ from karat.tensors.tolerances import tolerance_for
 from karat.tensors.verdict import changed_findings, mismatch_findings
 from karat.tensors.whole import Opaque, Whole
 
-READ = 1 << 20
+READ = 2 << 20
 """Bytes of a side that are read at once."""
+_PIECE = 1 << 15
+"""Elements of what a quick kernel leaves to the careful one, which makes copies."""
 _WORTH_A_THREAD = 8 << 20
 
 Kernel = Callable[[Tally, Bits, Bits], None]
@@ -112,7 +114,7 @@ def _shape_of_numbers(shape: tuple[int, ...], dtype: Dtype) -> tuple[int, ...]:
 def _plan(expected: Either, actual: Either, tolerance: Tolerance, block: int) -> Plan:
     dtype, other = dtype_named(expected.dtype), dtype_named(actual.dtype)
     largest = max(dtype.itemsize, other.itemsize, 1)
-    chunk = CHUNK if largest <= 32 else max(1, READ // largest)
+    chunk = _chunk(dtype, other)
     return Plan(
         expected=expected,
         actual=actual,
@@ -123,6 +125,14 @@ def _plan(expected: Either, actual: Either, tolerance: Tolerance, block: int) ->
         chunk=chunk,
         read=max(1, block // (largest * chunk)) * chunk,
     )
+
+
+def _chunk(dtype: Dtype, other: Dtype) -> int:
+    """Partial sums are over as many elements, whatever was read at once and by whomever."""
+    if dtype.kind == "opaque":
+        return max(1, READ // max(1, dtype.itemsize))
+    work = work_dtype(dtype.name) if dtype.name == other.name else None
+    return _PIECE if work is None else CHUNK // work.itemsize // per_element(dtype.name)
 
 
 def _tally(name: str, plan: Plan, threads: int | None, digests: tuple[str, str] | None) -> Tally:
@@ -231,17 +241,24 @@ def _kernel(plan: Plan, elements: int) -> Kernel:
 
 
 def _quickest(quick: Quick, careful: Careful) -> Kernel:
-    """The quick kernel where it will do, and the careful one where it will not."""
+    """The quick kernel where it will do, and the careful one for the pieces where it will not."""
+    size = quick.dtype.itemsize * _PIECE
 
     def compare(tally: Tally, expected: Bits, actual: Bits) -> None:
-        if same_bits(expected, actual):
-            done = quick.same(tally, expected)
-        else:
-            done = quick.able and quick.differing(tally, expected, actual)
-        if not done:
-            careful.compare(tally, expected, actual)
+        if _is_quick(quick, tally, expected, actual):
+            return
+        for at in range(0, expected.size, size):
+            pieces = expected[at : at + size], actual[at : at + size]
+            if expected.size <= size or not _is_quick(quick, tally, *pieces):
+                careful.compare(tally, *pieces)
 
     return compare
+
+
+def _is_quick(quick: Quick, tally: Tally, expected: Bits, actual: Bits) -> bool:
+    if same_bits(expected, actual):
+        return quick.same(tally, expected)
+    return quick.able and quick.differing(tally, expected, actual)
 
 
 def same_bits(expected: Bits, actual: Bits) -> bool:
