@@ -7,17 +7,16 @@ any float is infinite as a number, and judged at a quarter of its size.
 
 from __future__ import annotations
 
-from math import frexp
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from karat.tensors.decoding import Bits, Values, per_element, widened
+from karat.tensors.decoding import Bits, Values, widened
 from karat.tensors.dtypes import Dtype
 from karat.tensors.outcome import Tolerance
 from karat.tensors.quick import dot, equal_elements
-from karat.tensors.sums import Sum
+from karat.tensors.sums import Sum, scaled
 from karat.tensors.tally import Tally
 from karat.tensors.ulps import distances
 
@@ -126,10 +125,10 @@ def _add_sums(
     tally: Tally, expected: Values, actual: Values, apart: tuple[Values, Values, int]
 ) -> None:
     """`apart`: the difference, its size, and the power of two that both are short of."""
-    e, e_up = _scaled(expected)
-    a, a_up = _scaled(actual)
-    difference, d_up = _scaled(apart[0])
-    sizes, s_up = _scaled(apart[1])
+    e, e_up = scaled(expected)
+    a, a_up = scaled(actual)
+    difference, d_up = scaled(apart[0])
+    sizes, s_up = scaled(apart[1])
     short = apart[2]
     _add(tally.ee, e, e, 2 * e_up)
     _add(tally.aa, a, a, 2 * a_up)
@@ -137,20 +136,6 @@ def _add_sums(
     _add(tally.ed, e, difference, e_up + d_up + short)
     _add(tally.dd, difference, difference, 2 * (d_up + short))
     tally.sum_abs.add(float(sizes.sum()), s_up + short)
-
-
-def _scaled(values: Values) -> tuple[Values, int]:
-    """Values whose squares can be summed, and the power of two that makes them what they were."""
-    top = float(np.abs(values).max()) if values.dtype.kind != "c" else _top(values)
-    if top == 0 or 1e-100 < top < 1e100:
-        return values, 0
-    exponent = max(-1000, min(1000, frexp(top)[1]))
-    return values * 2.0**-exponent, exponent
-
-
-def _top(values: Values) -> float:
-    """The largest part; the size of a complex number may be no float."""
-    return float(max(np.abs(values.real).max(), np.abs(values.imag).max()))
 
 
 def _add(total: Sum, one: Values, other: Values, exponent: int) -> None:
@@ -167,8 +152,3 @@ def has_arithmetic(dtype: Dtype) -> bool:
     if dtype.kind == "opaque":
         return False
     return widened(dtype.name, np.empty(0, np.uint8)) is not None
-
-
-def numbers_in(dtype: Dtype, elements: int) -> int:
-    """How many numbers so many elements hold."""
-    return elements * per_element(dtype.name)

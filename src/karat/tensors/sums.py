@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from fractions import Fraction
-from math import fsum
+from math import frexp, fsum
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 _MANY = 4096
 
@@ -53,3 +57,22 @@ def _condensed(terms: Iterable[float]) -> list[float]:
                 kept += 1
         parts[kept:] = [rest]
     return parts
+
+
+def scaled(values: NDArray[Any], top: float | None = None) -> tuple[NDArray[Any], int]:
+    """Values whose squares can be summed, and the power of two that makes them what they were.
+
+    `top` is the size of the largest, where it is known already.
+    """
+    top = _top(values) if top is None else top
+    if top == 0 or 1e-100 < top < 1e100:
+        return values, 0
+    exponent = max(-1000, min(1000, frexp(top)[1]))
+    return values * 2.0**-exponent, exponent
+
+
+def _top(values: NDArray[Any]) -> float:
+    """The largest part; the size of a complex number may be no float."""
+    if values.dtype.kind == "c":
+        return float(max(np.abs(values.real).max(), np.abs(values.imag).max()))
+    return float(np.abs(values).max())
