@@ -79,7 +79,7 @@ class _StreamReader:
     def _check_end(self) -> None:
         if self._crc != self._extent.crc:
             raise self._wrong("found other bytes than its checksum says")
-        if self._read(1):
+        if self._read(1) or (isinstance(self._stream, _Deflate) and self._stream.has_rest()):
             raise self._wrong("found more")
 
     def _wrong(self, found: str) -> Damaged:
@@ -116,9 +116,11 @@ class _Deflate:
             made = self._unpacker.decompress(data, size)
             if made or not data:
                 return made
-        return self._unpacker.unused_data or self._packed.read(
-            1
-        )  # what follows the end is too much
+        return b""
+
+    def has_rest(self) -> bool:
+        """Whether packed bytes follow the end of what they unpack to."""
+        return not self._unpacker.eof or bool(self._unpacker.unused_data or self._packed.read(1))
 
 
 def _zstd(packed: _Packed) -> _Stream:
