@@ -56,7 +56,9 @@ def command(
     url = store_url(store, load(Path.cwd()).store.url, os.environ)
     progress = None if quiet else bytes_bar(sys.stderr, "verifying")
     begin = time.perf_counter()
-    each = [verify_target(word, store=url, progress=progress) for word in targets or (url,)]
+    each = [verify_target(word, store=url, progress=progress) for word in targets]
+    if not targets:
+        each.append(verify_target(url, whole=True, progress=progress))
     told = Verification(targets=tuple(each), seconds=time.perf_counter() - begin)
     if json_file is not None:
         deliver(json_file, document(told))

@@ -37,11 +37,14 @@ class Verified(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def verify_target(
-    word: str, *, store: str | None = None, progress: Progress | None = None
+    word: str, *, store: str | None = None, whole: bool = False, progress: Progress | None = None
 ) -> Verified:
-    """Verifies what a word means, without unpacking it; only wrong usage raises."""
+    """Verifies what a word means, without unpacking it; only wrong usage raises.
+
+    `whole`: the word is the URL or folder of a store, even if nothing is there.
+    """
     try:
-        if is_whole_store(word):
+        if whole or is_whole_store(word):
             return _verify_store(word, progress)
         if is_pack(Path(word)):
             return _verify_pack(Path(word), word, progress)

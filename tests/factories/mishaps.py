@@ -1,0 +1,161 @@
+"""What befalls files between two machines: seeded, and never nothing."""
+
+from __future__ import annotations
+
+import io
+import random
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+
+from karat.bundles.zip_form import Member, directory, local_header, read_members
+
+PAGE = b"<!DOCTYPE html><html><body><h1>502 Bad Gateway</h1></body></html>\n"
+Bytes = Callable[[bytes, random.Random], bytes]
+Pieces = list[tuple[Member, bytes]]
+
+
+def flip(data: bytes, rng: random.Random) -> bytes:
+    changed = bytearray(data)
+    changed[rng.randrange(len(data))] ^= 1 << rng.randrange(8)
+    return bytes(changed)
+
+
+def cut(data: bytes, rng: random.Random) -> bytes:
+    return data[: rng.randrange(len(data))]
+
+
+def zero(data: bytes, rng: random.Random) -> bytes:
+    start = rng.choice([i for i, byte in enumerate(data) if byte])
+    size = min(rng.choice((1, 16, 512)), len(data) - start)
+    return data[:start] + bytes(size) + data[start + size :]
+
+
+def junk_after(data: bytes, rng: random.Random) -> bytes:
+    return data + rng.randbytes(rng.randint(1, 100))
+
+
+def junk_before(data: bytes, rng: random.Random) -> bytes:
+    return rng.randbytes(rng.randint(1, 100)) + data
+
+
+def page(data: bytes, rng: random.Random) -> bytes:  # noqa: ARG001 - one form for all
+    return PAGE
+
+
+ANYWHERE: tuple[Bytes, ...] = (flip, flip, cut, zero, junk_after, junk_before, page)
+
+
+def in_zip(change: Callable[[Pieces, random.Random], None]) -> Bytes:
+    """A change of the members, after which headers, checksums and directory are right again."""
+
+    def changed(data: bytes, rng: random.Random) -> bytes:
+        pieces = [(m, data[m.data : m.end]) for m in read_members(io.BytesIO(data))]
+        change(pieces, rng)
+        return _written(pieces)
+
+    changed.__name__ = change.__name__
+    return changed
+
+
+def _written(pieces: Pieces) -> bytes:
+    whole, members = bytearray(), []
+    for member, data in pieces:
+        moved = msgspec.structs.replace(member, start=len(whole))
+        whole += local_header(moved) + data
+        members.append(moved)
+    return bytes(whole) + directory(members, len(whole))
+
+
+def _named(piece: tuple[Member, bytes], name: str) -> tuple[Member, bytes]:
+    return msgspec.structs.replace(piece[0], name=name), piece[1]
+
+
+@in_zip
+def swap_members(pieces: Pieces, rng: random.Random) -> None:
+    while True:
+        i, j = rng.sample(range(len(pieces)), 2)
+        if pieces[i][1] != pieces[j][1]:
+            break
+    one, two = pieces[i], pieces[j]
+    pieces[i], pieces[j] = _named(two, one[0].name), _named(one, two[0].name)
+
+
+@in_zip
+def rename_member(pieces: Pieces, rng: random.Random) -> None:
+    i = rng.randrange(len(pieces))
+    name = pieces[i][0].name
+    pieces[i] = _named(pieces[i], rng.choice((f"{name}x", name[:-1], f"x/{name}", name.upper())))
+
+
+@in_zip
+def rename_case(pieces: Pieces, rng: random.Random) -> None:
+    folder = rng.choice(pieces[:-1])[0].name.rsplit("/", 1)[0]
+    for i, piece in enumerate(pieces):
+        if piece[0].name.startswith(f"{folder}/"):
+            pieces[i] = _named(piece, piece[0].name.replace(folder, f"{folder}0", 1))
+
+
+@in_zip
+def duplicate_member(pieces: Pieces, rng: random.Random) -> None:
+    pieces.insert(rng.randrange(len(pieces)), rng.choice(pieces))
+
+
+@in_zip
+def drop_member(pieces: Pieces, rng: random.Random) -> None:
+    # Without its index a zip is any zip of cases, and nothing of them is lost.
+    del pieces[rng.randrange(len(pieces) - 1)]
+
+
+@in_zip
+def reorder_members(pieces: Pieces, rng: random.Random) -> None:
+    i, j = rng.sample(range(len(pieces)), 2)
+    pieces[i], pieces[j] = pieces[j], pieces[i]
+
+
+@in_zip
+def page_member(pieces: Pieces, rng: random.Random) -> None:
+    import zlib  # noqa: PLC0415 - only here
+
+    i = rng.randrange(len(pieces))
+    member = msgspec.structs.replace(
+        pieces[i][0], method=0, size=len(PAGE), packed=len(PAGE), crc=zlib.crc32(PAGE)
+    )
+    pieces[i] = (member, PAGE)
+
+
+IN_ZIPS: tuple[Bytes, ...] = (
+    swap_members, rename_member, rename_case, duplicate_member, drop_member, reorder_members, page_member,
+)  # fmt: skip
+
+
+def befall_files(root: Path, rng: random.Random) -> str:
+    """One mishap to the files below a folder; what it was."""
+    files = sorted(path for path in root.rglob("*") if path.is_file() and path.stat().st_size)
+    one = rng.choice(files)
+    number = rng.randrange(len(ANYWHERE) + 4)
+    if number < len(ANYWHERE):
+        one.write_bytes(ANYWHERE[number](one.read_bytes(), rng))
+        return f"{ANYWHERE[number].__name__} {one.relative_to(root)}"
+    how = ("swap", "rename", "lose", "duplicate")[number - len(ANYWHERE)]
+    if how == "swap":
+        data = one.read_bytes()
+        other = rng.choice([path for path in files if path.read_bytes() != data])
+        one.write_bytes(other.read_bytes())
+        other.write_bytes(data)
+        return f"swap {one.relative_to(root)} and {other.relative_to(root)}"
+    if how == "lose":
+        one.unlink()
+    else:
+        name = one.with_name(_other_name(one.name, rng))
+        name.write_bytes(one.read_bytes())
+        if how == "rename":
+            one.unlink()
+    return f"{how} {one.relative_to(root)}"
+
+
+def _other_name(name: str, rng: random.Random) -> str:
+    """Of the same kind: a digest becomes another digest."""
+    at = rng.choice([i for i, char in enumerate(name) if char in "0123456789abcdef"])
+    return name[:at] + rng.choice([c for c in "0123456789abcdef" if c != name[at]]) + name[at + 1 :]
