@@ -148,10 +148,13 @@ class CommandStation:
                         check_dtype=measure.check_dtype,
                     )
 
-    def close(self) -> None:
+    def stop(self) -> None:
         """End the command that runs, and what it started."""
         if self._process is not None:
             kill_group(self._process)
+
+    def close(self) -> None:
+        """Nothing is held between commands."""
 
 
 def _lost(expected: list[TensorRecord], outputs: Outputs) -> Iterator[Finding]:

@@ -25,7 +25,6 @@ class FunctionStation:
         self._hello, self._workplaces = hello, workplaces
         self._timeout, self._isolated = timeout, isolated
         self._worker: Worker | None = None
-        self._closed = False
 
     def prepare(self) -> None:
         """Start the worker; `UsageError` if the function cannot be had."""
@@ -63,8 +62,12 @@ class FunctionStation:
         if worker is not None:
             worker.close()
 
-    def close(self) -> None:
+    def stop(self) -> None:
         """End the worker; whoever waits for it is told that it is gone."""
         worker = self._worker
         if worker is not None:
             worker.kill()
+
+    def close(self) -> None:
+        """Let go of the worker."""
+        self._drop()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import queue
 import threading
 from collections.abc import Callable, Sequence
@@ -11,6 +12,8 @@ from karat.bundles.cases import Case
 from karat.replay.options import Progress
 from karat.replay.outcome import Replayed
 
+_PATIENCE = 30.0
+
 
 class Station(Protocol):
     """Replays cases, one at a time; whatever a program does, the station answers."""
@@ -18,14 +21,17 @@ class Station(Protocol):
     def replay(self, case: Case) -> Replayed:
         """What became of the case."""
 
+    def stop(self) -> None:
+        """Ends whatever runs, from any thread; whoever waits for it is told that it failed."""
+
     def close(self) -> None:
-        """Ends whatever still runs; from any thread."""
+        """Lets go of everything, once nobody replays here any more."""
 
 
 def replay_all(
     cases: Sequence[Case], stations: Sequence[Station], progress: Progress | None = None
 ) -> list[Replayed]:
-    """What became of each case, in order. Stations are closed at the end, also by Ctrl-C."""
+    """What became of each case, in order. Nothing runs any more afterwards, also after Ctrl-C."""
     todo: queue.SimpleQueue[int] = queue.SimpleQueue()
     for number in range(len(cases)):
         todo.put(number)
@@ -46,8 +52,13 @@ def replay_all(
             if progress is not None:
                 progress(len(results), len(cases))
     finally:
+        with contextlib.suppress(queue.Empty):
+            while True:
+                todo.get_nowait()
         for station in stations:
-            station.close()
+            station.stop()
+        for thread in threads:
+            thread.join(_PATIENCE)
     return [results[number] for number in range(len(cases))]
 
 
