@@ -65,7 +65,7 @@ def off(tests: int, repeats: int) -> None:
 def plain_write(folder: Path, arrays: list[np.ndarray], run: int) -> None:
     for number, array in enumerate(arrays):
         with (folder / f"plain-{run}-{number}").open("wb") as file:
-            file.write(memoryview(array).cast("B"))
+            file.write(array.data)
             file.flush()
             os.fsync(file.fileno())
 

@@ -187,7 +187,6 @@ def test_the_markers_tolerance_holds_unless_the_check_says_otherwise(suite: Suit
     assert (done.count("passed"), done.count("failed")) == (1, 1)
 
 
-@pytest.mark.parametrize("workers", [(), ("-n", "1")])
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
@@ -198,23 +197,28 @@ def test_the_markers_tolerance_holds_unless_the_check_says_otherwise(suite: Suit
         ("False", "expected only named arguments, found False"),
     ],
 )
-def test_a_marker_that_means_nothing_is_an_error(
-    suite: Suite, arguments: str, said: str, workers: tuple[str, ...]
-) -> None:
-    if workers and not arguments.startswith("captur="):
-        pytest.skip("one of them is enough")
-    suite.write(
-        "test_it.py",
-        f"""
-        import pytest
+def test_a_marker_that_means_nothing_is_an_error(suite: Suite, arguments: str, said: str) -> None:
+    suite.write("test_it.py", MARKED.format(arguments=arguments))
+    done = suite.run()
+    assert done.code == pytest.ExitCode.INTERRUPTED, done.out
+    assert f"test_it.py::TestIt::test_marked: @pytest.mark.karat: {said}" in done.out
+    assert not (suite.root / "ran").exists()
 
+
+MARKED = """
+    import pytest
+
+    class TestIt:
         @pytest.mark.karat({arguments})
-        def test_marked(): open("ran", "w")
-        """,
-    )
-    done = suite.run(*workers)
-    assert done.code == pytest.ExitCode.USAGE_ERROR, done.out
-    assert f"test_it.py::test_marked: @pytest.mark.karat: {said}" in done.out
+        def test_marked(self): open("ran", "w")
+"""
+
+
+def test_a_marker_that_means_nothing_is_an_error_in_a_worker(suite: Suite) -> None:
+    suite.write("test_it.py", MARKED.format(arguments="flo='x'"))
+    done = suite.run("-n", "1")
+    assert done.code == pytest.ExitCode.TESTS_FAILED, done.out
+    assert "@pytest.mark.karat: unknown argument 'flo'; did you mean 'flow'?" in done.out
     assert not (suite.root / "ran").exists()
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from factories.pytest_runs import Suite
@@ -56,11 +58,15 @@ def test_the_fixture_compares_and_writes_nothing(suite: Suite) -> None:
             golden.check(np.zeros(3), np.ones(3), inputs=())
         """,
     )
-    before = sorted(suite.root.rglob("*"))
+    before = files(suite)
     done = suite.run("-q", "-p", "no:karat-capturing")
     assert (done.code, done.count("passed"), done.count("failed")) == (1, 1, 1)
     assert "karat.captures.errors.Mismatch" in done.out
-    assert sorted(suite.root.rglob("*")) == before
+    assert files(suite) == before
+
+
+def files(suite: Suite) -> list[Path]:
+    return sorted(path for path in suite.root.rglob("*") if "__pycache__" not in str(path))
 
 
 def test_empty_variables_are_off(suite: Suite) -> None:

@@ -88,5 +88,4 @@ class Suite:
 
 def clean_environment() -> dict[str, str]:
     """Without what a CI, or the run that this test is part of, has set."""
-    kept = {k: v for k, v in os.environ.items() if not k.startswith(_OURS)}
-    return kept | {"PYTHONDONTWRITEBYTECODE": "1"}
+    return {k: v for k, v in os.environ.items() if not k.startswith(_OURS)}

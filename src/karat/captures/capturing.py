@@ -79,7 +79,7 @@ class Capturing:
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionstart(self) -> None:
         """Before any test, and before xdist starts its workers: a directory that cannot be used fails here."""
-        if self._config.option.collectonly:
+        if _only_looks(self._config):
             return
         try:
             self._begin()
@@ -234,6 +234,11 @@ class Capturing:
         terminalreporter.section("karat: captured goldens")
         for line in self._told.lines(self.session.directory, strict=self._is_strict()):
             terminalreporter.write_line(line)
+
+
+def _only_looks(config: pytest.Config) -> bool:
+    words = ("collectonly", "showfixtures", "show_fixtures_per_test")
+    return any(config.getoption(word, False) for word in words)
 
 
 def _header(place: Chosen, session: str, room: str | None) -> list[str]:

@@ -30,26 +30,24 @@ def wishes(item: pytest.Item) -> dict[str, Any]:
     return {key: value for key, value in found.items() if value is not None}
 
 
-def check(item: pytest.Item) -> None:
-    """Raises pytest's usage error for a marker that would be ignored in silence."""
+def complaint(item: pytest.Item) -> str | None:
+    """What is wrong with a marker that would else be ignored in silence."""
     for mark in item.iter_markers(NAME):
-        if mark.args:
-            _refuse(item, f"expected only named arguments, found {mark.args[0]!r}")
-        for key, value in mark.kwargs.items():
-            _check_one(item, key, value)
+        said = [f"expected only named arguments, found {value!r}" for value in mark.args]
+        said += filter(None, (_wrong(key, value) for key, value in mark.kwargs.items()))
+        if said:
+            return f"{item.nodeid}: @pytest.mark.karat: {said[0]}"
+    return None
 
 
-def _check_one(item: pytest.Item, key: str, value: Any) -> None:
+def _wrong(key: str, value: Any) -> str | None:
     if key not in _TYPES:
         from karat.findings import suggest  # noqa: PLC0415 - only for mistakes
 
-        close = suggest(key, list(_TYPES))
-        _refuse(item, f"unknown argument {key!r}{close} (known: {', '.join(_TYPES)})")
+        known = ", ".join(_TYPES)
+        return f"unknown argument {key!r}{suggest(key, list(_TYPES))} (known: {known})"
     words, types = _TYPES[key]
     odd = isinstance(value, bool) and bool not in types
     if value is not None and (odd or not isinstance(value, types)):
-        _refuse(item, f"{key} must be {words}, found {value!r}")
-
-
-def _refuse(item: pytest.Item, message: str) -> None:
-    raise pytest.UsageError(f"{item.nodeid}: @pytest.mark.karat: {message}")
+        return f"{key} must be {words}, found {value!r}"
+    return None

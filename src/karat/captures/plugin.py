@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import os
+from collections.abc import Generator
 from typing import TYPE_CHECKING
 
 import pytest
@@ -47,10 +48,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="the session's name, the same for all shards of one run; also KARAT_SESSION",
     )
     group.addoption(
-        "--karat-replay", metavar="BUNDLE", help="run the captured cases of BUNDLE, and nothing else"
+        "--karat-replay",
+        metavar="BUNDLE",
+        help="run the captured cases of BUNDLE, and nothing else",
     )
     group.addoption("--karat-run", metavar="M:F", help="replay with function F of module M")
-    group.addoption("--karat-command", metavar="CMD", help="replay with a command, see karat replay")
+    group.addoption(
+        "--karat-command", metavar="CMD", help="replay with a command, see karat replay"
+    )
     group.addoption("--karat-replay-settings", metavar="JSON", help=argparse.SUPPRESS)
 
 
@@ -80,12 +85,22 @@ def pytest_collection(session: pytest.Session) -> bool | None:
     return collect(session)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """A misspelt marker is an error, not a test that is silently not captured."""
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    """A misspelt marker is an error, not a test that is silently not captured.
+
+    It is one of the collection, as pytest's own for markers are: a usage error in a worker of xdist
+    would end as an internal one.
+    """
     from karat.captures import marker  # noqa: PLC0415 - loaded since pytest_configure
 
-    for item in items:
-        marker.check(item)
+    report = yield
+    for node in report.result or ():
+        wrong = marker.complaint(node) if isinstance(node, pytest.Item) else None
+        if wrong:
+            report.outcome, report.longrepr, report.result = "failed", wrong, []
+            break
+    return report
 
 
 @pytest.fixture

@@ -171,6 +171,7 @@ class Session:
     def _reason(self, identity: Identity, error: Exception) -> Finding:
         if isinstance(error, SameSession):
             return self._twice(identity, None)
+        error = _plainly(error)
         kind = "cannot-store" if isinstance(error, CannotStore) else "capture-failed"
         return Finding(
             kind=kind,
@@ -257,6 +258,12 @@ def _word(text: str) -> str:
 
 def _size(folder: Path) -> int:
     return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+
+
+def _plainly(error: Exception) -> Exception:
+    """What a library written in Rust says of the disk, as Python would."""
+    told = re.search(r"\(os error (\d+)\)", str(error))
+    return OSError(int(told[1]), os.strerror(int(told[1]))) if told else error
 
 
 def _words(error: Exception) -> str:
