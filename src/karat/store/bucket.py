@@ -27,6 +27,8 @@ from karat.store.backend import Absent, Stored
 T = TypeVar("T")
 _ATTEMPTS = 6
 _FIRST_WAIT, _LONGEST_WAIT = 0.1, 5.0
+_ENOUGH = 90.0
+"""Seconds after which nothing is tried again."""
 _FINAL = {"PermissionDeniedError", "UnauthenticatedError", "InvalidPathError", "NotSupportedError"}
 _ABSENT = {"NotFoundError", "FileNotFoundError"}
 _TAKEN = {"AlreadyExistsError", "PreconditionError"}
@@ -128,6 +130,7 @@ class BucketBackend:
         self, verb: str, key: str, attempt: Callable[[], T], *, absent: bool = True
     ) -> T:
         """Tries again what may be better next time: obstore does so for most, not for cut bodies."""
+        until = time.monotonic() + _ENOUGH
         for number in range(1, _ATTEMPTS + 1):
             try:
                 return attempt()
@@ -138,7 +141,8 @@ class BucketBackend:
                         raise Absent(key) from None
                     if not absent and not _no_bucket(error):
                         return None  # type: ignore[return-value]  # deleting what is gone
-                if name in _FINAL or name in _ABSENT or number == _ATTEMPTS:
+                final = name in _FINAL or name in _ABSENT or time.monotonic() > until
+                if final or number == _ATTEMPTS:
                     raise self._trouble(verb, key, error) from None
             time.sleep(_wait(number))
         raise AssertionError("unreachable")

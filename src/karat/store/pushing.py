@@ -12,8 +12,8 @@ from datetime import UTC, datetime, timedelta
 import msgspec
 
 import karat
-from karat.findings import UsageError
-from karat.store import lifecycle, pins, references
+from karat.findings import CannotVerify, UsageError
+from karat.store import lifecycle, pins, references, snapshot as snapshots
 from karat.store.backend import Backend
 from karat.store.objects import EXPIRING, Part, Watch
 from karat.store.opening import found_store, is_store
@@ -83,6 +83,7 @@ def push(
     made = plan(cases, options.workers, watchers.hashed)
     if not made.snapshot.cases:
         raise UsageError("expected cases to push, found none", next_command="karat push --help")
+    _check(made)
     parts = {**made.parts(), made.digest: Part(made.digest, len(made.data))}
     if options.dry_run:
         missing = lacking(backend, parts, options.workers) if is_store(backend) else _all(parts)
@@ -162,6 +163,17 @@ def _named(
             ci=options.ci,
         ),
     )
+
+
+def _check(made: Plan) -> None:
+    """What could not be pulled is not pushed."""
+    try:
+        snapshots.check(made.snapshot)
+    except ValueError as error:
+        raise CannotVerify(
+            f"expected cases that can be pulled on every machine, found {error}",
+            next_command="karat verify PLACE",
+        ) from error
 
 
 def _all(parts: Mapping[str, Part]) -> Missing:

@@ -92,14 +92,14 @@ def load(backend: Backend, digest: str, *, drawer: str = EXPIRING) -> Snapshot:
     data = fetch(backend, Part(digest, -1), drawer=drawer)
     try:
         snapshot = msgspec.json.decode(data, type=Snapshot)
-        _check(snapshot)
+        check(snapshot)
     except (msgspec.MsgspecError, UnicodeDecodeError, ValueError) as error:
         raise _odd(backend, digest, str(error)) from error
     return snapshot
 
 
-def _check(snapshot: Snapshot) -> None:
-    """A digest says that the bytes are whole, not that whoever pushed them meant well."""
+def check(snapshot: Snapshot) -> None:
+    """A digest says that the bytes are whole, not that whoever pushed them meant well: ValueError."""
     if snapshot.schema != SCHEMA:
         raise ValueError(f"schema {snapshot.schema[:60]!r}")
     names: dict[str, str] = {}

@@ -1,0 +1,135 @@
+"""Stores, and cases to put into them: seeded bytes, the same every time, without a framework."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from karat.bundles.extents import MemoryExtent
+from karat.store import references
+from karat.store.backend import Backend, Stored
+from karat.store.planning import CaseFiles
+from karat.store.pulling import MARK, PullOptions, pull
+from karat.store.pushing import Pushed, PushOptions, push
+
+FILES = {"manifest.json": 900, "inputs.safetensors": 300, "expected.safetensors": 120}
+
+
+def case(
+    number: int, version: str = "", files: Mapping[str, int] | None = None, night: str = ""
+) -> CaseFiles:
+    """One case; another version has other bytes, another night another manifest."""
+    sizes = {**FILES, "program/model.pte": 70_000} if files is None else files
+    contents = {
+        name: random.Random(
+            f"{number} {version} {name} {night if name == 'manifest.json' else ''}"
+        ).randbytes(size)
+        for name, size in sizes.items()
+    }
+    return made(f"models/xnnpack/case-{number:05}", contents)
+
+
+def made(path: str, contents: Mapping[str, bytes]) -> CaseFiles:
+    return CaseFiles(
+        path=path,
+        files={name: MemoryExtent(data=data, name=name) for name, data in contents.items()},
+    )
+
+
+def cases(count: int, *, changed: int = 0, **more: Any) -> list[CaseFiles]:
+    """So many cases, the first of them changed."""
+    return [case(i, "changed" if i < changed else "", **more) for i in range(count)]
+
+
+def contents(some: Sequence[CaseFiles]) -> dict[str, bytes]:
+    """Path → bytes of all files."""
+    return {
+        f"{one.path}/{name}": extent.data
+        for one in some
+        for name, extent in one.files.items()
+        if isinstance(extent, MemoryExtent)
+    }
+
+
+def pushed(
+    backend: Backend, some: Sequence[CaseFiles], name: str = "models/nightly", **options: Any
+) -> Pushed:
+    return push(backend, some, name, PushOptions(**{"workers": 4, **options}))
+
+
+def pulled(backend: Backend, word: str, target: Path) -> dict[str, bytes]:
+    """Path → bytes of what a pull brings."""
+    digest = references.resolve(backend, word).digest
+    pull(backend, digest, target, PullOptions(workers=4))
+    return files_below(target)
+
+
+def files_below(folder: Path) -> dict[str, bytes]:
+    return {
+        path.relative_to(folder).as_posix(): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file() and path.name != MARK
+    }
+
+
+class Killed(BaseException):
+    """As kill −9 would: nobody gets to clean up."""
+
+
+class Watched:
+    """A real backend that counts what is asked of it, and lets something happen before any of it."""
+
+    def __init__(self, backend: Backend, before: Callable[[int, str, str], None]) -> None:
+        self._backend, self._before = backend, before
+        self.url = backend.url
+        self.count = 0
+
+    def _next(self, verb: str, key: str) -> None:
+        self.count += 1
+        self._before(self.count, verb, key)
+
+    def put(self, key: str, data: bytes | memoryview, *, replace: bool = False) -> bool:
+        self._next("put", key)
+        return self._backend.put(key, data, replace=replace)
+
+    def get(self, key: str) -> bytes:
+        self._next("get", key)
+        return self._backend.get(key)
+
+    def head(self, key: str) -> Stored | None:
+        self._next("head", key)
+        return self._backend.head(key)
+
+    def list(self, prefix: str) -> Iterator[Stored]:
+        self._next("list", prefix)
+        return self._backend.list(prefix)
+
+    def copy(self, source: str, target: str) -> None:
+        self._next("copy", source)
+        self._backend.copy(source, target)
+
+    def touch(self, key: str) -> None:
+        self._next("touch", key)
+        self._backend.touch(key)
+
+    def delete(self, keys: Sequence[str]) -> None:
+        self._next("delete", ",".join(keys))
+        self._backend.delete(keys)
+
+    def local(self, key: str) -> Path | None:
+        return self._backend.local(key)
+
+    def look(self, key: str) -> str:
+        return self._backend.look(key)
+
+
+def dying(backend: Backend, at: int) -> Watched:
+    """A backend whose user is killed before its operation number `at`, and does nothing from then on."""
+
+    def before(number: int, _verb: str, _key: str) -> None:
+        if number >= at:
+            raise Killed
+
+    return Watched(backend, before)

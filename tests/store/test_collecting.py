@@ -1,0 +1,320 @@
+"""Collecting: what has had its time goes, what anything needs stays, and what is not known stops it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+from datetime import timedelta
+from functools import partial
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from factories.s3_proxy import S3Proxy
+from factories.stores import Killed, Watched, case, cases, contents, dying, pulled, pushed
+from karat.findings import CannotVerify
+from karat.store import pins, references
+from karat.store.backend import Backend
+from karat.store.collecting import Collected, CollectOptions, collect
+from karat.store.lockfile import Locked, write_lock
+from karat.store.objects import EXPIRING, KEPT, every, key_of
+from karat.store.opening import open_backend
+from karat.store.presence import Times, lease
+from karat.store.problem import Problem
+from karat.store.verifying import verify_store
+
+NONE = Times(patience=0.0, poll=0.0)
+
+
+def days_pass(backend: Backend, days: float, s3: S3Proxy | None = None) -> None:
+    """Everything in the store grows older: objects by their times, references by what they say."""
+    for entry in references.entries(backend):
+        old = references.read(backend, entry)
+        shift = timedelta(days=days)
+        new = msgspec.structs.replace(
+            old,
+            date=references.stamp(references.moment_of(old.date) - shift),
+            expires=references.stamp(references.moment_of(old.expires) - shift),
+        )
+        stamped = (entry.date - shift).strftime("%Y%m%dT%H%M%S.%fZ")
+        backend.delete([entry.key])
+        backend.put(f"refs/{entry.name}/{stamped}-{entry.start}.json", msgspec.json.encode(new))
+    if s3 is not None:
+        for key in s3.keys(backend.url.split("/")[2]).values():
+            key.last_modified -= timedelta(days=days)
+        return
+    for one in backend.list(""):
+        path = backend.local(one.key)
+        assert path is not None
+        then = one.modified - days * 86400
+        os.utime(path, (then, then))
+
+
+@pytest.fixture
+def aging(backend: Backend, request: pytest.FixtureRequest) -> S3Proxy | None:
+    """What `days_pass` needs of a bucket."""
+    is_bucket = backend.url.startswith("s3:")
+    return request.getfixturevalue("s3") if is_bucket else None
+
+
+def copied(template: Backend, name: str) -> Backend:
+    """Another store with the same in it, times and all."""
+    root = template.local("")
+    assert root is not None
+    shutil.copytree(root, root.parent / name, copy_function=shutil.copy2)
+    return open_backend(str(root.parent / name))
+
+
+def whys(told: Collected) -> dict[str, str]:
+    return {one.digest[:6]: one.why for one in told.references}
+
+
+def test_expired_references_go_with_what_only_they_need(
+    backend: Backend, aging: S3Proxy | None, tmp_path: Path
+) -> None:
+    old = pushed(backend, cases(4))
+    days_pass(backend, 91, aging)
+    new = pushed(backend, cases(4, changed=1))
+    dry = collect(backend, CollectOptions(dry_run=True))
+    assert whys(dry) == {old.digest[:6]: "expired", new.digest[:6]: "live"}
+    assert len(references.entries(backend)) == 2
+    told = collect(backend, CollectOptions())
+    assert told.freed == dry.freed > 70_000
+    assert [entry.start for entry in references.entries(backend)] == [new.digest[:12]]
+    assert verify_store(backend).findings == ()
+    assert verify_store(backend).orphans == 0
+    assert pulled(backend, "models/nightly", tmp_path / "out") == contents(cases(4, changed=1))
+    assert list(backend.list("gc/")) == []
+
+
+def test_the_newest_of_a_name_stays_unless_told_otherwise(folder: Backend) -> None:
+    pushed(folder, cases(2))
+    days_pass(folder, 400)
+    told = collect(folder, CollectOptions())
+    assert list(whys(told).values()) == ["newest"]
+    assert "the newest of its name" in told.references[0].because
+    assert verify_store(folder).findings == ()
+    assert collect(folder, CollectOptions(expire_newest=True)).freed > 140_000
+    assert list(every(folder, EXPIRING, 1)) == []
+
+
+def test_keep_and_retention(folder: Backend) -> None:
+    pushed(folder, cases(1), keep=200)
+    pushed(folder, cases(2), retention=20)
+    pushed(folder, cases(3))
+    pushed(folder, cases(4))
+    days_pass(folder, 50)
+    told = collect(folder, CollectOptions(dry_run=True))
+    assert [one.why for one in told.references] == ["live", "expired", "live", "live"]
+    told = collect(folder, CollectOptions(dry_run=True, retention=40))
+    assert [one.why for one in told.references] == ["live", "expired", "expired", "newest"]
+    told = collect(folder, CollectOptions(dry_run=True, retention=400))
+    assert [one.why for one in told.references] == ["live"] * 4
+
+
+def test_pins_are_kept_and_when_they_go_their_objects_move(
+    backend: Backend, aging: S3Proxy | None, tmp_path: Path
+) -> None:
+    pinned = pushed(backend, cases(3), pin="release 1.2")
+    pushed(backend, [*cases(2), case(7)])
+    days_pass(backend, 100, aging)
+    told = collect(backend, CollectOptions())
+    assert whys(told)[pinned.digest[:6]] == "pinned"
+    assert {tally.fate for tally in told.objects} >= {"duplicate", "needed"}
+    assert verify_store(backend).findings == ()
+    # Collected twice, the references of the pinned one too: the pin alone keeps it.
+    backend.delete([one.key for one in backend.list("refs/") if pinned.digest[:12] in one.key])
+    collect(backend, CollectOptions())
+    assert pulled(backend, f"sha256:{pinned.digest}", tmp_path / "a") == contents(cases(3))
+    assert pins.remove(backend, pinned.digest)
+    assert not pins.remove(backend, pinned.digest)
+    days_pass(backend, 2, aging)
+    told = collect(backend, CollectOptions())
+    assert {tally.fate for tally in told.objects} >= {"moved"}
+    assert list(every(backend, KEPT, 1)) == []
+    assert verify_store(backend).findings == ()
+    expected = contents([*cases(2), case(7)])
+    assert pulled(backend, "models/nightly", tmp_path / "b") == expected
+
+
+def test_what_a_lock_names_stays(folder: Backend, tmp_path: Path) -> None:
+    locked = pushed(folder, cases(3))
+    lock = tmp_path / "bundles.lock.json"
+    line = Locked(store="elsewhere", digest=locked.digest, date="")
+    absent = Locked(store="elsewhere", digest="0" * 64, date="")
+    write_lock(lock, {"models/nightly": line, "models/of-another-store": absent})
+    pushed(folder, cases(3, changed=3))
+    days_pass(folder, 100)
+    told = collect(folder, CollectOptions(locks=(lock,)))
+    assert whys(told)[locked.digest[:6]] == "locked"
+    folder.delete([one.key for one in folder.list("refs/") if locked.digest[:12] in one.key])
+    collect(folder, CollectOptions(locks=(lock,), grace=0))
+    assert pulled(folder, f"sha256:{locked.digest}", tmp_path / "out") == contents(cases(3))
+    collect(folder, CollectOptions(grace=0))
+    assert folder.head(key_of(locked.digest)) is None
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda store: store.put("refs/models/nightly/README", b"what is this"),
+        lambda store: store.put(references.entries(store)[0].key, b"<html>", replace=True),
+        lambda store: store.put("pins/" + "0" * 64 + ".json", b"{}"),
+        lambda store: store.put("pins/odd", b"{}"),
+        lambda store: store.put("pushes/1.json", b"half a le"),
+        lambda store: store.put(
+            key_of(references.resolve(store, "models/nightly").digest), b"<html>", replace=True
+        ),
+        lambda store: store.delete([key_of(references.resolve(store, "models/nightly").digest)]),
+    ],
+    ids=["stranger", "reference", "pin", "odd-pin", "lease", "snapshot", "snapshot-gone"],
+)
+@pytest.mark.parametrize("dry_run", [True, False])
+def test_what_cannot_be_read_stops_it_before_anything_is_deleted(
+    folder: Backend, spoil: object, *, dry_run: bool
+) -> None:
+    pushed(folder, cases(2))
+    days_pass(folder, 100)
+    pushed(folder, cases(2, changed=1))
+    pushed(folder, cases(2, changed=2))
+    spoil(folder)  # type: ignore[operator]
+    before = {one.key for one in folder.list("")}
+    with pytest.raises(CannotVerify):
+        collect(folder, CollectOptions(grace=0, dry_run=dry_run))
+    assert {one.key for one in folder.list("")} == before
+
+
+@pytest.mark.parametrize("content", [None, b"", b"<<<<<<< HEAD\n", b'{"schema": "x"}'])
+def test_a_lock_that_cannot_be_read_stops_it(
+    folder: Backend, tmp_path: Path, content: bytes | None
+) -> None:
+    pushed(folder, cases(1))
+    lock = tmp_path / "bundles.lock.json"
+    if content is not None:
+        lock.write_bytes(content)
+    with pytest.raises(CannotVerify):
+        collect(folder, CollectOptions(locks=(lock,)))
+
+
+def test_a_snapshot_that_the_bucket_s_rule_took_does_not_stop_it_for_ever(folder: Backend) -> None:
+    told = pushed(folder, cases(1))
+    days_pass(folder, 400)
+    pushed(folder, cases(2), "models/other")
+    folder.delete([key_of(told.digest)])
+    collected = collect(folder, CollectOptions())
+    assert [one.why for one in collected.references] == ["gone", "live"]
+    assert [entry.name for entry in references.entries(folder)] == ["models/other"]
+
+
+def test_young_objects_stay_for_their_grace(folder: Backend) -> None:
+    folder.put(key_of("a" * 64), b"orphan")
+    assert collect(folder, CollectOptions()).freed == 0
+    assert collect(folder, CollectOptions(grace=0)).freed == 6
+
+
+def test_what_a_push_at_work_needs_is_spared(folder: Backend) -> None:
+    for digit in "ab":
+        folder.put(key_of(digit * 64), b"found there by a push")
+    days_pass(folder, 100)
+    with lease(folder, "push", objects=("a" * 64,)):
+        told = collect(folder, CollectOptions())
+    assert told.leases == 1
+    assert folder.head(key_of("a" * 64)) is not None
+    assert folder.head(key_of("b" * 64)) is None
+
+
+def test_leftovers_of_the_killed_are_cleared(folder: Backend) -> None:
+    folder.put(".staging/half", b"half an object")
+    pushed(folder, cases(1))
+    days_pass(folder, 3)
+    assert collect(folder, CollectOptions()).abandoned == 1
+    assert list(folder.list(".staging/")) == []
+
+
+def test_killed_before_any_step_nothing_that_is_named_is_lost(tmp_path: Path) -> None:
+    template = open_backend(str(tmp_path / "template"))
+    pushed(template, cases(2), "models/old")
+    pushed(template, cases(3), "models/pinned", pin="why")
+    pins.remove(template, references.resolve(template, "models/pinned").digest)
+    days_pass(template, 100)
+    pushed(template, cases(4, changed=1), "models/old")
+    prepared = partial(copied, template)
+    counted = Watched(prepared("counted"), lambda *_: None)
+    collect(counted, CollectOptions(expire_newest=True))
+    assert counted.count > 20
+    for at in range(1, counted.count + 1):
+        store = prepared(f"store{at}")
+        with pytest.raises(Killed):
+            collect(dying(store, at), CollectOptions(expire_newest=True))
+        assert verify_store(store).findings == ()
+        # As time passes, the marker is nobody's.
+        for one in store.list("gc/"):
+            path = store.local(one.key)
+            assert path is not None
+            os.utime(path, (0, 0))
+        collect(store, CollectOptions(expire_newest=True))
+        verified = verify_store(store)
+        assert (verified.findings, verified.orphans) == ((), 0)
+        assert verified.references == 1
+
+
+def test_a_push_at_any_moment_of_a_collection_loses_nothing(tmp_path: Path) -> None:
+    """The push either waits (here: gives up at once, and comes again) or is seen and spared."""
+    some = cases(2)
+    template = open_backend(str(tmp_path / "template"))
+    pushed(template, some, "models/old")
+    days_pass(template, 100)
+    pushed(template, [case(9)], "models/old")
+    prepared = partial(copied, template)
+    counted = Watched(prepared("counted"), lambda *_: None)
+    collect(counted, CollectOptions())
+    waited = 0
+    for at in range(1, counted.count + 1):
+        store = prepared(f"store{at}")
+        done: list[bool] = []
+
+        def before(number: int, _verb: str, _key: str, at: int = at, store: Backend = store,
+                   done: list[bool] = done) -> None:  # fmt: skip
+            if number == at:
+                with contextlib.suppress(Problem):  # store-busy
+                    pushed(store, some, "models/new", times=NONE)
+                    done.append(True)
+
+        collect(Watched(store, before), CollectOptions())
+        if not done:
+            waited += 1
+            pushed(store, some, "models/new")
+        assert verify_store(store).findings == ()
+        assert pulled(store, "models/new", tmp_path / f"out{at}") == contents(some)
+    assert 0 < waited < counted.count, "both ways must have been tried"
+
+
+def test_a_collection_at_any_moment_of_a_push_loses_nothing(tmp_path: Path) -> None:
+    some = cases(2)
+    template = open_backend(str(tmp_path / "template"))
+    pushed(template, some[:1], "models/old")
+    days_pass(template, 100)
+    pushed(template, [case(9)], "models/old")
+    prepared = partial(copied, template)
+    counted = Watched(prepared("counted"), lambda *_: None)
+    pushed(counted, some, "models/new", pin="why", workers=1)
+    freed = 0
+    for at in range(1, counted.count + 1):
+        store = prepared(f"store{at}")
+        told: list[Collected] = []
+
+        def before(number: int, _verb: str, _key: str, at: int = at, store: Backend = store,
+                   told: list[Collected] = told) -> None:  # fmt: skip
+            if number == at:
+                told.append(collect(store, CollectOptions(grace=0)))
+
+        pushed(Watched(store, before), some, "models/new", pin="why", workers=1)
+        assert len(told) == 1
+        freed += bool(told[0].freed)
+        assert verify_store(store).findings == ()
+        kept = {one.key[-64:] for one in every(store, KEPT, 1)}
+        new = references.resolve(store, "models/new").digest
+        assert new in kept
+    assert freed, "some collections must have had something to take"

@@ -1,0 +1,146 @@
+"""Who is at work in a store: leases, markers, and processes that are no more."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from factories.stores import Watched, cases, pushed
+from karat.findings import CannotVerify
+from karat.store.backend import Backend
+from karat.store.collecting import CollectOptions, collect
+from karat.store.presence import (
+    COLLECTORS,
+    Lease,
+    Times,
+    abandoned,
+    lease,
+    live_leases,
+    marker,
+    other_collectors,
+    this_process,
+    wait_for_collectors,
+)
+from karat.store.problem import Problem
+
+QUICK = Times(patience=0.2, poll=0.05)
+
+
+def a_marker(backend: Backend, process: str, name: str = "other") -> str:
+    key = f"{COLLECTORS}{name}.json"
+    data = msgspec.json.encode(Lease(id=name, kind="gc", process=process))
+    backend.put(key, data, replace=True)
+    return key
+
+
+def aged(folder: Backend, key: str, seconds: float) -> None:
+    path = folder.local(key)
+    assert path is not None
+    then = time.time() - seconds
+    os.utime(path, (then, then))
+
+
+def test_a_lease_names_what_is_needed_and_goes(backend: Backend) -> None:
+    with lease(backend, "push", objects=("a", "b"), snapshots=("c",)) as held:
+        (found,) = live_leases(backend, held.now(), Times())
+        assert (found.objects, found.snapshots, found.kind) == (("a", "b"), ("c",), "push")
+        held.check(10)
+    assert live_leases(backend, None, Times()) == []
+
+
+def test_a_push_waits_for_a_collector_and_goes_on_when_it_is_done(folder: Backend) -> None:
+    key = a_marker(folder, "another machine/1-2")
+    timer = threading.Timer(0.3, lambda: folder.delete([key]))
+    told: list[str] = []
+    with lease(folder, "push") as held:
+        timer.start()
+        wait_for_collectors(folder, held, Times(patience=30, poll=0.02), told.append)
+        assert folder.head(key) is None
+    assert len(told) == 1
+    assert "waiting for `karat gc`" in told[0]
+
+
+def test_a_collector_that_does_not_end_is_store_busy(backend: Backend) -> None:
+    a_marker(backend, "another machine/1-2")
+    with pytest.raises(Problem, match="which did not end in time") as caught:
+        pushed(backend, cases(1), times=QUICK)
+    assert caught.value.finding.kind == "store-busy"
+    assert caught.value.exit_code == 3
+    with pytest.raises(Problem, match="did not end"):
+        collect(backend, CollectOptions())
+    assert list(backend.list("expiring/")) == []
+    assert len(list(backend.list(COLLECTORS))) == 1, "nobody takes another's marker away"
+
+
+def test_a_marker_that_nobody_renews_is_nobody_s(folder: Backend) -> None:
+    key = a_marker(folder, "another machine/1-2")
+    aged(folder, key, Times().collector + 1)
+    assert pushed(folder, cases(1), times=QUICK).cases == 1
+    assert collect(folder, CollectOptions()).abandoned == 1
+    assert folder.head(key) is None
+
+
+def test_a_killed_process_of_this_machine_is_known_at_once(folder: Backend, tmp_path: Path) -> None:
+    code = "from karat.store.presence import this_process; print(this_process())"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    dead = done.stdout.strip()
+    assert dead.count("/") == this_process().count("/") == 2
+    key = a_marker(folder, dead)
+    assert pushed(folder, cases(1), times=QUICK).cases == 1
+    with marker(folder) as held:
+        assert other_collectors(folder, held, Times()) == []
+        assert abandoned(folder, held, Times()) == [key]
+    a_marker(folder, this_process())
+    with pytest.raises(Problem):
+        pushed(folder, cases(2), times=QUICK)
+    # The number of a process is used again; when it began is not.
+    a_marker(folder, this_process().rpartition("-")[0] + "-1")
+    assert pushed(folder, cases(2), times=QUICK).cases == 2
+    assert tmp_path
+
+
+def test_old_leases_are_nobody_s_and_young_ones_are(folder: Backend) -> None:
+    folder.put("pushes/old.json", msgspec.json.encode(Lease(id="old", kind="push", process="x")))
+    aged(folder, "pushes/old.json", Times().lease + 5)
+    with marker(folder) as held:
+        assert live_leases(folder, held.now(), Times()) == []
+        assert abandoned(folder, held, Times()) == ["pushes/old.json"]
+        aged(folder, "pushes/old.json", Times().lease - 60)
+        assert [one.id for one in live_leases(folder, held.now(), Times())] == ["old"]
+        assert abandoned(folder, held, Times()) == []
+
+
+def test_a_lease_that_cannot_be_read_stops_a_collector(folder: Backend) -> None:
+    pushed(folder, cases(1))
+    folder.put("pushes/x.json", b"<html>")
+    with pytest.raises(CannotVerify, match="expected a lease"):
+        collect(folder, CollectOptions(grace=0))
+
+
+def test_a_held_lease_is_renewed_by_itself(folder: Backend) -> None:
+    with lease(folder, "push", times=Times(renewal=0.02)) as held:
+        aged(folder, held.key, 1000)
+        until = time.monotonic() + 10
+        while time.time() - held.now() > 900 and time.monotonic() < until:
+            time.sleep(0.01)
+        assert time.time() - held.now() < 900
+
+
+def test_a_collector_whose_marker_was_taken_stops_before_it_deletes(folder: Backend) -> None:
+    pushed(folder, cases(2))
+    folder.put("expiring/sha256/ab/" + "ab" * 32, b"orphan")
+
+    def before(_number: int, verb: str, key: str) -> None:
+        if verb == "list" and key.startswith("kept/"):
+            folder.delete([one.key for one in folder.list(COLLECTORS)])
+
+    with pytest.raises(CannotVerify, match="to be renewed in time"):
+        collect(Watched(folder, before), CollectOptions(grace=0))
+    assert folder.get("expiring/sha256/ab/" + "ab" * 32) == b"orphan"
