@@ -182,6 +182,9 @@ def same_array(one: Any, other: Any) -> bool:
             for each in (one, other)
         ]
         return bool((as_bytes[0] == as_bytes[1]).all()) if one.numel() else True
+    if one.dtype.char in "gG":  # a long double has bytes that mean nothing
+        same_signs = np.array_equal(np.signbit(np.real(one)), np.signbit(np.real(other)))
+        return same_signs and np.array_equal(one, other, equal_nan=True)
     return bool(np.asarray(one).tobytes() == np.asarray(other).tobytes())
 
 
