@@ -1,0 +1,77 @@
+"""What real capture sessions leave, and what packing makes of it."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from factories.captured import COMPARATOR, identity
+from karat.captures.evidence import Evidence
+from karat.captures.session import Session, Staged
+from karat.store.pack import Packed, PackOptions, pack
+
+
+@pytest.fixture
+def session(tmp_path: Path) -> Session:
+    return Session(tmp_path / "captures", "nightly-1", run="r", root=tmp_path)
+
+
+def staged(session: Session, test: str = "test_a", program: object = b"P") -> Staged:
+    evidence = Evidence(
+        identity=identity(test), inputs=(1,), expected=np.ones(3), comparator=COMPARATOR, program=program
+    )  # fmt: skip
+    made = session.stage(evidence)
+    assert isinstance(made, Staged)
+    return made
+
+
+def packed(session: Session, out: str = "out") -> Packed:
+    where = str(session.directory.parent / out)
+    return pack([str(session.directory)], PackOptions(output=where, combined="all.zip"))
+
+
+def test_a_session_that_ended_well(session: Session) -> None:
+    assert session.publish(staged(session)) is None
+    session.drop(staged(session, "test_fails"))
+    session.close()
+    told = packed(session)
+    assert (told.exit_code, told.packed, told.findings) == (0, 1, ())
+
+
+def test_a_session_that_died(session: Session) -> None:
+    session.publish(staged(session))
+    staged(session, "test_b")
+    told = packed(session)
+    (finding,) = told.findings
+    assert (told.exit_code, finding.kind) == (1, "incomplete-case")
+    assert "test_b" in finding.message
+    assert "still staged" in finding.message
+
+
+def test_a_case_that_was_lost_afterwards(session: Session) -> None:
+    for test in ("test_a", "test_b"):
+        session.publish(staged(session, test))
+    session.close()
+    shutil.rmtree(next(session.directory.glob("models/xnnpack/*test_b*")))
+    told = packed(session)
+    (finding,) = told.findings
+    assert (told.exit_code, finding.kind) == (1, "incomplete-case")
+    assert "test_b" in finding.message
+
+
+def test_a_capture_that_failed(session: Session) -> None:
+    session.publish(staged(session))
+    failed = session.stage(
+        Evidence(
+            identity=identity("test_b"), inputs=object(), expected=np.ones(3), comparator=COMPARATOR
+        )
+    )
+    assert not isinstance(failed, Staged)
+    session.close()
+    told = packed(session)
+    (finding,) = told.findings
+    assert (told.exit_code, finding.kind) == (1, "incomplete-case")
+    assert "writing it failed" in finding.message
