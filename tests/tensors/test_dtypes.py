@@ -1,0 +1,141 @@
+"""The table of dtypes, held against numpy, ml_dtypes, torch and safetensors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+from hypothesis import given, strategies as st
+from numpy.typing import NDArray
+from safetensors import TensorSpec, deserialize, serialize
+
+from factories.bit_patterns import NUMERIC, ODD_NAMES, patterns
+from karat.tensors.decoding import table_of, widened
+from karat.tensors.dtypes import TABLE, UnknownDtype, dtype_named, nbytes, stored
+from karat.tensors.numpy_arrays import name_of, numpy_dtype
+
+ONE_BYTE = [
+    name for name, dtype in TABLE.items()
+    if dtype.itemsize == 1 and dtype.kind in {"float", "int"} and hasattr(ml_dtypes, name)
+]  # fmt: skip
+TORCH_ONLY = {"float4_e2m1fn_x2"}
+
+
+def codes(name: str) -> NDArray[np.uint8]:
+    """Every bit pattern of a one-byte dtype."""
+    width = TABLE[name].width
+    return np.arange(1 << width, dtype=np.uint8)
+
+
+@pytest.mark.parametrize("name", ONE_BYTE)
+def test_every_bit_pattern_means_what_ml_dtypes_says(name: str) -> None:
+    theirs = codes(name).view(getattr(ml_dtypes, name)).astype(np.float32)
+    ours = table_of(name)[codes(name)]
+    np.testing.assert_array_equal(ours, theirs)
+    zeros = theirs == 0
+    np.testing.assert_array_equal(np.signbit(ours[zeros]), np.signbit(theirs[zeros]))
+
+
+@pytest.mark.parametrize("name", [n for n in TABLE if n.startswith("float8_")])
+def test_every_bit_pattern_means_what_torch_says(name: str, torch: Any) -> None:
+    if not hasattr(torch, name):
+        assert hasattr(ml_dtypes, name), f"{name} is nobody's"
+        return
+    every = np.arange(256, dtype=np.uint8)
+    theirs = torch.from_numpy(every.copy()).view(getattr(torch, name)).float().numpy()
+    np.testing.assert_array_equal(table_of(name), theirs)
+
+
+def test_every_bfloat16_and_float16_means_what_ml_dtypes_and_numpy_say() -> None:
+    every = np.arange(1 << 16, dtype=np.uint16)
+    for name, theirs in (("bfloat16", ml_dtypes.bfloat16), ("float16", np.float16)):
+        with np.errstate(invalid="ignore"):  # signalling NaN among them
+            expected = every.view(theirs).astype(np.float64)
+            found = widened(name, every.view(np.uint8))
+        assert found is not None
+        np.testing.assert_array_equal(found, expected)
+
+
+def test_two_packed_numbers_are_the_low_and_the_high_half() -> None:
+    table = table_of("float4_e2m1fn_x2")
+    single = table_of("float4_e2m1fn")
+    every = np.arange(256)
+    np.testing.assert_array_equal(table[:, 0], single[every & 15])
+    np.testing.assert_array_equal(table[:, 1], single[every >> 4])
+
+
+@pytest.mark.parametrize("name", NUMERIC)
+def test_widening_is_what_numpy_reads(name: str) -> None:
+    dtype = numpy_dtype(name)
+    if dtype is None:
+        assert name in TORCH_ONLY or name[-1] in "3567" or name in {"float128", "complex256"}
+        return
+    raw = patterns(name, (500,))
+    if name == "bool":
+        raw &= 1
+    with np.errstate(all="ignore"):
+        found = widened(name, raw)
+        assert found is not None
+        np.testing.assert_array_equal(found, raw.view(dtype).astype(found.dtype))
+
+
+@pytest.mark.parametrize("name", [*TABLE, *ODD_NAMES])
+def test_names_survive_numpy(name: str) -> None:
+    dtype = numpy_dtype(name)
+    if dtype is not None:
+        assert name_of(dtype) == name
+        assert dtype.itemsize == dtype_named(name).itemsize
+
+
+@pytest.mark.parametrize("name", [*TABLE, *ODD_NAMES, "<U0", "|S0"])
+@pytest.mark.parametrize("shape", [(2, 3), (), (0, 4), (5,)])
+def test_safetensors_keeps_what_the_table_says(name: str, shape: tuple[int, ...]) -> None:
+    form = stored(name, shape)
+    raw = patterns(name, shape)
+    held = raw if raw.size else np.zeros(1, np.uint8)
+    spec = TensorSpec(
+        dtype=form.dtype, shape=list(form.shape), data_ptr=held.ctypes.data, data_len=raw.size
+    )
+    whole: Any = deserialize(bytes(serialize({"x": spec})))
+    ((_, found),) = whole
+    assert found["dtype"] == form.code
+    assert tuple(found["shape"]) == form.header_shape
+    assert bytes(found["data"]) == raw.tobytes()
+    assert raw.size == nbytes(name, shape)
+
+
+@pytest.mark.parametrize("name", [
+    "float99", "", "object", "|O8", "O", "<U", "<U-1", "<U1x", ">U3", "<f4", "|V", "<M8[zz]", "<M8[0s]",
+    "[", "[1]", '[["a"]]', '[["a","|O8"]]', '[["a","<f4",[-1]]]', '[["a","<f4",[1.5]]]', '{"a":1}',
+    '[["a","<f4",[true]]]', "float32 ", "os.system", '[["a",' * 12 + '"<f4"' + "]]" * 12,
+])  # fmt: skip
+def test_what_is_no_dtype_is_said_to_be_none(name: str) -> None:
+    with pytest.raises(UnknownDtype, match="expected"):
+        dtype_named(name)
+
+
+@given(st.text(max_size=30))
+def test_no_name_crashes_the_table(name: str) -> None:
+    try:
+        found = dtype_named(name)
+    except UnknownDtype:
+        return
+    assert found.name == name
+
+
+@given(st.recursive(
+    st.sampled_from(["<f4", "|i1", ">u2", "|S3", "<U2", "<M8[ns]", "|b1", "<c8"]),
+    lambda inner: st.lists(st.tuples(st.sampled_from(["a", "b", "ü"]), inner), min_size=1, max_size=3,
+                           unique_by=lambda field: field[0]).map(lambda fields: [list(f) for f in fields]),
+    max_leaves=6,
+).filter(lambda form: isinstance(form, list)))  # fmt: skip
+def test_structured_dtypes_survive_their_name(form: list[Any]) -> None:
+    import msgspec  # noqa: PLC0415
+
+    name = msgspec.json.encode(form).decode()
+    dtype = numpy_dtype(name)
+    assert dtype is not None
+    assert name_of(dtype) == name
+    assert dtype.itemsize == dtype_named(name).itemsize
