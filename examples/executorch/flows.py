@@ -17,7 +17,7 @@ from executorch.backends.xnnpack.quantizer.xnnpack_quantizer import (
     get_symmetric_quantization_config,
 )
 from executorch.exir import to_edge_transform_and_lower
-from replay import STRUCTURE
+from runner import STRUCTURE
 from torch import nn
 from torch.export import export
 from torch.utils._pytree import tree_structure, treespec_dumps

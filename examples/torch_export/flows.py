@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from replay import STRUCTURE
+from runner import STRUCTURE
 from torch.utils._pytree import tree_structure, treespec_dumps
 
 

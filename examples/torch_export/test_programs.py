@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import torch
 from networks import NETWORKS
-from replay import run
+from runner import run
 from torch.export import Dim, export
 
 if TYPE_CHECKING:

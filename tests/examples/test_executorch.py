@@ -28,7 +28,7 @@ def golden(tmp_path: Path) -> Path:
     """What the suite captured."""
     if importlib.util.find_spec("executorch") is None:
         missing("executorch")
-    tested = suite(copy_example("executorch", tmp_path / "suite"), "--karat-capture", "../golden")
+    tested = suite(copy_example("executorch", tmp_path / "suite"), "--karat-capture=../golden")
     assert tested.code == 0, tested.out
     return tmp_path / "golden"
 
@@ -37,7 +37,7 @@ def elsewhere(tmp_path: Path) -> Path:
     """A machine with the runtime and ten lines that call it; of the suite, nothing is left."""
     folder = tmp_path / "elsewhere"
     folder.mkdir()
-    shutil.copy(tmp_path / "suite" / "replay.py", folder)
+    shutil.copy(tmp_path / "suite" / "runner.py", folder)
     shutil.rmtree(tmp_path / "suite")
     assert python("-c", "import networks", cwd=folder).code != 0
     return folder
@@ -75,10 +75,10 @@ def check_one_wrong_bundle(golden: Path, folder: Path) -> None:
         wrong / cases["portable", "portable-perceptron-static]"], next(quantized.glob("program/*"))
     )
     assert karat("verify", wrong, cwd=folder).code == 0
-    replayed = karat("replay", wrong, "--run", "replay:run", "--junit", "wrong.xml", cwd=folder)
+    replayed = karat("replay", wrong, "--run", "runner:run", "--junit", "wrong.xml", cwd=folder)
     assert replayed.code == 1, replayed.out
     assert junit_counts(folder / "wrong.xml") == {
-        "tests": 3, "failures": 2, "errors": 0, "skipped": 0,
+        "tests": 3, "failure": 2, "error": 0, "skipped": 0,
     }  # fmt: skip
 
 
@@ -98,11 +98,11 @@ def test_what_the_suite_captured_is_replayed_from_the_zip_alone(
     check_one_wrong_bundle(golden, folder)
     shutil.rmtree(golden)
     replayed = karat(
-        "replay", "nightly.zip", "--run", "replay:run", "--junit", "replay.xml",
+        "replay", "nightly.zip", "--run", "runner:run", "--junit", "replay.xml",
         "--json", "replay.json", cwd=folder,
     )  # fmt: skip
     assert replayed.code == 0, replayed.out + replayed.err
     assert junit_counts(folder / "replay.xml") == {
-        "tests": 2 * len(CASES), "failures": 0, "errors": 0, "skipped": 0,
+        "tests": 2 * len(CASES), "failure": 0, "error": 0, "skipped": 0,
     }  # fmt: skip
     assert len(json.loads((folder / "replay.json").read_text())["cases"]) == 2 * len(CASES)

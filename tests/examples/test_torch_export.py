@@ -25,7 +25,7 @@ def golden(tmp_path: Path) -> Path:
     for part in PARTS:
         if importlib.util.find_spec(part) is None:
             missing(part)
-    tested = suite(copy_example("torch_export", tmp_path / "suite"), "--karat-capture", "../golden")
+    tested = suite(copy_example("torch_export", tmp_path / "suite"), "--karat-capture=../golden")
     assert tested.code == 0, tested.out
     return tmp_path / "golden"
 
@@ -48,21 +48,21 @@ def test_what_the_suite_captured_is_replayed_from_the_zip_alone(
     (archive,) = (tmp_path / "packed").glob("golden_artifacts_*.zip")
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
-    shutil.copy(tmp_path / "suite" / "replay.py", elsewhere)
+    shutil.copy(tmp_path / "suite" / "runner.py", elsewhere)
     shutil.rmtree(tmp_path / "suite")
     assert python("-c", "import networks", cwd=elsewhere).code != 0
 
     def replay(bundle: Path) -> dict[str, int]:
-        done = karat("replay", bundle, "--run", "replay:run", "--junit", "out.xml", cwd=elsewhere)
+        done = karat("replay", bundle, "--run", "runner:run", "--junit", "out.xml", cwd=elsewhere)
         counts = junit_counts(elsewhere / "out.xml")
-        assert done.code == (1 if counts["failures"] else 0), done.out + done.err
+        assert done.code == (1 if counts["failure"] else 0), done.out + done.err
         return counts
 
     # One number in one sealed case of ten: found by running it, and nowhere else.
     negate_expected(golden / next(path for path in found if path.startswith("programs/onnx")))
     assert karat("verify", golden, cwd=elsewhere).code == 0
-    assert replay(golden) == {"tests": 10, "failures": 1, "errors": 0, "skipped": 0}
+    assert replay(golden) == {"tests": 10, "failure": 1, "error": 0, "skipped": 0}
     shutil.rmtree(golden)
 
     assert karat("verify", archive, cwd=elsewhere).code == 0
-    assert replay(archive) == {"tests": 10, "failures": 0, "errors": 0, "skipped": 0}
+    assert replay(archive) == {"tests": 10, "failure": 0, "error": 0, "skipped": 0}

@@ -63,6 +63,10 @@ def manifests(root: Path) -> dict[str, Any]:
 
 
 def junit_counts(path: Path) -> dict[str, int]:
-    """What a CI server would count."""
-    (found,) = list(ET.parse(path).getroot().iter("testsuite"))  # noqa: S314 - karat's own file
-    return {name: int(found.get(name, "0")) for name in ("tests", "failures", "errors", "skipped")}
+    """What a CI server would count, case by case rather than as the file sums itself up."""
+    cases = list(ET.parse(path).getroot().iter("testcase"))  # noqa: S314 - karat's own file
+    marks = {tag: sum(case.find(tag) is not None for case in cases) for tag in _MARKS}
+    return {"tests": len(cases), **marks}
+
+
+_MARKS = ("failure", "error", "skipped")

@@ -9,7 +9,7 @@ import pytest
 import torch
 from flows import lower
 from networks import NETWORKS, variable
-from replay import run
+from runner import run
 
 if TYPE_CHECKING:
     from flows import Flow

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import torch
 from flows import lower
-from replay import run
+from runner import run
 from torch import Tensor, nn
 
 if TYPE_CHECKING:

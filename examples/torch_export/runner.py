@@ -1,6 +1,6 @@
 """Runs a recorded program with recorded inputs: a `.pt2` with torch, an `.onnx` with ONNX Runtime.
 
-    karat replay golden_artifacts_….zip --run replay:run
+    karat replay golden_artifacts_….zip --run runner:run
 
 Whoever captured the bundle is trusted here: `torch.export.load` is torch's, not karat's, and a `.pt2` is a program.
 """

@@ -1,6 +1,6 @@
 """Runs a recorded `.pte` with recorded inputs: the runtime and torch's tensors, no line of the networks.
 
-karat replay golden_artifacts_….zip --run replay:run
+karat replay golden_artifacts_….zip --run runner:run
 """
 
 from __future__ import annotations
