@@ -236,6 +236,46 @@ def test_a_rerun_of_what_failed_is_no_second_capture(suite: Suite) -> None:
     assert len(suite.manifests()) == 1
 
 
+def test_a_plugin_may_run_a_test_again_until_it_passes(suite: Suite) -> None:
+    suite.write(
+        "conftest.py",
+        """
+        from _pytest.runner import runtestprotocol
+
+        def pytest_runtest_protocol(item, nextitem):
+            for attempt in range(3):
+                reports = runtestprotocol(item, nextitem=nextitem, log=False)
+                if all(report.passed for report in reports):
+                    break
+            for report in reports:
+                item.ihook.pytest_runtest_logreport(report=report)
+            return True
+        """,
+    )
+    suite.write(
+        "test_it.py",
+        """
+        tries = []
+
+        def test_flaky(golden):
+            tries.append(1)
+            golden.check(len(tries), len(tries), inputs=())
+            assert len(tries) == 3
+        """,
+    )
+    done = suite.capture()
+    assert (done.code, done.count("passed")) == (0, 1), done.out
+    assert [m["expected"] for m in suite.manifests()] == [3]
+    assert "2 dropped with their tests" in done.out
+
+
+def test_a_configuration_that_is_wrong_fails_before_any_test(suite: Suite) -> None:
+    suite.write("karat.toml", "[bundles]\ncaptures = []\n")
+    done = suite.capture()
+    assert done.code == pytest.ExitCode.USAGE_ERROR
+    assert "unknown key 'captures'; did you mean 'capture'?" in done.out
+
+
 FAILING = """
     import threading
     import numpy as np
@@ -261,6 +301,8 @@ def test_what_cannot_be_captured_is_told_and_fails_no_test(suite: Suite) -> None
     assert "inputs/lock" in done.out or "inputs['lock']" in done.out, done.out
     assert "gone.pte" in done.out
     assert "program: expected a path or bytes, found object" in done.out
+    again = f"next: pytest test_it.py::test_lock --karat-capture {suite.captures} --karat-strict"
+    assert again in done.out
     assert "--karat-strict would" in done.out
     assert suite.tests() == ["test_it.py::test_fine|"]
     assert suite.leftovers() == []
@@ -395,8 +437,10 @@ def test_a_session_that_was_killed_is_tidied_up_by_the_next(suite: Suite) -> Non
     assert suite.capture("--karat-session", "a", KILL="1").code != 0
     assert len(suite.leftovers()) == 1
     assert suite.manifests() == []
-    assert suite.capture("--karat-session", "a").code == 0
+    assert suite.capture("--karat-session", "b", "--deselect", "test_it.py::test").code == 5
     assert suite.leftovers() == []
+    assert list(suite.captures.glob(".karat/a/claims/*")) == []
+    assert suite.capture("--karat-session", "a").code == 0
     assert len(suite.manifests()) == 1
 
 

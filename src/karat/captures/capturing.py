@@ -20,7 +20,8 @@ from karat.captures.ci import in_ci
 from karat.captures.directory import Chosen, chosen, prepare
 from karat.captures.evidence import Evidence
 from karat.captures.journal import Entry, merged, read_journals
-from karat.captures.session import Session, Staged, session_name, sweep
+from karat.captures.session import Session, Staged, session_name
+from karat.captures.sweeping import sweep
 from karat.findings import Finding, UsageError
 from karat.goldens.paths import glob_regex
 

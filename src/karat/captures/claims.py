@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import socket
 from functools import cache
 from hashlib import sha256
@@ -48,8 +49,16 @@ class Taken(Exception):  # noqa: N818 - a state of the claim
 
 @cache
 def host() -> str:
-    """The name of this machine."""
-    return socket.gethostname()
+    """A name for the space that process ids of this machine are unique in.
+
+    Containers may share a machine's name but not its processes, and machines may be named alike.
+    """
+    marks = [socket.gethostname()]
+    with contextlib.suppress(OSError):  # Linux alone has both
+        marks.append(Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii"))
+        marks.append(str(Path("/proc/self/ns/pid").readlink()))
+    name = re.sub(r"[^A-Za-z0-9_-]+", "_", marks[0])[:40]
+    return f"{name}-{sha256(repr(marks).encode()).hexdigest()[:8]}"
 
 
 def claim_path(claims: Path, path: str) -> Path:

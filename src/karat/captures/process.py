@@ -12,7 +12,8 @@ import msgspec
 
 from karat.bundles.settings import BundleSettings
 from karat.captures.directory import Chosen, chosen, prepare
-from karat.captures.session import Session, session_name, sweep
+from karat.captures.session import Session, session_name
+from karat.captures.sweeping import sweep
 from karat.findings import Finding, Severity, UsageError
 
 _sessions: dict[tuple[Path, str, int], Session] = {}

@@ -27,12 +27,20 @@ class _Glance(msgspec.Struct):
 
 def publish(staged: Path, target: Path, session: str) -> None:
     """Renames the staged folder into place; a case of an earlier session makes room for it."""
-    target.parent.mkdir(parents=True, exist_ok=True)
+    made = _make(target.parent)
     if not os.path.lexists(target):
         staged.rename(target)
     else:
         _replace(staged, target, session)
-    _sync(target.parent)
+    for folder in (*made, target.parent):
+        _sync(folder)
+
+
+def _make(folder: Path) -> list[Path]:
+    """Makes a folder with its parents; those that have an entry more for it."""
+    made = [path.parent for path in (folder, *folder.parents) if not path.exists()]
+    folder.mkdir(parents=True, exist_ok=True)
+    return made
 
 
 def _replace(staged: Path, target: Path, session: str) -> None:

@@ -10,14 +10,12 @@ A capture that fails never raises: it becomes a finding in the journal, and the 
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import itertools
 import os
 import re
 import shlex
 import shutil
-import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -35,11 +33,11 @@ from karat.captures.evidence import Evidence, program_of
 from karat.captures.journal import Journal
 from karat.captures.publishing import Occupied, SameSession, publish
 from karat.captures.seeds import seeds
+from karat.captures.sweeping import staging_name
 from karat.findings import Finding, KaratError, Severity, UsageError
 from karat.tensors.tensor import CannotStore
 
 _SAFE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
-_KEPT_DAYS = 7
 
 
 class Staged(msgspec.Struct, frozen=True, kw_only=True, eq=False):
@@ -63,7 +61,7 @@ class Session:
         self.run = run
         self.books = directory / BOOKS / name
         self._root = root
-        self._staging = self.books / "staging" / f"{_word(claims.host())}.{os.getpid()}.{worker}"
+        self._staging = self.books / "staging" / staging_name(worker, os.getpid())
         self._numbers = itertools.count(1)
         self.journal = Journal(self.books / f"journal-{run}-{worker}.jsonl", worker)
 
@@ -178,10 +176,10 @@ class Session:
             severity=Severity.FAIL,
             message=f"{label(identity)} was not captured: {_words(error)}",
             where=identity.test,
-            next=self._advice(error),
+            next=self._advice(error, identity.test),
         )
 
-    def _advice(self, error: Exception) -> str:
+    def _advice(self, error: Exception, test: str) -> str | None:
         place = shlex.quote(str(self.directory))
         if isinstance(error, OSError) and error.errno in {errno.ENOSPC, errno.EDQUOT}:
             return f"df -h {place}"
@@ -189,7 +187,8 @@ class Session:
             return error.next_command
         if isinstance(error, OSError | Occupied):
             return f"ls -ld {shlex.quote(str(getattr(error, 'filename', None) or self.directory))}"
-        return "karat --help"
+        again = f"pytest {shlex.quote(test)} --karat-capture {place} --karat-strict"
+        return again if "::" in test else None
 
     def _twice(self, identity: Identity, first: claims.Claim | None) -> Finding:
         here = first is not None and (first.host, first.pid) == (claims.host(), os.getpid())
@@ -228,32 +227,6 @@ def session_name(option: str | None, environ: Mapping[str, str]) -> str:
         if told:
             return told
     return session_of(environ) or f"local-{os.urandom(8).hex()}"
-
-
-def sweep(directory: Path) -> None:
-    """Takes away what sessions left behind that were killed, or ended more than a week ago."""
-    for books in (directory / BOOKS).glob("*/"):
-        # Another session may tidy up at the same time.
-        with contextlib.suppress(OSError):
-            _sweep(books)
-
-
-def _sweep(books: Path) -> None:
-    for staging in (books / "staging").glob("*/"):
-        host, _, rest = staging.name.rpartition(".")[0].rpartition(".")
-        if host == _word(claims.host()) and rest.isdigit() and not claims.is_alive(int(rest)):
-            shutil.rmtree(staging, ignore_errors=True)
-    if _age_in_days(books) > _KEPT_DAYS and not any((books / "staging").glob("*")):
-        shutil.rmtree(books, ignore_errors=True)
-
-
-def _age_in_days(books: Path) -> float:
-    newest = max((path.stat().st_mtime for path in (books, *books.iterdir())), default=0.0)
-    return (time.time() - newest) / 86400
-
-
-def _word(text: str) -> str:
-    return re.sub(r"[^A-Za-z0-9_-]+", "_", text) or "_"
 
 
 def _size(folder: Path) -> int:
