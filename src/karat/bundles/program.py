@@ -37,19 +37,24 @@ def _copy(source: Path, target: int) -> tuple[str, int]:
         raise CannotStore(str(error)) from None
     try:
         before = os.fstat(handle)
-        digest, size = sha256(), 0
-        while block := os.read(handle, BLOCK):
+        digest, left = sha256(), before.st_size
+        # One byte more than there should be is enough to see that it grows; nobody follows it.
+        while block := os.read(handle, min(BLOCK, left + 1)):
+            left -= len(block)
+            if left < 0:
+                break
             digest.update(block)
-            size += len(block)
-            written = 0
-            while written < len(block):
-                written += os.write(target, block[written:])
+            _write(target, block)
         after = os.fstat(handle)
     finally:
         os.close(handle)
     # Someone may still be writing it: half of an old program and half of a new one is neither.
-    if (before.st_mtime_ns, before.st_size) != (after.st_mtime_ns, after.st_size) or (
-        size != before.st_size
-    ):
+    if left or (before.st_mtime_ns, before.st_size) != (after.st_mtime_ns, after.st_size):
         raise CannotStore(f"program {source}: expected it to stay as it is, found it being written")
-    return digest.hexdigest(), size
+    return digest.hexdigest(), before.st_size
+
+
+def _write(target: int, block: bytes) -> None:
+    written = 0
+    while written < len(block):
+        written += os.write(target, block[written:])
