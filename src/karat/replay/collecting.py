@@ -40,15 +40,23 @@ def collect(session: pytest.Session) -> bool | None:
     config = session.config
     if config.pluginmanager.hasplugin("dsession"):
         return None
+    stack = ExitStack()
     try:
         bundle = Bundle.from_parent(
-            session, name=config.getoption("karat_replay"), options=_options(config)
+            session, name=config.getoption("karat_replay"), options=_options(config), stack=stack
         )
         items = list(bundle.collect())
+        if items and not config.option.collectonly:
+            bundle.prepare()
     except KaratError as error:
         raise pytest.UsageError(f"{error}\nnext: {error.next_command}") from error
+    finally:
+        # Also where the session ends before its first item.
+        config.add_cleanup(stack.close)
     session.items = list(items)
     hook = config.hook
+    done = pytest.CollectReport(bundle.nodeid, "passed", longrepr=None, result=[*items])
+    hook.pytest_collectreport(report=done)
     hook.pytest_collection_modifyitems(session=session, config=config, items=session.items)
     hook.pytest_collection_finish(session=session)
     session.testscollected = len(session.items)
@@ -80,10 +88,9 @@ def _options(config: pytest.Config) -> Options:
 class Bundle(pytest.Collector):
     """All chosen cases of a bundle, and the station that replays them."""
 
-    def __init__(self, *, options: Options, **rest: Any) -> None:
+    def __init__(self, *, options: Options, stack: ExitStack, **rest: Any) -> None:
         super().__init__(nodeid=rest["name"], **rest)
-        self._options = options
-        self._stack = ExitStack()
+        self._options, self._stack = options, stack
         self._station: Station | None = None
 
     def collect(self) -> Iterator[ReplayItem]:
@@ -93,14 +100,10 @@ class Bundle(pytest.Collector):
             if chosen(case.path, case.manifest.identity, self._options.choice):
                 yield ReplayItem.from_parent(self, name=case.path, case=case)
 
-    def setup(self) -> None:
+    def prepare(self) -> None:
         """The station; a function that cannot be had is told before the first item."""
         stations = self._stack.enter_context(open_stations(self.name, self._options, 1))
         self._station = stations[0]
-
-    def teardown(self) -> None:
-        """End what still runs."""
-        self._stack.close()
 
     def replay(self, case: Case) -> Replayed:
         """What became of a case."""

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from karat.bundles.cases import Case, cases
 from karat.findings import Finding, Severity
+from karat.replay.advice import advised
 from karat.replay.commands import CommandStation
 from karat.replay.environments import differences
 from karat.replay.functions import FunctionStation
@@ -33,7 +34,7 @@ def replay(bundle: str | Path, options: Options) -> ReplayReport:
         return ReplayReport(
             bundle=str(bundle),
             runner=str(options.runner),
-            cases=tuple(done[case.path] for case in wanted),
+            cases=tuple(advised(done[case.path], str(bundle), options) for case in wanted),
             findings=(*place.findings(), *_about_all(bundle, whole, wanted, options)),
         )
 

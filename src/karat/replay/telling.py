@@ -14,7 +14,6 @@ def failed(case: Case, message: str, *others: Finding) -> Replayed:
         severity=Severity.FAIL,
         path=case.path,
         message=message,
-        next=again(case),
     )
     return Replayed(
         path=case.path,
@@ -31,7 +30,6 @@ def damaged(case: Case, message: str) -> Replayed:
         severity=Severity.FAIL,
         path=case.path,
         message=f"{message}; the case was not run",
-        next="karat verify --help",
     )
     return Replayed(
         path=case.path,
@@ -39,10 +37,3 @@ def damaged(case: Case, message: str) -> Replayed:
         outcome=Outcome.DAMAGED,
         findings=(finding,),
     )
-
-
-def again(case: Case) -> str:
-    """The command that replays one case alone and keeps what it left."""
-    import shlex  # noqa: PLC0415 - only for failures
-
-    return f"karat replay … --only {shlex.quote(case.path)} --keep replayed"

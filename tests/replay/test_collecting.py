@@ -1,0 +1,95 @@
+from __future__ import annotations
+
+from pathlib import Path
+from xml.etree import ElementTree as ET
+
+import pytest
+
+from factories.captured import capture, identity
+from factories.pytest_runs import Suite
+from factories.runners import command_line, doubling, flip, write_module
+
+
+@pytest.fixture
+def suite(tmp_path: Path) -> Suite:
+    made = Suite(tmp_path / "project")
+    write_module(made.root)
+    made.write("test_own.py", "def test_own():\n    raise AssertionError\n")
+    doubling(made.root / "bundle")
+    return made
+
+
+REPLAY = ("--karat-replay", "bundle", "--karat-run")
+
+
+def test_a_session_has_an_item_per_case_and_no_other(suite: Suite) -> None:
+    ran = suite.run(*REPLAY, "runner:run", "-v")
+    assert ran.code == 0
+    assert ran.count("passed") == 3
+    assert "collected 3 items" in ran.out
+    assert "test_own" not in ran.out
+    assert "bundle::models/portable/" in ran.out
+
+
+def test_a_crash_costs_its_own_item(suite: Suite) -> None:
+    ran = suite.run(*REPLAY, "runner:crash_on_one")
+    assert ran.code == 1
+    assert (ran.count("failed"), ran.count("passed")) == (1, 2)
+    assert "replay-failed: expected runner:crash_on_one to return" in ran.out
+    assert "Traceback" not in ran.out
+
+
+def test_workers_of_xdist_share_the_cases(suite: Suite) -> None:
+    ran = suite.run(*REPLAY, "runner:off", "-n", "2", "--junit-xml", "out.xml")
+    assert ran.code == 1
+    assert ran.count("failed") == 3
+    root = ET.parse(suite.root / "out.xml").getroot()  # noqa: S314 - our own
+    cases = root.findall(".//testcase")
+    assert len(cases) == 3
+    assert {
+        p.get("value") for c in cases for p in c.iter("property") if p.get("name") == "outcome"
+    } == {"mismatch"}
+
+
+def test_selections_of_pytest_hold(suite: Suite) -> None:
+    assert suite.run(*REPLAY, "runner:run", "-k", "portable").count("passed") == 1
+    listed = suite.run(*REPLAY, "runner:nowhere", "--collect-only", "-q")
+    assert "3 tests collected" in listed.out
+
+
+def test_a_command_and_a_damaged_case(suite: Suite) -> None:
+    flip(min((suite.root / "bundle").rglob("expected.safetensors")), -1)
+    line = command_line(suite.root)
+    ran = suite.run("--karat-replay", "bundle", "--karat-command", line)
+    assert (ran.count("failed"), ran.count("passed")) == (1, 2)
+    assert "bundle-damaged" in ran.out
+    assert "the case was not run" in ran.out
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ((), "found neither"),
+        (("--karat-run", "runner:rum"), "did you mean 'run'?"),
+        (("--karat-run", "runner"), "expected --run module:function"),
+    ],
+)
+def test_a_mistake_is_told_in_a_line(words: tuple[str, ...], said: str, suite: Suite) -> None:
+    ran = suite.run("--karat-replay", "bundle", *words)
+    assert ran.code == 4
+    assert said in ran.out
+    assert "Traceback" not in ran.out
+
+
+def test_an_empty_bundle_is_no_success(suite: Suite) -> None:
+    (suite.root / "empty").mkdir()
+    assert suite.run("--karat-replay", "empty", "--karat-run", "runner:run").code == 5
+
+
+def test_how_close_a_passing_case_was_is_kept(suite: Suite) -> None:
+    suite.write("plain.py", "def run(program, inputs):\n    return {'doubled': 2 * inputs[0]}\n")
+    capture(suite.root / "one", identity("test_one"), inputs=(1,), expected={"doubled": 2})
+    ran = suite.run("--karat-replay", "one", "--karat-run", "plain:run", "-rA")
+    assert ran.code == 0
+    assert "karat replay" in ran.out
+    assert "expected/doubled int64 scalar: outside 0" in ran.out
