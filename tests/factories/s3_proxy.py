@@ -82,7 +82,7 @@ class S3Proxy:
 
     def keys(self, bucket: str, prefix: str = "") -> dict[str, Any]:
         """moto's own objects, whose times a test may change."""
-        everything = get_backend("s3")["123456789012"]["aws"].buckets[bucket].keys  # type: ignore[attr-defined]
+        everything = get_backend("s3")["123456789012"]["aws"].buckets[bucket].keys
         return {key: everything[key] for key in list(everything) if key.startswith(prefix)}
 
     def trouble(self, chance: float, seed: int) -> None:

@@ -18,7 +18,7 @@ import msgspec
 
 from karat.findings import CannotVerify
 from karat.sources.crew import in_parallel
-from karat.store import pins, references, snapshot as snapshots
+from karat.store import lifecycle, pins, references, snapshot as snapshots
 from karat.store.backend import Backend, Stored
 from karat.store.lockfile import read_lock
 from karat.store.objects import EXPIRING, KEPT, digest_of, every, find, key_of
@@ -33,6 +33,7 @@ from karat.store.presence import (
 )
 from karat.store.problem import Problem
 from karat.store.references import Entry, Reference, moment_of
+from karat.store.uploading import freshen
 
 _BATCH = 500
 Why = Literal["live", "newest", "pinned", "locked", "expired", "gone"]
@@ -88,6 +89,8 @@ class Collected(msgspec.Struct, frozen=True, kw_only=True):
     """Leases, markers and half-made files of processes that are no more."""
     leases: int
     """Of those that are at work; what they need was spared."""
+    freshened: int = 0
+    """Objects that a reference or lock needs, made young again because the bucket deletes by age."""
 
     @property
     def freed(self) -> int:
@@ -113,6 +116,8 @@ class _Fates(msgspec.Struct, frozen=True, kw_only=True):
     delete: tuple[str, ...]
     move: tuple[str, ...]
     """Digests of what goes back from `kept/` to `expiring/`."""
+    old: tuple[str, ...]
+    """Digests of what is needed in `expiring/`, and would be too old for a bucket that deletes by age."""
 
 
 _BECAUSE = {
@@ -139,9 +144,13 @@ def collect(backend: Backend, options: CollectOptions) -> Collected:
         known = _known(backend, options, now)
         fates = _fates(backend, options, known, now)
         gone = [*abandoned(backend, held, options.times), *_leftovers(backend, options, now)]
+        by_age = lifecycle.deletes_by_age(backend)
+        if by_age:
+            freshen(backend, fates.old, options.workers)
         _delete(backend, options, held, known, fates)
         backend.delete(gone)
-        return _told(backend, options, known, fates, len(gone))
+        told = _told(backend, options, known, fates, len(gone))
+        return msgspec.structs.replace(told, freshened=len(fates.old) if by_age else 0)
 
 
 def _delete(
@@ -259,7 +268,11 @@ def _fates(backend: Backend, options: CollectOptions, known: _Known, now: float)
     # A duplicate is one only as long as nobody unpins it; a live reference would want it here again.
     deleted = {"duplicate", "moved", "unneeded"}
     delete = [one.key for fate in ("unneeded", "duplicate", "moved") for one in counts[fate]]
+    oldest = now - lifecycle.SLACK * 86400
+    old = [digest_of(one.key) or "" for one in counts["needed"]
+           if one.key.startswith(EXPIRING) and one.modified < oldest]  # fmt: skip
     return _Fates(
+        old=tuple(old),
         tallies=tuple(
             Tally(fate=fate, because=_BECAUSE[fate], objects=len(found),  # type: ignore[arg-type]
                   size=sum(one.size for one in found), deleted=fate in deleted)

@@ -52,6 +52,11 @@ def covers(backend: Backend, keep: int) -> bool:
     return True
 
 
+def deletes_by_age(backend: Backend) -> bool:
+    """Whether the bucket has karat's rule."""
+    return _read(backend) is not None
+
+
 def apply(backend: Backend, keep: int) -> Applied:
     """Adds or lengthens karat's rule of the bucket; all other rules stay. Never shortens one."""
     from karat.store.bucket import BucketBackend  # noqa: PLC0415 - only where it is asked for

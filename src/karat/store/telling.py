@@ -119,6 +119,8 @@ def gc_lines(told: Collected) -> Iterator[str]:
         yield f"spared what {count(told.leases, 'push')} at work may need".replace(
             "pushs", "pushes"
         )
+    if told.freshened:
+        yield f"made {count(told.freshened, 'object')} young again for the bucket's rule"
     if told.abandoned:
         yield f"cleared {count(told.abandoned, 'leftover')} of killed processes"
     kept = len(told.references) - len(gone)

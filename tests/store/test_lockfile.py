@@ -1,0 +1,55 @@
+"""The lock of a consumer: sorted lines that merge."""
+
+from __future__ import annotations
+
+import json
+from importlib import resources
+from pathlib import Path
+
+import jsonschema
+import pytest
+from hypothesis import given, strategies as st
+
+from karat.findings import CannotVerify
+from karat.store.lockfile import Locked, read_lock, write_lock
+
+digests = st.text("0123456789abcdef", min_size=64, max_size=64)
+locks = st.dictionaries(
+    st.sampled_from(["models/nightly", "a", "b/c", "models/x"]),
+    st.builds(Locked, store=st.text(max_size=20), digest=digests, date=st.just("")),
+)
+
+
+@given(locks)
+def test_what_was_written_is_read(tmp_path_factory: pytest.TempPathFactory, lines: dict[str, Locked]) -> None:  # fmt: skip
+    file = tmp_path_factory.mktemp("lock") / "bundles.lock.json"
+    assert write_lock(file, lines)
+    assert not write_lock(file, lines)
+    assert read_lock(file) == lines
+    text = file.read_bytes().decode().split("\n")
+    assert text[1:-3] == sorted(text[1:-3])
+    assert len(text) == len(lines) + 4
+    schema = resources.files("karat").joinpath("schemas", "karat.bundle-lock.1.json").read_text()
+    jsonschema.validate(json.loads(file.read_text()), json.loads(schema))
+
+
+def test_no_lock_is_an_empty_one(tmp_path: Path) -> None:
+    assert read_lock(tmp_path / "none") == {}
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "expected karat"),
+        ("<<<<<<< HEAD\n{}", "merge-conflict markers"),
+        ('{"schema": "karat.lock/1"}', r"karat\.lock/1"),
+        ('{"a": {"store": "", "digest": "abc", "date": ""}, "schema": "karat.bundle-lock/1"}', "digest"),
+        ('{"a": 1, "schema": "karat.bundle-lock/1"}', "expected"),
+    ],
+)  # fmt: skip
+def test_a_lock_that_cannot_be_read_is_no_answer(tmp_path: Path, text: str, said: str) -> None:
+    (tmp_path / "lock").write_text(text)
+    with pytest.raises(CannotVerify, match=said):
+        read_lock(tmp_path / "lock")
+    with pytest.raises(CannotVerify):
+        read_lock(tmp_path)

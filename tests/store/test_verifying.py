@@ -1,0 +1,66 @@
+"""A whole store, verified: whatever is damaged is found, and nothing else is."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from factories.stores import cases, pushed
+from karat.store.backend import Backend
+from karat.store.objects import EXPIRING, every, key_of
+from karat.store.verifying import verify_store
+
+
+def test_a_sound_store(backend: Backend) -> None:
+    pushed(backend, cases(3))
+    pushed(backend, cases(4), "models/other", pin="why")
+    backend.put(key_of("a" * 64), b"of a push that was killed")
+    steps: list[tuple[int, int]] = []
+    told = verify_store(backend, progress=lambda *at: steps.append(at))
+    assert (told.references, told.snapshots, told.cases) == (2, 2, 7)
+    assert told.orphans == 1
+    assert [finding.kind for finding in told.findings] == ["bundle-damaged"]  # its name is no hash
+    assert steps[-1] == (told.objects, told.objects)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_any_damage_to_any_file_is_found(folder: Backend, seed: int) -> None:
+    dice = random.Random(seed)
+    pushed(folder, cases(2), pin="why" if seed % 2 else None)
+    keys = [
+        one.key for one in folder.list("") if not one.key.startswith((".staging", "karat-store"))
+    ]
+    victim = dice.choice(sorted(keys))
+    data = folder.get(victim)
+    kind = dice.choice(["flip", "cut", "html", "swap", "gone"])
+    if kind == "flip":
+        at = dice.randrange(len(data))
+        data = data[:at] + bytes([data[at] ^ (1 << dice.randrange(8))]) + data[at + 1 :]
+    elif kind == "cut":
+        data = data[: dice.randrange(len(data))]
+    elif kind == "html":
+        data = b"<html>not found</html>"
+    elif kind == "swap":
+        data = folder.get(dice.choice([key for key in keys if folder.get(key) != data]))
+    if kind == "gone":
+        folder.delete([victim])
+    else:
+        folder.put(victim, data, replace=True)
+    told = verify_store(folder)
+    whole = victim.startswith(("refs/", "pins/"))
+    if kind == "gone" and (whole or ("/sha256/" in victim and seed % 2)):
+        return  # a reference that is not there, or an object that lies in the other drawer as well
+    if kind == "flip" and whole and not told.findings:
+        return  # a word of a reason or a count: nothing that could be held against anything
+    assert told.findings, (victim, kind)
+    assert all(finding.next for finding in told.findings)
+
+
+def test_strangers_are_named(folder: Backend) -> None:
+    pushed(folder, cases(1))
+    folder.put("refs/models/nightly/notes.txt", b"")
+    folder.put(f"{EXPIRING}/ab/notes.txt", b"")
+    told = verify_store(folder)
+    assert [finding.kind for finding in told.findings] == ["unexpected-file"] * 2
+    assert len(list(every(folder, EXPIRING, 1))) == told.objects
