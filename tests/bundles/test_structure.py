@@ -17,21 +17,10 @@ import numpy as np
 import pytest
 from hypothesis import example, given, strategies as st
 
-from factories.nested import CLASSES, Box, Colour, Derived, ModelOutput, Pair, nested, same
+from factories.nested import ARRAYS, CLASSES, Box, Colour, Derived, ModelOutput, Pair, nested, same
 from karat.bundles.flat import DEEPEST
 from karat.bundles.structure import Record, Restored, flatten, restore, tensor_names
 from karat.tensors.tensor import CannotStore, Damaged, Tensor
-
-ARRAYS = st.sampled_from(
-    [
-        np.arange(6, dtype=np.float32).reshape(2, 3),
-        np.float16(1.5),
-        np.array(3, np.int64),
-        np.zeros((0, 3)),
-        np.datetime64("2026-01-01"),
-        np.str_("text"),
-    ]
-)
 
 
 def through(value: Any, classes: tuple[type, ...] = CLASSES) -> Restored:

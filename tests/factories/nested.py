@@ -103,6 +103,18 @@ KEYS = st.one_of(
 HASHABLE = st.one_of(KEYS, st.frozensets(st.integers(), max_size=3))
 
 
+ARRAYS = st.sampled_from(
+    [
+        np.arange(6, dtype=np.float32).reshape(2, 3),
+        np.float16(1.5),
+        np.array(3, np.int64),
+        np.zeros((0, 3)),
+        np.datetime64("2026-01-01"),
+        np.str_("text"),
+    ]
+)
+
+
 def nested(leaves: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
     """Values of every container around the leaves."""
     return st.recursive(PLAIN | leaves, _around, max_leaves=12)

@@ -181,7 +181,7 @@ class _Restorer:
             return None
         if kind == "dataclass":
             return make_dataclass(cls, values, items)
-        if Unset in values.values():
+        if any(value is Unset for value in values.values()):
             raise ValueError
         return (make_namedtuple if kind == "namedtuple" else make_structseq)(cls, values)
 

@@ -21,7 +21,7 @@ from karat.bundles.checking import FILES, RAW, finding
 from karat.bundles.extents import BLOCK
 from karat.bundles.manifest import TensorRecord
 from karat.bundles.places import Place
-from karat.bundles.raw import LARGEST, TABLE, RawRow, decode_rows
+from karat.bundles.raw import LARGEST, TABLE, RawRow, decode_rows, encode_rows
 from karat.findings import Finding
 from karat.tensors.digest import start as start_digest
 from karat.tensors.tensor import Damaged, Reader
@@ -185,15 +185,17 @@ def _raw_files(case: Case, records: list[TensorRecord]) -> Callable[[_Count], No
 
     def run(count: _Count) -> None:
         name = case.name_of(f"{RAW}/{TABLE}")
-        rows = {row.name: row for row in decode_rows(case.place.read(name, LARGEST), name)}
-        for record in records:
-            row = rows.pop(record.name, None)
-            if row is None or _row_of(record, row.sha256) != row:
-                raise Damaged(f"{name}: expected {record.name} as in the manifest, found {row}")
-            # The table is not sealed; the tensor's own digest over the same bytes is.
-            _raw_file(case, record, row, count)
-        if rows:
-            raise Damaged(f"{name}: expected the tensors of the manifest, found {next(iter(rows))}")
+        data = case.place.read(name, LARGEST)
+        found = {row.name: row for row in decode_rows(data, name)}
+        # The table is not sealed; the tensors' own digests over the same bytes are.
+        hashes = {record.name: _raw_file(case, record, count) for record in records}
+        rows = [_row_of(record, hashes[record.name]) for record in records]
+        odd = next((row for row in rows if found.get(row.name) != row), None)
+        if odd is not None:
+            said = f"found {found.get(odd.name)}"
+            raise Damaged(f"{name}: expected {odd.name} as in the manifest, {said}")
+        if encode_rows(rows) != data:
+            raise Damaged(f"{name}: expected the table as it was written, found it changed")
 
     return run
 
@@ -210,7 +212,8 @@ def _row_of(record: TensorRecord, digest: str) -> RawRow:
     )
 
 
-def _raw_file(case: Case, record: TensorRecord, row: RawRow, count: _Count) -> None:
+def _raw_file(case: Case, record: TensorRecord, count: _Count) -> str:
+    """sha256 of the file's bytes, which are the tensor's."""
     file = record.raw or ""
     both = _Both(start_digest(record.dtype, record.shape), sha256())
     reader = case.extent(file).open()
@@ -219,7 +222,7 @@ def _raw_file(case: Case, record: TensorRecord, row: RawRow, count: _Count) -> N
     finally:
         reader.close()
     _compare(case.name_of(file), both.first.hexdigest(), record.sha256)
-    _compare(case.name_of(f"{RAW}/{TABLE}"), row.sha256, both.second.hexdigest())
+    return str(both.second.hexdigest())
 
 
 class _Both:

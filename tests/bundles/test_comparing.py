@@ -1,0 +1,143 @@
+"""Nested values compared: structure first, then leaf by leaf."""
+
+from __future__ import annotations
+
+import math
+from collections import OrderedDict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+
+from factories.captured import capture, identity
+from factories.nested import ARRAYS, CLASSES, Bits, Box, Colour, Frozen, ModelOutput, Pair, nested
+from karat.bundles.cases import cases
+from karat.bundles.comparing import Measure, compare_flats, compare_values
+from karat.bundles.places import open_place
+from karat.bundles.structure import flatten, restore
+from karat.findings import KINDS
+from karat.tensors.outcome import Report
+from karat.tensors.tensor import CannotStore, Tensor
+
+
+def kinds(report: Report, severity: str = "fail") -> list[str]:
+    found = [*report.all_findings()]
+    assert all(finding.kind in KINDS for finding in found)
+    return sorted(finding.kind for finding in found if finding.severity == severity)
+
+
+def ones(*shape: int) -> Any:
+    return np.ones(shape, np.float32)
+
+
+@given(nested(ARRAYS))
+def test_a_value_is_what_it_is(value: Any) -> None:
+    report = compare_values(value, value, rtol=0, atol=0, equal_nan=True)
+    assert kinds(report) in ([], ["nothing-compared"])
+    assert report.passed == bool(report.comparisons)
+
+
+@given(nested(ARRAYS))
+def test_a_restored_value_is_what_it_was_with_and_without_its_classes(value: Any) -> None:
+    flat = flatten(value, "expected")
+    tensors = {name: t for name, t in flat.tensors.items() if isinstance(t, Tensor)}
+    for classes in ((), CLASSES):
+        restored = restore(flat.structure, tensors, classes=classes).value
+        assert kinds(compare_values(value, restored, equal_nan=True)) in ([], ["nothing-compared"])
+
+
+@pytest.mark.parametrize(
+    ("expected", "actual", "found"),
+    [
+        (ones(2), ones(2) * 2, ["tensor-mismatch"]),
+        (ones(2), ones(3), ["shape-changed"]),
+        (ones(2), ones(2).astype(np.float64), ["dtype-changed"]),
+        (ones(2), [ones(2)], ["type-changed"]),
+        (ones(2), 1.0, ["type-changed"]),
+        (ones(2), None, ["type-changed"]),
+        ((ones(2), ones(2)), (ones(2),), ["lost-tensor", "structure-changed"]),
+        ((ones(2),), (ones(2), ones(2)), ["gained-tensor", "structure-changed"]),
+        ((ones(2), 1), (ones(2),), ["structure-changed"]),
+        ({"a": ones(2), "b": ones(1)}, {"a": ones(2)}, ["lost-tensor", "structure-changed"]),
+        ({"a": ones(2)}, {"a": ones(2), "b": ones(1)}, ["gained-tensor", "structure-changed"]),
+        ({"a": ones(2)}, {"A": ones(2)}, ["gained-tensor", "lost-tensor", "structure-changed"]),
+        ({0: ones(2)}, {"0": ones(2)}, ["gained-tensor", "lost-tensor", "structure-changed"]),
+        ({np.int8(1): 1, 2: 2}, {np.int8(2): 1, 2: 2}, ["structure-changed"]),
+        (Box(ones(2)), Box(ones(2) * 2), ["tensor-mismatch"]),
+        (Box(ones(2)), Frozen(ones(2)), ["type-changed"]),
+        (Pair(1), (1, None), ["type-changed"]),
+        (1.0, 1.5, ["tensor-mismatch"]),
+        (1.0, 1, ["type-changed"]),
+        (1, True, ["type-changed"]),
+        (1, 2, ["tensor-mismatch"]),
+        (2**70, 2**70 + 1, ["value-drift"]),
+        (2**70, 1, ["value-drift"]),
+        (1.0, math.nan, ["tensor-mismatch"]),
+        (math.nan, math.nan, ["tensor-mismatch"]),
+        (1j, 2j, ["tensor-mismatch"]),
+        ("a", "b", ["text-changed"]),
+        ("a", b"a", ["type-changed"]),
+        (None, None, []),
+        (True, False, ["value-drift"]),
+        (Colour.RED, Colour.GREEN, ["value-drift"]),
+        (Bits.A, Bits.A | Bits.B, ["value-drift"]),
+        ({1, 2}, {1, 3}, ["value-drift"]),
+        (slice(1, 2), slice(1, 3), ["tensor-mismatch"]),
+        (np.dtype("<f4"), np.dtype(">f4"), ["value-drift"]),
+        ((), (), ["nothing-compared"]),
+        ({}, [], ["type-changed"]),
+        (ModelOutput(loss=ones(1)), ModelOutput(logits=ones(1)), ["type-changed", "type-changed"]),
+    ],
+)
+def test_differences_are_told_by_their_kind(expected: Any, actual: Any, found: list[str]) -> None:
+    report = compare_values(expected, actual)
+    told = [kind.replace("new-nan", "tensor-mismatch") for kind in kinds(report)]
+    assert sorted(set(told)) == sorted(set(found)), [*report.all_findings()]
+    assert report.passed == (not found)
+
+
+def test_a_list_for_a_tuple_is_told_and_passes() -> None:
+    report = compare_values((ones(2), 1), [ones(2), 1])
+    assert report.passed
+    assert kinds(report, "info") == ["structure-changed"]
+    report = compare_values({"a": 1}, OrderedDict(a=1))
+    assert report.passed
+    assert kinds(report, "info") == ["structure-changed"]
+
+
+def test_the_order_of_keys_does_not_matter() -> None:
+    assert compare_values({"a": ones(1), "b": ones(2)}, {"b": ones(2), "a": ones(1)}).passed
+
+
+def test_tolerances_reach_every_leaf() -> None:
+    expected, actual = {"a": (ones(2), 1.0)}, {"a": (ones(2) * 1.1, 1.1)}
+    assert not compare_values(expected, actual).passed
+    report = compare_values(expected, actual, rtol=0.2, atol=0)
+    assert report.passed
+    assert [c.name for c in report.comparisons] == ["expected/a/0", "expected/a/1"]
+    assert compare_values(ones(2), ones(2).astype(np.float64), check_dtype=False).passed
+    assert compare_values([math.nan], [math.nan], equal_nan=True).passed
+
+
+def test_frameworks_may_differ_where_dtypes_do_not() -> None:
+    torch = pytest.importorskip("torch")
+    assert compare_values(torch.ones(2), ones(2)).passed
+
+
+def test_what_cannot_be_compared_names_its_side() -> None:
+    with pytest.raises(CannotStore, match=r"^actual\[0\]"):
+        compare_values((1,), (object(),))
+    with pytest.raises(CannotStore, match=r"^expected\[0\]"):
+        compare_values((object(),), (1,))
+
+
+def test_a_case_is_compared_where_it_lies(tmp_path: Path) -> None:
+    expected = {"x": ones(3), "n": 2.5, np.int8(4): "key"}
+    capture(tmp_path, identity(), expected=expected)
+    (case,) = cases(open_place(tmp_path))
+    measure = Measure()
+    assert compare_flats(case.flat("expected"), flatten(expected, "expected"), measure).passed
+    changed = flatten({**expected, "x": ones(3) + 1}, "expected")
+    assert kinds(compare_flats(case.flat("expected"), changed, measure)) == ["tensor-mismatch"]
