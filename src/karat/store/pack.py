@@ -21,7 +21,7 @@ from karat.bundles.cases import cases
 from karat.bundles.places import BadPlace, open_place
 from karat.bundles.verifying import verify_case
 from karat.findings import ExitCode, Finding, Severity, UsageError, exit_code
-from karat.store.pack_case import Combined, Part, Source, pack_case
+from karat.store.pack_case import Combined, Packing, Part, Source, pack_case
 from karat.store.pack_output import Output, Workshop, workshop
 from karat.store.pack_survey import Candidate, Survey, survey
 from karat.store.zip_writer import Compression, checked_level
@@ -94,8 +94,8 @@ def pack(
             # error a run.
             outcomes, combined = _pack_all(work, found, options, progress)
             findings = [*found.findings, *(f for o in outcomes for f in o.findings)]
-            parts = [o.part.output for o in outcomes if o.part is not None and options.cases]
-            outputs = [*parts, *([combined] if combined is not None else [])]
+            parts = [o.part.output for o in outcomes if o.part is not None]
+            outputs = [output for output in (*parts, combined) if output is not None]
             if outputs and (options.keep_going or not _fails(findings)):
                 work.publish(outputs, replace=options.replace)
             else:
@@ -142,12 +142,11 @@ def _each(
 
 
 def _pack_one(candidate: Candidate, options: PackOptions, folder: Path) -> _Outcome:
-    name = f"{candidate.path}.zip"
-    file = folder / name
+    file = folder / f"{candidate.path}.zip"
     part: Part | None = None
     try:
-        source = _source(candidate)
-        part = pack_case(source, file, f"cases/{name}", options.compression, options.level)
+        how = Packing(compression=options.compression, level=options.level, keep=options.cases)
+        part = pack_case(_source(candidate), file, how)
         findings = _read_back(file, candidate)
     except Damaged as damage:
         findings = (_damaged(candidate, str(damage)),)

@@ -38,7 +38,17 @@ class Part(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     files: tuple[IndexedFile, ...]
     members: tuple[Member, ...]
     """Without the index."""
-    output: Output
+    output: Output | None
+    """None for one that is only there to be taken over."""
+
+
+class Packing(msgspec.Struct, frozen=True, kw_only=True):
+    """How cases are packed."""
+
+    compression: Compression = "stored"
+    level: int | None = None
+    keep: bool = True
+    """False: the zip will not outlive the pack, and needs no index and no disk."""
 
 
 class Source(msgspec.Struct, frozen=True, kw_only=True, eq=False):
@@ -49,22 +59,25 @@ class Source(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     files: tuple[tuple[str, Extent], ...]
 
 
-def pack_case(
-    source: Source, target: Path, name: str, compression: Compression, level: int | None
-) -> Part:
+def pack_case(source: Source, target: Path, packing: Packing) -> Part:
     """Writes the zip of one case; every file is read once."""
     target.parent.mkdir(parents=True, exist_ok=True)
+    case = IndexedCase(path=source.path, sha256=source.seal)
     with target.open("x+b") as file:
-        writer = ZipWriter(file, compression, level)
+        writer = ZipWriter(file, packing.compression, packing.level)
         indexed = [_add(writer, path, extent) for path, extent in source.files]
         members = tuple(writer.members)
-        whole = sha256()
-        for chunk in _range(file, 0, writer.size):
-            whole.update(chunk)
-        case = IndexedCase(path=source.path, sha256=source.seal)
-        finish(file, writer, whole, [case], indexed)
-        output = Output(path=name, size=file.tell(), sha256=whole.hexdigest())
-        sync(file)
+        output = None
+        if packing.keep:
+            whole = sha256()
+            for chunk in _range(file, 0, writer.size):
+                whole.update(chunk)
+            finish(file, writer, whole, [case], indexed)
+            name = f"cases/{source.path}.zip"
+            output = Output(path=name, size=file.tell(), sha256=whole.hexdigest())
+            sync(file)
+        else:
+            writer.close()
     return Part(case=case, files=tuple(indexed), members=members, output=output)
 
 
