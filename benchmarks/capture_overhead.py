@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import shutil
 import statistics
 import subprocess
 import sys
@@ -70,6 +71,15 @@ def plain_write(folder: Path, arrays: list[np.ndarray], run: int) -> None:
             os.fsync(file.fileno())
 
 
+def clear(folder: Path) -> None:
+    """Takes away what was written; the disk that is measured need not hold it all."""
+    for path in folder.iterdir():
+        if path.is_file():
+            path.unlink()
+        elif path.name != ".karat":
+            shutil.rmtree(path)
+
+
 def on(megabytes: int, repeats: int, folder: Path) -> None:
     rng = np.random.default_rng(0)
     elements = megabytes * 1_000_000 // 8
@@ -89,6 +99,7 @@ def on(megabytes: int, repeats: int, folder: Path) -> None:
     for run in range(repeats + 1):
         for form, work in forms.items():
             took = seconds(lambda work=work, run=run: work(run))  # type: ignore[misc]
+            clear(folder)
             if run:  # the first one imports and warms up
                 times[form].append(took)
     base = min(times["write and fsync"])

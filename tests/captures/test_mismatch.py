@@ -5,6 +5,10 @@ from karat.findings import Finding, Severity
 from karat.tensors.outcome import Comparison, Numbers, Report, Tolerance
 
 
+def told(kind: str, message: str, severity: Severity = Severity.FAIL) -> Finding:
+    return Finding(kind=kind, severity=severity, message=message)
+
+
 def failed(name: str, **numbers: object) -> Comparison:
     return Comparison(
         name=name,
@@ -12,7 +16,11 @@ def failed(name: str, **numbers: object) -> Comparison:
         shape=(2, 3),
         tolerance=Tolerance(rtol=1e-3, atol=0.0, origin="given"),
         numbers=Numbers(elements=6, bit_equal=0, **numbers),  # type: ignore[arg-type]
-        findings=(Finding(kind="tensor-mismatch", severity=Severity.FAIL, message="they differ"),),
+        findings=(
+            told("dtype-changed", f"{name}: expected float32, found float64"),
+            told("tensor-mismatch", "the numbers below, in a sentence"),
+            told("structure-changed", "a list for a tuple", Severity.INFO),
+        ),
     )
 
 
@@ -36,7 +44,7 @@ def test_all_the_numbers_of_a_tensor() -> None:
     assert describe(Report(comparisons=(comparison,)), "test_it").splitlines() == [
         "test_it: 1 of 1 compared values differ from what was expected",
         "  expected/logits: float32 2×3",
-        "    tensor-mismatch: they differ",
+        "    dtype-changed: expected float32, found float64",
         "    mismatches: 3 of 6 (50.00%), the first at [0, 1]",
         "    worst: |actual − expected| = 0.5 at [1, 2] (expected 1, actual 1.5)",
         "    mean abs 0.25, max rel 0.125, max ULP 4,096, SQNR dB 30, cosine 0.5",

@@ -61,7 +61,7 @@ def test_the_fixture_compares_and_writes_nothing(suite: Suite) -> None:
     before = files(suite)
     done = suite.run("-q", "-p", "no:karat-capturing")
     assert (done.code, done.count("passed"), done.count("failed")) == (1, 1, 1)
-    assert "karat.captures.errors.Mismatch" in done.out
+    assert "karat.Mismatch: test_it.py::test_other: 1 of 1 compared" in done.out
     assert files(suite) == before
 
 

@@ -65,6 +65,13 @@ def test_nan_is_no_match_unless_asked() -> None:
     ).passed
 
 
+def test_what_cannot_be_compared_is_no_match() -> None:
+    with pytest.raises(karat.UsageError, match=r"t: actual cannot be compared: .* found builtins.object"):
+        karat.check_and_capture("t", actual=object(), expected=1, inputs=())
+    with pytest.raises(karat.UsageError, match="t: expected cannot be compared"):
+        karat.check_and_capture("t", actual=1, expected=(1, object()), inputs=())
+
+
 def test_nothing_compared_is_no_match() -> None:
     with pytest.raises(karat.Mismatch, match="nothing was compared"):
         karat.check_and_capture("t", actual=(), expected=(), inputs=())

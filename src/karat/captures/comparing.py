@@ -10,8 +10,9 @@ from karat.bundles.flattening import flatten
 from karat.bundles.manifest import Comparator, Identity
 from karat.captures.errors import Mismatch
 from karat.captures.mismatch import describe
-from karat.findings import Finding, Severity
+from karat.findings import Finding, Severity, UsageError
 from karat.tensors.outcome import Report
+from karat.tensors.tensor import CannotStore
 
 
 class Question(msgspec.Struct, frozen=True, kw_only=True):
@@ -36,10 +37,10 @@ class Passed(msgspec.Struct, frozen=True, kw_only=True, eq=False):
 def compared(expected: object, actual: object, question: Question, title: str) -> Passed:
     """What passed; `Mismatch` otherwise."""
     __tracebackhide__ = True
-    flat = flatten(expected, "expected")
+    flat = _flat(expected, f"{title}: expected")
     report = compare_values(
         flat,
-        actual,
+        _flat(actual, f"{title}: actual"),
         rtol=question.rtol,
         atol=question.atol,
         equal_nan=question.equal_nan,
@@ -57,6 +58,18 @@ def compared(expected: object, actual: object, question: Question, title: str) -
         results=report.comparisons,
     )
     return Passed(report=report, comparator=comparator, expected=flat)
+
+
+def _flat(value: object, which: str) -> Flat:
+    __tracebackhide__ = True
+    try:
+        return flatten(value, "expected")
+    except CannotStore as error:
+        # What cannot be compared is no match; and where in karat it was noticed is of no interest.
+        raise UsageError(
+            f"{which} cannot be compared: {error}",
+            next_command="golden.capture(…) after a comparison of your own",
+        ) from None
 
 
 def by_caller(identity: Identity, note: str | None) -> tuple[Comparator, Finding]:

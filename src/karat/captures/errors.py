@@ -24,3 +24,8 @@ class CaptureFailed(KaratError):  # noqa: N818 - what happened, as findings are 
 
 class CaptureWarning(UserWarning):
     """A case was not captured, and nobody asked to be strict about it."""
+
+
+# Users know them by these names, and tracebacks should say them.
+for _public in (Mismatch, CaptureFailed, CaptureWarning):
+    _public.__module__ = "karat"

@@ -35,8 +35,10 @@ def _tensor(comparison: Comparison) -> Iterator[str]:
     shape = "×".join(map(str, comparison.shape)) or "0-d"
     yield f"  {comparison.name}: {comparison.dtype} {shape}"
     for finding in comparison.findings:
-        if finding.severity != Severity.INFO:
-            yield f"    {finding.kind}: {finding.message}"
+        # What a mismatch says in one sentence stands below, line by line.
+        said = finding.kind == "tensor-mismatch" and comparison.numbers is not None
+        if finding.severity != Severity.INFO and not said:
+            yield f"    {finding.kind}: {finding.message.removeprefix(f'{comparison.name}: ')}"
     if comparison.numbers is not None:
         yield from (f"    {line}" for line in _numbers(comparison.numbers))
     if comparison.tolerance is not None:
@@ -51,7 +53,7 @@ def _numbers(n: Numbers) -> Iterator[str]:
     share = n.mismatches / n.elements if n.elements else 0.0
     first = f", the first at {_index(n.first_mismatch)}" if n.first_mismatch is not None else ""
     yield f"mismatches: {n.mismatches:,} of {n.elements:,} ({share:.2%}){first}"
-    if n.max_abs is not None:
+    if n.max_abs:
         yield f"worst: {_worst(n)}"
     yield from _measures(n)
     if n.nan_expected or n.nan_actual or n.inf_expected or n.inf_actual:
