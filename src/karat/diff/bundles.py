@@ -10,6 +10,7 @@ import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import replace
 
 import msgspec
@@ -26,8 +27,9 @@ from karat.diff.bundle_rows import Entry, gained_row, input_row, lost_row, outpu
 from karat.diff.captured import Pair
 from karat.findings import Finding, Severity
 from karat.tensors.comparing import compare_tensors
+from karat.tensors.digest import digest_of
 from karat.tensors.outcome import Comparison
-from karat.tensors.tensor import Damaged
+from karat.tensors.tensor import Damaged, TensorExtent
 
 _LARGE = 32 << 20
 """Bytes from which a tensor is worth all threads at once, and then no other runs beside it."""
@@ -115,10 +117,10 @@ class _Judge:
 
     def _tensor(self, sides: _Sides, before: TensorRecord, after: TensorRecord) -> Entry:
         if max(before.nbytes, after.nbytes) < _LARGE:
-            comparison = _compared(sides, before, after, 1)
+            comparison = _comparison(sides, before, after, 1)
         else:
             with self._one_large:
-                comparison = _compared(sides, before, after, self._threads)
+                comparison = _comparison(sides, before, after, self._threads)
         if before.role == "input":
             return input_row(comparison)
         return output_row(comparison, sides.old.comparator)
@@ -133,24 +135,41 @@ class _Sides(msgspec.Struct, frozen=True):
     right: Spool
 
 
-def _compared(sides: _Sides, before: TensorRecord, after: TensorRecord, threads: int) -> Comparison:
+def _comparison(
+    sides: _Sides, before: TensorRecord, after: TensorRecord, threads: int
+) -> Comparison:
     """New against old; inputs exactly, outputs with the tolerance that was recorded with the old ones."""
     comparator, exact = sides.old.comparator, before.role == "input"
-    comparison = compare_tensors(
-        before.name,
-        sides.left.tensor(before.name),
-        sides.right.tensor(after.name),
-        rtol=0.0 if exact else comparator.rtol,
-        atol=0.0 if exact else comparator.atol,
-        equal_nan=exact or comparator.equal_nan,
-        threads=threads,
-        digests=(before.sha256, after.sha256),
-    )
-    if before.sha256 == after.sha256:
-        # Both sides are the same bits, as they should be; whether these are the captured ones is not
-        # known yet, since two copies of a damaged file are equal, too.
-        sides.left.verified(before.name)
-    return comparison
+    left, right = sides.left.tensor(before.name), sides.right.tensor(after.name)
+    with _vouched(left, before, after):
+        return compare_tensors(
+            before.name,
+            left,
+            right,
+            rtol=0.0 if exact else comparator.rtol,
+            atol=0.0 if exact else comparator.atol,
+            equal_nan=exact or comparator.equal_nan,
+            threads=threads,
+            digests=(before.sha256, after.sha256),
+        )
+
+
+@contextmanager
+def _vouched(left: TensorExtent, before: TensorRecord, after: TensorRecord) -> Iterator[None]:
+    """Hashes the old side meanwhile, where both are said to be the same.
+
+    That they are equal is found by comparing bits; whether these are the captured bits is not, since two
+    copies of a damaged file are equal, too.
+    """
+    if before.sha256 != after.sha256:
+        yield  # the comparison hashes both
+        return
+    with ThreadPoolExecutor(1) as pool:
+        digest = pool.submit(digest_of, left)
+        yield
+        if digest.result() != before.sha256:
+            said = f"expected the digest {before.sha256}, found {digest.result()}"
+            raise Damaged(f"{before.name} of both sides: {said}")
 
 
 def _inputs_differ(rows: Sequence[MetricChange]) -> bool:
