@@ -25,7 +25,7 @@ from karat.compare.pairs import verdict_of
 from karat.diff.bundle_manifests import manifest_findings, plain_rows
 from karat.diff.bundle_rows import Entry, gained_row, input_row, lost_row, output_row
 from karat.diff.captured import Pair
-from karat.findings import Finding, Severity
+from karat.findings import CannotVerify, Finding, Severity
 from karat.tensors.comparing import compare_tensors
 from karat.tensors.digest import digest_of
 from karat.tensors.outcome import Comparison
@@ -78,6 +78,8 @@ class _Judge:
             return self._compared(pair.path, pair.old, pair.new)
         except Damaged as damage:
             return _unreadable(pair, [_damaged(str(damage))])
+        except CannotVerify as error:
+            return _unreadable(pair, [_out_of_reach(error)])
 
     def _compared(self, path: str, old: Case, new: Case) -> Change:
         with Spool(old) as left, Spool(new) as right:
@@ -233,6 +235,13 @@ def _grave(finding: Finding) -> bool:
 
 def _damaged(message: str) -> Finding:
     return Finding(kind="bundle-damaged", severity=Severity.FAIL, message=message)
+
+
+def _out_of_reach(error: CannotVerify) -> Finding:
+    """A store that did not answer says nothing about the case, and must not cost the others."""
+    return Finding(
+        kind="cannot-read", severity=Severity.FAIL, message=str(error), next=error.next_command
+    )
 
 
 def _nothing() -> Finding:

@@ -17,11 +17,11 @@ from msgspec import structs
 from karat.bundles.cases import Case, cases
 from karat.bundles.comparing import compare_values
 from karat.bundles.structure import flatten
-from karat.findings import Finding
+from karat.findings import Finding, KaratError
 from karat.replay.judging import measure_of
 from karat.replay.outcome import Replayed, outcome_of
 from karat.replay.placing import placed
-from karat.replay.telling import damaged, failed
+from karat.replay.telling import damaged, failed, out_of_reach
 from karat.replay.verifying import verify_expected
 from karat.replay.wire import Hello, Job
 from karat.store.words import open_word
@@ -47,6 +47,8 @@ class Caller:
             replayed = self._replay(case, job)
         except Damaged as damage:
             replayed = damaged(case, str(damage))
+        except (KaratError, OSError) as error:
+            replayed = out_of_reach(case, error)
         return structs.replace(replayed, seconds=time.monotonic() - started)
 
     def _replay(self, case: Case, job: Job) -> Replayed:

@@ -13,7 +13,7 @@ from karat.bundles import manifest as manifests
 from karat.bundles.cases import Case
 from karat.bundles.manifest import TensorRecord
 from karat.bundles.spooling import Spool
-from karat.findings import Finding, Severity
+from karat.findings import Finding, KaratError, Severity
 from karat.replay.crew import end_of, ending, kill_group, tail
 from karat.replay.judging import measure_of
 from karat.replay.options import Command, Judging
@@ -22,7 +22,7 @@ from karat.replay.placing import nothing_compared, placed
 from karat.replay.raw_files import Outputs, read_outputs, write_expected_list, write_inputs
 from karat.replay.runners import filled, uses
 from karat.replay.structures import values_outside_tensors
-from karat.replay.telling import damaged, failed
+from karat.replay.telling import damaged, failed, out_of_reach
 from karat.replay.verifying import verify_expected
 from karat.replay.workplaces import Workplaces
 from karat.tensors.comparing import compare_tensors
@@ -50,6 +50,8 @@ class CommandStation:
             replayed = self._replay(case, work)
         except Damaged as damage:
             replayed = damaged(case, str(damage))
+        except (KaratError, OSError) as error:
+            replayed = out_of_reach(case, error)
         finally:
             kept = self._workplaces.done(work)
         return msgspec.structs.replace(replayed, seconds=time.monotonic() - started, work=kept)
