@@ -25,7 +25,7 @@ from karat.sources.bucket_store import (
 from karat.store.backend import Absent, Stored
 
 T = TypeVar("T")
-_ATTEMPTS = 6
+_ATTEMPTS = 8
 _FIRST_WAIT, _LONGEST_WAIT = 0.1, 5.0
 _ENOUGH = 90.0
 """Seconds after which nothing is tried again."""

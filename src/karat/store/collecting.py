@@ -251,9 +251,9 @@ def _fates(backend: Backend, options: CollectOptions, known: _Known, now: float)
         twin = lasting.get(digest)
         if digest in known.needed:
             double = digest in known.kept and twin is not None and twin.size == one.size
-            fate = "duplicate" if double and now - one.modified > grace else "needed"
+            fate = "duplicate" if double and now - one.modified >= grace else "needed"
         else:
-            fate = "unneeded" if now - one.modified > grace else "young"
+            fate = "unneeded" if now - one.modified >= grace else "young"
         counts[fate].append(one)
     move = []
     for digest, one in lasting.items():
@@ -263,7 +263,7 @@ def _fates(backend: Backend, options: CollectOptions, known: _Known, now: float)
             fate = "moved"
             move += [] if digest in here else [digest]
         else:
-            fate = "unneeded" if now - one.modified > grace else "young"
+            fate = "unneeded" if now - one.modified >= grace else "young"
         counts[fate].append(one)
     # A duplicate is one only as long as nobody unpins it; a live reference would want it here again.
     deleted = {"duplicate", "moved", "unneeded"}
@@ -324,7 +324,7 @@ def _leftovers(backend: Backend, options: CollectOptions, now: float) -> list[st
     """What killed processes left half-made; it never had a name that means anything."""
     grace = max(options.grace, 1.0) * 3600
     found = (*backend.list(".staging/"), *backend.list("touching/"))
-    return [one.key for one in found if now - one.modified > grace]
+    return [one.key for one in found if now - one.modified >= grace]
 
 
 def _batches(keys: Sequence[str]) -> list[list[str]]:
