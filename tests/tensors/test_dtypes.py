@@ -98,8 +98,8 @@ def test_safetensors_keeps_what_the_table_says(name: str, shape: tuple[int, ...]
     spec = TensorSpec(
         dtype=form.dtype, shape=list(form.shape), data_ptr=held.ctypes.data, data_len=raw.size
     )
-    whole: Any = deserialize(bytes(serialize({"x": spec})))
-    ((_, found),) = whole
+    read: Any = deserialize
+    ((_, found),) = read(bytes(serialize({"x": spec})))
     assert found["dtype"] == form.code
     assert tuple(found["shape"]) == form.header_shape
     assert bytes(found["data"]) == raw.tobytes()

@@ -156,7 +156,7 @@ def test_a_map_of_a_file_is_an_array(tmp_path: Path) -> None:
     (np.array([object()]), "objects"),
     (np.array([{}], dtype=object), "objects"),
     (np.zeros(2, [("a", "O")]), "objects"),
-    (np.ma.masked_array([1, 2], mask=[0, 1]), "mask"),
+    (np.ma.masked_array([1, 2], mask=[False, True]), "mask"),
     (np.array([1, 2]).view(np.recarray), "recarray"),
     (np.zeros(1, [(("title", "name"), "<f4")]), "titles"),
     (np.zeros(1, {"names": ["a", "b"], "formats": ["<i4", "<i2"], "offsets": [0, 2]}), "in order"),

@@ -93,19 +93,20 @@ class _Running:
             self._see_finite(values, values.min(), values.max())
         elif values.size:
             self.finite += values.size
-            parts = np.concatenate([values.real, values.imag])
-            self._add(parts.astype(np.float64))
+            self._add(np.concatenate([values.real, values.imag]))
 
     def _see_finite(self, values: Values, low: Any, high: Any) -> None:
         self.finite += values.size
         self.min, self.max = min(self.min, float(low)), max(self.max, float(high))
-        if values.dtype != np.float64:
+        # Integers are never so large that their squares would not fit.
+        top = max(-low, high) if values.dtype.kind == "f" else 1.0
+        if values.dtype.itemsize <= 8 and values.dtype != np.float64:
             wide = self.wide[: values.size]
             np.copyto(wide, values, casting="same_kind")
             values = wide
-        self._add(values, max(-float(low), float(high)))
+        self._add(values, top)
 
-    def _add(self, values: Values, top: float | None = None) -> None:
+    def _add(self, values: Values, top: Any = None) -> None:
         values, exponent = scaled(values, top)
         self.sum.add(float(values.sum()), exponent)
         self.squares.add(dot(values, values), 2 * exponent)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from fractions import Fraction
-from math import frexp, fsum
+from math import fsum
 from typing import Any
 
 import numpy as np
@@ -60,19 +60,22 @@ def _condensed(terms: Iterable[float]) -> list[float]:
 
 
 def scaled(values: NDArray[Any], top: float | None = None) -> tuple[NDArray[Any], int]:
-    """Values whose squares can be summed, and the power of two that makes them what they were.
+    """Values whose squares can be summed as float64, and the power of two that makes them what they were.
 
     `top` is the size of the largest, where it is known already.
     """
     top = _top(values) if top is None else top
     if top == 0 or 1e-100 < top < 1e100:
         return values, 0
-    exponent = max(-1000, min(1000, frexp(top)[1]))
-    return values * 2.0**-exponent, exponent
+    real = values.real.dtype
+    # Short of the type's largest exponent, so that the factor is a number of the type.
+    most = int(np.finfo(real).maxexp) - 24
+    exponent = max(-most, min(most, int(np.frexp(top)[1])))
+    return values * np.ldexp(real.type(1), -exponent), exponent
 
 
-def _top(values: NDArray[Any]) -> float:
-    """The largest part; the size of a complex number may be no float."""
+def _top(values: NDArray[Any]) -> Any:
+    """The largest part, in the type that holds it; the size of a complex number may be no float."""
     if values.dtype.kind == "c":
-        return float(max(np.abs(values.real).max(), np.abs(values.imag).max()))
-    return float(np.abs(values).max())
+        return max(np.abs(values.real).max(), np.abs(values.imag).max())
+    return np.abs(values).max()
