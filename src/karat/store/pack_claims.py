@@ -6,6 +6,7 @@ decides: a failed capture of last week that this week's replaced is nobody's bus
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
@@ -34,6 +35,7 @@ class Claimed(msgspec.Struct, frozen=True, kw_only=True):
 
     path: str
     label: str
+    test: str
     state: str
     session: str
     root: str
@@ -63,6 +65,7 @@ def _claims(root: str) -> Iterator[Claimed]:
         yield Claimed(
             path=claim.path,
             label=f"{who.test}{subtest} [{who.suite}/{who.flow}]",
+            test=who.test,
             state=claim.state,
             session=path.parts[-3],
             root=root,
@@ -86,7 +89,7 @@ def missing_cases(
             message=f"{claimed.label}: {_what(claimed, stale=bool(there))}",
             path=path,
             where=claimed.root,
-            next="run its test again, then pack again; --keep-going packs the rest",
+            next=shlex.join(["pytest", "--karat-capture", claimed.root, claimed.test]),
         )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
@@ -65,7 +66,7 @@ def survey(roots: Sequence[str], *, require_program: bool = False) -> Survey:
     sessions = {path: frozenset(c.manifest.session for c in g) for path, g in by_path.items()}
     findings = [
         *(finding for place in places for finding in (*place.findings(), *_strays(place))),
-        *(finding for case in alone for finding in case.findings),
+        *(_in_root(finding, case) for case in alone for finding in case.findings),
         *(_twice(group) for group in groups if len(group) > 1),
         *missing_cases(newest_claims(roots), sessions),
         *_without_program([case for case in alone if case.readable], required=require_program),
@@ -78,6 +79,11 @@ def survey(roots: Sequence[str], *, require_program: bool = False) -> Survey:
         findings=tuple(findings),
         found=sum(len(group) for group in groups),
     )
+
+
+def _in_root(finding: Finding, case: Case) -> Finding:
+    root = case.place.name
+    return replace(finding, path=case.path, where=root, next=f"karat verify {shlex.quote(root)}")
 
 
 def _strays(place: Place) -> Iterator[Finding]:
@@ -136,7 +142,7 @@ def _twice(group: Sequence[Case]) -> Finding:
         "neither is packed",
         path=group[0].path,
         where=where,
-        next="karat pack without one of them, or capture with another flow in each: --karat-flow",
+        next=shlex.join(["karat", "diff", *(case.place.name for case in group[:2])]),
     )
 
 
@@ -152,7 +158,9 @@ def _without_program(found: Sequence[Case], *, required: bool) -> Iterator[Findi
                 "it was captured without one",
                 path=case.path,
                 where=case.place.name,
-                next="capture it with program=, or pack without --require-program",
+                next=shlex.join(
+                    ["pytest", "--karat-capture", case.place.name, case.manifest.identity.test]
+                ),
             )
 
 
