@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import math
 import os
+import subprocess
+import sys
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -195,6 +197,38 @@ def test_a_full_or_occupied_folder_is_the_callers_to_word(tmp_path: Path) -> Non
     )
     with pytest.raises(FileExistsError):
         write_case(folder, case)
+
+
+def test_files_are_as_readable_as_others_of_this_user(tmp_path: Path) -> None:
+    folder = capture(tmp_path, identity(), raw=True)
+    (tmp_path / "other").write_bytes(b"")
+    modes = {path.stat().st_mode for path in folder.rglob("*") if path.is_file()}
+    assert modes == {(tmp_path / "other").stat().st_mode}
+
+
+FULL = """
+import pathlib, resource, sys
+import numpy as np
+from factories.captured import capture, identity
+
+resource.setrlimit(resource.RLIMIT_FSIZE, (8192, 8192))
+try:
+    capture(pathlib.Path(sys.argv[1]), identity(), inputs=np.ones(4096))
+except OSError as error:
+    print(type(error).__name__, error.errno == 27)
+"""
+
+
+def test_a_file_that_does_not_fit_is_an_os_error_and_there_is_no_manifest(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", FULL, tmp_path / "root"],
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout == "OSError True\n"
+    assert not [*tmp_path.rglob("manifest.json")]
 
 
 # The manifest itself.

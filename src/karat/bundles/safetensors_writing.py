@@ -7,6 +7,8 @@ their dtype and then by name, and no metadata is given to it: the same tensors m
 from __future__ import annotations
 
 import os
+import re
+import stat
 from collections.abc import Mapping
 from hashlib import sha256
 from pathlib import Path
@@ -19,7 +21,7 @@ _LENGTH = 8
 
 
 def write_safetensors(path: Path, tensors: Mapping[str, Tensor]) -> str:
-    """Writes the file and waits for the disk; the sha256 of its header, length and padding included."""
+    """Writes a new file and waits for the disk; the sha256 of its header, length and padding included."""
     try:
         import safetensors  # noqa: PLC0415 - an extra, for those who capture
     except ImportError:
@@ -41,14 +43,31 @@ def write_safetensors(path: Path, tensors: Mapping[str, Tensor]) -> str:
             data_ptr=elements.ctypes.data if elements.size else 0,
             data_len=elements.size,
         )
-    safetensors.serialize_file(specs, path)
+    # The library writes another file and moves it here, readable to this user alone: so the name is taken
+    # first, which fails where something is, and its mode given to what replaces it.
+    with path.open("xb") as file:
+        mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
+    try:
+        safetensors.serialize_file(specs, path)
+    except safetensors.SafetensorError as error:
+        raise _as_os_error(error, path) from None
     alive.clear()
-    return _synced_header(path)
+    return _synced_header(path, mode)
 
 
-def _synced_header(path: Path) -> str:
+def _as_os_error(error: Exception, path: Path) -> Exception:
+    """A full disk is a full disk, whoever noticed it; anything else stays what it is."""
+    found = re.search(r"os error (\d+)", str(error))
+    if found is None:
+        return error
+    number = int(found[1])
+    return OSError(number, os.strerror(number), str(path))
+
+
+def _synced_header(path: Path, mode: int) -> str:
     handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
+        os.fchmod(handle, mode)
         os.fsync(handle)
         length = os.pread(handle, _LENGTH, 0)
         header = os.pread(handle, int.from_bytes(length, "little"), _LENGTH)

@@ -85,7 +85,8 @@ def write_case(folder: Path, case: Captured) -> Manifest:
             for flat in flats
             if (tensors := {job.name: job.tensor for job in jobs if job.role == flat.role})
         }
-        numbers = [pool.submit(_numbers, job.tensor) for job in jobs]
+        digests = [pool.submit(digest_of, job.tensor) for job in jobs]
+        numbers = [pool.submit(statistics, job.tensor) for job in jobs]
         program = (
             None
             if case.program is None
@@ -98,8 +99,14 @@ def write_case(folder: Path, case: Captured) -> Manifest:
             inputs=flats[0].structure,
             expected=flats[1].structure,
             tensors=tuple(
-                _record(job, *future.result(), raw=rows.get(job.name), strides=case.strides)
-                for job, future in zip(jobs, numbers, strict=True)
+                _record(
+                    job,
+                    digest.result(),
+                    found.result(),
+                    raw=rows.get(job.name),
+                    strides=case.strides,
+                )
+                for job, digest, found in zip(jobs, digests, numbers, strict=True)
             ),
             headers={file: future.result() for file, future in headers.items()},
             program=program.result() if program is not None else None,
@@ -121,10 +128,6 @@ def _held(flat: Flat, name: str) -> Tensor:
     if not isinstance(tensor, Tensor):
         raise CannotStore(f"{name}: expected a tensor in memory, found one that lies elsewhere")
     return tensor
-
-
-def _numbers(tensor: Tensor) -> tuple[str, Statistics]:
-    return digest_of(tensor), statistics(tensor)
 
 
 def _write_raw(folder: Path, jobs: list[_Job]) -> list[tuple[str, RawRow]]:
