@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 import torch
@@ -14,12 +14,14 @@ from torch.export import Dim, export
 if TYPE_CHECKING:
     from flows import Flow
 
+    from karat.captures.golden import Golden
+
 pytestmark = pytest.mark.karat(suite="programs")
 
 
 @pytest.mark.parametrize("shapes", ["static", "dynamic"])
 @pytest.mark.parametrize("name", NETWORKS)
-def test_program(name: str, shapes: str, flow: Flow, golden: Any, tmp_path: Path) -> None:
+def test_program(name: str, shapes: str, flow: Flow, golden: Golden, tmp_path: Path) -> None:
     network = NETWORKS[name]
     if flow.name not in network.flows:
         pytest.skip(f"{flow.name} has no kernels for it")

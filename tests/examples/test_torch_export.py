@@ -25,7 +25,8 @@ def golden(tmp_path: Path) -> Path:
     for part in PARTS:
         if importlib.util.find_spec(part) is None:
             missing(part)
-    tested = suite(copy_example("torch_export", tmp_path / "suite"), "--karat-capture=../golden")
+    example = copy_example("torch_export", tmp_path / "suite")
+    tested = suite(example, GOLDEN_ARTIFACTS_DIR="../golden")
     assert tested.code == 0, tested.out
     return tmp_path / "golden"
 

@@ -22,7 +22,7 @@ def copy_example(name: str, to: Path) -> Path:
     return shutil.copytree(EXAMPLES / name, to, ignore=ignored)
 
 
-def python(*words: str, cwd: Path) -> Outcome:
+def python(*words: str, cwd: Path, **environment: str) -> Outcome:
     """A process that knows nothing of this one, above all not that it is itself run by pytest.
 
     Warnings stay warnings: what torch and ExecuTorch warn of is not karat's to fix.
@@ -36,7 +36,7 @@ def python(*words: str, cwd: Path) -> Outcome:
     done = subprocess.run(
         [sys.executable, *words],
         cwd=cwd,
-        env={**clean, "NO_COLOR": "1"},
+        env={**clean, "NO_COLOR": "1", **environment},
         capture_output=True,
         text=True,
         check=False,
@@ -48,9 +48,9 @@ def karat(*words: str | Path, cwd: Path) -> Outcome:
     return python("-m", "karat", *map(str, words), cwd=cwd)
 
 
-def suite(folder: Path, *words: str | Path) -> Outcome:
+def suite(folder: Path, *words: str, **environment: str) -> Outcome:
     """`pytest -n 2` in the example's folder."""
-    return python("-m", "pytest", "-n", "2", *map(str, words), cwd=folder)
+    return python("-m", "pytest", "-n", "2", *words, cwd=folder, **environment)
 
 
 def manifests(root: Path) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 import torch
@@ -14,10 +14,12 @@ from runner import run
 if TYPE_CHECKING:
     from flows import Flow
 
+    from karat.captures.golden import Golden
+
 
 @pytest.mark.parametrize("shapes", ["static", "dynamic"])
 @pytest.mark.parametrize("name", NETWORKS)
-def test_network(name: str, shapes: str, flow: Flow, golden: Any, tmp_path: Path) -> None:
+def test_network(name: str, shapes: str, flow: Flow, golden: Golden, tmp_path: Path) -> None:
     network = NETWORKS[name]
     if flow.quantized and not network.quantizable:
         pytest.skip("nothing here to quantize")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 import torch
@@ -14,6 +14,8 @@ from torch import Tensor, nn
 
 if TYPE_CHECKING:
     from flows import Flow
+
+    from karat.captures.golden import Golden
 
 OPERATORS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "add": torch.add,
@@ -32,7 +34,7 @@ class Operator(nn.Module):
 
 
 @pytest.mark.parametrize("name", OPERATORS)
-def test_operator(name: str, flow: Flow, golden: Any, tmp_path: Path) -> None:
+def test_operator(name: str, flow: Flow, golden: Golden, tmp_path: Path) -> None:
     if flow.quantized:
         pytest.skip("operators are tested in floating point")
     inputs = (torch.randn(3, 5), torch.randn(3, 5))
