@@ -192,9 +192,10 @@ def _compare_range(plan: Plan, start: int, stop: int, hashing: Hashing | None = 
         tally.count(stop - start, 0)
         return tally
     kernel = _kernel(plan, stop - start)
+    buffers = 1 if hashing is None else Hashing.BUFFERS
     sides = [
-        open_side(plan.expected, plan.read * plan.dtype.itemsize),
-        open_side(plan.actual, plan.read * plan.other.itemsize),
+        open_side(plan.expected, plan.read * plan.dtype.itemsize, buffers),
+        open_side(plan.actual, plan.read * plan.other.itemsize, buffers),
     ]
     try:
         with np.errstate(all="ignore"):
@@ -222,8 +223,6 @@ def _compare_block(
     for at in range(0, part[1] - part[0], plan.chunk):
         to = at + plan.chunk
         kernel(tally, expected[at * size : to * size], actual[at * other : to * other])
-    if hashing is not None:
-        hashing.finish()
 
 
 def _kernel(plan: Plan, elements: int) -> Kernel:

@@ -17,11 +17,15 @@ Either = Tensor | TensorExtent
 
 
 class Hashing:
-    """The digests of both sides, block by block in order."""
+    """The digests of both sides, block by block in order, one block behind the comparison at most."""
+
+    BUFFERS = 2
+    """Blocks of a side that must stay as they are at any time."""
 
     def __init__(self, expected: Either, actual: Either) -> None:
         self.running = [start(side.dtype, side.shape) for side in (expected, actual)]
-        self.pool = ThreadPoolExecutor(2, thread_name_prefix="karat-hash")
+        # One thread a side: that keeps the blocks in order.
+        self.pools = [ThreadPoolExecutor(1, thread_name_prefix="karat-hash") for _ in range(2)]
         self.pending: list[Future[Any]] = []
 
     def __enter__(self) -> Self:
@@ -33,20 +37,25 @@ class Hashing:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self.pool.shutdown(wait=True)
+        for pool in self.pools:
+            pool.shutdown(wait=True)
 
     def begin(self, expected: Bits, actual: Bits) -> None:
-        """Hashes a block of each side while it is compared; `finish` before it is overwritten."""
-        pairs = zip(self.running, (expected, actual), strict=True)
-        self.pending = [self.pool.submit(running.update, bits.data) for running, bits in pairs]
-
-    def finish(self) -> None:
-        """Waits for both."""
-        for future in self.pending:
+        """Hashes a block of each side from now on; the block before is done with."""
+        before = self.pending
+        self.pending = [
+            pool.submit(running.update, bits.data)
+            for pool, running, bits in zip(
+                self.pools, self.running, (expected, actual), strict=True
+            )
+        ]
+        for future in before:
             future.result()
 
     def require(self, name: str, digests: tuple[str, str]) -> None:
         """`Damaged` unless both sides are what they are said to be."""
+        for future in self.pending:
+            future.result()
         _require(name, digests, (self.running[0].hexdigest(), self.running[1].hexdigest()))
 
 

@@ -15,7 +15,7 @@ class Blocks(Protocol):
     """One thread's way to the bytes of a side."""
 
     def block(self, start: int, stop: int) -> Bits:
-        """The bytes from `start` to `stop`; good until the next call."""
+        """The bytes from `start` to `stop`; good until as many calls later as there are buffers."""
 
     def close(self) -> None:
         """Lets go of the reader."""
@@ -38,13 +38,14 @@ class InMemory:
 class Read:
     """Bytes that are read into the same memory again and again, because fresh memory is slow to touch."""
 
-    def __init__(self, extent: Extent, size: int) -> None:
-        self.buffer: Bits = np.empty(min(size, extent.size), np.uint8)
+    def __init__(self, extent: Extent, size: int, buffers: int) -> None:
+        self.buffers = [np.empty(min(size, extent.size), np.uint8) for _ in range(buffers)]
         self.reader: Reader = extent.open()
 
     def block(self, start: int, stop: int) -> Bits:
-        """Reads it."""
-        found = self.buffer[: stop - start]
+        """Reads it over the block that was read longest ago."""
+        self.buffers.append(self.buffers.pop(0))
+        found = self.buffers[-1][: stop - start]
         self.reader.read_into(start, found.data)
         return found
 
@@ -53,11 +54,11 @@ class Read:
         self.reader.close()
 
 
-def open_side(tensor: Tensor | TensorExtent, block: int) -> Blocks:
-    """A way to the bytes, for one thread and blocks of up to so many."""
+def open_side(tensor: Tensor | TensorExtent, block: int, buffers: int = 1) -> Blocks:
+    """A way to the bytes, for one thread and blocks of up to so many; the last `buffers` blocks stay."""
     if isinstance(tensor, Tensor):
         return InMemory(tensor.data)
-    return Read(tensor.extent, block)
+    return Read(tensor.extent, block, buffers)
 
 
 def is_seekable(tensor: Tensor | TensorExtent) -> bool:
