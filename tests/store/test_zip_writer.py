@@ -85,12 +85,12 @@ def test_other_tools_find_nothing_wrong(tmp_path: Path, compression: Compression
     path = tmp_path / "a.zip"
     files = [("suite/flow/ä/manifest.json", b"{}"), ("suite/flow/ä/x.bin", bytes(10_000))]
     path.write_bytes(written(files, compression))
-    tools = {"unzip": ["unzip", "-t"], "bsdtar": ["bsdtar", "-tvf"], "7z": ["7z", "t"]}
+    tools = {"unzip": ["unzip", "-t"], "bsdtar": ["bsdtar", "-xOf"], "7zz": ["7zz", "t"]}
     # Info-ZIP's unzip knows no zstd.
-    able = ["bsdtar", "7z"] if compression == "zstd" else ["unzip", "bsdtar", "7z"]
+    able = ["bsdtar", "7zz"] if compression == "zstd" else ["unzip", "bsdtar", "7zz"]
     found = [tool for tool in able if shutil.which(tool)]
     if not found:
-        missing(f"one of {', '.join(able)} (apt install libarchive-tools unzip)")
+        missing(f"one of {', '.join(able)} (apt install libarchive-tools 7zip unzip)")
     for tool in found:
         done = subprocess.run([*tools[tool], str(path)], capture_output=True, check=False)
         assert done.returncode == 0, done
