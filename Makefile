@@ -30,6 +30,7 @@ format: $(STAMP)
 
 bench: $(STAMP)
 	$(BIN)/python benchmarks/diff_speed.py
+	$(BIN)/python benchmarks/bundle_compare.py
 	$(BIN)/python benchmarks/refresh_download.py
 
 clean:

@@ -1,0 +1,205 @@
+"""Two bundles with a float32 tensor each, compared with all statistics, against reading and against allclose.
+
+The cases are written as a test session writes them. Timed, the best of several, with files in the page cache:
+
+- plain: both tensors' files read with `readinto` into one buffer, the floor for whoever must see every byte;
+- compare: the cases opened, their tensors streamed and compared (every number of `karat.tensors`), once with
+  differences everywhere, once with a tolerance that most elements miss, once bit for bit the same;
+- compare + digests: the same, and both sides' sha256 checked in the same pass;
+- karat diff: the command, from start to exit code, which checks digests as well;
+- numpy.allclose and torch.allclose on the loaded tensors, with and without loading (safetensors' own loaders).
+
+Peak memory is that of fresh processes at two sizes. Run: make bench, or with --mib for another size.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from karat.bundles.manifest import Comparator, Environment, Identity
+from karat.bundles.writing import Captured, write_case
+
+ENVIRONMENT = Environment(platform="linux", machine="any", python="3")
+PEAK = """
+def peak_mib():
+    # Not getrusage: a child begins with its parent's peak there.
+    with open("/proc/self/status") as status:
+        return next(int(line.split()[1]) for line in status if line.startswith("VmHWM")) / 1024
+"""
+KARAT = Path(sys.executable).with_name("karat")
+CASE = "models/cpu/case"
+WIDE, TIGHT = (1e-2, 1e-3), (1.3e-6, 1e-5)
+
+COMPARE = """
+import json, sys, time
+from karat.bundles.cases import cases
+from karat.bundles.places import open_place
+from karat.tensors.comparing import compare_tensors
+
+old, new, rtol, atol, digests, repeat = sys.argv[1:]
+best = float("inf")
+for _ in range(int(repeat)):
+    begin = time.perf_counter()
+    (one,), (other,) = (cases(open_place(word)) for word in (old, new))
+    said = tuple(case.record("expected").sha256 for case in (one, other)) if digests == "yes" else None
+    found = compare_tensors("expected", one.tensor("expected"), other.tensor("expected"),
+                            rtol=float(rtol), atol=float(atol), digests=said)
+    best = min(best, time.perf_counter() - begin)
+print(json.dumps({"seconds": best, "peak_mib": peak_mib(), "mismatches": found.numbers.mismatches}))
+"""
+
+LOADED = """
+import json, sys, time
+library, old, new, repeat = sys.argv[1:]
+if library == "numpy":
+    import numpy as here
+    from safetensors.numpy import load_file
+else:
+    import torch as here
+    from safetensors.torch import load_file
+both = without = float("inf")
+for _ in range(int(repeat)):
+    begin = time.perf_counter()
+    one, other = (load_file(f"{word}/expected.safetensors")["expected"] for word in (old, new))
+    loaded = time.perf_counter()
+    here.allclose(other, one, rtol=1e-2, atol=1e-3)
+    without = min(without, time.perf_counter() - loaded)
+    both = min(both, time.perf_counter() - begin)
+    del one, other
+print(json.dumps({"both": both, "without": without, "peak_mib": peak_mib()}))
+"""
+
+
+def write(root: Path, mib: int) -> dict[str, Path]:
+    """Three captures of one case: as it was, moved by about 1e-4, and the same again."""
+    rng = np.random.default_rng(0)
+    expected = rng.standard_normal(mib << 18, np.float32)
+    moved = rng.standard_normal(mib << 18, np.float32)
+    moved *= np.float32(1e-4)
+    moved += np.float32(1)
+    moved *= expected
+    found = {}
+    for name, values in (("old", expected), ("new", moved), ("same", expected)):
+        found[name] = root / f"{name}-{mib}" / CASE
+        found[name].mkdir(parents=True)
+        write_case(found[name], captured(values))
+    return found
+
+
+def captured(values: Any) -> Captured:
+    return Captured(
+        identity=Identity(suite="models", flow="cpu", test="case"),
+        inputs=(),
+        expected=values,
+        comparator=Comparator(name="karat", rtol=WIDE[0], atol=WIDE[1]),
+        environment=ENVIRONMENT,
+        session="benchmark",
+        created="2026-01-01T00:00:00Z",
+    )
+
+
+def best(what: Callable[[], Any], repeat: int) -> float:
+    found = []
+    for _ in range(repeat):
+        begin = time.perf_counter()
+        what()
+        found.append(time.perf_counter() - begin)
+    return min(found)
+
+
+def read_plainly(*folders: Path) -> None:
+    buffer = bytearray(1 << 20)
+    for folder in folders:
+        with (folder / "expected.safetensors").open("rb", buffering=0) as file:
+            while file.readinto(buffer):
+                pass
+
+
+def script(code: str, *words: object) -> dict[str, Any]:
+    done = subprocess.run(
+        [sys.executable, "-c", PEAK + code, *map(str, words)], check=True, capture_output=True
+    )
+    return dict(json.loads(done.stdout))
+
+
+def compare(
+    old: Path, new: Path, tolerance: tuple[float, float], digests: str, repeat: int
+) -> dict[str, Any]:
+    return script(COMPARE, old, new, *tolerance, digests, repeat)
+
+
+def karat_diff(old: Path, new: Path) -> None:
+    """The folders above the cases; any answer but 0 (or 1, for differences) is no benchmark."""
+    roots = [str(folder.parents[len(Path(CASE).parts) - 1]) for folder in (old, new)]
+    done = subprocess.run([KARAT, "diff", *roots], capture_output=True, check=False)
+    assert done.returncode in {0, 1}, done.stderr.decode()
+
+
+def measure(folders: dict[str, Path], repeat: int) -> None:
+    old, new, same = folders["old"], folders["new"], folders["same"]
+    plain = best(lambda: read_plainly(old, new), repeat)
+    size = 2 * (old / "expected.safetensors").stat().st_size
+    print(f"plain reading of both: {plain:.3f} s ({size / plain / 1e9:.1f} GB/s)\n")
+    print(f"{'':38}{'seconds':>9}{'× plain':>9}")
+
+    def row(name: str, seconds: float) -> None:
+        print(f"{name:38}{seconds:9.3f}{seconds / plain:9.2f}", flush=True)
+
+    row("compare, all within tolerance", compare(old, new, WIDE, "no", repeat)["seconds"])
+    row("compare, most outside tolerance", compare(old, new, TIGHT, "no", repeat)["seconds"])
+    row("compare, bit for bit the same", compare(old, same, WIDE, "no", repeat)["seconds"])
+    row("compare + digests, different", compare(old, new, WIDE, "yes", repeat)["seconds"])
+    row("compare + digests, the same", compare(old, same, WIDE, "yes", repeat)["seconds"])
+    row("karat diff, different", best(lambda: karat_diff(old, new), repeat))
+    row("karat diff, the same", best(lambda: karat_diff(old, same), repeat))
+    for library in ("numpy", "torch"):
+        if importlib.util.find_spec(library) is not None:
+            found = script(LOADED, library, old, new, repeat)
+            row(f"{library}.allclose, loading included", found["both"])
+            row(f"{library}.allclose alone", found["without"])
+            print(f"{'':4}peak memory {found['peak_mib']:.0f} MiB")
+
+
+def memory(root: Path, sizes: tuple[int, int]) -> None:
+    for mib in sizes:
+        folders = write(root, mib)
+        for digests in ("no", "yes"):
+            found = compare(folders["old"], folders["new"], WIDE, digests, 1)
+            said = " with digests" if digests == "yes" else ""
+            print(f"peak memory, {mib} MiB each{said}: {found['peak_mib']:.0f} MiB")
+        if mib != sizes[-1]:
+            for folder in folders.values():
+                shutil.rmtree(folder)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--mib", type=int, default=1024, help="size of each tensor")
+    parser.add_argument("--repeat", type=int, default=5)
+    options = parser.parse_args()
+    print(
+        f"{options.mib} MiB float32 a side, {os.cpu_count()} processors, load {os.getloadavg()[0]:.1f}"
+    )
+    with tempfile.TemporaryDirectory(prefix="karat-bench-") as root:
+        memory(Path(root), (options.mib // 4, options.mib))
+        folders = {
+            name: Path(root) / f"{name}-{options.mib}" / CASE for name in ("old", "new", "same")
+        }
+        measure(folders, options.repeat)
+
+
+if __name__ == "__main__":
+    main()
