@@ -27,7 +27,7 @@ def test_examples_run_and_capture_what_the_page_says(suite: Suite) -> None:
         ("models", "default", "test_shapes", "size=5"),
         ("models", "default", "test_two_outputs", "sum"),
         ("models", "default", "test_two_outputs", "product"),
-        ("test_unittest", "default", "test_double", ""),
+        ("models", "default", "test_double", ""),
     }
 
 

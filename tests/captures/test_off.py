@@ -42,6 +42,24 @@ def test_loading_the_plugin_imports_pytest_and_the_standard_library_alone(suite:
     assert out.split() == ["karat", "karat.captures", "karat.captures.plugin"]
 
 
+def test_the_plain_function_imports_nothing_either(suite: Suite) -> None:
+    suite.write("karat.toml", "not even TOML")
+    suite.write(
+        "script.py",
+        """
+        import sys, karat
+        before = set(sys.modules)
+        assert karat.capture("t", inputs=(), expected=1) is None
+        print(*sorted(m for m in set(sys.modules) - before if m.partition(".")[0] != "unittest"))
+        """,
+    )
+    assert suite.python("script.py").out.split() == [
+        "karat.captures",
+        "karat.captures.plain",
+        "karat.captures.running",
+    ]
+
+
 def test_the_fixture_compares_and_writes_nothing(suite: Suite) -> None:
     suite.write(
         "test_it.py",

@@ -66,7 +66,9 @@ def test_nan_is_no_match_unless_asked() -> None:
 
 
 def test_what_cannot_be_compared_is_no_match() -> None:
-    with pytest.raises(karat.UsageError, match=r"t: actual cannot be compared: .* found builtins.object"):
+    with pytest.raises(
+        karat.UsageError, match=r"t: actual cannot be compared: .* found builtins.object"
+    ):
         karat.check_and_capture("t", actual=object(), expected=1, inputs=())
     with pytest.raises(karat.UsageError, match="t: expected cannot be compared"):
         karat.check_and_capture("t", actual=1, expected=(1, object()), inputs=())
@@ -151,6 +153,30 @@ def test_in_pytest_the_plain_functions_wait_for_the_end_of_the_test(suite: Suite
     assert suite.manifests()[0]["session"] == "one"
     assert "1 case captured" in done.out
     assert "1 dropped with their tests" in done.out
+
+
+def test_in_pytest_markers_and_options_hold_for_the_plain_functions(suite: Suite) -> None:
+    suite.write(
+        "models/test_it.py",
+        """
+        import karat
+        import pytest
+
+        def test_options(): karat.capture("one", inputs=(), expected=1)
+
+        @pytest.mark.karat(suite="marked", flow="f")
+        def test_marked(): karat.capture("two", inputs=(), expected=1)
+
+        @pytest.mark.karat(capture=False)
+        def test_not(): karat.capture("three", inputs=(), expected=1)
+        """,
+    )
+    assert suite.capture("--karat-flow", "portable").code == 0
+    identities = [m["identity"] for m in suite.manifests()]
+    assert {(i["suite"], i["flow"], i["test"]) for i in identities} == {
+        ("models", "portable", "one"),
+        ("marked", "f", "two"),
+    }
 
 
 def test_golden_in_a_unittest_class(suite: Suite) -> None:

@@ -29,7 +29,8 @@ from karat.goldens.paths import glob_regex
 class Trial:
     """One attempt at one test, and what it has staged so far."""
 
-    def __init__(self) -> None:
+    def __init__(self, item: pytest.Item) -> None:
+        self.item = item
         self.staged: list[Staged] = []
         self.spoiled = False
         self._begun: list[int] = []
@@ -141,9 +142,9 @@ class Capturing:
     # Tests
 
     @pytest.hookimpl(tryfirst=True)
-    def pytest_runtest_setup(self) -> None:
+    def pytest_runtest_setup(self, item: pytest.Item) -> None:
         """An attempt begins; a rerun of a failed test is another one."""
-        self.trial = Trial()
+        self.trial = Trial(item)
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_makereport(
@@ -173,6 +174,11 @@ class Capturing:
                 self.session.publish(staged)
 
     # What `golden` and the plain functions ask
+
+    def item(self) -> pytest.Item:
+        """The test that runs now."""
+        assert self.trial is not None, "only a running test asks"  # noqa: S101
+        return self.trial.item
 
     def wants(self, suite: str, wish: bool | None) -> bool:  # noqa: FBT001 - three answers
         """Whether a test is to be captured: as its marker says, or as `[bundles] capture` does."""

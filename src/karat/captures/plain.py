@@ -9,33 +9,17 @@ the test has passed.
 from __future__ import annotations
 
 import os
-import warnings
 from collections.abc import Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from unittest import TestCase
 
-import msgspec
-
-from karat.bundles.manifest import Identity
 from karat.captures import running
-from karat.captures.ci import in_ci
-from karat.captures.comparing import Question, by_caller, compared
-from karat.captures.errors import CaptureFailed, CaptureWarning
-from karat.captures.evidence import Evidence, Program
-from karat.captures.process import of_process, settings
-from karat.captures.session import Session, Staged
-from karat.findings import Finding
-from karat.goldens.paths import glob_regex
-from karat.tensors.outcome import Report
 
 if TYPE_CHECKING:
-    from karat.captures.capturing import Capturing
+    from pathlib import Path
+    from unittest import TestCase
 
-
-class _Place(msgspec.Struct, frozen=True, kw_only=True):
-    directory: str | os.PathLike[str] | None
-    strict: bool | None
+    from karat.captures.evidence import Program
+    from karat.tensors.outcome import Report
 
 
 def capture(  # noqa: PLR0913 - one call says everything about one case
@@ -60,7 +44,13 @@ def capture(  # noqa: PLR0913 - one call says everything about one case
     If it cannot be captured, `CaptureFailed` is raised where `strict` (by default where CI is set),
     else `CaptureWarning` is warned; a second capture of one identity always raises.
     """
-    identity = _identity(test, suite, flow, subtest)
+    if not _is_on(directory):
+        return None
+    from karat.captures.alone import identity_of, take  # noqa: PLC0415 - off, nothing is imported
+    from karat.captures.comparing import by_caller  # noqa: PLC0415
+    from karat.captures.evidence import Evidence  # noqa: PLC0415
+
+    identity = identity_of(test, suite, flow, subtest)
     comparator, finding = by_caller(identity, note)
     evidence = Evidence(
         identity=identity,
@@ -75,7 +65,7 @@ def capture(  # noqa: PLR0913 - one call says everything about one case
         findings=(finding,),
         seen=(inputs, expected),
     )
-    return _take(evidence, _Place(directory=directory, strict=strict))
+    return take(evidence, directory, strict)
 
 
 def check_and_capture(  # noqa: PLR0913 - one call says everything about one case
@@ -102,11 +92,18 @@ def check_and_capture(  # noqa: PLR0913 - one call says everything about one cas
 ) -> Report:
     """Raises `Mismatch` unless actual is as expected; then captures the case, as `capture` would."""
     __tracebackhide__ = True
-    identity = _identity(test, suite, flow, subtest)
+    from karat.captures.comparing import Question, compared  # noqa: PLC0415 - only who checks pays
+
     question = Question(
         rtol=rtol, atol=atol, equal_nan=equal_nan, check_dtype=check_dtype, note=note
     )
-    passed = compared(expected, actual, question, identity.test)
+    passed = compared(expected, actual, question, test if isinstance(test, str) else test.id())
+    if not _is_on(directory):
+        return passed.report
+    from karat.captures.alone import identity_of, take  # noqa: PLC0415 - off, nothing is imported
+    from karat.captures.evidence import Evidence  # noqa: PLC0415
+
+    identity = identity_of(test, suite, flow, subtest)
     evidence = Evidence(
         identity=identity,
         inputs=inputs,
@@ -119,67 +116,10 @@ def check_and_capture(  # noqa: PLR0913 - one call says everything about one cas
         raw=raw,
         strides=strides,
     )
-    _take(evidence, _Place(directory=directory, strict=strict))
+    take(evidence, directory, strict)
     return passed.report
 
 
-def _identity(test: str | TestCase, suite: str | None, flow: str | None, subtest: str) -> Identity:
-    name = test.id() if isinstance(test, TestCase) else test
-    joined = running.current()
-    configured = joined.settings.flow if joined else settings().flow
-    return Identity(
-        suite=suite or _suite(test),
-        flow=flow or configured or "default",
-        test=name,
-        subtest=subtest,
-    )
-
-
-def _suite(test: str | TestCase) -> str:
-    """The package that a TestCase is in, or its module outside of one; `default` for a mere name."""
-    if isinstance(test, TestCase):
-        return type(test).__module__.split(".")[-2:][0]
-    return "default"
-
-
-def _take(evidence: Evidence, place: _Place) -> Path | None:
-    joined = running.current()
-    if joined is not None and place.directory is None:
-        return _join(joined, evidence)
-    found = _take_alone(evidence, place)
-    if isinstance(found, Finding):
-        _complain(found, place)
-        return None
-    return found
-
-
-def _join(capturing: Capturing, evidence: Evidence) -> Path | None:
-    """Into the session of pytest, whose summary tells what went wrong."""
-    if not capturing.wants(evidence.identity.suite, None) or capturing.session is None:
-        return None
-    found = capturing.take(capturing.with_form(evidence, {}))
-    return capturing.session.directory / found.claim.path if isinstance(found, Staged) else None
-
-
-def _take_alone(evidence: Evidence, place: _Place) -> Path | Finding | None:
-    session = of_process(place.directory)
-    if not isinstance(session, Session):
-        return session
-    wanted = settings()
-    if not any(glob_regex(glob).fullmatch(evidence.identity.suite) for glob in wanted.capture):
-        return None
-    form = msgspec.structs.replace(
-        evidence, raw=evidence.raw or wanted.raw, strides=evidence.strides or wanted.strides
-    )
-    found = session.stage(form)
-    if isinstance(found, Finding):
-        return found
-    return session.publish(found) or session.directory / found.claim.path
-
-
-def _complain(finding: Finding, place: _Place) -> None:
-    strict = in_ci() if place.strict is None else place.strict
-    if strict or finding.kind == "captured-twice":
-        raise CaptureFailed(finding)
-    # To whoever called capture or check_and_capture, through `_take`.
-    warnings.warn(f"{finding.kind}: {finding.message}", CaptureWarning, stacklevel=4)
+def _is_on(directory: str | os.PathLike[str] | None) -> bool:
+    named = os.environ.get("KARAT_CAPTURE_DIR") or os.environ.get("GOLDEN_ARTIFACTS_DIR")
+    return bool(directory or named or running.current())
