@@ -107,7 +107,10 @@ def _diff(old: Side, new: Side, options: Options, cases: Both | None) -> Diff:
         seen = (_only_metrics(change, options.only_metric) for change in changes)
         # A golden without such a metric was not looked at, and must not be called the same.
         changes = [c for c in seen if c.metrics or c.findings]
-    advised = sorted((advise(change, old, new, options.preset) for change in changes), key=_gravity)
+    advised = sorted(
+        (advise(change, old, new, options.preset, options.store) for change in changes),
+        key=_gravity,
+    )
     return Diff(
         old=old.name,
         new=new.name,

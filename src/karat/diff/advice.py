@@ -10,7 +10,7 @@ import shlex
 from dataclasses import replace
 
 from karat.compare.change import Change
-from karat.diff.sides import OneFile, Revision, Side, WorkTree
+from karat.diff.sides import Bundles, OneFile, Revision, Side, WorkTree
 from karat.findings import Finding
 
 _REJECT = frozenset({
@@ -29,18 +29,31 @@ def quoted(text: str) -> str:
     return f"$'{''.join(plain)}'"
 
 
-def advise(change: Change, old: Side, new: Side, preset: str | None = None) -> Change:
+def advise(
+    change: Change, old: Side, new: Side, preset: str | None = None, store: str | None = None
+) -> Change:
     """The change with `next` filled in on each finding that has none."""
     if not change.findings:
         return change
     findings = tuple(
-        f if f.next else replace(f, next=_next(f, change, old, new, preset))
+        f
+        if f.next
+        else replace(f, next=_next(f, change, old, new, _again(old, new, preset, store)))
         for f in change.findings
     )
     return replace(change, findings=findings)
 
 
-def _next(finding: Finding, change: Change, old: Side, new: Side, preset: str | None) -> str:
+def _again(old: Side, new: Side, preset: str | None, store: str | None) -> list[str]:
+    """The options without which the same sides would be judged otherwise, or not be found."""
+    words = ["--preset", preset] if preset else []
+    in_store = any(
+        isinstance(side, Bundles) and side.word.startswith("store:") for side in (old, new)
+    )
+    return [*words, "--store", quoted(store)] if store and in_store else words
+
+
+def _next(finding: Finding, change: Change, old: Side, new: Side, again: list[str]) -> str:
     if isinstance(new, WorkTree):
         name = quoted(new.up + change.path)
         if finding.kind in _REJECT and finding.severity == "fail":
@@ -50,7 +63,7 @@ def _next(finding: Finding, change: Change, old: Side, new: Side, preset: str | 
             return f"git rm --cached --quiet --ignore-unmatch -- {name} && rm -- {name}"
         if finding.kind == "new-golden":
             return f"git add -- {name}"
-    words = ["karat", "diff", *_sides(old, new), *(["--preset", preset] if preset else [])]
+    words = ["karat", "diff", *_sides(old, new), *again]
     if not isinstance(new, OneFile):
         words += ["--only", quoted(change.path)]
     if finding.metric and finding.kind == "value-drift":

@@ -21,7 +21,8 @@ def output_row(comparison: Comparison, comparator: Comparator) -> Entry:
     """An expected tensor, new against old, with the old side's tolerance."""
     findings = tuple(_kinder(f, comparator) for f in _named(comparison))
     verdict = _verdict(comparison, findings)
-    return _row(comparison, verdict, _because(comparison, comparator)), findings
+    comparison = _recorded(comparison)
+    return _row(comparison, verdict, _because(comparison)), findings
 
 
 def input_row(comparison: Comparison) -> Entry:
@@ -63,7 +64,11 @@ def _one_side(record: TensorRecord, verdict: Verdict, because: str) -> MetricCha
 
 
 def _named(comparison: Comparison) -> tuple[Finding, ...]:
-    return tuple(replace(f, metric=f.metric or comparison.name) for f in comparison.findings)
+    # The metric says which tensor it is, so the place need not say it again.
+    return tuple(
+        replace(f, metric=comparison.name, where=None if f.where == comparison.name else f.where)
+        for f in comparison.findings
+    )
 
 
 def _kinder(finding: Finding, comparator: Comparator) -> Finding:
@@ -97,14 +102,21 @@ def _bit_equal(comparison: Comparison) -> str:
     return f"all {elements:,} elements are bit-equal"
 
 
-def _because(comparison: Comparison, comparator: Comparator) -> str:
+def _recorded(comparison: Comparison) -> Comparison:
+    """The tolerance was given to the comparison, but nobody gave it: it was recorded."""
+    tolerance = comparison.tolerance
+    if tolerance is None or tolerance.origin != "given":
+        return comparison
+    return structs.replace(comparison, tolerance=structs.replace(tolerance, origin="recorded"))
+
+
+def _because(comparison: Comparison) -> str:
     if _is_bit_equal(comparison):
         return _bit_equal(comparison)
     numbers, tolerance = comparison.numbers, comparison.tolerance
     if numbers is None or tolerance is None:
         return next((f.message for f in comparison.findings), "compared exactly")
-    whose = "recorded" if comparator.rtol is not None or comparator.atol is not None else "dtype's"
-    rule = f"rtol {tolerance.rtol:g}, atol {tolerance.atol:g} ({whose})"
+    rule = f"rtol {tolerance.rtol:g}, atol {tolerance.atol:g} ({tolerance.origin})"
     if numbers.mismatches:
         return f"{numbers.mismatches:,} of {numbers.elements:,} elements lie outside {rule}"
     return f"{numbers.elements - numbers.bit_equal:,} elements differ, within {rule}"

@@ -18,7 +18,7 @@ from karat.bundles.cases import Case, cases
 from karat.bundles.comparing import compare_values
 from karat.bundles.structure import flatten
 from karat.findings import Finding, KaratError
-from karat.replay.judging import measure_of
+from karat.replay.judging import measure_of, with_origin
 from karat.replay.outcome import Replayed, outcome_of
 from karat.replay.placing import placed
 from karat.replay.telling import damaged, failed, out_of_reach
@@ -85,7 +85,7 @@ class Caller:
             path=case.path,
             identity=case.manifest.identity,
             outcome=outcome_of(report.comparisons, findings),
-            comparisons=report.comparisons,
+            comparisons=tuple(with_origin(c, self._hello.judging) for c in report.comparisons),
             findings=findings,
         )
 

@@ -15,7 +15,7 @@ from karat.bundles.manifest import TensorRecord
 from karat.bundles.spooling import Spool
 from karat.findings import Finding, KaratError, Severity
 from karat.replay.crew import end_of, ending, kill_group, tail
-from karat.replay.judging import measure_of
+from karat.replay.judging import measure_of, with_origin
 from karat.replay.options import Command, Judging
 from karat.replay.outcome import Replayed, outcome_of
 from karat.replay.placing import nothing_compared, placed
@@ -129,7 +129,7 @@ class CommandStation:
             path=case.path,
             identity=case.manifest.identity,
             outcome=outcome_of(comparisons, findings),
-            comparisons=comparisons,
+            comparisons=tuple(with_origin(c, self._judging) for c in comparisons),
             findings=findings,
         )
 

@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import msgspec
+from msgspec import structs
 
 from karat.bundles.manifest import Manifest
 from karat.findings import Finding, Severity
 from karat.replay.options import Judging
-from karat.tensors.outcome import Tolerance
+from karat.tensors.outcome import Comparison, Tolerance
 from karat.tensors.tolerances import for_dtype
 
 
@@ -84,6 +85,15 @@ def recorded_tolerance(manifest: Manifest, dtype: str) -> Tolerance:
         equal_nan=comparator.equal_nan,
         origin="recorded",
     )
+
+
+def with_origin(comparison: Comparison, judging: Judging) -> Comparison:
+    """The comparison, with a tolerance that says whether it was recorded or given here."""
+    tolerance = comparison.tolerance
+    here = judging.rtol is not None or judging.atol is not None
+    if tolerance is None or tolerance.origin != "given" or here:
+        return comparison
+    return structs.replace(comparison, tolerance=structs.replace(tolerance, origin="recorded"))
 
 
 def _caller_compared(manifest: Manifest, path: str) -> Iterator[Finding]:

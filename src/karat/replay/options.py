@@ -29,11 +29,11 @@ class Command(msgspec.Struct, frozen=True, kw_only=True, tag="command"):
     """A command that reads files and leaves files; arguments with placeholders, never a shell."""
 
     words: tuple[str, ...]
+    text: str = ""
+    """As it was typed."""
 
     def __str__(self) -> str:
-        import shlex  # noqa: PLC0415 - only for those who show it
-
-        return shlex.join(self.words)
+        return self.text or " ".join(self.words)
 
 
 Runner: TypeAlias = Function | Command

@@ -60,7 +60,8 @@ def parse_command(text: str, cwd: Path) -> Command:
     if not words:
         raise UsageError("expected --command with a command, found none", next_command=_HELP)
     _known_placeholders(words)
-    return Command(words=(_executable(words[0], cwd), *words[1:]))
+    _require_executable(words[0], cwd)
+    return Command(words=words, text=text)
 
 
 def _known_placeholders(words: tuple[str, ...]) -> None:
@@ -83,19 +84,17 @@ def _all_placeholders() -> str:
     return ", ".join(f"{{{name}}}" for name in PLACEHOLDERS)
 
 
-def _executable(word: str, cwd: Path) -> str:
-    """The executable, found now rather than once for every case; PATH is only asked for bare names."""
+def _require_executable(word: str, cwd: Path) -> None:
+    """Missed now rather than once for every case; PATH is only asked for bare names."""
     if _PLACEHOLDER.search(word):
-        return word
-    found = shutil.which(word if "/" not in word else str(cwd / word))
-    if found is None:
+        return
+    if shutil.which(word if "/" not in word else str(cwd / word)) is None:
         there = (cwd / word).is_file()
         why = "the file is not executable" if there else "there is no such file"
         raise UsageError(
             f"expected --command to begin with an executable, found {word!r}: {why}",
             next_command=f"chmod +x {shlex.quote(word)}" if there else _HELP,
         )
-    return found
 
 
 def filled(command: Command, places: Mapping[str, str]) -> list[str]:

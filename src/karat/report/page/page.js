@@ -302,7 +302,7 @@ function figure(r) {
   };
 }
 const noCurve = (r) => (r.curve === -2 ? `This curve is not in the page: it would go over the limit of ${count(D.limit)} points.`
-  : r.metric == null ? "This file has no values to draw." : r.tensor ? "A tensor has no curve; its numbers stand beside." : "The comparison kept no curve for this row.");
+  : r.metric == null ? "This file has no values to draw." : r.tensor ? "A tensor has no curve; these are its numbers." : "The comparison kept no curve for this row.");
 
 function makeDetail(r, gallery) {
   const fig = figure(r);
