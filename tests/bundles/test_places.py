@@ -11,6 +11,7 @@ import zipfile
 import zlib
 from pathlib import Path
 
+import msgspec
 import pytest
 import zstandard
 from hypothesis import given, strategies as st
@@ -162,10 +163,28 @@ def test_links_in_a_zip_are_refused(tmp_path: Path) -> None:
 
 
 def test_a_bomb_is_refused_and_a_tensor_of_zeros_is_not(tmp_path: Path) -> None:
-    zeros = bytes(LIMITS.ratio_floor + 1)
-    assert "a bomb" in str(bad(tmp_path, packed({"x": zeros}, ZSTD)))
-    place = opened(tmp_path, packed({"x": zeros}, DEFLATE))
-    assert place.files()["x"] == len(zeros)
+    zeros = bytes(32 << 20)
+    for method in (DEFLATE, ZSTD):
+        place = opened(tmp_path, packed({"x": zeros}, method))
+        assert read_all(place.extent("x")) == zeros
+    low = msgspec.structs.replace(LIMITS, ratio_floor=1 << 20)
+    assert "a bomb" in str(bad(tmp_path, packed({"x": zeros}, ZSTD), low))
+    assert "a bomb" in str(bad(tmp_path, claiming(LIMITS.ratio_floor + 1, 1)))
+    assert "a bomb" in str(bad(tmp_path, claiming(LIMITS.ratio_floor, 17)))
+    assert len(opened(tmp_path, claiming(LIMITS.ratio_floor, 16)).files()) == 16
+
+
+def claiming(size: int, count: int) -> bytes:
+    """A zip of members that say they unpack to so many bytes."""
+    out, members = b"", []
+    for number in range(count):
+        body = squeezed(b"0", ZSTD)
+        member = Member(
+            name=f"{number}", method=ZSTD, size=size, packed=len(body), crc=0, start=len(out)
+        )
+        members.append(member)
+        out += local_header(member) + body
+    return out + directory(members, len(out))
 
 
 def test_too_many_members_are_refused(tmp_path: Path) -> None:

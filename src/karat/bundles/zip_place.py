@@ -7,7 +7,7 @@ import shlex
 import struct
 import threading
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Literal
 
@@ -21,15 +21,17 @@ from karat.tensors.tensor import Damaged, Extent
 
 STORED, DEFLATE, ZSTD = 0, 8, 93
 LIMITS = Limits(
-    # A nightly of 50,000 cases has 200,000 files; tensors are as large as they are. Deflate cannot exceed
-    # 1032-fold, so only what another method blew up is a bomb.
+    # A nightly of 50,000 cases has 200,000 files; tensors are as large as they are, and a cache of zeros as
+    # dense as zstd can make it. Streams are read in bounded memory, so that only time is left to lose.
     members=1_000_000,
     directory=512 << 20,
     member=1 << 62,
     total=1 << 62,
     ratio=1100,
-    ratio_floor=64 << 20,
+    ratio_floor=4 << 30,
 )
+DENSEST = 64 << 30
+"""Bytes that all members together may unpack to which are packed denser than the ratio."""
 _LOCAL = struct.Struct("<4s5H3L2H")
 _UTF8, _STREAMED, _ELSEWHERE = 0x800, 0x8, 0xFFFFFFFF
 _SMALL = 16 << 20
@@ -52,6 +54,7 @@ class ZipPlace:
             try:
                 archive = Archive(file, limits or LIMITS, methods=(STORED, DEFLATE, ZSTD))
                 members = archive.wanted(lambda _: True)
+                _check_dense(members, limits or LIMITS)
             except Unusable as error:
                 raise _bad(error, name) from None
         self._members = {member.name: member for member in members}
@@ -151,6 +154,16 @@ def _data_start(whole: FileExtent, member: Member) -> int:
             f"{member.name}: expected a header that fits the zip's directory, found another"
         )
     return start
+
+
+def _check_dense(members: Iterable[Member], limits: Limits) -> None:
+    dense = [member.size for member in members if member.size > limits.ratio * member.packed]
+    if sum(dense) > DENSEST:
+        raise Unusable(
+            "archive-refused",
+            f"expected at most {DENSEST:,} bytes packed more than {limits.ratio}-fold, found "
+            f"{sum(dense):,} in {len(dense):,} members: a bomb",
+        )
 
 
 def _require_zstandard(name: str) -> None:
