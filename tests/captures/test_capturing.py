@@ -51,7 +51,8 @@ def test_a_passing_test_leaves_one_whole_case(suite: Suite) -> None:
 
 def test_header_and_summary_say_where_how_many_and_what_next(suite: Suite) -> None:
     suite.write("models/test_it.py", PASSING)
-    done = suite.capture("--karat-session", "nightly-1", GOLDEN_ARTIFACTS_DIR="elsewhere")
+    words = ("--karat-session", "nightly-1", "-p", "no:xdist")
+    done = suite.capture(*words, GOLDEN_ARTIFACTS_DIR="elsewhere")
     header = f"karat: capturing into {suite.captures} (--karat-capture), session nightly-1"
     assert header in done.out
     other = suite.root / "elsewhere"
