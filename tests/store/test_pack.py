@@ -4,6 +4,7 @@ import os
 import random
 import shutil
 import subprocess
+import sys
 import threading
 import time
 import zipfile
@@ -336,6 +337,16 @@ def test_a_full_disk_leaves_nothing(tmp_path: Path) -> None:
         )
     finally:
         subprocess.run(["umount", str(disk)], check=True)
+
+
+def test_without_zstandard_it_says_how_to_install_it(
+    tmp_path: Path, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "zstandard", None)
+    with pytest.raises(UsageError, match="expected the library zstandard") as caught:
+        packed(tmp_path, root, compression="zstd")
+    assert caught.value.next_command == "pip install 'karat[zstd]'"
+    assert not (tmp_path / "out").exists()
 
 
 def test_an_output_that_cannot_be_made(tmp_path: Path, root: Path) -> None:

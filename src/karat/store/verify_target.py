@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Literal
 
@@ -131,13 +133,14 @@ def _verify_pack(folder: Path, word: str, progress: Progress | None) -> Verified
 
 def _check_sums(place: Place, sums: dict[str, str]) -> Iterator[Finding]:
     there = place.files()
-    for path, expected in sums.items():
-        if path not in there:
-            yield _wrong(
-                "bundle-damaged", path, f"{path}: expected by {SUMS}, found nothing", place.name
-            )
-            continue
-        found = file_digest(place.extent(path))
+    listed = [path for path in sums if path in there]
+    for path in sums.keys() - there.keys():
+        said = f"{path}: expected by {SUMS}, found nothing"
+        yield _wrong("bundle-damaged", path, said, place.name)
+    with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
+        digests = [*pool.map(lambda path: file_digest(place.extent(path)), listed)]
+    for path, found in zip(listed, digests, strict=True):
+        expected = sums[path]
         if found != expected:
             said = f"{path}: expected sha256 {expected} by {SUMS}, found {found}"
             yield _wrong("bundle-damaged", path, said, place.name)
