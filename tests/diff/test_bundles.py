@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import random
 import subprocess
 import sys
 import zipfile
@@ -17,7 +18,7 @@ from factories.runners import flip
 from karat.bundles.manifest import Comparator, Environment
 from karat.compare.change import Change, Diff, Verdict
 from karat.diff import Options, diff
-from karat.findings import ExitCode, UsageError, exit_code
+from karat.findings import ExitCode, KaratError, UsageError, exit_code
 from karat.report import csv_rows, diff_json, html, markdown, terminal
 
 SCHEMA = json.loads(
@@ -292,3 +293,77 @@ def test_memory_does_not_grow_with_tensors(tmp_path: Path) -> None:
         assert verdict == "break"
         peaks.append(int(peak))
     assert peaks[1] - peaks[0] < 16 << 10  # KiB; both sides together have 128 MiB
+
+
+def _fault(rng: random.Random, data: bytes) -> bytes:
+    """One thing that goes wrong with files: a flipped bit, an end cut off, a part lost or doubled, a page."""
+    at = rng.randrange(len(data))
+    other = rng.randrange(len(data))
+    kind = rng.choice(["flip", "cut", "lose", "double", "swap", "zero", "page"])
+    if kind == "flip":
+        return data[:at] + bytes([data[at] ^ (1 << rng.randrange(8))]) + data[at + 1 :]
+    if kind == "page":
+        return b"<!doctype html><title>502</title>"
+    low, high = sorted((at, other))
+    parts = {
+        "cut": data[:at],
+        "lose": data[:low] + data[high + 1 :],
+        "double": data[:high] + data[low:],
+        "swap": data[high:] + data[low:high] + data[:low],
+        "zero": data[:low] + bytes(high - low) + data[high:],
+    }
+    return parts[kind]
+
+
+def test_no_fault_of_a_case_looks_like_the_same(tmp_path: Path) -> None:
+    two(tmp_path, {}, {})
+    files = [path for path in (tmp_path / "new").rglob("*") if path.is_file()]
+    rng = random.Random(11)
+    for _ in range(150):
+        path = rng.choice(files)
+        before = path.read_bytes()
+        after = _fault(rng, before)
+        path.write_bytes(after)
+        result = compared(tmp_path)
+        path.write_bytes(before)
+        if after != before:
+            assert exit_code(result.all_findings()) is not ExitCode.OK
+            assert Verdict.SAME not in {c.verdict for c in result.changes if c.has_baseline}
+    assert only(compared(tmp_path)).verdict is Verdict.SAME
+
+
+def test_no_fault_of_a_zip_looks_like_the_same(tmp_path: Path) -> None:
+    two(tmp_path, {}, {})
+    pack = subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "karat",
+            "pack",
+            "new",
+            "-o",
+            "packed",
+            "--name",
+            "n",
+            "--no-cases",
+            "-q",
+        ],
+        cwd=tmp_path,
+        check=False,
+    )
+    assert pack.returncode == 0
+    target = tmp_path / "packed" / "n.zip"
+    assert only(compared(tmp_path, "old", "packed/n.zip")).verdict is Verdict.SAME
+    before = target.read_bytes()
+    rng = random.Random(12)
+    for _ in range(150):
+        after = _fault(rng, before)
+        target.write_bytes(after)
+        try:
+            result = compared(tmp_path, "old", "packed/n.zip")
+        except KaratError:
+            continue  # none of them is exit code 0
+        if after != before and exit_code(result.all_findings()) is ExitCode.OK:
+            # A byte that nothing of a case is made of (a time stamp, a raw copy): `karat verify` finds it.
+            tensors = [row.tensor for c in result.changes for row in c.metrics if row.tensor]
+            assert all(t.numbers and t.numbers.bit_equal == t.numbers.elements for t in tensors)

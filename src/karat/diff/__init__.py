@@ -18,6 +18,7 @@ from karat.compare.change import Change, Diff, Verdict
 from karat.compare.groups import groups_of
 from karat.compare.rules import STATUS_ORDER, RuleBook
 from karat.diff.advice import advise
+from karat.diff.case_folders import holds_cases
 from karat.diff.moves import mark_moves
 from karat.diff.sides import (
     Bundles,
@@ -75,7 +76,8 @@ def diff(
 
 def diff_sides(old: Side, new: Side, options: Options) -> Diff:
     """The difference between two sides that are already resolved."""
-    if not (isinstance(old, Folder | Bundles) and isinstance(new, Folder | Bundles)):
+    trees = isinstance(old, Folder | Bundles) and isinstance(new, Folder | Bundles)
+    if not (trees and (holds_cases(old) or holds_cases(new))):
         return _diff(old, new, options, None)
     from karat.diff.captured import both  # noqa: PLC0415 - git knows nothing of captured cases
 

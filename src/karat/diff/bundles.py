@@ -76,10 +76,11 @@ class _Judge:
             return _unreadable(pair, damage) if damage else _alone(pair, Verdict.NEW, _NEW)
         try:
             return self._compared(pair.path, pair.old, pair.new)
-        except Damaged as damage:
-            return _unreadable(pair, [_damaged(str(damage))])
         except CannotVerify as error:
             return _unreadable(pair, [_out_of_reach(error)])
+        except (Damaged, ValueError) as damage:
+            # A manifest may be sealed and still say what no capture would: a tolerance below zero.
+            return _unreadable(pair, [_damaged(str(damage))])
 
     def _compared(self, path: str, old: Case, new: Case) -> Change:
         with Spool(old) as left, Spool(new) as right:

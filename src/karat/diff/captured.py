@@ -6,23 +6,19 @@ nothing of it a second time as a file.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 
 import msgspec
 
-from karat.bundles import index, manifest
+from karat.bundles import index
 from karat.bundles.cases import Case, cases
 from karat.bundles.places import OWN, Place
 from karat.compare.change import Change
-from karat.diff.sides import Bundles, Folder, Side
+from karat.diff.case_folders import holds_cases
+from karat.diff.sides import Bundles, Side
 from karat.findings import Finding, Severity
 from karat.store.words import open_word
-
-_HEAD = 4096
-_MARK = b'"karat.bundle/'
 
 
 class Captured(msgspec.Struct, frozen=True):
@@ -97,7 +93,7 @@ def both(old: Side, new: Side, store: str | None) -> Iterator[Both]:
 @contextmanager
 def captured(side: Side, store: str | None) -> Iterator[Captured]:
     """The cases of a side, as long as its place is open; none for what cannot hold any."""
-    if not (isinstance(side, Bundles) or (isinstance(side, Folder) and holds_cases(side.root))):
+    if not holds_cases(side):
         yield Captured({})
         return
     place = open_word(side.word if isinstance(side, Bundles) else str(side.root), store=store)
@@ -126,20 +122,3 @@ def _relevant(place: Place, folders: frozenset[str]) -> tuple[Finding, ...]:
         for finding in place.findings()
         if any(part in folders for part in _folders(finding.path))
     )
-
-
-def holds_cases(root: Path) -> bool:
-    """Whether a folder has the manifest of a captured case somewhere; stops at the first."""
-    for folder, names, files in os.walk(root):
-        names[:] = sorted(name for name in names if name != ".git" and not name.startswith(OWN))
-        if manifest.NAME in files and _is_manifest(Path(folder, manifest.NAME)):
-            return True
-    return False
-
-
-def _is_manifest(path: Path) -> bool:
-    try:
-        with path.open("rb") as file:
-            return _MARK in file.read(_HEAD)
-    except OSError:
-        return False  # whoever reads the folder will say so

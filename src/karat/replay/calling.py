@@ -77,7 +77,7 @@ class Caller:
                 equal_nan=measure.equal_nan,
                 check_dtype=measure.check_dtype,
             )
-        except CannotStore as error:
+        except (CannotStore, ValueError) as error:
             return failed(case, f"expected outputs that can be compared, but {error}")
         found = (*report.all_findings(), *before, *measure.findings)
         findings = placed(found, case.path)

@@ -6,6 +6,7 @@ wants it, and replays its share through a station of its own, so a crash costs o
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, closing
 from pathlib import Path
@@ -81,8 +82,14 @@ def _options(config: pytest.Config) -> Options:
         store=said.store,
         timeout=said.timeout,
         isolated=said.isolated,
-        keep=Path(said.keep) if said.keep else None,
+        keep=_keep(said.keep),
     )
+
+
+def _keep(folder: str | None) -> Path | None:
+    """Each worker of xdist keeps its own cases in a folder of its own."""
+    worker = os.environ.get("PYTEST_XDIST_WORKER", "")
+    return Path(folder, worker) if folder else None
 
 
 class Bundle(pytest.Collector):

@@ -125,7 +125,7 @@ def end_of(process: subprocess.Popen[bytes], patience: float | None = None) -> i
     With patience, it is ended itself if it has not ended on its own by then.
     """
     until = None if patience is None else time.monotonic() + patience
-    while process.returncode is None and not _has_ended(process.pid):
+    while process.returncode is None and not _has_ended(process):
         if until is not None and time.monotonic() > until:
             break
         time.sleep(_LOOK_AGAIN)
@@ -133,9 +133,11 @@ def end_of(process: subprocess.Popen[bytes], patience: float | None = None) -> i
     return process.wait()
 
 
-def _has_ended(pid: int) -> bool:
-    """Whether it is over; it is left to be waited for, so that its number stays its own."""
-    return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT | os.WNOHANG) is not None
+def _has_ended(process: subprocess.Popen[bytes]) -> bool:
+    """Whether it is over; where that can be, it is left to be waited for, so that its number stays its own."""
+    if not hasattr(os, "waitid"):  # macOS before Python 3.13
+        return process.poll() is not None
+    return os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT | os.WNOHANG) is not None
 
 
 def ending(status: int) -> str:
