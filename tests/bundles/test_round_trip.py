@@ -191,6 +191,20 @@ def test_torch_values_of_every_kind(tmp_path: Path) -> None:
     round_trips(tmp_path, inputs, torch.topk(x, 2))
 
 
+def test_torch_tensors_of_a_cuda_device_come_back_with_their_bits(tmp_path: Path) -> None:
+    torch = installed("torch")
+    if not torch.cuda.is_available():
+        pytest.skip("no CUDA device")
+    here = [torch_tensor(dtype, (3, 4), 7) for dtype in torch_dtypes()]
+    there = [tensor.cuda() for tensor in here]
+    capture(tmp_path, identity(), inputs=there, expected=[tensor.T for tensor in there], raw=True)
+    (case,) = cases(open_place(tmp_path))
+    assert {record.device for record in case.manifest.tensors} == {"cuda:0"}
+    assert same(case.inputs().value, here)
+    assert same(case.expected().value, [tensor.T for tensor in here])
+    assert verify_place(case.place).findings == ()
+
+
 def test_jax_arrays_of_every_dtype(tmp_path: Path) -> None:
     jax, jnp = installed("jax"), installed("jax.numpy")
     names = (

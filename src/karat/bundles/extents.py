@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import stat
 from pathlib import Path
@@ -34,8 +35,9 @@ class FileExtent(msgspec.Struct, frozen=True, kw_only=True):
 class _FileReader:
     def __init__(self, extent: FileExtent) -> None:
         self._extent = extent
-        self._handle = open_plain(extent.path, extent.name)
-        found = os.fstat(self._handle).st_size
+        # Unbuffered, with a place of its own: not every system can read at an offset into a buffer.
+        self._file = io.FileIO(open_plain(extent.path, extent.name), "rb")
+        found = os.fstat(self._file.fileno()).st_size
         if found != extent.file_size:
             self.close()
             raise Damaged(
@@ -47,19 +49,18 @@ class _FileReader:
         extent = self._extent
         check_range(extent, start, buffer, extent.name)
         done = 0
-        while done < len(buffer):
-            try:
-                got = os.preadv(self._handle, [buffer[done:]], extent.start + start + done)
-            except OSError as error:
-                raise Damaged(f"{extent.name}: expected bytes, found {error.strerror}") from error
-            if not got:
-                raise Damaged(f"{extent.name}: expected {len(buffer) - done:,} bytes more")
-            done += got
+        try:
+            self._file.seek(extent.start + start)
+            while done < len(buffer):
+                got = self._file.readinto(buffer[done:])
+                if not got:
+                    raise Damaged(f"{extent.name}: expected {len(buffer) - done:,} bytes more")
+                done += got
+        except OSError as error:
+            raise Damaged(f"{extent.name}: expected bytes, found {error.strerror}") from error
 
     def close(self) -> None:
-        if self._handle >= 0:
-            os.close(self._handle)
-            self._handle = -1
+        self._file.close()
 
 
 def open_plain(path: Path, name: str) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import unicodedata
 from collections.abc import Mapping
 from pathlib import Path
@@ -90,6 +91,6 @@ class FolderPlace:
                 severity=Severity.FAIL,
                 message=f"{path}: expected a plain file; {found}",
                 path=path,
-                next=f"ls -l {self.name}",
+                next=f"ls -l {shlex.quote(self.name)}",
             )
         )
