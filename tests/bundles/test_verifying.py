@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import random
 import shutil
 import tracemalloc
 from collections.abc import Callable
+from hashlib import sha256
 from pathlib import Path
 
 import msgspec
@@ -309,3 +311,44 @@ def test_a_large_tensor_is_verified_in_bounded_memory(tmp_path: Path) -> None:
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak < 16 << 20
+
+
+JUNK: tuple[object, ...] = (
+    None, True, -1, 0, 2**70, 1.5, "", "x", "../x", "\0", [], {}, [1], {"tensor": "input/0"},
+    {"list": [{"list": 1}]}, {"dataclass": "os:system", "fields": [["a"]]}, ["a"] * 3, "float32", [2**62, 2**62],
+)  # fmt: skip
+
+
+def mutated(node: object, rng: random.Random) -> object:
+    """The same JSON with one node somewhere replaced by junk."""
+    if isinstance(node, dict) and node and rng.random() < 0.9:
+        key = rng.choice([*node])
+        return {**node, key: mutated(node[key], rng)}
+    if isinstance(node, list) and node and rng.random() < 0.9:
+        at = rng.randrange(len(node))
+        return [*node[:at], mutated(node[at], rng), *node[at + 1 :]]
+    return rng.choice(JUNK)
+
+
+def sealed(manifest: object) -> bytes:
+    text = json.dumps(manifest, indent=1)
+    at = text.rindex('"sha256": "') + len('"sha256": "')
+    bare = f"{text[:at]}{text[at + 64 :]}\n".encode()
+    return f"{text[:at]}{sha256(bare).hexdigest()}{text[at + 64 :]}\n".encode()
+
+
+def test_a_manifest_that_someone_made_up_never_crashes_a_reader(tmp_path: Path, case: Path) -> None:
+    path = case / "manifest.json"
+    good = json.loads(path.read_bytes())
+    path.write_bytes(sealed({**good, "sha256": "0" * 64}))
+    assert kinds(tmp_path / "root") == []
+    rng, refused = random.Random(7), 0
+    for number in range(400):
+        odd = mutated({key: value for key, value in good.items() if key != "sha256"}, rng)
+        path.write_bytes(sealed({**(odd if isinstance(odd, dict) else {}), "sha256": "0" * 64}))
+        told(tmp_path / "root")
+        try:
+            use(only(tmp_path / "root"), tmp_path / "copies" / str(number))
+        except Damaged:
+            refused += 1
+    assert refused > 200
