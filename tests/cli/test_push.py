@@ -35,6 +35,20 @@ def test_a_zip_and_a_snapshot_can_be_pushed_and_have_the_same_digest(world: Worl
     assert world.report("push", "captures/models/xnnpack", "models/part")["result"]["cases"] == 2
 
 
+def test_what_was_pulled_can_be_pushed_again(world: World) -> None:
+    first = world.report("push", "captures", "models/nightly")["result"]
+    world.run("pull", "models/nightly", "out")
+    again = world.report("push", "out", "models/nightly")["result"]
+    assert (again["digest"], again["new_objects"]) == (first["digest"], 0)
+
+
+def test_a_page_instead_of_a_zip_is_refused(world: World) -> None:
+    (world.root / "page.zip").write_text("<!DOCTYPE html><html>Sign in</html>")
+    told = world.report("push", "page.zip", "models/nightly", code=1)
+    assert [finding["kind"] for finding in told["findings"]] == ["not-a-bundle"]
+    assert world.report("push", "store:nothing", "models/a", code=3)["result"] is None
+
+
 def test_one_case_is_pushed_under_its_own_path(world: World) -> None:
     folder = next((world.captures / "models" / "xnnpack").iterdir())
     world.run("push", str(folder), "models/one")

@@ -21,6 +21,7 @@ from karat.cli.stores import (
     store_option,
     workers_of,
 )
+from karat.findings import KaratError
 
 if TYPE_CHECKING:
     from karat.bundles.places import Place
@@ -83,7 +84,10 @@ def command(  # noqa: PLR0913 - one parameter per option
     )  # fmt: skip
     report = Report("karat.push/1", json_file, quiet=quiet)
     # `store:` means the configured store, not the one that is pushed to.
-    opened = open_word(place, store=settings_of(None)[0])
+    try:
+        opened = open_word(place, store=settings_of(None)[0])
+    except KaratError as error:
+        return report.failed(error)
     try:
         return _push(
             opened, open_backend(url), name, options, report, lifecycle=lifecycle, quiet=quiet

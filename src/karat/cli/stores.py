@@ -66,15 +66,13 @@ class Report:
 
     def of(self, work: Callable[[], T], lines: Callable[[T], Iterable[str]]) -> int:
         """Does the work and tells of it; the exit code."""
+        from karat.sources.crew import in_parallel  # noqa: PLC0415 - help must be quick
+
         try:
-            result = work()
-        except UsageError:
-            raise
+            # In a thread: obstore, waiting for a server that is silent, hears no Ctrl-C.
+            (result,) = in_parallel([work], 1, stop=lambda: None)
         except KaratError as error:
-            finding = getattr(error, "finding", None) or _finding(error)
-            self._deliver(None, (finding,), ExitCode(error.exit_code))
-            complain(str(error), error.next_command)
-            return int(error.exit_code)
+            return self.failed(error)
         self._deliver(result, (), ExitCode.OK)
         if not self._quiet and self._json != "-":
             from karat.report.words import printable  # noqa: PLC0415
@@ -82,6 +80,15 @@ class Report:
             for line in lines(result):
                 print(printable(line))
         return 0
+
+    def failed(self, error: KaratError) -> int:
+        """It could not be done; the exit code. What was typed wrongly needs no report."""
+        if isinstance(error, UsageError):
+            raise error
+        finding = getattr(error, "finding", None) or _finding(error)
+        self._deliver(None, (finding,), ExitCode(error.exit_code))
+        complain(str(error), error.next_command)
+        return int(error.exit_code)
 
     def refused(self, findings: tuple[Finding, ...]) -> int:
         """Nothing was done, because of these."""

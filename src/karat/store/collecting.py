@@ -17,7 +17,6 @@ from typing import Literal
 import msgspec
 
 from karat.findings import CannotVerify
-from karat.sources.crew import in_parallel
 from karat.store import lifecycle, pins, references, snapshot as snapshots
 from karat.store.backend import Backend, Stored
 from karat.store.lockfile import read_lock
@@ -33,6 +32,7 @@ from karat.store.presence import (
 )
 from karat.store.problem import Problem
 from karat.store.references import Entry, Reference, moment_of
+from karat.store.teamwork import together
 from karat.store.uploading import freshen
 
 _BATCH = 500
@@ -163,7 +163,7 @@ def _delete(
         for digest in fates.move
     ]
     held.check(longest)
-    for _ in in_parallel(moves, options.workers, stop=_nothing):
+    for _ in together(moves, options.workers):
         pass
     for keys in (*_batches(forgotten), *_batches(fates.delete)):
         # Whoever was silent for long may have been given up by a push, and must not go on.
@@ -287,7 +287,7 @@ def _closure(backend: Backend, digests: Sequence[str], workers: int) -> set[str]
     """The snapshots and all objects that they need."""
     tasks = [partial(_objects_of, backend, digest) for digest in digests]
     found: set[str] = set()
-    for objects in in_parallel(tasks, min(workers, 4), stop=_nothing):
+    for objects in together(tasks, min(workers, 4)):
         found |= objects
     return found
 
@@ -342,7 +342,3 @@ def _told(
         abandoned=gone,
         leases=known.leases,
     )
-
-
-def _nothing() -> None:
-    """A call that has begun ends by itself."""

@@ -13,9 +13,9 @@ from hashlib import sha256
 
 import msgspec
 
-from karat.sources.crew import in_parallel
 from karat.store.backend import Absent, Backend, Stored
 from karat.store.problem import Problem, damaged
+from karat.store.teamwork import together
 
 EXPIRING, KEPT = "expiring/sha256", "kept/sha256"
 _DRAWERS = (KEPT, EXPIRING)
@@ -53,7 +53,7 @@ def find(backend: Backend, digests: Sequence[str], workers: int) -> dict[str, Fo
     """Which of the objects are there; those in `kept/` are said to be there."""
     if len(digests) <= _FEW:
         tasks = [partial(_find_one, backend, digest) for digest in digests]
-        found = in_parallel(tasks, workers, stop=_nothing)
+        found = together(tasks, workers)
         return {digest: one for digest, one in found if one is not None}
     wanted = set(digests)
     listed: dict[str, Found] = {}
@@ -73,7 +73,7 @@ def every(
         yield from backend.list(f"{drawer}/")
         return
     tasks = [partial(_listed, backend, f"{drawer}/{first}/") for first in sorted(firsts)]
-    for page in in_parallel(tasks, workers, stop=_nothing):
+    for page in together(tasks, workers):
         yield from page
 
 
@@ -132,10 +132,6 @@ def _find_one(backend: Backend, digest: str) -> tuple[str, Found | None]:
 
 def _listed(backend: Backend, prefix: str) -> list[Stored]:
     return list(backend.list(prefix))
-
-
-def _nothing() -> None:
-    """A call that has begun ends by itself."""
 
 
 Watch = Callable[[int], None]

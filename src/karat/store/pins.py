@@ -13,13 +13,13 @@ from functools import partial
 import msgspec
 
 from karat.findings import CannotVerify
-from karat.sources.crew import in_parallel
 from karat.store import snapshot as snapshots
 from karat.store.backend import Absent, Backend
 from karat.store.objects import EXPIRING, KEPT, Part, find, key_of, missing
 from karat.store.presence import Times, lease, wait_for_collectors
 from karat.store.references import stamp
 from karat.store.snapshot import Snapshot
+from karat.store.teamwork import together
 
 SCHEMA = "karat.pinned/1"
 PREFIX = "pins/"
@@ -69,7 +69,7 @@ def keep(backend: Backend, digest: str, snapshot: Snapshot, workers: int) -> Non
         if found[one].drawer != KEPT or part.size not in {-1, found[one].size}
     ]
     try:
-        for _ in in_parallel(tasks, workers, stop=_nothing):
+        for _ in together(tasks, workers):
             pass
     except Absent as absent:
         raise missing(backend, absent.key.rpartition("/")[2]) from None
@@ -128,7 +128,3 @@ def _unreadable(backend: Backend, key: str, found: str) -> CannotVerify:
         f"expected a pin ({SCHEMA}) in {key} of {backend.url}, found: {found}",
         next_command=backend.look(key),
     )
-
-
-def _nothing() -> None:
-    """A call that has begun ends by itself."""

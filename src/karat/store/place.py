@@ -18,11 +18,11 @@ from typing import Literal, Protocol
 import msgspec
 
 from karat.findings import Finding, KaratError
-from karat.sources.crew import in_parallel
 from karat.store import snapshot as snapshots
 from karat.store.backend import Backend
 from karat.store.objects import EXPIRING, KEPT, Part, fetch, key_of
 from karat.store.snapshot import Snapshot, SnapshotFile, pieces
+from karat.store.teamwork import together
 from karat.tensors.tensor import Damaged, Extent, Reader
 
 _ROOM = 192 << 20
@@ -118,7 +118,7 @@ class SnapshotPlace:
             if part.sha256 not in self._objects and part.size <= _SMALL
         ]
         tasks = [partial(self._fetched_quietly, part) for part in packs]
-        for part, data in in_parallel(tasks, _AHEAD, stop=_nothing):
+        for part, data in together(tasks, _AHEAD):
             if data is not None:
                 self._remember(part, data)
 
@@ -225,7 +225,3 @@ class _SnapshotReader:
             data = self._extent.place.object(part, self._extent.file.pack)
             self._current = (number, data)
         return self._current[1]
-
-
-def _nothing() -> None:
-    """A call that has begun ends by itself."""

@@ -15,10 +15,10 @@ from hashlib import sha256
 import msgspec
 
 from karat.bundles.manifest import NAME as MANIFEST
-from karat.sources.crew import in_parallel
 from karat.store import snapshot as snapshots
 from karat.store.objects import Part, Watch
 from karat.store.snapshot import CHUNK, Snapshot, SnapshotCase, SnapshotFile
+from karat.store.teamwork import together
 from karat.tensors.tensor import Extent, Reader
 
 SMALL = 64 << 10
@@ -96,7 +96,7 @@ def plan(cases: Iterable[CaseFiles], workers: int, watch: Watch | None = None) -
     groups = [*_runs(ordered), *_others(ordered)]
     tasks = [partial(_hashed, i, group, watch) for i, group in enumerate(groups)]
     done: dict[int, _Hashed] = {}
-    for one in in_parallel(tasks, workers, stop=_nothing):
+    for one in together(tasks, workers):
         done[one.group] = one
     return _assembled(ordered, groups, [done[i] for i in range(len(groups))])
 
@@ -228,7 +228,3 @@ def _read(reader: Reader, start: int, size: int) -> bytes:
     data = bytearray(size)
     reader.read_into(start, memoryview(data))
     return bytes(data)
-
-
-def _nothing() -> None:
-    """Hashing ends by itself."""

@@ -22,6 +22,7 @@ from karat.store.installing import check_target, discard_others, install, stagin
 from karat.store.objects import EXPIRING, KEPT, Part, Watch, fetch
 from karat.store.problem import damaged
 from karat.store.snapshot import Snapshot, SnapshotFile, pieces
+from karat.store.teamwork import together
 
 MARK = ".karat-pull.json"
 _LARGE = 4 << 20
@@ -221,7 +222,7 @@ def _is_here(target: Path, mark: Mark, snapshot: Snapshot, workers: int) -> bool
     if names != {*wanted, MARK}:
         return False
     tasks = [partial(_is_whole, target / path, file) for path, file in wanted.items()]
-    return all(in_parallel(tasks, workers, stop=_nothing))
+    return all(together(tasks, workers))
 
 
 def _is_whole(path: Path, file: SnapshotFile) -> bool:
@@ -272,7 +273,3 @@ class _writing:  # noqa: N801 - reads as a word
                 f"expected to write {self._path}, but: {error.strerror or error}",
                 next_command=f"df -h {shlex.quote(str(self._path.parent))}",
             ) from error
-
-
-def _nothing() -> None:
-    """A call that has begun ends by itself."""

@@ -20,10 +20,10 @@ from typing import Any
 import msgspec
 
 from karat.findings import CannotVerify, UsageError, suggest
-from karat.sources.crew import in_parallel
 from karat.store.backend import Absent, Backend
 from karat.store.objects import key_of
 from karat.store.problem import Problem
+from karat.store.teamwork import together
 
 SCHEMA = "karat.reference/1"
 PREFIX = "refs/"
@@ -137,7 +137,7 @@ def read(backend: Backend, entry: Entry) -> Reference:
 def read_all(backend: Backend, chosen: Sequence[Entry], workers: int) -> list[Reference]:
     """What several entries say, in their order."""
     tasks = [partial(_numbered, backend, i, entry) for i, entry in enumerate(chosen)]
-    found = dict(in_parallel(tasks, workers, stop=_nothing))
+    found = dict(together(tasks, workers))
     return [found[i] for i in range(len(chosen))]
 
 
@@ -260,10 +260,6 @@ def _is_date(*texts: str) -> bool:
 
 def _numbered(backend: Backend, number: int, entry: Entry) -> tuple[int, Reference]:
     return number, read(backend, entry)
-
-
-def _nothing() -> None:
-    """A call that has begun ends by itself."""
 
 
 def ci_of(environment: Mapping[str, str]) -> dict[str, str]:

@@ -14,6 +14,7 @@ from karat.sources.crew import in_parallel
 from karat.store.backend import Absent, Backend
 from karat.store.objects import EXPIRING, KEPT, Found, Part, Watch, find, key_of
 from karat.store.planning import Plan, Unit
+from karat.store.teamwork import together
 
 _LARGE = 4 << 20
 _MANY_LARGE = 4
@@ -48,7 +49,7 @@ def rotten(
         partial(_is_rotten, backend, parts[digest], found.drawer)
         for digest, found in present.items()
     ]
-    return {part.sha256: part for part, bad in in_parallel(tasks, workers, stop=_nothing) if bad}
+    return {part.sha256: part for part, bad in together(tasks, workers) if bad}
 
 
 def upload(
@@ -82,7 +83,7 @@ def put_object(
 def freshen(backend: Backend, digests: Sequence[str], workers: int) -> None:
     """Makes reused objects young again, so that a bucket's own rule does not take them too early."""
     tasks = [partial(_freshen, backend, digest) for digest in digests]
-    for _ in in_parallel(tasks, workers, stop=_nothing):
+    for _ in together(tasks, workers):
         pass
 
 
@@ -135,7 +136,3 @@ def _is_rotten(backend: Backend, part: Part, drawer: str) -> tuple[Part, bool]:
     except Absent:
         return part, True
     return part, sha256(data).hexdigest() != part.sha256
-
-
-def _nothing() -> None:
-    """A call that has begun ends by itself."""

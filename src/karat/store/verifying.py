@@ -9,11 +9,11 @@ from hashlib import sha256
 import msgspec
 
 from karat.findings import CannotVerify, Finding, KaratError, Severity
-from karat.sources.crew import in_parallel
 from karat.store import pins, references, snapshot as snapshots
 from karat.store.backend import Absent, Backend, Stored
 from karat.store.objects import EXPIRING, KEPT, Part, described, digest_of, every, key_of, missing
 from karat.store.problem import Problem
+from karat.store.teamwork import together
 
 Progress = Callable[[int, int], None]
 
@@ -55,7 +55,7 @@ def verify_store(
         _expand(backend, digest, who, expected, findings)
     there = [*every(backend, EXPIRING, workers), *every(backend, KEPT, workers)]
     tasks = [partial(_object, backend, one) for one in there]
-    for done, found in enumerate(in_parallel(tasks, workers, stop=_nothing), 1):
+    for done, found in enumerate(together(tasks, workers), 1):
         findings += [found] if found is not None else []
         if progress is not None:
             progress(done, len(tasks))
@@ -140,7 +140,3 @@ def _finding(kind: str, message: str, path: str, backend: Backend) -> Finding:
     return Finding(
         kind=kind, severity=Severity.FAIL, message=message, path=path, next=backend.look(path)
     )
-
-
-def _nothing() -> None:
-    """A call that has begun ends by itself."""
