@@ -171,6 +171,40 @@ def test_the_ends_of_float64_neither_overflow_nor_vanish(values: tuple[float, fl
     assert numbers(e, a, rtol=1e300, atol=0).mismatches == 0
 
 
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+@pytest.mark.parametrize("scale", [1e-30, 1e-18, 1e-4, 1.0, 1e4, 1e15, 1e30])
+def test_scale_is_no_matter_to_quotients_of_sums(dtype: str, scale: float) -> None:
+    """Squares that float32 cannot hold, and sides of very different size."""
+    rng = np.random.default_rng(0)
+    e, noise = rng.standard_normal((2, 70_000))
+    near = numbers((scale * e).astype(dtype), (scale * (e + 1e-3 * noise)).astype(dtype))
+    assert near.sqnr_db == pytest.approx(10 * np.log10((e @ e) / (1e-6 * noise @ noise)), abs=1e-3)
+    assert near.mean_abs == pytest.approx(scale * 1e-3 * np.abs(noise).mean(), rel=1e-4)
+    moved = e + 1e-3 * noise
+    apart = 1 - e @ moved / np.sqrt((e @ e) * (moved @ moved))
+    assert near.cosine is not None
+    assert 1 - near.cosine == pytest.approx(apart, rel=1e-4)  # a millionth of a millionth counts
+    far = numbers(e.astype(dtype), (scale * (e + noise)).astype(dtype))
+    true = e @ (e + noise) / np.sqrt((e @ e) * ((e + noise) @ (e + noise)))
+    assert far.cosine == pytest.approx(true, abs=1e-6)
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+def test_differences_too_small_to_be_squared_are_not_lost(dtype: str) -> None:
+    e = np.array([1.0, 0.0, 0.0], dtype)
+    small = 1e-30 if dtype == "f4" else 1e-200
+    a = np.array([1.0, small, 0.0], dtype)
+    assert numbers(e, a).sqnr_db == pytest.approx(-20 * np.log10(small), rel=1e-6)
+    assert numbers(a[1:], e[1:]).sqnr_db == pytest.approx(0, abs=1e-6)
+
+
+@pytest.mark.parametrize("zero", [0.0, -0.0])
+@pytest.mark.parametrize("value", [2.5, -2.5, 1e-3, -1e-3])
+def test_steps_from_zero_are_the_magnitude(zero: float, value: float) -> None:
+    e, a = np.array([zero, 1], "f4"), np.array([value, 1], "f4")
+    assert numbers(e, a).max_ulp == int(np.abs(a[:1]).view("u4")[0])
+
+
 def test_both_sides_infinite_differences_do_not_pass() -> None:
     """inf <= inf is true, and 1e308 against −1e308 still is no match."""
     assert numbers(np.array([1.5e308]), np.array([-1.5e308]), rtol=1.9, atol=0).mismatches == 1

@@ -130,9 +130,7 @@ class Quick:
         risen, fallen = self._see_quotient(tally, expected, actual)
         self._see_mismatches(tally, largest, max(risen, -fallen), expected, actual)
         # Last, because it takes the quotient's memory.
-        self._see_bits(
-            tally, expected_bits, actual_bits, crossing=not -1 < fallen <= risen < np.inf
-        )
+        self._see_bits(tally, expected_bits, actual_bits, crossing=not fallen > -1)
         tally.count(size)
         return True
 
