@@ -57,6 +57,11 @@ def check_captures(golden: Path) -> None:
         assert manifest["program"]["name"].endswith(".pte")
         assert manifest["comparator"]["name"] == "karat"
         assert manifest["environment"]["packages"]["executorch"] == "1.5.1"
+    # What is no tensor, and what is no tuple, is captured as well.
+    tagger = next(m for m in found.values() if "tagger-dynamic" in m["identity"]["test"])
+    assert tagger["inputs"]["tuple"][2] == {"float": "0.5"}
+    assert [name for name, _ in tagger["expected"]["dict"]] == ["logits", "tags", "kept"]
+    assert {t["dtype"] for t in tagger["tensors"]} == {"int64", "bool", "float32"}
 
 
 def check_one_wrong_bundle(golden: Path, folder: Path) -> None:

@@ -36,7 +36,8 @@ def python(*words: str, cwd: Path, **environment: str) -> Outcome:
     done = subprocess.run(
         [sys.executable, *words],
         cwd=cwd,
-        env={**clean, "NO_COLOR": "1", **environment},
+        # One thread each: there are as many processes as cores already.
+        env={**clean, "NO_COLOR": "1", "OMP_NUM_THREADS": "1", **environment},
         capture_output=True,
         text=True,
         check=False,
