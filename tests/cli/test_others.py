@@ -77,34 +77,6 @@ def test_schema_lists_prints_and_refuses(tmp_path: Path) -> None:
     assert karat("schema", "karat.nothing/1", cwd=tmp_path).code == 2
 
 
-def test_demo_runs_and_refuses_to_overwrite(tmp_path: Path) -> None:
-    result = karat("demo", "somewhere new", cwd=tmp_path)
-    assert result.code == 0
-    assert "stops at step 13 of 50" in result.out
-    assert (tmp_path / "somewhere new" / "report.html").is_file()
-    assert "next: karat refresh --source folder ci-run" in result.out
-    text = (tmp_path / "somewhere new" / "pr.md").read_text(encoding="utf-8")
-    assert "Full refresh of golden values from a folder of results." in text
-    assert "not refreshed (2)" in text
-    assert karat("demo", "somewhere new", cwd=tmp_path).code == 2
-
-
-def test_demo_without_git(tmp_path: Path) -> None:
-    result = karat("demo", "plain", cwd=tmp_path, PATH="")
-    assert result.code == 0
-    assert "stops at step 13 of 50" in result.out
-    assert (tmp_path / "plain" / "pr.md").is_file()
-
-
-def test_demo_in_a_git_hook_leaves_the_other_repository_alone(
-    repository: Repository, tmp_path: Path
-) -> None:
-    before = repository.commit()
-    git_dir = str(repository.root / ".git")
-    assert karat("demo", str(tmp_path / "d"), cwd=tmp_path, GIT_DIR=git_dir).code == 0
-    assert repository.git("rev-parse", "HEAD").strip() == before
-
-
 def test_an_error_nobody_foresaw_is_cannot_verify(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

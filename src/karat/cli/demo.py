@@ -5,6 +5,9 @@ from __future__ import annotations
 import os
 import shlex
 import shutil
+import subprocess
+import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import click
@@ -21,6 +24,14 @@ _LIFE = (
     ("stage", "--dry-run"),
     _SUMMARY,
 )
+# The store is named in each command: KARAT_STORE may name somebody's real one.
+_LIFE_OF_A_BUNDLE = (
+    ("pack", "captures", "-o", "packed"),
+    ("verify", "packed"),
+    ("push", "captures", "models/nightly", "--store", "store"),
+    ("diff", "store#models/nightly", "captures"),
+    ("replay", "store#models/nightly", "--run", "phone:run", "--only", "*static*"),
+)
 
 
 @click.command(epilog="\b\nExample:\n  karat demo /tmp/karat-demo")
@@ -29,17 +40,28 @@ def command(*, folder: str) -> int:
     """Run the main job on an embedded sample.
 
     Makes a git repository in FOLDER (default: ./demo), refreshes its goldens from a made-up CI run,
-    compares, checks, stages and sums up. Without git, two folders. No network, account or server.
+    compares, checks, stages and sums up. Then a test is captured, packed, pushed, and replayed on a
+    made-up phone. Without git, two folders. No network, account or server.
     """
-    from karat.cli import run  # noqa: PLC0415 - the group imports this module
-    from karat.demo.sample import build, build_folders  # noqa: PLC0415
-
     path = Path(folder).absolute()
     if path.exists():
         raise UsageError(
             f"expected to make {path}, found it already there",
             next_command=f"karat demo {shlex.quote(folder)}-2",
         )
+    for name in [name for name in os.environ if name.startswith("GIT_")]:
+        del os.environ[name]  # see karat.demo.sample
+    _goldens(path)
+    _bundles(path / "bundles")
+    made = {"The page": "report.html", "The PR text": "pr.md", "The CSV": "reldiff.csv"}
+    for what, name in made.items():
+        click.echo(f"{what}: {path / name}")
+    return 0
+
+
+def _goldens(path: Path) -> None:
+    from karat.demo.sample import build, build_folders  # noqa: PLC0415 - numpy is behind it
+
     life: tuple[tuple[str, ...], ...] = _LIFE
     if shutil.which("git"):
         build(path)
@@ -48,15 +70,38 @@ def command(*, folder: str) -> int:
         build_folders(path)
         life = tuple((words[0], "before", "after", *words[1:]) for words in (_DIFF, _SUMMARY))
         said = "before/ and after/ a CI run"
-    for name in [name for name in os.environ if name.startswith("GIT_")]:
-        del os.environ[name]  # see karat.demo.sample
     os.chdir(path)
     click.secho(f"Goldens in {path}; {said}.\n", bold=True)
+    _live(life)
+
+
+def _bundles(path: Path) -> None:
+    from karat.demo.captured import build_suite  # noqa: PLC0415 - only this verb needs it
+
+    if find_spec("safetensors") is None:
+        click.echo("Capturing needs safetensors; to see it: pip install 'karat[capture]'\n")
+        return
+    build_suite(path)
+    os.chdir(path)
+    click.secho(f"Tests in {path}; what passes is kept for other machines.\n", bold=True)
+    _say("python suite.py")
+    done = subprocess.run([sys.executable, "suite.py"], check=False)
+    _ended(done.returncode)
+    _live(_LIFE_OF_A_BUNDLE)
+
+
+def _live(life: tuple[tuple[str, ...], ...]) -> None:
+    from karat.cli import run  # noqa: PLC0415 - the group imports this module
+
     for words in life:
-        click.secho(f"$ karat {shlex.join(words)}", fg="cyan", bold=True)
-        code = run(list(words))
-        click.secho(f"(exit {code})\n", dim=True)
-    made = {"The page": "report.html", "The PR text": "pr.md", "The CSV": "reldiff.csv"}
-    for what, name in made.items():
-        click.echo(f"{what}: {path / name}")
-    return 0
+        _say(f"karat {shlex.join(words)}")
+        _ended(run(list(words)))
+
+
+def _say(command: str) -> None:
+    click.secho(f"$ {command}", fg="cyan", bold=True)
+    sys.stdout.flush()  # what it starts writes to the same place
+
+
+def _ended(code: int) -> None:
+    click.secho(f"(exit {code})\n", dim=True)

@@ -148,7 +148,10 @@ def build(folder: Path) -> None:
          "commit", "--quiet", "--no-verify", "--message=Goldens as they were"),
     ):  # fmt: skip
         subprocess.run(["git", *words], cwd=folder, check=True, env=alone)
-    _write(folder, {".git/info/exclude": f"/{CI_RUN}/\n/report.html\n/reldiff.csv\n/pr.md\n"})
+    _write(
+        folder,
+        {".git/info/exclude": f"/{CI_RUN}/\n/bundles/\n/report.html\n/reldiff.csv\n/pr.md\n"},
+    )
     left = {name.removeprefix("goldens/"): text for name, text in after().items()}
     _write(folder / CI_RUN, {name: text for name, text in left.items() if "_new" not in name})
 
