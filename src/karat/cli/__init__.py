@@ -30,7 +30,7 @@ VERBS = {
     "push": "Put captured cases into a store, under a name.",
     "pull": "Bring cases from a store into a new folder.",
     "ls": "List what a store holds.",
-    "pin": "Keep a snapshot for good, and say why.",
+    "pin": "Keep a snapshot for good.",
     "gc": "Forget expired references, and delete what nothing needs.",
     "replay": "Run captured programs here, and compare with what was captured.",
     "tolerance": "Recommend tolerances from repeated runs.",
