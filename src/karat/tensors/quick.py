@@ -130,7 +130,10 @@ class Quick:
         risen, fallen = self._see_quotient(tally, expected, actual)
         self._see_mismatches(tally, largest, max(risen, -fallen), expected, actual)
         # Last, because it takes the quotient's memory.
-        self._see_bits(tally, expected_bits, actual_bits, crossing=not fallen > -1)
+        if self._most_steps(max(risen, -fallen)) <= tally.ulp:
+            tally.bit_equal += equal_elements(self.dtype, expected_bits, actual_bits)
+        else:
+            self._see_bits(tally, expected_bits, actual_bits, crossing=not fallen > -1)
         tally.count(size)
         return True
 
@@ -192,8 +195,8 @@ class Quick:
         if largest * (1 + slack) <= atol or steepest * (1 + slack) <= rtol:
             return
         low, high = self.buffers.low[: expected.size], self.buffers.high[: expected.size]
-        sizes, bound = self._against(expected)
-        np.greater(sizes, np.multiply(bound, 1 - slack, out=bound), out=low)
+        sizes, bound = self._against(expected, 1 - slack)
+        np.greater(sizes, bound, out=low)
         count = int(np.count_nonzero(low))
         if not count:
             return
@@ -205,15 +208,26 @@ class Quick:
             count = int(np.count_nonzero(low))
         tally.mismatch(count, tally.at + int(low.argmax()))
 
-    def _against(self, expected: Values) -> tuple[Values, Values]:
+    def _against(self, expected: Values, share: float) -> tuple[Values, Values]:
         """What is held against what: differences against a threshold, or quotients against rtol alone."""
         size, own = expected.size, self.buffers
-        if not self.tolerance.atol:
+        rtol, atol = share * self.tolerance.rtol, share * self.tolerance.atol
+        if not atol:
             quotient = np.abs(own.quotient[:size], out=own.quotient[:size])
-            return quotient, np.asarray(self.tolerance.rtol, self.work)
+            return quotient, np.asarray(rtol, self.work)
         bound = np.abs(expected, out=own.quotient[:size])
-        np.multiply(bound, self.tolerance.rtol, out=bound)
-        return own.difference[:size], np.add(bound, self.tolerance.atol, out=bound)
+        np.multiply(bound, rtol, out=bound)
+        return own.difference[:size], np.add(bound, atol, out=bound)
+
+    def _most_steps(self, steepest: float) -> float:
+        """No pair of a chunk with such a quotient can be more steps apart.
+
+        A step is at least 2 ** −(mantissa + 1) of the larger number, and below it lie numbers of half the step.
+        """
+        if self.dtype.layout is None or not steepest < 0.5:
+            return np.inf if self.dtype.kind == "float" else -1
+        steps = 2.0 ** (self.dtype.layout.mantissa + 1) * steepest / (1 - steepest)
+        return steps * (1 + 4 * self.limits.slack) + 1
 
     def _see_bits(self, tally: Tally, expected: Bits, actual: Bits, *, crossing: bool) -> None:
         """Equal bits, and the steps between those that differ."""
