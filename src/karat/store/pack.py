@@ -1,8 +1,9 @@
 """Packing: the cases of capture directories as zips that any machine can verify.
 
-Every case becomes a zip of its own, in parallel; each is read back and verified as a consumer would before
-anything is published. The combined zip takes the packed members over as they lie, so bytes are compressed
-once, and its bytes depend on the cases alone: not on order, umask, clock, time zone or number of jobs.
+Every case becomes a zip of its own, several at a time; each byte is held against the case's manifest as it is
+packed, and nothing is published before all have been. The combined zip takes the packed members over as they
+lie, so bytes are read and compressed once, and its bytes depend on the cases alone: not on order, umask,
+clock, time zone or number of jobs.
 """
 
 from __future__ import annotations
@@ -10,21 +11,19 @@ from __future__ import annotations
 import contextlib
 import os
 import shlex
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 import msgspec
 
-from karat.bundles.cases import cases
-from karat.bundles.places import BadPlace, open_place
-from karat.bundles.verifying import verify_case
 from karat.findings import ExitCode, Finding, Severity, UsageError, exit_code
-from karat.store.pack_case import Combined, Packing, Part, Source, pack_case
+from karat.store.pack_case import Combined, Packing, Part, Spot, pack_case
 from karat.store.pack_output import Output, Workshop, workshop
 from karat.store.pack_survey import Candidate, Survey, survey
-from karat.store.zip_writer import Compression, checked_level
+from karat.store.zip_writer import Compression, checked_level, stored_size
 from karat.tensors.tensor import Damaged
 
 Progress = Callable[[int, int], None]
@@ -74,7 +73,7 @@ class _Outcome(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """One case, packed or refused."""
 
     candidate: Candidate
-    file: Path
+    spot: Spot
     part: Part | None
     findings: tuple[Finding, ...]
 
@@ -109,73 +108,91 @@ def _pack_all(
     work: Workshop, found: Survey, options: PackOptions, progress: Progress | None
 ) -> tuple[list[_Outcome], Output | None]:
     """Every case, in order; and all of them in one, if that is wanted."""
-    folder = work.folder / "cases" if options.cases else work.scratch
-    outcomes, done = [], 0
-    total = sum(candidate.size for candidate in found.candidates)
+    packing = Packing(
+        compression=options.compression,
+        level=options.level,
+        count=_counter(sum(candidate.size for candidate in found.candidates), progress),
+    )
+    outcomes = []
     with contextlib.ExitStack() as stack:
         combined = None
         if options.combined is not None:
-            combined = Combined(stack.enter_context((work.folder / options.combined).open("x+b")))
-        for outcome in _each(found.candidates, options, folder):
+            combined = Combined(work.folder / options.combined)
+            stack.callback(combined.close)
+        todo = zip(found.candidates, _spots(work, found, options), strict=True)
+        for outcome in _each(todo, packing, options.jobs or os.cpu_count() or 1):
             if combined is not None and outcome.part is not None:
-                combined.take(outcome.part, outcome.file)
-            if outcome.part is None or not options.cases:
-                outcome.file.unlink(missing_ok=True)
+                combined.take(outcome.part, outcome.spot.file)
+            if outcome.spot.use == "scratch" or (outcome.spot.use == "case" and not outcome.part):
+                outcome.spot.file.unlink(missing_ok=True)
             outcomes.append(outcome)
-            done += outcome.candidate.size
-            if progress is not None:
-                progress(done, total)
-        if combined is None or not any(outcome.part for outcome in outcomes):
-            return outcomes, None
-        return outcomes, combined.close(str(options.combined))
+        return outcomes, combined.finish() if combined is not None else None
+
+
+def _spots(work: Workshop, found: Survey, options: PackOptions) -> Iterator[Spot]:
+    """Where each case is to be packed.
+
+    Stored, it is known beforehand where a case lies in the zip of all: without zips of single cases it is
+    written right there. How long compressed ones are nobody knows before.
+    """
+    start = 0
+    for candidate in found.candidates:
+        name = f"{candidate.path}.zip"
+        if options.cases or options.combined is None:
+            yield Spot(file=work.folder / "cases" / name, use="case")
+        elif options.compression != "stored":
+            yield Spot(file=work.scratch / name, use="scratch")
+        else:
+            yield Spot(file=work.folder / options.combined, use="combined", start=start)
+            start += sum(
+                stored_size(f"{candidate.path}/{file}", candidate.case.files[file])
+                for file in candidate.files
+            )
 
 
 def _each(
-    candidates: Sequence[Candidate], options: PackOptions, folder: Path
+    todo: Iterable[tuple[Candidate, Spot]], packing: Packing, jobs: int
 ) -> Iterator[_Outcome]:
-    """Packed and verified, in the order of the candidates, several at a time."""
-    pool = ThreadPoolExecutor(options.jobs or os.cpu_count() or 1)
+    """Packed and verified, in order, several at a time; no more than a few wait to be taken."""
+    pool = ThreadPoolExecutor(jobs)
+    waiting: deque[Future[_Outcome]] = deque()
     try:
-        yield from pool.map(lambda one: _pack_one(one, options, folder), candidates)
+        for candidate, spot in todo:
+            waiting.append(pool.submit(_pack_one, candidate, spot, packing))
+            if len(waiting) > 4 * jobs:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
     finally:
         pool.shutdown(cancel_futures=True)
 
 
-def _pack_one(candidate: Candidate, options: PackOptions, folder: Path) -> _Outcome:
-    file = folder / f"{candidate.path}.zip"
-    part: Part | None = None
+def _pack_one(candidate: Candidate, spot: Spot, packing: Packing) -> _Outcome:
     try:
-        how = Packing(compression=options.compression, level=options.level, keep=options.cases)
-        part = pack_case(_source(candidate), file, how)
-        findings = _read_back(file, candidate)
+        part = pack_case(candidate, spot, packing)
+        wrong = part.wrong
     except Damaged as damage:
-        findings = (_damaged(candidate, str(damage)),)
-    if _fails(findings):
-        part = None
-    return _Outcome(candidate=candidate, file=file, part=part, findings=findings)
-
-
-def _source(candidate: Candidate) -> Source:
-    path, case = candidate.path, candidate.case
-    files = tuple((f"{path}/{name}", case.extent(name)) for name in candidate.files)
-    return Source(path=path, seal=case.manifest.sha256, files=files)
-
-
-def _read_back(file: Path, candidate: Candidate) -> tuple[Finding, ...]:
-    """What a consumer's `karat verify` says of the case, about its directory rather than the zip."""
-    try:
-        place = open_place(file)
-    except BadPlace as bad:
-        return (_damaged(candidate, str(bad)),)
-    try:
-        found = tuple(finding for case in cases(place) for finding in verify_case(case))
-    finally:
-        place.close()
-    where = candidate.root
-    advice = f"karat verify {shlex.quote(where)}"
-    return tuple(
-        replace(finding, path=candidate.path, where=where, next=advice) for finding in found
+        part, wrong = None, (str(damage),)
+    return _Outcome(
+        candidate=candidate,
+        spot=spot,
+        part=None if wrong else part,
+        findings=tuple(_damaged(candidate, said) for said in wrong),
     )
+
+
+def _counter(total: int, progress: Progress | None) -> Callable[[int], None]:
+    if progress is None:
+        return lambda _: None
+    done, lock = 0, threading.Lock()
+
+    def count(packed: int) -> None:
+        nonlocal done
+        with lock:
+            done += packed
+            progress(done, total)
+
+    return count
 
 
 def _check_apart(directories: Sequence[str], output: str) -> None:

@@ -39,16 +39,24 @@ class Packer(Protocol):
 
 
 class ZipWriter:
-    """One zip, written front to back; only the header of the member just written is touched again."""
+    """One zip, written front to back; only the header of the member just written is touched again.
+
+    `start`: members of a zip of which another writer has what lies before, and the directory.
+    """
 
     def __init__(
-        self, file: BinaryIO, compression: Compression = "stored", level: int | None = None
+        self,
+        file: BinaryIO,
+        compression: Compression = "stored",
+        level: int | None = None,
+        start: int = 0,
     ) -> None:
         self.members: list[Member] = []
         self._file = file
         self._compression: Compression = compression
         self._level = checked_level(compression, level)
-        self._at = 0
+        self._at = start
+        file.seek(start)
 
     def add(
         self, name: str, chunks: Iterable[bytes | memoryview], size: int, *, stored: bool = False
@@ -76,6 +84,14 @@ class ZipWriter:
         if self._at != moved.end:
             raise Damaged(f"expected the packed bytes of {member.name}, found {self._at:,} of them")
         self.members.append(moved)
+
+    def adopt(self, member: Member) -> None:
+        """A member that another writer has put just where this one is."""
+        if member.start != self._at:
+            raise Damaged(f"expected {member.name} at {self._at:,}, found it at {member.start:,}")
+        self._at = member.end
+        self._file.seek(self._at)
+        self.members.append(member)
 
     @property
     def size(self) -> int:
@@ -107,6 +123,11 @@ class ZipWriter:
         self._at = member.end
         self._file.seek(self._at)
         self.members.append(member)
+
+
+def stored_size(name: str, size: int) -> int:
+    """Bytes that a stored file takes in a zip, before its directory."""
+    return Member(name=name, method=STORED, size=size, packed=size, crc=0, start=0).end
 
 
 class _Tally:
