@@ -3,7 +3,7 @@ from __future__ import annotations
 import re
 
 import msgspec
-from hypothesis import given, strategies as st
+from hypothesis import example, given, strategies as st
 
 from karat.bundles.identity import LONGEST, case_path, safe_name
 from karat.bundles.manifest import Identity
@@ -13,6 +13,7 @@ IDENTITIES = st.builds(Identity, suite=TEXT, flow=TEXT, test=TEXT, subtest=TEXT)
 
 
 @given(IDENTITIES)
+@example(Identity(suite="=x", flow="+", test="@", subtest=""))
 def test_a_path_is_three_plain_names(identity: Identity) -> None:
     parts = case_path(identity).split("/")
     assert len(parts) == 3

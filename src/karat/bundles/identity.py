@@ -34,8 +34,8 @@ def case_path(identity: Identity) -> str:
 def safe_name(text: str, longest: int = LONGEST) -> str:
     """A name made of the text that every file system takes; two texts may share one."""
     name = _UNSAFE.sub("_", text).rstrip(".")
-    # What starts with a dot is hidden, with a dash taken for an option; karat's own files do so.
-    if not name or name[0] in ".-" or _DEVICES.match(name):
+    # What starts with a dot is hidden, with a dash an option, with = or @ something to many a shell or tool.
+    if not name or name[0] in ".-+=,@" or _DEVICES.match(name):
         name = f"_{name}"
     if len(name) <= longest:
         return name
