@@ -11,6 +11,7 @@ import struct
 import threading
 import time
 from collections import Counter
+from collections.abc import Callable
 from typing import Any, Self
 
 import boto3  # type: ignore[import-untyped]
@@ -35,6 +36,8 @@ class S3Proxy:
         self.struck: Counter[str] = Counter()
         self.requests: list[tuple[str, str, int]] = []
         """Method, path and bytes sent, in the order they came."""
+        self.alarm: tuple[int, Callable[[], None]] | None = None
+        """What happens as request number so-and-so comes in, before it is answered."""
         self.lock = threading.Lock()
         self.upstream = 0
         self._moto = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
@@ -123,6 +126,8 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         proxy = self.server.proxy
         with proxy.lock:
             proxy.requests.append((self.command, self.path, len(body)))
+            if proxy.alarm is not None and len(proxy.requests) == proxy.alarm[0]:
+                proxy.alarm[1]()
         kind = proxy.fate()
         if kind == "reset":
             self._end(reset=True)
