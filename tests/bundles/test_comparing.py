@@ -36,7 +36,7 @@ def ones(*shape: int) -> Any:
 def test_a_value_is_what_it_is(value: Any) -> None:
     report = compare_values(value, value, rtol=0, atol=0, equal_nan=True)
     assert kinds(report) in ([], ["nothing-compared"])
-    assert report.passed == bool(report.comparisons)
+    assert report.passed == any(each.dtype != "None" for each in report.comparisons)
 
 
 @given(nested(ARRAYS))
@@ -79,7 +79,14 @@ def test_a_restored_value_is_what_it_was_with_and_without_its_classes(value: Any
         (1j, 2j, ["tensor-mismatch"]),
         ("a", "b", ["text-changed"]),
         ("a", b"a", ["type-changed"]),
-        (None, None, []),
+        (None, None, ["nothing-compared"]),
+        ([None, {}], [None, {}], ["nothing-compared"]),
+        ((None, 1), (None, 1), []),
+        (ones(0), ones(0), []),  # dtype and shape were compared, and could have differed
+        ({math.nan}, {math.nan}, ["value-drift"]),
+        ({1j * math.nan}, {1j * math.nan}, ["value-drift"]),
+        ({"nan", '{"float":"nan"}'}, {"nan", '{"float":"nan"}'}, []),
+        (np.datetime64("NaT"), np.datetime64("NaT"), ["tensor-mismatch"]),
         (True, False, ["value-drift"]),
         (Colour.RED, Colour.GREEN, ["value-drift"]),
         (Bits.A, Bits.A | Bits.B, ["value-drift"]),
@@ -96,6 +103,46 @@ def test_differences_are_told_by_their_kind(expected: Any, actual: Any, found: l
     told = [kind.replace("new-nan", "tensor-mismatch") for kind in kinds(report)]
     assert sorted(set(told)) == sorted(set(found)), [*report.all_findings()]
     assert report.passed == (not found)
+
+
+@pytest.mark.parametrize(
+    ("expected", "actual"),
+    [(1.5, np.float64(1.5)), (np.float32(2), 2), (3, 3.0), (1j, np.complex64(1j))],
+)
+def test_numbers_of_python_and_of_frameworks_compare_where_dtypes_need_not_agree(
+    expected: Any, actual: Any
+) -> None:
+    assert compare_values(expected, actual, check_dtype=False).passed
+    assert kinds(compare_values(expected, actual)) == ["type-changed"]
+    wrong = compare_values(expected, actual + 1, check_dtype=False)
+    assert kinds(wrong) == ["tensor-mismatch"]
+
+
+def test_nan_passes_where_it_is_asked_for_and_nowhere_else() -> None:
+    record = np.array([(1, math.nan), (2, 1)], [("a", "<i4"), ("b", ">f8")])
+    nested = np.zeros(2, [("a", [("t", "<M8[s]", (2, 2))]), ("pad", "V3")])
+    nested["a"]["t"][1, 0, 1] = "NaT"
+    for value in ({math.nan}, np.array(["NaT", 0], "<m8[ns]"), record, nested):
+        assert not compare_values(value, value).passed
+        assert compare_values(value, value, equal_nan=True).passed
+    (found,) = compare_values(record, record).comparisons
+    assert found.numbers is not None
+    assert (found.numbers.bit_equal, found.numbers.mismatches) == (2, 1)
+    assert (found.numbers.nan_expected, found.numbers.nan_actual) == (1, 1)
+    assert "equal_nan" in found.findings[0].message
+
+
+@pytest.mark.parametrize(
+    ("expected", "actual", "said"),
+    [
+        (1.5, None, "expected float 1.5, found None"),
+        (2**70, "a", "expected int 0x400000000000000000, found str 'a'"),
+        (None, ones(1), "expected None, found a tensor"),
+    ],
+)
+def test_values_are_said_as_python_says_them(expected: Any, actual: Any, said: str) -> None:
+    (found,) = compare_values(expected, actual).all_findings()
+    assert found.message == f"expected: {said}"
 
 
 def test_a_list_for_a_tuple_is_told_and_passes() -> None:

@@ -176,6 +176,11 @@ def replaced(**changes: object) -> Callable[[Manifest], Manifest]:
     return lambda manifest: msgspec.structs.replace(manifest, **changes)
 
 
+def odd_structure(node: object) -> Callable[[Manifest], Manifest]:
+    """What was expected, and beside it something that nobody can have written."""
+    return lambda manifest: replaced(expected={"tuple": [manifest.expected, node]})(manifest)
+
+
 @pytest.mark.parametrize(
     "change",
     [
@@ -185,6 +190,19 @@ def replaced(**changes: object) -> Callable[[Manifest], Manifest]:
         replaced(inputs=None),
         replaced(inputs={"tuple": [{"tensor": "input/0"}, {"tensor": "input/0"}]}),
         replaced(expected={"tensor": "input/0"}),
+        odd_structure({}),
+        odd_structure({"list": 5}),
+        odd_structure({"float": "one"}),
+        odd_structure({"complex": ["1.0"]}),
+        odd_structure({"tensor": 5}),
+        odd_structure({"dict": [[{"list": []}, 1]]}),
+        odd_structure({"dict": [[{"scalar": 5}, 1]]}),
+        odd_structure({"dataclass": 5, "fields": []}),
+        odd_structure({"namedtuple": "a:B", "fields": [["x", {"unset": True}]]}),
+        odd_structure({"enum": "a:B"}),
+        odd_structure({"torch.Size": 3}),
+        odd_structure({"torch.dtype": 3}),
+        odd_structure({"numpy.dtype": "float32"}),
         replaced(headers={}),
         replaced(headers={"inputs.safetensors": "0" * 64, "expected.safetensors": "0" * 64}),
         lambda manifest: first(manifest, dtype="int32"),
@@ -222,6 +240,19 @@ def test_a_manifest_that_contradicts_itself_or_its_files_is_noticed(
     }
     with pytest.raises(Damaged, match="expected"):
         use(only(tmp_path / "root"), tmp_path / "copied")
+
+
+@pytest.mark.parametrize(
+    "node",
+    [{}, [], {"list": 5}, {"float": "one"}, {"tensor": 5}, {"dict": [[1]]}, {"dict": [[{"scalar": 5}, 1]]},
+     {"dataclass": 5, "fields": []}, {"enum": "a:B"}, {"torch.Size": 3}, {"numpy.dtype": "float32"}],
+)  # fmt: skip
+def test_an_odd_structure_is_told_before_anyone_compares_it(
+    tmp_path: Path, case: Path, node: object
+) -> None:
+    """`karat diff` and `karat replay` walk through structures that nobody restored."""
+    rewritten(case, odd_structure(node))
+    assert [finding.kind for finding in only(tmp_path / "root").findings] == ["bundle-damaged"]
 
 
 def use(case: Case, target: Path) -> None:

@@ -12,9 +12,11 @@ from numpy.typing import NDArray
 from safetensors import TensorSpec, deserialize, serialize
 
 from factories.bit_patterns import NUMERIC, ODD_NAMES, patterns
+from karat.tensors.arrays import tensor_of, value_of
 from karat.tensors.decoding import table_of, widened
 from karat.tensors.dtypes import TABLE, UnknownDtype, dtype_named, nbytes, stored
 from karat.tensors.numpy_arrays import name_of, numpy_dtype
+from karat.tensors.tensor import Damaged, Tensor
 
 ONE_BYTE = [
     name for name, dtype in TABLE.items()
@@ -109,11 +111,27 @@ def test_safetensors_keeps_what_the_table_says(name: str, shape: tuple[int, ...]
 @pytest.mark.parametrize("name", [
     "float99", "", "object", "|O8", "O", "<U", "<U-1", "<U1x", ">U3", "<f4", "|V", "<M8[zz]", "<M8[0s]",
     "[", "[1]", '[["a"]]', '[["a","|O8"]]', '[["a","<f4",[-1]]]', '[["a","<f4",[1.5]]]', '{"a":1}',
+    "<U999999999", "|V2147483648", '[["a","<f4",[2147483648]]]', '[["a","<f4",[' + "1," * 99 + "1]]]",
     '[["a","<f4",[true]]]', "float32 ", "os.system", '[["a",' * 12 + '"<f4"' + "]]" * 12,
 ])  # fmt: skip
 def test_what_is_no_dtype_is_said_to_be_none(name: str) -> None:
     with pytest.raises(UnknownDtype, match="expected"):
         dtype_named(name)
+
+
+@pytest.mark.parametrize(
+    "shape", [(1,) * 65, (2**62,) * 100_000, (0, 2**62, 2**62), (2**63,), (2**61, 4)]
+)
+def test_a_shape_that_nobody_can_hold_is_damage_and_known_at_once(shape: tuple[int, ...]) -> None:
+    with pytest.raises(Damaged, match=r"dimensions|63 bits"):
+        nbytes("float32", shape)
+
+
+@pytest.mark.parametrize("name", ["<U0", "|S0", "|V0", "[]"])
+def test_elements_without_bytes_take_none(name: str) -> None:
+    tensor = Tensor(dtype=name, shape=(2, 1 << 50), data=memoryview(b""))
+    made = value_of(tensor)
+    assert (made.nbytes, made.shape, tensor_of(made).dtype) == (0, (2, 1 << 50), name)
 
 
 @given(st.text(max_size=30))

@@ -10,7 +10,7 @@ from typing import Any
 from karat.bundles.identity import case_path
 from karat.bundles.manifest import NAME, Manifest, Role, TensorRecord
 from karat.bundles.raw import TABLE
-from karat.bundles.restoring import tensor_names
+from karat.bundles.restoring import check_structure, tensor_names
 from karat.bundles.safetensors_header import Header
 from karat.findings import Finding, Severity
 from karat.tensors.dtypes import nbytes, stored
@@ -90,6 +90,10 @@ def _check_records(manifest: Manifest) -> Iterator[str]:
         ("expected", manifest.expected),
     )
     for role, structure in structures:
+        try:
+            check_structure(structure)
+        except Damaged as damage:
+            yield f"the structure of {role}: {damage}"
         named = Counter(tensor_names(structure))
         recorded = Counter(record.name for record in manifest.tensors if record.role == role)
         if named != recorded:
@@ -117,7 +121,7 @@ def _check_record(record: TensorRecord) -> Iterator[str]:
         yield f"{what}: {damage}"
         return
     if min(record.shape, default=0) < 0 or size != record.nbytes:
-        yield f"expected {record.nbytes:,} bytes for {what}, found {record.dtype} of {record.shape}"
+        yield f"expected {record.nbytes:,} bytes for {what}, found {record.dtype} of {record.shape!s:.200}"
 
 
 def check_header(header: Header, manifest: Manifest, file: str, name: str) -> None:

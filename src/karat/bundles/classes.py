@@ -72,10 +72,14 @@ def find_class(name: str, classes: Iterable[type]) -> type | None:
         # The same class may live in another module where it is replayed: given is given.
         if cls.__qualname__ == qualified:
             return cls
-    # vars, not getattr: a module's or a class's own __getattr__ would be code that data calls.
+    # Not getattr: __getattr__ of a module would be code that data calls, and a lazily loaded one would be loaded.
     found: Any = sys.modules.get(module)
+    names: Mapping[str, Any] = (
+        object.__getattribute__(found, "__dict__") if found is not None else {}
+    )
     for part in qualified.split("."):
-        found = getattr(found, "__dict__", {}).get(part)
+        found = names.get(part)
+        names = vars(found) if isinstance(found, type) else {}
     if isinstance(found, type) and (found.__module__, found.__qualname__) == (module, qualified):
         return found
     return None

@@ -2,11 +2,13 @@
 
 A list for a tuple of the same length, or another kind of mapping with the same keys, is told and does not
 fail; a lost or gained element, another class and another type of leaf do. Numbers of Python are compared as
-tensors without dimensions, text and the like exactly.
+tensors without dimensions, and with such tensors where dtypes need not agree; text and the like exactly. Two
+Nones are the same and no evidence: a test whose functions forgot to return must not pass.
 """
 
 from __future__ import annotations
 
+import re
 import struct
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -29,6 +31,8 @@ _FAMILIES = {
     "dataclass": "record", "namedtuple": "record", "structseq": "record", "enum": "enum",
 }  # fmt: skip
 """Kinds whose parts are compared with each other."""
+# Quotes inside of text are escaped, so this is no text.
+_NAN = re.compile(rb'\{"(float":|complex":\[("[^"]*",)?)"nan')
 _Tensors = Mapping[str, Tensor | TensorExtent]
 _Leaf = tuple[str, Tensor | TensorExtent]
 _Entries = Mapping[str, tuple[str, Any]]
@@ -73,7 +77,8 @@ def compare_flats(expected: Flat, actual: Flat, measure: Measure) -> Report:
     """The same for values that are taken apart already; their tensors may lie in a bundle."""
     walk = _Walk(expected.tensors, actual.tensors, measure)
     walk.compare(expected.structure, actual.structure, "expected")
-    if not walk.comparisons and all(found.severity is not Severity.FAIL for found in walk.findings):
+    told = all(found.severity is not Severity.FAIL for found in walk.findings)
+    if told and all(each.dtype == "None" for each in walk.comparisons):
         walk.tell("nothing-compared", "expected", "expected a value to compare, found none in it")
     return Report(comparisons=tuple(walk.comparisons), findings=tuple(walk.findings))
 
@@ -92,7 +97,8 @@ class _Walk:
     def compare(self, expected: Any, actual: Any, name: str) -> None:
         one, other = _leaf(expected, self._expected), _leaf(actual, self._actual)
         family = _FAMILIES.get(_kind(expected))
-        if one is not None and other is not None and one[0] == other[0]:
+        alike = one is not None and other is not None and one[0] == other[0]
+        if one is not None and other is not None and (alike or not self._measure.check_dtype):
             self._numbers(one[1], other[1], _name(expected) or name)
         elif family is not None and family == _FAMILIES.get(_kind(actual)):
             _PARTS[family](self, expected, actual, name)
@@ -121,9 +127,16 @@ class _Walk:
         """Text, None, booleans, bytes, sets, names of dtypes: what has no distance."""
         kind = _kind(expected)
         told: tuple[Finding, ...] = ()
+        message = None
         if expected != actual:
-            change = "text-changed" if kind == "str" else "value-drift"
             message = f"{name}: expected {_said(expected)}, found {_said(actual)}"
+        elif not self._measure.equal_nan and _NAN.search(msgspec.json.encode(expected)):
+            message = (
+                f"{name}: expected equal values, found NaN in a {kind} on both sides, and NaN equals "
+                "nothing unless equal_nan is asked for"
+            )
+        if message is not None:
+            change = "text-changed" if kind == "str" else "value-drift"
             told = (Finding(kind=change, severity=Severity.FAIL, message=message, where=name),)
         self.comparisons.append(Comparison(name=name, dtype=kind, shape=(), findings=told))
 
@@ -251,10 +264,18 @@ def _said(node: Any) -> str:
         return f"a {kind} {_content(node)}"
     if kind in _FAMILIES and kind != "enum":
         return f"a {kind} of {len(_content(node))}"
-    if kind == "tensor":
-        return "a tensor"
-    shown = msgspec.json.encode(node).decode() if isinstance(node, dict) else repr(node)
+    if kind in {"tensor", "None"}:
+        return {"tensor": "a tensor"}.get(kind, kind)
+    shown = _shown(kind, node) if isinstance(node, dict) else repr(node)
     return f"{kind} {shown}" if len(shown) <= 80 else f"{kind} {shown[:80]}…"
+
+
+def _shown(kind: str, node: dict[str, Any]) -> str:
+    """A float as Python writes it; what is no number as its JSON."""
+    if kind in {"int", "float", "complex"}:
+        value = READERS[kind](_content(node))
+        return hex(value) if kind == "int" else repr(value)
+    return msgspec.json.encode(node).decode()
 
 
 def _listed(entries: _Entries) -> str:

@@ -34,16 +34,24 @@ def named_thing(value: Any) -> Any:
 
 def make_named(kind: str, name: Any) -> tuple[Any] | None:
     """The thing, in a tuple; None where its framework is not installed. ValueError if there is none."""
+    check_named(kind, name)
     if kind == "numpy.dtype":
-        return (_numpy_dtype(name),)
-    if kind == "torch.Size":
-        if not isinstance(name, list) or not all(type(n) is int and n >= 0 for n in name):
-            raise ValueError("a Size is a list of lengths")
-    elif not isinstance(name, str):
-        raise ValueError("it goes by a name")
+        return (_numpy_dtype(*name),)
     if importlib.util.find_spec("torch") is None:
         return None
     return (_torch_thing(kind.removeprefix("torch."), name),)
+
+
+def check_named(kind: str, name: Any) -> None:
+    """ValueError unless the name has the form that such a thing's has."""
+    if kind == "torch.Size":
+        if not isinstance(name, list) or not all(type(n) is int and n >= 0 for n in name):
+            raise ValueError("a Size is a list of lengths")
+    elif kind == "numpy.dtype":
+        if not isinstance(name, list) or [type(part) for part in name] != [str, str]:
+            raise ValueError("a dtype is a name and an order")
+    elif not isinstance(name, str):
+        raise ValueError("it goes by a name")
 
 
 def _torch_thing(kind: str, name: Any) -> Any:
@@ -62,12 +70,11 @@ def _torch_thing(kind: str, name: Any) -> Any:
     return found
 
 
-def _numpy_dtype(parts: Any) -> Any:
+def _numpy_dtype(name: str, order: str) -> Any:
     from karat.tensors.numpy_arrays import numpy_dtype  # noqa: PLC0415 - imports numpy
 
-    name, order = parts
-    if not isinstance(name, str) or order not in {"big", "little"}:
-        raise ValueError("a dtype is a name and an order")
+    if order not in {"big", "little"}:
+        raise ValueError("a dtype is big-endian or little-endian")
     try:
         found = numpy_dtype(name)
     except UnknownDtype:

@@ -6,6 +6,8 @@ from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
+import msgspec
+
 from karat.bundles.classes import (
     FACTORIES,
     find_class,
@@ -15,7 +17,7 @@ from karat.bundles.classes import (
     make_structseq,
 )
 from karat.bundles.flat import DEEPEST, Record, Restored, Unset
-from karat.bundles.named_things import NAMED, make_named
+from karat.bundles.named_things import NAMED, check_named, make_named
 from karat.bundles.plain_values import READERS
 from karat.findings import Finding, Severity
 from karat.tensors.arrays import value_and_note
@@ -39,6 +41,11 @@ def restore(
     restorer = _Restorer(tensors, tuple(classes), framework, copy=copy)
     value = restorer.get(structure, "$")
     return Restored(value=value, findings=tuple(restorer.findings.values()))
+
+
+def check_structure(structure: Any) -> None:
+    """`Damaged` if nobody can have written the structure; nothing is made, imported or looked up for that."""
+    _Checker({}, (), None, copy=False).get(structure, "$")
 
 
 def tensor_names(structure: Any) -> Iterator[str]:
@@ -93,11 +100,11 @@ class _Restorer:
         make = _COMPOUNDS.get(kind)
         if make is None:
             raise _odd(where, node)
-        made, keys = make
+        method, keys = make
         if not node.keys() <= keys:
             raise _odd(where, node)
         try:
-            return made(self, node, where)
+            return getattr(self, method)(node, where)
         except (TypeError, ValueError, KeyError, OverflowError):
             raise _odd(where, node) from None
 
@@ -161,7 +168,11 @@ class _Restorer:
         kind, name = next(iter(node.items()))
         pairs = [(field, self._field(value, f"{where}.{field}")) for field, value in node["fields"]]
         values, items = dict(pairs), node.get("items")
-        if len(values) != len(pairs) or not all(isinstance(field, str) for field in values):
+        if (
+            not isinstance(name, str)
+            or len(values) != len(pairs)
+            or not all(isinstance(field, str) for field in values)
+        ):
             raise _odd(where, node)
         if items is not None and not all(values.get(key, Unset) is not Unset for key in items):
             raise _odd(where, node)
@@ -176,13 +187,13 @@ class _Restorer:
         return Unset if node == {"unset": True} else self.get(node, where)
 
     def _made(self, kind: str, name: str, values: dict[str, Any], items: Any) -> Any:
-        cls = find_class(name, self._classes)
+        if kind != "dataclass" and any(value is Unset for value in values.values()):
+            raise ValueError
+        cls = self._class(name)
         if cls is None:
             return None
         if kind == "dataclass":
             return make_dataclass(cls, values, items)
-        if any(value is Unset for value in values.values()):
-            raise ValueError
         return (make_namedtuple if kind == "namedtuple" else make_structseq)(cls, values)
 
     def enum(self, node: dict[str, Any], where: str) -> Any:
@@ -190,12 +201,15 @@ class _Restorer:
         value = self.get(node["value"], f"{where}.value")
         if not isinstance(name, str) or not isinstance(member, str | None):
             raise _odd(where, node)
-        cls = find_class(name, self._classes)
+        cls = self._class(name)
         found = find_member(cls, member, value) if cls is not None else None
         if found is not None:
             return found
         self._tell_class(name)
         return Record(name=name, kind="enum", fields={"name": member, "value": value})
+
+    def _class(self, name: str) -> type | None:
+        return find_class(name, self._classes)
 
     def _tell_class(self, name: str) -> None:
         self._tell(
@@ -210,29 +224,46 @@ class _Restorer:
         )
 
 
+class _Checker(_Restorer):
+    """Goes through a structure as if it were to be restored; what needs a tensor or a class has a stand-in."""
+
+    def tensor(self, node: dict[str, Any], where: str) -> Any:
+        if not isinstance(next(iter(node.values())), str):
+            raise _odd(where, node)
+        return object()
+
+    def named(self, node: dict[str, Any], where: str) -> Any:  # noqa: ARG002 - as the method it overrides
+        ((kind, name),) = node.items()
+        check_named(kind, name)
+        return kind, msgspec.json.encode(name)
+
+    def _class(self, name: str) -> type | None:  # noqa: ARG002 - as the method it overrides
+        return None
+
+    def _tell_class(self, name: str) -> None:
+        """Not a word: nobody asked for the class yet."""
+
+
 _SEQUENCES: Mapping[str, Callable[[list[Any]], Any]] = {
     "list": list,
     "tuple": tuple,
     "set": set,
     "frozenset": frozenset,
 }
-_Maker = Callable[[_Restorer, dict[str, Any], str], Any]
-_COMPOUNDS: Mapping[str, tuple[_Maker, frozenset[str]]] = {
+_COMPOUNDS: Mapping[str, tuple[str, frozenset[str]]] = {
     **{
-        kind: (_Restorer.sequence, frozenset({kind}))
+        kind: ("sequence", frozenset({kind}))
         for kind in ("list", "tuple", "set", "frozenset", "slice", "range")
     },
-    **{kind: (_Restorer.mapping, frozenset({kind})) for kind in ("dict", "ordereddict")},
-    "defaultdict": (_Restorer.mapping, frozenset({"defaultdict", "factory"})),
-    **{kind: (_Restorer.tensor, frozenset({kind})) for kind in ("tensor", "scalar")},
-    **{kind: (_Restorer.named, frozenset({kind})) for kind in NAMED},
-    **{
-        kind: (_Restorer.fields, frozenset({kind, "fields"}))
-        for kind in ("namedtuple", "structseq")
-    },
-    "dataclass": (_Restorer.fields, frozenset({"dataclass", "fields", "items"})),
-    "enum": (_Restorer.enum, frozenset({"enum", "member", "value"})),
+    **{kind: ("mapping", frozenset({kind})) for kind in ("dict", "ordereddict")},
+    "defaultdict": ("mapping", frozenset({"defaultdict", "factory"})),
+    **{kind: ("tensor", frozenset({kind})) for kind in ("tensor", "scalar")},
+    **{kind: ("named", frozenset({kind})) for kind in NAMED},
+    **{kind: ("fields", frozenset({kind, "fields"})) for kind in ("namedtuple", "structseq")},
+    "dataclass": ("fields", frozenset({"dataclass", "fields", "items"})),
+    "enum": ("enum", frozenset({"enum", "member", "value"})),
 }
+"""The telling key → the method that reads it, and all keys that there may be."""
 
 
 def _odd(where: str, node: Any) -> Damaged:

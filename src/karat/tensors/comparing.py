@@ -228,7 +228,7 @@ def _compare_block(
 def _kernel(plan: Plan, elements: int) -> Kernel:
     dtype = plan.dtype
     if not has_arithmetic(dtype):
-        return Opaque(dtype).compare
+        return Opaque(dtype, plan.tolerance).compare
     careful = Careful(dtype, plan.other, plan.tolerance)
     if dtype.name != plan.other.name:
         return careful.compare

@@ -23,6 +23,10 @@ from karat.tensors.tensor import Damaged
 Kind = Literal["bool", "int", "float", "complex", "opaque"]
 """`opaque`: text, times, structures and bare bits; they are the same or not, and nothing in between."""
 
+MOST_DIMENSIONS = 64
+"""numpy has no more."""
+_LARGEST_ITEM = 1 << 31
+
 
 class UnknownDtype(Damaged):
     """A dtype that this karat does not know: a newer one wrote it, or nobody did."""
@@ -152,6 +156,8 @@ def _complex(name: str, part: str) -> Dtype:
 
 
 def _opaque(name: str, size: int, carrier: str = "uint8", extra: tuple[int, ...] = ()) -> Dtype:
+    if size >= _LARGEST_ITEM:
+        raise UnknownDtype(f"expected elements that numpy can hold, found {size:,} bytes each")
     return Dtype(
         name=name, itemsize=size, kind="opaque", bits=f"|V{size}", carrier=carrier, extra=extra
     )
@@ -239,13 +245,19 @@ def _fields(parsed: object, whole: str, depth: int) -> list[Field]:
         if not (isinstance(item, list) and 2 <= len(item) <= 3 and isinstance(item[0], str)):
             raise wrong
         shape = item[2] if len(item) == 3 else []
-        if not (isinstance(shape, list) and all(type(n) is int and n >= 0 for n in shape)):
+        if not (isinstance(shape, list) and _is_small(shape)):
             raise wrong
         form = item[1] if isinstance(item[1], str) else _fields(item[1], whole, depth + 1)
         if isinstance(form, str) and not _FIELD.fullmatch(form):
             raise wrong
         found.append((item[0], form, tuple(shape)))
     return found
+
+
+def _is_small(shape: list[object]) -> bool:
+    """Whether it can be the shape of a subarray: few lengths, none of them larger than an element may be."""
+    small = len(shape) <= MOST_DIMENSIONS
+    return small and all(type(n) is int and 0 <= n < _LARGEST_ITEM for n in shape)
 
 
 def record_size(name: str) -> int:
@@ -266,8 +278,15 @@ def field_size(form: str | list[Field]) -> int:
 
 
 def nbytes(dtype: str, shape: tuple[int, ...]) -> int:
-    """How many bytes a tensor takes; `UnknownDtype` for what is none."""
-    return dtype_named(dtype).itemsize * prod(shape)
+    """How many bytes a tensor takes; `UnknownDtype` or `Damaged` for what no framework can hold."""
+    itemsize = dtype_named(dtype).itemsize
+    # Before anything is multiplied: a product of a million lengths takes hours.
+    if len(shape) > MOST_DIMENSIONS:
+        raise Damaged(f"expected at most {MOST_DIMENSIONS} dimensions, found {len(shape):,}")
+    # Frameworks reckon strides also where a length is 0, and fail where those do not fit.
+    if prod(max(1, length) for length in shape) * max(1, itemsize) >= 1 << 63:
+        raise Damaged(f"expected a shape that fits into 63 bits, found {shape!s:.200}")
+    return itemsize * prod(shape)
 
 
 def stored(dtype: str, shape: tuple[int, ...]) -> Stored:

@@ -230,5 +230,5 @@ def array_of(tensor: Tensor, *, copy: bool = True) -> tuple[NDArray[Any], str | 
 
 def _viewed(raw: NDArray[np.uint8], dtype: np.dtype[Any], shape: tuple[int, ...]) -> NDArray[Any]:
     if dtype.itemsize == 0:
-        return np.zeros(shape, dtype)
+        return np.ndarray(shape, dtype)  # not zeros, which gives text a character
     return raw.view(dtype).reshape(shape)

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from karat.tensors.dtypes import TABLE
+from karat.tensors.dtypes import MOST_DIMENSIONS, TABLE
 from karat.tensors.tensor import CannotStore, Tensor
 
 _NUMPY = "pass the tensor as a numpy array, or its parts"
@@ -66,6 +66,11 @@ def _refuse(value: Any, name: str) -> None:
         )
     if name not in TABLE:
         raise CannotStore(f"expected a dtype that karat knows, found torch.{name}; {_NUMPY}")
+    if value.dim() > MOST_DIMENSIONS:
+        raise CannotStore(
+            f"expected at most {MOST_DIMENSIONS} dimensions, which is all that numpy has, found {value.dim()};"
+            " pass value.reshape(…)"
+        )
     if _is_wrapper(value):
         raise CannotStore(
             f"expected a torch tensor with memory of its own, found the wrapper {kind}; {_NUMPY}"

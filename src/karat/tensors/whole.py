@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
 from karat.tensors.decoding import Bits, Values
 from karat.tensors.dtypes import Dtype
+from karat.tensors.numpy_arrays import numpy_dtype
 from karat.tensors.outcome import Tolerance
 from karat.tensors.quick import dot, equal_mask
 from karat.tensors.tally import Tally
@@ -63,10 +66,15 @@ def _see_quotient(tally: Tally, sizes: Values, expected: Values) -> None:
 
 
 class Opaque:
-    """Compares chunks of text, times, structures and bare bits: equal or not."""
+    """Compares chunks of text, times, structures and bare bits: equal or not.
 
-    def __init__(self, dtype: Dtype) -> None:
-        self.dtype = dtype
+    A time that is none, and a structure with a NaN in a field, are NaN: the same bits do not make them pass.
+    """
+
+    def __init__(self, dtype: Dtype, tolerance: Tolerance) -> None:
+        self.dtype, self.tolerance = dtype, tolerance
+        form = numpy_dtype(dtype.name) if dtype.name.startswith(("<m", "<M", "[")) else None
+        self.form = form if form is not None and _may_be_missing(form) else None
 
     def compare(self, tally: Tally, expected: Bits, actual: Bits) -> None:
         """Counts one chunk."""
@@ -74,5 +82,28 @@ class Opaque:
             return
         same = equal_mask(self.dtype, expected, actual)
         tally.bit_equal += int(np.count_nonzero(same))
+        if self.form is not None:
+            missing = _missing(expected.view(self.form))
+            tally.nan_expected += int(np.count_nonzero(missing))
+            tally.nan_actual += int(np.count_nonzero(_missing(actual.view(self.form))))
+            same = same if self.tolerance.equal_nan else same & ~missing
         tally.mismatch(int(np.count_nonzero(~same)), tally.at + int(same.argmin()))
         tally.count(same.size, 0)
+
+
+def _may_be_missing(form: np.dtype[Any]) -> bool:
+    """Whether an element of the dtype, or a field of one, can be NaN or no time."""
+    if form.names is None:
+        return form.base.kind in "fcmM"
+    return any(_may_be_missing(form[name].base) for name in form.names)
+
+
+def _missing(values: NDArray[Any]) -> NDArray[np.bool_]:
+    """Which elements are NaN, are no time, or have a field that is."""
+    if values.dtype.kind in "fcmM":
+        return np.asarray((np.isnat if values.dtype.kind in "mM" else np.isnan)(values))
+    found = np.zeros(values.shape, bool)
+    for name in values.dtype.names or ():
+        inside = _missing(values[name])
+        found |= inside.any(axis=tuple(range(values.ndim, inside.ndim)))
+    return found
