@@ -18,17 +18,9 @@ from karat.compare.change import Change, Diff, Verdict
 from karat.compare.groups import groups_of
 from karat.compare.rules import STATUS_ORDER, RuleBook
 from karat.diff.advice import advise
-from karat.diff.case_folders import holds_cases
+from karat.diff.case_folders import may_hold_cases
 from karat.diff.moves import mark_moves
-from karat.diff.sides import (
-    Bundles,
-    Folder,
-    Items,
-    Side,
-    pair_up,
-    resolve_sides,
-    start_listing,
-)
+from karat.diff.sides import Items, Listing, Side, pair_up, resolve_sides, start_listing
 from karat.findings import Finding, Severity
 from karat.goldens.paths import DEFAULT_GLOBS, PathFilter, common_root
 
@@ -76,24 +68,28 @@ def diff(
 
 def diff_sides(old: Side, new: Side, options: Options) -> Diff:
     """The difference between two sides that are already resolved."""
-    trees = isinstance(old, Folder | Bundles) and isinstance(new, Folder | Bundles)
-    if not (trees and (holds_cases(old) or holds_cases(new))):
-        return _diff(old, new, options, None)
-    from karat.diff.captured import both  # noqa: PLC0415 - git knows nothing of captured cases
+    started = start_listing(old, new)
+    from karat.diff import workers  # noqa: F401, PLC0415 - git lists while numpy is being imported
 
-    with both(old, new, options.store) as cases:
-        return _diff(old, new, options, cases)
+    listing = started.finish() if started else None
+    if not may_hold_cases(old, new, listing):
+        return _diff(old, new, options, listing, None)
+    from karat.diff.captured import both  # noqa: PLC0415 - most trees hold no captured case
+
+    with both(old, new, listing, store=options.store, everything=options.everything) as cases:
+        return _diff(old, new, options, listing, cases)
 
 
-def _diff(old: Side, new: Side, options: Options, cases: Both | None) -> Diff:
+def _diff(
+    old: Side, new: Side, options: Options, listing: Listing | None, cases: Both | None
+) -> Diff:
     """The difference, captured cases included where there are any."""
-    is_golden = PathFilter(options.globs, options.exclude, options.only)
-    listing = start_listing(old, new)  # git lists while numpy is being imported
-    from karat.diff import workers  # noqa: PLC0415
+    from karat.diff import workers  # noqa: PLC0415 - see above
     from karat.diff.judging import Task  # noqa: PLC0415
 
-    owned = cases.owns if cases else None
-    found = pair_up(old, new, is_golden, listing, everything=options.everything, owned=owned)
+    is_golden = PathFilter(options.globs, options.exclude, options.only)
+    owned = {"owned": cases.owner()} if cases else {}
+    found = pair_up(old, new, is_golden, listing, everything=options.everything, **owned)
     task = Task(
         cases=options.cases,
         rules=options.rules,
@@ -101,9 +97,12 @@ def _diff(old: Side, new: Side, options: Options, cases: Both | None) -> Diff:
         keep_curves=options.keep_curves,
     )
     judged = workers.judge(found.items, task, jobs=options.jobs, progress=options.progress)
+    # Where captured cases lie is theirs to say, so the golden patterns are not asked.
+    is_case = PathFilter(("**",), options.exclude, options.only)
     unchanged = found.unchanged + judged.unchanged
+    unchanged += sum(map(is_case, cases.unchanged)) if cases else 0
     changes = mark_moves(judged.changes, judged.digests)
-    bundles = _captured_changes(cases, is_golden, options) if cases else []
+    bundles = _captured_changes(cases, is_case, options) if cases else []
     changes += bundles
     if options.only_metric:
         seen = (_only_metrics(change, options.only_metric) for change in changes)
@@ -128,8 +127,8 @@ def _diff(old: Side, new: Side, options: Options, cases: Both | None) -> Diff:
     )
 
 
-def _captured_changes(cases: Both, is_golden: PathFilter, options: Options) -> list[Change]:
-    pairs = [pair for pair in cases.pairs() if is_golden.asked_for(pair.path)]
+def _captured_changes(cases: Both, is_case: PathFilter, options: Options) -> list[Change]:
+    pairs = [pair for pair in cases.pairs() if is_case(pair.path)]
     if not pairs:
         return []
     from karat.diff.bundles import judge_cases  # noqa: PLC0415 - only for captured cases

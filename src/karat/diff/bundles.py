@@ -66,15 +66,16 @@ class _Judge:
 
     def change(self, pair: Pair) -> Change:
         """The change of one case; damage is a finding of it and of no other."""
-        broken = [f for case in (pair.old, pair.new) if case for f in case.findings if _grave(f)]
+        broken = [*pair.out_of_reach]
+        broken += [f for case in (pair.old, pair.new) if case for f in case.findings if _grave(f)]
         if broken:
             return _unreadable(pair, broken)
         if pair.new is None:
             return _alone(pair, Verdict.REMOVED, _REMOVED)
-        if pair.old is None:
-            damage = [f for f in verify_case(pair.new) if _grave(f)]
-            return _unreadable(pair, damage) if damage else _alone(pair, Verdict.NEW, _NEW)
         try:
+            if pair.old is None:
+                damage = [f for f in verify_case(pair.new) if _grave(f)]
+                return _unreadable(pair, damage) if damage else _alone(pair, Verdict.NEW, _NEW)
             return self._compared(pair.path, pair.old, pair.new)
         except CannotVerify as error:
             return _unreadable(pair, [_out_of_reach(error)])

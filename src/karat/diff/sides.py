@@ -1,14 +1,14 @@
 """Sides: what OLD and NEW name, and which goldens each has.
 
-A side is a git revision, the work tree, a folder, one file, or captured cases in a zip or a store. In: the words of the command line.
-Out: `Items`, each golden path with a reference to its old and new bytes, and nothing read yet.
+A side is a git revision, the work tree, a folder, one file, or captured cases in a zip or a store. In: the
+words of the command line. Out: `Items`, each golden path with a reference to its old and new bytes, and nothing read yet.
 """
 
 from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TypeAlias
 
@@ -60,6 +60,10 @@ class Bundles(msgspec.Struct, frozen=True):
 
 
 Side: TypeAlias = Revision | WorkTree | Folder | OneFile | Bundles
+
+
+Listing: TypeAlias = tuple[Sequence[git.GitChange], Mapping[str, str]]
+"""What git says differs between two sides of one repository, and all files of the old one."""
 
 
 class Blob(msgspec.Struct, frozen=True):
@@ -123,11 +127,11 @@ def resolve_sides(old: str | None, new: str | None, cwd: Path) -> tuple[Side, Si
 
 
 def _two_bundles(left: Side, right: Side) -> tuple[Side, Side]:
-    """Captured cases are compared with captured cases: of a folder, a zip or a store."""
+    """Captured cases are compared with captured cases: of a folder, a revision, a zip or a store."""
     for side in (left, right):
-        if not isinstance(side, Bundles | Folder):
+        if isinstance(side, OneFile):
             raise UsageError(
-                f"expected captured cases on both sides (a folder, a zip, a reference into a store), found {side.name}",
+                f"expected captured cases on both sides (a folder, a revision, a zip, a reference into a store), found {side.name}",
                 next_command="karat diff --help",
             )
     return left, right
@@ -218,10 +222,10 @@ def pair_up(
     old: Side,
     new: Side,
     is_golden: PathFilter,
-    listing: git.TreeComparison | None,
+    listing: Listing | None,
     *,
     everything: bool = False,
-    owned: Callable[[str], bool] | None = None,
+    owned: Callable[[str], bool] = lambda _: False,
 ) -> Items:
     """The goldens of two sides, paired by path; with `everything`, also those with equal bytes.
 
@@ -238,18 +242,23 @@ def pair_up(
         )
         return Items([item])
     if listing is not None:
-        return _git_items(str(old.root), listing, is_golden, everything=everything)
-    return _listed_items(old, new, is_golden, owned)
+        changes, tree = listing
+        return _git_items(
+            str(old.root),
+            [c for c in changes if is_golden(c.path) and not owned(c.path)],
+            {p: oid for p, oid in tree.items() if is_golden(p) and not owned(p)},
+            everything=everything,
+        )
+    sides = {type(old), type(new)}
+    # A zip or a store holds captured cases and nothing else that a revision could be compared with.
+    return Items([]) if sides == {Revision, Bundles} else _listed_items(old, new, is_golden, owned)
 
 
 def _git_items(
-    root: str, listing: git.TreeComparison, is_golden: PathFilter, *, everything: bool
+    root: str, changes: Sequence[git.GitChange], known: Mapping[str, str], *, everything: bool
 ) -> Items:
     items, findings = [], []
-    changes, tree = listing.finish()
     for change in changes:
-        if not is_golden(change.path):
-            continue
         if change.special:
             findings.append(_special(change.path, change.special))
             continue
@@ -258,7 +267,6 @@ def _git_items(
         if change.new_in_worktree:
             right = OnDisk(os.path.join(root, change.path))  # noqa: PTH118 - quicker, for thousands
         items.append(Item(change.path, left, right, certain=right is None or left is None))
-    known = {path: oid for path, oid in tree.items() if is_golden(path)}
     same = known.keys() - {item.path for item in items} - {f.path for f in findings}
     if everything:
         items = [Item(i.path, i.old, i.new, certain=True) for i in items]
@@ -278,12 +286,12 @@ def _special(path: str, what: str) -> Finding:
 
 
 def _listed_items(
-    old: Side, new: Side, is_golden: PathFilter, owned: Callable[[str], bool] | None
+    old: Side, new: Side, is_golden: PathFilter, owned: Callable[[str], bool]
 ) -> Items:
     left, right = _listing(old, new), _listing(new, old)
     wanted: Callable[[str], bool] = is_golden
     findings: list[Finding] = []
-    paths = sorted(p for p in left.keys() | right.keys() if owned is None or not owned(p))
+    paths = sorted(p for p in left.keys() | right.keys() if not owned(p))
     if not any(is_golden(path) for path in paths):
         wanted = is_golden.by_extension()
         if any(wanted(path) for path in paths):
@@ -315,17 +323,21 @@ def _listing(side: Side, other: Side) -> dict[str, Ref]:
         return {}
     if not isinstance(side, Revision):
         return dict(_walk(side.root))
-    found = git.tree_paths(side.root, side.commit)
-    prefix = ""
-    # `karat diff HEAD goldens/` means that folder of the revision, not its root.
-    if isinstance(other, Folder) and other.root.resolve().is_relative_to(side.root.resolve()):
-        inside = other.root.resolve().relative_to(side.root.resolve()).as_posix()
-        prefix = "" if inside == "." else f"{inside}/"
+    found, prefix = git.tree_paths(side.root, side.commit), below(side, other)
     return {
         path[len(prefix) :]: Blob(str(side.root), oid)
         for path, oid in found.items()
         if path.startswith(prefix)
     }
+
+
+def below(revision: Revision, other: Side) -> str:
+    """Where in a revision to begin: `karat diff HEAD goldens/` means that folder of it, not its root."""
+    root = revision.root.resolve()
+    if not (isinstance(other, Folder) and other.root.resolve().is_relative_to(root)):
+        return ""
+    inside = other.root.resolve().relative_to(root).as_posix()
+    return "" if inside == "." else f"{inside}/"
 
 
 def _walk(root: Path) -> Iterator[tuple[str, Ref]]:
