@@ -59,6 +59,7 @@ def test_a_long_name_keeps_both_ends() -> None:
 
 def test_names_that_mean_something_to_a_system_are_changed() -> None:
     assert safe_name("nul.txt") == "_nul.txt"
+    assert safe_name("Index.json") == "_Index.json", "beside the suites lies the index of a zip"
     assert safe_name(".karat") == "_.karat"
     assert safe_name("..") == "_"
     assert safe_name("-rf") == "_-rf"

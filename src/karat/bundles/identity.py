@@ -35,7 +35,8 @@ def safe_name(text: str, longest: int = LONGEST) -> str:
     """A name made of the text that every file system takes; two texts may share one."""
     name = _UNSAFE.sub("_", text).rstrip(".")
     # What starts with a dot is hidden, with a dash an option, with = or @ something to many a shell or tool.
-    if not name or name[0] in ".-+=,@" or _DEVICES.match(name):
+    # A zip has its index beside the suites.
+    if not name or name[0] in ".-+=,@" or _DEVICES.match(name) or name.lower() == "index.json":
         name = f"_{name}"
     if len(name) <= longest:
         return name

@@ -3,7 +3,8 @@
 OUT/cases/suite/flow/case.zip
 OUT/golden_artifacts_yymmddHH.zip
 OUT/SHA256SUMS                      what `sha256sum -c` reads; a folder without it was not finished
-OUT/.karat-pack-*                   a pack at work, or one that was killed: the next one clears it away
+OUT/.karat-pack-*                   a pack at work, or one that was killed: the next one clears it away, and
+                                    puts back what it had begun to replace
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from karat.findings import CannotVerify, UsageError
 
 SUMS = "SHA256SUMS"
 _STAGING = ".karat-pack-"
+_NEW, _OLD, _COMING = "new", "old", "coming.json"
 
 
 class Output(msgspec.Struct, frozen=True, kw_only=True):
@@ -38,7 +40,7 @@ class Workshop:
     """A hidden folder inside OUT; nothing of it is seen before `publish`."""
 
     def __init__(self, out: Path, staging: Path, handle: int) -> None:
-        self.folder = staging / "new"
+        self.folder = staging / _NEW
         """What is to be published."""
         self.scratch = staging / "scratch"
         """What is not."""
@@ -49,27 +51,30 @@ class Workshop:
     def publish(self, outputs: Iterable[Output], *, replace: bool) -> None:
         """Moves everything into place; what stood there is only replaced if asked, and if it is a pack's."""
         sums = "".join(f"{o.sha256}  {o.path}\n" for o in sorted(outputs, key=lambda o: o.path))
-        (self.folder / SUMS).write_bytes(sums.encode())
+        _write(self.folder / SUMS, sums.encode())
         for path in [*self.folder.rglob("*/"), self.folder]:
             _sync(path)
         with _locked(self._out):
             standing = check_out(self._out, replace=replace)
-            old = self._staging / "old"
-            old.mkdir()
+            old = self._staging / _OLD
             # The sums go first and come last: whenever they are there, they are true.
             leaving = sorted(standing, key=lambda name: name != SUMS)
             coming = sorted((path.name for path in self.folder.iterdir()), key=lambda n: n == SUMS)
-            _move(
-                [
-                    *((self._out / name, old / name) for name in leaving),
-                    *((self.folder / name, self._out / name) for name in coming),
-                ]
-            )
-            _sync(self._out)
+            _write(self._staging / _COMING, msgspec.json.encode(coming))
+            old.mkdir()
+            _sync(self._staging)
+            try:
+                _move(leaving, self._out, old)
+                _move(coming, self.folder, self._out)
+                _sync(self._out)
+            except BaseException:
+                _undo(self._staging)
+                raise
 
     def close(self) -> None:
         """Takes away whatever is still here."""
-        shutil.rmtree(self._staging, ignore_errors=True)
+        if not _is_amid(self._staging):
+            shutil.rmtree(self._staging, ignore_errors=True)
         os.close(self._handle)
 
 
@@ -79,8 +84,7 @@ def workshop(out: Path, *, replace: bool) -> Iterator[Workshop]:
     made = [path for path in (out, *out.parents) if not path.exists()]
     try:
         out.mkdir(parents=True, exist_ok=True)
-        check_out(out, replace=replace)
-        work = _open(out)
+        work = _open(out, replace=replace)
     except OSError as error:
         _forget(made)
         raise cannot_write(out, error) from error
@@ -122,25 +126,18 @@ def cannot_write(out: Path, error: OSError) -> CannotVerify:
     return CannotVerify(said, next_command=f"df -h {place}" if full else f"ls -ld {place}")
 
 
-def _move(ways: Iterable[tuple[Path, Path]]) -> None:
-    """All of it, or back to where it was."""
-    done: list[tuple[Path, Path]] = []
-    try:
-        for source, target in ways:
-            source.rename(target)
-            done.append((source, target))
-    except OSError:
-        for source, target in reversed(done):
-            target.rename(source)
-        raise
+def _move(names: Iterable[str], source: Path, target: Path) -> None:
+    for name in names:
+        (source / name).rename(target / name)
 
 
-def _open(out: Path) -> Workshop:
+def _open(out: Path, *, replace: bool) -> Workshop:
     with _locked(out):
         for left in out.glob(f"{_STAGING}*"):
             _clear(left)
+        check_out(out, replace=replace)
         staging = out / f"{_STAGING}{os.urandom(6).hex()}"
-        (staging / "new").mkdir(parents=True)
+        (staging / _NEW).mkdir(parents=True)
         # Whoever holds the lock is alive; the kernel takes it from the dead.
         handle = _lock(staging, fcntl.LOCK_EX | fcntl.LOCK_NB)
     return Workshop(out, staging, handle)
@@ -152,8 +149,35 @@ def _clear(left: Path) -> None:
         handle = _lock(left, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
         return
-    shutil.rmtree(left, ignore_errors=True)
-    os.close(handle)
+    try:
+        _undo(left)
+        shutil.rmtree(left, ignore_errors=True)
+    finally:
+        os.close(handle)
+
+
+def _is_amid(staging: Path) -> bool:
+    """Whether some of OUT may have been moved, and not all."""
+    return (staging / _OLD).is_dir() and (staging / _NEW / SUMS).is_file()
+
+
+def _undo(staging: Path) -> None:
+    """OUT becomes what it was before anything was moved; killed amid this, it can be done again."""
+    if not _is_amid(staging):
+        return
+    out, new, old = staging.parent, staging / _NEW, staging / _OLD
+    coming = msgspec.json.decode((staging / _COMING).read_bytes(), type=list[str])
+    _move((name for name in coming if not (new / name).exists()), out, new)
+    _move(sorted((path.name for path in old.iterdir()), key=lambda n: n == SUMS), old, out)
+    _sync(out)
+    old.rmdir()
+
+
+def _write(path: Path, data: bytes) -> None:
+    with path.open("xb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
 
 
 @contextlib.contextmanager
