@@ -460,3 +460,26 @@ class TestDigests:
             for x in (bits, bits.reshape(2, 2), bits.view("i4"), bits[:2].view("f8"))
         }
         assert len(found) == 4
+
+
+@pytest.mark.parametrize(
+    ("expected", "actual"),
+    [
+        (np.array([2**53 + 1]), np.array([2.0**53])),
+        (np.array([2**63 - 1]), np.array([2.0**63])),
+        (np.array([2**63 - 1]), np.array([2**63], np.uint64)),
+        (np.array([2**64 - 1], np.uint64), np.array([2.0**64 + 0j])),
+    ],
+)
+@pytest.mark.skipif(
+    np.finfo(np.longdouble).nmant < 63, reason="no float here holds 64-bit integers"
+)
+def test_large_integers_are_not_rounded_to_what_they_are_compared_with(
+    expected: Any, actual: Any
+) -> None:
+    for one, other in ((expected, actual), (actual, expected)):
+        found = compare_tensors(
+            "x", tensor_of(one), tensor_of(other), rtol=0, atol=0, check_dtype=False
+        )
+        assert found.numbers is not None
+        assert (found.passed, found.numbers.bit_equal, found.numbers.max_abs) == (False, 0, 1.0)

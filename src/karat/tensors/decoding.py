@@ -110,7 +110,7 @@ def _by_table(name: str, bits: Bits, out: Values) -> Values:
 
 
 def widened(name: str, bits: Bits) -> Values | None:
-    """The numbers of `bits` in the widest type of their kind: float64, complex128 or a long double.
+    """The numbers of `bits` in the widest type they need: float64, complex128, or a long double.
 
     A copy, of any numeric dtype, for arithmetic that takes its time. None where this machine has no
     arithmetic for the type: another platform's long double.
@@ -125,6 +125,7 @@ def widened(name: str, bits: Bits) -> Values | None:
         return None if parts is None else parts.view(np.complex128)
     work = work_dtype(name)
     if work is None:
-        return bits.view("<i8" if of.signed else "<u8").astype(np.float64)
+        # 64 bits of mantissa where the machine has them: 2^53 + 1 is not 2^53, whatever it is compared with.
+        return bits.view("<i8" if of.signed else "<u8").astype(np.longdouble)
     out = np.empty(bits.size // of.itemsize * per_element(name), work)
     return decode(name, bits, out).astype(np.float64)
