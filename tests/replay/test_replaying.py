@@ -4,11 +4,13 @@ import os
 import shutil
 import threading
 import zipfile
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from conftest import missing
 from factories.captured import capture, identity
 from factories.runners import doubling, flip, write_module
 from karat.bundles.manifest import Comparator
@@ -276,6 +278,8 @@ def test_nothing_is_left_behind_otherwise(here: Path, monkeypatch: pytest.Monkey
 
 
 def test_inputs_become_what_was_asked_for(here: Path) -> None:
+    if find_spec("torch") is None:
+        missing("torch (pip install torch)")
     code = "def run(program, inputs):\n    (x,) = inputs\n    assert type(x).__module__ == 'torch'\n    return {'doubled': x + x}\n"
     (here / "with_torch.py").write_text(f"import torch\n{code}", encoding="utf-8")
     options = Options(
