@@ -184,7 +184,7 @@ def test_two_checks_of_one_test_need_names(suite: Suite) -> None:
     assert done.code == 1
     assert done.count("passed") == 2
     assert "fail captured-twice: test_it.py::test_unnamed" in done.out
-    assert 'golden.check(…, subtest="…")' in done.out
+    assert 'next: give each capture a name of its own: subtest="…"' in done.out
     assert suite.tests() == [
         "test_it.py::test_named|one",
         "test_it.py::test_named|two",
@@ -270,6 +270,80 @@ def test_a_plugin_may_run_a_test_again_until_it_passes(suite: Suite) -> None:
     assert "2 dropped with their tests" in done.out
 
 
+def test_what_a_test_that_did_not_pass_could_not_leave_is_not_missed(suite: Suite) -> None:
+    suite.write(
+        "test_it.py",
+        """
+        import pytest
+
+        @pytest.mark.xfail
+        def test_expected_to_fail(golden):
+            golden.check(1, 1, inputs=(object(),))
+            golden.check(1, 1, inputs=(), subtest="a")
+            golden.check(1, 1, inputs=(), subtest="a")
+            assert False
+        """,
+    )
+    done = suite.capture("--karat-strict")
+    assert done.code == 0, done.out
+    assert "0 cases captured" in done.out
+    assert "3 dropped with their tests" in done.out
+    assert "cannot-store" not in done.out
+    assert "captured-twice" not in done.out
+    assert list(suite.captures.glob(".karat/*/claims/*")) == []
+
+
+def test_a_case_that_somebody_took_away_is_not_called_captured(suite: Suite) -> None:
+    suite.write(
+        "test_it.py",
+        f"""
+        import shutil
+
+        def test_a(golden): golden.check(1, 1, inputs=())
+        def test_b(golden): shutil.rmtree({str(suite.captures)!r})
+        def test_c(golden): golden.check(1, 1, inputs=())
+        """,
+    )
+    done = suite.capture("--karat-strict")
+    assert (done.code, done.count("passed")) == (1, 3), done.out
+    assert "1 case captured" in done.out
+    assert "fail capture-failed: test_it.py::test_a was captured into test_it/default/" in done.out
+    assert suite.tests() == ["test_it.py::test_c|"]
+
+
+def test_a_conftest_may_name_the_directory(suite: Suite) -> None:
+    suite.write(
+        "conftest.py",
+        f"""
+        import os
+
+        def pytest_configure(): os.environ["GOLDEN_ARTIFACTS_DIR"] = {str(suite.captures)!r}
+        """,
+    )
+    suite.write("test_it.py", "def test(golden): golden.check(1, 1, inputs=())\n")
+    done = suite.run("-n", "1")
+    assert done.code == 0, done.out
+    assert "1 case captured" in done.out
+
+
+@pytest.mark.parametrize("config", [(), ("-c", "/dev/null")])
+def test_the_directory_never_changes_the_names_of_tests(
+    suite: Suite, config: tuple[str, ...]
+) -> None:
+    (suite.root / "pytest.ini").unlink()
+    suite.write("test_it.py", "def test(golden): golden.check(1, 1, inputs=())\n")
+    elsewhere = suite.root.parent / "captures"
+    words = (".", *config, "-p", "no:cacheprovider")
+    assert suite.run(*words, "--karat-capture", str(elsewhere)).code == 0
+    before = sorted(elsewhere.glob("*/*/*/manifest.json"))
+    again = suite.run(*words, "--karat-capture", str(elsewhere))
+    assert again.code == 4, again.out
+    assert f"expected {suite.root} as pytest's root folder, found {suite.root.parent}" in again.out
+    assert f"next: pytest --karat-capture={elsewhere}" in again.out
+    assert suite.run(*words, f"--karat-capture={elsewhere}").code == 0
+    assert sorted(elsewhere.glob("*/*/*/manifest.json")) == before
+
+
 def test_a_configuration_that_is_wrong_fails_before_any_test(suite: Suite) -> None:
     suite.write("karat.toml", "[bundles]\ncaptures = []\n")
     done = suite.capture()
@@ -302,7 +376,7 @@ def test_what_cannot_be_captured_is_told_and_fails_no_test(suite: Suite) -> None
     assert "inputs/lock" in done.out or "inputs['lock']" in done.out, done.out
     assert "gone.pte" in done.out
     assert "program: expected a path or bytes, found object" in done.out
-    again = f"next: pytest test_it.py::test_lock --karat-capture {suite.captures} --karat-strict"
+    again = f"next: pytest test_it.py::test_lock --karat-capture={suite.captures} --karat-strict"
     assert again in done.out
     assert "--karat-strict would" in done.out
     assert suite.tests() == ["test_it.py::test_fine|"]

@@ -75,6 +75,15 @@ def test_devices_are_found_in_nested_values() -> None:
     assert devices(["text", None, 3]) == ()
 
 
+def test_devices_of_what_holds_itself_are_found_without_end() -> None:
+    endless: list[object] = [np.ones(1)]
+    endless += [endless, endless]
+    shared: object = np.ones(1)
+    for _ in range(200):
+        shared = [shared, shared]
+    assert devices([endless, shared]) == ("cpu",)
+
+
 def test_torch_says_device_and_seed() -> None:
     torch = pytest.importorskip("torch")
     torch.manual_seed(11)

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from karat.captures.journal import Journal, merged, read_journals
+from karat.captures.journal import Journal, merged, read_journals, still_there
 from karat.captures.summary import tell
 from karat.findings import Finding, Severity
 
@@ -52,6 +52,24 @@ def test_a_line_counts_once_however_it_came(tmp_path: Path) -> None:
         each.note("captured", case=number, size=7)
     told = tell(merged(read_journals(tmp_path, "r"), one.entries, other.entries))
     assert (told.captured, told.size) == (2, 14)
+
+
+def test_names_that_are_no_utf8_are_told_all_the_same(tmp_path: Path) -> None:
+    one = journal(tmp_path)
+    one.note("failed", node="test_\udcff.py::test", finding=FINDING)
+    assert read_journals(tmp_path, "r") == one.entries
+    assert one.entries[0].node == "test_\\udcff.py::test"
+
+
+def test_a_case_that_is_gone_is_not_captured(tmp_path: Path) -> None:
+    one = journal(tmp_path)
+    for path in ("s/f/here", "s/f/gone"):
+        one.note("captured", case=one.note("staged", path=path), path=path, node=path)
+    (tmp_path / "s/f/here").mkdir(parents=True)
+    (tmp_path / "s/f/here/manifest.json").write_text("{}")
+    told = tell(list(still_there(one.entries, tmp_path)))
+    assert (told.captured, told.failed) == (1, 1)
+    assert "s/f/gone was captured into s/f/gone" in told.findings[0].message
 
 
 def test_a_case_that_died_with_its_worker_is_dropped(tmp_path: Path) -> None:

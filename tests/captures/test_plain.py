@@ -144,6 +144,61 @@ def test_unittest_captures_what_passed(suite: Suite) -> None:
     assert not any("test_fails|" in name for name in suite.tests())
 
 
+SUBTESTS = """
+    import unittest
+
+    import karat
+
+    class TestShapes(unittest.TestCase):
+        def test_all(self):
+            for i in range(2):
+                with self.subTest("shape", i=i):
+                    karat.check_and_capture(self, actual=i, expected=i, inputs=())
+                with self.subTest(i=i):
+                    karat.capture(self, expected=i, inputs=(), subtest="own")
+            karat.capture(self, expected=1, inputs=())
+"""
+
+
+@pytest.mark.parametrize("runner", ["unittest", "pytest"])
+def test_subtests_of_unittest_are_cases_of_their_own(suite: Suite, runner: str) -> None:
+    suite.write("test_it.py", SUBTESTS)
+    done = suite.python("-m", runner, "test_it.py", KARAT_CAPTURE_DIR="captures")
+    assert done.code == 0, done.out
+    assert suite.tests() == [
+        "test_it.TestShapes.test_all|",
+        "test_it.TestShapes.test_all|i=0 / own",
+        "test_it.TestShapes.test_all|i=1 / own",
+        "test_it.TestShapes.test_all|shape (i=0)",
+        "test_it.TestShapes.test_all|shape (i=1)",
+    ]
+
+
+def test_what_two_forked_processes_capture_is_one_session(suite: Suite) -> None:
+    suite.write(
+        "script.py",
+        """
+        import os
+
+        import karat
+
+        karat.capture("first", inputs=(), expected=0, directory="captures")
+        children = []
+        for n in range(2):
+            children.append(os.fork())
+            if not children[-1]:
+                karat.capture("same", inputs=(), expected=n, directory="captures")
+                os._exit(0)
+        ends = [os.waitpid(child, 0)[1] for child in children]
+        raise SystemExit(sum(end != 0 for end in ends))
+        """,
+    )
+    done = suite.python("script.py")
+    assert done.code == 1
+    assert "CaptureFailed: same [default/default] was captured before" in done.out
+    assert suite.tests() == ["first|", "same|"]
+
+
 def test_in_pytest_the_plain_functions_wait_for_the_end_of_the_test(suite: Suite) -> None:
     suite.write("models/test_scale.py", UNITTEST)
     suite.write("models/__init__.py", "")

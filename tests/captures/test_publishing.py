@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -46,6 +47,22 @@ def test_the_same_sessions_case_stays(tmp_path: Path) -> None:
     with pytest.raises(SameSession):
         publish(staged(tmp_path, "a", "second"), target, "a")
     assert (target / "data").read_text() == "first"
+
+
+def test_sessions_that_publish_one_case_at_the_same_time_all_succeed(tmp_path: Path) -> None:
+    target = tmp_path / "s" / "f" / "c"
+
+    def publish_often(name: str) -> None:
+        for number in range(60):
+            root = tmp_path / f"{name}{number}"
+            root.mkdir()
+            publish(staged(root, root.name), target, root.name)
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(publish_often, "abcd"))
+    assert sorted(path.name for path in target.iterdir()) == ["data", "manifest.json"]
+    assert [path.name for path in target.parent.iterdir()] == ["c"]
+    assert [path for path in tmp_path.glob("*/*") if "staged" in path.name] == []
 
 
 def test_what_is_no_case_stays(tmp_path: Path) -> None:

@@ -81,6 +81,7 @@ def test_one_identity_in_two_workers_is_found(suite: Suite) -> None:
     done = suite.capture("-n", "2", "--no-karat-strict")
     assert done.code == 1
     assert "fail captured-twice: same name" in done.out
+    assert "NEW_NAME" not in done.out  # another session would have it twice just the same
     assert suite.tests() == ["same name|"]
 
 

@@ -15,7 +15,8 @@ from karat.captures.ci import in_ci
 from karat.captures.errors import CaptureFailed, CaptureWarning
 from karat.captures.evidence import Evidence
 from karat.captures.process import of_process, settings
-from karat.captures.session import Session, Staged
+from karat.captures.session import Failed, Session, Staged
+from karat.captures.subtests import subtest_name
 from karat.findings import Finding
 from karat.goldens.paths import glob_regex
 
@@ -31,8 +32,19 @@ def identity_of(
     """The test is a TestCase's id; suite and flow as pytest's plugin knows them, where it runs the test."""
     joined = running.current()
     known = _known(joined, suite, flow) if joined else _guessed(test, suite, flow)
-    name = test if isinstance(test, str) else test.id()
-    return Identity(suite=known[0], flow=known[1], test=name, subtest=subtest)
+    if isinstance(test, str):
+        return Identity(suite=known[0], flow=known[1], test=test, subtest=subtest)
+    inner = " / ".join(filter(None, (_subtest_of(test), subtest)))
+    return Identity(suite=known[0], flow=known[1], test=test.id(), subtest=inner)
+
+
+def _subtest_of(test: TestCase) -> str:
+    """What `TestCase.subTest` was told, where the test is in one; only a private field knows."""
+    under_way = getattr(test, "_subtest", None)
+    if under_way is None:
+        return ""
+    told = getattr(under_way, "_message", None)  # without one it is a mark of unittest's own
+    return subtest_name(told if isinstance(told, str) else None, dict(under_way.params))
 
 
 def _known(capturing: Capturing, suite: str | None, flow: str | None) -> tuple[str, str]:
@@ -93,8 +105,8 @@ def _take_alone(
         evidence, raw=evidence.raw or wanted.raw, strides=evidence.strides or wanted.strides
     )
     found = session.stage(form)
-    if isinstance(found, Finding):
-        return found
+    if isinstance(found, Failed):
+        return found.finding
     return session.publish(found) or session.directory / found.claim.path
 
 

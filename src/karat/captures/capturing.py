@@ -19,37 +19,39 @@ from karat.captures import running, summary
 from karat.captures.ci import in_ci
 from karat.captures.directory import Chosen, chosen, prepare
 from karat.captures.evidence import Evidence
-from karat.captures.journal import Entry, merged, read_journals
-from karat.captures.session import Session, Staged, session_name
+from karat.captures.journal import Entry, merged, read_journals, still_there
+from karat.captures.rooting import require_own_root
+from karat.captures.session import Failed, Session, Staged, session_name
 from karat.captures.sweeping import sweep
-from karat.findings import Finding, UsageError
+from karat.findings import KaratError, UsageError
 from karat.goldens.paths import glob_regex
 
 
 class Trial:
-    """One attempt at one test, and what it has staged so far."""
+    """One attempt at one test, and what it has captured so far, or could not."""
 
     def __init__(self, item: pytest.Item) -> None:
         self.item = item
-        self.staged: list[Staged] = []
+        self.taken: list[Staged | Failed] = []
         self.spoiled = False
+        self.pid = os.getpid()
         self._begun: list[int] = []
-        """How much was staged when each subtest began that is under way."""
+        """How much was taken when each subtest began that is under way."""
 
     def in_subtest(self, entered: bool) -> None:  # noqa: FBT001 - in or out
         """A subtest begins, or has ended."""
         if entered:
-            self._begun.append(len(self.staged))
+            self._begun.append(len(self.taken))
         else:
             self._begun.pop()
 
-    def judge(self, report: pytest.TestReport) -> list[Staged]:
-        """What did not pass spoils the attempt; a subtest that was skipped, only what it staged itself."""
+    def judge(self, report: pytest.TestReport) -> list[Staged | Failed]:
+        """What did not pass spoils the attempt; a subtest that was skipped, only what it took itself."""
         if not report.skipped or not self._begun:
             self.spoiled |= not report.passed
             return []
         kept = self._begun[-1]
-        own, self.staged = self.staged[kept:], self.staged[:kept]
+        own, self.taken = self.taken[kept:], self.taken[:kept]
         return own
 
 
@@ -107,6 +109,7 @@ class Capturing:
 
     def _decide(self) -> Handed:
         option = self._config.getoption("karat_capture")
+        require_own_root(self._config)
         place = chosen(option, os.environ, self._config.invocation_params.dir)
         assert place is not None, "the plugin is registered only if a directory was named"  # noqa: S101
         name = session_name(self._config.getoption("karat_session"), os.environ)
@@ -153,25 +156,25 @@ class Capturing:
         """What did not pass, a subtest too, spoils the attempt; after teardown it is settled."""
         report = yield
         if self.trial is not None:
-            for staged in self.trial.judge(report):
-                self._drop(staged)
+            for taken in self.trial.judge(report):
+                self._drop(taken)
             if call.when == "teardown":
                 self._settle(self.trial)
                 self.trial = None
         return report
 
-    def _drop(self, staged: Staged) -> None:
+    def _drop(self, taken: Staged | Failed) -> None:
         if self.session is not None:
-            self.session.drop(staged)
+            self.session.drop(taken)
 
     def _settle(self, trial: Trial) -> None:
         if self.session is None:
             return
-        for staged in trial.staged:
+        for taken in trial.taken:
             if trial.spoiled:
-                self.session.drop(staged)
-            else:
-                self.session.publish(staged)
+                self.session.drop(taken)
+            elif isinstance(taken, Staged):
+                self.session.publish(taken)
 
     # What `golden` and the plain functions ask
 
@@ -197,13 +200,14 @@ class Capturing:
             ),
         )
 
-    def take(self, evidence: Evidence) -> Staged | Finding | None:
+    def take(self, evidence: Evidence) -> Staged | Failed | None:
         """Stages a case for the test that runs now."""
         if self.session is None or self.trial is None:
             return None
+        if self.trial.pid != os.getpid():
+            return self.session.refuse(evidence.identity, _FORKED)
         found = self.session.stage(evidence)
-        if isinstance(found, Staged):
-            self.trial.staged.append(found)
+        self.trial.taken.append(found)
         return found
 
     # End
@@ -225,7 +229,8 @@ class Capturing:
             return
         sweep(self.session.directory)
         left = read_journals(self.session.books, self.session.run)
-        self._told = summary.tell(merged(left, self._from_workers, entries))
+        lines = still_there(merged(left, self._from_workers, entries), self.session.directory)
+        self._told = summary.tell(list(lines))
         ended = session.exitstatus in {pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED}
         if ended and self._told.is_failure(strict=self._is_strict()):
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
@@ -241,6 +246,12 @@ class Capturing:
         terminalreporter.section("karat: captured goldens")
         for line in self._told.lines(self.session.directory, strict=self._is_strict()):
             terminalreporter.write_line(line)
+
+
+_FORKED = KaratError(
+    "it was checked in a process that the test forked, which never learns how the test ends",
+    next_command="golden.check(…) in the test's own process",
+)
 
 
 def _only_looks(config: pytest.Config) -> bool:

@@ -37,6 +37,8 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True):
     """The test, and the worker it ran in."""
     host: str
     pid: int
+    run: str = ""
+    """The pytest session, or the process, among those of a capture session."""
 
 
 class Taken(Exception):  # noqa: N818 - a state of the claim

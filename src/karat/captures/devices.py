@@ -8,29 +8,39 @@ from dataclasses import fields, is_dataclass
 from functools import cache
 from typing import Any
 
-_DEEP = 64
-
 
 def devices(values: Iterable[Any]) -> tuple[str, ...]:
     """Each device once, accelerators first: `cuda:0 NVIDIA H200`, `cpu`."""
-    found = {_name(leaf) for value in values for leaf in _leaves(value)} - {None}
+    found = {_name(leaf) for leaf in _leaves(values)} - {None}
     return tuple(sorted((name for name in found if name), key=lambda name: (name == "cpu", name)))
 
 
-def _leaves(value: Any, depth: int = 0) -> Iterator[Any]:
-    if depth > _DEEP:
-        return
-    inner: Iterable[Any] = ()
+def _leaves(values: Iterable[Any]) -> Iterator[Any]:
+    """Each value once: what holds itself, or one thing in many places, would have no end.
+
+    Values are kept, and not only their ids, because the id of one that is gone is soon another's.
+    """
+    known: dict[int, Any] = {}
+    left = list(values)
+    while left:
+        value = left.pop()
+        if id(value) not in known:
+            known[id(value)] = value
+            inner = _inner(value)
+            if inner is None:
+                yield value
+            else:
+                left.extend(inner)
+
+
+def _inner(value: Any) -> Iterable[Any] | None:
     if isinstance(value, Mapping):
-        inner = value.values()
-    elif isinstance(value, list | tuple):
-        inner = value
-    elif is_dataclass(value) and not isinstance(value, type):
-        inner = (getattr(value, field.name) for field in fields(value))
-    else:
-        yield value
-    for part in inner:
-        yield from _leaves(part, depth + 1)
+        return value.values()
+    if isinstance(value, list | tuple):
+        return value
+    if is_dataclass(value) and not isinstance(value, type):
+        return [getattr(value, field.name, None) for field in fields(value)]
+    return None
 
 
 def _name(value: Any) -> str | None:

@@ -65,7 +65,7 @@ def prepare(place: Chosen) -> str | None:
         raise UsageError(
             f"{place.origin}: expected a directory that can be written to at {path}, "
             f"found {_obstacle(path)}: {error.strerror or error}",
-            next_command=f"ls -ld {shlex.quote(str(_standing(path)))}",
+            next_command=f"ls -ld {shlex.quote(str(standing(path)))}",
         ) from error
     if free is not None and free < _LITTLE:
         return f"only {free / 1e6:,.0f} MB are free in {path}"
@@ -91,13 +91,13 @@ def _free(path: Path) -> int | None:
     return room.f_bavail * room.f_frsize
 
 
-def _standing(path: Path) -> Path:
+def standing(path: Path) -> Path:
     """The nearest of a path's parents, or itself, that is there in some form."""
     return next((p for p in (path, *path.parents) if os.path.lexists(p)), path)
 
 
 def _obstacle(path: Path) -> str:
-    there = _standing(path)
+    there = standing(path)
     if there.is_symlink() and not there.exists():
         return f"a symbolic link that leads nowhere ({there})"
     if not there.is_dir():

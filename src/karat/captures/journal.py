@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterable
+import shlex
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Literal
 
 import msgspec
 
+from karat.bundles.manifest import NAME
 from karat.findings import Finding, Severity
 
 Event = Literal["staged", "captured", "dropped", "failed", "twice", "note"]
@@ -27,7 +29,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     event: Event
     """`dropped`: its test did not pass. `note`: nothing but a finding."""
     case: int = 0
-    """The number of the line that staged it."""
+    """The number of the line that staged it, or said that it could not be."""
     path: str = ""
     node: str = ""
     size: int = 0
@@ -57,6 +59,7 @@ class Journal:
         self.path = path
         self.worker = worker
         self.entries: list[Entry] = []
+        self._pid = os.getpid()
         self._handle: int | None = None
 
     def note(
@@ -70,13 +73,15 @@ class Journal:
         finding: Finding | None = None,
     ) -> int:
         """Writes a line and gives its number."""
+        if os.getpid() != self._pid:
+            self._begin_anew()
         entry = Entry(
             worker=self.worker,
             number=len(self.entries) + 1,
             event=event,
             case=case,
             path=path,
-            node=node,
+            node=_plain(node),
             size=size,
         )
         if finding is not None:
@@ -84,14 +89,22 @@ class Journal:
                 entry,
                 kind=finding.kind,
                 severity=finding.severity.value,
-                message=finding.message,
-                next=finding.next,
+                message=_plain(finding.message),
+                next=finding.next and _plain(finding.next),
             )
         self.entries.append(entry)
         # The disk may be full, which is then what the line says; the summary has it from memory.
         with contextlib.suppress(OSError):
             self._append(msgspec.json.encode(entry) + b"\n")
         return entry.number
+
+    def _begin_anew(self) -> None:
+        """In a forked process: with the parent's lines and numbers, neither would be counted right."""
+        self._pid = os.getpid()
+        self.worker = f"{self.worker}.{self._pid}"
+        self.path = self.path.with_name(f"{self.path.stem}.{self._pid}.jsonl")
+        self.entries = []
+        self._handle = None
 
     def _append(self, line: bytes) -> None:
         if self._handle is None:
@@ -118,7 +131,28 @@ def read_journals(books: Path, run: str) -> list[Entry]:
     return found
 
 
+def still_there(entries: Iterable[Entry], directory: Path) -> Iterator[Entry]:
+    """The same lines; a case that is not where it was put is no captured one."""
+    for entry in entries:
+        if entry.event == "captured" and not (directory / entry.path / NAME).is_file():
+            yield msgspec.structs.replace(
+                entry,
+                event="failed",
+                kind="capture-failed",
+                severity=Severity.FAIL.value,
+                message=f"{entry.node} was captured into {entry.path}, and is not there any more",
+                next=f"ls -la {shlex.quote(str(directory))}",
+            )
+        else:
+            yield entry
+
+
 def merged(*sources: Iterable[Entry]) -> list[Entry]:
     """Every line once, by worker and number."""
     known = {(entry.worker, entry.number): entry for source in sources for entry in source}
     return [known[key] for key in sorted(known)]
+
+
+def _plain(text: str) -> str:
+    """The same in UTF-8: names of files may hold bytes that are none."""
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")

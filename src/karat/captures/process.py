@@ -17,6 +17,8 @@ from karat.captures.sweeping import sweep
 from karat.findings import Finding, Severity, UsageError
 
 _sessions: dict[tuple[Path, str, int], Session] = {}
+_names: dict[tuple[Path, str], str] = {}
+"""Of the same session in the processes that this one forks: what two of them capture must not go unnoticed."""
 
 
 @cache
@@ -38,7 +40,8 @@ def of_process(directory: str | os.PathLike[str] | None) -> Session | Finding | 
             prepare(place)
         except UsageError as error:
             return _unusable(error)
-        _sessions[key] = _open(place)
+        name = _names.setdefault(key[:2], session_name(None, os.environ))
+        _sessions[key] = _open(place, name)
     return _sessions[key]
 
 
@@ -49,9 +52,8 @@ def _place(directory: str | os.PathLike[str] | None) -> Chosen | None:
     return found and msgspec.structs.replace(found, origin="directory")
 
 
-def _open(place: Chosen) -> Session:
+def _open(place: Chosen, name: str) -> Session:
     sweep(place.path)
-    name = session_name(None, os.environ)
     run = os.urandom(6).hex()
     session = Session(place.path, name, run=run, worker=f"p{os.getpid()}", root=Path.cwd())
     atexit.register(session.close)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 from pathlib import Path
@@ -9,6 +10,10 @@ from pathlib import Path
 import msgspec
 
 from karat.bundles.manifest import NAME
+
+_TRIES = 100
+_CROSSED = {errno.ENOENT, errno.ENOTEMPTY, errno.EEXIST}
+"""What a rename finds if another session was quicker."""
 
 
 class Occupied(Exception):  # noqa: N818 - a state of the place
@@ -28,10 +33,7 @@ class _Glance(msgspec.Struct):
 def publish(staged: Path, target: Path, session: str) -> None:
     """Renames the staged folder into place; a case of an earlier session makes room for it."""
     made = _make(target.parent)
-    if not os.path.lexists(target):
-        staged.rename(target)
-    else:
-        _replace(staged, target, session)
+    _install(staged, target, session)
     for folder in (*made, target.parent):
         _sync(folder)
 
@@ -43,6 +45,21 @@ def _make(folder: Path) -> list[Path]:
     return made
 
 
+def _install(staged: Path, target: Path, session: str) -> None:
+    """Again and again while other sessions move cases in and out of the very place."""
+    for left in reversed(range(_TRIES)):
+        try:
+            if os.path.lexists(target):
+                _replace(staged, target, session)
+            else:
+                staged.rename(target)
+        except OSError as error:
+            if not left or error.errno not in _CROSSED or not staged.is_dir():
+                raise
+        else:
+            return
+
+
 def _replace(staged: Path, target: Path, session: str) -> None:
     if _session_of(target) == session:
         raise SameSession
@@ -51,17 +68,21 @@ def _replace(staged: Path, target: Path, session: str) -> None:
     try:
         staged.rename(target)
     except OSError:
-        aside.rename(target)
+        if not os.path.lexists(target):
+            aside.rename(target)
         raise
-    shutil.rmtree(aside, ignore_errors=True)
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)
 
 
 def _session_of(target: Path) -> str:
-    if target.is_symlink() or not target.is_dir():
+    if target.is_symlink() or (target.exists() and not target.is_dir()):
         raise Occupied(f"expected a case or nothing at {target}, found something else")
     try:
         return msgspec.json.decode((target / NAME).read_bytes(), type=_Glance).session
     except FileNotFoundError:
+        if not target.exists():
+            raise
         raise Occupied(
             f"expected a case or nothing at {target}, found a folder without {NAME}"
         ) from None

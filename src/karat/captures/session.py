@@ -27,10 +27,10 @@ from karat.bundles.manifest import Identity
 from karat.bundles.writing import Captured, write_case
 from karat.captures import claims
 from karat.captures.ci import session_of
-from karat.captures.directory import BOOKS
+from karat.captures.directory import BOOKS, standing
 from karat.captures.environment import created, environment
 from karat.captures.evidence import Evidence, program_of
-from karat.captures.journal import Journal
+from karat.captures.journal import Event, Journal
 from karat.captures.publishing import Occupied, SameSession, publish
 from karat.captures.seeds import seeds
 from karat.captures.sweeping import staging_name
@@ -50,6 +50,16 @@ class Staged(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     size: int
 
 
+class Failed(msgspec.Struct, frozen=True, kw_only=True, eq=False):
+    """A case that could not be staged: why, and what takes that back should its test not pass."""
+
+    finding: Finding
+    path: str
+    number: int
+    claimed: Path | None = None
+    """The claim that says so."""
+
+
 class Session:
     """Everything that one process captures into one directory."""
 
@@ -61,11 +71,17 @@ class Session:
         self.run = run
         self.books = directory / BOOKS / name
         self._root = root
-        self._staging = self.books / "staging" / staging_name(worker, os.getpid())
+        self._here = Path.cwd()
+        self._worker = worker
         self._numbers = itertools.count(1)
         self.journal = Journal(self.books / f"journal-{run}-{worker}.jsonl", worker)
 
-    def stage(self, evidence: Evidence) -> Staged | Finding:
+    @property
+    def _staging(self) -> Path:
+        # Asked for each time: a forked process has one of its own.
+        return self.books / "staging" / staging_name(self._worker, os.getpid())
+
+    def stage(self, evidence: Evidence) -> Staged | Failed:
         """Claims the identity and writes the case, unseen; or says why not."""
         node, path = evidence.identity.test, ""
         try:
@@ -76,6 +92,7 @@ class Session:
                 by=f"{node} in {self.journal.worker}",
                 host=claims.host(),
                 pid=os.getpid(),
+                run=self.run,
             )
             claimed = claims.claim_path(self.books / "claims", path)
             claims.take(claimed, claim)
@@ -85,7 +102,11 @@ class Session:
             return self._failed(path, node, self._reason(evidence.identity, error))
         return self._write(evidence, claim, claimed)
 
-    def _write(self, evidence: Evidence, claim: claims.Claim, claimed: Path) -> Staged | Finding:
+    def refuse(self, identity: Identity, error: KaratError) -> Failed:
+        """Notes that a case is not staged, for a reason of the caller's."""
+        return self._failed("", identity.test, self._reason(identity, error))
+
+    def _write(self, evidence: Evidence, claim: claims.Claim, claimed: Path) -> Staged | Failed:
         node = claim.identity.test
         folder = self._staging / f"{next(self._numbers)}"
         try:
@@ -95,7 +116,8 @@ class Session:
         except Exception as error:  # noqa: BLE001 - the test is not to blame, whatever it is
             shutil.rmtree(folder, ignore_errors=True)
             self._mark(claimed, claim, "failed")
-            return self._failed(claim.path, node, self._reason(claim.identity, error))
+            reason = self._reason(claim.identity, error)
+            return self._failed(claim.path, node, reason, claimed=claimed)
         number = self.journal.note("staged", path=claim.path, node=node, size=size)
         for finding in evidence.findings:
             self.journal.note("note", case=number, path=claim.path, node=node, finding=finding)
@@ -127,19 +149,21 @@ class Session:
             shutil.rmtree(staged.folder, ignore_errors=True)
             self._mark(staged.claimed, claim, "failed")
             finding = self._reason(claim.identity, error)
-            return self._failed(claim.path, node, finding, case=staged.number)
+            return self._failed(claim.path, node, finding, case=staged.number).finding
         self._mark(staged.claimed, claim, "published")
         self.journal.note(
             "captured", case=staged.number, path=claim.path, node=node, size=staged.size
         )
         return None
 
-    def drop(self, staged: Staged) -> None:
-        """The test did not pass: the case was never there."""
-        shutil.rmtree(staged.folder, ignore_errors=True)
-        claims.withdraw(staged.claimed)
-        claim = staged.claim
-        self.journal.note("dropped", case=staged.number, path=claim.path, node=claim.identity.test)
+    def drop(self, taken: Staged | Failed) -> None:
+        """The test did not pass: the case was never there, nor wanted."""
+        path = taken.claim.path if isinstance(taken, Staged) else taken.path
+        if isinstance(taken, Staged):
+            shutil.rmtree(taken.folder, ignore_errors=True)
+        if taken.claimed is not None:
+            claims.withdraw(taken.claimed)
+        self.journal.note("dropped", case=taken.number, path=path)
 
     def close(self) -> None:
         """Nothing is staged any more, and nothing more is said."""
@@ -155,16 +179,18 @@ class Session:
             if state == "failed":
                 claims.withdraw(path)
 
-    def _failed(self, path: str, node: str, finding: Finding, *, case: int = 0) -> Finding:
-        twice = finding.kind == "captured-twice"
-        self.journal.note(
-            "twice" if twice else "failed",
-            case=case,
-            path=path,
-            node=node,
-            finding=finding,
-        )
-        return finding
+    def _failed(
+        self,
+        path: str,
+        node: str,
+        finding: Finding,
+        *,
+        case: int = 0,
+        claimed: Path | None = None,
+    ) -> Failed:
+        event: Event = "twice" if finding.kind == "captured-twice" else "failed"
+        number = self.journal.note(event, case=case, path=path, node=node, finding=finding)
+        return Failed(finding=finding, path=path, number=number, claimed=claimed)
 
     def _reason(self, identity: Identity, error: Exception) -> Finding:
         if isinstance(error, SameSession):
@@ -186,15 +212,24 @@ class Session:
         if isinstance(error, KaratError):
             return error.next_command
         if isinstance(error, OSError | Occupied):
-            return f"ls -ld {shlex.quote(str(getattr(error, 'filename', None) or self.directory))}"
-        again = f"pytest {shlex.quote(test)} --karat-capture {place} --karat-strict"
+            spot = Path(getattr(error, "filename", None) or self.directory)
+            return f"ls -ld {shlex.quote(str(standing(spot)))}"
+        again = (
+            f"pytest {shlex.quote(self._from_here(test))} --karat-capture={place} --karat-strict"
+        )
         return again if "::" in test else None
 
+    def _from_here(self, test: str) -> str:
+        """A node id as pytest takes it: ids are told from its root folder, paths from where it is started."""
+        file, _, name = test.partition("::")
+        there = self._root / file
+        return f"{os.path.relpath(there, self._here)}::{name}" if there.exists() else test
+
     def _twice(self, identity: Identity, first: claims.Claim | None) -> Finding:
-        here = first is not None and (first.host, first.pid) == (claims.host(), os.getpid())
+        here = first is not None and first.run == self.run
         by = f" by {first.by}" if first else ""
         advice = (
-            'give each check of the test a name: golden.check(…, subtest="…")'
+            'give each capture a name of its own: subtest="…"'
             if here
             else "pytest --karat-session NEW_NAME"
         )

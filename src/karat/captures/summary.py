@@ -60,17 +60,19 @@ class Told(msgspec.Struct, frozen=True, kw_only=True):
 
 def tell(entries: Sequence[Entry]) -> Told:
     """The journal's lines, added up; a case that was staged and never settled died with its worker."""
-    captured = [entry for entry in entries if entry.event == "captured"]
     settled = {(e.worker, e.case) for e in entries if e.case and e.event != "note"}
     staged = {(e.worker, e.number) for e in entries if e.event == "staged"}
-    dropped = sum(entry.event == "dropped" for entry in entries)
-    notes = (entry.finding() for entry in entries)
+    dropped = {(e.worker, e.case) for e in entries if e.event == "dropped"}
+    # Nobody misses what a test would have left that did not pass.
+    valid = [e for e in entries if not {(e.worker, e.number), (e.worker, e.case)} & dropped]
+    captured = [entry for entry in valid if entry.event == "captured"]
+    notes = (entry.finding() for entry in valid)
     return Told(
         captured=len(captured),
         size=sum(entry.size for entry in captured),
-        dropped=dropped + len(staged - settled),
-        failed=sum(entry.event == "failed" for entry in entries),
-        twice=sum(entry.event == "twice" for entry in entries),
+        dropped=len(dropped) + len(staged - settled),
+        failed=sum(entry.event == "failed" for entry in valid),
+        twice=sum(entry.event == "twice" for entry in valid),
         findings=tuple(finding for finding in notes if finding is not None),
     )
 
