@@ -20,6 +20,7 @@
 #include <filesystem>
 #include <fstream>
 #include <limits>
+#include <set>
 #include <sstream>
 #include <stdexcept>
 #include <string>
@@ -100,8 +101,15 @@ const char* dtype_of() {
 }
 
 inline void check_name(const std::string& file, const std::string& where) {
-    if (file.empty() || file.front() == '.' || file.find_first_of("/\\") != std::string::npos)
+    if (file.empty() || file.front() == '.' || file.find_first_of("/\\") != std::string::npos ||
+        file.find('\0') != std::string::npos)
         throw Error(where + ": expected the name of a file beside the table, found '" + file + "'");
+}
+
+// Fields are apart by tabs and rows by line ends, so neither may be in one.
+inline void check_field(const std::string& field) {
+    if (field.find_first_of("\t\r\n") != std::string::npos)
+        throw Error("expected a name without tabs and line ends, found '" + field + "'");
 }
 
 }  // namespace detail
@@ -199,6 +207,8 @@ private:
         detail::check_name(fields[6], where);
         tensor.path = folder_ / fields[6];
         check_size(tensor, where);
+        if (!seen_.insert(tensor.role + '\t' + tensor.name).second)
+            throw Error(where + ": expected each tensor once, found '" + tensor.name + "' twice");
         tensors_.push_back(std::move(tensor));
     }
 
@@ -218,6 +228,7 @@ private:
 
     std::filesystem::path folder_;
     std::vector<Tensor> tensors_;
+    std::set<std::string> seen_;
 };
 
 // Writes a folder that Folder and karat can read.
@@ -231,10 +242,11 @@ public:
     void add(const std::string& role, const std::string& name, const std::string& dtype,
              const std::vector<std::uint64_t>& shape, const void* data, std::uint64_t nbytes,
              const std::string& sha256 = "") {
+        for (const std::string* field : {&role, &name, &dtype, &sha256}) detail::check_field(*field);
         const std::size_t item = detail::item_size(dtype);
-        if (item != 0 && detail::count(shape, name) * item != nbytes)
-            throw Error(name + ": expected " + std::to_string(detail::count(shape, name) * item) +
-                        " bytes, found " + std::to_string(nbytes));
+        if (item != 0 && (nbytes % item != 0 || detail::count(shape, name) != nbytes / item))
+            throw Error(name + ": expected " + std::to_string(detail::count(shape, name)) + " elements of " +
+                        std::to_string(item) + " bytes, found " + std::to_string(nbytes) + " bytes");
         const std::string file = role + "." + std::to_string(count_++) + ".bin";
         detail::check_name(file, name);
         std::ofstream out(folder_ / file, std::ios::binary | std::ios::trunc);

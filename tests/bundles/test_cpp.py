@@ -1,4 +1,4 @@
-"""The C++ reader: compiled with every warning an error, and run on what karat wrote."""
+"""The C++ reader: compiled with every warning an error, and run under sanitizers on what karat wrote."""
 
 from __future__ import annotations
 
@@ -15,17 +15,36 @@ from karat.bundles.raw import TABLE, read_raw, write_raw
 from karat.tensors.arrays import tensor_of
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "cpp"
-FLAGS = ["-std=c++17", "-Wall", "-Wextra", "-Wpedantic", "-Wconversion", "-Werror"]
+FLAGS = ["-std=c++17", "-Wall", "-Wextra", "-Wpedantic", "-Wconversion", "-Werror", "-g1",
+         "-fsanitize=address,undefined", "-fno-sanitize-recover=all"]  # fmt: skip
+WRITER = """
+#include <iostream>
+#include "karat_raw.hpp"
+
+// What to write: name, dtype, one length, bytes.
+int main(int, char** words) {
+    const std::vector<unsigned char> data(16);
+    try {
+        karat::raw::Writer outputs(words[1]);
+        outputs.add("output", words[2], words[3], {std::stoull(words[4])}, data.data(), std::stoull(words[5]));
+        outputs.close();
+    } catch (const karat::raw::Error& error) {
+        std::cerr << error.what();
+        return 1;
+    }
+}
+"""
 
 
 @pytest.fixture(scope="module")
 def runner(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return compiled(EXAMPLES / "runner.cpp", tmp_path_factory.mktemp("cpp") / "runner")
+
+
+def compiled(source: Path, target: Path) -> Path:
     compiler = shutil.which("g++") or missing("g++")
-    target = tmp_path_factory.mktemp("cpp") / "runner"
-    source = EXAMPLES / "runner.cpp"
-    done = subprocess.run(
-        [compiler, *FLAGS, "-o", target, source], capture_output=True, text=True, check=False
-    )
+    words = [compiler, *FLAGS, "-I", EXAMPLES, "-o", target, source]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return target
 
@@ -76,6 +95,8 @@ def test_several_inputs_give_several_outputs(tmp_path: Path, runner: Path) -> No
         ("input.0.bin", "../runner", "the name of a file beside the table"),
         ("input.0.bin", "none.bin", "none.bin: expected a file of 24 bytes"),
         ("\tinput.0.bin", "", "expected 7 fields"),
+        ("input.0.bin", "input.0.bin\0x", "the name of a file beside the table"),
+        ("expected\texpected\t", "input\tinput/0\t", "found 'input/0' twice"),
         ("float32\t2x3", "int32\t2x3", "expected float32, found int32"),
         ("input\tinput/0", "other\tinput/0", "expected at least one input"),
     ],
@@ -102,3 +123,23 @@ def test_a_cut_file_and_a_lost_table_are_said(tmp_path: Path, runner: Path) -> N
     (tmp_path / "raw" / TABLE).unlink()
     assert "expected the table" in run(runner, tmp_path).stderr
     assert "usage" in subprocess.run([runner], capture_output=True, text=True, check=False).stderr
+
+
+def test_a_writer_writes_what_a_reader_can_read_or_nothing(tmp_path: Path) -> None:
+    (tmp_path / "writer.cpp").write_text(WRITER, encoding="utf-8")
+    writer = compiled(tmp_path / "writer.cpp", tmp_path / "writer")
+
+    def write(name: str, dtype: str, length: int, size: int) -> str:
+        words = [writer, tmp_path / "out", name, dtype, str(length), str(size)]
+        done = subprocess.run(words, capture_output=True, text=True, check=False)
+        assert done.returncode == bool(done.stderr)
+        return done.stderr
+
+    for name in ("a\tb", "a\nb", "a\rb"):
+        assert "without tabs and line ends" in write(name, "float32", 1, 4)
+    assert "expected 2 elements of 4 bytes, found 4" in write("a", "float32", 2, 4)
+    assert "expected 2305843009213693952 elements" in write("a", "float64", 1 << 61, 0)
+    assert not (tmp_path / "out" / TABLE).exists()
+    assert write("a b", "float32", 4, 16) == ""
+    ((row, _),) = read_raw(tmp_path / "out")
+    assert (row.name, row.shape) == ("a b", (4,))
