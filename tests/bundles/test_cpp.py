@@ -130,7 +130,7 @@ def test_a_writer_writes_what_a_reader_can_read_or_nothing(tmp_path: Path) -> No
     writer = compiled(tmp_path / "writer.cpp", tmp_path / "writer")
 
     def write(name: str, dtype: str, length: int, size: int) -> str:
-        words = [writer, tmp_path / "out", name, dtype, str(length), str(size)]
+        words = [str(writer), str(tmp_path / "out"), name, dtype, str(length), str(size)]
         done = subprocess.run(words, capture_output=True, text=True, check=False)
         assert done.returncode == bool(done.stderr)
         return done.stderr

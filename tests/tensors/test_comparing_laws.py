@@ -197,6 +197,26 @@ def test_extremes_are_where_they_are_said_to_be(pair: Any) -> None:
 
 
 @given(pairs())
+def test_what_json_cannot_hold_is_told_by_what_it_can(pair: Any) -> None:
+    """docs/bundles.md says how to tell an infinite number, which is null there, from one that was not measured."""
+    found = compared(*pair)
+    said = msgspec.json.decode(msgspec.json.encode(found))
+    if found.sqnr_db is not None and not isfinite(found.sqnr_db):
+        assert said["sqnr_db"] is None
+        assert (found.sqnr_db > 0) == (said["max_abs"] == 0)
+    elif said["max_abs_at"] is not None:
+        assert said["max_abs"] != 0
+    for name, where in (
+        ("max_abs", "max_abs_at"),
+        ("mean_abs", "max_abs_at"),
+        ("max_rel", "max_rel_at"),
+    ):
+        value = getattr(found, name)
+        assert (said[where] is None) == (value is None)
+        assert (said[name] is None) == (value is None or value == inf)
+
+
+@given(pairs())
 def test_swapping_sides_keeps_what_is_symmetric(pair: Any) -> None:
     e, a = pair
     one, other = compared(e, a), compared(a, e)

@@ -10,7 +10,7 @@ from typing import Any
 from karat.bundles.identity import case_path
 from karat.bundles.manifest import NAME, Manifest, Role, TensorRecord
 from karat.bundles.raw import TABLE
-from karat.bundles.restoring import check_structure, tensor_names
+from karat.bundles.restoring import check_structure
 from karat.bundles.safetensors_header import Header
 from karat.findings import Finding, Severity
 from karat.tensors.dtypes import nbytes, stored
@@ -91,10 +91,10 @@ def _check_records(manifest: Manifest) -> Iterator[str]:
     )
     for role, structure in structures:
         try:
-            check_structure(structure)
+            named = Counter(check_structure(structure))
         except Damaged as damage:
             yield f"the structure of {role}: {damage}"
-        named = Counter(tensor_names(structure))
+            continue
         recorded = Counter(record.name for record in manifest.tensors if record.role == role)
         if named != recorded:
             odd = min((named - recorded) + (recorded - named))

@@ -43,9 +43,14 @@ def restore(
     return Restored(value=value, findings=tuple(restorer.findings.values()))
 
 
-def check_structure(structure: Any) -> None:
-    """`Damaged` if nobody can have written the structure; nothing is made, imported or looked up for that."""
-    _Checker({}, (), None, copy=False).get(structure, "$")
+def check_structure(structure: Any) -> list[str]:
+    """Every tensor that a structure names, as often as it does; `Damaged` if nobody can have written it.
+
+    No class is looked up and no module imported for that.
+    """
+    checker = _Checker({}, (), None, copy=False)
+    checker.get(structure, "$")
+    return checker.names
 
 
 def tensor_names(structure: Any) -> Iterator[str]:
@@ -227,9 +232,15 @@ class _Restorer:
 class _Checker(_Restorer):
     """Goes through a structure as if it were to be restored; what needs a tensor or a class has a stand-in."""
 
+    def __init__(self, *given: Any, copy: bool) -> None:
+        super().__init__(*given, copy=copy)
+        self.names: list[str] = []
+
     def tensor(self, node: dict[str, Any], where: str) -> Any:
-        if not isinstance(next(iter(node.values())), str):
+        ((_, name),) = node.items()
+        if not isinstance(name, str):
             raise _odd(where, node)
+        self.names.append(name)
         return object()
 
     def named(self, node: dict[str, Any], where: str) -> Any:  # noqa: ARG002 - as the method it overrides
