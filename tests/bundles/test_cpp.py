@@ -43,7 +43,7 @@ def runner(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def compiled(source: Path, target: Path) -> Path:
     compiler = shutil.which("g++") or missing("g++")
-    words = [compiler, *FLAGS, "-I", EXAMPLES, "-o", target, source]
+    words = [compiler, *FLAGS, "-I", str(EXAMPLES), "-o", str(target), str(source)]
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return target
