@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import inf
 from typing import Literal
 
 import msgspec
@@ -46,6 +47,19 @@ class Numbers(msgspec.Struct, frozen=True, kw_only=True):
     max_expected: float | None = None
     """At `max_abs_at`."""
     max_actual: float | None = None
+
+    def __post_init__(self) -> None:
+        """JSON has no infinity and gets null for it; what stands beside tells it from what was not measured."""
+        if self.max_abs_at is not None:
+            self._recall("max_abs", inf)
+            self._recall("mean_abs", inf)
+            self._recall("sqnr_db", -inf if self.max_abs else inf)
+        if self.max_rel_at is not None:
+            self._recall("max_rel", inf)
+
+    def _recall(self, field: str, value: float) -> None:
+        if getattr(self, field) is None:
+            msgspec.structs.force_setattr(self, field, value)
 
 
 class Statistics(msgspec.Struct, frozen=True, kw_only=True):
