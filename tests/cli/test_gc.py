@@ -3,9 +3,13 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from factories.store_world import World
+from karat.store import references
+from karat.store.opening import open_backend
+from karat.store.sealed import seal
 
 
 @pytest.fixture
@@ -13,17 +17,15 @@ def world(tmp_path: Path) -> World:
     """Two references, the older of which expired long ago."""
     made = World(tmp_path)
     made.run("push", "captures", "models/nightly")
-    (entry,) = (made.store / "refs" / "models" / "nightly").iterdir()
-    reference = json.loads(entry.read_text())
-    old = {
-        **reference,
-        "date": "2020-01-01T00:00:00.000000Z",
-        "expires": "2020-03-31T00:00:00.000000Z",
-    }
-    entry.with_name(f"20200101T000000.000000Z-{reference['digest'][:12]}.json").write_text(
-        json.dumps(old)
+    store = open_backend(str(made.store))
+    (entry,) = references.entries(store)
+    old = msgspec.structs.replace(
+        references.read(store, entry),
+        date="2020-01-01T00:00:00.000000Z",
+        expires="2020-03-31T00:00:00.000000Z",
     )
-    entry.unlink()
+    store.put(references.key_for(old), seal(old))
+    store.delete([entry.key])
     made.more()
     next(made.captures.rglob("*_0_static_*/program/*")).parent.parent.rename(made.root / "gone")
     made.run("push", "captures", "models/nightly")

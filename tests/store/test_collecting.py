@@ -23,6 +23,7 @@ from karat.store.objects import EXPIRING, KEPT, every, key_of
 from karat.store.opening import open_backend
 from karat.store.presence import Times, lease
 from karat.store.problem import Problem
+from karat.store.sealed import seal
 from karat.store.verifying import verify_store
 
 NONE = Times(patience=0.0, poll=0.0)
@@ -38,9 +39,8 @@ def days_pass(backend: Backend, days: float, s3: S3Proxy | None = None) -> None:
             date=references.stamp(references.moment_of(old.date) - shift),
             expires=references.stamp(references.moment_of(old.expires) - shift),
         )
-        stamped = (entry.date - shift).strftime("%Y%m%dT%H%M%S.%fZ")
         backend.delete([entry.key])
-        backend.put(f"refs/{entry.name}/{stamped}-{entry.start}.json", msgspec.json.encode(new))
+        backend.put(references.key_for(new), seal(new))
     if s3 is not None:
         for key in s3.keys(backend.url.split("/")[2]).values():
             key.last_modified -= timedelta(days=days)

@@ -51,7 +51,7 @@ def test_a_lease_names_what_is_needed_and_goes(backend: Backend) -> None:
     with lease(backend, "push", objects=("a", "b"), snapshots=("c",)) as held:
         (found,) = live_leases(backend, held.now(), Times())
         assert (found.objects, found.snapshots, found.kind) == (("a", "b"), ("c",), "push")
-        held.check(10)
+        held.check()
     assert live_leases(backend, None, Times()) == []
 
 

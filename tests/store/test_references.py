@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from datetime import UTC, datetime, timedelta
 from importlib import resources
+from typing import Any
 
 import jsonschema
 import msgspec
@@ -28,6 +29,7 @@ from karat.store.references import (
     strangers,
     write,
 )
+from karat.store.sealed import seal
 
 NOW = datetime(2026, 11, 14, 2, 5, 1, 250, tzinfo=UTC)
 
@@ -115,15 +117,39 @@ def test_an_entry_that_cannot_be_read_is_no_answer(folder: Backend, data: bytes)
 
 @pytest.mark.parametrize(
     "changes",
-    [{"name": "models/other"}, {"digest": "b" * 64}, {"schema": "x"}, {"expires": "soon"}],
+    [
+        {"name": "models/other"},
+        {"digest": "b" * 64},
+        {"schema": "x"},
+        {"expires": "soon"},
+        {"date": stamp(NOW - timedelta(days=1))},
+        {"digest": "a" * 63},
+        {"date": "today"},
+    ],
 )
 def test_an_entry_is_held_against_its_own_name(folder: Backend, changes: dict[str, str]) -> None:
     write(folder, reference())
     (entry,) = entries(folder)
     changed = msgspec.structs.replace(read(folder, entry), **changes)
-    folder.put(entry.key, msgspec.json.encode(changed), replace=True)
+    folder.put(entry.key, seal(changed), replace=True)
     with pytest.raises(CannotVerify, match="expected a reference"):
         read(folder, entry)
+
+
+@pytest.mark.parametrize("changes", [{"expires": stamp(NOW)}, {"keep": 9000}, {"cases": 2}, {}])
+def test_a_reference_that_was_changed_is_no_answer(
+    folder: Backend, changes: dict[str, Any]
+) -> None:
+    """Whoever edits one by hand, or whatever flips a bit of it, does not reseal it."""
+    write(folder, reference())
+    (entry,) = entries(folder)
+    sealed = folder.get(entry.key)
+    end = sealed[sealed.index(b',\n "sha256"') :]
+    changed = seal(msgspec.structs.replace(read(folder, entry), **changes))
+    new = changed[: changed.index(b',\n "sha256"')] + end
+    folder.put(entry.key, new if changes else new[:-1], replace=True)
+    with pytest.raises(CannotVerify, match="changed after it was sealed"):
+        resolve(folder, "models/nightly")
 
 
 def test_strangers_among_the_references(folder: Backend) -> None:

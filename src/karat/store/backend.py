@@ -13,6 +13,9 @@ from typing import Protocol
 
 import msgspec
 
+STAGING, TOUCHING = ".staging/", "touching/"
+"""Where backends make things that have no name yet; what is old there was left by the killed."""
+
 
 class Absent(Exception):  # noqa: N818 - a state of the store, not a bug
     """There is nothing under this key."""

@@ -22,7 +22,7 @@ from karat.sources.bucket_store import (
     parse_address,
     reason_of,
 )
-from karat.store.backend import Absent, Stored
+from karat.store.backend import TOUCHING, Absent, Stored
 
 T = TypeVar("T")
 _ATTEMPTS = 8
@@ -101,7 +101,7 @@ class BucketBackend:
 
     def touch(self, key: str) -> None:
         """Copied away and back: a server refuses to copy an object onto itself."""
-        aside = f"touching/{os.urandom(12).hex()}"
+        aside = f"{TOUCHING}{os.urandom(12).hex()}"
         self.copy(key, aside)
         self.copy(aside, key)
         self.delete([aside])

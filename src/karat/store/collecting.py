@@ -18,7 +18,7 @@ import msgspec
 
 from karat.findings import CannotVerify
 from karat.store import lifecycle, pins, references, snapshot as snapshots
-from karat.store.backend import Backend, Stored
+from karat.store.backend import STAGING, TOUCHING, Backend, Stored
 from karat.store.lockfile import read_lock
 from karat.store.objects import EXPIRING, KEPT, digest_of, every, find, key_of
 from karat.store.presence import (
@@ -156,18 +156,17 @@ def collect(backend: Backend, options: CollectOptions) -> Collected:
 def _delete(
     backend: Backend, options: CollectOptions, held: Held, known: _Known, fates: _Fates
 ) -> None:
-    longest = options.times.collector / 2
     forgotten = [one.key for one in known.judged if not one.kept]
     moves = [
         partial(backend.copy, key_of(digest, KEPT), key_of(digest, EXPIRING))
         for digest in fates.move
     ]
-    held.check(longest)
+    held.check()
     for _ in together(moves, options.workers):
         pass
     for keys in (*_batches(forgotten), *_batches(fates.delete)):
         # Whoever was silent for long may have been given up by a push, and must not go on.
-        held.check(longest)
+        held.check()
         backend.delete(keys)
 
 
@@ -244,10 +243,10 @@ def _fates(backend: Backend, options: CollectOptions, known: _Known, now: float)
     grace = options.grace * 3600
     counts: dict[str, list[Stored]] = {fate: [] for fate in _BECAUSE}
     lasting = {digest_of(one.key): one for one in every(backend, KEPT, options.workers)}
-    here: set[str | None] = set()
+    here: dict[str | None, int] = {}
     for one in every(backend, EXPIRING, options.workers):
         digest = digest_of(one.key)
-        here.add(digest)
+        here[digest] = one.size
         twin = lasting.get(digest)
         if digest in known.needed:
             double = digest in known.kept and twin is not None and twin.size == one.size
@@ -261,7 +260,7 @@ def _fates(backend: Backend, options: CollectOptions, known: _Known, now: float)
             fate = "needed"
         elif digest in known.needed and digest is not None:
             fate = "moved"
-            move += [] if digest in here else [digest]
+            move += [] if here.get(digest) == one.size else [digest]
         else:
             fate = "unneeded" if now - one.modified >= grace else "young"
         counts[fate].append(one)
@@ -323,7 +322,7 @@ def _is_there(backend: Backend, digest: str) -> bool:
 def _leftovers(backend: Backend, options: CollectOptions, now: float) -> list[str]:
     """What killed processes left half-made; it never had a name that means anything."""
     grace = max(options.grace, 1.0) * 3600
-    found = (*backend.list(".staging/"), *backend.list("touching/"))
+    found = (*backend.list(STAGING), *backend.list(TOUCHING))
     return [one.key for one in found if now - one.modified >= grace]
 
 

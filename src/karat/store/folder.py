@@ -5,13 +5,12 @@ from __future__ import annotations
 import contextlib
 import os
 import shlex
+import stat
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from karat.findings import CannotVerify, UsageError
-from karat.store.backend import Absent, Stored
-
-_STAGING = ".staging"
+from karat.store.backend import STAGING, Absent, Stored
 
 
 def open_folder(url: str) -> FolderBackend:
@@ -23,20 +22,23 @@ class FolderBackend:
     """One folder."""
 
     def __init__(self, root: Path) -> None:
-        self.root = root.absolute()
+        self.root = _plain(root)
         self.url = str(self.root)
-        if self.root.exists() and not self.root.is_dir():
-            raise UsageError(
-                f"expected a folder for the store at {self.root}, found a file",
-                next_command=f"ls -l {shlex.quote(self.url)}",
-            )
+        try:
+            mode = self.root.stat().st_mode
+        except FileNotFoundError:
+            return
+        except (OSError, ValueError) as error:  # the latter for a NUL
+            raise self._no_folder(getattr(error, "strerror", None) or str(error)) from error
+        if not stat.S_ISDIR(mode):
+            raise self._no_folder("a file")
 
     def put(self, key: str, data: bytes | memoryview, *, replace: bool = False) -> bool:
         """A file under its final name; it is whole and on the disk before it has that name."""
         target = self._path(key)
-        if not replace and target.exists():
-            return False
         try:
+            if not replace and target.exists():
+                return False
             return self._place(target, data, replace=replace)
         except OSError as error:
             raise self._trouble("write", key, error) from error
@@ -144,18 +146,34 @@ class FolderBackend:
                 yield Stored(key, found.st_size, found.st_mtime)
 
     def _staged(self) -> Path:
-        folder = self.root / _STAGING
+        folder = self.root / STAGING
         folder.mkdir(parents=True, exist_ok=True)
         return folder / os.urandom(12).hex()
 
     def _path(self, key: str) -> Path:
         return self.root.joinpath(*key.split("/"))
 
+    def _no_folder(self, found: str) -> UsageError:
+        return UsageError(
+            f"expected a folder for the store at {self.root}, found: {found}",
+            next_command=f"ls -ld {shlex.quote(self.url)}",
+        )
+
     def _trouble(self, verb: str, key: str, error: OSError) -> CannotVerify:
         return CannotVerify(
             f"expected to {verb} {key} of the store in {self.root}, but: {error.strerror or error}",
             next_command=f"ls -ld {shlex.quote(self.url)}",
         )
+
+
+def _plain(path: Path) -> Path:
+    """Absolute, and without `..`; links stay as a person wrote them, unless that changes what is meant."""
+    written = path.absolute()
+    plain = Path(os.path.normpath(written))
+    try:
+        return plain if plain.resolve() == written.resolve() else written.resolve()
+    except (OSError, ValueError):
+        return written  # whoever opens it says what is wrong
 
 
 def _write(file: Path, data: bytes | memoryview) -> None:

@@ -7,10 +7,12 @@ import ctypes
 import errno
 import fcntl
 import os
+import re
 import shlex
 import shutil
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
+from hashlib import sha256
 from pathlib import Path
 
 from karat.findings import CannotVerify, UsageError
@@ -21,7 +23,7 @@ _AT_FDCWD, _EXCHANGE = -100, 2
 @contextmanager
 def staging(target: Path, mark: str) -> Iterator[Path]:
     """A hidden folder beside the target, left there for the next attempt; one process at a time."""
-    folder = target.parent / f".karat-pull-{target.name[:100]}-{mark}"
+    folder = target.parent / f"{_prefix(target)}{mark}"
     try:
         folder.mkdir(parents=True, exist_ok=True)
         handle = os.open(folder, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
@@ -44,6 +46,11 @@ def check_target(target: Path, *, replace: bool) -> None:
             f"expected a folder's name, or nothing yet, at {target}, found something else",
             next_command=f"ls -ld {shlex.quote(str(target))}",
         )
+    if target == Path.cwd() or target in Path.cwd().parents:
+        raise UsageError(
+            f"expected a folder of its own for what is pulled, found {target}, in which this command runs",
+            next_command="karat pull --help",
+        )
     if target.is_dir() and any(target.iterdir()) and not replace:
         raise UsageError(
             f"expected nothing at {target} yet, found a folder with something in it; "
@@ -63,8 +70,9 @@ def discard_others(folder: Path, wanted: Collection[str]) -> None:
             path.unlink()
 
 
-def install(folder: Path, target: Path) -> None:
+def install(folder: Path, target: Path, *, replace: bool) -> None:
     """Gives the folder its name; one that has it already is exchanged for it in one step, then removed."""
+    check_target(target, replace=replace)  # once more: another pull may have been quicker
     try:
         _sync(folder)
         if target.is_dir() and any(target.iterdir()):
@@ -78,6 +86,29 @@ def install(folder: Path, target: Path) -> None:
             f"expected to move {folder} to {target}, but: {error.strerror}",
             next_command=f"ls -ld {shlex.quote(str(target.parent))}",
         ) from error
+
+
+def clear(target: Path) -> None:
+    """Takes away what pulls to this folder left when they were killed; those at work keep theirs."""
+    for folder in target.parent.glob(".karat-pull-*"):
+        name = folder.name.removeprefix(_prefix(target))
+        if not re.fullmatch("[0-9a-f]{12}(-old)?", name) or folder.is_symlink():
+            continue
+        with contextlib.suppress(OSError, CannotVerify):
+            handle = os.open(folder, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+            try:
+                _alone(handle, target)
+                shutil.rmtree(folder, ignore_errors=True)
+            finally:
+                os.close(handle)
+
+
+def _prefix(target: Path) -> str:
+    """How the hidden folders of a target begin; a name may be as long as a name can be."""
+    name = target.name
+    if len(os.fsencode(name)) > 100:
+        name = sha256(os.fsencode(name)).hexdigest()
+    return f".karat-pull-{name}-"
 
 
 def _exchanged(folder: Path, target: Path) -> None:

@@ -16,6 +16,7 @@ import msgspec
 
 from karat.findings import CannotVerify, UsageError
 from karat.store.backend import Absent, Backend
+from karat.store.sealed import seal, unseal
 
 KEY = "lifecycle.json"
 SLACK = 30
@@ -73,7 +74,7 @@ def apply(backend: Backend, keep: int) -> Applied:
     if address.scheme != "s3":
         raise _by_hand(address.scheme, address.bucket, prefix, days)
     # First what pushes go by: a rule that nobody knows of would delete what they reuse.
-    backend.put(KEY, msgspec.json.encode(Rule(days=days)), replace=True)
+    backend.put(KEY, seal(Rule(days=days)), replace=True)
     return _apply_s3(address.bucket, prefix, days)
 
 
@@ -169,10 +170,10 @@ def _by_hand(scheme: str, bucket: str, prefix: str, days: int) -> UsageError:
 
 def _read(backend: Backend) -> Rule | None:
     try:
-        return msgspec.json.decode(backend.get(KEY), type=Rule)
+        return unseal(backend.get(KEY), Rule)
     except Absent:
         return None
-    except msgspec.MsgspecError as error:
+    except ValueError as error:  # msgspec's are among them
         raise CannotVerify(
             f"expected {KEY} of {backend.url} to say when the bucket deletes, found: {error}",
             next_command=backend.look(KEY),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import msgspec
 
 from karat.store import pins, references, snapshot as snapshots
@@ -47,7 +49,7 @@ def list_names(backend: Backend, workers: int = 16) -> Listing:
     newest = {entry.name: entry for entry in entries}
     pinned = pins.every(backend)
     chosen = [newest[name] for name in sorted(newest)]
-    counts = {name: sum(entry.name == name for entry in entries) for name in newest}
+    counts = Counter(entry.name for entry in entries)
     read = references.read_all(backend, chosen, workers)
     told = [_listed(one, pinned, counts[one.name]) for one in read]
     starts = {entry.start for entry in entries}

@@ -45,7 +45,7 @@ def read_lock(file: Path) -> dict[str, Locked]:
         for name, line in found.items():
             if not re.fullmatch("[0-9a-f]{64}", line.digest):
                 raise ValueError(f"digest {line.digest[:80]!r} of {name}")  # noqa: TRY301
-    except (ValueError, msgspec.MsgspecError) as error:
+    except (ValueError, RecursionError) as error:  # msgspec's are among the former
         conflict = b"<<<<<<<" in data
         raise _unreadable(file, "merge-conflict markers" if conflict else str(error)) from error
     return found

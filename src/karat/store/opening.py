@@ -31,6 +31,9 @@ class StoreMark(msgspec.Struct, frozen=True, kw_only=True):
     schema: str = SCHEMA
 
 
+_MARK = msgspec.json.encode(StoreMark()) + b"\n"
+
+
 def store_url(said: str | None, configured: str | None, environment: Mapping[str, str]) -> str:
     """The store to use: --store, KARAT_STORE, [store].url, or a folder of this user's."""
     chosen = said or environment.get("KARAT_STORE") or configured
@@ -66,16 +69,18 @@ def is_store(backend: Backend) -> bool:
         data = backend.get(NAME)
     except Absent:
         return False
+    if data == _MARK:
+        return True
     try:
         schema = msgspec.json.decode(data, type=StoreMark).schema
-    except (msgspec.MsgspecError, UnicodeDecodeError):
-        schema = "something else"
-    if schema != SCHEMA:
-        raise CannotVerify(
-            f"expected {SCHEMA} in {NAME} of {backend.url}, found {schema[:60]}",
-            next_command="pip install --upgrade karat",
-        )
-    return True
+    except ValueError:  # msgspec's are among them
+        schema = SCHEMA
+    newer = schema != SCHEMA
+    raise CannotVerify(
+        f"expected {SCHEMA} in {NAME} of {backend.url}, found "
+        + (repr(schema[:60]) if newer else "it changed"),
+        next_command="pip install --upgrade karat" if newer else backend.look(NAME),
+    )
 
 
 def is_store_folder(path: Path) -> bool:
@@ -86,7 +91,7 @@ def is_store_folder(path: Path) -> bool:
 def found_store(backend: Backend) -> None:
     """Makes it a store, if it is none."""
     if not is_store(backend):
-        backend.put(NAME, msgspec.json.encode(StoreMark()) + b"\n")
+        backend.put(NAME, _MARK)
 
 
 def _factory(kind: str) -> Callable[[str], Backend]:

@@ -18,6 +18,7 @@ from karat.store.backend import Absent, Backend
 from karat.store.objects import EXPIRING, KEPT, Part, find, key_of, missing
 from karat.store.presence import Times, lease, wait_for_collectors
 from karat.store.references import stamp
+from karat.store.sealed import seal, unseal
 from karat.store.snapshot import Snapshot
 from karat.store.teamwork import together
 
@@ -53,6 +54,7 @@ def pin(  # noqa: PLR0913 - most have defaults
     with lease(backend, "pin", snapshots=(digest,), times=times) as held:
         wait_for_collectors(backend, held, times, notice)
         keep(backend, digest, snapshots.load(backend, digest), workers)
+        held.check()
         return write(backend, digest, reason, name, held.now())
 
 
@@ -79,7 +81,7 @@ def write(backend: Backend, digest: str, reason: str, name: str, now: float) -> 
     """The pin itself, once everything is in its place."""
     date = stamp(datetime.fromtimestamp(now, UTC))
     made = Pin(digest=digest, reason=reason, name=name, date=date)
-    backend.put(_key(digest), msgspec.json.format(msgspec.json.encode(made), indent=1) + b"\n")
+    backend.put(_key(digest), seal(made))
     return read(backend, digest) or made
 
 
@@ -90,8 +92,8 @@ def read(backend: Backend, digest: str) -> Pin | None:
     except Absent:
         return None
     try:
-        found = msgspec.json.decode(data, type=Pin)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        found = unseal(data, Pin)
+    except ValueError as error:  # msgspec's are among them
         raise _unreadable(backend, _key(digest), str(error)) from error
     if found.schema != SCHEMA or found.digest != digest:
         raise _unreadable(backend, _key(digest), "something else")

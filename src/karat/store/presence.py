@@ -58,11 +58,13 @@ class Lease(msgspec.Struct, frozen=True, kw_only=True):
 class Held:
     """A lease or marker of this process, renewed until it is let go of."""
 
-    def __init__(self, backend: Backend, lease: Lease, prefix: str, every: float) -> None:
+    def __init__(
+        self, backend: Backend, lease: Lease, prefix: str, *, every: float, longest: float
+    ) -> None:
         self.key = f"{prefix}{lease.id}.json"
-        self._backend, self._every = backend, every
+        self._backend, self._every, self._longest = backend, every, longest
         self._data = msgspec.json.encode(lease)
-        self._renewed = 0.0
+        self._renewed = _clock()
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._beat, daemon=True, name="karat-lease")
 
@@ -83,9 +85,8 @@ class Held:
 
     def renew(self) -> float:
         """Writes it again; the store's time."""
-        began = time.monotonic()
-        self._backend.put(self.key, self._data, replace=True)
-        self._renewed = began
+        if not self._write():
+            raise self._lost()
         return self.now()
 
     def now(self) -> float:
@@ -95,10 +96,25 @@ class Held:
             raise self._lost()
         return found.modified
 
-    def check(self, longest: float) -> None:
-        """Nobody can have taken this for abandoned: it is there, and was renewed not long ago."""
-        if time.monotonic() - self._renewed > longest or self._backend.head(self.key) is None:
+    def check(self) -> None:
+        """Nobody can have taken this for abandoned: it is there, and was never silent for long."""
+        if self._was_silent() or self._backend.head(self.key) is None:
             raise self._lost()
+
+    def _was_silent(self) -> bool:
+        return _clock() - self._renewed > self._longest
+
+    def _write(self) -> bool:
+        """Renews it, unless it was silent for so long that others may have gone on without it.
+
+        A process that was stopped, on a machine that slept, must not come back as if nothing had been.
+        """
+        if self._was_silent():
+            return False
+        began = _clock()
+        self._backend.put(self.key, self._data, replace=True)
+        self._renewed = began
+        return True
 
     def _lost(self) -> CannotVerify:
         return CannotVerify(
@@ -110,11 +126,9 @@ class Held:
     def _beat(self) -> None:
         while not self._over.wait(self._every):
             try:
-                began = time.monotonic()
-                if self._backend.head(self.key) is None:
-                    return  # somebody took it away; what is gone must not come back
-                self._backend.put(self.key, self._data, replace=True)
-                self._renewed = began
+                # What somebody took away must not come back.
+                if self._backend.head(self.key) is None or not self._write():
+                    return
             except KaratError:
                 continue  # `check` notices if it stays so
 
@@ -127,13 +141,16 @@ def lease(
     held = Lease(
         id=_identifier(), kind=kind, process=this_process(), objects=objects, snapshots=snapshots
     )
-    return Held(backend, held, LEASES, (times or Times()).renewal)
+    times = times or Times()
+    return Held(backend, held, LEASES, every=times.renewal, longest=times.lease / 2)
 
 
 def marker(backend: Backend, times: Times | None = None) -> Held:
     """What a collector holds while it is at work."""
     held = Lease(id=_identifier(), kind="gc", process=this_process())
-    return Held(backend, held, COLLECTORS, (times or Times()).beat)
+    times = times or Times()
+    # A quarter: the request that follows a look at it may be tried again for a while.
+    return Held(backend, held, COLLECTORS, every=times.beat, longest=times.collector / 4)
 
 
 def wait_for_collectors(
@@ -189,7 +206,7 @@ def live_leases(backend: Backend, now: float | None, times: Times) -> list[Lease
             found.append(msgspec.json.decode(backend.get(one.key), type=Lease))
         except Absent:
             continue  # done meanwhile; what it made stands in the references, which are read later
-        except msgspec.MsgspecError as error:
+        except (ValueError, RecursionError) as error:
             raise CannotVerify(
                 f"expected a lease ({SCHEMA}) in {one.key} of {backend.url}, found: {error}",
                 next_command=backend.look(one.key),
@@ -211,13 +228,29 @@ def _is_dead(backend: Backend, key: str) -> bool:
     """Whether it was a process of this very machine that is no more."""
     try:
         process = msgspec.json.decode(backend.get(key), type=Lease).process
-    except (Absent, msgspec.MsgspecError):
+    except (Absent, ValueError, RecursionError):
         return False
     machine, _, rest = process.rpartition("/")
     if not machine or machine != this_process().rpartition("/")[0]:
         return False
     number, _, began = rest.partition("-")
-    return _began(number) != began
+    return not _is_running(number) or _began(number) not in {None, began}
+
+
+def _is_running(number: str) -> bool:
+    """Whether there is such a process; one of another user may be hidden, and is there all the same."""
+    try:
+        os.kill(int(number), 0)
+    except ProcessLookupError:
+        return False
+    except (OSError, ValueError, OverflowError):
+        return True
+    return _began(number) is not None  # our own are never hidden; a zombie has ended
+
+
+def _clock() -> float:
+    """Seconds that have passed, those in which the machine slept among them."""
+    return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
 
 
 @cache

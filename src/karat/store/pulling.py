@@ -18,7 +18,7 @@ from karat.goldens.paths import narrow
 from karat.sources.crew import in_parallel
 from karat.store import snapshot as snapshots
 from karat.store.backend import Backend
-from karat.store.installing import check_target, discard_others, install, staging
+from karat.store.installing import check_target, clear, discard_others, install, staging
 from karat.store.objects import EXPIRING, KEPT, Part, Watch, fetch
 from karat.store.problem import damaged
 from karat.store.snapshot import Snapshot, SnapshotFile, pieces
@@ -82,6 +82,7 @@ def pull(
     )  # fmt: skip
     mark = Mark(store=backend.url, digest=digest, only=options.only)
     if _is_here(target, mark, snapshot, options.workers):
+        clear(target)
         return msgspec.structs.replace(told, already=True)
     check_target(target, replace=options.replace)
     if sizing is not None:
@@ -90,7 +91,8 @@ def pull(
         discard_others(folder, wanted)
         fetched = _Fetch(backend, snapshot, folder, drawer, watch).run(options.workers)
         write_bytes(folder / MARK, msgspec.json.encode(mark), durable=False)
-        install(folder, target)
+        install(folder, target, replace=options.replace)
+    clear(target)
     return msgspec.structs.replace(told, fetched_bytes=fetched)
 
 
@@ -209,7 +211,7 @@ def _is_here(target: Path, mark: Mark, snapshot: Snapshot, workers: int) -> bool
     """Whether the folder is what this pull would make of it, to the byte."""
     try:
         found = msgspec.json.decode((target / MARK).read_bytes(), type=Mark)
-    except (OSError, msgspec.MsgspecError):
+    except (OSError, ValueError, RecursionError):
         return False
     if (found.digest, found.only) != (mark.digest, mark.only):
         return False

@@ -145,7 +145,7 @@ def _named(
     backend: Backend, held: Held, made: Plan, name: str, options: PushOptions
 ) -> Reference:  # fmt: skip
     # Had the lease lapsed, a collector might have taken what this push found there.
-    held.check(options.times.lease / 2)
+    held.check()
     now = datetime.fromtimestamp(held.now(), UTC)
     days = options.keep or options.retention
     return references.write(

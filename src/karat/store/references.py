@@ -23,6 +23,7 @@ from karat.findings import CannotVerify, UsageError, suggest
 from karat.store.backend import Absent, Backend
 from karat.store.objects import key_of
 from karat.store.problem import Problem
+from karat.store.sealed import seal, unseal
 from karat.store.teamwork import together
 
 SCHEMA = "karat.reference/1"
@@ -124,13 +125,14 @@ def read(backend: Backend, entry: Entry) -> Reference:
     except Absent:
         raise _unreadable(backend, entry.key, "nothing") from None
     try:
-        found = msgspec.json.decode(data, type=Reference)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        found = unseal(data, Reference)
+    except ValueError as error:  # msgspec's are among them
         raise _unreadable(backend, entry.key, str(error)) from error
-    same = found.name == entry.name and found.digest.startswith(entry.start)
     whole = re.fullmatch("[0-9a-f]{64}", found.digest) and _is_date(found.date, found.expires)
-    if found.schema != SCHEMA or not same or not whole:
+    if found.schema != SCHEMA or not whole:
         raise _unreadable(backend, entry.key, "something else")
+    if key_for(found) != entry.key:
+        raise _unreadable(backend, entry.key, f"the one of {key_for(found)}")
     return found
 
 
@@ -163,12 +165,17 @@ def write(backend: Backend, reference: Reference) -> Reference:
         if others and others[-1].date >= moment:
             moment = others[-1].date + timedelta(microseconds=1)
         dated = msgspec.structs.replace(reference, date=stamp(moment))
-        key = f"{PREFIX}{reference.name}/{moment.strftime(_STAMP)}-{reference.digest[:12]}.json"
-        data = msgspec.json.format(msgspec.json.encode(dated), indent=1) + b"\n"
+        key, data = key_for(dated), seal(dated)
         # An answer may get lost after the server did as it was told: then it is there, and ours.
         if backend.put(key, data) or backend.get(key) == data:
             return dated
         moment += timedelta(microseconds=1)
+
+
+def key_for(reference: Reference) -> str:
+    """Where a reference lies; its key says the same as itself."""
+    moment = moment_of(reference.date).astimezone(UTC)
+    return f"{PREFIX}{reference.name}/{moment.strftime(_STAMP)}-{reference.digest[:12]}.json"
 
 
 def stamp(moment: datetime) -> str:

@@ -9,12 +9,15 @@ from hashlib import sha256
 import msgspec
 
 from karat.findings import CannotVerify, Finding, KaratError, Severity
-from karat.store import pins, references, snapshot as snapshots
-from karat.store.backend import Absent, Backend, Stored
-from karat.store.objects import EXPIRING, KEPT, Part, described, digest_of, every, key_of, missing
+from karat.store import lifecycle, opening, pins, references, snapshot as snapshots
+from karat.store.backend import STAGING, TOUCHING, Absent, Backend, Stored
+from karat.store.objects import EXPIRING, KEPT, Part, described, digest_of, key_of, missing
+from karat.store.presence import COLLECTORS, LEASES
 from karat.store.problem import Problem
 from karat.store.teamwork import together
 
+_FILES = {opening.NAME, lifecycle.KEY}
+_FOLDERS = (references.PREFIX, pins.PREFIX, LEASES, COLLECTORS, STAGING, TOUCHING)
 Progress = Callable[[int, int], None]
 
 
@@ -53,7 +56,7 @@ def verify_store(
     _named(backend, expected, findings)
     for digest, who in expected.snapshots.items():
         _expand(backend, digest, who, expected, findings)
-    there = [*every(backend, EXPIRING, workers), *every(backend, KEPT, workers)]
+    there = list(_objects(backend, findings))
     tasks = [partial(_object, backend, one) for one in there]
     for done, found in enumerate(together(tasks, workers), 1):
         findings += [found] if found is not None else []
@@ -74,6 +77,16 @@ def verify_store(
     )
 
 
+def _objects(backend: Backend, findings: list[Finding]) -> Iterator[Stored]:
+    """Everything in the two drawers; what lies beside all drawers is somebody's mistake."""
+    for one in backend.list(""):
+        if one.key.startswith((f"{EXPIRING}/", f"{KEPT}/")):
+            yield one
+        elif one.key not in _FILES and not one.key.startswith(_FOLDERS):
+            said = f"{one.key}: expected only what belongs to a store, found another file"
+            findings.append(_finding("unexpected-file", said, one.key, backend))
+
+
 def _named(backend: Backend, expected: _Expected, findings: list[Finding]) -> None:
     findings += [
         _finding(
@@ -86,7 +99,8 @@ def _named(backend: Backend, expected: _Expected, findings: list[Finding]) -> No
         try:
             reference = references.read(backend, entry)
         except CannotVerify as error:
-            findings.append(_finding("bundle-damaged", str(error), entry.key, backend))
+            if backend.head(entry.key) is not None:  # else collected meanwhile
+                findings.append(_finding("bundle-damaged", str(error), entry.key, backend))
         else:
             expected.snapshots.setdefault(reference.digest, reference.name)
     try:
