@@ -135,6 +135,7 @@ KINDS: Mapping[str, str] = {
     "status-regressed": "an outcome is worse than before",
     "store-busy": "another process is collecting or pushing, and did not end in time",
     "structure-changed": "keys, lengths or nesting of a document changed",
+    "sums-missing": "zips lie there without the SHA256SUMS that says which there should be",
     "superseded": "a newer attempt of the same job exists",
     "taken-by-extension": "no file matched the golden patterns, so every data file was taken",
     "tensor-mismatch": "elements of a tensor lie outside the tolerance",

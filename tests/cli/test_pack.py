@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from pathlib import Path
 
 import jsonschema
@@ -85,3 +86,27 @@ def test_nothing_to_pack_is_3(tmp_path: Path) -> None:
     assert result.code == 3
     assert "nothing-compared" in result.out
     assert "next: pytest --karat-capture empty" in result.err
+
+
+def test_what_stands_in_the_way_is_replaced_by_the_command_that_is_told(
+    tmp_path: Path, root: Path
+) -> None:
+    words = ("pack", root.name, "--name", "all", "--compression", "deflate")
+    assert karat(*words, cwd=tmp_path).code == 0
+    refused = karat(*words, cwd=tmp_path)
+    assert refused.code == 2
+    command = shlex.split(refused.err.splitlines()[-1].removeprefix("next: "))
+    assert command == ["karat", *words, "--replace"]
+    assert karat(*command[1:], cwd=tmp_path).code == 0
+    (tmp_path / "packed" / "mine").touch()
+    assert "next: ls -l packed" in karat(*words, cwd=tmp_path).err
+
+
+def test_many_findings_that_are_alike_are_told_in_few_lines(tmp_path: Path, root: Path) -> None:
+    for number in range(50):
+        (root / f"{number}.txt").touch()
+    result = karat("pack", root.name, "--json", "p.json", cwd=tmp_path)
+    assert result.code == 1
+    assert result.out.count("unexpected-file") == 21
+    assert "fail  unexpected-file: 30 more; --json F has all" in result.out
+    assert len(json.loads((tmp_path / "p.json").read_bytes())["findings"]) == 50

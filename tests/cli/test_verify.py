@@ -118,3 +118,26 @@ def test_a_path_that_is_not_there_is_2(tmp_path: Path) -> None:
 def test_quiet_prints_nothing(where: Path) -> None:
     result = karat("verify", "captures", "-q", cwd=where)
     assert (result.code, result.out, result.err) == (0, "", "")
+
+
+def test_an_empty_word_is_2(where: Path) -> None:
+    result = verify(where, "")
+    assert result.code == 2
+    assert "found an empty word" in result.err
+
+
+def test_a_folder_of_zips_without_sums(where: Path) -> None:
+    result = verify(where, "packed/cases")
+    assert result.code == 0
+    assert "warn  sums-missing: packed/cases: expected SHA256SUMS beside the zips" in result.out
+    assert "verified 2 cases, 6 tensors, " in result.out
+    flip(next((where / "packed" / "cases").rglob("*.zip")))
+    assert verify(where, "packed/cases").code == 1
+
+
+def test_a_pack_at_work_is_not_verified(where: Path) -> None:
+    (where / "packed" / "SHA256SUMS").unlink()
+    (where / "packed" / ".karat-pack-0123").mkdir()
+    result = verify(where, "packed")
+    assert result.code == 1
+    assert "found a pack that is at work or was killed" in result.out

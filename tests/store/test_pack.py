@@ -24,7 +24,9 @@ from karat.bundles.places import open_place
 from karat.bundles.verifying import verify_place
 from karat.findings import CannotVerify, ExitCode, UsageError
 from karat.store.pack import Packed, PackOptions, pack
+from karat.store.pack_case import Packing, Spot, pack_case
 from karat.store.pack_output import SUMS, read_sums
+from karat.store.pack_survey import survey
 from karat.store.zip_writer import Compression
 
 NAME = "golden_artifacts_26111504.zip"
@@ -182,6 +184,80 @@ def test_a_case_that_is_not_whole_is_named_and_fails(
     assert verify_place(open_place(tmp_path / "out" / NAME)).findings == ()
 
 
+@pytest.mark.parametrize("which", [0, 1, 3])
+@pytest.mark.parametrize("compression", ["stored", "deflate"])
+def test_without_zips_of_cases_a_refused_one_leaves_no_gap(
+    tmp_path: Path, root: Path, which: int, compression: Compression
+) -> None:
+    """Stored, cases are written where they will lie, before anyone knows that one will not."""
+    path = sorted(root.rglob("model.pte"))[which]
+    path.write_bytes(path.read_bytes()[::-1])
+    told = packed(tmp_path, root, cases=False, keep_going=True, compression=compression, jobs=3)
+    assert (told.packed, kinds(told)) == (3, ["bundle-damaged"])
+    shutil.rmtree(path.parents[1])
+    packed(tmp_path, root, out="without", cases=False, compression=compression)
+    assert tree(tmp_path / "out") == tree(tmp_path / "without")
+
+
+def test_raw_files_and_their_table_are_verified_as_they_go_by(tmp_path: Path) -> None:
+    root = tmp_path / "captures"
+    folder = capture(root, identity("test_raw"), raw=True)
+    assert packed(tmp_path, root).exit_code == 0
+    names = [str(p.relative_to(folder)) for p in folder.rglob("*") if p.is_file()]
+    assert len(names) == 8
+    for number, name in enumerate(names):
+        data = (folder / name).read_bytes()
+        (folder / name).write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
+        told = packed(tmp_path, root, out=str(number))
+        assert (told.exit_code, kinds(told)) == (1, ["bundle-damaged"]), name
+        assert name.rsplit("/", 1)[-1] in told.findings[0].message, name
+        (folder / name).write_bytes(data)
+
+
+def test_every_tensor_that_changed_is_named(tmp_path: Path, root: Path) -> None:
+    path = next(root.rglob("expected.safetensors"))
+    data = bytearray(path.read_bytes())
+    for at in (-1, -3):
+        data[at] ^= 4
+    path.write_bytes(data)
+    told = packed(tmp_path, root)
+    assert [f.message.split(": ")[1] for f in told.findings] == [
+        "expected.safetensors, expected/logits",
+        "expected.safetensors, expected/ok",
+    ]
+
+
+def test_what_changes_after_it_was_looked_at_is_not_packed(tmp_path: Path, root: Path) -> None:
+    """The manifest of a case is read before its files are packed; a session may run meanwhile."""
+    found = survey([str(root)])
+    candidate = found.candidates[0]
+    path = root / candidate.path / "manifest.json"
+    other = path.read_bytes().replace(b"session-1", b"session-2")
+    path.write_bytes(other)
+    how = Packing(compression="stored", level=None, count=lambda _: None)
+    part = pack_case(candidate, Spot(file=tmp_path / "a.zip", use="case"), how)
+    assert part.output is None
+    assert [said.split(":")[0] for said in part.wrong] == ["manifest.json"]
+
+
+@pytest.mark.parametrize("compression", ["deflate", "zstd"])
+def test_zeros_are_no_bomb(tmp_path: Path, compression: Compression) -> None:
+    import numpy as np  # noqa: PLC0415 - only here
+
+    root = tmp_path / "captures"
+    capture(root, identity(), expected=np.zeros(8 << 20, np.uint8))
+    assert packed(tmp_path, root, compression=compression).exit_code == 0
+    assert verify_place(open_place(tmp_path / "out" / NAME)).findings == ()
+
+
+def test_a_pack_tells_how_far_it_is(tmp_path: Path, root: Path) -> None:
+    seen: list[tuple[int, int]] = []
+    options = PackOptions(output=str(tmp_path / "out"), combined=NAME)
+    told = pack([str(root)], options, lambda done, total: seen.append((done, total)))
+    assert seen[-1] == (told.size, told.size)
+    assert [done for done, _ in seen] == sorted(done for done, _ in seen)
+
+
 def claim(root: Path, path: str, state: str, *, session: str = "session-1") -> Path:
     folder = root / ".karat" / session / "claims"
     folder.mkdir(parents=True, exist_ok=True)
@@ -259,6 +335,11 @@ def test_directories_must_be_apart(tmp_path: Path, root: Path) -> None:
     packed(tmp_path, root)
     with pytest.raises(UsageError, match="expected a capture directory, found a zip"):
         packed(tmp_path, tmp_path / "out" / NAME, out="again")
+    with pytest.raises(UsageError, match="found a folder that `karat pack` filled"):
+        packed(tmp_path, tmp_path / "out", out="again")
+    for words, out in (([""], "x"), ([str(root)], "")):
+        with pytest.raises(UsageError, match="found an empty word"):
+            pack(words, PackOptions(output=out, combined=NAME))
 
 
 def test_what_stands_in_the_way_is_replaced_only_if_asked_and_if_it_is_a_pack(

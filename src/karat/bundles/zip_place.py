@@ -22,13 +22,14 @@ from karat.tensors.tensor import Damaged, Extent
 STORED, DEFLATE, ZSTD = 0, 8, 93
 LIMITS = Limits(
     # A nightly of 50,000 cases has 200,000 files; tensors are as large as they are, and a cache of zeros as
-    # dense as zstd can make it. Streams are read in bounded memory, so that only time is left to lose.
+    # dense as zstd can make it. Streams are read in bounded memory, so that only time is left to lose, and
+    # `DENSEST` says how much of it.
     members=1_000_000,
     directory=512 << 20,
     member=1 << 62,
     total=1 << 62,
     ratio=1100,
-    ratio_floor=4 << 30,
+    ratio_floor=1 << 62,
 )
 DENSEST = 64 << 30
 """Bytes that all members together may unpack to which are packed denser than the ratio."""

@@ -19,6 +19,7 @@ from pathlib import Path
 
 import msgspec
 
+from karat.bundles.places import BadPlace, open_place
 from karat.findings import ExitCode, Finding, Severity, UsageError, exit_code
 from karat.store.pack_case import Combined, Packing, Part, Spot, pack_case
 from karat.store.pack_output import Output, Workshop, workshop
@@ -41,6 +42,8 @@ class PackOptions(msgspec.Struct, frozen=True, kw_only=True):
     level: int | None = None
     keep_going: bool = False
     replace: bool = False
+    again: str = "karat pack --help"
+    """The command that would replace what stands in OUT."""
     require_program: bool = False
     jobs: int = 0
     """0: as many as there are cores."""
@@ -88,7 +91,7 @@ def pack(
     try:
         if not found.found and not found.findings:
             return _told(directories, options, found, [], [_nothing(directories)])
-        with workshop(Path(options.output), replace=options.replace) as work:
+        with workshop(Path(options.output), replace=options.replace, again=options.again) as work:
             # Although something may have failed already: what else is wrong is told now, not one
             # error a run.
             outcomes, combined = _pack_all(work, found, options, progress)
@@ -126,7 +129,21 @@ def _pack_all(
             if outcome.spot.use == "scratch" or (outcome.spot.use == "case" and not outcome.part):
                 outcome.spot.file.unlink(missing_ok=True)
             outcomes.append(outcome)
-        return outcomes, combined.finish() if combined is not None else None
+        output = combined.finish() if combined is not None else None
+        if output is not None:
+            _check_opens(work.folder / output.path, options.compression)
+        return outcomes, output
+
+
+def _check_opens(zipped: Path, compression: Compression) -> None:
+    """Readers refuse what unpacks to very much more than it is; who packed it should know first."""
+    if compression == "stored":
+        return
+    try:
+        open_place(zipped).close()
+    except BadPlace as bad:
+        said = f"--compression {compression}: expected a zip that readers open; {bad}"
+        raise UsageError(said, next_command="karat pack --help  # stored opens always") from bad
 
 
 def _spots(work: Workshop, found: Survey, options: PackOptions) -> Iterator[Spot]:
@@ -171,6 +188,8 @@ def _pack_one(candidate: Candidate, spot: Spot, packing: Packing) -> _Outcome:
     try:
         part = pack_case(candidate, spot, packing)
         wrong = part.wrong
+        if part.output is not None:
+            _check_opens(spot.file, packing.compression)
     except Damaged as damage:
         part, wrong = None, (str(damage),)
     return _Outcome(
@@ -197,6 +216,10 @@ def _counter(total: int, progress: Progress | None) -> Callable[[int], None]:
 
 def _check_apart(directories: Sequence[str], output: str) -> None:
     out = Path(output).resolve()
+    for word in (output, *directories):
+        if not word:  # Path("") is this folder; nobody who wrote "$CAPTURES" meant that
+            said = "expected a folder, found an empty word"
+            raise UsageError(said, next_command="karat pack --help")
     for directory in directories:
         if out.is_relative_to(Path(directory).resolve()):
             raise UsageError(
@@ -242,7 +265,7 @@ def _damaged(candidate: Candidate, said: str) -> Finding:
     return Finding(
         kind="bundle-damaged",
         severity=Severity.FAIL,
-        message=f"{candidate.path}: {said}",
+        message=said if said.startswith(candidate.path) else f"{candidate.path}: {said}",
         path=candidate.path,
         where=candidate.root,
         next=f"karat verify {shlex.quote(candidate.root)}",

@@ -23,7 +23,7 @@ import msgspec
 from karat.findings import CannotVerify, UsageError
 
 SUMS = "SHA256SUMS"
-_STAGING = ".karat-pack-"
+STAGING = ".karat-pack-"
 _NEW, _OLD, _COMING = "new", "old", "coming.json"
 
 
@@ -39,7 +39,7 @@ class Output(msgspec.Struct, frozen=True, kw_only=True):
 class Workshop:
     """A hidden folder inside OUT; nothing of it is seen before `publish`."""
 
-    def __init__(self, out: Path, staging: Path, handle: int) -> None:
+    def __init__(self, out: Path, staging: Path, handle: int, again: str) -> None:
         self.folder = staging / _NEW
         """What is to be published."""
         self.scratch = staging / "scratch"
@@ -47,6 +47,7 @@ class Workshop:
         self._out = out
         self._staging = staging
         self._handle = handle
+        self._again = again
 
     def publish(self, outputs: Iterable[Output], *, replace: bool) -> None:
         """Moves everything into place; what stood there is only replaced if asked, and if it is a pack's."""
@@ -55,7 +56,7 @@ class Workshop:
         for path in [*self.folder.rglob("*/"), self.folder]:
             _sync(path)
         with _locked(self._out):
-            standing = check_out(self._out, replace=replace)
+            standing = check_out(self._out, replace=replace, again=self._again)
             old = self._staging / _OLD
             # The sums go first and come last: whenever they are there, they are true.
             leaving = sorted(standing, key=lambda name: name != SUMS)
@@ -79,12 +80,15 @@ class Workshop:
 
 
 @contextlib.contextmanager
-def workshop(out: Path, *, replace: bool) -> Iterator[Workshop]:
-    """Makes OUT and a place to work in; if nothing is published, nothing stays."""
+def workshop(out: Path, *, replace: bool, again: str) -> Iterator[Workshop]:
+    """Makes OUT and a place to work in; if nothing is published, nothing stays.
+
+    `again`: the command that would replace what stands in the way.
+    """
     made = [path for path in (out, *out.parents) if not path.exists()]
     try:
         out.mkdir(parents=True, exist_ok=True)
-        work = _open(out, replace=replace)
+        work = _open(out, replace=replace, again=again)
     except OSError as error:
         _forget(made)
         raise cannot_write(out, error) from error
@@ -97,25 +101,31 @@ def workshop(out: Path, *, replace: bool) -> Iterator[Workshop]:
         _forget(made)
 
 
-def check_out(out: Path, *, replace: bool) -> list[str]:
+def check_out(out: Path, *, replace: bool, again: str) -> list[str]:
     """What stands in OUT and may make room; raises for what must not."""
     names = sorted(path.name for path in out.iterdir())
-    standing = [name for name in names if not name.startswith(_STAGING)]
-    if not standing:
-        return []
-    if not replace:
+    standing = [name for name in names if not name.startswith(STAGING)]
+    strange = _strange(out, standing)
+    if strange and replace:
         raise UsageError(
-            f"-o {out}: expected a folder that is empty or not there, found {standing[0]} in it",
-            next_command=f"karat pack … -o {shlex.quote(str(out))} --replace",
-        )
-    strange = [name for name in _files(out, standing) if name not in _listed(out) | {SUMS}]
-    if strange:
-        raise UsageError(
-            f"-o {out}: expected only what an earlier pack left, found {strange[0]}, which its {SUMS} "
+            f"-o {out}: expected only what an earlier pack left, found {strange}, which its {SUMS} "
             "does not list; nothing was replaced",
             next_command=f"ls -l {shlex.quote(str(out))}",
         )
+    if standing and not replace:
+        raise UsageError(
+            f"-o {out}: expected a folder that is empty or not there, found {standing[0]} in it",
+            next_command=f"ls -l {shlex.quote(str(out))}" if strange else again,
+        )
     return standing
+
+
+def _strange(out: Path, standing: list[str]) -> str | None:
+    """Something that is no pack's; whoever says `-o /` does not wait for all of it to be listed."""
+    if SUMS not in standing:
+        return standing[0] if standing else None
+    listed = _listed(out) | {SUMS}
+    return next((name for name in _files(out, standing) if name not in listed), None)
 
 
 def cannot_write(out: Path, error: OSError) -> CannotVerify:
@@ -131,16 +141,16 @@ def _move(names: Iterable[str], source: Path, target: Path) -> None:
         (source / name).rename(target / name)
 
 
-def _open(out: Path, *, replace: bool) -> Workshop:
+def _open(out: Path, *, replace: bool, again: str) -> Workshop:
     with _locked(out):
-        for left in out.glob(f"{_STAGING}*"):
+        for left in out.glob(f"{STAGING}*"):
             _clear(left)
-        check_out(out, replace=replace)
-        staging = out / f"{_STAGING}{os.urandom(6).hex()}"
+        check_out(out, replace=replace, again=again)
+        staging = out / f"{STAGING}{os.urandom(6).hex()}"
         (staging / _NEW).mkdir(parents=True)
         # Whoever holds the lock is alive; the kernel takes it from the dead.
         handle = _lock(staging, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    return Workshop(out, staging, handle)
+    return Workshop(out, staging, handle, again)
 
 
 def _clear(left: Path) -> None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import msgspec
 
+from karat.findings import Finding, Severity
 from karat.report.plain import encode, finding_json
 from karat.report.words import count
 from karat.store.pack import Packed
@@ -28,8 +29,7 @@ def document(packed: Packed) -> bytes:
 
 def lines(packed: Packed) -> Iterator[str]:
     """The report for people."""
-    for finding in sorted(packed.findings, key=lambda f: f.severity.rank):
-        yield f"{finding.severity.value:4}  {finding.kind}: {finding.message}"
+    yield from told((finding, finding.message) for finding in packed.findings)
     if packed.state != "written":
         yield f"nothing packed: {packed.output} is as it was"
         return
@@ -45,6 +45,17 @@ def lines(packed: Packed) -> Iterator[str]:
         f"packed {packed.packed:,}{left} {'case' if packed.found == 1 else 'cases'}, "
         f"{count(packed.tensors, 'tensor')}, {size(packed.size)}"
     )
+
+
+def told(findings: Iterable[tuple[Finding, str]]) -> Iterator[str]:
+    """Findings and their messages as lines, worst first; nobody reads thousands that are alike."""
+    kinds: dict[tuple[Severity, str], list[str]] = {}
+    for finding, message in sorted(findings, key=lambda pair: pair[0].severity.rank):
+        kinds.setdefault((finding.severity, finding.kind), []).append(message)
+    for (severity, kind), messages in kinds.items():
+        yield from (f"{severity.value:4}  {kind}: {message}" for message in messages[:_SHOWN])
+        if len(messages) > _SHOWN:
+            yield f"{severity.value:4}  {kind}: {len(messages) - _SHOWN:,} more; --json F has all"
 
 
 def size(n: int) -> str:

@@ -16,6 +16,7 @@ from karat.bundles.manifest import NAME as MANIFEST
 from karat.bundles.places import Place, open_place
 from karat.findings import Finding, Severity, UsageError
 from karat.store.pack_claims import missing_cases, newest_claims
+from karat.store.pack_output import SUMS
 
 
 class Candidate(msgspec.Struct, frozen=True, kw_only=True, eq=False):
@@ -110,10 +111,11 @@ def _candidate(case: Case) -> Candidate:
 
 def _open(root: str) -> Place:
     place = open_place(root)
-    if place.kind != "folder":
+    if place.kind != "folder" or SUMS in place.files():
         place.close()
+        found = "zip" if place.kind == "zip" else "folder that `karat pack` filled"
         raise UsageError(
-            f"{root}: expected a capture directory, found a {place.kind}",
+            f"{root}: expected a capture directory, found a {found}",
             next_command=f"karat verify {shlex.quote(root)}",
         )
     return place

@@ -9,7 +9,7 @@ import msgspec
 from karat.findings import ExitCode, Finding, exit_code
 from karat.report.plain import encode, finding_json
 from karat.report.words import count
-from karat.store.pack_report import size
+from karat.store.pack_report import size, told as finding_lines
 from karat.store.verify_target import Verified
 
 SCHEMA = "karat.verify/1"
@@ -58,9 +58,7 @@ def _target(target: Verified) -> dict[str, object]:
 def lines(told: Verification) -> Iterator[str]:
     """The report for people: a line per problem, then the counts."""
     for target in told.targets:
-        for finding in sorted(target.findings, key=lambda f: f.severity.rank):
-            where = "" if finding.message.startswith(target.target) else f"{target.target}: "
-            yield f"{finding.severity.value:4}  {finding.kind}: {where}{finding.message}"
+        yield from finding_lines((f, _in(target.target, f.message)) for f in target.findings)
     for target in told.targets if len(told.targets) > 1 else ():
         yield f"{target.target}: {_counted(target.cases, target.tensors, target.size)}"
     totals = _totals(told)
@@ -71,6 +69,10 @@ def lines(told: Verification) -> Iterator[str]:
     }
     counted = _counted(totals["cases"], totals["tensors"], totals["size"])
     yield f"{words[told.exit_code]} {counted} in {told.seconds:.1f} s"
+
+
+def _in(target: str, message: str) -> str:
+    return message if message.startswith(target) else f"{target}: {message}"
 
 
 def _counted(cases: int, tensors: int, n: int) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Literal
@@ -16,7 +16,7 @@ from karat.bundles.places import Place, open_place
 from karat.bundles.verifying import verify_place
 from karat.findings import Finding, KaratError, Severity, UsageError
 from karat.store.opening import is_store_folder, open_store
-from karat.store.pack_output import SUMS, read_sums
+from karat.store.pack_output import STAGING, SUMS, read_sums
 from karat.store.verifying import verify_store
 from karat.store.words import open_word
 from karat.tensors.tensor import Damaged
@@ -45,6 +45,9 @@ def verify_target(
 
     `whole`: the word is the URL or folder of a store, even if nothing is there.
     """
+    if not word:  # Path("") is this folder; nobody who wrote "$BUNDLE" meant that
+        said = "expected a folder, a zip or a store to verify, found an empty word"
+        raise UsageError(said, next_command="karat verify --help")
     try:
         if whole or is_whole_store(word):
             return _verify_store(word, progress)
@@ -85,6 +88,8 @@ def finding_of(error: KaratError, word: str) -> Finding:
 
 def _verify_opened(place: Place, word: str, progress: Progress | None) -> Verified:
     try:
+        if place.kind == "folder" and place.files() and is_of_zips(place):
+            return _verify_zips(place, word, [*place.findings(), _without_sums(word)], progress)
         told = verify_place(place, progress)
         return Verified(
             target=word,
@@ -105,6 +110,11 @@ def _verify_store(word: str, progress: Progress | None) -> Verified:
     )
 
 
+def is_of_zips(place: Place) -> bool:
+    """Whether a folder holds zips, and nothing else: what somebody downloaded, or half of a pack."""
+    return all(path.endswith(".zip") for path in place.files())
+
+
 def _verify_pack(folder: Path, word: str, progress: Progress | None) -> Verified:
     """The zips against the sums, then each zip."""
     place = open_place(folder)
@@ -116,18 +126,39 @@ def _verify_pack(folder: Path, word: str, progress: Progress | None) -> Verified
         findings, sums = [_wrong("bundle-damaged", SUMS, said, word)], {}
     finally:
         place.close()
-    there = [path for path in place.files() if path in sums]
-    each = [verify_target(str(folder / path), progress=progress) for path in there]
+    return _verify_zips(place, word, findings, progress, only=sums)
+
+
+def _verify_zips(
+    place: Place,
+    word: str,
+    findings: list[Finding],
+    progress: Progress | None,
+    only: Collection[str] | None = None,
+) -> Verified:
+    there = [path for path in place.files() if only is None or path in only]
+    each = [verify_target(str(Path(word) / path), progress=progress) for path in there]
     findings += [finding for one in each for finding in one.findings]
-    if not each and not findings:
-        findings = [_nothing(word)]
     return Verified(
         target=word,
         kind="pack",
         cases=sum(one.cases for one in each),
         tensors=sum(one.tensors for one in each),
         size=sum(one.size for one in each),
-        findings=tuple(findings),
+        findings=tuple(findings) if each or findings else (_nothing(word),),
+    )
+
+
+def _without_sums(word: str) -> Finding:
+    at_work = any(Path(word).glob(f"{STAGING}*"))
+    found = "a pack that is at work or was killed" if at_work else "zips alone"
+    lost = "" if at_work else "; each is verified, but one that is missing would not be noticed"
+    return Finding(
+        kind="sums-missing",
+        severity=Severity.FAIL if at_work else Severity.WARN,
+        message=f"{word}: expected {SUMS} beside the zips, found {found}{lost}",
+        path=word,
+        next=f"ls -la {shlex.quote(word)}",
     )
 
 
