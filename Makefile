@@ -31,6 +31,7 @@ format: $(STAMP)
 bench: $(STAMP)
 	$(BIN)/python benchmarks/diff_speed.py
 	$(BIN)/python benchmarks/bundle_compare.py
+	$(BIN)/python benchmarks/capture_overhead.py
 	$(BIN)/python benchmarks/refresh_download.py
 
 clean:

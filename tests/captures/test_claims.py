@@ -1,11 +1,14 @@
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
 import threading
+from importlib import resources
 from pathlib import Path
 
+import jsonschema
 import msgspec
 import pytest
 
@@ -54,6 +57,17 @@ def test_who_has_it_is_told(tmp_path: Path) -> None:
     with pytest.raises(Taken) as caught:
         take(path, claim(by="second"))
     assert caught.value.claim == claim(by="first")
+
+
+def test_a_claim_fits_its_schema(tmp_path: Path) -> None:
+    schemas = resources.files("karat").joinpath("schemas")
+    schema = json.loads(schemas.joinpath("karat.claim.1.json").read_text(encoding="utf-8"))
+    take(tmp_path / "c.json", claim())
+    said = json.loads((tmp_path / "c.json").read_bytes())
+    jsonschema.validate(said, schema)
+    assert said.keys() == schema["properties"].keys()
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate(said | {"state": "gone"}, schema)
 
 
 def test_a_withdrawn_claim_is_free(tmp_path: Path) -> None:
