@@ -67,6 +67,20 @@ def test_the_life_of_a_bundle(tmp_path: Path) -> None:
     assert "bundles" not in changed.stdout
 
 
+def test_in_a_log_the_next_command_is_the_last_line_of_its_verb(tmp_path: Path) -> None:
+    log = subprocess.run(
+        [sys.executable, "-m", "karat", "demo", "d"],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=True,
+    ).stdout
+    failed = [part.splitlines() for part in log.split("(exit 1)")[:-1]]
+    assert len(failed) == 3
+    assert [part[-1].split(" ")[:2] for part in failed] == [["next:", "karat"]] * 3, log
+
+
 def test_what_the_demo_advises_can_be_run(tmp_path: Path) -> None:
     result = karat("demo", "d", cwd=tmp_path)
     assert "--keep replayed" in result.out

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from karat.cli.output import complain, deliver, one_report_each
-from karat.findings import CannotVerify, ExitCode, Severity, UsageError
+from karat.cli.output import complain, deliver, last_line, one_report_each
+from karat.findings import CannotVerify, ExitCode, UsageError
 
 if TYPE_CHECKING:
     from karat.check.options import Options
@@ -110,7 +110,7 @@ def command(  # noqa: PLR0913 - one parameter per option
         # What failed is certain, also where a report of it could not be written.
         complain(str(error), error.next_command)
     if report.exit_code and not quiet:
-        _last_line(report)
+        last_line(report.all_findings())
     return int(report.exit_code)
 
 
@@ -180,16 +180,6 @@ def _today(environment: Mapping[str, str]) -> date:
             f"expected KARAT_TODAY as YYYY-MM-DD, found {said!r}",
             next_command="unset KARAT_TODAY",
         ) from error
-
-
-def _last_line(report: Report) -> None:
-    """Every failure ends with the next command."""
-    from karat.report.words import printable  # noqa: PLC0415 - only for failures
-
-    for finding in report.all_findings():
-        if finding.next and finding.severity is Severity.FAIL:
-            print(f"next: {printable(finding.next)}", file=sys.stderr)
-            return
 
 
 def _tell_github(report: Report, *, stdout: bool) -> None:

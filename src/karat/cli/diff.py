@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 
 import click
 
-from karat.cli.output import deliver, one_report_each, progress_bar, typed
-from karat.findings import Finding, exit_code, parse_fail_on
+from karat.cli.output import deliver, last_line, one_report_each, progress_bar, typed
+from karat.findings import exit_code, parse_fail_on
 
 _EXAMPLES = """
 \b
@@ -114,13 +113,5 @@ def command(  # noqa: PLR0913 - one parameter per option
         terminal.show(result, sys.stdout, top=top)
     code = exit_code(result.all_findings(), fail_on=wanted)
     if code and not quiet:
-        _last_line(list(result.all_findings()), wanted)
+        last_line(result.all_findings(), wanted)
     return int(code)
-
-
-def _last_line(findings: list[Finding], wanted: Sequence[str]) -> None:
-    """Every failure ends with the next command."""
-    for finding in findings:
-        if finding.next and exit_code([finding], fail_on=wanted):
-            print(f"next: {finding.next}", file=sys.stderr)
-            return

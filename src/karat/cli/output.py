@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
-from karat.findings import CannotVerify, UsageError
+from karat.findings import CannotVerify, Finding, UsageError, exit_code
 
 _words: list[str] = []
 
@@ -45,6 +45,19 @@ def complain(message: str, next_command: str) -> None:
     from karat.report.words import printable  # noqa: PLC0415 - only for mistakes
 
     print(f"karat: {printable(message)}\nnext: {printable(next_command)}", file=sys.stderr)
+
+
+def last_line(
+    findings: Iterable[Finding], fail_on: Sequence[str] = ("fail",), otherwise: str = ""
+) -> None:
+    """Every failure ends with the next command: the first finding's that makes the exit code."""
+    from karat.report.words import printable  # noqa: PLC0415 - only for failures
+
+    helpful = (f.next for f in findings if f.next and exit_code([f], fail_on=fail_on))
+    found = next(helpful, otherwise)
+    if found:
+        sys.stdout.flush()  # in a log both streams are one, and this is the end of it
+        print(f"next: {printable(found)}", file=sys.stderr)
 
 
 def deliver(target: str, content: bytes | str) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from karat.cli.output import deliver, typed
+from karat.cli.output import deliver, last_line, typed
 from karat.cli.transfers import watch
 from karat.findings import UsageError, exit_code
 
@@ -156,8 +156,7 @@ def _exit(result: Result, *, quiet: bool) -> int:
     """The exit code; every failure ends with the next command."""
     code = exit_code(result.all_findings())
     if code and not quiet:
-        helpful = (f.next for f in result.all_findings() if f.next and exit_code([f]))
-        print(f"next: {next(helpful, 'karat refresh --help')}", file=sys.stderr)
+        last_line(result.all_findings(), otherwise="karat refresh --help")
     return int(code)
 
 

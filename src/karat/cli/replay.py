@@ -10,12 +10,11 @@ from typing import IO, TYPE_CHECKING
 
 import click
 
-from karat.cli.output import deliver, one_report_each
-from karat.findings import Severity, UsageError
+from karat.cli.output import deliver, last_line, one_report_each
+from karat.findings import UsageError
 
 if TYPE_CHECKING:
     from karat.replay.options import Options, Runner
-    from karat.replay.outcome import ReplayReport
 
 _EXAMPLES = """
 \b
@@ -151,7 +150,7 @@ def _replay(
 
         deliver(junit, junit_report.render(report))
     if report.exit_code and not quiet:
-        _last_line(report)
+        last_line(report.all_findings())
     return int(report.exit_code)
 
 
@@ -204,13 +203,3 @@ def _progress(stream: IO[str]) -> Callable[[int, int], None] | None:
         stream.flush()
 
     return show
-
-
-def _last_line(report: ReplayReport) -> None:
-    """Every failure ends with the next command."""
-    from karat.report.words import printable  # noqa: PLC0415 - only for failures
-
-    for finding in report.all_findings():
-        if finding.next and finding.severity is Severity.FAIL:
-            print(f"next: {printable(finding.next)}", file=sys.stderr)
-            return

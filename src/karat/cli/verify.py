@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from karat.cli.output import deliver, one_report_each
-from karat.findings import Severity
+from karat.cli.output import deliver, last_line, one_report_each
 
 if TYPE_CHECKING:
     from karat.store.verify_report import Verification
@@ -73,6 +72,4 @@ def _report(told: Verification, *, text: bool) -> None:
 
     for line in lines(told) if text else ():
         print(printable(line))
-    advice = [f.next for f in told.findings if f.next and f.severity is Severity.FAIL]
-    if advice:
-        print(f"next: {printable(advice[0])}", file=sys.stderr)
+    last_line(told.findings)
