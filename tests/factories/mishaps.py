@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import io
 import random
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
+import zstandard
 
-from karat.bundles.zip_form import Member, directory, local_header, read_members
+from karat.bundles.index import build, decode, encode
+from karat.bundles.zip_form import DEFLATE, ZSTD, Member, directory, local_header, read_members
 
 PAGE = b"<!DOCTYPE html><html><body><h1>502 Bad Gateway</h1></body></html>\n"
 Bytes = Callable[[bytes, random.Random], bytes]
@@ -40,11 +43,31 @@ def junk_before(data: bytes, rng: random.Random) -> bytes:
     return rng.randbytes(rng.randint(1, 100)) + data
 
 
+def scramble(data: bytes, rng: random.Random) -> bytes:
+    """Several bytes at once, anywhere, each another than it was."""
+    changed = bytearray(data)
+    for at in rng.sample(range(len(data)), min(len(data), rng.randint(2, 64))):
+        changed[at] ^= rng.randint(1, 255)
+    return bytes(changed)
+
+
+def swap_blocks(data: bytes, rng: random.Random) -> bytes:
+    """As a disk or a download that took two blocks for each other."""
+    size = rng.choice([n for n in (512, 64, 8, 1) if 2 * n <= len(data)] or [0])
+    starts = range(0, len(data) - size + 1, max(1, size))
+    i, j = sorted(rng.sample(starts, 2)) if len(starts) > 1 else (0, 0)
+    one, two = data[i : i + size], data[j : j + size]
+    changed = data[:i] + two + data[i + size : j] + one + data[j + size :]
+    return changed if changed != data else flip(data, rng)
+
+
 def page(data: bytes, rng: random.Random) -> bytes:  # noqa: ARG001 - one form for all
     return PAGE
 
 
-ANYWHERE: tuple[Bytes, ...] = (flip, flip, cut, zero, junk_after, junk_before, page)
+ANYWHERE: tuple[Bytes, ...] = (
+    flip, flip, cut, zero, junk_after, junk_before, page, scramble, swap_blocks,
+)  # fmt: skip
 
 
 def in_zip(change: Callable[[Pieces, random.Random], None]) -> Bytes:
@@ -116,17 +139,47 @@ def reorder_members(pieces: Pieces, rng: random.Random) -> None:
 
 @in_zip
 def page_member(pieces: Pieces, rng: random.Random) -> None:
-    import zlib  # noqa: PLC0415 - only here
-
     i = rng.randrange(len(pieces))
-    member = msgspec.structs.replace(
-        pieces[i][0], method=0, size=len(PAGE), packed=len(PAGE), crc=zlib.crc32(PAGE)
-    )
-    pieces[i] = (member, PAGE)
+    pieces[i] = _stored(pieces[i][0], PAGE)
+
+
+@in_zip
+def change_member(pieces: Pieces, rng: random.Random) -> None:
+    """What somebody does who unpacks, changes a tensor or a tolerance, and packs again."""
+    i = rng.randrange(len(pieces))
+    pieces[i] = _stored(pieces[i][0], flip(_unpacked(*pieces[i]), rng))
+
+
+@in_zip
+def older_index(pieces: Pieces, rng: random.Random) -> None:
+    """The index of a pack that had one case more, or fewer, right in itself."""
+    index = decode(_unpacked(*pieces[-1]))
+    case, file = rng.choice(index.cases), rng.choice(index.files)
+    if rng.random() < 0.5:
+        cases = [each for each in index.cases if each != case]
+        files = [each for each in index.files if not each.path.startswith(f"{case.path}/")]
+    else:
+        cases = [*index.cases, msgspec.structs.replace(case, path=f"{case.path}0")]
+        files = [*index.files, msgspec.structs.replace(file, path=f"{case.path}0/manifest.json")]
+    pieces[-1] = _stored(pieces[-1][0], encode(build(index.karat, cases, files, index.archive)))
+
+
+def _stored(member: Member, data: bytes) -> tuple[Member, bytes]:
+    size, crc = len(data), zlib.crc32(data)
+    return msgspec.structs.replace(member, method=0, size=size, packed=size, crc=crc), data
+
+
+def _unpacked(member: Member, data: bytes) -> bytes:
+    if member.method == DEFLATE:
+        return zlib.decompress(data, -zlib.MAX_WBITS)
+    if member.method == ZSTD:
+        return zstandard.ZstdDecompressor().decompressobj().decompress(data)
+    return data
 
 
 IN_ZIPS: tuple[Bytes, ...] = (
     swap_members, rename_member, rename_case, duplicate_member, drop_member, reorder_members, page_member,
+    change_member, older_index,
 )  # fmt: skip
 
 

@@ -163,11 +163,10 @@ def test_mishaps_to_stores(world: World, tmp_path: Path) -> None:
             assert all(told_or_same(word, world) for word in words), what
             harmless.append(what)
         make_like(store, world.store)
-    # What names a store or a snapshot is no part of a bundle: a reference that is gone was never there, and
-    # its remarks on date and CI run are nobody's values. No byte of an object is among them.
-    beside = [what for what in harmless if " refs/" in what or " karat-store.json" in what]
-    assert harmless == beside
-    assert len(harmless) < STORES // 10
+    # A reference that is gone was never there: whoever asks for it is told so, which was looked at above.
+    # All else in a store is sealed, and no other fault goes by.
+    assert [what for what in harmless if ": lose refs/models/" not in what] == []
+    assert len(harmless) < STORES // 20
 
 
 def test_mishaps_to_folders(world: World, tmp_path: Path) -> None:
