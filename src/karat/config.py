@@ -186,7 +186,9 @@ def _read(
         check=_section(raw, "check", base.check, origin),
         record=_section(raw, "record", base.record, origin),
         bundles=_section(raw, "bundles", base.bundles, origin),
-        store=_section(raw, "store", base.store, origin),
+        store=_section(raw, "store", base.store, origin).seen_from(
+            file.parent if file is not None else Path.cwd()
+        ),
         exempt=(*_exemptions(raw, origin), *base.exempt),
         preset=preset,
         file=file,

@@ -125,3 +125,14 @@ def test_a_store_that_cannot_be_written(world: World) -> None:
     shutil.rmtree(world.store)
     world.store.write_text("no folder")
     world.run("push", "captures", "models/nightly", code=2)
+
+
+def test_a_relative_store_of_karat_toml_is_taken_from_there(world: World) -> None:
+    (world.root / "karat.toml").write_text('[store]\nurl = "x/../lager"\n')
+    below = world.root / "deep" / "below"
+    below.mkdir(parents=True)
+    told = world.run("push", "../../captures", "models/nightly", cwd=below, KARAT_STORE="").out
+    assert told.startswith(f"pushed models/nightly to {world.root / 'lager'}\n")
+    assert (world.root / "lager" / "karat-store.json").is_file()
+    world.run("ls", "models/nightly", KARAT_STORE="")
+    world.run("verify", "store:models/nightly", cwd=below, KARAT_STORE="")

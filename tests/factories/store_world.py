@@ -25,8 +25,11 @@ class World:
         self.captures = capture_many(root / "captures", 2)
         self.store = root / "the store"
 
-    def run(self, *words: str, code: int = 0, **environment: str) -> Outcome:
-        done = _in_process(self.root, words, {"KARAT_STORE": str(self.store), **environment})
+    def run(
+        self, *words: str, code: int = 0, cwd: Path | None = None, **environment: str
+    ) -> Outcome:
+        known = {"KARAT_STORE": str(self.store), **environment}
+        done = _in_process(cwd or self.root, words, known)
         assert done.code == code, (done.out, done.err)
         assert "Traceback" not in done.err
         if code in {1, 2, 3}:

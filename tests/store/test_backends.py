@@ -110,6 +110,21 @@ def test_a_folder_that_cannot_be_written_says_so(tmp_path: Path) -> None:
         FolderBackend(tmp_path / "refs")
 
 
+@pytest.mark.parametrize("name", ["a" * 5000, "a\0b", "file/below"])
+def test_what_can_be_no_folder_is_wrong_usage(tmp_path: Path, name: str) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UsageError, match="expected a folder for the store at"):
+        open_backend(str(tmp_path / name))
+
+
+def test_a_folder_is_named_without_detours(tmp_path: Path) -> None:
+    (tmp_path / "real" / "deep").mkdir(parents=True)
+    (tmp_path / "link").symlink_to(tmp_path / "real" / "deep")
+    assert open_backend(f"{tmp_path}/none/../store").url == str(tmp_path / "store")
+    assert open_backend(f"{tmp_path}/link/store").url == str(tmp_path / "link" / "store")
+    assert open_backend(f"{tmp_path}/link/../store").url == str(tmp_path / "real" / "store")
+
+
 def test_no_bucket_is_no_answer(s3: S3Proxy) -> None:
     backend = open_backend("s3://there-is-none/x")
     with pytest.raises(CannotVerify, match=r"HTTP 404 \(NoSuchBucket\)") as caught:

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from karat.findings import CannotVerify
-from karat.store.lockfile import Locked, read_lock, write_lock
+from karat.store.lockfile import Locked, read_lock, store_in, store_of, write_lock
 
 digests = st.text("0123456789abcdef", min_size=64, max_size=64)
 locks = st.dictionaries(
@@ -31,6 +31,22 @@ def test_what_was_written_is_read(tmp_path_factory: pytest.TempPathFactory, line
     assert len(text) == len(lines) + 4
     schema = resources.files("karat").joinpath("schemas", "karat.bundle-lock.1.json").read_text()
     jsonschema.validate(json.loads(file.read_text()), json.loads(schema))
+
+
+def test_a_store_of_the_same_checkout_is_named_from_the_lock(tmp_path: Path) -> None:
+    (tmp_path / "repo" / ".git").mkdir(parents=True)
+    lock = tmp_path / "repo" / "tests" / "bundles.lock.json"
+    for store, written in (
+        (tmp_path / "repo" / "store", "../store"),
+        (tmp_path / "repo" / "tests" / "sub" / "store", "./sub/store"),
+        (tmp_path / "elsewhere", str(tmp_path / "elsewhere")),
+    ):
+        assert store_in(lock, str(store)) == written
+        assert Path(store_of(lock, written)).resolve() == store
+    assert store_in(lock, "s3://bucket/x") == store_of(lock, "s3://bucket/x") == "s3://bucket/x"
+    # Without a checkout, only what lies beside or below the lock moves along with it.
+    assert store_in(tmp_path / "a" / "lock", str(tmp_path / "a" / "s")) == "./s"
+    assert store_in(tmp_path / "a" / "lock", str(tmp_path / "s")) == str(tmp_path / "s")
 
 
 def test_no_lock_is_an_empty_one(tmp_path: Path) -> None:

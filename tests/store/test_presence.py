@@ -133,6 +133,73 @@ def test_a_held_lease_is_renewed_by_itself(folder: Backend) -> None:
         assert time.time() - held.now() < 900
 
 
+@pytest.mark.parametrize("silence", [80.0, 10_000.0])
+def test_a_collector_that_was_stopped_does_not_come_back(
+    folder: Backend, monkeypatch: pytest.MonkeyPatch, silence: float
+) -> None:
+    """As SIGSTOP, or the lid of a laptop: meanwhile a push gave its marker up, and relies on the object."""
+    pushed(folder, cases(2))
+    orphan = "expiring/sha256/ab/" + "ab" * 32
+    folder.put(orphan, b"orphan")
+    began = time.monotonic()
+    slept = [0.0]
+    monkeypatch.setattr("karat.store.presence._clock", lambda: time.monotonic() - began + slept[0])
+
+    def before(_number: int, verb: str, key: str) -> None:
+        if verb == "list" and key.startswith("kept/"):
+            slept[0] = silence
+            # The thread that renews it wakes first.
+            until = time.monotonic() + 10
+            while threads() and time.monotonic() < until:
+                time.sleep(0.001)
+
+    def threads() -> list[threading.Thread]:
+        return [one for one in threading.enumerate() if one.name == "karat-lease"]
+
+    options = CollectOptions(grace=0, times=Times(beat=0.005))
+    with pytest.raises(CannotVerify, match="to be renewed in time"):
+        collect(Watched(folder, before), options)
+    assert folder.get(orphan) == b"orphan"
+
+
+def test_a_push_that_slept_through_its_lease_names_nothing(
+    folder: Backend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slept = [0.0]
+    monkeypatch.setattr("karat.store.presence._clock", lambda: slept[0])
+
+    def before(_number: int, verb: str, key: str) -> None:
+        if verb == "put" and key.startswith("expiring/"):
+            slept[0] = 13 * 3600.0
+
+    with pytest.raises(CannotVerify, match="to be renewed in time"):
+        pushed(Watched(folder, before), cases(1))
+    with lease(folder, "push") as held:
+        slept[0] += 13 * 3600.0
+        with pytest.raises(CannotVerify, match="to be renewed in time"):
+            held.renew()
+    assert list(folder.list("refs/")) == []
+
+
+def test_another_user_s_hidden_process_is_alive(
+    folder: Backend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Mounted with hidepid, /proc shows nothing of it; the system still knows that it is there."""
+    machine = this_process().rpartition("/")[0]
+    a_marker(folder, f"{machine}/1-1")
+
+    def hidden(number: str) -> None:
+        assert number
+
+    def not_ours(number: int, signal: int) -> None:
+        raise PermissionError(number, signal)
+
+    monkeypatch.setattr("karat.store.presence._began", hidden)
+    monkeypatch.setattr("os.kill", not_ours)
+    with pytest.raises(Problem, match="did not end in time"):
+        pushed(folder, cases(1), times=QUICK)
+
+
 def test_a_collector_whose_marker_was_taken_stops_before_it_deletes(folder: Backend) -> None:
     pushed(folder, cases(2))
     folder.put("expiring/sha256/ab/" + "ab" * 32, b"orphan")

@@ -217,6 +217,58 @@ def test_only_some_cases(folder: Backend, tmp_path: Path) -> None:
     assert (tmp_path / "out" / MARK).is_file()
 
 
+def test_of_two_pulls_to_one_folder_the_second_replaces_nothing(
+    folder: Backend, tmp_path: Path
+) -> None:
+    first, second = pushed(folder, cases(1)).digest, pushed(folder, cases(2)).digest
+    out = tmp_path / "out"
+
+    def before(number: int, _verb: str, _key: str) -> None:
+        if number == 2:
+            pull(folder, first, out, PullOptions())
+
+    with pytest.raises(UsageError, match="expected nothing at"):
+        pull(Watched(folder, before), second, out, PullOptions(workers=1))
+    assert files_below(out) == contents(cases(1))
+    pull(folder, second, out, PullOptions(replace=True))
+    assert files_below(out) == contents(cases(2))
+    assert list(tmp_path.glob(".karat-pull-*")) == [], "what was left is cleared"
+
+
+def test_leftovers_of_killed_pulls_are_cleared_and_no_others(
+    folder: Backend, tmp_path: Path
+) -> None:
+    digest = pushed(folder, cases(1)).digest
+    pull(folder, digest, tmp_path / "out", PullOptions())
+    mine = tmp_path / ".karat-pull-out-0123456789ab"
+    others = [tmp_path / name for name in (
+        ".karat-pull-out-2-0123456789ab", ".karat-pull-out-mine", ".karat-pull-outer-0123456789ab",
+    )]  # fmt: skip
+    for path in (mine, *others):
+        path.mkdir()
+        (path / "half").write_text("")
+    assert pull(folder, digest, tmp_path / "out", PullOptions()).already
+    assert not mine.exists()
+    assert all(path.exists() for path in others)
+
+
+def test_a_name_may_be_as_long_as_names_are(folder: Backend, tmp_path: Path) -> None:
+    some = cases(1)
+    pushed(folder, some)
+    assert pulled(folder, "models/nightly", tmp_path / ("ü" * 127)) == contents(some)
+
+
+def test_the_folder_one_stands_in_is_not_replaced(
+    folder: Backend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    digest = pushed(folder, cases(1)).digest
+    (tmp_path / "here" / "below").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path / "here" / "below")
+    for word in (Path(), Path("..").resolve()):
+        with pytest.raises(UsageError, match="in which this command runs"):
+            pull(folder, digest, word, PullOptions(replace=True))
+
+
 def test_one_pull_at_a_time(folder: Backend, tmp_path: Path) -> None:
     digest = pushed(folder, cases(1)).digest
     seen: list[str] = []

@@ -60,8 +60,11 @@ def command(  # noqa: PLR0913 - one parameter per option
     workers = workers_of(jobs)
 
     def work() -> Pinned:
-        backend = open_store(url)
-        return _pinned(backend, reference, lock, reason, workers, quiet=quiet)
+        if reference is not None:
+            words = [(open_store(url), reference)]
+        else:
+            words = _lines(Path(str(lock)), store)
+        return _pinned(words, reason, workers, quiet=quiet)
 
     def lines(told: Pinned) -> Iterator[str]:
         return telling.pin_lines(told.pins, removed=told.removed)
@@ -69,27 +72,40 @@ def command(  # noqa: PLR0913 - one parameter per option
     return Report("karat.pin/1", json_file, quiet=quiet).of(work, lines)
 
 
-def _pinned(
-    backend: Backend, reference: str | None, lock: str | None, reason: str | None, workers: int, *,
-    quiet: bool,
-) -> Pinned:  # fmt: skip
-    from karat.store import pins, references  # noqa: PLC0415
-    from karat.store.lockfile import read_lock  # noqa: PLC0415
+def _lines(lock: Path, store: str | None) -> list[tuple[Backend, str]]:
+    """What a lock names, each in the store that its line names, unless another was said."""
+    from karat.store.lockfile import read_lock, store_of  # noqa: PLC0415
+    from karat.store.opening import open_store  # noqa: PLC0415
 
-    words = [reference] if reference is not None else []
-    if lock is not None:
-        words += [f"{name}@sha256:{line.digest}" for name, line in read_lock(Path(lock)).items()]
-    found = [references.resolve(backend, word) for word in words]
-    if reason is None:
-        taken = [pin for one in found if (pin := pins.read(backend, one.digest)) is not None]
-        for one in taken:
+    opened: dict[str, Backend] = {}
+    words = []
+    for name, line in read_lock(lock).items():
+        url = store or store_of(lock, line.store)
+        if url not in opened:
+            opened[url] = open_store(url)
+        words.append((opened[url], f"{name}@sha256:{line.digest}"))
+    return words
+
+
+def _pinned(
+    words: list[tuple[Backend, str]], reason: str | None, workers: int, *, quiet: bool
+) -> Pinned:
+    from karat.store import pins, references  # noqa: PLC0415
+
+    # All are looked up before any is touched.
+    found = [(backend, references.resolve(backend, word)) for backend, word in words]
+    done = []
+    for backend, one in found:
+        pin = pins.read(backend, one.digest)
+        if reason is not None:
+            pin = pins.pin(
+                backend, one.digest, reason, one.name, workers=workers, notice=notice(quiet=quiet)
+            )
+        elif pin is not None:
             pins.remove(backend, one.digest)
-        return pins.Pinned(store=backend.url, pins=tuple(taken), removed=True)
-    made = [
-        pins.pin(backend, one.digest, reason, one.name, workers=workers, notice=notice(quiet=quiet))
-        for one in found
-    ]
-    return pins.Pinned(store=backend.url, pins=tuple(made), removed=False)
+        done += [pin] if pin is not None else []
+    stores = ", ".join(dict.fromkeys(backend.url for backend, _ in words))
+    return pins.Pinned(store=stores, pins=tuple(done), removed=reason is None)
 
 
 def _check(reference: str | None, reason: str | None, lock: str | None, *, remove: bool) -> None:

@@ -86,14 +86,16 @@ def _pull(  # noqa: PLR0913 - what there is to know
     import msgspec  # noqa: PLC0415
 
     from karat.store import pins, references  # noqa: PLC0415
-    from karat.store.lockfile import Locked, read_lock, write_lock  # noqa: PLC0415
+    from karat.store.lockfile import Locked, read_lock, store_in, store_of, write_lock  # noqa: PLC0415
     from karat.store.opening import open_store  # noqa: PLC0415
     from karat.store.pulling import pull  # noqa: PLC0415
 
     lines = read_lock(Path(lock)) if lock is not None else {}
     word, locked = _locked(reference, lines, update=update)
     url = settings_of(store)[0]
-    backend = open_store(locked.store if locked is not None and store is None else url)
+    if lock is not None and locked is not None and store is None:
+        url = store_of(Path(lock), locked.store)
+    backend = open_store(url)
     found = references.resolve(backend, word)
     pinned = pins.read(backend, found.digest) is not None
     chosen = msgspec.structs.replace(options, pinned=pinned)
@@ -101,7 +103,8 @@ def _pull(  # noqa: PLR0913 - what there is to know
     name = references.parse(reference).name or found.name
     date = locked.date if locked is not None else found.date
     if lock is not None:
-        lines[name] = Locked(store=backend.url, digest=found.digest, date=date)
+        place = store_in(Path(lock), backend.url)
+        lines[name] = Locked(store=place, digest=found.digest, date=date)
         write_lock(Path(lock), lines)
     return msgspec.structs.replace(told, name=name, date=date)
 

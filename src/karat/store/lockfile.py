@@ -7,6 +7,7 @@ names merge without a conflict. What a lock names, `karat gc --lock` never takes
 from __future__ import annotations
 
 import json
+import os
 import re
 import shlex
 from collections.abc import Mapping
@@ -24,6 +25,7 @@ class Locked(msgspec.Struct, frozen=True, kw_only=True):
     """One line: the snapshot that a name stands for here."""
 
     store: str
+    """A URL, or a folder; one that starts with a dot is taken from where the lock is (`store_of`)."""
     digest: str
     date: str
 
@@ -68,6 +70,21 @@ def write_lock(file: Path, lines: Mapping[str, Locked]) -> bool:
             next_command=f"ls -ld {shlex.quote(str(file.parent))}",
         ) from error
     return True
+
+
+def store_in(file: Path, url: str) -> str:
+    """A store as a lock names it: a folder of the same checkout by its path from the lock."""
+    here = file.absolute().parent
+    root = next((folder for folder in (here, *here.parents) if (folder / ".git").exists()), here)
+    if "://" in url or not Path(url).is_relative_to(root):
+        return url
+    path = Path(os.path.relpath(url, here)).as_posix()
+    return path if path.startswith("..") else f"./{path}"
+
+
+def store_of(file: Path, written: str) -> str:
+    """The store that a line of a lock means, wherever one stands."""
+    return str(file.absolute().parent / written) if written.startswith(("./", "../")) else written
 
 
 def _unreadable(file: Path, found: str) -> CannotVerify:

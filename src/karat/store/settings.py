@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Self
+
 import msgspec
 
 
@@ -14,6 +17,12 @@ class StoreSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Days that a reference is kept, unless it is pinned."""
     locks: tuple[str, ...] = ()
     """Lock files, or globs of them, whose digests `karat gc` must keep."""
+
+    def seen_from(self, root: Path) -> Self:
+        """The same with a relative folder taken from where karat.toml is, not from where one stands."""
+        if self.url is None or "://" in self.url or self.url.startswith(("/", "~")):
+            return self
+        return msgspec.structs.replace(self, url=str(root / self.url))
 
     def __post_init__(self) -> None:
         if not 1 <= self.retention <= 36500:
