@@ -231,20 +231,32 @@ class Quick:
 
     def _see_bits(self, tally: Tally, expected: Bits, actual: Bits, *, crossing: bool) -> None:
         """Equal bits, and the steps between those that differ."""
-        size = expected.size // self.dtype.itemsize
-        if self.signed_bits is not None:
-            apart = self.buffers.quotient.view(self.signed_bits)[:size]
-            np.subtract(expected.view(self.signed_bits), actual.view(self.signed_bits), out=apart)
-            tally.bit_equal += size - int(np.count_nonzero(apart))
-            furthest = max(int(apart.max()), -int(apart.min()))
-            # Zeros of both signs look as if they were half the range apart.
-            if not crossing and furthest < 1 << (self.dtype.width - 2):
-                tally.ulp = max(tally.ulp, furthest)
-                return
-        else:
+        if self.signed_bits is None:
             tally.bit_equal += equal_elements(self.dtype, expected, actual)
-        if self.dtype.kind == "float":
-            tally.ulp = max(tally.ulp, int(distances(self.dtype, expected, actual).max()))
+            if self.dtype.kind == "float":
+                tally.ulp = max(tally.ulp, int(distances(self.dtype, expected, actual).max()))
+            return
+        one, other = expected.view(self.signed_bits), actual.view(self.signed_bits)
+        apart = self.buffers.quotient.view(self.signed_bits)[: one.size]
+        np.subtract(one, other, out=apart)
+        tally.bit_equal += one.size - int(np.count_nonzero(apart))
+        furthest = max(int(apart.max()), -int(apart.min()))
+        # Zeros of both signs look as if they were half the range apart.
+        if crossing or furthest >= 1 << (self.dtype.width - 2):
+            furthest = self._see_crossing(tally, one, other, apart)
+        tally.ulp = max(tally.ulp, furthest)
+
+    def _see_crossing(self, tally: Tally, one: Values, other: Values, apart: Values) -> int:
+        """The steps of those, mostly few, whose sign changed; returns the most of all others."""
+        spare = self.buffers.difference.view(apart.dtype)[: one.size]
+        np.bitwise_xor(one, other, out=spare)
+        at = np.flatnonzero(np.less(spare, 0, out=self.buffers.low[: one.size]))
+        if not at.size:
+            return max(int(apart.max()), -int(apart.min()))
+        steps = distances(self.dtype, one[at].view(np.uint8), other[at].view(np.uint8))
+        tally.ulp = max(tally.ulp, int(steps.max()))
+        apart[at] = 0
+        return max(int(apart.max()), -int(apart.min()))
 
 
 def _extremes(quotient: Values) -> tuple[float, float]:
