@@ -81,6 +81,56 @@ def leave_mark(program, inputs):
     Path("ran").touch()
     return run(program, inputs)
 
+def leave_traces(program, inputs):
+    import random
+    import numpy
+    seen = [
+        Path("runner.py").exists(), "TRACE" not in os.environ, "HOME" in os.environ,
+        "/nowhere" not in sys.path, random.random(), numpy.random.random(), numpy.geterr()["over"],
+    ]
+    if "torch" in sys.modules:
+        import torch
+        seen += [
+            torch.rand(1).item(), torch.is_grad_enabled(), torch.get_default_dtype(),
+            torch.are_deterministic_algorithms_enabled(), torch.get_num_threads(),
+        ]
+        torch.set_grad_enabled(False)
+        torch.set_default_dtype(torch.float64)
+        torch.use_deterministic_algorithms(True)
+        torch.set_num_threads(torch.get_num_threads() + 1)
+    with Path(__file__).with_name("seen").open("a") as file:
+        file.write(repr(seen) + "\\n")
+    os.chdir("/")
+    os.environ["TRACE"] = "1"
+    del os.environ["HOME"]
+    sys.path.insert(0, "/nowhere")
+    numpy.seterr(over="ignore")
+    return run(program, inputs)
+
+def fork_and_return(program, inputs):
+    child = os.fork()
+    if child:
+        os.waitpid(child, 0)
+    return run(program, inputs)
+
+def write_everywhere(program, inputs):
+    text = (b"\\x05\\x00\\x00\\x00short", b"a long text that is no length")[int(inputs[0][0] == 1)]
+    for number in range(3, 20):
+        try:
+            os.write(number, text)
+        except OSError:
+            pass
+    return run(program, inputs)
+
+class Unspeakable(BaseException):
+    def __str__(self):
+        raise RuntimeError
+
+def raise_the_unspeakable(program, inputs):
+    if inputs[0][0] == 1:
+        raise Unspeakable
+    return run(program, inputs)
+
 not_a_function = 3
 
 class Model:

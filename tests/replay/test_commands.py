@@ -9,14 +9,11 @@ import pytest
 
 from factories.captured import capture, identity
 from factories.runners import command_line, doubling, flip
-from karat.bundles.raw import write_raw
 from karat.findings import ExitCode
 from karat.replay.options import Judging, Options
 from karat.replay.outcome import ReplayReport
-from karat.replay.raw_files import file_names
 from karat.replay.replaying import replay
 from karat.replay.runners import parse_command
-from karat.tensors.arrays import tensor_of
 
 
 @pytest.fixture
@@ -144,10 +141,3 @@ def test_a_case_without_expected_tensors_compares_nothing_and_says_so(here: Path
     report = run(command_line(here, "nothing"), "plain")
     assert outcomes(report) == ["not-compared"]
     assert report.exit_code is ExitCode.CANNOT_VERIFY
-
-
-def test_files_are_named_as_the_raw_form_names_them(tmp_path: Path) -> None:
-    names = ["expected", "expected/0", "expected/a b", "expected/a%2Fb", "expected/A B", "x" * 200]
-    tensor = tensor_of(np.ones(2))
-    rows = write_raw(tmp_path, [("expected", name, tensor) for name in names])
-    assert file_names(names) == {row.name: row.file for row in rows}

@@ -96,6 +96,7 @@ def test_within_the_recorded_tolerance_matches_and_outside_does_not() -> None:
         ("crash_on_one", "SIGSEGV (signal 11); it printed last: about to crash"),
         ("raise_on_one", "it raised ValueError: no such operator (runner.py:"),
         ("hang_on_one", "it took longer than 1 s"),
+        ("raise_the_unspeakable", "it raised Unspeakable: its own text could not be had (runner"),
     ],
 )
 def test_a_program_that_fails_costs_its_own_case(name: str, said: str) -> None:
@@ -120,7 +121,40 @@ def test_outputs_that_cannot_be_compared_are_named() -> None:
     report = run("odd")
     assert outcomes(report) == ["failed"] * 3
     assert "actual['doubled']" in report.cases[0].findings[0].message
-    assert outcomes(run("lost")) != ["match"] * 3
+
+
+@pytest.mark.usefixtures("here")
+def test_an_output_that_is_missing_is_a_mismatch_also_if_it_is_the_only_one() -> None:
+    report = run("lost")
+    assert outcomes(report) == ["mismatch"] * 3
+    assert report.exit_code is ExitCode.FAIL
+
+
+@pytest.mark.parametrize("framework", ["numpy", "torch"])
+def test_what_a_call_leaves_behind_does_not_reach_the_next_case(here: Path, framework: str) -> None:
+    if framework == "torch":
+        pytest.importorskip("torch")
+    os.environ.setdefault("HOME", "/")
+    report = run("leave_traces", judging=Judging(framework=framework))  # type: ignore[arg-type]
+    assert outcomes(report) == ["match"] * 3
+    seen = (here / "seen").read_text().splitlines()
+    assert len(seen) == 3
+    assert len(set(seen)) == 1
+    assert seen[0].startswith("[True, True, True, True,")
+
+
+@pytest.mark.usefixtures("here")
+def test_a_fork_that_comes_back_answers_for_nobody() -> None:
+    report = run("fork_and_return")
+    assert outcomes(report) == ["match"] * 3
+    assert len({case.path for case in report.cases}) == 3
+
+
+@pytest.mark.usefixtures("here")
+def test_what_was_written_into_karats_own_pipe_is_no_answer() -> None:
+    report = run("write_everywhere")
+    assert outcomes(report) == ["failed"] * 3
+    assert all("is no answer" in case.findings[0].message for case in report.cases)
 
 
 def test_inputs_and_program_are_the_functions_own(here: Path) -> None:

@@ -21,6 +21,7 @@ from karat.findings import Finding, KaratError
 from karat.replay.judging import measure_of, with_origin
 from karat.replay.outcome import Replayed, outcome_of
 from karat.replay.placing import placed
+from karat.replay.process_state import ProcessState
 from karat.replay.telling import damaged, failed, out_of_reach
 from karat.replay.verifying import verify_expected
 from karat.replay.wire import Hello, Job
@@ -35,6 +36,7 @@ class Caller:
 
     def __init__(self, hello: Hello, function: Callable[..., Any]) -> None:
         self._hello, self._function = hello, function
+        self._state = ProcessState()
         self._cases = {
             case.path: case for case in cases(open_word(hello.bundle, store=hello.store))
         }
@@ -58,8 +60,9 @@ class Caller:
         if judging.verify:
             verify_expected(case)
         try:
-            outputs = self._function(program, inputs.value)
-        except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever a program raises is its outcome
+            with self._state.same():
+                outputs = self._function(program, inputs.value)
+        except BaseException as error:  # noqa: BLE001 - whatever a program raises is its outcome
             traceback.print_exc()
             return failed(case, f"expected {self._hello.function} to return, but {_raised(error)}")
         if job.keep:
@@ -111,7 +114,15 @@ def _raised(error: BaseException) -> str:
         if frames
         else ""
     )
-    return f"it raised {type(error).__name__}: {error}{where}"
+    return f"it raised {type(error).__name__}{_said(error)}{where}"
+
+
+def _said(error: BaseException) -> str:
+    try:
+        text = str(error)
+    except Exception:  # noqa: BLE001 - whoever raises it may have got that wrong as well
+        text = "its own text could not be had"
+    return f": {text}" if text else ""
 
 
 def _keep(outputs: Any, folder: Path) -> None:

@@ -20,12 +20,15 @@ from typing import IO, cast
 
 from karat.findings import UsageError
 from karat.replay.outcome import Replayed
-from karat.replay.wire import Hello, Job, Ready, receive, send
+from karat.replay.wire import Garbled, Hello, Job, Ready, receive, send
+from karat.report.words import elide
 
 _IMPORT_TIMEOUT = 600.0
 _TAIL = 2000
 _DYING = 10.0
 _LOOK_AGAIN = 0.005
+_LONGEST_LINE = 300
+_GARBLED = "what came through karat's own pipe is no answer; it wrote to a file that it had not opened"
 
 
 class Lost(Exception):  # noqa: N818 - what became of a worker
@@ -54,7 +57,7 @@ class Worker:
             with self._deadline(_IMPORT_TIMEOUT):
                 send(self._orders, hello)
                 ready = receive(self._answers, Ready)
-        except BrokenPipeError:
+        except (BrokenPipeError, Garbled):
             ready = None
         if ready is not None and ready.problem is None:
             return
@@ -74,8 +77,12 @@ class Worker:
                 replayed = receive(self._answers, Replayed)
         except BrokenPipeError:
             replayed = None
+        except Garbled:
+            raise Lost(_GARBLED) from None
         if replayed is None:
             raise Lost(f"it took longer than {timeout:g} s" if self._late.is_set() else self._end())
+        if replayed.path != job.path:
+            raise Lost(_GARBLED)
         return replayed
 
     @contextlib.contextmanager
@@ -161,5 +168,5 @@ def tail(log: IO[bytes] | Path) -> str:
             text = file.read(_TAIL).decode("utf-8", "replace").strip()
     except OSError:
         return ""
-    lines = [line for line in text.splitlines() if line.strip()]
+    lines = [elide(line, _LONGEST_LINE) for line in text.splitlines() if line.strip()]
     return f"; it printed last: {' | '.join(lines[-4:])}" if lines else ""

@@ -8,7 +8,7 @@ from enum import StrEnum
 import msgspec
 
 from karat.bundles.manifest import Identity
-from karat.findings import ExitCode, Finding, Severity, exit_code
+from karat.findings import UNVERIFIED, ExitCode, Finding, Severity, exit_code
 from karat.tensors.outcome import Comparison
 
 
@@ -76,7 +76,8 @@ def outcome_of(comparisons: tuple[Comparison, ...], findings: tuple[Finding, ...
     """The outcome of a case whose program ran to its end."""
     if any(f.kind == "bundle-damaged" for f in findings):
         return Outcome.DAMAGED
-    if any(f.kind == "nothing-compared" for f in findings) or not comparisons:
-        return Outcome.NOT_COMPARED
-    failed = any(f.severity is Severity.FAIL for f in findings)
-    return Outcome.MISMATCH if failed else Outcome.MATCH
+    # An output that is missing is a mismatch, also where it is the only one; what is left is no match.
+    if any(f.severity is Severity.FAIL and f.kind not in UNVERIFIED for f in findings):
+        return Outcome.MISMATCH
+    unknown = not comparisons or any(f.kind in UNVERIFIED for f in findings)
+    return Outcome.NOT_COMPARED if unknown else Outcome.MATCH

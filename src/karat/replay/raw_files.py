@@ -6,7 +6,7 @@ a damaged case is noticed before anything runs.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path
 
@@ -14,9 +14,8 @@ import msgspec
 
 from karat.bundles.cases import Case
 from karat.bundles.extents import FileExtent
-from karat.bundles.identity import safe_name
 from karat.bundles.manifest import TensorRecord
-from karat.bundles.raw import TABLE, RawRow, encode_rows, read_raw
+from karat.bundles.raw import TABLE, RawRow, encode_rows, file_names, read_raw
 from karat.bundles.spooling import Spool
 from karat.report.tensor_rows import shape_text
 from karat.tensors import digest
@@ -31,21 +30,6 @@ class Outputs(msgspec.Struct, frozen=True, kw_only=True):
     problems: tuple[str, ...] = ()
     extra: tuple[str, ...] = ()
     """Files that are no expected tensor's."""
-
-
-def file_names(names: Iterable[str]) -> dict[str, str]:
-    """The file of each tensor in the raw form, as `karat.bundles.raw` names them."""
-    found: dict[str, str] = {}
-    taken = {TABLE}
-    for name in names:
-        base = safe_name(name.replace("/", "."), 80)
-        file, count = f"{base}.bin", 1
-        while file.lower() in taken:
-            count += 1
-            file = f"{base}~{count}.bin"
-        taken.add(file.lower())
-        found[name] = file
-    return found
 
 
 def write_inputs(

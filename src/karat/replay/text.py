@@ -9,8 +9,8 @@ from typing import IO
 from karat.findings import Finding, Severity
 from karat.replay.outcome import Outcome, Replayed, ReplayReport
 from karat.report.tensor_rows import TITLES, cells, worst
-from karat.report.terminal import Line, finding_lines, print_lines
-from karat.report.words import count, printable
+from karat.report.terminal import Line, finding_lines, print_lines, room_of
+from karat.report.words import count, elide, printable
 
 _STYLES = {
     Outcome.DAMAGED: "bold red",
@@ -21,29 +21,40 @@ _STYLES = {
 }
 _ROWS_SHOWN = 40
 _FINDINGS_SHOWN = 30
+_WIDE = 110
+_SHORTEST_NAME = 24
 
 
 def show(report: ReplayReport, stream: IO[str]) -> None:
     """Print the whole report."""
-    print_lines(lines(report), stream)
+    print_lines(lines(report, width=room_of(stream)), stream)
 
 
-def lines(report: ReplayReport) -> Iterator[Line]:
-    """The report: cases gravest first, findings, and the outcome of the whole last."""
+def lines(report: ReplayReport, *, width: int | None = None) -> Iterator[Line]:
+    """The report: cases gravest first, findings, and the outcome of the whole last.
+
+    With a width, paths of cases give way to it.
+    """
     yield (report.bundle, "bold"), (f"  run by {report.runner}", "dim")
     if report.cases:
         yield ()
-        yield from _table(sorted(report.cases, key=lambda c: (c.outcome.rank, c.path)))
+        yield from _table(sorted(report.cases, key=lambda c: (c.outcome.rank, c.path)), width)
     yield from _findings(report)
     yield ()
     yield _last(report)
 
 
-def _table(cases: Sequence[Replayed]) -> Iterator[Line]:
+def _table(cases: Sequence[Replayed], width: int | None) -> Iterator[Line]:
     shown = cases[:_ROWS_SHOWN]
     rows = [_row(case) for case in shown]
-    titles = ("case", "outcome", "values", *TITLES)
+    titles: tuple[str, ...] = ("case", "outcome", "values", *TITLES)
+    if width is not None and width < _WIDE:
+        titles, rows = _narrow(titles), [_narrow(row) for row in rows]
     widths = [max(map(len, column)) for column in zip(titles, *rows, strict=True)]
+    if width is not None:
+        rest = sum(widths[1:]) + 2 * (len(widths) - 1)
+        widths[0] = min(widths[0], max(width - rest, _SHORTEST_NAME))
+        rows = [(elide(row[0], widths[0]), *row[1:]) for row in rows]
     yield ((_aligned(titles, widths), "dim"),)
     for case, row in zip(shown, rows, strict=True):
         yield ((_aligned(row, widths), _STYLES[case.outcome]),)
@@ -56,6 +67,11 @@ def _row(case: Replayed) -> tuple[str, ...]:
     numbers = cells(at_worst.numbers if at_worst else None)
     tensors = str(len(case.comparisons)) if case.comparisons else ""
     return printable(case.path), case.outcome.value, tensors, *numbers
+
+
+def _narrow(row: tuple[str, ...]) -> tuple[str, ...]:
+    """The cells that a narrow terminal has room for: without values, the largest relative difference and ULP."""
+    return (*row[:2], *row[3:5], row[7])
 
 
 def _aligned(row: Sequence[str], widths: Sequence[int]) -> str:

@@ -10,7 +10,12 @@ import msgspec
 from karat.replay.options import Function, Judging
 
 _LENGTH = struct.Struct("<I")
+_LONGEST = 1 << 28
 T = TypeVar("T")
+
+
+class Garbled(Exception):  # noqa: N818 - a state of the pipe
+    """What came is no message."""
 
 
 class Hello(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,10 +49,18 @@ def send(stream: IO[bytes], message: msgspec.Struct) -> None:
 
 
 def receive(stream: IO[bytes], kind: type[T]) -> T | None:
-    """The next message; None once the other side is gone, also if it went in the middle of one."""
+    """The next message; None once the other side is gone, also if it went in the middle of one.
+
+    `Garbled` for what is no message: somebody else has written into the pipe.
+    """
     head = stream.read(_LENGTH.size)
     if len(head) < _LENGTH.size:
         return None
     (length,) = _LENGTH.unpack(head)
+    if length > _LONGEST:
+        raise Garbled
     data = stream.read(length)
-    return msgspec.msgpack.decode(data, type=kind) if len(data) == length else None
+    try:
+        return msgspec.msgpack.decode(data, type=kind) if len(data) == length else None
+    except msgspec.MsgspecError:
+        raise Garbled from None

@@ -38,8 +38,12 @@ _WIDE = 110
 
 def show(diff: Diff, stream: IO[str], *, top: int = 10) -> None:
     """Print the whole report."""
-    width = shutil.get_terminal_size().columns if _colourful(stream) else None
-    print_lines(lines(diff, top=top, width=width), stream)
+    print_lines(lines(diff, top=top, width=room_of(stream)), stream)
+
+
+def room_of(stream: IO[str]) -> int | None:
+    """The columns of a terminal; None for a pipe or a file, which takes any line."""
+    return shutil.get_terminal_size().columns if _colourful(stream) else None
 
 
 def _colourful(stream: IO[str]) -> bool:
@@ -74,7 +78,7 @@ def lines(diff: Diff, *, top: int = 10, width: int | None = None) -> Iterator[Li
     shown = [g for g in diff.groups if g.severity is not Severity.FAIL or len(fails) > _FAILS_SHOWN]
     yield from _groups(shown, diff)
     yield from _rows(diff, top, width)
-    yield from _tensors(diff, top)
+    yield from _tensors(diff, top, width)
 
 
 def _head(diff: Diff) -> Iterator[Line]:
@@ -181,17 +185,20 @@ def _rows(diff: Diff, top: int, width: int | None) -> Iterator[Line]:
         yield (_cells(row_cells, widths), _style(row.verdict)), (f"  {name}", "")
 
 
-def _tensors(diff: Diff, top: int) -> Iterator[Line]:
+def _tensors(diff: Diff, top: int, width: int | None) -> Iterator[Line]:
     """The tensors that moved most; those that did not are counted above."""
     ranked = ranked_tensors(diff)
     if not ranked[:top]:
         return
-    titles = ("verdict", "tensor", "of", *TITLES)
-    rows = [
+    titles: tuple[str, ...] = ("verdict", "tensor", "of", *TITLES)
+    rows: list[tuple[str, ...]] = [
         (row.verdict.value, printable(row.metric), type_text(tensor), *cells(tensor.numbers))
         for _, row, tensor in ranked[:top]
     ]
+    if width is not None and width < _WIDE:
+        titles, rows = _narrow_tensor(titles), [_narrow_tensor(row) for row in rows]
     widths = [max(map(len, column)) for column in zip(titles, *rows, strict=True)]
+    room = max(width - sum(widths) - 2 * len(widths), 12) if width else None
     yield ()
     yield (
         (f"Tensors that moved, {len(rows)} of {len(ranked)}", "bold"),
@@ -199,7 +206,7 @@ def _tensors(diff: Diff, top: int) -> Iterator[Line]:
     )
     yield ((f"{_cells(titles, widths, left=3)}  golden", "dim"),)
     for (change, row, _), row_cells in zip(ranked, rows, strict=False):
-        name = printable(short_path(change.path, diff.root))
+        name = _name(change, {}, diff.root, room)
         yield (_cells(row_cells, widths, left=3), _style(row.verdict)), (f"  {name}", "")
 
 
@@ -208,14 +215,19 @@ def _narrow(row: tuple[str, ...]) -> tuple[str, ...]:
     return (*row[:2], row[3], *row[5:])
 
 
+def _narrow_tensor(row: tuple[str, ...]) -> tuple[str, ...]:
+    """The same for tensors: without the largest relative difference and ULP."""
+    return (*row[:5], row[7])
+
+
 def _name(change: Change, names: dict[str, str], root: str, room: int | None) -> str:
     """The whole path where there is room; else model, case and platform; else their ends."""
     path = printable(short_path(change.path, root))
     if room is None or len(path) <= room:
         return path
     platform = change.identity.get("platform")
-    name = f"{names[change.path]} · {platform}" if platform else names[change.path]
-    return elide(printable(name), room)
+    name = names.get(change.path, path)
+    return elide(printable(f"{name} · {platform}" if platform else name), room)
 
 
 def _cells(values: Sequence[str], widths: Sequence[int], *, left: int = 2) -> str:
