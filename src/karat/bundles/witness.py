@@ -96,7 +96,7 @@ class Witness:
                 yield f"{NAME}: expected it to stay as it was, found another while packing"
 
     def _changed_table(self) -> Iterator[str]:
-        rows = [_row(record, whole.hexdigest()) for record, whole in self._raws.values()]
+        rows = [row_of(record, whole.hexdigest()) for record, whole in self._raws.values()]
         if rows and sha256(encode_rows(rows)).digest() != self._table.digest():
             yield f"{_TABLE}: expected a table of the raw files as they are, found another"
 
@@ -136,7 +136,8 @@ def _both(one: Watch, other: Watch) -> Watch:
     return watch
 
 
-def _row(record: TensorRecord, digest: str) -> RawRow:
+def row_of(record: TensorRecord, digest: str) -> RawRow:
+    """The line of a tensor in the table of raw files; `digest` is over the file's bytes."""
     return RawRow(
         role=record.role,
         name=record.name,
