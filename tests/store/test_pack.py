@@ -27,6 +27,7 @@ from karat.store.pack import Packed, PackOptions, pack
 from karat.store.pack_case import Packing, Spot, pack_case
 from karat.store.pack_output import SUMS, read_sums
 from karat.store.pack_survey import survey
+from karat.store.verify_target import verify_target
 from karat.store.zip_writer import Compression
 
 NAME = "golden_artifacts_26111504.zip"
@@ -250,6 +251,22 @@ def test_zeros_are_no_bomb(tmp_path: Path, compression: Compression) -> None:
     assert verify_place(open_place(tmp_path / "out" / NAME)).findings == ()
 
 
+@pytest.mark.parametrize("said", [{"cases": False}, {"combined": None}])
+def test_what_readers_would_take_for_a_bomb_is_not_published(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: dict[str, Any]
+) -> None:
+    import numpy as np  # noqa: PLC0415 - only here
+
+    root = tmp_path / "captures"
+    capture(root, identity(), expected=np.zeros(8 << 20, np.uint8))
+    # 64 GiB of zeros are more than a test should write.
+    monkeypatch.setattr("karat.bundles.zip_place.DENSEST", 1 << 20)
+    with pytest.raises(UsageError, match="--compression zstd: expected a zip that readers open"):
+        packed(tmp_path, root, compression="zstd", **said)
+    assert not (tmp_path / "out").exists()
+    assert packed(tmp_path, root, **said).exit_code == 0
+
+
 def test_a_pack_tells_how_far_it_is(tmp_path: Path, root: Path) -> None:
     seen: list[tuple[int, int]] = []
     options = PackOptions(output=str(tmp_path / "out"), combined=NAME)
@@ -342,6 +359,40 @@ def test_directories_must_be_apart(tmp_path: Path, root: Path) -> None:
             pack(words, PackOptions(output=out, combined=NAME))
 
 
+def test_a_pack_with_a_case_fewer_and_right_in_itself_is_not_what_the_sums_say(
+    tmp_path: Path, root: Path
+) -> None:
+    packed(tmp_path, root)
+    shutil.rmtree(next((root / "models").iterdir()))
+    packed(tmp_path, root, out="fewer")
+    assert not verify_target(str(tmp_path / "fewer")).findings
+    shutil.copy(tmp_path / "fewer" / NAME, tmp_path / "out" / NAME)
+    assert not verify_target(str(tmp_path / "out" / NAME)).findings, "nobody but the sums can tell"
+    told = verify_target(str(tmp_path / "out"))
+    assert [(f.kind, f.path) for f in told.findings] == [("bundle-damaged", NAME)]
+
+
+def test_ctrl_c_gives_back_what_was_being_replaced(
+    tmp_path: Path, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    packed(tmp_path, root)
+    before = tree(tmp_path / "out")
+    rename, left = Path.rename, [4]
+
+    def interrupted(self: Path, target: Path) -> Path:
+        left[0] -= 1
+        if not left[0]:
+            raise KeyboardInterrupt
+        return rename(self, target)
+
+    monkeypatch.setattr(Path, "rename", interrupted)
+    shutil.rmtree(next((root / "models").iterdir()))
+    with pytest.raises(KeyboardInterrupt):
+        packed(tmp_path, root, replace=True)
+    assert left[0] < 0, "renamed, and renamed back"
+    assert tree(tmp_path / "out") == before
+
+
 def test_what_stands_in_the_way_is_replaced_only_if_asked_and_if_it_is_a_pack(
     tmp_path: Path, root: Path
 ) -> None:
@@ -402,16 +453,20 @@ def test_a_full_disk_leaves_nothing(tmp_path: Path) -> None:
     capture(root, identity(), expected=np.zeros(1 << 20, np.float64))
     disk.mkdir()
     mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=9m", "tmpfs", str(disk)],
+        ["mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", str(disk)],
         check=False,
         capture_output=True,
     )
     if mounted.returncode:
         pytest.skip("this machine mounts no tmpfs")
     try:
-        with pytest.raises(CannotVerify, match="No space left on device; nothing was put there"):
-            packed(tmp_path, root, out="disk/out")
-        assert list(disk.iterdir()) == []
+        for cases in (True, False):
+            with pytest.raises(
+                CannotVerify, match="No space left on device; nothing was"
+            ) as caught:
+                packed(tmp_path, root, out="disk/out", cases=cases)
+            assert list(disk.iterdir()) == []
+            assert caught.value.next_command == f"df -h {disk}", "which is there"
         assert (
             packed(tmp_path, root, out="disk/out", cases=False, compression="deflate").exit_code
             == 0

@@ -28,6 +28,8 @@ from karat.store.zip_writer import Compression, checked_level, stored_size
 from karat.tensors.tensor import Damaged
 
 Progress = Callable[[int, int], None]
+_AHEAD = 64
+"""Cases that may be packed and not yet be in the combined zip."""
 
 
 class PackOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -111,11 +113,8 @@ def _pack_all(
     work: Workshop, found: Survey, options: PackOptions, progress: Progress | None
 ) -> tuple[list[_Outcome], Output | None]:
     """Every case, in order; and all of them in one, if that is wanted."""
-    packing = Packing(
-        compression=options.compression,
-        level=options.level,
-        count=_counter(sum(candidate.size for candidate in found.candidates), progress),
-    )
+    tally = _Tally(sum(candidate.size for candidate in found.candidates), progress)
+    packing = Packing(compression=options.compression, level=options.level, count=tally.count)
     outcomes = []
     with contextlib.ExitStack() as stack:
         combined = None
@@ -123,7 +122,10 @@ def _pack_all(
             combined = Combined(work.folder / options.combined)
             stack.callback(combined.close)
         todo = zip(found.candidates, _spots(work, found, options), strict=True)
-        for outcome in _each(todo, packing, options.jobs or os.cpu_count() or 1):
+        pool = ThreadPoolExecutor(options.jobs or os.cpu_count() or 1)
+        stack.callback(pool.shutdown, cancel_futures=True)
+        stack.callback(tally.stop)
+        for outcome in _each(todo, packing, pool):
             if combined is not None and outcome.part is not None:
                 combined.take(outcome.part, outcome.spot.file)
             if outcome.spot.use == "scratch" or (outcome.spot.use == "case" and not outcome.part):
@@ -168,20 +170,16 @@ def _spots(work: Workshop, found: Survey, options: PackOptions) -> Iterator[Spot
 
 
 def _each(
-    todo: Iterable[tuple[Candidate, Spot]], packing: Packing, jobs: int
+    todo: Iterable[tuple[Candidate, Spot]], packing: Packing, pool: ThreadPoolExecutor
 ) -> Iterator[_Outcome]:
-    """Packed and verified, in order, several at a time; no more than a few wait to be taken."""
-    pool = ThreadPoolExecutor(jobs)
+    """Packed and verified, in order; no more than a few wait to be taken."""
     waiting: deque[Future[_Outcome]] = deque()
-    try:
-        for candidate, spot in todo:
-            waiting.append(pool.submit(_pack_one, candidate, spot, packing))
-            if len(waiting) > 4 * jobs:
-                yield waiting.popleft().result()
-        while waiting:
+    for candidate, spot in todo:
+        waiting.append(pool.submit(_pack_one, candidate, spot, packing))
+        if len(waiting) > _AHEAD:
             yield waiting.popleft().result()
-    finally:
-        pool.shutdown(cancel_futures=True)
+    while waiting:
+        yield waiting.popleft().result()
 
 
 def _pack_one(candidate: Candidate, spot: Spot, packing: Packing) -> _Outcome:
@@ -200,18 +198,25 @@ def _pack_one(candidate: Candidate, spot: Spot, packing: Packing) -> _Outcome:
     )
 
 
-def _counter(total: int, progress: Progress | None) -> Callable[[int], None]:
-    if progress is None:
-        return lambda _: None
-    done, lock = 0, threading.Lock()
+class _Tally:
+    """Bytes packed so far; once stopped, whoever counts is stopped, too, however large his case."""
 
-    def count(packed: int) -> None:
-        nonlocal done
-        with lock:
-            done += packed
-            progress(done, total)
+    def __init__(self, total: int, progress: Progress | None) -> None:
+        self._total, self._progress = total, progress
+        self._done, self._lock = 0, threading.Lock()
+        self._stopped = False
 
-    return count
+    def count(self, packed: int) -> None:
+        with self._lock:
+            if self._stopped:
+                raise InterruptedError("packing was stopped")
+            self._done += packed
+            if self._progress is not None:
+                self._progress(self._done, self._total)
+
+    def stop(self) -> None:
+        with self._lock:
+            self._stopped = True
 
 
 def _check_apart(directories: Sequence[str], output: str) -> None:

@@ -85,17 +85,18 @@ def workshop(out: Path, *, replace: bool, again: str) -> Iterator[Workshop]:
 
     `again`: the command that would replace what stands in the way.
     """
-    made = [path for path in (out, *out.parents) if not path.exists()]
+    made = [path for path in (out, *out.parents) if not os.path.lexists(path)]
+    there = made[-1].parent if made else out
     try:
         out.mkdir(parents=True, exist_ok=True)
         work = _open(out, replace=replace, again=again)
     except OSError as error:
         _forget(made)
-        raise cannot_write(out, error) from error
+        raise _cannot_write(out, there, error) from error
     try:
         yield work
     except OSError as error:
-        raise cannot_write(out, error) from error
+        raise _cannot_write(out, there, error) from error
     finally:
         work.close()
         _forget(made)
@@ -128,11 +129,11 @@ def _strange(out: Path, standing: list[str]) -> str | None:
     return next((name for name in _files(out, standing) if name not in listed), None)
 
 
-def cannot_write(out: Path, error: OSError) -> CannotVerify:
-    """A disk that is full, or not ours to write to."""
+def _cannot_write(out: Path, there: Path, error: OSError) -> CannotVerify:
+    """A disk that is full, or not ours to write to; `there` was there before, and will be."""
     full = error.errno in {errno.ENOSPC, errno.EDQUOT}
     said = f"expected to write into {out}, but: {error.strerror or error}; nothing was put there"
-    place = shlex.quote(str(out if out.exists() else out.parent))
+    place = shlex.quote(str(there))
     return CannotVerify(said, next_command=f"df -h {place}" if full else f"ls -ld {place}")
 
 
