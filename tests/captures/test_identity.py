@@ -54,6 +54,17 @@ def test_a_suite_is_the_last_folder_or_in_the_root_the_file(suite: Suite) -> Non
     assert {m["identity"]["suite"] for m in suite.manifests()} == {"models", "test_top"}
 
 
+@pytest.mark.parametrize("words", [(), ("-c", "/dev/null")])
+def test_a_suite_is_its_folder_without_a_configuration_too(
+    suite: Suite, words: tuple[str, ...]
+) -> None:
+    (suite.root / "pytest.ini").unlink()
+    suite.write("karat.toml", '[bundles]\ncapture = ["models"]\n')
+    suite.write("backends/models/test_it.py", "def test(golden): golden.check(1, 1, inputs=())\n")
+    suite.capture(*words, "-p", "no:cacheprovider", "backends/models")
+    assert [m["identity"]["suite"] for m in suite.manifests()] == ["models"]
+
+
 FLOWS = """
     import enum
     import pytest

@@ -94,7 +94,9 @@ def test_empty_variables_are_off(suite: Suite) -> None:
     assert "capturing" not in done.out
 
 
-@pytest.mark.parametrize("words", [("--collect-only",), ("--fixtures",), ("--help",)])
+@pytest.mark.parametrize(
+    "words", [("--collect-only",), ("--fixtures",), ("--help",), ("--setup-plan",)]
+)
 def test_who_only_looks_makes_no_directory(suite: Suite, words: tuple[str, ...]) -> None:
     suite.write("test_it.py", "def test(golden): golden.check(1, 1, inputs=())\n")
     done = suite.capture(*words)

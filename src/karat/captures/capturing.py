@@ -255,7 +255,7 @@ _FORKED = KaratError(
 
 
 def _only_looks(config: pytest.Config) -> bool:
-    words = ("collectonly", "showfixtures", "show_fixtures_per_test")
+    words = ("collectonly", "showfixtures", "show_fixtures_per_test", "setuponly", "setupplan")
     return any(config.getoption(word, False) for word in words)
 
 

@@ -14,7 +14,18 @@ def suite_of(item: pytest.Item, told: str | None) -> str:
     if asked:
         return asked
     path: Path = item.path
-    return path.stem if path.parent == item.config.rootpath else path.parent.name
+    return path.stem if path.parent == _root(item.config) else path.parent.name
+
+
+def _root(config: pytest.Config) -> Path:
+    """The project's folder, whose own name says nothing: pytest's root folder.
+
+    Without a configuration file (`-c /dev/null suite/models`) that is where the tests are, and every suite would
+    fall apart into its files: then it is the folder above in which pytest was started.
+    """
+    started, root = config.invocation_params.dir, config.rootpath
+    configured = config.inipath is not None and config.inipath.is_file()
+    return started if not configured and root.is_relative_to(started) else root
 
 
 def flow_of(item: pytest.Item, told: str | None, configured: str | None) -> str:
