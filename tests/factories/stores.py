@@ -9,7 +9,7 @@ from typing import Any
 
 from karat.bundles.extents import MemoryExtent
 from karat.store import references
-from karat.store.backend import Backend, Stored
+from karat.store.backend import Absent, Backend, Stored
 from karat.store.planning import CaseFiles
 from karat.store.pulling import MARK, PullOptions, pull
 from karat.store.pushing import Pushed, PushOptions, push
@@ -133,3 +133,53 @@ def dying(backend: Backend, at: int) -> Watched:
             raise Killed
 
     return Watched(backend, before)
+
+
+class Memory:
+    """A backend in memory, quick enough to try every order of things; its clock is the test's."""
+
+    def __init__(self) -> None:
+        self.url = "memory"
+        self.now = 1_900_000_000.0
+        self._things: dict[str, tuple[bytes, float]] = {}
+
+    def put(self, key: str, data: bytes | memoryview, *, replace: bool = False) -> bool:
+        if key in self._things and not replace:
+            return False
+        self._things[key] = (bytes(data), self.now)
+        return True
+
+    def get(self, key: str) -> bytes:
+        if key not in self._things:
+            raise Absent(key)
+        return self._things[key][0]
+
+    def head(self, key: str) -> Stored | None:
+        found = self._things.get(key)
+        return None if found is None else Stored(key, len(found[0]), found[1])
+
+    def list(self, prefix: str) -> Iterator[Stored]:
+        found = [(key, *thing) for key, thing in self._things.items() if key.startswith(prefix)]
+        return iter([Stored(key, len(data), modified) for key, data, modified in found])
+
+    def copy(self, source: str, target: str) -> None:
+        self._things[target] = (self.get(source), self.now)
+
+    def touch(self, key: str) -> None:
+        self.copy(key, key)
+
+    def delete(self, keys: Sequence[str]) -> None:
+        for key in keys:
+            self._things.pop(key, None)
+
+    def local(self, key: str) -> Path | None:  # noqa: ARG002 - the protocol's signature
+        return None
+
+    def look(self, key: str) -> str:
+        return f"look {key}"
+
+    def twin(self) -> Memory:
+        """Another one, with the same in it."""
+        made = Memory()
+        made.now, made._things = self.now, dict(self._things)
+        return made

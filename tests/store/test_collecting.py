@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 from factories.s3_proxy import S3Proxy
-from factories.stores import Killed, Watched, case, cases, contents, dying, pulled, pushed
+from factories.stores import Killed, Memory, Watched, case, cases, contents, dying, pulled, pushed
 from karat.findings import CannotVerify
 from karat.store import pins, references
 from karat.store.backend import Backend
@@ -206,6 +206,17 @@ def test_a_snapshot_that_the_bucket_s_rule_took_does_not_stop_it_for_ever(folder
     collected = collect(folder, CollectOptions())
     assert [one.why for one in collected.references] == ["gone", "live"]
     assert [entry.name for entry in references.entries(folder)] == ["models/other"]
+
+
+def test_what_moves_back_takes_the_place_of_a_damaged_one(tmp_path: Path) -> None:
+    bucket = Memory()
+    told = pushed(bucket, cases(1), pin="why")
+    for one in list(every(bucket, EXPIRING, 1)):
+        bucket.put(one.key, b"<html>", replace=True)
+    pins.remove(bucket, told.digest)
+    collect(bucket, CollectOptions(grace=0, workers=1))
+    assert list(every(bucket, KEPT, 1)) == []
+    assert pulled(bucket, "models/nightly", tmp_path / "out") == contents(cases(1))
 
 
 def test_young_objects_stay_for_their_grace(folder: Backend) -> None:

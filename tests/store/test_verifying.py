@@ -63,7 +63,7 @@ def test_every_bit_of_references_pins_and_the_mark_counts(folder: Backend) -> No
         for bit in range(len(data) * 8):
             changed = bytearray(data)
             changed[bit // 8] ^= 1 << bit % 8
-            folder.put(key, changed, replace=True)
+            folder.put(key, bytes(changed), replace=True)
             assert is_noticed(folder, key), (key, bit)
         folder.put(key, data, replace=True)
     assert verify_store(folder).findings == ()
