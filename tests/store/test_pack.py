@@ -324,8 +324,10 @@ def test_a_case_without_a_program_beside_others_that_have_one(tmp_path: Path, ro
     capture(root, identity("test_bare"), program=None)
     told = packed(tmp_path, root)
     assert (told.exit_code, kinds(told)) == (0, ["incomplete-case"])
+    assert "as other cases of its suite and flow have" in told.findings[0].message
     strict = packed(tmp_path, root, out="strict", require_program=True)
     assert (strict.exit_code, strict.state) == (1, "refused")
+    assert "as --require-program says" in strict.findings[0].message
 
 
 def test_a_stray_file_is_named(tmp_path: Path, root: Path) -> None:

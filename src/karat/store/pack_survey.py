@@ -151,18 +151,17 @@ def _twice(group: Sequence[Case]) -> Finding:
 def _without_program(found: Sequence[Case], *, required: bool) -> Iterator[Finding]:
     """Cases without a program: odd beside others of their suite and flow that have one."""
     usual = {_flow(case) for case in found if case.manifest.program is not None}
+    why = "as --require-program says" if required else "as other cases of its suite and flow have"
     for case in found:
         if case.manifest.program is None and (required or _flow(case) in usual):
+            test = case.manifest.identity.test
             yield Finding(
                 kind="incomplete-case",
                 severity=Severity.FAIL if required else Severity.WARN,
-                message=f"{case.path}: expected a program, as other cases of its suite and flow have; "
-                "it was captured without one",
+                message=f"{case.path}: expected a program, {why}; it was captured without one",
                 path=case.path,
                 where=case.place.name,
-                next=shlex.join(
-                    ["pytest", "--karat-capture", case.place.name, case.manifest.identity.test]
-                ),
+                next=shlex.join(["pytest", "--karat-capture", case.place.name, test]),
             )
 
 
