@@ -10,6 +10,8 @@ from collections import Counter, OrderedDict, UserDict, defaultdict
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
+from importlib.util import LazyLoader, module_from_spec, spec_from_file_location
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -251,6 +253,23 @@ def test_no_module_is_imported_because_data_names_it() -> None:
     assert restored.value["a"] == 1
     (finding,) = restored.findings
     assert (finding.kind, finding.severity) == ("unsafe-type", "info")
+
+
+def test_a_module_that_waits_to_be_loaded_is_not_loaded_because_data_names_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = tmp_path / "karat_lazy.py"
+    source.write_text("import sys\nsys.karat_was_here = True\n", encoding="utf-8")
+    spec = spec_from_file_location("karat_lazy", source)
+    assert spec is not None
+    assert spec.loader is not None
+    spec.loader = LazyLoader(spec.loader)
+    module = module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, "karat_lazy", module)
+    spec.loader.exec_module(module)
+    restored = restore({"dataclass": "karat_lazy:Thing", "fields": [["a", 1]]}, {})
+    assert isinstance(restored.value, Record)
+    assert not hasattr(sys, "karat_was_here")
 
 
 @pytest.mark.parametrize(

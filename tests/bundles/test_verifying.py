@@ -88,6 +88,15 @@ def test_every_flipped_bit_is_noticed(tmp_path: Path, case: Path, file: str, kin
     assert kinds(tmp_path / "root") == []
 
 
+def test_a_damaged_file_is_said_once(tmp_path: Path, case: Path) -> None:
+    path = case / "inputs.safetensors"
+    path.write_bytes(path.read_bytes()[:-1])
+    (found,) = told(tmp_path / "root")
+    folder = case.relative_to(tmp_path / "root").as_posix()
+    assert found.message.startswith(f"{folder}/inputs.safetensors: expected")
+    assert (found.message.count(folder), found.path) == (1, folder)
+
+
 @pytest.mark.parametrize(
     "file",
     ["inputs.safetensors", "expected.safetensors", "program/model.pte", "raw/input.0.bin",

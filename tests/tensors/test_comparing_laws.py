@@ -16,8 +16,10 @@ from hypothesis.extra import numpy as hnp
 from karat.tensors import comparing
 from karat.tensors.arrays import tensor_of
 from karat.tensors.comparing import compare_tensors
+from karat.tensors.dtypes import TABLE
 from karat.tensors.outcome import Numbers
 from karat.tensors.tolerances import tolerance_for
+from karat.tensors.ulps import distances, most_steps
 
 FLOATS = ("float64", "float32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2")
 WHOLE = ("int64", "uint64", "int32", "uint8", "int4")
@@ -314,6 +316,18 @@ def test_ulps_are_numpys_steps(pair: Any) -> None:
             assert x == y
 
 
+@pytest.mark.parametrize(
+    "name", [name for name, of in TABLE.items() if of.itemsize == 1 and of.kind == "float"]
+)
+def test_the_most_steps_are_the_largest_distance_of_any_two_codes(name: str) -> None:
+    codes = np.arange(256, dtype=np.uint8)
+    for turn in range(0, 256, 5):
+        other = np.roll(codes, turn)
+        assert most_steps(TABLE[name], codes, other) == distances(TABLE[name], codes, other).max()
+        one, two = codes[9:10], other[9:10]
+        assert most_steps(TABLE[name], one, two) == distances(TABLE[name], one, two).max()
+
+
 def test_large_tensors_in_every_way() -> None:
     """Real chunks, real threads: one long tensor, NaN in a few places, against numpy in float64."""
     rng = np.random.default_rng(0)
@@ -337,3 +351,34 @@ def test_large_tensors_in_every_way() -> None:
         assert n.max_rel == np.nanmax((apart / np.abs(wide_e))[e != 0])
         assert n.mean_abs == pytest.approx(np.nanmean(apart), rel=1e-6)
         assert n.nan_actual == np.isnan(a).sum()
+
+
+@given(
+    st.sampled_from(["complex64", "complex128", "int64", "uint64"]),
+    st.lists(st.sampled_from([0, 1, 3, 2**40, 2**62]), min_size=1, max_size=30),
+)
+def test_what_is_the_same_is_counted_as_what_nearly_is(name: str, values: list[int]) -> None:
+    """Chunks that are the same on both sides have a way of their own; one odd element at the end takes the other."""
+    same = np.array(values, name)
+    quick = compared(same, same)
+    odd = np.append(same, np.array(1, name))
+    slow = compared(odd, np.append(same, np.array(2, name)), rtol=0, atol=0)
+    assert quick.bit_equal == quick.elements == slow.bit_equal == slow.elements - 1 == same.size
+    assert (quick.mismatches, slow.first_mismatch) == (0, (same.size,))
+    assert (quick.max_abs, quick.mean_abs, quick.sqnr_db) == (0, 0, inf)
+    assert quick.max_expected == quick.max_actual == float(values[0])
+    nonzero = next((index for index, value in enumerate(values) if value), None)
+    assert quick.max_rel_at == (None if nonzero is None else (nonzero,))
+    assert quick.cosine == (None if nonzero is None else 1.0)
+
+
+@pytest.mark.parametrize(
+    "value", [complex("nan"), complex(1, float("nan")), complex(inf, 1), 1e300j]
+)
+def test_the_same_complex_numbers_that_need_care_get_it(value: complex) -> None:
+    array = np.array([1, value, 2j])
+    found = compared(array, array)
+    assert found.bit_equal == 3
+    assert found.nan_expected == isnan(abs(value)) == found.mismatches
+    assert found.inf_expected == (abs(value) == inf)
+    assert found.sqnr_db == inf

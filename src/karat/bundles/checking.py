@@ -25,11 +25,11 @@ _RAW = re.compile(rf"{RAW}/(?!\.)[A-Za-z0-9._+=,@~-]{{1,120}}")
 
 
 def finding(kind: str, path: str, message: str) -> Finding:
-    """What is wrong with a case."""
+    """What is wrong with a case; the message may begin with a file of it, and then says where by itself."""
     return Finding(
         kind=kind,
         severity=Severity.FAIL,
-        message=f"{path}: {message}",
+        message=message if path and message.startswith(f"{path}/") else f"{path}: {message}",
         path=path,
         next=AGAIN,
     )

@@ -20,7 +20,7 @@ from karat.tensors.decoding import Bits, per_element, work_dtype
 from karat.tensors.dtypes import Dtype, dtype_named
 from karat.tensors.hashing import Hashing, find_damage
 from karat.tensors.outcome import Comparison, Tolerance
-from karat.tensors.quick import CHUNK, Quick
+from karat.tensors.quick import CHUNK, Quick, same_bits
 from karat.tensors.sides import Blocks, is_seekable, open_side, require_whole
 from karat.tensors.tally import Tally, elements_of
 from karat.tensors.tensor import Tensor, TensorExtent
@@ -85,6 +85,7 @@ def compare_tensors(  # noqa: PLR0913 - the options of a comparison
     )
     if dtype.kind == "opaque":
         result = msgspec.structs.replace(result, tolerance=None)
+        tolerance = msgspec.structs.replace(tolerance, rtol=0.0, atol=0.0)
     if expected.shape != actual.shape or not _is_comparable(dtype, other):
         _check(name, expected, actual, digests)
         return result
@@ -258,13 +259,3 @@ def _is_quick(quick: Quick, tally: Tally, expected: Bits, actual: Bits) -> bool:
     if same_bits(expected, actual):
         return quick.same(tally, expected)
     return quick.able and quick.differing(tally, expected, actual)
-
-
-def same_bits(expected: Bits, actual: Bits) -> bool:
-    """Whether all bytes are the same; mostly known after the first few."""
-    if not np.array_equal(expected[:1024], actual[:1024]):
-        return False
-    whole = expected.size - expected.size % 8
-    return np.array_equal(
-        expected[:whole].view(np.uint64), actual[:whole].view(np.uint64)
-    ) and np.array_equal(expected[whole:], actual[whole:])

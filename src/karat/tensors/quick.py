@@ -22,7 +22,7 @@ from karat.tensors.decoding import Bits, Values, decode, per_element
 from karat.tensors.dtypes import Dtype
 from karat.tensors.outcome import Tolerance
 from karat.tensors.tally import Tally
-from karat.tensors.ulps import distances
+from karat.tensors.ulps import distances, most_steps
 
 CHUNK = 2 << 20
 """Bytes of one buffer: calls are few enough for threads not to wait for one another, and caches still hold it."""
@@ -67,6 +67,30 @@ def dot(one: Values, other: Values) -> float:
     return total + float(np.dot(one[whole:], other[whole:])) if whole < one.size else total
 
 
+def see_same(tally: Tally, values: Values, first: float, parts: int = 1) -> bool:
+    """Counts elements, of so many real numbers each, that are the same on both sides; False for more care.
+
+    `first` is how the first one is shown.
+    """
+    square = dot(values, values)
+    if not _is_sound(square, values, LIMITS[values.dtype.itemsize]):
+        return False
+    for total in (tally.ee, tally.aa, tally.ea):
+        total.add(square)
+    tally.bit_equal += values.size // parts
+    tally.abs.see(0.0, tally.at, first, first)
+    tally.ulp = max(tally.ulp, 0)
+    if tally.rel.at < 0 and (found := np.flatnonzero(values)).size:
+        tally.rel.see(0.0, tally.at + int(found[0]) // parts)
+    tally.count(values.size // parts)
+    return True
+
+
+def _is_sound(square: float, values: Values, limits: Limits) -> bool:
+    """All are finite, and no square that matters was lost."""
+    return square < np.inf and (square >= limits.least_square or not values.any())
+
+
 class Quick:
     """Compares chunks of one real dtype, one thread's worth."""
 
@@ -87,24 +111,10 @@ class Quick:
     def same(self, tally: Tally, bits: Bits) -> bool:
         """Counts a chunk that is the same on both sides, bit for bit."""
         values = decode(self.dtype.name, bits, self.buffers.expected)
-        square = dot(values, values)
-        if not self._is_sound(square, values):
-            return False
-        for total in (tally.ee, tally.aa, tally.ea):
-            total.add(square)
-        tally.bit_equal += values.size
-        tally.abs.see(0.0, tally.at, float(values[0]), float(values[0]))
-        tally.ulp = max(tally.ulp, 0)
-        if tally.rel.at < 0 and (found := np.flatnonzero(values)).size:
-            tally.rel.see(0.0, tally.at + int(found[0]))
-        tally.count(values.size)
-        return True
+        return see_same(tally, values, float(values[0]))
 
     def _is_sound(self, square: float, values: Values) -> bool:
-        """All are finite, and no square that matters was lost."""
-        if not square < np.inf:
-            return False
-        return square >= self.limits.least_square or not values.any()
+        return _is_sound(square, values, self.limits)
 
     def differing(self, tally: Tally, expected_bits: Bits, actual_bits: Bits) -> bool:
         """Counts a chunk that differs; False if it needs more care, and nothing was counted."""
@@ -234,7 +244,7 @@ class Quick:
         if self.signed_bits is None:
             tally.bit_equal += equal_elements(self.dtype, expected, actual)
             if self.dtype.kind == "float":
-                tally.ulp = max(tally.ulp, int(distances(self.dtype, expected, actual).max()))
+                tally.ulp = max(tally.ulp, most_steps(self.dtype, expected, actual))
             return
         one, other = expected.view(self.signed_bits), actual.view(self.signed_bits)
         apart = self.buffers.quotient.view(self.signed_bits)[: one.size]
@@ -261,6 +271,16 @@ class Quick:
 
 def _extremes(quotient: Values) -> tuple[float, float]:
     return float(np.fmax.reduce(quotient)), float(np.fmin.reduce(quotient))
+
+
+def same_bits(expected: Bits, actual: Bits) -> bool:
+    """Whether all bytes are the same; mostly known after the first few."""
+    if not np.array_equal(expected[:1024], actual[:1024]):
+        return False
+    whole = expected.size - expected.size % 8
+    return np.array_equal(
+        expected[:whole].view(np.uint64), actual[:whole].view(np.uint64)
+    ) and np.array_equal(expected[whole:], actual[whole:])
 
 
 def equal_elements(dtype: Dtype, expected: Bits, actual: Bits) -> int:

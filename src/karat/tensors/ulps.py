@@ -5,13 +5,14 @@ Floats are signs and magnitudes, and magnitudes are in order as integers. −0.0
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from karat.tensors.decoding import Bits
-from karat.tensors.dtypes import Dtype
+from karat.tensors.dtypes import Dtype, dtype_named
 
 
 def parts_of(of: Dtype, bits: Bits) -> NDArray[Any]:
@@ -32,6 +33,25 @@ def distances(of: Dtype, expected: Bits, actual: Bits) -> NDArray[np.uint64]:
     crossing = (one ^ other) >> sign != 0
     one, other = one & size, other & size
     return np.where(crossing, one + other, _apart(one, other))
+
+
+def most_steps(of: Dtype, expected: Bits, actual: Bits) -> int:
+    """The largest of the distances."""
+    if of.itemsize > 1 or of.name == "float4_e2m1fn_x2":
+        return int(distances(of, expected, actual).max())
+    ranks = _ranks(of.name)
+    apart = np.take(ranks, expected) - np.take(ranks, actual)
+    return max(int(apart.max()), -int(apart.min()))
+
+
+@lru_cache(maxsize=32)
+def _ranks(name: str) -> NDArray[np.int16]:
+    """Of each of 256 codes: which number it is, counted from zero."""
+    of = dtype_named(name)
+    every = np.arange(256, dtype=np.uint8)
+    steps = distances(of, np.zeros_like(every), every).astype(np.int16)
+    negative = (every >> (of.width - 1) & 1).astype(bool) & of.signed
+    return np.where(negative, -steps, steps)
 
 
 def _mask(width: int) -> np.uint64:

@@ -94,7 +94,7 @@ def _allowed(numbers: Numbers, tolerance: Tolerance) -> str:
     if numbers.max_abs is None and not numbers.nan_expected and not numbers.inf_expected:
         return "equal elements"
     if not tolerance.rtol and not tolerance.atol:
-        return "equal numbers"
+        return "equal elements" if numbers.max_abs is None else "equal numbers"
     return f"|Δ| <= {tolerance.atol:g} + {tolerance.rtol:g}·|expected|"
 
 

@@ -11,7 +11,7 @@ from karat.tensors.decoding import Bits, Values
 from karat.tensors.dtypes import Dtype
 from karat.tensors.numpy_arrays import numpy_dtype
 from karat.tensors.outcome import Tolerance
-from karat.tensors.quick import dot, equal_mask
+from karat.tensors.quick import dot, equal_mask, same_bits, see_same
 from karat.tensors.tally import Tally
 
 _LARGEST = (1 << 64) - 1
@@ -27,6 +27,9 @@ class Whole:
     def compare(self, tally: Tally, expected_bits: Bits, actual_bits: Bits) -> None:
         """Counts one chunk."""
         expected, actual = expected_bits.view(self.kind), actual_bits.view(self.kind)
+        if same_bits(expected_bits, actual_bits):
+            see_same(tally, expected.astype(np.float64), float(expected[0]))
+            return
         # Two's complement: the difference of the larger and the smaller is right as an unsigned number.
         apart = np.maximum(expected, actual).view("<u8") - np.minimum(expected, actual).view("<u8")
         tally.bit_equal += expected.size - int(np.count_nonzero(apart))
