@@ -41,6 +41,34 @@ def rules(s3: S3Proxy, backend: Backend) -> list[dict[str, Any]]:
     return found
 
 
+def test_beside_rules_of_the_old_form_ours_is_one_of_them(s3: S3Proxy, bucket: Backend) -> None:
+    """S3 refuses a set of rules of which some have a prefix of their own, and some a filter."""
+    old = [{"ID": "logs", "Status": "Enabled", "Prefix": "logs/", "Expiration": {"Days": 7}}]
+    s3.boto.put_bucket_lifecycle_configuration(
+        Bucket=bucket.url.split("/")[2], LifecycleConfiguration={"Rules": old}
+    )
+    before = rules(s3, bucket)
+    assert lifecycle.apply(bucket, 90).changed
+    first, ours = rules(s3, bucket)
+    assert [first] == before
+    assert ours["Prefix"] == "golden/store/expiring/"
+    assert "Filter" not in ours
+    assert not lifecycle.apply(bucket, 90).changed
+
+
+def test_a_rule_by_tags_survives(s3: S3Proxy, bucket: Backend) -> None:
+    tagged = [{
+        "ID": "tagged", "Status": "Enabled", "Expiration": {"Days": 1},
+        "Filter": {"And": {"Prefix": "x/", "Tags": [{"Key": "a", "Value": "b"}]}},
+    }]  # fmt: skip
+    s3.boto.put_bucket_lifecycle_configuration(
+        Bucket=bucket.url.split("/")[2], LifecycleConfiguration={"Rules": tagged}
+    )
+    before = rules(s3, bucket)
+    lifecycle.apply(bucket, 90)
+    assert rules(s3, bucket)[:1] == before
+
+
 def test_other_rules_survive_and_ours_is_only_lengthened(s3: S3Proxy, bucket: Backend) -> None:
     name = bucket.url.split("/")[2]
     s3.boto.put_bucket_lifecycle_configuration(

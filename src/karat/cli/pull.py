@@ -91,7 +91,9 @@ def _pull(  # noqa: PLR0913 - what there is to know
     from karat.store.pulling import pull  # noqa: PLC0415
 
     lines = read_lock(Path(lock)) if lock is not None else {}
-    word, locked = _locked(reference, lines, update=update)
+    word, locked = _locked(
+        reference, lines, shlex.join([str(dest), "--lock", str(lock)]), update=update
+    )
     url = settings_of(store)[0]
     if lock is not None and locked is not None and store is None:
         url = store_of(Path(lock), locked.store)
@@ -109,7 +111,9 @@ def _pull(  # noqa: PLR0913 - what there is to know
     return msgspec.structs.replace(told, name=name, date=date)
 
 
-def _locked(reference: str, lines: dict[str, Locked], *, update: bool) -> tuple[str, Locked | None]:
+def _locked(
+    reference: str, lines: dict[str, Locked], rest: str, *, update: bool
+) -> tuple[str, Locked | None]:
     """What to pull: the line of the lock, if it has one and is not to be moved."""
     from karat.store.references import parse  # noqa: PLC0415
 
@@ -120,6 +124,6 @@ def _locked(reference: str, lines: dict[str, Locked], *, update: bool) -> tuple[
     if wanted.digest is not None and not line.digest.startswith(wanted.digest):
         raise UsageError(
             f"expected {reference} to be what the lock names, found sha256:{line.digest} there",
-            next_command=f"karat pull {shlex.quote(reference)} DEST --lock FILE --update",
+            next_command=f"karat pull {shlex.quote(reference)} {rest} --update",
         )
     return f"{wanted.name}@sha256:{line.digest}", line

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import shlex
 import stat
@@ -162,7 +163,7 @@ class FolderBackend:
     def _trouble(self, verb: str, key: str, error: OSError) -> CannotVerify:
         return CannotVerify(
             f"expected to {verb} {key} of the store in {self.root}, but: {error.strerror or error}",
-            next_command=f"ls -ld {shlex.quote(self.url)}",
+            next_command=f"{'df -h' if error.errno == errno.ENOSPC else 'ls -ld'} {shlex.quote(self.url)}",
         )
 
 

@@ -86,10 +86,13 @@ def _apply_s3(bucket: str, prefix: str, days: int) -> Applied:
         mine = [rule for rule in rules if rule.get("ID") == name]
         others = [rule for rule in rules if rule.get("ID") != name]
         found = [rule.get("Expiration", {}).get("Days", 0) for rule in mine]
+        # A bucket's rules are all of the old form, or all of the new.
+        old = any("Prefix" in rule for rule in others)
+        where: dict[str, Any] = {"Prefix": prefix} if old else {"Filter": {"Prefix": prefix}}
         wanted = {
             "ID": name,
             "Status": "Enabled",
-            "Filter": {"Prefix": prefix},
+            **where,
             "Expiration": {"Days": max([days, *found])},
             "AbortIncompleteMultipartUpload": {"DaysAfterInitiation": 7},
         }

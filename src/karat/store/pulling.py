@@ -74,7 +74,10 @@ def pull(
     """Brings a snapshot, or some cases of it, into a new folder."""
     target = target.absolute()
     drawer = KEPT if options.pinned else EXPIRING
-    snapshot = _narrowed(snapshots.load(backend, digest, drawer=drawer), options.only, backend)
+    snapshot = snapshots.load(backend, digest, drawer=drawer)
+    snapshot = _narrowed(
+        snapshot, options.only, f"sha256:{digest} --store {shlex.quote(backend.url)}"
+    )
     wanted = dict(snapshot.files())
     told = Pulled(
         store=backend.url, digest=digest, target=str(target), cases=len(snapshot.cases),
@@ -195,14 +198,14 @@ class _Fetch:
         )
 
 
-def _narrowed(snapshot: Snapshot, only: tuple[str, ...], backend: Backend) -> Snapshot:
+def _narrowed(snapshot: Snapshot, only: tuple[str, ...], where: str) -> Snapshot:
     if not only:
         return snapshot
     cases = tuple(case for case in snapshot.cases if narrow(case.path, only))
     if not cases:
         raise UsageError(
             f"--only: expected a case that matches {' or '.join(only)}, found none among {len(snapshot.cases):,}",
-            next_command=f"karat ls REF --cases --store {shlex.quote(backend.url)}",
+            next_command=f"karat ls --cases {where}",
         )
     return msgspec.structs.replace(snapshot, cases=cases)
 
