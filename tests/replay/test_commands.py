@@ -66,6 +66,8 @@ def test_whatever_a_command_does_it_is_told(
     assert report.exit_code is ExitCode.FAIL
     told = [f.message for f in report.cases[0].findings if f.kind == kind]
     assert any(said in message for message in told), report.cases[0].findings
+    # Once is enough: what is said of the whole is not said of its parts again.
+    assert sum(f.severity == "fail" for f in report.cases[0].findings) == 1
 
 
 def test_a_command_that_hangs_is_ended_with_all_that_it_started(here: Path) -> None:

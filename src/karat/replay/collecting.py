@@ -17,6 +17,7 @@ import pytest
 
 from karat.bundles.cases import Case, cases
 from karat.findings import KaratError, Severity
+from karat.replay.advice import advised
 from karat.replay.options import DEFAULT_TIMEOUT, Options, Runner
 from karat.replay.outcome import Replayed
 from karat.replay.replaying import already_damaged, is_damaged, open_stations
@@ -115,8 +116,10 @@ class Bundle(pytest.Collector):
     def replay(self, case: Case) -> Replayed:
         """What became of a case."""
         if is_damaged(case) or self._station is None:
-            return already_damaged(case)
-        return self._station.replay(case)
+            replayed = already_damaged(case)
+        else:
+            replayed = self._station.replay(case)
+        return advised(replayed, self.name, self._options)
 
 
 class ReplayItem(pytest.Item):
@@ -166,3 +169,6 @@ def _lines(replayed: Replayed) -> Iterable[str]:
         yield f"  {comparison.name} {type_text(comparison)}: {numbers}"
     for finding in replayed.findings:
         yield f"  {finding.severity.value} {finding.kind}: {finding.message}"
+    advice = next((f.next for f in replayed.findings if f.next), None)
+    if advice:
+        yield f"next: {advice}"

@@ -116,13 +116,15 @@ class CommandStation:
     def _judged(self, case: Case, expected: list[TensorRecord], outputs: Outputs) -> Replayed:
         measure = measure_of(case.manifest, self._judging, case.path)
         comparisons = tuple(self._compared(case, expected, outputs))
+        nothing_left = bool(expected) and not comparisons
         found = [finding for comparison in comparisons for finding in comparison.findings]
-        found += [*_lost(expected, outputs), *_not_asked_for(expected, outputs), *measure.findings]
+        found += () if nothing_left else _lost(expected, outputs)
+        found += [*_not_asked_for(expected, outputs), *measure.findings]
         found += values_outside_tensors(case.manifest)
         if not expected:
             found.append(nothing_compared(case.path, "the case expects no tensor"))
         findings = placed(found, case.path)
-        if not comparisons and expected:
+        if nothing_left:
             problem = "; ".join(outputs.problems) or "it left no output"
             return failed(case, f"expected outputs in {{outputs}}, but {problem}", *findings)
         return Replayed(

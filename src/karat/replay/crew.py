@@ -28,7 +28,9 @@ _TAIL = 2000
 _DYING = 10.0
 _LOOK_AGAIN = 0.005
 _LONGEST_LINE = 300
-_GARBLED = "what came through karat's own pipe is no answer; it wrote to a file that it had not opened"
+_GARBLED = (
+    "what came through karat's own pipe is no answer; it wrote to a file that it had not opened"
+)
 
 
 class Lost(Exception):  # noqa: N818 - what became of a worker
