@@ -272,6 +272,15 @@ def test_a_module_that_waits_to_be_loaded_is_not_loaded_because_data_names_it(
     assert not hasattr(sys, "karat_was_here")
 
 
+def test_a_class_is_not_found_under_a_name_that_is_not_its_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    structure = {"dataclass": "math:Box", "fields": [["content", 1], ["label", "a"]]}
+    monkeypatch.setattr(math, "Box", Box, raising=False)
+    assert isinstance(restore(structure, {}).value, Record)
+    assert isinstance(restore(structure, {}, classes=(Box,)).value, Box)  # given is given
+
+
 @pytest.mark.parametrize(
     "structure",
     [

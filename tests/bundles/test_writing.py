@@ -238,10 +238,12 @@ def test_a_manifest_is_read_as_it_was_written(tmp_path: Path) -> None:
     folder = capture(tmp_path, identity())
     data = (folder / "manifest.json").read_bytes()
     manifest = manifests.read(data)
-    assert manifests.is_sealed(manifest)
+    assert manifests.seal(manifest) == manifest
     assert manifests.encode(manifest) == data
     changed = msgspec.structs.replace(manifest, session="other")
-    assert not manifests.is_sealed(changed)
+    assert manifests.seal(changed).sha256 != manifest.sha256
+    with pytest.raises(Damaged, match="sealed"):
+        manifests.read(manifests.encode(changed))
 
 
 def test_every_changed_byte_of_a_manifest_is_noticed(tmp_path: Path) -> None:

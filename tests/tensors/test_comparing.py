@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from fractions import Fraction
 from math import inf, nan
 from typing import Any
@@ -14,6 +15,7 @@ from karat.tensors.arrays import tensor_of
 from karat.tensors.comparing import compare_tensors
 from karat.tensors.digest import digest_of
 from karat.tensors.dtypes import TABLE
+from karat.tensors.hashing import Hashing
 from karat.tensors.outcome import Comparison, Numbers
 from karat.tensors.tensor import Damaged, Tensor, TensorExtent
 
@@ -483,3 +485,25 @@ def test_large_integers_are_not_rounded_to_what_they_are_compared_with(
         )
         assert found.numbers is not None
         assert (found.passed, found.numbers.bit_equal, found.numbers.max_abs) == (False, 0, 1.0)
+
+
+class Slow:
+    """A hash that takes its time, and notes what it has seen."""
+
+    def __init__(self) -> None:
+        self.seen: list[int] = []
+
+    def update(self, data: memoryview) -> None:
+        time.sleep(0.01)
+        self.seen.append(data[0])
+
+
+def test_a_block_is_hashed_before_its_memory_is_used_again() -> None:
+    one, slow = tensor_of(np.zeros(1)), [Slow(), Slow()]
+    blocks = [np.full(1, number, np.uint8) for number in range(4)]
+    with Hashing(one, one) as hashing:
+        hashing.running = list(slow)
+        for number, block in enumerate(blocks):
+            hashing.begin(block, block)
+            # The next block but one is read over the one before this.
+            assert all(each.seen[:number] == [*range(number)] for each in slow)

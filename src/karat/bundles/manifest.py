@@ -1,7 +1,7 @@
 """manifest.json: what one captured case is, and how to know that it still is.
 
 A manifest seals itself: `sha256`, its last field, is over the very bytes of the file with the 64 digits
-taken out (`seal`, `is_sealed`, `read`), so that a changed tolerance is noticed as surely as a changed tensor,
+taken out (`seal`, `read`), so that a changed tolerance is noticed as surely as a changed tensor,
 and anyone can check it without knowing how JSON is written. It names every file of its case.
 """
 
@@ -121,11 +121,6 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
 def seal(manifest: Manifest) -> Manifest:
     """The manifest with its own hash."""
     return msgspec.structs.replace(manifest, sha256=_digest(manifest))
-
-
-def is_sealed(manifest: Manifest) -> bool:
-    """Whether it is what was sealed."""
-    return manifest.sha256 == _digest(manifest)
 
 
 def encode(manifest: Manifest) -> bytes:

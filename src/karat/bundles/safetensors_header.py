@@ -41,13 +41,12 @@ def read_header(extent: Extent, name: str) -> Header:
     """The header of the file that the extent is; `Damaged` if it is none, or the file is not whole."""
     reader = extent.open()
     try:
-        return read_header_with(reader, extent.size, name)
+        return _read(reader, extent.size, name)
     finally:
         reader.close()
 
 
-def read_header_with(reader: Reader, size: int, name: str) -> Header:
-    """The header, read with a reader that is at the start of a file of that size."""
+def _read(reader: Reader, size: int, name: str) -> Header:
     if size < _LENGTH:
         raise Damaged(f"{name}: expected a safetensors file, found {size:,} bytes")
     prefix = bytearray(_LENGTH)

@@ -6,7 +6,6 @@ for what was written about them.
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from hashlib import sha256
@@ -24,6 +23,7 @@ from karat.bundles.places import Place
 from karat.bundles.raw import LARGEST, TABLE, decode_rows, encode_rows
 from karat.bundles.witness import row_of
 from karat.findings import Finding
+from karat.tensors.comparing import available_cores
 from karat.tensors.digest import start as start_digest
 from karat.tensors.tensor import Damaged, Reader
 
@@ -44,7 +44,6 @@ class _Work(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """A piece of a case that one thread reads from front to back."""
 
     case: Case
-    about: str
     run: Callable[[_Count], None]
 
 
@@ -129,7 +128,7 @@ def _run(work: Iterable[_Work], count: _Count) -> tuple[Finding, ...]:
             return finding("bundle-damaged", piece.case.path, str(damage))
         return None
 
-    with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
+    with ThreadPoolExecutor(min(8, available_cores())) as pool:
         return tuple(told for told in pool.map(one, work) if told is not None)
 
 
@@ -145,16 +144,16 @@ def _work(case: Case) -> Iterator[_Work]:
             records = _in_order(case, file)
             parts = [[record] for record in records] if case.extent(file).seekable else [records]
         except Damaged as damage:
-            yield _Work(case=case, about=file, run=_raising(str(damage)))
+            yield _Work(case=case, run=_raising(str(damage)))
             continue
         for part in parts:
-            yield _Work(case=case, about=file, run=_tensors(case, file, part))
+            yield _Work(case=case, run=_tensors(case, file, part))
     raws = [record for record in case.manifest.tensors if record.raw is not None]
     if raws:
-        yield _Work(case=case, about=RAW, run=_raw_files(case, raws))
+        yield _Work(case=case, run=_raw_files(case, raws))
     if case.manifest.program is not None:
         record = case.manifest.program
-        yield _Work(case=case, about=record.file, run=_plain_file(case, record.file, record.sha256))
+        yield _Work(case=case, run=_plain_file(case, record.file, record.sha256))
 
 
 def _raising(message: str) -> Callable[[_Count], None]:
@@ -232,13 +231,7 @@ class _Both:
 
 def _plain_file(case: Case, file: str, expected: str) -> Callable[[_Count], None]:
     def run(count: _Count) -> None:
-        extent, digest = case.extent(file), sha256()
-        reader = extent.open()
-        try:
-            _hash(reader, 0, extent.size, digest, count)
-        finally:
-            reader.close()
-        _compare(case.name_of(file), digest.hexdigest(), expected)
+        _compare(case.name_of(file), index.file_digest(case.extent(file), count), expected)
 
     return run
 
