@@ -290,3 +290,21 @@ def test_a_skipped_subtest_drops_what_is_its_own(suite: Suite) -> None:
     assert "2 cases captured" in done.out
     assert "1 dropped with their tests" in done.out
     assert suite.leftovers() == []
+
+
+def test_a_test_that_is_skipped_after_its_subtests_leaves_nothing(suite: Suite) -> None:
+    suite.write(
+        "test_it.py",
+        """
+        import pytest
+
+        def test_none(golden, subtests):
+            with subtests.test("passed"):
+                golden.check(1, 1, inputs=())
+            golden.check(1, 1, inputs=(), subtest="after")
+            pytest.skip("not here")
+        """,
+    )
+    done = suite.capture()
+    assert suite.tests() == []
+    assert "2 dropped with their tests" in done.out

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -40,6 +41,16 @@ def test_a_failure_taken_back_leaves_no_claim(tmp_path: Path) -> None:
     assert made.claimed.exists()
     session.drop(made)
     assert not made.claimed.exists()
+
+
+def test_a_failure_that_cannot_be_marked_leaves_no_claim_either(tmp_path: Path) -> None:
+    session = Session(tmp_path, "s", run="r", root=tmp_path)
+    first = failed(session, "test_a").claimed
+    assert first is not None
+    first.unlink()
+    first.with_suffix(f".{os.getpid()}.tmp").mkdir()  # where the mark is written first
+    assert failed(session, "test_a").claimed == first
+    assert not first.exists()
 
 
 def test_a_place_that_is_gone_is_told_by_what_is_still_there(tmp_path: Path) -> None:

@@ -124,6 +124,22 @@ def test_findings_of_workers_reach_the_summary_and_the_exit_code(suite: Suite) -
     assert "0 cases captured" in done.out
 
 
+def test_what_workers_tell_counts_although_their_journals_are_gone(suite: Suite) -> None:
+    suite.write(
+        "test_it.py",
+        f"""
+        import shutil
+
+        def test_it(golden):
+            golden.check(1, 1, inputs=(object(),))
+            shutil.rmtree({str(suite.captures / ".karat")!r})
+        """,
+    )
+    done = suite.capture("-n", "1", "--karat-strict")
+    assert (done.code, done.count("passed")) == (1, 1), done.out
+    assert "fail cannot-store: test_it.py::test_it" in done.out
+
+
 def test_a_directory_that_cannot_be_used_starts_no_worker(suite: Suite) -> None:
     suite.write("test_it.py", "def test(): open('ran', 'w')\n")
     suite.write("captures", "a file")

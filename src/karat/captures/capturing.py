@@ -231,8 +231,8 @@ class Capturing:
         left = read_journals(self.session.books, self.session.run)
         lines = still_there(merged(left, self._from_workers, entries), self.session.directory)
         self._told = summary.tell(list(lines))
-        ended = session.exitstatus in {pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED}
-        if ended and self._told.is_failure(strict=self._is_strict()):
+        ended_well = session.exitstatus == pytest.ExitCode.OK
+        if ended_well and self._told.is_failure(strict=self._is_strict()):
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
     def _is_strict(self) -> bool:

@@ -59,7 +59,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--karat-replay-settings", metavar="JSON", help=argparse.SUPPRESS)
 
 
-@pytest.hookimpl(trylast=True)
 def pytest_configure(config: pytest.Config) -> None:
     """Capturing joins in if a directory was named, be it by a conftest.py just now."""
     from karat.captures import marker  # noqa: PLC0415 - beside pytest it imports nothing
