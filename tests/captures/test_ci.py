@@ -58,6 +58,21 @@ def test_shards_of_one_pipeline_share_a_session_and_no_secret_of_an_address_is_k
     assert image_of(GITLAB) == "registry/torch:2.13"
 
 
+@pytest.mark.parametrize(
+    ("told", "kept"),
+    [
+        ("http://me:secret@[::1]:80/job?token=x#y", "http://[::1]:80/job"),
+        ("https://ci.example/job", "https://ci.example/job"),
+        ("http://ci:odd/job", "http://ci:odd/job"),
+        ("http://[odd", None),
+        ("job 7", None),
+    ],
+)
+def test_an_address_is_kept_without_secrets_or_not_at_all(told: str, kept: str | None) -> None:
+    jenkins = {"JENKINS_URL": "x", "BUILD_TAG": "b-1", "BUILD_URL": told}
+    assert run_of(jenkins).get("url") == kept
+
+
 def test_another_attempt_is_another_session() -> None:
     assert session_of(GITHUB | {"GITHUB_RUN_ATTEMPT": "3"}) != session_of(GITHUB)
 

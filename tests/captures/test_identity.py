@@ -299,6 +299,7 @@ def test_a_test_that_is_skipped_after_its_subtests_leaves_nothing(suite: Suite) 
         import pytest
 
         def test_none(golden, subtests):
+            golden.check(1, 1, inputs=(), subtest="before")
             with subtests.test("passed"):
                 golden.check(1, 1, inputs=())
             golden.check(1, 1, inputs=(), subtest="after")
@@ -307,4 +308,4 @@ def test_a_test_that_is_skipped_after_its_subtests_leaves_nothing(suite: Suite) 
     )
     done = suite.capture()
     assert suite.tests() == []
-    assert "2 dropped with their tests" in done.out
+    assert "3 dropped with their tests" in done.out

@@ -138,8 +138,9 @@ def _address(found: _Provider, environ: Mapping[str, str]) -> str:
 
 def _without_secrets(url: str) -> str:
     # A user's name and password, or a signature, have no business in a manifest.
-    parts = urlsplit(url)
-    if not parts.hostname:
+    try:
+        parts = urlsplit(url)
+    except ValueError:  # no address, so nobody misses it
         return ""
-    port = f":{parts.port}" if parts.port else ""
-    return parts._replace(netloc=f"{parts.hostname}{port}", query="", fragment="").geturl()
+    host = parts.netloc.rpartition("@")[2]
+    return parts._replace(netloc=host, query="", fragment="").geturl() if host else ""
