@@ -193,5 +193,23 @@ def test_a_zip_packed_anew_by_another_tool_is_no_longer_karat_s(tmp_path: Path) 
     assert "another tool packed anew" in finding.message
 
 
+def test_what_lies_between_the_archive_s_end_and_the_index_is_noticed(tmp_path: Path) -> None:
+    """Listed, and in no one's hash."""
+    more = {**FILES, "s/f/c/y.bin": b"more"}
+    with (tmp_path / "a.zip").open("x+b") as file:
+        writer = ZipWriter(file)
+        for name, data in FILES.items():
+            writer.add(name, [data], len(data))
+        file.seek(0)
+        archive = Archive(size=writer.size, sha256=sha256(file.read()).hexdigest())
+        writer.add("s/f/c/y.bin", [b"more"], 4)
+        index = encode(index_of(more, archive))
+        writer.add(NAME, [index], len(index), stored=True)
+        writer.close()
+    place = open_place(tmp_path / "a.zip")
+    (finding,) = check(place, decode(index))
+    assert "bytes before index.json, found" in finding.message
+
+
 def test_a_place_without_an_index_has_none(tmp_path: Path) -> None:
     assert read(open_place(folder(tmp_path, FILES))) is None

@@ -74,6 +74,11 @@ def test_killed_between_two_renames_what_stood_there_comes_back(
     words = [sys.executable, "-c", DIES, str(renames), *plain, "--name", "two", "--replace"]
     died = subprocess.run(words, cwd=tmp_path, check=False)
     assert died.returncode == (9 if renames < 6 else 0)
+    assert_sums_are_true(tmp_path)
+    if renames in range(2, 6):  # and whoever was to put it right dies, too
+        words[3] = "1"
+        assert subprocess.run(words, cwd=tmp_path, check=False).returncode == 9
+        assert_sums_are_true(tmp_path)
     # Whoever packs next, and is refused, finds what stood there.
     refused = karat(*plain, "--name", "three", cwd=tmp_path)
     assert (refused.code, "expected a folder that is empty" in refused.err) == (2, True)
@@ -84,6 +89,11 @@ def test_killed_between_two_renames_what_stood_there_comes_back(
         "SHA256SUMS",
         "three.zip",
     }
+
+
+def assert_sums_are_true(where: Path) -> None:
+    there = (where / "out" / "SHA256SUMS").is_file()
+    assert karat("verify", "out", cwd=where).code != there
 
 
 def tree(root: Path) -> dict[str, bytes]:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import os
 import random
 import shutil
@@ -191,6 +192,9 @@ def test_without_zips_of_cases_a_refused_one_leaves_no_gap(
     tmp_path: Path, root: Path, which: int, compression: Compression
 ) -> None:
     """Stored, cases are written where they will lie, before anyone knows that one will not."""
+    shutil.rmtree(root / case_path(identity("test_1[static]")))
+    # So large that what comes after does not cover it.
+    capture(root, identity("test_1[static]"), program=b"program" * 10_000)
     path = sorted(root.rglob("model.pte"))[which]
     path.write_bytes(path.read_bytes()[::-1])
     told = packed(tmp_path, root, cases=False, keep_going=True, compression=compression, jobs=3)
@@ -233,8 +237,10 @@ def test_what_changes_after_it_was_looked_at_is_not_packed(tmp_path: Path, root:
     found = survey([str(root)])
     candidate = found.candidates[0]
     path = root / candidate.path / "manifest.json"
-    other = path.read_bytes().replace(b"session-1", b"session-2")
-    path.write_bytes(other)
+    other = msgspec.structs.replace(candidate.case.manifest, session="session-2")
+    shutil.rmtree(path.parent)
+    capture(root, other.identity, session=other.session)
+    assert path.stat().st_size == candidate.case.files[path.name], "as large, and sealed"
     how = Packing(compression="stored", level=None, count=lambda _: None)
     part = pack_case(candidate, Spot(file=tmp_path / "a.zip", use="case"), how)
     assert part.output is None
@@ -374,25 +380,34 @@ def test_a_pack_with_a_case_fewer_and_right_in_itself_is_not_what_the_sums_say(
     assert [(f.kind, f.path) for f in told.findings] == [("bundle-damaged", NAME)]
 
 
-def test_ctrl_c_gives_back_what_was_being_replaced(
-    tmp_path: Path, root: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("mended", [True, False])
+def test_interrupted_amid_its_renames_it_gives_back_what_was_being_replaced(
+    tmp_path: Path, root: Path, monkeypatch: pytest.MonkeyPatch, *, mended: bool
 ) -> None:
+    """Ctrl-C, after which files can be renamed back, or a disk that fails for good."""
     packed(tmp_path, root)
-    before = tree(tmp_path / "out")
+    out = tmp_path / "out"
+    before = tree(out)
     rename, left = Path.rename, [4]
 
     def interrupted(self: Path, target: Path) -> Path:
         left[0] -= 1
-        if not left[0]:
-            raise KeyboardInterrupt
+        if left[0] == 0 or (left[0] < 0 and not mended):
+            raise KeyboardInterrupt if mended else OSError(errno.EIO, "Input/output error")
         return rename(self, target)
 
-    monkeypatch.setattr(Path, "rename", interrupted)
     shutil.rmtree(next((root / "models").iterdir()))
-    with pytest.raises(KeyboardInterrupt):
-        packed(tmp_path, root, replace=True)
-    assert left[0] < 0, "renamed, and renamed back"
-    assert tree(tmp_path / "out") == before
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "rename", interrupted)
+        patch.setattr(shutil, "rmtree", lambda *_, **__: None)
+        with pytest.raises(KeyboardInterrupt if mended else CannotVerify):
+            packed(tmp_path, root, replace=True)
+    assert left[0] < 0, "it has tried to rename back"
+    # Without `old`, whoever clears the rest away can be killed, too.
+    assert len([*out.glob(".karat-pack-*/old")]) == (not mended)
+    with pytest.raises(UsageError, match="expected a folder that is empty or not there"):
+        packed(tmp_path, root)
+    assert tree(out) == before
 
 
 def test_what_stands_in_the_way_is_replaced_only_if_asked_and_if_it_is_a_pack(

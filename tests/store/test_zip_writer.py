@@ -175,6 +175,20 @@ def test_a_file_that_changes_meanwhile_is_not_packed() -> None:
         ZipWriter(io.BytesIO()).take(member, [local_header(member), b"12"])
 
 
+def test_nothing_lies_between_members_and_directory() -> None:
+    member = Member(name="n", method=0, size=1, packed=1, crc=zlib.crc32(b"x"), start=0)
+    head = local_header(member) + b"x"
+    assert read_members(io.BytesIO(head + directory([member], len(head)))) == (member,)
+    with pytest.raises(Damaged, match="expected the directory at byte"):
+        read_members(io.BytesIO(head + b"junk" + directory([member], len(head) + 4)))
+
+
+def test_a_member_is_adopted_only_where_the_writer_is() -> None:
+    member = Member(name="n", method=0, size=1, packed=1, crc=0, start=7)
+    with pytest.raises(Damaged, match="expected n at 0, found it at 7"):
+        ZipWriter(io.BytesIO()).adopt(member)
+
+
 @pytest.mark.parametrize(
     ("compression", "level"), [("stored", 1), ("deflate", 0), ("deflate", 10), ("zstd", 20)]
 )
