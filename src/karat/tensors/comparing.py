@@ -69,7 +69,8 @@ def compare_tensors(  # noqa: PLR0913 - the options of a comparison
     """Actual against expected.
 
     `digests`: the sha256 that each side is said to have; they are checked on the way, and `Damaged` says which
-    side is not what it was. `threads`: as many as there are processors, for tensors that are worth it.
+    side is not what it was. Sides that are said to be the same, and are, are not hashed: whether both were damaged
+    alike is for `verify` to find out. `threads`: as many as there are processors, for tensors that are worth it.
     """
     tolerance = tolerance_for(expected.dtype, actual.dtype, rtol, atol, equal_nan=equal_nan)
     require_whole(expected, name, "expected")
