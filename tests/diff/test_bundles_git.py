@@ -3,6 +3,7 @@ from __future__ import annotations
 import hashlib
 import shutil
 import zipfile
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,9 @@ from factories.repositories import Repository, curves, golden_path, golden_text
 from factories.runners import flip
 from karat.compare.change import Diff, Verdict
 from karat.diff import Options, diff
+from karat.diff.git_extents import BlobExtent, Objects
 from karat.findings import ExitCode, exit_code
+from karat.tensors.tensor import Damaged
 
 X = np.random.default_rng(7).standard_normal((6, 5)).astype(np.float32)
 
@@ -186,6 +189,44 @@ def test_what_git_lfs_has_fetched_is_compared(repository: Repository, pattern: s
     assert verdicts(diff(cwd=repository.root)) == {A: Verdict.BREAK}
     pointers(golden, pattern, repository.root / ".git/lfs/objects")
     assert verdicts(diff(cwd=repository.root)) == {A: Verdict.BREAK}
+
+
+def test_what_git_lfs_has_fetched_by_halves_is_not_taken(repository: Repository) -> None:
+    golden, objects = repository.root / "golden", repository.root / ".git/lfs/objects"
+    put(golden)
+    pointers(golden, "*.safetensors", objects)
+    repository.commit()
+    put(golden)
+    for path in [p for p in objects.rglob("*") if p.is_file()]:
+        path.write_bytes(path.read_bytes()[:-1])
+    assert kinds(diff(cwd=repository.root)) == {"cannot-read"}
+
+
+def test_a_program_that_is_called_a_manifest_is_no_case_of_its_own(repository: Repository) -> None:
+    text = (put(repository.root / "other") / "manifest.json").read_bytes()
+    golden = repository.root / "golden"
+    put(golden, program=text, program_name="manifest.json")
+    shutil.rmtree(repository.root / "other")
+    repository.commit()
+    put(golden, scale=3.0, program=text, program_name="manifest.json")
+    assert verdicts(diff(cwd=repository.root)) == {A: Verdict.BREAK}
+
+
+@pytest.mark.parametrize("size", [100, 3 << 20])
+def test_a_blob_is_read_from_anywhere(repository: Repository, size: int) -> None:
+    data = np.random.default_rng(size).bytes(size)
+    repository.write("blob", data)
+    repository.commit()
+    oid = repository.git("rev-parse", "HEAD:blob").strip()
+    with closing(Objects(repository.root)) as objects:
+        reader = BlobExtent(objects=objects, oid=oid, size=size, name="blob").open()
+        for start, length in ((size // 2, 10), (0, 20), (size - 5, 5), (7, size - 9)):
+            buffer = bytearray(length)
+            reader.read_into(start, memoryview(buffer))
+            assert buffer == data[start : start + length]
+        with pytest.raises(Damaged):
+            reader.read_into(size, memoryview(bytearray(1)))
+        reader.close()
 
 
 def test_blobs_too_large_to_hold_are_read_in_blocks(repository: Repository) -> None:

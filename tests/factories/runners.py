@@ -108,9 +108,22 @@ def leave_traces(program, inputs):
     return run(program, inputs)
 
 def fork_and_return(program, inputs):
-    child = os.fork()
-    if child:
-        os.waitpid(child, 0)
+    os.fork()
+    return run(program, inputs)
+
+def answer_for_another(program, inputs):
+    import io
+    from karat.bundles.manifest import Identity
+    from karat.replay.outcome import Outcome, Replayed
+    from karat.replay.wire import send
+    who = Identity(suite="models", flow="xnnpack", test="another")
+    forged = io.BytesIO()
+    send(forged, Replayed(path="models/xnnpack/another", identity=who, outcome=Outcome.MATCH))
+    for number in range(3, 20):
+        try:
+            os.write(number, forged.getvalue())
+        except OSError:
+            pass
     return run(program, inputs)
 
 def write_everywhere(program, inputs):

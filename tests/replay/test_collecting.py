@@ -37,6 +37,7 @@ def test_a_crash_costs_its_own_item(suite: Suite) -> None:
     assert (ran.count("failed"), ran.count("passed")) == (1, 2)
     assert "replay-failed: expected runner:crash_on_one to return" in ran.out
     assert "Traceback" not in ran.out
+    assert "next: karat replay bundle --run runner:crash_on_one --only models/" in ran.out
 
 
 def test_workers_of_xdist_share_the_cases(suite: Suite) -> None:

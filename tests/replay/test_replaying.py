@@ -151,8 +151,9 @@ def test_a_fork_that_comes_back_answers_for_nobody() -> None:
 
 
 @pytest.mark.usefixtures("here")
-def test_what_was_written_into_karats_own_pipe_is_no_answer() -> None:
-    report = run("write_everywhere")
+@pytest.mark.parametrize("name", ["write_everywhere", "answer_for_another"])
+def test_what_was_written_into_karats_own_pipe_is_no_answer(name: str) -> None:
+    report = run(name)
     assert outcomes(report) == ["failed"] * 3
     assert all("is no answer" in case.findings[0].message for case in report.cases)
 
