@@ -68,7 +68,7 @@ def test_killed_between_two_renames_what_stood_there_comes_back(
     """Sums, cases and a zip leave; cases, another zip and new sums come."""
     capture_many(tmp_path / "captures", 1)
     plain = ("pack", "captures", "-q", "-o", "out")
-    assert karat(*plain, "--name", "one", cwd=tmp_path).code == 0
+    assert karat(*plain, "--name", "1", cwd=tmp_path).code == 0
     before = tree(tmp_path / "out")
     capture(tmp_path / "captures", identity("test_more"))
     words = [sys.executable, "-c", DIES, str(renames), *plain, "--name", "two", "--replace"]
