@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import json
+import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -40,10 +42,25 @@ def test_demo_in_a_git_hook_leaves_the_other_repository_alone(
     assert repository.git("rev-parse", "HEAD").strip() == before
 
 
-def test_the_life_of_a_bundle(tmp_path: Path) -> None:
-    mine = tmp_path / "my store"
-    result = karat("demo", "d", cwd=tmp_path, KARAT_STORE=str(mine), KARAT_CAPTURE_DIR=str(mine))
-    life = result.out.partition("$ python suite.py")[2]
+@pytest.fixture(scope="module")
+def shown(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """Where the demo was run, and its log: stdout and stderr in one."""
+    folder = tmp_path_factory.mktemp("shown")
+    mine = str(folder / "my own")
+    done = subprocess.run(
+        [sys.executable, "-m", "karat", "demo", "d"],
+        cwd=folder,
+        env={**os.environ, "KARAT_STORE": mine, "KARAT_CAPTURE_DIR": mine},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=True,
+    )
+    return folder, done.stdout
+
+
+def test_the_life_of_a_bundle(shown: tuple[Path, str]) -> None:
+    life = shown[1].partition("$ python suite.py")[2]
     said = [
         "test_affine[dynamic] passed, and is captured",
         "packed 2 cases, 4 tensors",
@@ -59,37 +76,33 @@ def test_the_life_of_a_bundle(tmp_path: Path) -> None:
         *["(exit 0)"] * 5,
         "(exit 1)",
     ]
-    assert not mine.exists(), "a store or a directory of the user's is none of the demo's business"
-    page = tmp_path / "d"
-    changed = subprocess.run(
-        ["git", "status", "--porcelain"], cwd=page, capture_output=True, text=True, check=True
-    )
-    assert "bundles" not in changed.stdout
 
 
-def test_in_a_log_the_next_command_is_the_last_line_of_its_verb(tmp_path: Path) -> None:
-    log = subprocess.run(
-        [sys.executable, "-m", "karat", "demo", "d"],
-        cwd=tmp_path,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        check=True,
-    ).stdout
-    failed = [part.splitlines() for part in log.split("(exit 1)")[:-1]]
+def test_a_store_or_directory_of_the_user_s_is_none_of_its_business(
+    shown: tuple[Path, str],
+) -> None:
+    assert [path.name for path in shown[0].iterdir()] == ["d"]
+
+
+def test_bundles_are_no_goldens_of_the_repository(shown: tuple[Path, str]) -> None:
+    words = ["git", "status", "--porcelain"]
+    done = subprocess.run(words, cwd=shown[0] / "d", capture_output=True, text=True, check=True)
+    assert "goldens/" in done.stdout
+    assert "bundles" not in done.stdout
+
+
+def test_in_a_log_the_next_command_is_the_last_line_of_its_verb(shown: tuple[Path, str]) -> None:
+    failed = [part.splitlines() for part in shown[1].split("(exit 1)")[:-1]]
     assert len(failed) == 3
-    assert [part[-1].split(" ")[:2] for part in failed] == [["next:", "karat"]] * 3, log
+    assert [part[-1].split(" ")[:2] for part in failed] == [["next:", "karat"]] * 3, shown[1]
 
 
-def test_what_the_demo_advises_can_be_run(tmp_path: Path) -> None:
-    result = karat("demo", "d", cwd=tmp_path)
-    assert "--keep replayed" in result.out
-    again = karat(
-        *("replay", "store#models/nightly", "--run", "phone:run", "--only", "*static*"),
-        *("--keep", "replayed", "--json", "-", "--quiet"),
-        cwd=tmp_path / "d" / "bundles",
-    )
-    assert again.code == 1
+def test_what_the_demo_advises_can_be_run(shown: tuple[Path, str]) -> None:
+    folder, log = shown
+    (advised,) = {line for line in log.splitlines() if line.startswith("next: karat replay")}
+    words = shlex.split(advised)[2:]
+    again = karat(*words, "--json", "-", "--quiet", cwd=folder / "d" / "bundles")
+    assert again.code == 1, again.err
     assert [case["outcome"] for case in json.loads(again.out)["cases"]] == ["mismatch"]
 
 
