@@ -21,7 +21,7 @@ from karat.bundles.extents import read_all
 from karat.bundles.folder_place import FolderPlace
 from karat.bundles.places import BadPlace, Place, open_place
 from karat.bundles.zip_form import DEFLATE, STORED, ZSTD, Member, directory, local_header
-from karat.bundles.zip_place import LIMITS
+from karat.bundles.zip_place import DENSEST, LIMITS
 from karat.findings import CannotVerify, ExitCode, UsageError
 from karat.sources.archive import Limits
 from karat.tensors.tensor import Damaged
@@ -169,9 +169,10 @@ def test_a_bomb_is_refused_and_a_tensor_of_zeros_is_not(tmp_path: Path) -> None:
         assert read_all(place.extent("x")) == zeros
     low = msgspec.structs.replace(LIMITS, ratio_floor=1 << 20)
     assert "a bomb" in str(bad(tmp_path, packed({"x": zeros}, ZSTD), low))
-    assert "a bomb" in str(bad(tmp_path, claiming(LIMITS.ratio_floor + 1, 1)))
-    assert "a bomb" in str(bad(tmp_path, claiming(LIMITS.ratio_floor, 17)))
-    assert len(opened(tmp_path, claiming(LIMITS.ratio_floor, 16)).files()) == 16
+    assert "a bomb" in str(bad(tmp_path, claiming(DENSEST + 1, 1)))
+    assert "a bomb" in str(bad(tmp_path, claiming(DENSEST // 16, 17)))
+    assert len(opened(tmp_path, claiming(DENSEST, 1)).files()) == 1
+    assert len(opened(tmp_path, claiming(DENSEST // 16, 16)).files()) == 16
 
 
 def claiming(size: int, count: int) -> bytes:
