@@ -108,7 +108,7 @@ def _apply_s3(bucket: str, prefix: str, days: int) -> Applied:
         ) from None
     finally:
         client.close()
-    return Applied(id=name, days=wanted["Expiration"]["Days"], changed=changed, others=len(others))  # type: ignore[index]
+    return Applied(id=name, days=wanted["Expiration"]["Days"], changed=changed, others=len(others))
 
 
 def _rules(client: Any, bucket: str) -> list[dict[str, Any]]:
