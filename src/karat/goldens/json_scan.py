@@ -17,7 +17,8 @@ MAX_DEPTH = 200
 """Deeper nesting is no golden, and would exhaust the stack of whoever walks it."""
 
 _SPACE = re.compile(r"[ \t\n\r]*")
-CHARS = r'(?:[^"\\\x00-\x1f]++|\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}))*+'
+# Flat, because Python before 3.11.5 (Debian 12 has 3.11.2) leaves a possessive group inside of what did not match.
+CHARS = r'(?:[^"\\\x00-\x1f]++|\\["\\/bfnrt]|\\u[0-9a-fA-F]{4})*+'
 _STRING = re.compile(f'"{CHARS}"')
 _OPEN_STRING = re.compile(f'"{CHARS}')
 _PARTIAL_ESCAPE = re.compile(r"\\(?:u[0-9a-fA-F]{0,3})?\Z")
