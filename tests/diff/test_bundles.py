@@ -153,6 +153,21 @@ def test_nan_is_never_the_same_as_nothing(tmp_path: Path) -> None:
     assert change.metrics[1].nan_gained == 1
 
 
+def test_nan_that_stayed_has_not_changed_and_nan_that_moved_has(tmp_path: Path) -> None:
+    spoiled = X * 2
+    spoiled[1, 2] = np.nan
+    assert (
+        only(two(tmp_path / "a", {"expected": (spoiled,)}, {"expected": (spoiled,)})).verdict
+        == "same"
+    )
+    moved = X * 2
+    moved[3, 3] = np.nan
+    assert (
+        only(two(tmp_path / "b", {"expected": (spoiled,)}, {"expected": (moved,)})).verdict
+        == "break"
+    )
+
+
 def test_cases_that_came_and_went(tmp_path: Path) -> None:
     two(tmp_path, {}, {})
     capture(tmp_path / "old", identity("test_gone"))

@@ -59,6 +59,15 @@ def test_revisions_resolve_or_not(repository: Repository) -> None:
     assert git.resolve(repository.root, "--output=/tmp/x") is None
 
 
+def test_a_folder_of_a_revision_is_a_tree_and_a_file_is_none(repository: Repository) -> None:
+    repository.write("folder/a.json", "{}")
+    repository.commit()
+    tree = repository.git("rev-parse", "HEAD:folder").strip()
+    assert git.resolve(repository.root, "HEAD:folder") == tree
+    assert git.resolve(repository.root, "HEAD:folder/a.json") is None
+    assert git.resolve(repository.root, "HEAD:none") is None
+
+
 def test_no_git_on_path_is_said(repository: Repository, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "")
     with pytest.raises(CannotVerify, match="git was expected on PATH"):

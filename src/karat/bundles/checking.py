@@ -18,7 +18,7 @@ from karat.tensors.tensor import Damaged
 
 FILES: Mapping[Role, str] = {"input": "inputs.safetensors", "expected": "expected.safetensors"}
 RAW = "raw"
-AGAIN = "pytest --karat-capture NEW_FOLDER"
+AGAIN = "pytest --karat-capture=NEW_FOLDER"
 """What is damaged cannot be mended; whoever has another copy will not need to be told."""
 _PROGRAM = re.compile(r"program/(?!\.)[A-Za-z0-9._+=,@~-]{1,120}")
 _RAW = re.compile(rf"{RAW}/(?!\.)[A-Za-z0-9._+=,@~-]{{1,120}}")

@@ -152,7 +152,8 @@ def _comparison(
             right,
             rtol=0.0 if exact else comparator.rtol,
             atol=0.0 if exact else comparator.atol,
-            equal_nan=exact or comparator.equal_nan,
+            # What was NaN and still is has not changed; what became NaN is a mismatch all the same.
+            equal_nan=True,
             threads=threads,
             digests=(before.sha256, after.sha256),
         )

@@ -104,12 +104,16 @@ def resolve(root: Path, revision: str) -> str | None:
     """The commit (or tree) a revision names, or None."""
     if revision.startswith("-"):
         return None
-    for kind in ("commit", "tree"):
+    # What follows a colon is a path, and a path may end in anything.
+    ends = ("",) if ":" in revision else ("^{commit}", "^{tree}")
+    for end in ends:
         try:
-            out = run_git(root, "rev-parse", "--verify", "--quiet", f"{revision}^{{{kind}}}")
+            out = run_git(root, "rev-parse", "--verify", "--quiet", f"{revision}{end}")
         except CannotVerify:
             continue
-        return out.decode().strip()
+        found = out.decode().strip()
+        if end or run_git(root, "cat-file", "-t", found).strip() == b"tree":
+            return found
     return None
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from math import inf, isinf
+from math import inf
 from typing import Any
 
 from karat.compare.change import Change, Diff, MetricChange, Verdict
@@ -124,5 +124,5 @@ def comparison_json(comparison: Comparison) -> dict[str, Any]:
 
 def _numbers_json(numbers: Numbers) -> dict[str, Any]:
     plain = {name: getattr(numbers, name) for name in numbers.__struct_fields__}
-    plain["sqnr_exact"] = numbers.sqnr_db is not None and isinf(numbers.sqnr_db)
+    plain["sqnr_exact"] = numbers.sqnr_db == inf
     return {key: list(v) if isinstance(v, tuple) else v for key, v in plain.items()}

@@ -262,7 +262,7 @@ def _nothing(directories: Sequence[str]) -> Finding:
         severity=Severity.FAIL,
         message=f"expected captured cases in {where}, found none; there is nothing to pack",
         path=directories[0],
-        next=f"pytest --karat-capture {shlex.quote(directories[0])}",
+        next=f"pytest --karat-capture={shlex.quote(directories[0])}",
     )
 
 

@@ -89,7 +89,7 @@ def missing_cases(
             message=f"{claimed.label}: {_what(claimed, stale=bool(there))}",
             path=path,
             where=claimed.root,
-            next=shlex.join(["pytest", "--karat-capture", claimed.root, claimed.test]),
+            next=shlex.join(["pytest", f"--karat-capture={claimed.root}", claimed.test]),
         )
 
 

@@ -161,7 +161,7 @@ def _without_program(found: Sequence[Case], *, required: bool) -> Iterator[Findi
                 message=f"{case.path}: expected a program, {why}; it was captured without one",
                 path=case.path,
                 where=case.place.name,
-                next=shlex.join(["pytest", "--karat-capture", case.place.name, test]),
+                next=shlex.join(["pytest", f"--karat-capture={case.place.name}", test]),
             )
 
 
