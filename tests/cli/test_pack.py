@@ -85,7 +85,7 @@ def test_nothing_to_pack_is_3(tmp_path: Path) -> None:
     result = karat("pack", "empty", cwd=tmp_path)
     assert result.code == 3
     assert "nothing-compared" in result.out
-    assert "next: pytest --karat-capture empty" in result.err
+    assert "next: pytest --karat-capture=empty" in result.err
 
 
 def test_what_stands_in_the_way_is_replaced_by_the_command_that_is_told(
