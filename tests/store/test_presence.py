@@ -14,6 +14,7 @@ import pytest
 
 from factories.stores import Watched, cases, pushed
 from karat.findings import CannotVerify
+from karat.store import pins
 from karat.store.backend import Backend
 from karat.store.collecting import CollectOptions, collect
 from karat.store.presence import (
@@ -174,6 +175,16 @@ def test_a_push_that_slept_through_its_lease_names_nothing(
 
     with pytest.raises(CannotVerify, match="to be renewed in time"):
         pushed(Watched(folder, before), cases(1))
+    digest = pushed(folder, cases(1), "models/other").digest
+    folder.delete([one.key for one in folder.list("refs/")])
+
+    def amid(_number: int, _verb: str, key: str) -> None:
+        if key.startswith(("kept/", "expiring/")):
+            slept[0] += 13 * 3600.0
+
+    with pytest.raises(CannotVerify, match="to be renewed in time"):
+        pins.pin(Watched(folder, amid), digest, "why")
+    assert list(folder.list("pins/")) == []
     with lease(folder, "push") as held:
         slept[0] += 13 * 3600.0
         with pytest.raises(CannotVerify, match="to be renewed in time"):

@@ -105,7 +105,14 @@ def test_entries_in_one_moment_keep_their_order(folder: Backend) -> None:
 
 
 @pytest.mark.parametrize(
-    "data", [b"", b"{}", b"<html>", b'{"schema": "karat.reference/1", "name": 1}']
+    "data",
+    [
+        b"",
+        b"{}",
+        b"<html>",
+        b'{"schema": "karat.reference/1", "name": 1}',
+        b'{"x":' + b"[" * 100_000,
+    ],
 )
 def test_an_entry_that_cannot_be_read_is_no_answer(folder: Backend, data: bytes) -> None:
     write(folder, reference())

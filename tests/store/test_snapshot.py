@@ -84,7 +84,17 @@ def test_files_beyond_their_pack_are_refused(folder: Backend) -> None:
         load(folder, stored(folder, document))
 
 
-@pytest.mark.parametrize("data", [b"", b"[]", b"{}", b"<html>", b"\xff\xfe", b'{"schema": 1}'])
+def test_packs_beyond_any_memory_are_refused(folder: Backend) -> None:
+    document = of("a", pack=0)
+    document["packs"] = [{"sha256": EMPTY, "size": 1 << 40}]
+    with pytest.raises(Problem, match="an object called"):
+        load(folder, stored(folder, document))
+
+
+@pytest.mark.parametrize(
+    "data",
+    [b"", b"[]", b"{}", b"<html>", b"\xff\xfe", b'{"schema": 1}', b'{"x":' + b"[" * 100_000],
+)
 def test_what_is_no_snapshot_is_said_to_be_none(folder: Backend, data: bytes) -> None:
     with pytest.raises(Problem, match="expected a snapshot"):
         load(folder, stored(folder, data))

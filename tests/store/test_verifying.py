@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from factories.stores import cases, pushed
+from factories.stores import Memory, Watched, cases, pushed
 from karat.findings import CannotVerify
 from karat.store import pins, references
 from karat.store.backend import Backend
@@ -56,7 +56,8 @@ def test_any_damage_to_any_file_is_found(folder: Backend, seed: int) -> None:
     assert all(finding.next for finding in told.findings)
 
 
-def test_every_bit_of_references_pins_and_the_mark_counts(folder: Backend) -> None:
+def test_every_bit_of_references_pins_and_the_mark_counts() -> None:
+    folder = Memory()
     pushed(folder, cases(1), pin="why")
     for key in [one.key for one in folder.list("") if "/sha256/" not in one.key]:
         data = folder.get(key)
@@ -80,6 +81,16 @@ def is_noticed(backend: Backend, key: str) -> bool:
     except CannotVerify:
         return True
     return False
+
+
+def test_a_reference_that_is_collected_meanwhile_is_no_damage(folder: Backend) -> None:
+    pushed(folder, cases(1))
+
+    def before(_number: int, verb: str, key: str) -> None:
+        if verb == "get" and key.startswith("refs/"):
+            folder.delete([key])
+
+    assert verify_store(Watched(folder, before)).findings == ()
 
 
 @pytest.mark.parametrize("key", ["notes.txt", "expiring/x", "goldens/a/b", "refs.json", ".hidden"])
