@@ -64,10 +64,10 @@ def test_a_link_to_a_directory_will_do(tmp_path: Path) -> None:
     assert (tmp_path / "real" / ".karat").is_dir()
 
 
-def refused(path: Path) -> str:
+def refused(path: Path, advice: str = "ls -ld ") -> str:
     with pytest.raises(UsageError) as caught:
         prepare(place(path))
-    assert caught.value.next_command.startswith("ls -ld ")
+    assert caught.value.next_command.startswith(advice)
     return str(caught.value)
 
 
@@ -99,7 +99,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 def test_a_full_disk_says_so_before_any_test_runs(small_disk: Path) -> None:
     (small_disk / ".karat").mkdir()
     (small_disk / "filler").write_bytes(b"\0" * (60 << 10))
-    assert refused(small_disk).endswith("No space left on device")
+    assert refused(small_disk, f"df -h {small_disk}").endswith("No space left on device")
     assert list((small_disk / ".karat").iterdir()) == []
 
 

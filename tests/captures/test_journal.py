@@ -93,3 +93,13 @@ def test_the_summary_says_what_went_wrong_and_what_to_run_next(tmp_path: Path) -
     assert lines[-1] == "Next: karat pack '/my captures'"
     assert not told.is_failure(strict=False)
     assert told.is_failure(strict=True)
+
+
+def test_a_session_that_fails_is_not_said_to_pass(tmp_path: Path) -> None:
+    one = journal(tmp_path)
+    one.note("failed", finding=FINDING)
+    assert any("is not failed" in line for line in tell(one.entries).lines(tmp_path, strict=False))
+    one.note("twice", finding=FINDING)
+    told = tell(one.entries)
+    assert (told.twice, told.is_failure(strict=False)) == (1, True)
+    assert not any("is not failed" in line for line in told.lines(tmp_path, strict=False))

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from factories.store_world import World
+from karat.cli.push import _again
 
 
 @pytest.fixture
@@ -115,6 +116,11 @@ def test_the_store_of_karat_toml(world: World) -> None:
 def test_wrong_usage(world: World, words: tuple[str, ...], said: str) -> None:
     assert said in world.run("push", *words, code=2).err
     assert not world.store.exists()
+
+
+def test_advice_asks_for_the_same_push_again() -> None:
+    assert _again("a b", "models/x", None) == "karat push 'a b' models/x"
+    assert _again("a", "models/x", "we say so") == "karat push a models/x --pin 'we say so'"
 
 
 def test_a_store_that_cannot_be_written(world: World) -> None:

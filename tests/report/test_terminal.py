@@ -52,6 +52,7 @@ def test_words() -> None:
     ]
     assert [signed(v) for v in (0.5, -0.5, 0)] == ["+0.5000", "-0.5000", "0"]
     assert [count(n, "file") for n in (0, 1, 1200)] == ["0 files", "1 file", "1,200 files"]
+    assert [count(2, noun) for noun in ("entry", "day", "key")] == ["2 entries", "2 days", "2 keys"]
     assert elide("abcdefghij", 10) == "abcdefghij"
     assert len(elide("abcdefghijk", 10)) == 10
     assert printable("a\x1b[31mb\udcff") == "a\\x1b[31mb\\udcff"

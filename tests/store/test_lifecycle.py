@@ -150,8 +150,13 @@ def test_collecting_makes_young_what_the_newest_and_locks_need(
 
 def test_a_push_that_the_rule_would_outrun_is_refused(bucket: Backend) -> None:
     lifecycle.apply(bucket, 90)
-    with pytest.raises(UsageError, match="expected the bucket's own rule to leave 130 days"):
-        pushed(bucket, cases(1), keep=100)
+    with pytest.raises(
+        UsageError, match="expected the bucket's own rule to leave 130 days"
+    ) as refused:
+        pushed(bucket, cases(1), keep=100, again="karat push 'a b' models/nightly")
+    assert refused.value.next_command == (
+        f"karat push 'a b' models/nightly --keep 100 --lifecycle --store {bucket.url}"
+    )
     assert list(bucket.list("refs/")) == []
     lifecycle.apply(bucket, 100)
     assert pushed(bucket, cases(1), keep=100).cases == 1

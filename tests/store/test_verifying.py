@@ -56,6 +56,14 @@ def test_any_damage_to_any_file_is_found(folder: Backend, seed: int) -> None:
     assert all(finding.next for finding in told.findings)
 
 
+def test_a_page_in_the_place_of_an_object_is_called_one(folder: Backend) -> None:
+    pushed(folder, cases(1))
+    victim = next(one.key for one in folder.list("expiring/"))
+    folder.put(victim, b"<!DOCTYPE html><html></html>", replace=True)
+    said = [finding.message for finding in verify_store(folder).findings]
+    assert f"{victim}: expected this sha256, found an HTML page" in said
+
+
 def test_every_bit_of_references_pins_and_the_mark_counts() -> None:
     folder = Memory()
     pushed(folder, cases(1), pin="why")

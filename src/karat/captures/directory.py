@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shlex
 from collections.abc import Mapping
@@ -65,11 +66,15 @@ def prepare(place: Chosen) -> str | None:
         raise UsageError(
             f"{place.origin}: expected a directory that can be written to at {path}, "
             f"found {_obstacle(path)}: {error.strerror or error}",
-            next_command=f"ls -ld {shlex.quote(str(standing(path)))}",
+            next_command=f"{_look(error)} {shlex.quote(str(standing(path)))}",
         ) from error
     if free is not None and free < _LITTLE:
         return f"only {free / 1e6:,.0f} MB are free in {path}"
     return None
+
+
+def _look(error: OSError) -> str:
+    return "df -h" if error.errno in {errno.ENOSPC, errno.EDQUOT} else "ls -ld"
 
 
 def _probe(folder: Path) -> None:

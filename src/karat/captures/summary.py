@@ -42,7 +42,7 @@ class Told(msgspec.Struct, frozen=True, kw_only=True):
         if len(loud) > _SHOWN:
             yield f"… and {len(loud) - _SHOWN} more findings, all in {directory}/.karat"
         yield from _quiet(f for f in self.findings if f.severity == Severity.INFO)
-        if self.failed and not strict:
+        if self.failed and not self.is_failure(strict=strict):
             yield "The session is not failed for it; --karat-strict would (default where CI is set)."
         if self.captured:
             yield f"Next: karat pack {shlex.quote(str(directory))}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -80,7 +81,7 @@ def command(  # noqa: PLR0913 - one parameter per option
     url, settings = settings_of(store)
     options = PushOptions(
         retention=settings.retention, keep=keep, pin=pin, verify_existing=verify_existing,
-        dry_run=dry_run, workers=workers_of(jobs), ci=ci_of(os.environ),
+        dry_run=dry_run, workers=workers_of(jobs), ci=ci_of(os.environ), again=_again(place, name, pin),
     )  # fmt: skip
     report = Report("karat.push/1", json_file, quiet=quiet)
     # `store:` means the configured store, not the one that is pushed to.
@@ -94,6 +95,11 @@ def command(  # noqa: PLR0913 - one parameter per option
         )
     finally:
         opened.close()
+
+
+def _again(place: str, name: str, pin: str | None) -> str:
+    why = [] if pin is None else ["--pin", pin]
+    return shlex.join(["karat", "push", place, name, *why])
 
 
 def _push(  # noqa: PLR0913 - what there is to know

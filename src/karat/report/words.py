@@ -35,8 +35,9 @@ def magnitude(value: float | None) -> float:
 
 
 def count(n: int, noun: str) -> str:
-    """`1 file`, `2 files`."""
-    plural = noun[:-1] + "ies" if noun.endswith("y") else f"{noun}s"
+    """`1 file`, `2 files`, `3 entries`, `4 days`."""
+    changes = noun.endswith("y") and not noun.endswith(("ay", "ey", "oy"))
+    plural = f"{noun[:-1]}ies" if changes else f"{noun}s"
     return f"{n:,} {noun if n == 1 else plural}"
 
 

@@ -39,7 +39,7 @@ class Applied(msgspec.Struct, frozen=True, kw_only=True):
     """Rules that are not karat's, and stayed as they were."""
 
 
-def covers(backend: Backend, keep: int) -> bool:
+def covers(backend: Backend, keep: int, again: str) -> bool:
     """Whether the bucket deletes by age; `UsageError` if it would do so too early for this push."""
     rule = _read(backend)
     if rule is None:
@@ -48,7 +48,7 @@ def covers(backend: Backend, keep: int) -> bool:
         raise UsageError(
             f"expected the bucket's own rule to leave {keep + SLACK} days ({keep} and {SLACK} of slack), "
             f"found {rule.days}; objects would be gone before the reference expires",
-            next_command=f"karat push … --keep {keep} --lifecycle --store {shlex.quote(backend.url)}",
+            next_command=f"{again} --keep {keep} --lifecycle --store {shlex.quote(backend.url)}",
         )
     return True
 

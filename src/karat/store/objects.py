@@ -116,7 +116,8 @@ def described(data: bytes, part: Part, found: str) -> str:
     """What came instead of an object."""
     start = data[:64].lstrip().lower()
     if start.startswith((b"<!doctype html", b"<html")):
-        return f"expected {part.size:,} bytes of an object, found an HTML page"
+        size = f"{part.size:,} bytes of an object" if part.size >= 0 else "this sha256"
+        return f"expected {size}, found an HTML page"
     if len(data) != part.size and part.size >= 0:
         return f"expected {part.size:,} bytes, found {len(data):,}"
     return f"expected this sha256, found {found}"

@@ -35,6 +35,8 @@ class PushOptions(msgspec.Struct, frozen=True, kw_only=True):
     workers: int = 16
     ci: Mapping[str, str] = msgspec.field(default_factory=dict)
     times: Times = msgspec.field(default_factory=Times)
+    again: str = "karat push PLACE NAME"
+    """The command that asked for it, for advice to build upon."""
 
 
 class Watchers(msgspec.Struct, frozen=True, kw_only=True):
@@ -89,7 +91,7 @@ def push(
         missing = lacking(backend, parts, options.workers) if is_store(backend) else _all(parts)
         return _told(backend, name, made, parts, missing, options)
     days = options.keep or options.retention
-    by_age = lifecycle.covers(backend, days)
+    by_age = lifecycle.covers(backend, days, options.again)
     found_store(backend)
     with lease(backend, "push", objects=tuple(sorted(parts)), times=options.times) as held:
         wait_for_collectors(backend, held, options.times, watchers.notice)
