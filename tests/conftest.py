@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import importlib.util
 import os
 import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -33,6 +34,14 @@ def missing(what: str) -> NoReturn:
     if os.environ.get("KARAT_REQUIRE") == "all":
         pytest.fail(f"{what} is missing and KARAT_REQUIRE=all")
     pytest.skip(f"needs {what}")
+
+
+def framework(name: str) -> Any:
+    """A framework as a module; without it, as `missing` says."""
+    try:
+        return importlib.import_module(name)
+    except ImportError:
+        missing(f"{name} (pip install {name})")
 
 
 # Every token that a test hands to karat looks like one of these; they must be found nowhere.

@@ -337,9 +337,12 @@ def test_the_directory_never_changes_the_names_of_tests(
     assert suite.run(*words, "--karat-capture", str(elsewhere)).code == 0
     before = sorted(elsewhere.glob("*/*/*/manifest.json"))
     again = suite.run(*words, "--karat-capture", str(elsewhere))
-    assert again.code == 4, again.out
-    assert f"expected {suite.root} as pytest's root folder, found {suite.root.parent}" in again.out
-    assert f"next: pytest --karat-capture={elsewhere}" in again.out
+    if again.code:  # all but pytest 9.0, which knows that the option takes a value
+        assert again.code == pytest.ExitCode.USAGE_ERROR, again.out
+        told = f"expected {suite.root} as pytest's root folder, found {suite.root.parent}"
+        assert told in again.out
+        assert f"next: pytest --karat-capture={elsewhere}" in again.out
+    assert sorted(elsewhere.glob("*/*/*/manifest.json")) == before
     assert suite.run(*words, f"--karat-capture={elsewhere}").code == 0
     assert sorted(elsewhere.glob("*/*/*/manifest.json")) == before
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from conftest import framework
 from factories.repositories import Repository
 from karat.captures import environment as module
 from karat.captures.devices import devices
@@ -86,7 +87,7 @@ def test_devices_of_what_holds_itself_are_found_without_end() -> None:
 
 
 def test_torch_says_device_and_seed() -> None:
-    torch = pytest.importorskip("torch")
+    torch = framework("torch")
     torch.manual_seed(11)
     assert seeds({"numpy": 3})["torch"] == 11
     assert seeds({"torch": 5})["torch"] == 5

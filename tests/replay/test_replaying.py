@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from conftest import missing
+from conftest import framework, missing
 from factories.captured import capture, identity
 from factories.runners import doubling, flip, write_module
 from karat.bundles.manifest import Comparator
@@ -130,12 +130,11 @@ def test_an_output_that_is_missing_is_a_mismatch_also_if_it_is_the_only_one() ->
     assert report.exit_code is ExitCode.FAIL
 
 
-@pytest.mark.parametrize("framework", ["numpy", "torch"])
-def test_what_a_call_leaves_behind_does_not_reach_the_next_case(here: Path, framework: str) -> None:
-    if framework == "torch":
-        pytest.importorskip("torch")
+@pytest.mark.parametrize("kind", ["numpy", "torch"])
+def test_what_a_call_leaves_behind_does_not_reach_the_next_case(here: Path, kind: str) -> None:
+    framework(kind)
     os.environ.setdefault("HOME", "/")
-    report = run("leave_traces", judging=Judging(framework=framework))  # type: ignore[arg-type]
+    report = run("leave_traces", judging=Judging(framework=kind))  # type: ignore[arg-type]
     assert outcomes(report) == ["match"] * 3
     seen = (here / "seen").read_text().splitlines()
     assert len(seen) == 3

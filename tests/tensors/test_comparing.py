@@ -487,6 +487,23 @@ def test_large_integers_are_not_rounded_to_what_they_are_compared_with(
         assert (found.passed, found.numbers.bit_equal, found.numbers.max_abs) == (False, 0, 1.0)
 
 
+@pytest.mark.parametrize(
+    ("expected", "actual"),
+    [
+        (np.array([1.33944135e154]), np.array([1.34078079e154])),
+        (np.array([1.3407e154]), np.array([1.3407e154])),
+        (np.full(200_000, 1e151), np.full(200_000, 1.0001e151)),
+        (np.full(200_000, 1e151), np.full(200_000, 1e151)),
+    ],
+)
+def test_squares_at_the_end_of_float64_do_not_overflow(expected: Any, actual: Any) -> None:
+    found = compare_tensors("x", tensor_of(expected), tensor_of(actual), rtol=1e-7, atol=0).numbers
+    assert found is not None
+    assert found.cosine == pytest.approx(1)
+    apart = float(np.abs(actual / expected - 1).max())
+    assert found.sqnr_db == pytest.approx(-20 * np.log10(apart) if apart else np.inf)
+
+
 class Slow:
     """A hash that takes its time, and notes what it has seen."""
 

@@ -35,6 +35,23 @@ def test_order_and_grouping_change_nothing(terms: list[tuple[float, int]], rando
     assert left.value() == one.value()
 
 
+@given(st.lists(st.floats(-1.7e308, 1.7e308), max_size=30))
+def test_huge_terms_do_not_overflow(terms: list[float]) -> None:
+    total = Sum()
+    for term in terms:
+        total.add(term)
+    true = sum(map(Fraction, terms), Fraction(0))
+    assert abs(total.value() - true) <= sum(abs(Fraction(t)) for t in terms) * Fraction(2) ** -52
+
+
+def test_many_huge_terms_are_condensed_exactly() -> None:
+    total = Sum()
+    for _ in range(10_000):
+        total.add(1.5e308)
+    smaller = fsum([1.5e308 * 2.0**-128] * 10_000)
+    assert total.value() == Fraction(smaller) * 2**128
+
+
 def test_many_terms_stay_few_and_exact() -> None:
     terms = np.random.default_rng(0).standard_normal(20_000).tolist()
     total = Sum()

@@ -154,7 +154,8 @@ class Quick:
         if not (dd < np.inf and self._is_sound(ee, expected)):
             return None
         if 16 * dd < ee:  # a = e + d, and no digits cancel: two products need not be taken
-            return ee, dd, ed, ee + 2 * ed + dd, ee + ed
+            aa, ea = ee + 2 * ed + dd, ee + ed
+            return (ee, dd, ed, aa, ea) if max(aa, ea) < np.inf else None
         aa = dot(actual, actual)
         return (ee, dd, ed, aa, dot(expected, actual)) if self._is_sound(aa, actual) else None
 

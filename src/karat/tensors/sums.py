@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from fractions import Fraction
-from math import fsum
+from math import fsum, ldexp
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 _MANY = 4096
+_HUGE = 2.0**960
+_DOWN = 128
+"""Powers of two that huge terms are written smaller by: a few of them would sum up to infinity."""
 
 
 class Sum:
@@ -23,6 +26,8 @@ class Sum:
 
     def add(self, term: float, exponent: int = 0) -> None:
         """Adds term · 2**exponent."""
+        if abs(term) > _HUGE:
+            term, exponent = ldexp(term, -_DOWN), exponent + _DOWN
         terms = self._terms.setdefault(exponent, [])
         terms.append(term)
         if len(terms) >= _MANY:
