@@ -143,7 +143,7 @@ def test_nan_passes_where_it_is_asked_for_and_nowhere_else() -> None:
 )
 def test_values_are_said_as_python_says_them(expected: Any, actual: Any, said: str) -> None:
     (found,) = compare_values(expected, actual).all_findings()
-    assert found.message == f"expected: {said}"
+    assert found.message == f"in `expected`: {said}"
 
 
 def test_a_list_for_a_tuple_is_told_and_passes() -> None:

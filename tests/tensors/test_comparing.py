@@ -52,7 +52,7 @@ def test_all_the_numbers_of_a_small_example() -> None:
     assert not result.passed
     message = result.findings[0].message
     assert message == (
-        "out: expected |Δ| <= 0 + 0.1·|expected|, found 2 of 4 elements outside; first at [0, 1];"
+        "in `out`: expected |Δ| <= 0 + 0.1·|expected|, found 2 of 4 elements outside; first at [0, 1];"
         " worst at [1, 0]: expected -4, found -3 (|Δ| 1)"
     )
 
@@ -303,7 +303,7 @@ def test_another_shape_is_a_finding_and_nothing_is_compared() -> None:
     result = compare(np.zeros((2, 3)), np.zeros((3, 2)))
     assert kinds(result) == ["shape-changed"]
     assert result.numbers is None
-    assert result.findings[0].message == "out: expected the shape [2, 3], found [3, 2]"
+    assert result.findings[0].message == "in `out`: expected the shape [2, 3], found [3, 2]"
     assert not compare(np.zeros((1,)), np.zeros(())).passed  # nothing is broadcast
 
 
@@ -375,7 +375,7 @@ def test_a_long_double_of_another_platform_is_equal_or_not() -> None:
 
 @pytest.mark.parametrize("wrong", [{"rtol": -1.0}, {"atol": nan}, {"rtol": inf}])
 def test_a_tolerance_that_is_none_is_an_error(wrong: dict[str, float]) -> None:
-    with pytest.raises(ValueError, match="must be a finite number"):
+    with pytest.raises(ValueError, match="expected a finite number >= 0, found"):
         compare([1.0], [1.0], **wrong)
 
 
@@ -433,7 +433,9 @@ class TestDigests:
         said = [digest_of(self.e), digest_of(self.a)]
         said[side] = "0" * 64
         words = ("expected", "actual")
-        with pytest.raises(Damaged, match=f"the {words[side]} side expected sha256 000") as caught:
+        with pytest.raises(
+            Damaged, match=f"expected sha256 0+ on the {words[side]} side"
+        ) as caught:
             compare_tensors("x", extent_of(self.e), extent_of(self.a), digests=(said[0], said[1]))
         assert f"the {words[1 - side]} side" not in str(caught.value)
 

@@ -52,6 +52,13 @@ def test_what_is_given_holds_and_the_rest_is_the_wider_default() -> None:
     assert tolerance_for("float32", "float32", 0, 0, equal_nan=False).rtol == 0
 
 
+@pytest.mark.parametrize("given", [-1e-9, float("nan"), float("inf"), 10**400, "much"])
+def test_what_is_no_tolerance_is_told_by_its_name(given: Any) -> None:
+    for name, both in (("rtol", (given, None)), ("atol", (None, given))):
+        with pytest.raises(ValueError, match=f"^{name}: expected a finite number >= 0, found "):
+            tolerance_for("float32", "float32", *both, equal_nan=False)
+
+
 @pytest.mark.parametrize("name", TABLE)
 def test_every_dtype_has_a_default(name: str) -> None:
     assert for_dtype(name).rtol >= 0

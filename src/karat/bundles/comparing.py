@@ -22,7 +22,7 @@ from karat.bundles.plain_values import READERS
 from karat.bundles.restoring import tensor_names
 from karat.findings import Finding, Severity
 from karat.tensors.comparing import compare_tensors
-from karat.tensors.outcome import Comparison, Report
+from karat.tensors.outcome import Comparison, Report, within
 from karat.tensors.tensor import CannotStore, Tensor, TensorExtent
 
 _FAMILIES = {
@@ -91,7 +91,7 @@ class _Walk:
 
     def tell(self, kind: str, name: str, message: str, severity: Severity = Severity.FAIL) -> None:
         self.findings.append(
-            Finding(kind=kind, severity=severity, message=f"{name}: {message}", where=name)
+            Finding(kind=kind, severity=severity, message=f"{within(name)}{message}", where=name)
         )
 
     def compare(self, expected: Any, actual: Any, name: str) -> None:
@@ -129,10 +129,10 @@ class _Walk:
         told: tuple[Finding, ...] = ()
         message = None
         if expected != actual:
-            message = f"{name}: expected {_said(expected)}, found {_said(actual)}"
+            message = f"{within(name)}expected {_said(expected)}, found {_said(actual)}"
         elif not self._measure.equal_nan and _NAN.search(msgspec.json.encode(expected)):
             message = (
-                f"{name}: expected equal values, found NaN in a {kind} on both sides, and NaN equals "
+                f"{within(name)}expected equal values, found NaN in a {kind} on both sides, and NaN equals "
                 "nothing unless equal_nan is asked for"
             )
         if message is not None:

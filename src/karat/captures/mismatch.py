@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from karat.findings import Severity
-from karat.tensors.outcome import Comparison, Numbers, Report
+from karat.tensors.outcome import Comparison, Numbers, Report, within
 
 _SHOWN = 20
 
@@ -38,7 +38,7 @@ def _tensor(comparison: Comparison) -> Iterator[str]:
         # What a mismatch says in one sentence stands below, line by line.
         said = finding.kind == "tensor-mismatch" and comparison.numbers is not None
         if finding.severity != Severity.INFO and not said:
-            yield f"    {finding.kind}: {finding.message.removeprefix(f'{comparison.name}: ')}"
+            yield f"    {finding.kind}: {finding.message.removeprefix(within(comparison.name))}"
     if comparison.numbers is not None:
         yield from (f"    {line}" for line in _numbers(comparison.numbers))
     if comparison.tolerance is not None:

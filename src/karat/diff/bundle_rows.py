@@ -9,7 +9,7 @@ from msgspec import structs
 from karat.bundles.manifest import Comparator, TensorRecord
 from karat.compare.change import MetricChange, Verdict
 from karat.findings import Finding, Severity
-from karat.tensors.outcome import Comparison, Numbers
+from karat.tensors.outcome import Comparison, Numbers, within
 
 Entry = tuple[MetricChange | None, tuple[Finding, ...]]
 
@@ -36,9 +36,7 @@ def input_row(comparison: Comparison) -> Entry:
 
 def lost_row(record: TensorRecord) -> Entry:
     """A tensor that only the old side has."""
-    message = (
-        f"{record.name}: expected {record.dtype}{list(record.shape)}, found nothing on the new side"
-    )
+    message = f"{within(record.name)}expected {record.dtype}{list(record.shape)}, found nothing on the new side"
     finding = Finding(
         kind="lost-tensor", severity=Severity.FAIL, metric=record.name, message=message
     )
@@ -47,9 +45,7 @@ def lost_row(record: TensorRecord) -> Entry:
 
 def gained_row(record: TensorRecord) -> Entry:
     """A tensor that only the new side has."""
-    message = (
-        f"{record.name}: {record.dtype}{list(record.shape)} is new; the old side has no such tensor"
-    )
+    message = f"{within(record.name)}expected no such tensor, found {record.dtype}{list(record.shape)}, which is new"
     finding = Finding(
         kind="gained-tensor", severity=Severity.WARN, metric=record.name, message=message
     )

@@ -21,6 +21,7 @@ from karat.compare.change import Change, Diff, MetricChange, Verdict
 from karat.findings import KINDS, Finding, Severity
 from karat.report.tensor_rows import facts
 from karat.report.words import count, severity_counts, verdict_counts
+from karat.tensors.outcome import within
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -162,7 +163,7 @@ def _data(
                 f.path,
                 f.metric,
                 f.where,
-                f.message.removeprefix(f"{f.metric}: "),
+                _without_metric(f),
                 f.next,
             ]
             for f in findings
@@ -290,6 +291,11 @@ def _totals_parts(diff: Diff) -> Iterator[str]:
 
 def _command(command: str | None) -> str:
     return f'<p class="command"><code id="command">{_text(command)}</code></p>' if command else ""
+
+
+def _without_metric(finding: Finding) -> str:
+    metric = finding.metric or ""
+    return finding.message.removeprefix(f"{metric}: ").removeprefix(within(metric))
 
 
 def _noscript(findings: Iterable[Finding]) -> str:

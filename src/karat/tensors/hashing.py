@@ -11,6 +11,7 @@ from typing import Any, Self
 
 from karat.tensors.decoding import Bits
 from karat.tensors.digest import digest_of, start
+from karat.tensors.outcome import within
 from karat.tensors.tensor import Damaged, Tensor, TensorExtent
 
 Either = Tensor | TensorExtent
@@ -68,9 +69,9 @@ def find_damage(name: str, expected: Either, actual: Either, digests: tuple[str,
 
 def _require(name: str, said: tuple[str, str], found: tuple[str, str]) -> None:
     wrong = [
-        f"the {side} side expected sha256 {one}, found {other}"
+        f"expected sha256 {one} on the {side} side, found {other}"
         for side, one, other in zip(("expected", "actual"), said, found, strict=True)
         if one != other
     ]
     if wrong:
-        raise Damaged(f"{name}: {' and '.join(wrong)}")
+        raise Damaged(f"{within(name)}{' and '.join(wrong)}")

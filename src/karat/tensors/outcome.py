@@ -11,6 +11,11 @@ import msgspec
 from karat.findings import Finding
 
 
+def within(name: str) -> str:
+    """How a sentence about one value begins; a tensor may well be called `expected`."""
+    return f"in `{name}`: "
+
+
 class Tolerance(msgspec.Struct, frozen=True, kw_only=True):
     """|actual − expected| <= atol + rtol · |expected|."""
 

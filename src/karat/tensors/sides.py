@@ -8,6 +8,7 @@ import numpy as np
 
 from karat.tensors.decoding import Bits
 from karat.tensors.dtypes import nbytes
+from karat.tensors.outcome import within
 from karat.tensors.tensor import Damaged, Extent, Reader, Tensor, TensorExtent
 
 
@@ -72,6 +73,6 @@ def require_whole(tensor: Tensor | TensorExtent, name: str, side: str) -> None:
     found = len(tensor.data) if isinstance(tensor, Tensor) else tensor.extent.size
     if found != expected:
         raise Damaged(
-            f"{name}: expected {expected} bytes of {tensor.dtype} {list(tensor.shape)} on the"
+            f"{within(name)}expected {expected} bytes of {tensor.dtype} {list(tensor.shape)} on the"
             f" {side} side, found {found}"
         )

@@ -10,6 +10,7 @@ exact. So are integers, bool, text and times.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import inf, nan
 
 from karat.tensors.dtypes import dtype_named
 from karat.tensors.outcome import Tolerance
@@ -61,7 +62,10 @@ def tolerance_for(
 def _checked(name: str, given: float | None, default: float) -> float:
     if given is None:
         return default
-    value = float(given)
-    if not 0 <= value < float("inf"):
-        raise ValueError(f"{name} must be a finite number that is not negative, found {given!r}")
+    try:
+        value = float(given)
+    except (TypeError, ValueError, OverflowError):
+        value = nan
+    if not 0 <= value < inf:
+        raise ValueError(f"{name}: expected a finite number >= 0, found {given!r:.100}")
     return value

@@ -5,7 +5,7 @@ from __future__ import annotations
 from karat.findings import Finding, Severity
 from karat.tensors.careful import has_arithmetic
 from karat.tensors.dtypes import dtype_named
-from karat.tensors.outcome import Numbers, Tolerance
+from karat.tensors.outcome import Numbers, Tolerance, within
 from karat.tensors.tally import Tally, index_of
 from karat.tensors.tensor import Tensor, TensorExtent
 
@@ -33,7 +33,7 @@ def _changed(kind: str, name: str, expected: str, actual: str) -> Finding:
     return Finding(
         kind=kind,
         severity=Severity.FAIL,
-        message=f"{name}: expected the {what} {expected}, found {actual}",
+        message=f"{within(name)}expected the {what} {expected}, found {actual}",
         where=name,
         numbers={"expected": expected, "actual": actual},
     )
@@ -61,7 +61,7 @@ def _spoiled(name: str, tally: Tally, numbers: Numbers, shape: tuple[int, ...]) 
         kind="new-nan",
         severity=Severity.FAIL,
         message=(
-            f"{name}: expected finite numbers, found NaN or infinity in {tally.spoiled:,} of"
+            f"{within(name)}expected finite numbers, found NaN or infinity in {tally.spoiled:,} of"
             f" {numbers.elements:,} elements where expected is finite; first at {first}"
         ),
         where=name,
@@ -74,7 +74,7 @@ def _outside(name: str, numbers: Numbers, tolerance: Tolerance) -> Finding:
         kind="tensor-mismatch",
         severity=Severity.FAIL,
         message=(
-            f"{name}: expected {_allowed(numbers, tolerance)}, found {numbers.mismatches:,} of"
+            f"{within(name)}expected {_allowed(numbers, tolerance)}, found {numbers.mismatches:,} of"
             f" {numbers.elements:,} elements outside; first at {list(numbers.first_mismatch or ())}"
             f"{_worst(numbers)}{_nan(numbers, tolerance)}"
         ),
