@@ -128,6 +128,19 @@ def test_a_page_saved_as_a_zip_is_no_bundle(here: Path) -> None:
     assert "b.zip" in done.err
 
 
+def test_what_cannot_be_opened_is_a_report_too(here: Path) -> None:
+    (here / "b.zip").write_text("<!doctype html><title>404</title>", encoding="utf-8")
+    for word, kind, code in (("b.zip", "not-a-bundle", 1), ("store:a/b", "reference-missing", 3)):
+        words = ("replay", word, "--run", "runner:run", "--store", "store")
+        (here / "junit.xml").write_text("of the day before")
+        done = karat(*words, "--junit", "junit.xml", "--json", "-", cwd=here)
+        told = json.loads(done.out)
+        jsonschema.validate(told, SCHEMA)
+        assert (done.code, told["exit_code"], told["findings"][0]["kind"]) == (code, code, kind)
+        root = ET.parse(here / "junit.xml").getroot()  # noqa: S314 - karat's own
+        assert (root.get("tests"), root.get("errors")) == ("1", "1")
+
+
 def test_names_of_strangers_reach_no_terminal_and_no_xml_raw(here: Path) -> None:
     capture(here / "odd", identity("test_\x1b[31m<&\x00>"), inputs=(1,), expected={"doubled": 2})
     done = karat("replay", "odd", "--run", "runner:lost", "--junit", "o.xml", cwd=here)

@@ -8,8 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from karat.bundles.cases import Case, cases
-from karat.findings import Finding, Severity
-from karat.replay.advice import advised
+from karat.findings import Finding, KaratError, Severity, UsageError
+from karat.replay.advice import advised, require_beginning
 from karat.replay.commands import CommandStation
 from karat.replay.environments import differences
 from karat.replay.functions import FunctionStation
@@ -25,7 +25,20 @@ from karat.store.words import open_word
 
 def replay(bundle: str | Path, options: Options) -> ReplayReport:
     """Every chosen case, run here and held against what was recorded."""
-    with closing(open_word(str(bundle), store=options.store)) as place:
+    try:
+        opened = open_word(str(bundle), store=options.store)
+    except UsageError:
+        raise
+    except KaratError as error:
+        # Whoever reads reports, and nothing else, must not find that of the day before.
+        return ReplayReport(
+            bundle=str(bundle),
+            runner=str(options.runner),
+            cases=(),
+            findings=(_not_opened(error, str(bundle)),),
+        )
+    with closing(opened) as place:
+        require_beginning(place, options)
         whole = cases(place)
         wanted = [c for c in whole if chosen(c.path, c.manifest.identity, options.choice)]
         sound = [case for case in wanted if not is_damaged(case)]
@@ -37,6 +50,17 @@ def replay(bundle: str | Path, options: Options) -> ReplayReport:
             cases=tuple(advised(done[case.path], str(bundle), options) for case in wanted),
             findings=(*place.findings(), *_about_all(bundle, whole, wanted, options)),
         )
+
+
+def _not_opened(error: KaratError, bundle: str) -> Finding:
+    said: Finding | None = getattr(error, "finding", None)
+    return said or Finding(
+        kind="cannot-read",
+        severity=Severity.FAIL,
+        path=bundle,
+        message=str(error),
+        next=error.next_command,
+    )
 
 
 def _about_all(
