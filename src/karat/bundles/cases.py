@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from hashlib import sha256
 from pathlib import Path
 from posixpath import basename, dirname
 from typing import BinaryIO
 
+from karat.bundles.case_folders import folders_above, has_tensors, is_strangers
 from karat.bundles.checking import check_case, check_header, finding
 from karat.bundles.extents import BLOCK, PartExtent
 from karat.bundles.flat import Flat, Restored
+from karat.bundles.lfs_pointers import FETCH, LONGEST, not_fetched, pointed_size
 from karat.bundles.manifest import (
     NAME,
     Comparator,
@@ -47,17 +49,35 @@ class Case:
         """The case's files, without its folder, and their sizes."""
         self.readable = True
         self._headers: dict[str, Header] = {}
+        pointed = self._pointed()
+        away = tuple(self._elsewhere(file, size) for file, size in pointed.items())
         try:
             self.manifest = read(place.read(self.name_of(NAME)), self.name_of(NAME))
         except Damaged as damage:
             self.readable = False
             self.manifest = _stand_in(folder or place.name)
-            self.findings: tuple[Finding, ...] = (
-                finding("bundle-damaged", self.path, str(damage)),
-            )
+            damaged = (finding("bundle-damaged", self.path, str(damage)),)
+            self.findings: tuple[Finding, ...] = away if NAME in pointed else (*away, *damaged)
         else:
-            self.findings = check_case(self.manifest, folder, files)
+            self.findings = (*away, *check_case(self.manifest, folder, {**files, **pointed}))
         self._records = {record.name: record for record in self.manifest.tensors}
+
+    def _pointed(self) -> dict[str, int]:
+        """The files that were not fetched, and how large they will be; only folders come out of git."""
+        if self.place.kind != "folder":
+            return {}
+        small = [file for file, size in self.files.items() if size <= LONGEST]
+        sizes = {file: pointed_size(self.extent(file), file) for file in small}
+        return {file: size for file, size in sizes.items() if size is not None}
+
+    def _elsewhere(self, file: str, size: int) -> Finding:
+        return Finding(
+            kind="cannot-read",
+            severity=Severity.FAIL,
+            message=f"{self.name_of(file)}: {not_fetched(size)}",
+            path=self.folder or self.place.name,
+            next=FETCH,
+        )
 
     @property
     def path(self) -> str:
@@ -225,14 +245,15 @@ def cases(place: Place) -> tuple[Case, ...]:
 def divide(place: Place) -> tuple[dict[str, dict[str, int]], tuple[str, ...]]:
     """The files of each folder that has a manifest, and the files of none.
 
-    A manifest inside another case's folder is a file of that case: a program may be called so.
+    A manifest inside another case's folder is a file of that case: a program may be called so. Other
+    programs have a manifest.json, too; theirs is a file of no case.
     """
     files = place.files()
-    folders = {dirname(path) for path in files if basename(path) == NAME}
+    folders = {dirname(path) for path in files if basename(path) == NAME and _is_ours(place, path)}
     owned: dict[str, dict[str, int]] = {}
     strays = []
     for path, size in files.items():
-        folder = next((above for above in _above(path) if above in folders), None)
+        folder = next((above for above in folders_above(path) if above in folders), None)
         if folder is None:
             strays.append(path)
         else:
@@ -240,13 +261,13 @@ def divide(place: Place) -> tuple[dict[str, dict[str, int]], tuple[str, ...]]:
     return owned, tuple(strays)
 
 
-def _above(path: str) -> Iterator[str]:
-    """The folders that a file lies in, outermost first."""
-    yield ""
-    at = path.find("/")
-    while at >= 0:
-        yield path[:at]
-        at = path.find("/", at + 1)
+def _is_ours(place: Place, manifest: str) -> bool:
+    if place.kind != "folder" or has_tensors(manifest, place.files()):
+        return True  # nobody else puts files into a zip or a store
+    try:
+        return not is_strangers(place.read(manifest))
+    except Damaged:
+        return True
 
 
 def _stand_in(folder: str) -> Manifest:

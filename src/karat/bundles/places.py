@@ -70,6 +70,7 @@ def open_place(word: str | Path, *, limits: Limits | None = None) -> Place:
         if stat.S_ISDIR(mode):
             return FolderPlace(path, name)
         if stat.S_ISREG(mode):
+            _require_fetched(path, name)
             return ZipPlace(path, name, limits)
     except (FileNotFoundError, NotADirectoryError, ValueError):
         raise UsageError(
@@ -85,3 +86,13 @@ def open_place(word: str | Path, *, limits: Limits | None = None) -> Place:
         f"{name}: expected a folder or a zip of captured cases, found a device, pipe or socket",
         next_command=f"ls -l {shlex.quote(name)}",
     )
+
+
+def _require_fetched(path: Path, name: str) -> None:
+    from karat.bundles import lfs_pointers  # noqa: PLC0415 - few files are that small
+
+    if path.stat().st_size <= lfs_pointers.LONGEST:
+        found = lfs_pointers.pointer(path.read_bytes())
+        if found is not None:
+            said = f"{name}: {lfs_pointers.not_fetched(found[1])}"
+            raise CannotVerify(said, next_command=lfs_pointers.FETCH)

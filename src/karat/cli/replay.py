@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable
+from math import isfinite
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
@@ -109,6 +110,12 @@ def command(  # noqa: PLR0913 - one parameter per option
     from karat.replay.options import Choice, Judging, Options  # noqa: PLC0415 - help must be quick
 
     one_report_each({"--json": json_file, "--junit": junit})
+    for option, given in (("--rtol", rtol), ("--atol", atol)):
+        if given is not None and not isfinite(given):
+            raise UsageError(
+                f"{option}: expected a finite number >= 0, found {given}",
+                next_command="karat replay --help",
+            )
     runner = _runner(run, command_line)
     options = Options(
         runner=runner,

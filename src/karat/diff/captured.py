@@ -12,15 +12,11 @@ from contextlib import ExitStack, closing, contextmanager
 import msgspec
 
 from karat.bundles import index
+from karat.bundles.case_folders import capture_root, case_folders, folders_above
 from karat.bundles.cases import Case, cases
 from karat.bundles.places import OWN
 from karat.compare.change import Change
 from karat.diff.case_files import Files, FolderFiles, GatheredPlace, RevisionFiles, WorkTreeFiles
-from karat.diff.case_folders import (
-    capture_root,
-    case_folders,
-    folders_above,
-)
 from karat.diff.git_extents import Elsewhere
 from karat.diff.sides import Bundles, Listing, Revision, Side, below
 from karat.findings import Finding, Severity

@@ -12,9 +12,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Literal, Protocol
 
+from karat.bundles.case_folders import HEAD, folders_above
 from karat.bundles.extents import read_all
 from karat.bundles.folder_place import FolderPlace
-from karat.diff.case_folders import HEAD, folders_above
 from karat.diff.git_extents import (
     BlobExtent,
     Elsewhere,

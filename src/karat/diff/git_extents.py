@@ -6,7 +6,6 @@ own, forward and in blocks, so that memory does not grow with it.
 
 from __future__ import annotations
 
-import re
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -15,16 +14,13 @@ from typing import IO, cast
 import msgspec
 
 from karat.bundles.extents import FileExtent, MemoryExtent, check_range, read_all
+from karat.bundles.lfs_pointers import LONGEST, not_fetched, pointer
 from karat.findings import CannotVerify
 from karat.goldens import git
 from karat.tensors.tensor import Extent, Reader
 
 _SMALL = 1 << 20
 _BLOCK = 1 << 18
-_POINTER = re.compile(
-    rb"version https://git-lfs\.github\.com/spec/[^\n]*\n(?:ext-[^\n]*\n)*oid sha256:([0-9a-f]{64})\nsize (\d{1,18})\n"
-)
-_LONGEST_POINTER = 1024
 
 
 class Objects:
@@ -133,7 +129,7 @@ def absent_blob(oid: str, name: str) -> Elsewhere:
 
 
 def _not_fetched(size: int, name: str) -> Elsewhere:
-    message = f"{name}: expected {size:,} bytes, found a Git LFS pointer to them, and they were not fetched"
+    message = f"{name}: {not_fetched(size)}"
     return Elsewhere(
         size=size,
         why=CannotVerify(message, next_command="git lfs fetch --all && git lfs checkout"),
@@ -142,12 +138,10 @@ def _not_fetched(size: int, name: str) -> Elsewhere:
 
 def pointed_to(extent: Extent, name: str, fetched: Callable[[], Path | None]) -> Extent:
     """What a Git LFS pointer stands for, where `fetched` has it; anything else as it is."""
-    if extent.size > _LONGEST_POINTER:
+    found = pointer(read_all(extent, name=name)) if extent.size <= LONGEST else None
+    if found is None:
         return extent
-    match = _POINTER.fullmatch(read_all(extent, name=name))
-    if match is None:
-        return extent
-    oid, size = match[1].decode(), int(match[2])
+    oid, size = found
     folder = fetched()
     path = folder / oid[:2] / oid[2:4] / oid if folder else None
     if path is None or not path.is_file() or path.stat().st_size != size:

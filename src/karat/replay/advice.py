@@ -8,6 +8,8 @@ from dataclasses import replace
 
 from msgspec import structs
 
+from karat.bundles.capture_roots import require_root
+from karat.bundles.places import Place
 from karat.findings import Finding, Severity
 from karat.replay.options import Function, Options
 from karat.replay.outcome import Replayed
@@ -21,6 +23,11 @@ def advised(case: Replayed, bundle: str, options: Options) -> Replayed:
     return structs.replace(case, findings=findings)
 
 
+def require_beginning(place: Place, options: Options) -> None:
+    """UsageError where the capture directory begins further down than the bundle that was given."""
+    require_root(place, lambda roots: _again(roots[0], options))
+
+
 def _advised(finding: Finding, case: Replayed, bundle: str, options: Options) -> Finding:
     if finding.next or finding.severity is not Severity.FAIL:
         return finding
@@ -31,12 +38,15 @@ def _advised(finding: Finding, case: Replayed, bundle: str, options: Options) ->
 
 def _alone(case: Replayed, bundle: str, options: Options) -> list[str]:
     """The case by itself, with everything it was given and left kept for a look."""
+    return [*_again(bundle, options), "--only", case.path, "--keep", _KEPT]
+
+
+def _again(bundle: str, options: Options) -> list[str]:
     how = "--run" if isinstance(options.runner, Function) else "--command"
     return [
         *("karat", "replay", bundle, how, str(options.runner)),
         *_store(options),
         *_judging(options),
-        *("--only", case.path, "--keep", _KEPT),
     ]
 
 

@@ -17,7 +17,7 @@ import pytest
 
 from karat.bundles.cases import Case, cases
 from karat.findings import KaratError, Severity
-from karat.replay.advice import advised
+from karat.replay.advice import advised, require_beginning
 from karat.replay.options import DEFAULT_TIMEOUT, Options, Runner
 from karat.replay.outcome import Replayed
 from karat.replay.replaying import already_damaged, is_damaged, open_stations
@@ -104,6 +104,7 @@ class Bundle(pytest.Collector):
     def collect(self) -> Iterator[ReplayItem]:
         """An item per case."""
         place = self._stack.enter_context(closing(open_word(self.name, store=self._options.store)))
+        require_beginning(place, self._options)
         for case in cases(place):
             if chosen(case.path, case.manifest.identity, self._options.choice):
                 yield ReplayItem.from_parent(self, name=case.path, case=case)

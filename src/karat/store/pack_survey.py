@@ -10,6 +10,7 @@ from pathlib import Path
 
 import msgspec
 
+from karat.bundles.capture_roots import require_root
 from karat.bundles.cases import Case, cases, divide
 from karat.bundles.index import NAME as INDEX
 from karat.bundles.manifest import NAME as MANIFEST
@@ -84,7 +85,8 @@ def survey(roots: Sequence[str], *, require_program: bool = False) -> Survey:
 
 def _in_root(finding: Finding, case: Case) -> Finding:
     root = case.place.name
-    return replace(finding, path=case.path, where=root, next=f"karat verify {shlex.quote(root)}")
+    then = finding.next if finding.kind == "cannot-read" else f"karat verify {shlex.quote(root)}"
+    return replace(finding, path=case.path, where=root, next=then)
 
 
 def _strays(place: Place) -> Iterator[Finding]:
@@ -118,6 +120,7 @@ def _open(root: str) -> Place:
             f"{root}: expected a capture directory, found a {found}",
             next_command=f"karat verify {shlex.quote(root)}",
         )
+    require_root(place, lambda roots: ["karat", "pack", *roots])
     return place
 
 

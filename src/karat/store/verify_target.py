@@ -11,6 +11,7 @@ from typing import Literal
 
 import msgspec
 
+from karat.bundles.capture_roots import require_root
 from karat.bundles.index import file_digest
 from karat.bundles.places import Place, open_place
 from karat.bundles.verifying import verify_place
@@ -90,6 +91,7 @@ def _verify_opened(place: Place, word: str, progress: Progress | None) -> Verifi
     try:
         if place.kind == "folder" and place.files() and is_of_zips(place):
             return _verify_zips(place, word, [*place.findings(), _without_sums(word)], progress)
+        require_root(place, lambda roots: ["karat", "verify", *roots])
         told = verify_place(place, progress)
         return Verified(
             target=word,
