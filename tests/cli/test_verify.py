@@ -115,6 +115,20 @@ def test_a_path_that_is_not_there_is_2(tmp_path: Path) -> None:
     )
 
 
+def test_objects_that_no_reference_needs_are_told_and_no_failure(where: Path) -> None:
+    for path in (where / "shop" / "refs").rglob("*"):
+        if path.is_file():
+            path.unlink()
+    result = verify(where, "shop")
+    assert result.code == 0
+    (target,) = json.loads((where / "v.json").read_bytes())["targets"]
+    assert target["orphans"] > 0
+    assert target["orphan_size"] == target["size"]
+    said = f"shop: no reference needs {target['orphans']} objects ("
+    assert said in result.out
+    assert "which `karat gc` takes once old enough" in result.out
+
+
 def test_quiet_prints_nothing(where: Path) -> None:
     result = karat("verify", "captures", "-q", cwd=where)
     assert (result.code, result.out, result.err) == (0, "", "")

@@ -23,10 +23,11 @@ from karat.bundles.identity import case_path
 from karat.bundles.index import decode
 from karat.bundles.places import open_place
 from karat.bundles.verifying import verify_place
+from karat.bundles.zips_place import SUMS
 from karat.findings import CannotVerify, ExitCode, UsageError
 from karat.store.pack import Packed, PackOptions, pack
 from karat.store.pack_case import Packing, Spot, pack_case
-from karat.store.pack_output import SUMS, read_sums
+from karat.store.pack_output import read_sums
 from karat.store.pack_survey import survey
 from karat.store.verify_target import verify_target
 from karat.store.zip_writer import Compression

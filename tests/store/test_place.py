@@ -20,7 +20,7 @@ from karat.store.opening import is_store_folder
 from karat.store.place import SnapshotPlace
 from karat.store.problem import Problem
 from karat.store.pushing import PushOptions, push
-from karat.store.words import is_word, open_snapshot, open_word, split_word
+from karat.store.words import open_snapshot, open_word, split_word
 from karat.tensors.tensor import Damaged
 
 
@@ -147,8 +147,6 @@ def test_words(folder: Backend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert split_word(f"{folder.url}#models/nightly") == (folder.url, "models/nightly")
     assert split_word(str(tmp_path)) is None
     assert split_word("odd#name.zip") is None
-    assert is_word("s3://b#a")
-    assert not is_word("a.zip")
     with pytest.raises(UsageError, match="expected URL#REFERENCE"):
         split_word("s3://bucket/x")
     assert is_store_folder(Path(folder.url))

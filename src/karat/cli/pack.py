@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from karat.cli.output import deliver, one_report_each, typed
-from karat.findings import Severity, UsageError
+from karat.cli.output import deliver, last_line, one_report_each, typed
+from karat.findings import UsageError
 
 if TYPE_CHECKING:
     from karat.store.pack import Packed
@@ -104,9 +104,7 @@ def _report(packed: Packed, *, text: bool) -> None:
 
     for line in lines(packed) if text else ():
         print(printable(line))
-    advice = [f.next for f in packed.findings if f.next and f.severity is Severity.FAIL]
-    if advice:
-        print(f"next: {printable(advice[0])}", file=sys.stderr)
+    last_line(packed.findings)
 
 
 def _combined_name(name: str | None, at: str | None, environ: Mapping[str, str]) -> str:

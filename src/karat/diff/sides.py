@@ -14,6 +14,7 @@ from typing import TypeAlias
 
 import msgspec
 
+from karat.bundles.zips_place import is_of_zips
 from karat.findings import CannotVerify, Finding, Severity, UsageError
 from karat.goldens import git
 from karat.goldens.paths import PathFilter
@@ -51,7 +52,7 @@ class OneFile(msgspec.Struct, frozen=True):
 
 
 class Bundles(msgspec.Struct, frozen=True):
-    """Captured cases that are no folder: a zip, or a reference into a store."""
+    """Captured cases that are no folder of cases: a zip, a folder of zips, or a reference into a store."""
 
     root: Path
     name: str
@@ -195,7 +196,7 @@ def _resolve(word: str, cwd: Path) -> Side:
 
 def _existing(path: Path, word: str) -> Side:
     if path.is_dir():
-        return Folder(path, word)
+        return Bundles(path, word, str(path)) if is_of_zips(path) else Folder(path, word)
     return Bundles(path, word, str(path)) if _is_zip(path) else OneFile(path, word)
 
 

@@ -20,9 +20,9 @@ from pathlib import Path
 
 import msgspec
 
+from karat.bundles.zips_place import SUMS
 from karat.findings import CannotVerify, UsageError
 
-SUMS = "SHA256SUMS"
 STAGING = ".karat-pack-"
 _NEW, _OLD, _COMING = "new", "old", "coming.json"
 

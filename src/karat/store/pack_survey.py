@@ -15,9 +15,9 @@ from karat.bundles.cases import Case, cases, divide
 from karat.bundles.index import NAME as INDEX
 from karat.bundles.manifest import NAME as MANIFEST
 from karat.bundles.places import Place, open_place
+from karat.bundles.zips_place import SUMS
 from karat.findings import Finding, Severity, UsageError
 from karat.store.pack_claims import missing_cases, newest_claims
-from karat.store.pack_output import SUMS
 
 
 class Candidate(msgspec.Struct, frozen=True, kw_only=True, eq=False):

@@ -61,6 +61,10 @@ def lines(told: Verification) -> Iterator[str]:
         yield from finding_lines((f, _in(target.target, f.message)) for f in target.findings)
     for target in told.targets if len(told.targets) > 1 else ():
         yield f"{target.target}: {_counted(target.cases, target.tensors, target.size)}"
+    for target in told.targets:
+        if target.orphans:
+            objects = f"{count(target.orphans, 'object')} ({size(target.orphan_size)})"
+            yield f"{target.target}: no reference needs {objects}, which `karat gc` takes once old enough"
     totals = _totals(told)
     words = {
         ExitCode.OK: "verified",

@@ -15,11 +15,12 @@ from karat.bundles.capture_roots import require_root
 from karat.bundles.index import file_digest
 from karat.bundles.places import Place, open_place
 from karat.bundles.verifying import verify_place
+from karat.bundles.zips_place import SUMS
 from karat.findings import Finding, KaratError, Severity, UsageError
 from karat.store.opening import is_store_folder, open_store
-from karat.store.pack_output import STAGING, SUMS, read_sums
+from karat.store.pack_output import STAGING, read_sums
 from karat.store.verifying import verify_store
-from karat.store.words import open_word
+from karat.store.words import open_word, split_word
 from karat.tensors.tensor import Damaged
 
 Kind = Literal["folder", "zip", "store", "pack"]
@@ -36,6 +37,10 @@ class Verified(msgspec.Struct, frozen=True, kw_only=True):
     tensors: int = 0
     size: int = 0
     """Bytes of files that were looked at."""
+    orphans: int = 0
+    """Objects of a store that no reference or pin needs; `karat gc` takes them once they are old enough."""
+    orphan_size: int = 0
+    """Bytes of these."""
     findings: tuple[Finding, ...] = ()
 
 
@@ -54,7 +59,10 @@ def verify_target(
             return _verify_store(word, progress)
         if is_pack(Path(word)):
             return _verify_pack(Path(word), word, progress)
-        return _verify_opened(open_word(word, store=store), word, progress)
+        # Zips of a folder are verified one by one, each with its own index.
+        path = split_word(word, store) is None
+        place = open_place(word) if path else open_word(word, store=store)
+        return _verify_opened(place, word, progress)
     except UsageError:
         raise
     except KaratError as error:
@@ -108,8 +116,9 @@ def _verify_opened(place: Place, word: str, progress: Progress | None) -> Verifi
 def _verify_store(word: str, progress: Progress | None) -> Verified:
     told = verify_store(open_store(word), progress=progress)
     return Verified(
-        target=word, kind="store", cases=told.cases, size=told.size, findings=told.findings
-    )
+        target=word, kind="store", cases=told.cases, size=told.size, orphans=told.orphans,
+        orphan_size=told.orphan_bytes, findings=told.findings,
+    )  # fmt: skip
 
 
 def is_of_zips(place: Place) -> bool:

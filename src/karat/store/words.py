@@ -1,6 +1,6 @@
 """Words: what a person types for a place with cases, wherever it is.
 
-golden/                           a folder, or a zip
+golden/                           a folder of cases or of zips, or a zip
 store:models/nightly              a reference in the store that is configured
 s3://bucket/golden#models/nightly a reference in that store; a folder's path serves as well
 """
@@ -11,6 +11,7 @@ import os
 from pathlib import Path
 
 from karat.bundles.places import Place, open_place
+from karat.bundles.zips_place import is_of_zips, open_zips
 from karat.findings import UsageError
 from karat.store import pins, references
 from karat.store.backend import Backend
@@ -24,7 +25,8 @@ def open_word(word: str | Path, *, store: str | None = None) -> Place:
     """The place that is meant; `store` is the one that `store:` stands for, if not KARAT_STORE's."""
     split = split_word(str(word), store) if isinstance(word, str) else None
     if split is None:
-        return open_place(word)
+        of_zips = is_of_zips(Path(word))
+        return open_zips(Path(word), str(word)) if of_zips else open_place(word)
     url, reference = split
     return open_snapshot(open_store(url), reference, str(word))
 
@@ -49,8 +51,3 @@ def split_word(word: str, store: str | None = None) -> tuple[str, str] | None:
             next_command=f"karat ls --store {word}",
         )
     return None
-
-
-def is_word(word: str) -> bool:
-    """Whether it names something in a store rather than a path."""
-    return ("://" in word and "#" in word) or split_word(word) is not None
