@@ -177,3 +177,11 @@ def test_an_interrupted_replay_leaves_nothing_running(here: Path) -> None:
     process.send_signal(signal.SIGINT)
     assert process.wait(20) == 130
     assert not Path(f"/proc/{pid.read_text(encoding='utf-8')}").exists()
+
+
+@pytest.mark.parametrize("option", ["--rtol", "--atol"])
+@pytest.mark.parametrize("given", ["nan", "inf"])
+def test_a_tolerance_that_is_no_number_is_2(here: Path, option: str, given: str) -> None:
+    done = karat("replay", "bundle", "--run", "runner:run", option, given, cwd=here)
+    assert done.code == 2
+    assert f"{option}: expected a finite number >= 0, found {given}" in done.err
