@@ -18,7 +18,11 @@ def world(tmp_path: Path) -> World:
 def test_a_pin_outlives_references_and_everything_else(world: World) -> None:
     told = world.report("pin", "models/nightly", "--reason", "release 1.2")["result"]
     digest = told["pins"][0]["digest"]
-    assert "release 1.2" in world.run("pin", "models/nightly", "--reason", "another").out
+    again = world.run("pin", "models/nightly", "--reason", "another").out
+    assert again.endswith(": release 1.2 (it was pinned before, and keeps that reason)\n")
+    assert "before" not in world.run("pin", "models/nightly", "--reason", "release 1.2").out
+    pushed = world.report("push", "captures", "models/nightly", "--pin", "another")["result"]
+    assert pushed["pinned"] == "release 1.2"
     for path in (world.store / "refs" / "models" / "nightly").iterdir():
         path.unlink()
     for path in world.objects():

@@ -67,7 +67,7 @@ def command(  # noqa: PLR0913 - one parameter per option
         return _pinned(words, reason, workers, quiet=quiet)
 
     def lines(told: Pinned) -> Iterator[str]:
-        return telling.pin_lines(told.pins, removed=told.removed)
+        return telling.pin_lines(told.pins, reason, removed=told.removed)
 
     return Report("karat.pin/1", json_file, quiet=quiet).of(work, lines)
 

@@ -69,6 +69,7 @@ class Pushed(msgspec.Struct, frozen=True, kw_only=True):
     date: str | None = None
     expires: str | None = None
     pinned: str | None = None
+    """Why; what was pinned before keeps its first reason."""
     dry_run: bool = False
 
 
@@ -98,16 +99,17 @@ def push(
         missing = _sent(backend, made, parts, options, watchers)
         freshened = _freshened(backend, held, missing, options) if by_age else 0
         reference = _named(backend, held, made, name, options)
+        pinned = None
         if options.pin is not None:
             pins.keep(backend, made.digest, made.snapshot, options.workers)
-            pins.write(backend, made.digest, options.pin, name, held.now())
+            pinned = pins.write(backend, made.digest, options.pin, name, held.now()).reason
     told = _told(backend, name, made, parts, missing, options)
     return msgspec.structs.replace(
         told,
         date=reference.date,
         expires=reference.expires,
         freshened=freshened,
-        pinned=options.pin,
+        pinned=pinned,
     )
 
 

@@ -94,13 +94,16 @@ def _ls_line(one: Listed, width: int) -> str:
     return f"{one.name:<{width}}  {when}  sha256:{one.digest[:12]}  {counts}  {until}{more}"
 
 
-def pin_lines(told: Sequence[Pin], *, removed: bool) -> Iterator[str]:
+def pin_lines(told: Sequence[Pin], reason: str | None, *, removed: bool) -> Iterator[str]:
     """What is pinned now, or not any more."""
     for one in told:
         if removed:
             yield f"unpinned sha256:{one.digest}; karat gc forgets it once its references expire"
         else:
-            yield f"pinned sha256:{one.digest} on {one.date[:10]}: {one.reason}"
+            before = (
+                "" if one.reason == reason else " (it was pinned before, and keeps that reason)"
+            )
+            yield f"pinned sha256:{one.digest} on {one.date[:10]}: {one.reason}{before}"
 
 
 def gc_lines(told: Collected) -> Iterator[str]:
