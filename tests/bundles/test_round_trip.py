@@ -231,6 +231,43 @@ def test_jax_arrays_of_64_bits_come_back_where_jax_allows_them(tmp_path: Path) -
         round_trips(tmp_path, arrays, arrays[0])
 
 
+@SETTINGS
+@given(data=st.data())
+def test_any_torch_tensors_in_any_structure(
+    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
+    leaves = st.builds(
+        lambda dtype, shape, seed, how: arranged(torch_tensor(dtype, shape, seed), how),
+        st.sampled_from(torch_dtypes()),
+        SHAPES,
+        st.integers(0, 99),
+        st.sampled_from(["plain", "strided"]),
+    )
+    values = data.draw(st.tuples(leaves, nested(leaves)))
+    round_trips(tmp_path_factory.mktemp("torch"), values, values[0], raw=True, strides=True)
+
+
+@SETTINGS
+@given(data=st.data())
+def test_any_jax_arrays_in_any_structure(
+    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
+    jnp, small = installed("jax").numpy, installed("ml_dtypes")
+    dtypes = [np.dtype(name) for name in ("i1", "u1", "i2", "u2", "i4", "u4", "f2", "f4", "c8")]
+    # jax has names for 6 and 4 bits, too, and XLA no such arrays on a CPU.
+    known = [name for name in SMALL if not name.startswith(("float6", "float4"))]
+    dtypes += [np.dtype(getattr(small, name)) for name in known if hasattr(jnp, name)]
+    assert len(dtypes) > 16
+    leaves = st.builds(
+        lambda dtype, shape, seed: jnp.asarray(bits(dtype, shape, seed)),
+        st.sampled_from(dtypes),
+        SHAPES,
+        st.integers(0, 99),
+    )
+    values = data.draw(st.tuples(leaves, nested(leaves)))
+    round_trips(tmp_path_factory.mktemp("jax"), values, values[0], raw=True)
+
+
 def test_a_zip_with_several_methods_is_one_place(tmp_path: Path) -> None:
     folder = capture(tmp_path / "captured", identity(), raw=True)
     with zipfile.ZipFile(tmp_path / "mixed.zip", "w") as archive:
