@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from karat.captures.mismatch import describe
 from karat.findings import Finding, Severity
-from karat.tensors.outcome import Comparison, Numbers, Report, Tolerance
+from karat.tensors.outcome import Comparison, Numbers, Report, Tolerance, within
 
 
 def told(kind: str, message: str, severity: Severity = Severity.FAIL) -> Finding:
@@ -17,7 +17,7 @@ def failed(name: str, **numbers: object) -> Comparison:
         tolerance=Tolerance(rtol=1e-3, atol=0.0, origin="given"),
         numbers=Numbers(elements=6, bit_equal=0, **numbers),  # type: ignore[arg-type]
         findings=(
-            told("dtype-changed", f"{name}: expected float32, found float64"),
+            told("dtype-changed", f"{within(name)}expected float32, found float64"),
             told("tensor-mismatch", "the numbers below, in a sentence"),
             told("structure-changed", "a list for a tuple", Severity.INFO),
         ),

@@ -78,16 +78,26 @@ def _replace(staged: Path, target: Path, session: str) -> None:
 def _session_of(target: Path) -> str:
     if target.is_symlink() or (target.exists() and not target.is_dir()):
         raise Occupied(f"expected a case or nothing at {target}, found something else")
+    held = os.open(target, os.O_RDONLY)
     try:
-        return msgspec.json.decode((target / NAME).read_bytes(), type=_Glance).session
+        return msgspec.json.decode(_read(held), type=_Glance).session
     except FileNotFoundError:
-        if not target.exists():
+        # A folder that another session has taken away meanwhile has no manifest any more, either.
+        if not os.path.samestat(os.fstat(held), target.stat()):
             raise
         raise Occupied(
             f"expected a case or nothing at {target}, found a folder without {NAME}"
         ) from None
     except msgspec.DecodeError:
         return ""  # a damaged case is replaced by a whole one
+    finally:
+        os.close(held)
+
+
+def _read(folder: int) -> bytes:
+    """The manifest in a folder that is held open, wherever it was moved to."""
+    with open(os.open(NAME, os.O_RDONLY, dir_fd=folder), "rb") as file:  # noqa: PTH123 - no path
+        return file.read()
 
 
 def _sync(folder: Path) -> None:
