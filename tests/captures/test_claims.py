@@ -108,3 +108,24 @@ def test_a_claim_that_is_being_written_is_taken(tmp_path: Path) -> None:
     with pytest.raises(Taken) as caught:
         take(tmp_path / "c.json", claim())
     assert caught.value.claim is None
+
+
+def test_who_finds_a_claim_finds_it_whole(tmp_path: Path) -> None:
+    """Two at once, many times: the one who comes second always reads who came first."""
+    taken: list[object] = []
+
+    def race(index: int, turn: int) -> None:
+        try:
+            take(tmp_path / f"{turn}.json", claim(by=f"{index}"))
+        except Taken as error:
+            taken.append(error.claim)
+
+    for turn in range(100):
+        both = [threading.Thread(target=race, args=(index, turn)) for index in range(2)]
+        for one in both:
+            one.start()
+        for one in both:
+            one.join()
+    assert len(taken) == 100
+    assert None not in taken
+    assert [path.suffix for path in tmp_path.iterdir()] == [".json"] * 100

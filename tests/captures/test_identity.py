@@ -65,6 +65,15 @@ def test_a_suite_is_its_folder_without_a_configuration_too(
     assert [m["identity"]["suite"] for m in suite.manifests()] == ["models"]
 
 
+def test_suites_that_are_not_named_are_counted_and_said(suite: Suite) -> None:
+    suite.write("karat.toml", '[bundles]\ncapture = ["modells"]\n')
+    suite.write("models/test_it.py", "def test(golden): golden.check(1, 1, inputs=())\n")
+    ran = suite.capture("models")
+    assert suite.manifests() == []
+    assert "0 cases captured" in ran.out
+    assert "[bundles] capture does not name the suite: models (1)" in ran.out
+
+
 FLOWS = """
     import enum
     import pytest

@@ -187,7 +187,12 @@ class Capturing:
         """Whether a test is to be captured: as its marker says, or as `[bundles] capture` does."""
         if self.session is None or wish is not None:
             return bool(self.session and wish)
-        return any(glob_regex(glob).fullmatch(suite) for glob in self.settings.capture)
+        if any(glob_regex(glob).fullmatch(suite) for glob in self.settings.capture):
+            return True
+        self.session.journal.note(
+            "left", path=suite
+        )  # a misspelt suite is not to vanish in silence
+        return False
 
     def with_form(self, evidence: Evidence, wishes: Mapping[str, Any]) -> Evidence:
         """The same with or without raw files and strides, as marker, options or configuration say."""

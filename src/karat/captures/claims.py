@@ -1,6 +1,6 @@
 """Claims: one file per identity and session, so that no second capture of it goes unnoticed.
 
-`DIR/.karat/SESSION/claims/HASH.json`, made with O_EXCL: it holds between xdist workers and between shards
+`DIR/.karat/SESSION/claims/HASH.json`, made only if it is not there: it holds between xdist workers and between shards
 that share the directory and the session. A claim of a test that did not pass is withdrawn; that of a
 capture that failed stays and says so, and the next capture may take it over, as it may one whose process
 died.
@@ -105,13 +105,19 @@ def read(path: Path) -> Claim | None:
 
 
 def _create(path: Path, claim: Claim) -> None:
-    with path.open("xb") as file:
+    """Whole or not there, also for who reads it meanwhile, and after a kill."""
+    scratch = path.with_suffix(f".{os.urandom(6).hex()}.tmp")
+    try:
+        scratch.write_bytes(msgspec.json.encode(claim))
         try:
-            file.write(msgspec.json.encode(claim))
-            file.flush()
-        except OSError:
-            path.unlink()
+            os.link(scratch, path)
+        except FileExistsError:
             raise
+        except OSError:  # a file system without links
+            with path.open("xb") as file:
+                file.write(scratch.read_bytes())
+    finally:
+        scratch.unlink(missing_ok=True)
 
 
 def _is_void(claim: Claim) -> bool:

@@ -18,7 +18,7 @@ import msgspec
 from karat.bundles.manifest import NAME
 from karat.findings import Finding, Severity
 
-Event = Literal["staged", "captured", "dropped", "failed", "twice", "note"]
+Event = Literal["staged", "captured", "dropped", "failed", "twice", "left", "note"]
 
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -27,10 +27,11 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     worker: str
     number: int
     event: Event
-    """`dropped`: its test did not pass. `note`: nothing but a finding."""
+    """`dropped`: its test did not pass. `left`: its suite is not captured. `note`: nothing but a finding."""
     case: int = 0
     """The number of the line that staged it, or said that it could not be."""
     path: str = ""
+    """Of the case; of what is left, the suite."""
     node: str = ""
     size: int = 0
     kind: str = ""

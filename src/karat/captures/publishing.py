@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import shutil
+import stat
 from pathlib import Path
 
 import msgspec
@@ -76,7 +77,8 @@ def _replace(staged: Path, target: Path, session: str) -> None:
 
 
 def _session_of(target: Path) -> str:
-    if target.is_symlink() or (target.exists() and not target.is_dir()):
+    # One look: what was there a moment ago may have been taken away by another session.
+    if not stat.S_ISDIR(target.lstat().st_mode):
         raise Occupied(f"expected a case or nothing at {target}, found something else")
     held = os.open(target, os.O_RDONLY)
     try:

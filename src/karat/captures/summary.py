@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -22,6 +23,8 @@ class Told(msgspec.Struct, frozen=True, kw_only=True):
     dropped: int
     failed: int
     twice: int
+    left: Mapping[str, int]
+    """Suite that `[bundles] capture` does not name → its checks."""
     findings: tuple[Finding, ...]
 
     def is_failure(self, *, strict: bool) -> bool:
@@ -42,12 +45,15 @@ class Told(msgspec.Struct, frozen=True, kw_only=True):
         if len(loud) > _SHOWN:
             yield f"… and {len(loud) - _SHOWN} more findings, all in {directory}/.karat"
         yield from _quiet(f for f in self.findings if f.severity == Severity.INFO)
+        if self.left:
+            suites = ", ".join(f"{suite} ({count:,})" for suite, count in sorted(self.left.items()))
+            yield f"Not captured, because [bundles] capture does not name the suite: {suites}"
         if self.failed and not self.is_failure(strict=strict):
             yield "The session is not failed for it; --karat-strict would (default where CI is set)."
         if self.captured:
             yield f"Next: karat pack {shlex.quote(str(directory))}"
-        elif not self.findings:
-            yield "No test that passed used the fixture golden, or none of a suite that is captured."
+        elif not self.findings and not self.left:
+            yield "No test that passed used the fixture golden."
 
     def _rest(self) -> str:
         words = [
@@ -73,6 +79,7 @@ def tell(entries: Sequence[Entry]) -> Told:
         dropped=len(dropped) + len(staged - settled),
         failed=sum(entry.event == "failed" for entry in valid),
         twice=sum(entry.event == "twice" for entry in valid),
+        left=Counter(entry.path for entry in entries if entry.event == "left"),
         findings=tuple(finding for finding in notes if finding is not None),
     )
 
