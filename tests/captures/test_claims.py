@@ -111,21 +111,23 @@ def test_a_claim_that_is_being_written_is_taken(tmp_path: Path) -> None:
 
 
 def test_who_finds_a_claim_finds_it_whole(tmp_path: Path) -> None:
-    """Two at once, many times: the one who comes second always reads who came first."""
-    taken: list[object] = []
+    """Eight at once, many times: those who come late always read who came first."""
+    taken: list[Claim | None] = []
 
-    def race(index: int, turn: int) -> None:
+    def race(start: threading.Barrier, turn: int) -> None:
+        start.wait()
         try:
-            take(tmp_path / f"{turn}.json", claim(by=f"{index}"))
+            take(tmp_path / f"{turn}.json", claim())
         except Taken as error:
             taken.append(error.claim)
 
-    for turn in range(100):
-        both = [threading.Thread(target=race, args=(index, turn)) for index in range(2)]
-        for one in both:
+    for turn in range(50):
+        start = threading.Barrier(8)
+        crowd = [threading.Thread(target=race, args=(start, turn)) for _ in range(8)]
+        for one in crowd:
             one.start()
-        for one in both:
+        for one in crowd:
             one.join()
-    assert len(taken) == 100
+    assert len(taken) == 7 * 50
     assert None not in taken
-    assert [path.suffix for path in tmp_path.iterdir()] == [".json"] * 100
+    assert [path.suffix for path in tmp_path.iterdir()] == [".json"] * 50
