@@ -64,7 +64,7 @@ def test_the_life_of_a_bundle(shown: tuple[Path, str]) -> None:
     said = [
         "test_affine[dynamic] passed, and is captured",
         "packed 2 cases, 4 tensors",
-        "verified 4 cases, 8 tensors",
+        "verified 3 zips: 4 cases, 8 tensors",
         "pushed models/nightly to ",
         "2 goldens compared (2 same)",
         "1 case: 1 mismatch; 1 value compared",

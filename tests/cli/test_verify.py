@@ -37,7 +37,7 @@ def verify(where: Path, *words: str) -> Outcome:
         (("captures",), "verified 2 cases, 6 tensors, "),
         (("captures/models/xnnpack",), "verified 1 case, 3 tensors, "),
         (("packed/all.zip",), "verified 2 cases, 6 tensors, "),
-        (("packed",), "verified 4 cases, 12 tensors, "),
+        (("packed",), "verified 3 zips: 4 cases, 12 tensors, "),
         (("shop#models/nightly",), "verified 2 cases, 6 tensors, "),
         (("store:models/nightly", "--store", "shop"), "verified 2 cases, 6 tensors, "),
         (("shop",), "verified 2 cases, "),
@@ -144,7 +144,7 @@ def test_a_folder_of_zips_without_sums(where: Path) -> None:
     result = verify(where, "packed/cases")
     assert result.code == 0
     assert "warn  sums-missing: packed/cases: expected SHA256SUMS beside the zips" in result.out
-    assert "verified 2 cases, 6 tensors, " in result.out
+    assert "verified 2 zips: 2 cases, 6 tensors, " in result.out
     flip(next((where / "packed" / "cases").rglob("*.zip")))
     assert verify(where, "packed/cases").code == 1
 

@@ -46,7 +46,7 @@ def document(told: Verification) -> bytes:
 
 
 def _totals(told: Verification) -> dict[str, int]:
-    names = ("cases", "tensors", "size")
+    names = ("zips", "cases", "tensors", "size")
     return {name: sum(getattr(target, name) for target in told.targets) for name in names}
 
 
@@ -60,7 +60,7 @@ def lines(told: Verification) -> Iterator[str]:
     for target in told.targets:
         yield from finding_lines((f, _in(target.target, f.message)) for f in target.findings)
     for target in told.targets if len(told.targets) > 1 else ():
-        yield f"{target.target}: {_counted(target.cases, target.tensors, target.size)}"
+        yield f"{target.target}: {_counted(target.zips, target.cases, target.tensors, target.size)}"
     for target in told.targets:
         if target.orphans:
             objects = f"{count(target.orphans, 'object')} ({size(target.orphan_size)})"
@@ -71,7 +71,7 @@ def lines(told: Verification) -> Iterator[str]:
         ExitCode.FAIL: "damaged:",
         ExitCode.CANNOT_VERIFY: "not verified:",
     }
-    counted = _counted(totals["cases"], totals["tensors"], totals["size"])
+    counted = _counted(totals["zips"], totals["cases"], totals["tensors"], totals["size"])
     yield f"{words[told.exit_code]} {counted} in {told.seconds:.1f} s"
 
 
@@ -79,5 +79,6 @@ def _in(target: str, message: str) -> str:
     return message if message.startswith(target) else f"{target}: {message}"
 
 
-def _counted(cases: int, tensors: int, n: int) -> str:
-    return f"{count(cases, 'case')}, {count(tensors, 'tensor')}, {size(n)}"
+def _counted(zips: int, cases: int, tensors: int, n: int) -> str:
+    packed = f"{count(zips, 'zip')}: " if zips else ""
+    return f"{packed}{count(cases, 'case')}, {count(tensors, 'tensor')}, {size(n)}"

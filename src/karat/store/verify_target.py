@@ -33,6 +33,8 @@ class Verified(msgspec.Struct, frozen=True, kw_only=True):
     target: str
     kind: Kind | None
     """None where nothing could be opened."""
+    zips: int = 0
+    """Of a pack; a case counts once for each zip that it is in."""
     cases: int = 0
     tensors: int = 0
     size: int = 0
@@ -153,6 +155,7 @@ def _verify_zips(
     return Verified(
         target=word,
         kind="pack",
+        zips=len(each),
         cases=sum(one.cases for one in each),
         tensors=sum(one.tensors for one in each),
         size=sum(one.size for one in each),
