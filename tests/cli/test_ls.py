@@ -37,6 +37,17 @@ def test_cases(world: World) -> None:
     assert "--cases: expected REF" in world.run("ls", "--cases", code=2).err
 
 
+def test_a_damaged_reference_hides_no_other(world: World) -> None:
+    *_, newest = sorted((world.store / "refs/models/nightly").iterdir())
+    newest.write_bytes(newest.read_bytes().replace(b"models/nightly", b"models/nightlx"))
+    names = world.run("ls", code=3)
+    assert [line.split()[0] for line in names.out.splitlines()] == ["models/weekly"]
+    assert newest.name in names.err
+    told = world.report("ls", "models/nightly", code=3)
+    assert [one["cases"] for one in told["result"]["references"]] == [4]
+    assert len(told["findings"]) == 1
+
+
 def test_a_pin_whose_references_are_gone_is_listed(world: World) -> None:
     for folder in ("models/nightly", "models/weekly"):
         for path in (world.store / "refs" / folder).iterdir():

@@ -8,7 +8,7 @@ import click
 
 from karat.cli.output import one_report_each
 from karat.cli.stores import Report, json_option, settings_of, store_option
-from karat.findings import UsageError
+from karat.findings import CannotVerify, UsageError
 
 if TYPE_CHECKING:
     from karat.store.listing import Listing
@@ -41,12 +41,17 @@ def command(*, reference: str | None, store: str | None, cases: bool, json_file:
         raise UsageError("--cases: expected REF beside it, found none", next_command="karat ls")
     url = settings_of(store)[0]
 
+    errors: list[CannotVerify] = []
+
     def work() -> Listing:
         backend = open_store(url)
-        if reference is None:
-            return listing.list_names(backend)
-        if cases:
+        if cases and reference is not None:
             return listing.list_cases(backend, reference)
-        return listing.list_entries(backend, reference)
+        told, errors[:] = (
+            listing.list_names(backend)
+            if reference is None
+            else listing.list_entries(backend, reference)
+        )
+        return told
 
-    return Report("karat.ls/1", json_file, quiet=False).of(work, telling.ls_lines)
+    return Report("karat.ls/1", json_file, quiet=False).of(work, telling.ls_lines, errors)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -64,8 +64,13 @@ class Report:
     def __init__(self, schema: str, json_file: str | None, *, quiet: bool) -> None:
         self._schema, self._json, self._quiet = schema, json_file, quiet
 
-    def of(self, work: Callable[[], T], lines: Callable[[T], Iterable[str]]) -> int:
-        """Does the work and tells of it; the exit code."""
+    def of(
+        self,
+        work: Callable[[], T],
+        lines: Callable[[T], Iterable[str]],
+        errors: Sequence[KaratError] = (),
+    ) -> int:
+        """Does the work and tells of it; the exit code. `errors` is what the work leaves of its own accord."""
         from karat.sources.crew import in_parallel  # noqa: PLC0415 - help must be quick
 
         try:
@@ -73,13 +78,17 @@ class Report:
             (result,) = in_parallel([work], 1, stop=lambda: None)
         except KaratError as error:
             return self.failed(error)
-        self._deliver(result, (), ExitCode.OK)
+        code = max((one.exit_code for one in errors), default=ExitCode.OK)
+        self._deliver(result, tuple(_finding(one) for one in errors), code)
         if not self._quiet and self._json != "-":
             from karat.report.words import printable  # noqa: PLC0415
 
             for line in lines(result):
                 print(printable(line))
-        return 0
+        sys.stdout.flush()
+        for one in errors[:12]:
+            complain(str(one), one.next_command)
+        return int(code)
 
     def failed(self, error: KaratError) -> int:
         """It could not be done; the exit code. What was typed wrongly needs no report."""

@@ -6,6 +6,7 @@ from collections import Counter
 
 import msgspec
 
+from karat.findings import CannotVerify
 from karat.store import pins, references, snapshot as snapshots
 from karat.store.backend import Backend
 from karat.store.references import Reference
@@ -36,21 +37,21 @@ class ListedCase(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Listing(msgspec.Struct, frozen=True, kw_only=True):
-    """What was asked for."""
+    """What was asked for, as far as it could be read."""
 
     store: str
     references: tuple[Listed, ...] = ()
     cases: tuple[ListedCase, ...] | None = None
 
 
-def list_names(backend: Backend, workers: int = 16) -> Listing:
+def list_names(backend: Backend, workers: int = 16) -> tuple[Listing, list[CannotVerify]]:
     """The newest reference of every name; beyond them, pinned snapshots that no name has any more."""
     entries = references.entries(backend)
     newest = {entry.name: entry for entry in entries}
     pinned = pins.every(backend)
     chosen = [newest[name] for name in sorted(newest)]
     counts = Counter(entry.name for entry in entries)
-    read = references.read_all(backend, chosen, workers)
+    read, errors = references.read_each(backend, chosen, workers)
     told = [_listed(one, pinned, counts[one.name]) for one in read]
     starts = {entry.start for entry in entries}
     told += [
@@ -58,21 +59,24 @@ def list_names(backend: Backend, workers: int = 16) -> Listing:
         for digest, pin in sorted(pinned.items())
         if digest[:12] not in starts
     ]
-    return Listing(store=backend.url, references=tuple(told))
+    return Listing(store=backend.url, references=tuple(told)), errors
 
 
-def list_entries(backend: Backend, word: str, workers: int = 16) -> Listing:
+def list_entries(
+    backend: Backend, word: str, workers: int = 16
+) -> tuple[Listing, list[CannotVerify]]:
     """Every reference of a name, newest first; or the one that is meant."""
     wanted = references.parse(word)
-    meant = references.resolve(backend, word)
     pinned = pins.every(backend)
-    if wanted.name is None or wanted.digest is not None or wanted.moment is not None:
+    plain = wanted.digest is None and wanted.moment is None
+    chosen = references.entries(backend, wanted.name)[::-1] if wanted.name and plain else []
+    if not chosen:
+        meant = references.resolve(backend, word)
         entries = references.entries(backend, meant.name) if meant.name else []
-        return Listing(store=backend.url, references=(_listed(meant, pinned, len(entries)),))
-    chosen = references.entries(backend, wanted.name)[::-1]
-    read = references.read_all(backend, chosen, workers)
+        return Listing(store=backend.url, references=(_listed(meant, pinned, len(entries)),)), []
+    read, errors = references.read_each(backend, chosen, workers)
     told = tuple(_listed(one, pinned, len(chosen)) for one in read)
-    return Listing(store=backend.url, references=told)
+    return Listing(store=backend.url, references=told), errors
 
 
 def list_cases(backend: Backend, word: str) -> Listing:

@@ -15,6 +15,7 @@ import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import partial
+from operator import itemgetter
 from typing import Any
 
 import msgspec
@@ -137,10 +138,21 @@ def read(backend: Backend, entry: Entry) -> Reference:
 
 
 def read_all(backend: Backend, chosen: Sequence[Entry], workers: int) -> list[Reference]:
-    """What several entries say, in their order."""
+    """What several entries say, in their order; all of them, or the error of one."""
+    read_ones, errors = read_each(backend, chosen, workers)
+    if errors:
+        raise errors[0]
+    return read_ones
+
+
+def read_each(
+    backend: Backend, chosen: Sequence[Entry], workers: int
+) -> tuple[list[Reference], list[CannotVerify]]:
+    """What several entries say, in their order; one that cannot be read does not hide the others."""
     tasks = [partial(_numbered, backend, i, entry) for i, entry in enumerate(chosen)]
-    found = dict(together(tasks, workers))
-    return [found[i] for i in range(len(chosen))]
+    found = [one for _, one in sorted(together(tasks, workers), key=itemgetter(0))]
+    errors = [one for one in found if isinstance(one, CannotVerify)]
+    return [one for one in found if isinstance(one, Reference)], errors
 
 
 def resolve(backend: Backend, word: str) -> Reference:
@@ -265,8 +277,11 @@ def _is_date(*texts: str) -> bool:
         return False
 
 
-def _numbered(backend: Backend, number: int, entry: Entry) -> tuple[int, Reference]:
-    return number, read(backend, entry)
+def _numbered(backend: Backend, number: int, entry: Entry) -> tuple[int, Reference | CannotVerify]:
+    try:
+        return number, read(backend, entry)
+    except CannotVerify as error:
+        return number, error
 
 
 def ci_of(environment: Mapping[str, str]) -> dict[str, str]:
