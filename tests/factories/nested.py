@@ -190,7 +190,10 @@ def same_array(one: Any, other: Any) -> bool:
     if _is_torch(one):
         torch = sys.modules["torch"]
         as_bytes = [
-            each.detach().contiguous().reshape(-1).view(torch.uint8) if each.numel() else each
+            # One element may have any stride and count as contiguous, but cannot be looked at as bytes then.
+            each.detach().contiguous().as_strided((each.numel(),), (1,)).view(torch.uint8)
+            if each.numel()
+            else each
             for each in (one, other)
         ]
         return bool((as_bytes[0] == as_bytes[1]).all()) if one.numel() else True
