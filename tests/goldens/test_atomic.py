@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from karat.findings import UsageError
-from karat.goldens.atomic import write_bytes
+from karat.goldens.atomic import exchange, write_bytes
 
 
 def test_a_new_file_has_the_bytes_and_the_usual_mode(tmp_path: Path) -> None:
@@ -99,3 +99,21 @@ def test_a_failure_leaves_nothing_in_the_workshop(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         write_bytes(tmp_path / "nowhere" / "a", b"1", workshop=workshop)
     assert list(workshop.iterdir()) == []
+
+
+@pytest.mark.parametrize("system", ["this one", "another"])
+def test_two_folders_exchange_their_names(
+    system: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if system == "another":
+        monkeypatch.setattr("ctypes.CDLL", lambda *_, **__: object())  # a system without renameat2
+    for name in ("one", "other"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "file").write_text(name)
+    exchange(tmp_path / "one", tmp_path / "other")
+    assert (tmp_path / "one/file").read_text() == "other"
+    assert (tmp_path / "other/file").read_text() == "one"
+    assert len(list(tmp_path.iterdir())) == 2
+    with pytest.raises(FileNotFoundError):
+        exchange(tmp_path / "one", tmp_path / "gone")
+    assert (tmp_path / "one/file").read_text() == "other"

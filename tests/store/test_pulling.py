@@ -186,7 +186,7 @@ def test_a_folder_is_replaced_in_one_step_or_stays(folder: Backend, tmp_path: Pa
 def test_replacing_without_an_exchange(
     folder: Backend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("karat.store.installing._EXCHANGE", 1 << 20)  # no such flag: EINVAL
+    monkeypatch.setattr("karat.goldens.atomic._EXCHANGE", 1 << 20)  # no such flag: EINVAL
     target = tmp_path / "out"
     pull(folder, pushed(folder, cases(1)).digest, target, PullOptions())
     pull(folder, pushed(folder, cases(2)).digest, target, PullOptions(replace=True))

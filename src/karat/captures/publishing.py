@@ -11,6 +11,7 @@ from pathlib import Path
 import msgspec
 
 from karat.bundles.manifest import NAME
+from karat.goldens.atomic import exchange, sync_folder
 
 _TRIES = 100
 _CROSSED = {errno.ENOENT, errno.ENOTEMPTY, errno.EEXIST}
@@ -36,7 +37,7 @@ def publish(staged: Path, target: Path, session: str) -> None:
     made = _make(target.parent)
     _install(staged, target, session)
     for folder in (*made, target.parent):
-        _sync(folder)
+        sync_folder(folder)
 
 
 def _make(folder: Path) -> list[Path]:
@@ -64,16 +65,8 @@ def _install(staged: Path, target: Path, session: str) -> None:
 def _replace(staged: Path, target: Path, session: str) -> None:
     if _session_of(target) == session:
         raise SameSession
-    aside = staged.with_name(f"{staged.name}.replaced")
-    target.rename(aside)
-    try:
-        staged.rename(target)
-    except OSError:
-        if not os.path.lexists(target):
-            aside.rename(target)
-        raise
-    finally:
-        shutil.rmtree(aside, ignore_errors=True)
+    exchange(staged, target)
+    shutil.rmtree(staged, ignore_errors=True)
 
 
 def _session_of(target: Path) -> str:
@@ -100,12 +93,3 @@ def _read(folder: int) -> bytes:
     """The manifest in a folder that is held open, wherever it was moved to."""
     with open(os.open(NAME, os.O_RDONLY, dir_fd=folder), "rb") as file:  # noqa: PTH123 - no path
         return file.read()
-
-
-def _sync(folder: Path) -> None:
-    # Without it, a crash may forget the rename although the data is on disk.
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

@@ -10,6 +10,8 @@ from pathlib import Path
 
 from karat.findings import UsageError
 
+_AT_FDCWD, _EXCHANGE = -100, 2
+
 
 def write_bytes(
     path: str | Path, data: bytes, *, durable: bool = True, workshop: Path | None = None
@@ -55,7 +57,7 @@ def _replace(target: Path, data: bytes, folder: Path, *, durable: bool) -> None:
             name.unlink()
         raise
     if durable:
-        _sync_folder(target.parent)
+        sync_folder(target.parent)
 
 
 def _mode(target: Path) -> int:
@@ -68,10 +70,34 @@ def _mode(target: Path) -> int:
         return 0o666 & ~umask
 
 
-def _sync_folder(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
+    """Waits until the disk knows the names in a folder."""
     # Without it, a crash may forget the rename although the data is on disk.
-    handle = os.open(folder, os.O_RDONLY)
+    handle = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+def exchange(one: Path, other: Path) -> None:
+    """Two folders of one disk take each other's name. Where the system cannot do it in one step, in three."""
+    import ctypes  # noqa: PLC0415 - few exchange anything
+
+    libc = ctypes.CDLL(None, use_errno=True)
+    if hasattr(libc, "renameat2"):
+        names = (os.fsencode(one), _AT_FDCWD, os.fsencode(other), _EXCHANGE)
+        if libc.renameat2(_AT_FDCWD, *names) == 0:
+            return
+        number = ctypes.get_errno()
+        if number not in {errno.EINVAL, errno.ENOSYS}:
+            raise OSError(number, os.strerror(number))
+    aside = one.with_name(f"{one.name}-old{os.urandom(4).hex()}")
+    other.rename(aside)
+    try:
+        one.rename(other)
+    except OSError:
+        with contextlib.suppress(OSError):  # another was quicker
+            aside.rename(other)
+        raise
+    aside.rename(one)

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from karat.findings import CannotVerify, UsageError
+from karat.goldens.atomic import sync_folder
 from karat.store.backend import STAGING, Absent, Stored
 
 
@@ -88,7 +89,7 @@ class FolderBackend:
                 temporary.unlink()
             else:
                 temporary.replace(file)
-            _sync(file.parent)
+            sync_folder(file.parent)
         except OSError as error:
             raise self._trouble("write", target, error) from error
 
@@ -126,7 +127,7 @@ class FolderBackend:
                 temporary.replace(target)
             elif not _linked(temporary, target):
                 return False
-            _sync(target.parent)
+            sync_folder(target.parent)
         finally:
             with contextlib.suppress(OSError):
                 temporary.unlink()
@@ -198,12 +199,3 @@ def _linked(temporary: Path, target: Path) -> bool:
             return False
         temporary.replace(target)
     return True
-
-
-def _sync(folder: Path) -> None:
-    # Without it, a crash may forget the name although the bytes are on the disk.
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

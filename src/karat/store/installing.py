@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
-import errno
 import fcntl
 import os
 import re
@@ -16,8 +14,7 @@ from hashlib import sha256
 from pathlib import Path
 
 from karat.findings import CannotVerify, UsageError
-
-_AT_FDCWD, _EXCHANGE = -100, 2
+from karat.goldens.atomic import exchange, sync_folder
 
 
 @contextmanager
@@ -74,13 +71,13 @@ def install(folder: Path, target: Path, *, replace: bool) -> None:
     """Gives the folder its name; one that has it already is exchanged for it in one step, then removed."""
     check_target(target, replace=replace)  # once more: another pull may have been quicker
     try:
-        _sync(folder)
+        sync_folder(folder)
         if target.is_dir() and any(target.iterdir()):
-            _exchanged(folder, target)
+            exchange(folder, target)
             shutil.rmtree(folder, ignore_errors=True)
         else:
             folder.replace(target)
-        _sync(target.parent)
+        sync_folder(target.parent)
     except OSError as error:
         raise CannotVerify(
             f"expected to move {folder} to {target}, but: {error.strerror}",
@@ -92,7 +89,7 @@ def clear(target: Path) -> None:
     """Takes away what pulls to this folder left when they were killed; those at work keep theirs."""
     for folder in target.parent.glob(".karat-pull-*"):
         name = folder.name.removeprefix(_prefix(target))
-        if not re.fullmatch("[0-9a-f]{12}(-old)?", name) or folder.is_symlink():
+        if not re.fullmatch("[0-9a-f]{12}(-old[0-9a-f]*)?", name) or folder.is_symlink():
             continue
         with contextlib.suppress(OSError, CannotVerify):
             handle = os.open(folder, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
@@ -111,23 +108,6 @@ def _prefix(target: Path) -> str:
     return f".karat-pull-{name}-"
 
 
-def _exchanged(folder: Path, target: Path) -> None:
-    """Afterwards `folder` is the old one. Where the system cannot do it in one step, in two."""
-    libc = ctypes.CDLL(None, use_errno=True)
-    if hasattr(libc, "renameat2"):
-        done = libc.renameat2(
-            _AT_FDCWD, os.fsencode(folder), _AT_FDCWD, os.fsencode(target), _EXCHANGE
-        )
-        if done == 0:
-            return
-        if ctypes.get_errno() not in {errno.EINVAL, errno.ENOSYS}:
-            raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
-    aside = folder.with_name(f"{folder.name}-old")
-    target.replace(aside)
-    folder.replace(target)
-    aside.replace(folder)
-
-
 def _alone(handle: int, target: Path) -> None:
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -136,11 +116,3 @@ def _alone(handle: int, target: Path) -> None:
             f"expected to be the only `karat pull` to {target}, found another at work",
             next_command=f"ls -ld {shlex.quote(str(target.parent))}/.karat-pull-*",
         ) from error
-
-
-def _sync(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

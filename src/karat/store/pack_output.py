@@ -22,6 +22,7 @@ import msgspec
 
 from karat.bundles.zips_place import SUMS
 from karat.findings import CannotVerify, UsageError
+from karat.goldens.atomic import sync_folder
 
 STAGING = ".karat-pack-"
 _NEW, _OLD, _COMING = "new", "old", "coming.json"
@@ -54,7 +55,7 @@ class Workshop:
         sums = "".join(f"{o.sha256}  {o.path}\n" for o in sorted(outputs, key=lambda o: o.path))
         _write(self.folder / SUMS, sums.encode())
         for path in [*self.folder.rglob("*/"), self.folder]:
-            _sync(path)
+            sync_folder(path)
         with _locked(self._out):
             standing = check_out(self._out, replace=replace, again=self._again)
             old = self._staging / _OLD
@@ -63,11 +64,11 @@ class Workshop:
             coming = sorted((path.name for path in self.folder.iterdir()), key=lambda n: n == SUMS)
             _write(self._staging / _COMING, msgspec.json.encode(coming))
             old.mkdir()
-            _sync(self._staging)
+            sync_folder(self._staging)
             try:
                 _move(leaving, self._out, old)
                 _move(coming, self.folder, self._out)
-                _sync(self._out)
+                sync_folder(self._out)
             except BaseException:
                 _undo(self._staging)
                 raise
@@ -180,7 +181,7 @@ def _undo(staging: Path) -> None:
     coming = msgspec.json.decode((staging / _COMING).read_bytes(), type=list[str])
     _move((name for name in coming if not (new / name).exists()), out, new)
     _move(sorted((path.name for path in old.iterdir()), key=lambda n: n == SUMS), old, out)
-    _sync(out)
+    sync_folder(out)
     old.rmdir()
 
 
@@ -246,11 +247,3 @@ def _forget(made: Iterable[Path]) -> None:
     with contextlib.suppress(OSError):
         for path in made:
             path.rmdir()
-
-
-def _sync(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

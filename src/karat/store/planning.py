@@ -19,10 +19,12 @@ from karat.store import snapshot as snapshots
 from karat.store.objects import Part, Watch
 from karat.store.snapshot import CHUNK, Snapshot, SnapshotCase, SnapshotFile
 from karat.store.teamwork import together
+from karat.tensors.digest import blocks
 from karat.tensors.tensor import Extent, Reader
 
 SMALL = 64 << 10
 _BLOCK = 1 << 20
+"""Bytes that are read at once; a whole number of them makes a chunk."""
 _LONGEST_RUN = 256
 _CUT_BELOW = 16
 """Of 256: a run of manifests is 16 long on average."""
@@ -174,7 +176,7 @@ def _hashed(number: int, group: Sequence[_Member], watch: Watch | None) -> _Hash
     files = []
     for extent in extents:
         alone = sha256()
-        for block in _blocks(extent):
+        for block in blocks(extent, _BLOCK):
             together.update(block)
             if len(group) > 1:
                 alone.update(block)
@@ -189,7 +191,7 @@ def _hashed(number: int, group: Sequence[_Member], watch: Watch | None) -> _Hash
 def _hashed_chunks(extent: Extent, watch: Watch | None) -> tuple[Part, tuple[Part, ...]]:
     whole, chunks = sha256(), []
     current, filled = sha256(), 0
-    for block in _blocks(extent):
+    for block in blocks(extent, _BLOCK):
         whole.update(block)
         current.update(block)
         filled += len(block)
@@ -201,19 +203,6 @@ def _hashed_chunks(extent: Extent, watch: Watch | None) -> tuple[Part, tuple[Par
     if filled:
         chunks.append(Part(current.hexdigest(), filled))
     return Part(whole.hexdigest(), extent.size), tuple(chunks)
-
-
-def _blocks(extent: Extent) -> Iterator[memoryview]:
-    """Every block of an extent; each is gone once the next is asked for."""
-    buffer = memoryview(bytearray(min(_BLOCK, extent.size)))
-    reader = extent.open()
-    try:
-        for start in range(0, extent.size, _BLOCK):
-            block = buffer[: min(_BLOCK, extent.size - start)]
-            reader.read_into(start, block)
-            yield block
-    finally:
-        reader.close()
 
 
 def _all_of(extent: Extent) -> bytes:
