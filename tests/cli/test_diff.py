@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -143,7 +144,7 @@ def test_it_works_from_a_folder_inside_the_repository(refreshed: Repository) -> 
 @pytest.mark.parametrize("unbuffered", ["", "1"])
 def test_a_reader_that_has_seen_enough(repository: Repository, words: str, unbuffered: str) -> None:
     many(repository, 250)  # more than a pipe holds
-    script = f"{sys.executable} -m karat {words} | head -c 10; exit ${{PIPESTATUS[0]}}"
+    script = f"{shlex.quote(sys.executable)} -m karat {words} | head -c 10; exit ${{PIPESTATUS[0]}}"
     done = subprocess.run(
         ["bash", "-c", script],
         cwd=repository.root,
@@ -230,7 +231,7 @@ def test_in_ci_nothing_is_rewritten(refreshed: Repository) -> None:
 
 
 def test_streams_that_cannot_take_the_report(refreshed: Repository) -> None:
-    words = f"{sys.executable} -m karat diff"
+    words = f"{shlex.quote(sys.executable)} -m karat diff"
     for redirect in ("> /dev/full", ">&-", ">&- 2>&-"):
         done = subprocess.run(
             ["bash", "-c", f"{words} {redirect}"],

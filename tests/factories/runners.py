@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from pathlib import Path
 
@@ -219,7 +220,8 @@ def command_line(folder: Path, mode: str = "table") -> str:
     """A command that doubles; what it leaves is up to the mode."""
     script = folder / "copying.py"
     script.write_text(COPYING, encoding="utf-8")
-    return f"{sys.executable} {script} {{program}} {{inputs}} {{outputs}} {mode}"
+    words = shlex.join([sys.executable, str(script)])
+    return f"{words} {{program}} {{inputs}} {{outputs}} {mode}"
 
 
 def flip(path: Path, at: int = -3) -> None:
