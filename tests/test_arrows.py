@@ -25,11 +25,14 @@ ALLOWED: dict[str, set[str]] = {
     "captures": {"bundles", "config", "goldens", "replay", "tensors"},
     "store": {"bundles", "goldens", "report", "sources", "tensors"},
     "replay": {"bundles", "check", "goldens", "report", "store", "tensors"},
+    "gradients": {"tensors"},
+    "policy": {"config", "goldens", "gradients", "report", "sources"},
+    "optests": {"gradients", "policy"},
     "diff": {"bundles", "compare", "goldens", "store", "tensors"},
     "check": {"compare", "diff", "goldens", "report", "runs"},
     "refresh": {"compare", "diff", "goldens", "report", "sources"},
     # Of other rooms, config only knows what may be written into karat.toml.
-    "config": {"bundles", "check", "compare", "goldens", "refresh", "runs", "store"},
+    "config": {"bundles", "check", "compare", "goldens", "policy", "refresh", "runs", "store"},
     "demo": set(),
     "cli": {
         "bundles",
@@ -40,6 +43,8 @@ ALLOWED: dict[str, set[str]] = {
         "demo",
         "diff",
         "goldens",
+        "gradients",
+        "policy",
         "refresh",
         "replay",
         "report",
@@ -48,7 +53,16 @@ ALLOWED: dict[str, set[str]] = {
         "store",
         "tensors",
     },
-    "__init__": {"bundles", "captures", "compare", "diff", "goldens", "tensors"},
+    "__init__": {
+        "bundles",
+        "captures",
+        "compare",
+        "diff",
+        "goldens",
+        "gradients",
+        "optests",
+        "tensors",
+    },
     "__main__": {"cli", "__init__"},
 }
 PURE = ("compare",)

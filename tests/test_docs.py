@@ -1,8 +1,10 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
+import click
 import pytest
 
 from karat.cli import VERBS, cli
@@ -19,12 +21,24 @@ def page(name: str) -> str:
     return (DOCS / f"{name}.md").read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("verb", VERBS)
-def test_every_verb_has_a_page_that_names_every_option(verb: str) -> None:
-    text = page(verb)
+def verbs() -> Iterator[tuple[str, click.Command]]:
+    """Every verb, and what a verb such as policy is made of: `policy gate`."""
+    context = click.Context(cli)
+    for verb in VERBS:
+        command = cli.get_command(context, verb)
+        assert command is not None
+        yield verb, command
+        if isinstance(command, click.Group):
+            for part in command.list_commands(context):
+                found = command.get_command(context, part)
+                assert found is not None
+                yield f"{verb} {part}", found
+
+
+@pytest.mark.parametrize(("verb", "command"), verbs(), ids=str)
+def test_every_verb_has_a_page_that_names_every_option(verb: str, command: click.Command) -> None:
+    text = page(verb.replace(" ", "-"))
     assert text.startswith(f"# karat {verb}\n")
-    command = cli.get_command(None, verb)  # type: ignore[arg-type]
-    assert command is not None
     options = [o for p in command.params for o in p.opts if o.startswith("--")]
     assert [option for option in options if option not in text] == []
     assert verb in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")

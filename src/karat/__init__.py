@@ -29,6 +29,10 @@ if TYPE_CHECKING:
     from karat.findings import CannotVerify, ExitCode, Finding, KaratError, Severity, UsageError
     from karat.goldens.formats import read, write
     from karat.goldens.shapes import Document, Metric, Reading, Series, Table
+    from karat.gradients.checking import gradcheck
+    from karat.gradients.report import GradReport, GradVerdict
+    from karat.optests.op_spec import OpSpec
+    from karat.optests.op_test import OpTest, skip_check_grad_ci
     from karat.tensors.outcome import Comparison, Report
 
 _HOMES = {
@@ -42,10 +46,14 @@ _HOMES = {
     "Document": "goldens.shapes",
     "ExitCode": "findings",
     "Finding": "findings",
+    "GradReport": "gradients.report",
+    "GradVerdict": "gradients.report",
     "KaratError": "findings",
     "Metric": "goldens.shapes",
     "MetricChange": "compare.change",
     "Mismatch": "captures.errors",
+    "OpSpec": "optests.op_spec",
+    "OpTest": "optests.op_test",
     "Options": "diff",
     "Reading": "goldens.shapes",
     "Report": "tensors.outcome",
@@ -58,8 +66,10 @@ _HOMES = {
     "capture": "captures.plain",
     "cases": "bundles.cases",
     "check_and_capture": "captures.plain",
+    "gradcheck": "gradients.checking",
     "open_bundle": "bundles.places:open_place",
     "read": "goldens.formats",
+    "skip_check_grad_ci": "optests.op_test",
     "write": "goldens.formats",
 }
 """Name → module, and the name it has there if that is another."""
@@ -76,10 +86,14 @@ __all__ = [  # noqa: RUF022 - sorted by kind, then name
     "Document",
     "ExitCode",
     "Finding",
+    "GradReport",
+    "GradVerdict",
     "KaratError",
     "Metric",
     "MetricChange",
     "Mismatch",
+    "OpSpec",
+    "OpTest",
     "Options",
     "Reading",
     "Report",
@@ -92,8 +106,10 @@ __all__ = [  # noqa: RUF022 - sorted by kind, then name
     "capture",
     "cases",
     "check_and_capture",
+    "gradcheck",
     "open_bundle",
     "read",
+    "skip_check_grad_ci",
     "write",
 ]
 

@@ -21,12 +21,13 @@ from karat.check.settings import CheckSettings, Exemption
 from karat.compare.rules import CHECKS, FIELDS, STATUS_ORDER, PartialRule, RuleBook
 from karat.findings import Severity, UsageError, parse_fail_on, suggest
 from karat.goldens.paths import DEFAULT_GLOBS
+from karat.policy.settings import PolicySettings
 from karat.refresh.settings import RefreshSettings
 from karat.runs.settings import RecordSettings
 from karat.store.settings import StoreSettings
 
 PRESETS = ("megatron-lm", "pytorch-dynamo")
-_SECTIONS = ("goldens", "refresh", "check", "record", "bundles", "store")
+_SECTIONS = ("goldens", "refresh", "check", "record", "bundles", "store", "policy")
 _TOP = ("preset", "rules", "status", "fail_on", "exempt", *_SECTIONS)
 _GOLDENS = ("paths", "exclude", "cases")
 
@@ -46,6 +47,7 @@ class Config:
     record: RecordSettings = field(default_factory=RecordSettings)
     bundles: BundleSettings = field(default_factory=BundleSettings)
     store: StoreSettings = field(default_factory=StoreSettings)
+    policy: PolicySettings = field(default_factory=PolicySettings)
     exempt: Sequence[Exemption] = ()
     preset: str | None = None
     file: Path | None = None
@@ -189,6 +191,7 @@ def _read(
         store=_section(raw, "store", base.store, origin).seen_from(
             file.parent if file is not None else Path.cwd()
         ),
+        policy=_section(raw, "policy", base.policy, origin),
         exempt=(*_exemptions(raw, origin), *base.exempt),
         preset=preset,
         file=file,

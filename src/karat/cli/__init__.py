@@ -33,6 +33,7 @@ VERBS = {
     "pin": "Keep a snapshot for good.",
     "gc": "Forget references that have expired, and delete what nothing needs.",
     "replay": "Run captured programs here, and hold their outputs against the captured ones.",
+    "policy": "Hold op tests to the gradient policy.",
     "tolerance": "Recommend tolerances from repeated runs.",
     "config": "Show the configuration in force, and where each value came from.",
     "schema": "Print a published JSON schema.",

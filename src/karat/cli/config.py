@@ -60,6 +60,7 @@ def command(
         ("record", config.record),
         ("bundles", config.bundles),
         ("store", config.store),
+        ("policy", config.policy),
     ):
         plain = to_builtins(settings)
         values |= {

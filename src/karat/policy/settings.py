@@ -1,0 +1,31 @@
+"""What karat.toml says about the gradient policy: the table [policy]."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal
+
+import msgspec
+
+
+class PolicySettings(msgspec.Struct, frozen=True, kw_only=True):
+    """The table [policy]."""
+
+    exemptions: str = "exemptions.toml"
+    """The file of exemptions, seen from where karat.toml is."""
+    evidence: str = ".karat/evidence"
+    """The folder that pytest runs leave evidence in, and `karat policy gate` reads."""
+    baseline: str = "policy-baseline.json"
+    """The ratchet: ops that are known to lack evidence. It only ever gets shorter."""
+    namespaces: tuple[str, ...] = ()
+    """Python modules whose public callables are operators: `mylib.ops`."""
+    exclude: tuple[str, ...] = ()
+    """Globs of qualified names in those namespaces that are no operators."""
+    devices: tuple[str, ...] = ()
+    """Devices on which evidence must exist; none: any device will do."""
+    approvers: Mapping[str, tuple[str, ...]] = msgspec.field(default_factory=dict)
+    """Rule → who may approve an exemption from it: `@user`, `@org/team`, an e-mail, or `CODEOWNERS`; `default` for the rest."""
+    tests: tuple[str, ...] = ()
+    """Globs of test files that approvals look into; none: every Python file that changed."""
+    forge: Literal["github", "gitlab"] | None = None
+    """Where reviews are asked for; by default what the CI's variables or the remote say."""
