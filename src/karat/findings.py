@@ -66,6 +66,7 @@ KINDS: Mapping[str, str] = {
     "accepted-incomplete": "an incomplete golden was taken because --accept-incomplete said so",
     "ambiguous-job": "an artifact could be of several jobs, and nothing tells which",
     "approval-missing": "an exemption, skip or widened tolerance was added or changed, and nobody who may approve it has",
+    "approvers-changed": "the range changes who may approve; those of its base are asked",
     "archive-refused": "an archive holds what no artifact needs: traversal, links, bombs, colliding names",
     "artifact-corrupt": "an artifact's bytes do not match their checksum",
     "artifact-expired": "the server has deleted the artifact (HTTP 410)",

@@ -29,3 +29,5 @@ class PolicySettings(msgspec.Struct, frozen=True, kw_only=True):
     """Globs of test files that approvals look into; none: every Python file that changed."""
     forge: Literal["github", "gitlab"] | None = None
     """Where reviews are asked for; by default what the CI's variables or the remote say."""
+    signers: str = ".karat/allowed_signers"
+    """Whose SSH keys may sign a list of approvals: ssh-keygen's ALLOWED SIGNERS, seen from the root of the repository."""
