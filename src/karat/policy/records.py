@@ -11,6 +11,8 @@ import msgspec
 
 from karat.gradients.report import GradVerdict
 
+SCHEMA = "karat.evidence/1"
+
 
 class Evidence(msgspec.Struct, frozen=True, kw_only=True, tag="evidence", omit_defaults=True):
     """One completed comparison of one test."""
@@ -27,12 +29,34 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True, tag="evidence", omit_d
     oracle: str
     strength: Literal["strong", "weak"]
     vacuous: bool
-    error: float
-    tolerance: float
-    smallest_error: float
+    error: float | None = None
+    tolerance: float | None = None
+    smallest_error: float | None = None
+    """None: not a finite number."""
     widened: float | None = None
     reason: str = ""
     seed: int = 0
+
+    @property
+    def counts(self) -> bool:
+        """Whether it is evidence: it passed, could have failed, and did not rest on its author alone."""
+        return self.verdict is GradVerdict.PASS and not self.vacuous and self.strength == "strong"
+
+
+class Reported(msgspec.Struct, frozen=True, kw_only=True, tag="report", omit_defaults=True):
+    """A whole gradient check: its verdict also speaks of laws, which no single comparison does."""
+
+    op: str
+    test: str
+    device: str
+    framework: str
+    verdict: GradVerdict
+    reason: str = ""
+    seed: int = 0
+    comparisons: int = 0
+    nondeterminism_bound: float = 0.0
+    """How much two runs of one backward were allowed to differ."""
+    replay: str = ""
 
 
 class OpTested(msgspec.Struct, frozen=True, kw_only=True, tag="op-test", omit_defaults=True):
@@ -57,12 +81,14 @@ class NoGradAsked(msgspec.Struct, frozen=True, kw_only=True, tag="no-grad", omit
 
 
 class Collected(msgspec.Struct, frozen=True, kw_only=True, tag="collected", omit_defaults=True):
-    """An op test class or item that pytest found, and whether this run was to run all of it."""
+    """A test class or function that pytest found, and whether this run was to run all of it."""
 
     test: str
     op: str | None = None
     selected: int
     deselected: int = 0
+    op_test: bool = True
+    """Known to be an op test by its class; else only what it declares makes it one."""
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True, tag="outcome", omit_defaults=True):
@@ -77,7 +103,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True, tag="outcome", omit_def
 class Began(msgspec.Struct, frozen=True, kw_only=True, tag="began", omit_defaults=True):
     """A worker's journal starts here."""
 
-    schema: str = "karat.evidence/1"
+    schema: str = SCHEMA
     session: str
     worker: str
     karat: str
@@ -85,6 +111,10 @@ class Began(msgspec.Struct, frozen=True, kw_only=True, tag="began", omit_default
     started: str
     commit: str | None = None
     shard: str | None = None
+    run: str | None = None
+    """The CI run, or what KARAT_SESSION says: sessions of one run belong together."""
+    forked: bool = False
+    """In a process that a test forked, which may end without a word."""
 
 
 class Ended(msgspec.Struct, frozen=True, kw_only=True, tag="ended", omit_defaults=True):
@@ -92,6 +122,10 @@ class Ended(msgspec.Struct, frozen=True, kw_only=True, tag="ended", omit_default
 
     exit_status: int
     records: int
+    ran: int = 0
+    """Tests of any kind that were run."""
+    whole: bool = False
+    """Nothing narrowed what was collected: no paths, no -k, no -m, no --lf, and nothing stopped it."""
 
 
-Record = Began | Evidence | OpTested | NoGradAsked | Collected | Outcome | Ended
+Record = Began | Evidence | Reported | OpTested | NoGradAsked | Collected | Outcome | Ended

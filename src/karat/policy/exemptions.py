@@ -1,0 +1,191 @@
+"""Exemptions: `exemptions.toml`, what is not checked, by whose word, why, and until when.
+
+    [[exemption]]
+    op = "argmax"
+    kind = "no-grad-op"
+    reason = "gives indices, which do not move with the input"
+    owner = "@alice"
+
+An entry that lacks what it must say is a finding and covers nothing; the others still hold.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator, Mapping
+from datetime import date
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import msgspec
+
+from karat.findings import CannotVerify, Finding, Severity, suggest
+
+Rule = Literal["gradient", "float64", "tolerance", "determinism", "weak"]
+Kind = Literal["no-grad-op", "integer-only", "special"]
+RULES: tuple[str, ...] = get_args(Rule)
+EXEMPT_KINDS: tuple[str, ...] = get_args(Kind)
+
+
+class Exemption(msgspec.Struct, frozen=True, kw_only=True):
+    """One entry: what need not be checked."""
+
+    op: str
+    """The op's name, or a glob."""
+    scope: str = "*"
+    """`file.py::Class` (a glob; the class alone will do), `input:NAME`, `dtype:NAME`; `*` is all of the op."""
+    rule: Rule = "gradient"
+    kind: Kind = "special"
+    reason: str
+    owner: str
+    issue: str | None = None
+    expires: date | None = None
+    """The last day on which it holds."""
+    max_relative_error: float | None = None
+    nondeterminism_bound: float | None = None
+    path: str = ""
+    line: int = 0
+
+    def covers(self, rule: str, op: str) -> bool:
+        """Whether it is about this rule and op, wherever."""
+        return self.rule == rule and names_op(self.op, op)
+
+    def speaks_of(self, test: str, input: str | None = None, dtype: str | None = None) -> bool:  # noqa: A002 - as in evidence
+        """Whether its scope holds this test, input or dtype; None: whichever there is."""
+        what, colon, name = self.scope.partition(":")
+        if colon and not name.startswith(":"):
+            said = {"input": input, "dtype": dtype}.get(what)
+            return said is None or fnmatchcase(said, name)
+        return any(fnmatchcase(one, self.scope) for one in (test, test.rpartition("::")[2]))
+
+    @property
+    def narrow(self) -> bool:
+        """Whether it is about one input or dtype, and not about whole tests."""
+        return self.scope.startswith(("input:", "dtype:"))
+
+    def has_expired(self, today: date) -> bool:
+        """Whether its last day has passed."""
+        return self.expires is not None and self.expires < today
+
+    @property
+    def label(self) -> str:
+        """For sentences: `exemptions.toml:12 (op argmax, gradient, no-grad-op, @alice)`."""
+        scope = "" if self.scope == "*" else f", {self.scope}"
+        return (
+            f"{self.path}:{self.line} (op {self.op}{scope}, {self.rule}, {self.kind}, {self.owner})"
+        )
+
+
+class Exemptions(msgspec.Struct, frozen=True, kw_only=True):
+    """A file of exemptions."""
+
+    entries: tuple[Exemption, ...] = ()
+    findings: tuple[Finding, ...] = ()
+    path: str = ""
+
+
+def names_op(pattern: str, op: str) -> bool:
+    """Whether a pattern means an op, by its full name or by its last part: `mylib.ops.softmax`, `softmax`."""
+    return fnmatchcase(op, pattern) or fnmatchcase(op.rpartition(".")[2], pattern)
+
+
+def read(path: Path, shown: str | None = None) -> Exemptions:
+    """The exemptions of a file; a file that is not there has none."""
+    name = shown or path.name
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:
+        return Exemptions(path=name)
+    except OSError as error:
+        raise CannotVerify(
+            f"expected to read {path}, but: {error.strerror or error}",
+            next_command=f"ls -l {shlex.quote(str(path))}",
+        ) from error
+    return parse(data, name)
+
+
+def parse(data: bytes, path: str = "exemptions.toml") -> Exemptions:
+    """The exemptions of a file's bytes."""
+    import tomllib  # noqa: PLC0415 - many projects have none
+
+    try:
+        text = data.decode("utf-8")
+        document = tomllib.loads(text)
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
+        said = f"{path}: expected TOML, found: {error}"
+        return Exemptions(findings=(_invalid(said, path, 0),), path=path)
+    found = list(_outer(document, path))
+    raw = document.get("exemption", [])
+    if not isinstance(raw, list):
+        raw = []
+        found.append(_invalid(f"{path}: expected [[exemption]] tables, found {_kind(document['exemption'])}", path, 0))  # fmt: skip
+    lines = _lines(text)
+    entries: dict[tuple[str, str, str], Exemption] = {}
+    for number, table in enumerate(raw):
+        line = lines[number] if number < len(lines) else 0
+        made = _entry(table, path, line)
+        if isinstance(made, Finding):
+            found.append(made)
+            continue
+        first = entries.setdefault((made.op, made.scope, made.rule), made)
+        if first is not made:
+            said = f"{made.label}: says again what stands in line {first.line}; keep one of the two"
+            found.append(_invalid(said, path, line))
+    return Exemptions(entries=tuple(entries.values()), findings=tuple(found), path=path)
+
+
+def _outer(document: Mapping[str, Any], path: str) -> Iterator[Finding]:
+    for key in document:
+        if key != "exemption":
+            said = f"{path}: unknown key {key!r}{suggest(key, ['exemption'])} (known: exemption)"
+            yield _invalid(said, path, 0)
+
+
+_HEAD = re.compile(r"\s*\[\[\s*(?:exemption|\"exemption\"|'exemption')\s*\]\]")
+_LONG = re.compile(r'"""|\'\'\'')
+
+
+def _lines(text: str) -> list[int]:
+    """The lines on which entries begin, in order; a text of several lines may hold what looks like one."""
+    found, inside = [], ""
+    for number, line in enumerate(text.splitlines(), 1):
+        if not inside and _HEAD.match(line):
+            found.append(number)
+        for mark in _LONG.findall(line):
+            inside = "" if inside == mark else inside or mark
+    return found
+
+
+def _entry(table: object, path: str, line: int) -> Exemption | Finding:
+    from karat.policy.exemption_rules import objection  # noqa: PLC0415 - it knows this module
+
+    where = f"{path}:{line}"
+    if not isinstance(table, dict):
+        return _invalid(f"{where}: expected a table, found {_kind(table)}", path, line)
+    said = objection(table)
+    if said is None:
+        try:
+            return msgspec.convert({**table, "path": path, "line": line}, Exemption)
+        except msgspec.ValidationError as error:
+            said = str(error).replace("`$.", "`")
+    named = table.get("op")
+    op = f" (op {named})" if isinstance(named, str) and named else ""
+    return _invalid(f"{where}{op}: {said}", path, line)
+
+
+def _kind(value: object) -> str:
+    names = {"dict": "a table", "list": "a list", "str": "a text"}
+    return names.get(type(value).__name__, type(value).__name__)
+
+
+def _invalid(message: str, path: str, line: int) -> Finding:
+    return Finding(
+        kind="exemption-invalid",
+        severity=Severity.FAIL,
+        message=message,
+        path=path,
+        where=f"line {line}" if line else None,
+        next=f"edit {shlex.quote(path)}{f'  # line {line}' if line else ''}",
+    )

@@ -1,0 +1,239 @@
+"""Recording: events of gradient checks become lines of a journal, written and flushed one by one.
+
+`FOLDER/evidence-SESSION-WORKER-PID.jsonl`. A worker that dies leaves all it had done until then; journals of
+other workers, shards and jobs may lie in the same folder.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from math import isfinite
+from pathlib import Path
+from sys import float_info
+from typing import Any
+
+import msgspec
+
+from karat.findings import CannotVerify
+from karat.gradients.events import Checked, Declared, Event, NoGrad
+from karat.gradients.report import Comparison, GradReport, Property
+from karat.policy.records import (
+    Began,
+    Ended,
+    Evidence,
+    NoGradAsked,
+    OpTested,
+    Record,
+    Reported,
+)
+
+_NAME = re.compile(r"[^A-Za-z0-9._]+")
+_REASON = 600
+"""Characters of a reason that a journal keeps."""
+_RUNS = ("KARAT_SESSION", "GITHUB_RUN_ID", "CI_PIPELINE_ID", "BUILDKITE_BUILD_ID", "CIRCLE_WORKFLOW_ID")  # fmt: skip
+_COMMITS = ("GITHUB_SHA", "CI_COMMIT_SHA", "BUILDKITE_COMMIT", "CIRCLE_SHA1")
+
+
+class Recorder:
+    """Keeps the journal of one worker; `tell` may be given to `karat.gradients.events.listen`."""
+
+    def __init__(
+        self,
+        folder: str | Path,
+        *,
+        session: str | None = None,
+        worker: str = "main",
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        self.folder = Path(folder)
+        self.session = session or new_session()
+        self.worker = worker
+        self.current: str | None = None
+        """The test that runs now; where there is none, events say theirs."""
+        self.written = 0
+        self._environment = os.environ if environment is None else environment
+        self._pid = os.getpid()
+        self._handle: int | None = None
+
+    def tell(self, event: Event) -> None:
+        """Writes down what an event says, under the test that runs now."""
+        for record in records_of(event, self.current or event.test):
+            self.note(record)
+
+    def note(self, record: Record) -> None:
+        """Writes one line."""
+        if os.getpid() != self._pid:
+            # With the parent's handle, lines of both would be one journal of neither.
+            self._pid, self._handle, self.written = os.getpid(), None, 0
+            self._open(forked=True)
+        elif self._handle is None:
+            self._open(forked=False)
+        self._append(record)
+
+    def end(self, exit_status: int = 0, *, ran: int = 0, whole: bool = False) -> None:
+        """The last line; without it the journal counts as cut off."""
+        ended = Ended(exit_status=exit_status, records=self.written, ran=ran, whole=whole)
+        self.note(ended)
+        self.close()
+
+    def close(self) -> None:
+        """Lets go of the file."""
+        if self._handle is not None:
+            os.close(self._handle)
+            self._handle = None
+
+    def _open(self, *, forked: bool) -> None:
+        words = [_NAME.sub("_", word)[:60] for word in (self.session, self.worker)]
+        path = self.folder / f"evidence-{'-'.join(words)}-{self._pid}.jsonl"
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
+            self._handle = os.open(path, flags, 0o644)
+        except OSError as error:
+            raise CannotVerify(
+                f"expected to write evidence to {path}, but: {error.strerror or error}",
+                next_command="pytest --karat-evidence=DIR  # a folder that can be written",
+            ) from error
+        self._append(self._beginning(forked=forked))
+
+    def _append(self, record: Record) -> None:
+        assert self._handle is not None, "a journal is opened before it is written"  # noqa: S101
+        line = memoryview(encode(record) + b"\n")
+        while line:
+            line = line[os.write(self._handle, line) :]
+        self.written += 1
+
+    def _beginning(self, *, forked: bool) -> Began:
+        import platform  # noqa: PLC0415 - once per worker
+        from datetime import UTC, datetime  # noqa: PLC0415
+
+        from karat import __version__  # noqa: PLC0415
+
+        said = self._environment
+        node, total = said.get("CI_NODE_INDEX"), said.get("CI_NODE_TOTAL")
+        return Began(
+            session=self.session,
+            worker=self.worker,
+            karat=__version__,
+            python=platform.python_version(),
+            started=datetime.now(UTC).isoformat(),
+            commit=_first(said, _COMMITS),
+            shard=said.get("KARAT_SHARD") or (f"{node}/{total}" if node and total else None),
+            run=_first(said, _RUNS),
+            forked=forked,
+        )
+
+
+def _first(said: Mapping[str, str], names: tuple[str, ...]) -> str | None:
+    return next((said[name] for name in names if said.get(name)), None)
+
+
+def new_session() -> str:
+    """A name that no other session has."""
+    return os.urandom(6).hex()
+
+
+def encode(record: Record) -> bytes:
+    """One line of JSON; what UTF-8 cannot hold (half a surrogate pair in a name) is spelt out."""
+    try:
+        return msgspec.json.encode(record)
+    except UnicodeEncodeError:
+        return msgspec.json.encode(_spelt(msgspec.to_builtins(record)))
+
+
+def _spelt(value: Any) -> Any:
+    if isinstance(value, str):
+        return value.encode("utf-8", "backslashreplace").decode()
+    if isinstance(value, dict):
+        return {_spelt(key): _spelt(item) for key, item in value.items()}
+    return [_spelt(item) for item in value] if isinstance(value, list | tuple) else value
+
+
+def records_of(event: Event, test: str) -> list[Record]:
+    """What a journal keeps of an event."""
+    match event:
+        case Declared():
+            return [_declared(event, test)]
+        case NoGrad():
+            return [NoGradAsked(op=event.op, test=test, outcome=event.outcome, detail=_cut(event.detail))]  # fmt: skip
+        case Checked(report=report):
+            each = [_evidence(one, report, test) for one in report.comparisons]
+            return [_reported(report, test), *each]
+
+
+def _declared(event: Declared, test: str) -> OpTested:
+    return OpTested(
+        op=event.op,
+        test=test,
+        file=event.file,
+        line=event.line,
+        inputs=dict(event.inputs),
+        no_grad=tuple(sorted(event.no_grad)),
+        skip_reason=event.skip_reason,
+    )
+
+
+def _reported(report: GradReport, test: str) -> Reported:
+    return Reported(
+        op=report.op,
+        test=test,
+        device=report.device,
+        framework=report.framework,
+        verdict=report.verdict,
+        reason=_cut(report.reason),
+        seed=report.seed,
+        comparisons=len(report.comparisons),
+        nondeterminism_bound=max(map(_allowed, report.properties), default=0.0),
+        replay=next((one.replay for one in report.diagnoses if one.replay), ""),
+    )
+
+
+def _allowed(law: Property) -> float:
+    """How much a law about repeated runs let them differ."""
+    return _limit(law.bound) or 0.0 if "determin" in law.name else 0.0
+
+
+def _evidence(one: Comparison, report: GradReport, test: str) -> Evidence:
+    return Evidence(
+        op=report.op,
+        input=one.input,
+        output=one.output,
+        dtype=one.dtype,
+        device=report.device,
+        mode=one.mode,
+        order=one.order,
+        test=test,
+        verdict=one.verdict,
+        oracle=one.oracle,
+        strength=one.strength,
+        vacuous=one.vacuous,
+        error=_finite(one.error),
+        tolerance=_finite(one.tolerance),
+        smallest_error=_finite(one.smallest_error),
+        widened=_limit(one.widened),
+        reason=_cut(one.reason),
+        seed=report.seed,
+    )
+
+
+def _finite(value: float) -> float | None:
+    """JSON has no word for NaN and infinities."""
+    return float(value) if isfinite(value) else None
+
+
+def _limit(value: float | None) -> float | None:
+    """A limit that lets everything pass (infinite, NaN) is the largest number there is, not none."""
+    return value if value is None or isfinite(value) else float_info.max
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _REASON else f"{text[: _REASON - 1]}…"
+
+
+def unit_of(node: str) -> str:
+    """The test that an item belongs to: `file.py::Class`, or `file.py::function`; parameters make no other test."""
+    path, _, rest = node.partition("::")
+    names = rest.partition("[")[0].split("::")
+    return "::".join([path, *(names[:-1] if len(names) > 1 else names)]) if rest else path
