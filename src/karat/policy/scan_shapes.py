@@ -1,0 +1,171 @@
+"""What one Python file says about op tests, as far as its text alone can say it.
+
+Frozen data that travels between processes as msgpack. Nothing here is resolved: a base is an expression, a name is
+a name, and which class they mean is decided by `scan_names` when every file is known.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+
+class Reference(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """An expression that should be a class or a function."""
+
+    text: str
+    """As written, shortened."""
+    names: tuple[str, ...] = ()
+    """Dotted names that it may mean; none: computed in a way that only running it tells."""
+    function: str = ""
+    """The dotted name that is called, for `make_base(OpTest)`."""
+    arguments: tuple[Reference, ...] = ()
+    keywords: dict[str, Reference] = {}
+
+
+class Decorator(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A decorator of a class or method that may keep a test from running or from being held to the rule."""
+
+    name: str
+    """As written, dotted: `skip_check_grad_ci`, `unittest.skipIf`."""
+    line: int
+    called: bool = True
+    reason: str | None = None
+    """The reason, where it is a literal."""
+    given: Literal["keyword", "positional", "empty", "none", "computed"] = "none"
+    """How the reason is given."""
+    condition: str = ""
+    """The condition of skipIf and skipUnless, as the condition under which the test runs."""
+
+    @property
+    def last(self) -> str:
+        """The last part of the name."""
+        return self.name.rpartition(".")[2]
+
+
+class Call(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A call in a method that may check a gradient, or lead to one that does."""
+
+    name: str
+    line: int
+    receiver: Literal["self", "super", "class", "free"] = "self"
+    owner: str = ""
+    """For `Parent.test_x(self)` the class; for a free function its whole dotted name."""
+    when: tuple[str, ...] = ()
+    """Conditions on the way to it."""
+    caught: bool = False
+    """It stands in a `try` that takes its failure for granted, or in `assertRaises`."""
+    keywords: dict[str, str] = {}
+    """Keyword → its text; for checks only."""
+    numbers: dict[str, float] = {}
+    """Keywords whose value is a number that can be read off."""
+    position: int = -1
+    """At which place of a free function's arguments `self` is; -1: nowhere."""
+
+
+class Method(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A method, or a function that may be handed an op test."""
+
+    name: str
+    line: int
+    calls: tuple[Call, ...] = ()
+    empty: str = ""
+    """Why it does nothing: `holds only pass`; nothing where it does something."""
+    does: bool = False
+    """It calls or asserts something, whatever that is."""
+    decorators: tuple[Decorator, ...] = ()
+    when: tuple[str, ...] = ()
+    """Conditions under which it exists."""
+
+
+class Flag(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A flag of the gradient gate that is set by hand."""
+
+    name: str
+    line: int
+    value: str = ""
+    owner: str = ""
+    """The object it is set on, where that is not the class itself: `TestX` in `TestX.exist_check_grad = True`."""
+    scope: int = 0
+    """For a flag that is set outside of any class."""
+
+
+class ClassFacts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A class statement."""
+
+    name: str
+    qualname: str
+    line: int
+    scope: int = 0
+    """The scope it is defined in."""
+    body: int = 0
+    """Its own scope."""
+    bases: tuple[Reference, ...] = ()
+    decorators: tuple[Decorator, ...] = ()
+    methods: tuple[Method, ...] = ()
+    flags: tuple[Flag, ...] = ()
+    attributes: dict[str, str] = {}
+    """Assignments in the class body that may stand for a method: `test_check_grad = None`; name → text."""
+    op: str | None = None
+    """`op_type`, where it is a literal."""
+    dtype: str | None = None
+    """`dtype`, where its methods set exactly one that can be read off."""
+    when: tuple[str, ...] = ()
+    """Conditions under which the class exists."""
+
+
+class Binding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A name that a scope binds, in the order of the file."""
+
+    scope: int
+    name: str
+    line: int
+    kind: Literal["module", "from", "star", "class", "function", "alias", "deleted"]
+    module: str = ""
+    """For imports: the module, with a dot in front for every level up."""
+    target: str = ""
+    """For `from`: the name there."""
+    index: int = 0
+    """For classes and functions: which one."""
+    reference: Reference | None = None
+    """For aliases."""
+
+
+class Scope(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The module, a function or a class body."""
+
+    kind: Literal["module", "function", "class"]
+    parent: int = -1
+    name: str = ""
+    line: int = 0
+    parameters: tuple[str, ...] = ()
+    defaults: dict[str, Reference] = {}
+    returns: tuple[Reference, ...] = ()
+    """What a function returns, for those that make classes."""
+    method: Method | None = None
+    """What a function of a module does with its parameters."""
+
+
+class Made(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A call that may make classes: `create_test_fp16_class(TestParent)`."""
+
+    scope: int
+    line: int
+    call: Reference
+
+
+class FileFacts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One file."""
+
+    path: str
+    scopes: tuple[Scope, ...] = ()
+    classes: tuple[ClassFacts, ...] = ()
+    bindings: tuple[Binding, ...] = ()
+    made: tuple[Made, ...] = ()
+    flags: tuple[Flag, ...] = ()
+    """Flags that are set outside of the class they are set on."""
+    problem: str = ""
+    """Why there is nothing: a syntax error, an encoding that does not fit."""
+    line: int = 0
+    """Where the problem is."""
