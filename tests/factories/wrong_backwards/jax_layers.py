@@ -60,6 +60,13 @@ PAIRS.pair(
     wrong=lambda g, _y, x: (g / rms(x),),
 )
 PAIRS.pair(
+    "rms norm: another ε in the backward",
+    lambda x: x / rms(x),
+    normal((3, 5)),
+    right=lambda g, y, x: ((g - y * (g * y).mean(-1, keepdims=True)) / rms(x),),
+    wrong=lambda g, y, x: ((g - y * (g * y).mean(-1, keepdims=True)) / (rms(x) + 1e-5),),
+)
+PAIRS.pair(
     "bias: the gradient is of one row of the batch",
     lambda x, b: x * b,
     normal((3, 4), (4,)),

@@ -72,6 +72,20 @@ PAIRS.pair(
     wrong=lambda g, _o, x: ((2 * x * g).at[65_536].multiply(2),),
 )
 PAIRS.pair(
+    "exponential: one index of 100,000 is off by one per cent in jax",
+    jnp.exp,
+    between(-1, 1, (100_000,)),
+    right=lambda g, y, _x: (g * y,),
+    wrong=lambda g, y, _x: ((g * y).at[4_096].multiply(1.01),),
+)
+PAIRS.pair(
+    "sine: the last element is forgotten in jax",
+    jnp.sin,
+    normal((1000,)),
+    right=lambda g, _o, x: (g * jnp.cos(x),),
+    wrong=lambda g, _o, x: ((g * jnp.cos(x)).at[-1].set(0),),
+)
+PAIRS.pair(
     "relu6: the upper bound is forgotten",
     lambda x: jnp.clip(x, 0, 6),
     normal((12,), scale=8.0),
@@ -120,6 +134,7 @@ PAIRS.functions(
     normal((6,)),
     right=lambda: with_jvp(1.0),
     wrong=lambda: with_jvp(1.01),
+    modes=("reverse", "forward"),
 )
 PAIRS.functions(
     "sine: the second derivative alone has the wrong sign",

@@ -56,7 +56,8 @@ def recurrent_slope(g: Array, x: Array, *, carried: bool) -> Array:
 
 def softmax(x: Array) -> Array:
     e: Array = np.exp(x - x.real.max(-1, keepdims=True))
-    return np.divide(e, e.sum(-1, keepdims=True))
+    made: Array = e / e.sum(-1, keepdims=True)
+    return made
 
 
 def huber(x: Array) -> Array:

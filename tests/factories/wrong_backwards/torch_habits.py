@@ -214,6 +214,7 @@ PAIRS.functions(
     normal((5,)),
     right=lambda: with_forward_mode(1),
     wrong=lambda: with_forward_mode(-1),
+    modes=("reverse", "forward"),
 )
 PAIRS.pair(
     "square: wrong for inputs that are not contiguous",
