@@ -1,0 +1,205 @@
+"""paddle: paddle.grad on the dynamic graph; there is no forward mode on it."""
+# ruff: noqa: ARG002 - an adapter answers everything it may be asked, if only to refuse
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from karat.gradients.adapter import Flat
+from karat.gradients.problem import Unsupported
+
+if TYPE_CHECKING:
+    from karat.gradients.problem import Array
+
+
+def _paddle() -> Any:
+    import paddle  # noqa: PLC0415 - there is a tensor of it, or the user named it
+
+    return paddle
+
+
+class PaddleLinearised:
+    """A graph, and its ends."""
+
+    def __init__(self, leaves: list[Any], wanted: Sequence[bool], outputs: tuple[Any, ...]) -> None:
+        self._wanted = [leaf for leaf, one in zip(leaves, wanted, strict=True) if one]
+        self._outputs = outputs
+        self.outputs = tuple(out.detach() for out in outputs)
+
+    def pullback(self, cotangents: Sequence[Any | None], *, keep: bool = False) -> tuple[Any, ...]:
+        """paddle.grad; outputs without a graph have no part in it."""
+        return _gradients(
+            self._outputs, self._wanted, cotangents, retain_graph=keep, create_graph=False
+        )
+
+
+class PaddleAdapter:
+    """See `karat.gradients.adapter.Adapter`."""
+
+    name = "paddle"
+
+    def owns(self, value: object) -> bool:
+        kind = getattr(sys.modules.get("paddle"), "Tensor", None)
+        return kind is not None and isinstance(value, kind)
+
+    def dtype_of(self, value: Any) -> str:
+        return str(value.dtype).rpartition(".")[2]
+
+    def device_of(self, value: Any) -> str:
+        place = str(value.place).removeprefix("Place(").removesuffix(")")
+        return place.replace("gpu", "cuda")
+
+    def shape_of(self, value: Any) -> tuple[int, ...]:
+        return tuple(value.shape)
+
+    def to_numpy(self, value: Any) -> Array:
+        name = self.dtype_of(value)
+        wide = "complex128" if name.startswith("complex") else "float64"
+        plain = value.detach()
+        array = (plain if name == wide else plain.astype(wide)).numpy()
+        return np.array(array, dtype=wide, order="C")
+
+    def from_numpy(self, array: Array, dtype: str, like: Any | None) -> Any:
+        paddle = _paddle()
+        if not hasattr(paddle, dtype):
+            raise Unsupported(f"paddle {paddle.__version__} has no {dtype}")
+        place = None if like is None else like.place
+        # paddle.to_tensor may share the memory of the array; a function may write to its input.
+        made = paddle.to_tensor(np.array(array, order="C"), place=place)
+        return made if self.dtype_of(made) == dtype else made.astype(dtype)
+
+    def cast(self, value: Any, dtype: str) -> Any:
+        plain = value.detach()
+        return plain.clone() if self.dtype_of(plain) == dtype else plain.astype(dtype)
+
+    def fresh(self, value: Any) -> Any:
+        made = value.detach().clone()
+        made.stop_gradient = value.stop_gradient
+        return made
+
+    def scope(self) -> AbstractContextManager[object]:
+        return nullcontext()
+
+    @contextmanager
+    def seeded(self, seed: int, device: str) -> Iterator[None]:
+        paddle = _paddle()
+        state = paddle.get_rng_state()
+        try:
+            paddle.seed(seed)
+            yield
+        finally:
+            paddle.set_rng_state(state)
+
+    def forward(self, function: Flat, inputs: Sequence[Any]) -> tuple[Any, ...]:
+        with _paddle().no_grad():
+            return function(inputs)
+
+    def linearise(
+        self, function: Flat, inputs: Sequence[Any], wanted: Sequence[bool]
+    ) -> PaddleLinearised:
+        leaves = [_leaf(one, wants=want) for one, want in zip(inputs, wanted, strict=True)]
+        with _paddle().enable_grad():
+            outputs = function(leaves)
+        return PaddleLinearised(leaves, wanted, outputs)
+
+    def pushforward(
+        self, function: Flat, inputs: Sequence[Any], tangents: Sequence[Any]
+    ) -> tuple[Any, ...]:
+        raise Unsupported("paddle has no forward mode on the dynamic graph")
+
+    def differentiated(self, function: Flat, cotangents: Sequence[Any | None]) -> Flat:
+        paddle = _paddle()
+
+        def gradient(inputs: Sequence[Any]) -> tuple[Any, ...]:
+            with paddle.enable_grad():
+                leaves = [_leaf(one, wants=True) if one.stop_gradient else one for one in inputs]
+                outputs = function(leaves)
+                given = [
+                    None if one is None else one.astype(out.dtype)
+                    for one, out in zip(cotangents, outputs, strict=True)
+                ]
+                found = _gradients(outputs, leaves, given, retain_graph=True, create_graph=True)
+            return tuple(
+                paddle.zeros_like(leaf) if one is None else one
+                for one, leaf in zip(found, leaves, strict=True)
+            )
+
+        return gradient
+
+    def accumulate(
+        self,
+        function: Flat,
+        inputs: Sequence[Any],
+        cotangents: Sequence[Any],
+        held: Sequence[Any],
+        times: int,
+    ) -> tuple[Any, ...]:
+        paddle = _paddle()
+        leaves = [_leaf(one.clone(), wants=True) for one in inputs]
+        for leaf, before in zip(leaves, held, strict=True):
+            leaf.grad = before.clone()
+        for _ in range(times):
+            with paddle.enable_grad():
+                outputs = function(leaves)
+            pairs = [
+                (out, one)
+                for out, one in zip(outputs, cotangents, strict=True)
+                if not out.stop_gradient
+            ]
+            if pairs:
+                paddle.autograd.backward([out for out, _ in pairs], [one for _, one in pairs])
+        return tuple(leaf.grad.detach() for leaf in leaves)
+
+    def in_graph(self, value: Any) -> Any:
+        return value.clone()
+
+    def strided(self, value: Any) -> Any | None:
+        if not value.size or not value.ndim:
+            return None
+        paddle = _paddle()
+        gaps = paddle.full_like(value, 7.0)
+        gapped = paddle.stack([value.detach(), gaps], axis=-1)[..., 0]
+        return None if gapped.is_contiguous() else gapped
+
+    def expanded(self, value: Any) -> Any | None:
+        return None
+
+
+def _leaf(value: Any, *, wants: bool) -> Any:
+    leaf = value.detach()
+    leaf.stop_gradient = not wants
+    return leaf
+
+
+def _gradients(
+    outputs: Sequence[Any],
+    leaves: Sequence[Any],
+    cotangents: Sequence[Any | None],
+    *,
+    retain_graph: bool,
+    create_graph: bool,
+) -> tuple[Any, ...]:
+    pairs = [
+        (out, one)
+        for out, one in zip(outputs, cotangents, strict=True)
+        if one is not None and not out.stop_gradient
+    ]
+    if not pairs or not leaves:
+        return (None,) * len(leaves)
+    found = _paddle().grad(
+        [out for out, _ in pairs],
+        list(leaves),
+        [one for _, one in pairs],
+        retain_graph=retain_graph,
+        create_graph=create_graph,
+        allow_unused=True,
+    )
+    return tuple(found)
+
+
+ADAPTER = PaddleAdapter()

@@ -1,0 +1,95 @@
+"""Precision: in which one a double-precision run really computes.
+
+A kernel may take float64 and work in float32 inside. It is found by what it does: a tiny step of the input, far
+above float64's resolution and far below float32's, must move the output by as much as a larger step foretells.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from karat.tensors.dtypes import TABLE
+
+if TYPE_CHECKING:
+    from karat.gradients.opened import OpenedProblem
+    from karat.gradients.problem import Array
+
+TINY, SMALL, LARGE = 2.0**-30, 2.0**-17, 2.0**-6
+"""Relative steps: below float32's resolution, above it, and above bfloat16's."""
+_EPS = float(np.finfo(np.float64).eps)
+
+
+def coarseness(dtype: str) -> int:
+    """How few bits the mantissa has: larger is coarser."""
+    of = TABLE.get(dtype)
+    return -of.layout.mantissa if of is not None and of.layout is not None else -52
+
+
+def eps_of(dtype: str) -> float:
+    """The distance from 1 to the next number."""
+    return float(2.0 ** coarseness(dtype))
+
+
+def computes(problem: OpenedProblem) -> str:
+    """The precision of a double-precision run, by karat's name for the real type."""
+    if not problem.double:
+        return _real(problem.lowest)
+    with problem.adapter.scope():
+        outputs = problem.run(problem.natives(problem.point, None), None)
+        named = [_real(problem.adapter.dtype_of(out)) for out in outputs]
+        base = [problem.adapter.to_numpy(out) for out in outputs]
+    coarsest = max(named, key=coarseness, default="float64")
+    if coarsest != "float64":
+        return coarsest
+    return _by_steps(problem, base)
+
+
+def _by_steps(problem: OpenedProblem, base: list[Array]) -> str:
+    """Three more runs: no change where one was foretold means that it was rounded away."""
+    tiny = _moved(problem, TINY)
+    small = _moved(problem, SMALL)
+    if _rounded_away(base, tiny, small, SMALL):
+        return "float32"
+    if any(np.any(far != near) for far, near in zip(small, base, strict=True)):
+        return "float64"
+    large = _moved(problem, LARGE)
+    return "bfloat16" if _rounded_away(base, tiny, large, LARGE) else "float64"
+
+
+def _moved(problem: OpenedProblem, step: float) -> tuple[Array, ...]:
+    rng = np.random.default_rng(5)
+    at = []
+    for one in problem.point:
+        sign = rng.integers(0, 2, one.shape) * 2 - 1
+        at.append(one + step * sign * np.where(one == 0, 1.0, np.abs(one)))
+    return problem.forward(at)
+
+
+def _rounded_away(
+    base: list[Array], near: tuple[Array, ...], far: tuple[Array, ...], step: float
+) -> bool:
+    return any(
+        _is_rounded(here, tiny, large, step)
+        for here, tiny, large in zip(base, near, far, strict=True)
+    )
+
+
+def _is_rounded(base: Array, near: Array, far: Array, step: float) -> bool:
+    with np.errstate(all="ignore"):
+        foretold = np.abs(far - base) * (TINY / step)
+        seen = np.abs(near - base)
+        # What moves by less than float64 can show says nothing; nor do whole numbers, which are rounded on purpose.
+        telling = np.isfinite(foretold) & (foretold > 256 * _EPS * np.abs(base))
+        telling &= (base != np.rint(base.real)) | (far != np.rint(far.real))
+        if not telling.any():
+            return False
+        off = np.abs(seen - foretold)[telling] > 0.5 * foretold[telling]
+    return bool(np.mean(off) > 0.5)
+
+
+def _real(dtype: str) -> str:
+    return {"complex128": "float64", "complex64": "float32", "complex32": "float16"}.get(
+        dtype, dtype
+    )

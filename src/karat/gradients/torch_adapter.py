@@ -1,0 +1,251 @@
+"""torch: real autograd, forward-mode AD, on whatever device the tensors are."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import TYPE_CHECKING, Any
+
+from karat.gradients.adapter import Flat
+from karat.gradients.problem import Unsupported
+
+if TYPE_CHECKING:
+    from karat.gradients.problem import Array
+
+
+def _torch() -> Any:
+    import torch  # noqa: PLC0415 - there is a tensor of it, or the user named it
+
+    return torch
+
+
+class TorchLinearised:
+    """A graph, and its ends."""
+
+    def __init__(self, leaves: list[Any], wanted: Sequence[bool], outputs: tuple[Any, ...]) -> None:
+        self._wanted = [leaf for leaf, one in zip(leaves, wanted, strict=True) if one]
+        self._outputs = outputs
+        self.outputs = tuple(out.detach() for out in outputs)
+
+    def pullback(self, cotangents: Sequence[Any | None], *, keep: bool = False) -> tuple[Any, ...]:
+        """torch.autograd.grad; outputs without a graph have no part in it."""
+        return _gradients(
+            self._outputs, self._wanted, cotangents, retain_graph=keep, create_graph=False
+        )
+
+
+class TorchAdapter:
+    """See `karat.gradients.adapter.Adapter`."""
+
+    name = "torch"
+
+    def owns(self, value: object) -> bool:
+        kind = getattr(sys.modules.get("torch"), "Tensor", None)
+        return kind is not None and isinstance(value, kind)
+
+    def dtype_of(self, value: Any) -> str:
+        return str(value.dtype).removeprefix("torch.")
+
+    def device_of(self, value: Any) -> str:
+        return str(value.device)
+
+    def shape_of(self, value: Any) -> tuple[int, ...]:
+        return tuple(value.shape)
+
+    def to_numpy(self, value: Any) -> Array:
+        torch = _torch()
+        wide = torch.complex128 if value.is_complex() else torch.float64
+        # Dense, whatever the strides were, and always a copy: a function may return what it keeps.
+        copied = value.detach().to(
+            "cpu", dtype=wide, copy=True, memory_format=torch.contiguous_format
+        )
+        array: Array = copied.numpy(force=True)
+        return array
+
+    def from_numpy(self, array: Array, dtype: str, like: Any | None) -> Any:
+        device = None if like is None else like.device
+        return _torch().tensor(array, dtype=_dtype(dtype), device=device)
+
+    def cast(self, value: Any, dtype: str) -> Any:
+        return value.detach().to(dtype=_dtype(dtype), copy=True)
+
+    def fresh(self, value: Any) -> Any:
+        return value.detach().clone().requires_grad_(value.requires_grad)
+
+    def scope(self) -> AbstractContextManager[object]:
+        return nullcontext()
+
+    @contextmanager
+    def seeded(self, seed: int, device: str) -> Iterator[None]:
+        torch = _torch()
+        generators = [torch.default_generator]
+        if device.startswith("cuda"):
+            index = torch.device(device).index
+            at = torch.cuda.current_device() if index is None else index
+            generators.append(torch.cuda.default_generators[at])
+        # Not torch.manual_seed: that reaches for devices nobody asked for.
+        states = [one.get_state() for one in generators]
+        try:
+            for one in generators:
+                one.manual_seed(seed)
+            yield
+        finally:
+            for one, state in zip(generators, states, strict=True):
+                one.set_state(state)
+
+    def forward(self, function: Flat, inputs: Sequence[Any]) -> tuple[Any, ...]:
+        with _torch().no_grad():
+            return function(inputs)
+
+    def linearise(
+        self, function: Flat, inputs: Sequence[Any], wanted: Sequence[bool]
+    ) -> TorchLinearised:
+        leaves = [
+            one.detach().requires_grad_(want) for one, want in zip(inputs, wanted, strict=True)
+        ]
+        with _torch().enable_grad():
+            outputs = function(leaves)
+        return TorchLinearised(leaves, wanted, outputs)
+
+    def pushforward(
+        self, function: Flat, inputs: Sequence[Any], tangents: Sequence[Any]
+    ) -> tuple[Any, ...]:
+        torch = _torch()
+        ad = torch.autograd.forward_ad
+        try:
+            with _quiet(), ad.dual_level(), torch.enable_grad():
+                # Leaves that want gradients, so that a function which takes some itself can be pushed through too.
+                duals = [
+                    ad.make_dual(one.detach().requires_grad_(), tangent)
+                    for one, tangent in zip(inputs, tangents, strict=True)
+                ]
+                pairs = [ad.unpack_dual(out) for out in function(duals)]
+                return tuple(
+                    torch.zeros_like(pair.primal).detach()
+                    if pair.tangent is None
+                    else pair.tangent.detach()
+                    for pair in pairs
+                )
+        except NotImplementedError as error:
+            raise Unsupported(f"torch has no forward mode here: {error}") from error
+        except RuntimeError as error:
+            if "forward AD" in str(error) or "jvp" in str(error):
+                raise Unsupported(f"torch has no forward mode here: {error}") from error
+            raise
+
+    def differentiated(self, function: Flat, cotangents: Sequence[Any | None]) -> Flat:
+        torch = _torch()
+
+        def gradient(inputs: Sequence[Any]) -> tuple[Any, ...]:
+            with torch.enable_grad():
+                leaves = [
+                    one if one.requires_grad else one.detach().requires_grad_() for one in inputs
+                ]
+                outputs = function(leaves)
+                given = [
+                    None if one is None else one.to(out.dtype)
+                    for one, out in zip(cotangents, outputs, strict=True)
+                ]
+                found = _gradients(outputs, leaves, given, retain_graph=True, create_graph=True)
+            return tuple(
+                torch.zeros_like(leaf) if one is None else one
+                for one, leaf in zip(found, leaves, strict=True)
+            )
+
+        return gradient
+
+    def accumulate(
+        self,
+        function: Flat,
+        inputs: Sequence[Any],
+        cotangents: Sequence[Any],
+        held: Sequence[Any],
+        times: int,
+    ) -> tuple[Any, ...]:
+        torch = _torch()
+        leaves = [one.detach().clone().requires_grad_() for one in inputs]
+        for leaf, before in zip(leaves, held, strict=True):
+            leaf.grad = before.clone()
+        for _ in range(times):
+            with torch.enable_grad():
+                outputs = function(leaves)
+            pairs = [
+                (out, one)
+                for out, one in zip(outputs, cotangents, strict=True)
+                if out.requires_grad
+            ]
+            if pairs:
+                # `inputs` keeps gradients out of parameters that the function holds.
+                torch.autograd.backward(
+                    [out for out, _ in pairs], [one for _, one in pairs], inputs=leaves
+                )
+        return tuple(leaf.grad.detach() for leaf in leaves)
+
+    def in_graph(self, value: Any) -> Any:
+        return value.clone()
+
+    def strided(self, value: Any) -> Any | None:
+        if not value.numel() or not value.dim():
+            return None
+        torch = _torch()
+        gapped = torch.empty((*value.shape, 2), dtype=value.dtype, device=value.device)
+        # What lies in the gaps must never be read, so it shows where it is.
+        gapped[..., 1] = 7.0
+        gapped[..., 0] = value.detach()
+        return gapped[..., 0]
+
+    def expanded(self, value: Any) -> Any | None:
+        if value.numel() < 2:
+            return None
+        return value.detach().flatten()[0].expand(value.shape)
+
+
+def _gradients(
+    outputs: Sequence[Any],
+    leaves: Sequence[Any],
+    cotangents: Sequence[Any | None],
+    *,
+    retain_graph: bool,
+    create_graph: bool,
+) -> tuple[Any, ...]:
+    pairs = [
+        (out, one)
+        for out, one in zip(outputs, cotangents, strict=True)
+        if one is not None and out.requires_grad
+    ]
+    if not pairs or not leaves:
+        return (None,) * len(leaves)
+    try:
+        found: tuple[Any, ...] = _torch().autograd.grad(
+            [out for out, _ in pairs],
+            leaves,
+            [one for _, one in pairs],
+            retain_graph=retain_graph,
+            create_graph=create_graph,
+            allow_unused=True,
+        )
+    except RuntimeError as error:
+        if "once_differentiable" in str(error):
+            raise Unsupported(f"torch cannot differentiate this twice: {error}") from error
+        raise
+    return found
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Without what torch says of its own scripts when forward mode is first used."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", r".*torch\.jit", DeprecationWarning)
+        yield
+
+
+def _dtype(name: str) -> Any:
+    found = getattr(_torch(), name, None)
+    if not isinstance(found, _torch().dtype):
+        raise Unsupported(f"torch {_torch().__version__} has no {name}")
+    return found
+
+
+ADAPTER = TorchAdapter()
