@@ -1,0 +1,74 @@
+"""Ending: what happens once all tests of an op test class are through.
+
+A class that checked no gradient is asked for one (`probing`). Under pytest the plugin of the policy judges; under
+plain unittest the class is judged here, as in the original, if all of its tests ran. With KARAT_EVIDENCE=DIR a
+plain unittest run leaves the same journal as a pytest run.
+"""
+
+from __future__ import annotations
+
+import os
+import unittest
+from typing import Any
+
+from karat.gradients import events
+from karat.optests.lifecycle import Life, forget, life_of, test_id
+
+_running: list[type] = []
+_listening: list[Any] = []
+
+
+def begin(cls: type) -> None:
+    """A test of the class starts; its first one sees to the end."""
+    _running[:] = [cls]
+    if not _listening:
+        _listening.append(events.listen(_heard))
+    life = life_of(cls)
+    if not life.begun:
+        life.begun = True
+        cls.addClassCleanup(_end, cls)  # type: ignore[attr-defined] # a TestCase; run even if tearDownClass is overridden
+
+
+def under_pytest() -> bool:
+    """Whether pytest runs this test; its plugin keeps evidence and judges."""
+    return "PYTEST_CURRENT_TEST" in os.environ
+
+
+def _heard(event: events.Event) -> None:
+    if _running:
+        life_of(_running[0]).told.append(event)
+
+
+def _end(cls: type) -> None:
+    life = life_of(cls)
+    try:
+        _probe(cls, life)
+        if not under_pytest():
+            _judge(cls, life)
+    finally:
+        _running.clear()
+        forget(cls)
+
+
+def _probe(cls: type, life: Life) -> None:
+    """Only for a class without a check that came to its end."""
+    checked = any(isinstance(event, events.Checked) for event in life.told)
+    if checked or life.last is None or not callable(getattr(life.last, "python_api", None)):
+        return
+    from karat.optests.probing import probe  # noqa: PLC0415 - seldom
+
+    event = probe(life.last, test_id(cls))
+    if event is not None:
+        events.tell(event)
+
+
+def _judge(cls: type, life: Life) -> None:
+    """AssertionError with what is missing and the three ways to set it right; nothing if not all of it ran."""
+    names = unittest.defaultTestLoader.getTestCaseNames(cls)
+    if not set(names) <= life.ran or not life.declared:
+        return
+    from karat.optests.judging import unmet  # noqa: PLC0415 - only under plain unittest
+
+    message = unmet(test_id(cls), life.told)
+    if message:
+        raise AssertionError(message)

@@ -1,0 +1,246 @@
+"""OpTest: a unittest class for one operator, in the manner of the original (Paddle's `op_test.OpTest`).
+
+    class TestMatmul(karat.OpTest):
+        def setUp(self):
+            self.op_type = "matmul_v2"
+            self.python_api = paddle.matmul
+            self.inputs = {"X": x, "Y": y}
+            self.outputs = {"Out": x @ y}
+
+        def test_check_output(self):
+            self.check_output()
+
+        def test_check_grad(self):
+            self.check_grad(["X", "Y"], "Out")
+
+`check_grad` is `karat.gradcheck` on `python_api`. Nothing is written into classes: what a class checked is known
+from comparisons that came to their end, and from nothing else.
+"""
+
+from __future__ import annotations
+
+import random
+import unittest
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from karat.findings import UsageError
+from karat.gradients.report import GradReport
+from karat.optests import ending, places, requests
+from karat.optests.lifecycle import declare, life_of
+from karat.optests.skipping import skip_check_grad_ci, skip_check_inplace_ci
+from karat.optests.subjects import Subject, Written, op_name, subject_at, written_by
+
+__all__ = ["OpTest", "skip_check_grad_ci", "skip_check_inplace_ci"]
+
+_SEEDS = (123, 124)
+"""numpy's and random's, as in the original; before every test, so that one test alone sees the same inputs."""
+
+
+class OpTest(unittest.TestCase):
+    """One operator with inputs, attributes and expected outputs; see the module."""
+
+    framework: str | None = None
+    """`paddle`, `torch`, `jax` or `numpy`; by default that of `python_api`."""
+    places: Sequence[Any] | None = None
+    """Where checks without a place are made; by default the CPU, and for Paddle the GPU that there is."""
+
+    def run(self, result: unittest.TestResult | None = None) -> unittest.TestResult | None:
+        """Runs one test with seeded generators, which are as they were afterwards."""
+        import numpy as np  # noqa: PLC0415 - the room is imported by `import karat` users who may never run one
+
+        kept = np.random.get_state(), random.getstate()  # noqa: NPY002 - setUp draws from the global generators
+        np.random.seed(_SEEDS[0])  # noqa: NPY002
+        random.seed(_SEEDS[1])
+        ending.begin(type(self))
+        try:
+            return super().run(result)
+        finally:
+            np.random.set_state(kept[0])  # noqa: NPY002
+            random.setstate(kept[1])
+            life_of(type(self)).ran.add(self._testMethodName)
+
+    def _callSetUp(self) -> None:  # noqa: N802 - unittest's own hook: setUp is overridden without super()
+        super()._callSetUp()  # type: ignore[misc] # not in the stubs; since Python 3.8
+        self._declared()
+
+    def _declared(self, no_grad: frozenset[str] = frozenset()) -> None:
+        if op_name(self) and isinstance(getattr(self, "inputs", None), dict):
+            declare(self, op_name(self), no_grad)
+
+    # -- forward ----------------------------------------------------------------------------------
+
+    def check_output(
+        self,
+        atol: float = 1e-5,
+        rtol: float = 1e-5,
+        no_check_set: Iterable[str] | None = None,
+        equal_nan: bool = False,  # noqa: FBT001, FBT002 - the original's order
+        check_dygraph: bool = True,  # noqa: FBT001, FBT002
+        **asked: Any,
+    ) -> None:
+        """The op's outputs are `self.outputs`, at every place."""
+        for place in self._get_places():
+            self.check_output_with_place(
+                place, atol, rtol, no_check_set, equal_nan, check_dygraph, **asked
+            )
+
+    def check_output_with_place(
+        self,
+        place: Any,
+        atol: float = 1e-5,
+        rtol: float = 1e-5,
+        no_check_set: Iterable[str] | None = None,
+        equal_nan: bool = False,  # noqa: FBT001, FBT002
+        check_dygraph: bool = True,  # noqa: FBT001, FBT002
+        **asked: Any,
+    ) -> None:
+        """The op's outputs are `self.outputs`, at this place; skipped if it is not there."""
+        from karat.optests.outputs import Tolerance, compare_outputs  # noqa: PLC0415 - brings numpy
+
+        requests.noted(self, asked, check_dygraph=check_dygraph)
+        tolerance = Tolerance(atol=atol, rtol=rtol, equal_nan=equal_nan)
+        left_out = frozenset(no_check_set or ())
+        self._at(place, lambda subject: compare_outputs(subject, tolerance, left_out))
+
+    def check_output_customized(
+        self, checker: Callable[[list[Any]], Any], place: Any = None
+    ) -> None:
+        """Hands the op's outputs to a function that judges them."""
+        for each in self._get_places() if place is None else [place]:
+            checker(self.calc_output(each))
+
+    def check_output_with_place_customized(
+        self, checker: Callable[[list[Any]], Any], place: Any
+    ) -> None:
+        """Hands the op's outputs at this place to a function that judges them."""
+        checker(self.calc_output(place))
+
+    def calc_output(self, place: Any = None) -> list[Any]:
+        """The op's outputs as numpy arrays, in order."""
+        from karat.optests.outputs import array_of  # noqa: PLC0415 - brings numpy
+
+        def outputs(subject: Subject) -> list[Any]:
+            found = subject(*subject.tensors).values()
+            return [array_of(subject.written.framework, one) for one in found]
+
+        made: list[Any] = self._at(place, outputs)
+        return made
+
+    # -- backward ---------------------------------------------------------------------------------
+
+    def check_grad(  # noqa: PLR0913, PLR0917 - the original's signature
+        self,
+        inputs_to_check: str | Sequence[str],
+        output_names: str | Sequence[str],
+        no_grad_set: Iterable[str] | None = None,
+        numeric_grad_delta: float | None = None,
+        in_place: bool = False,  # noqa: FBT001, FBT002
+        max_relative_error: float | None = None,
+        user_defined_grads: Any = None,
+        user_defined_grad_outputs: Any = None,
+        check_dygraph: bool = True,  # noqa: FBT001, FBT002
+        **asked: Any,
+    ) -> None:
+        """The gradients of inputs are right, at every place."""
+        for place in self._get_places():
+            self.check_grad_with_place(
+                place,
+                inputs_to_check,
+                output_names,
+                no_grad_set,
+                numeric_grad_delta,
+                in_place,
+                max_relative_error,
+                user_defined_grads,
+                user_defined_grad_outputs,
+                check_dygraph,
+                **asked,
+            )
+
+    def check_grad_with_place(  # noqa: PLR0913, PLR0917 - the original's signature
+        self,
+        place: Any,
+        inputs_to_check: str | Sequence[str],
+        output_names: str | Sequence[str],
+        no_grad_set: Iterable[str] | None = None,
+        numeric_grad_delta: float | None = None,
+        in_place: bool = False,  # noqa: FBT001, FBT002, ARG002 - inputs are never written to here
+        max_relative_error: float | None = None,
+        user_defined_grads: Any = None,
+        user_defined_grad_outputs: Any = None,
+        check_dygraph: bool = True,  # noqa: FBT001, FBT002
+        **asked: Any,
+    ) -> GradReport:
+        """The gradients of inputs are right, at this place; skipped if it is not there."""
+        from karat.optests.gradient_checks import Asked, check  # noqa: PLC0415 - brings numpy
+
+        requests.noted(self, asked, check_dygraph=check_dygraph)
+        excluded = frozenset(no_grad_set or ())
+        self._declared(excluded)
+        wanted = Asked(
+            inputs=_names(inputs_to_check),
+            outputs=_names(output_names),
+            no_grad=excluded,
+            rtol=max_relative_error,
+            delta=numeric_grad_delta,
+            grads=user_defined_grads,
+            cotangents=user_defined_grad_outputs,
+            more=requests.of_karat(asked),
+        )
+        report: GradReport = self._at(place, lambda subject: check(self, subject, wanted))
+        return report.require()
+
+    # -- where ------------------------------------------------------------------------------------
+
+    def _get_places(self) -> Sequence[Any]:
+        if self.places is not None:
+            return self.places
+        if written_by(self).framework == "paddle":
+            from karat.optests.original import get_places  # noqa: PLC0415 - Paddle is at hand
+
+            found: Sequence[Any] = get_places()
+            return found
+        return [None]
+
+    def _at(self, place: Any, use: Callable[[Subject], Any]) -> Any:
+        """What `use` makes of the op at a place; SkipTest with the reason if it cannot be had there."""
+        written: Written = written_by(self)
+        device = places.device_name(place, written.framework)
+        absent = places.why_absent(device, written.framework)
+        if absent is not None:
+            raise unittest.SkipTest(f"{written.op}: nothing was compared: {absent}")
+        with places.at(device, written.framework) as like:
+            subject = subject_at(written, device, like)
+            requests.computes(subject)
+            return use(subject)
+
+    # -- what the original's tests ask of themselves -------------------------------------------------
+
+    def is_bfloat16_op(self) -> bool:
+        """Whether an input is bfloat16 (uint16)."""
+        return "bfloat16" in self._dtypes()
+
+    def is_float16_op(self) -> bool:
+        """Whether an input is float16."""
+        return "float16" in self._dtypes()
+
+    def is_mkldnn_op(self) -> bool:
+        """Whether the test asks for oneDNN kernels, which is the framework's to decide here."""
+        attrs = getattr(self, "attrs", None) or {}
+        return bool(getattr(self, "use_mkldnn", False) or attrs.get("use_mkldnn", False))
+
+    def _dtypes(self) -> set[str]:
+        from karat.optests.values import members, read_slots  # noqa: PLC0415 - brings numpy
+
+        return {one.dtype for one in members(read_slots(getattr(self, "inputs", {}), "inputs"))}
+
+
+def _names(words: str | Sequence[str]) -> tuple[str, ...]:
+    names = (words,) if isinstance(words, str) else tuple(words)
+    if not names or not all(isinstance(name, str) for name in names):
+        raise UsageError(
+            f"check_grad: expected names of inputs and outputs, found {words!r}",
+            next_command='self.check_grad(["X", "Y"], "Out")',
+        )
+    return names

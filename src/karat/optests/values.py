@@ -1,0 +1,88 @@
+"""Values: what an op test writes into `inputs` and `outputs`, read into slots of named arrays.
+
+A slot holds an array, an array with its sequence lengths (`(array, lod)`), or a list of named arrays
+(`[("x0", array), …]`), as in the original. uint16 stands for bfloat16 there, and here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from karat.findings import UsageError
+from karat.optests.bfloat16 import convert_uint16_to_float
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+
+class Member(msgspec.Struct, frozen=True, kw_only=True):
+    """One named array of a slot."""
+
+    name: str
+    array: Array
+    """With bfloat16 widened to float32, exactly."""
+    dtype: str
+    """By karat's names."""
+
+    @property
+    def differentiable(self) -> bool:
+        """Whether it may have a gradient: floats and complex numbers."""
+        return self.array.dtype.kind in "fc" or self.dtype.startswith(("float", "bfloat"))
+
+
+class Slot(msgspec.Struct, frozen=True, kw_only=True):
+    """One entry of `inputs` or `outputs`."""
+
+    name: str
+    members: tuple[Member, ...]
+    listed: bool = False
+    """It was written as a list, so the function gets one."""
+
+
+def read_slots(values: Mapping[str, Any], where: str) -> tuple[Slot, ...]:
+    """Every slot that is there; None stands for one that is left out."""
+    if not isinstance(values, Mapping):
+        raise UsageError(
+            f"{where}: expected a dict of arrays, found {type(values).__name__}",
+            next_command="write self.inputs = {'X': array} in setUp",
+        )
+    return tuple(_slot(name, value, where) for name, value in values.items() if value is not None)
+
+
+def members(slots: tuple[Slot, ...]) -> Iterator[Member]:
+    """Every named array, in order."""
+    for slot in slots:
+        yield from slot.members
+
+
+def _slot(name: str, value: Any, where: str) -> Slot:
+    if isinstance(value, list) and value and all(_is_named(one) for one in value):
+        listed = tuple(_member(inner, one, where) for inner, one in value)
+        return Slot(name=name, members=listed, listed=True)
+    if isinstance(value, list) and value and all(isinstance(one, np.ndarray) for one in value):
+        listed = tuple(_member(f"{name}.{n}", one, where) for n, one in enumerate(value))
+        return Slot(name=name, members=listed, listed=True)
+    return Slot(name=name, members=(_member(name, value, where),))
+
+
+def _is_named(value: Any) -> bool:
+    return isinstance(value, (tuple, list)) and len(value) == 2 and isinstance(value[0], str)
+
+
+def _member(name: str, value: Any, where: str) -> Member:
+    # An array and its sequence lengths; the lengths are the business of ops that nobody can call as a function.
+    held = value[0] if isinstance(value, tuple) and len(value) == 2 else value
+    array = np.asarray(held)
+    if array.dtype.kind not in "biufcV":
+        raise UsageError(
+            f"{where}[{name!r}]: expected an array of numbers, found {type(held).__name__} ({array.dtype})",
+            next_command="give a numpy array, (array, lod) or [(name, array), …]",
+        )
+    if array.dtype == np.uint16:
+        return Member(name=name, array=convert_uint16_to_float(array), dtype="bfloat16")
+    if array.dtype.kind == "V":  # ml_dtypes' small floats, which numpy does not count as numbers
+        return Member(name=name, array=array.astype(np.float32), dtype=str(array.dtype))
+    return Member(name=name, array=array, dtype=str(array.dtype))
