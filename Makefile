@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test lint format bench clean
+.PHONY: demo test lint format bench bench-gradients soak clean
 
 $(STAMP): pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "karat needs Python 3.11 or newer; found " + sys.version.split()[0] + "; run: make PYTHON=python3.12")'
@@ -33,6 +33,14 @@ bench: $(STAMP)
 	$(BIN)/python benchmarks/bundle_compare.py
 	$(BIN)/python benchmarks/capture_overhead.py
 	$(BIN)/python benchmarks/refresh_download.py
+
+# These need frameworks that karat does not: pip install torch jax paddlepaddle
+bench-gradients: $(STAMP)
+	$(BIN)/python benchmarks/gradcheck_library.py
+	$(BIN)/python benchmarks/gradcheck_cost.py
+
+soak: $(STAMP)
+	$(BIN)/python benchmarks/gradcheck_library.py --seeds 50
 
 clean:
 	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -4,7 +4,7 @@ Three ops of one input: a sine, a softmax over rows of 10, a product with a fixe
 function, counted from outside; times are the best of three, and stand beside one forward with its backward. Slow mode
 needs 2N forwards and an N × N Jacobian, so it ends at --slow. The smallest error that a checker sees is measured: one
 element of the gradient, at a third of the array, is planted an error relative to itself, and bisection finds the
-smallest that is refused. Run: make bench
+smallest that is refused. Run: make bench-gradients
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ Each checker judges the pairs of its own framework, and karat's line on the same
 same double-precision inputs; a pair about second derivatives or forward mode is checked for these by all (gradgradcheck,
 check_forward_ad, order=2). Caught: the wrong twin was refused, by whatever error. False alarm: the right one was.
 Forwards are calls of the function, counted from outside. With --seeds 50 (`make soak`) karat judges every pair at 50
-points. Run: make bench
+points. Run: make bench-gradients
 """
 
 from __future__ import annotations
