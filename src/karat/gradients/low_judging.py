@@ -1,0 +1,195 @@
+"""Judging in low precision: a gradient against the double run, by what rounding explains and no more.
+
+Three looks at the same runs, because each sees what the others cannot:
+
+- element by element: the deviation over all runs against how far the double gradient moves when inputs and
+  cotangents move by a rounding (so cancellation is allowed for where it is, and only there);
+- the slope of low on double over the whole tensor: a factor 1.01 hides in every bfloat16 element, and shows here;
+- means along each axis: a missing mean term is small everywhere, and has the same sign along a line.
+
+Pure: arrays in, a `Judgement` out; controls judge corrupted arrays by the same function.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import numpy as np
+
+from karat.gradients.rounding import Precision
+
+if TYPE_CHECKING:
+    Array = np.ndarray[Any, np.dtype[Any]]
+
+_SIGMAS = 6.0
+_MOST_SAVED = 16.0
+_LEAST_LINE = 16
+"""Shorter lines are left to the other two looks: a mean over few elements knows no more than they do."""
+
+
+class Allowance(msgspec.Struct, frozen=True, kw_only=True):
+    """How much a correct implementation in a dtype may differ, in units of one rounding."""
+
+    element: float
+    common: float
+    """Of a whole tensor: constants and saved statistics are rounded, too, and every element shares that."""
+    cap: float
+    """Relative to the gradient: where more would be allowed than this, nothing can be said."""
+
+
+# float32's special functions are approximations that stray by tens of roundings; narrower types compute in float32
+# inside, mostly, and round at the end.
+_ALLOWANCES = {
+    "float32": Allowance(element=64.0, common=64.0, cap=1e-2),
+    "float16": Allowance(element=16.0, common=4.0, cap=0.25),
+    "bfloat16": Allowance(element=16.0, common=2.0, cap=0.5),
+}
+_EIGHT_BITS = Allowance(element=4.0, common=2.0, cap=1.0)
+_PARTS = {"complex64": "float32", "complex32": "float16", "bcomplex32": "bfloat16"}
+
+
+def allowance_of(dtype: str) -> Allowance:
+    """What is allowed in a dtype; the same for float8 of every kind."""
+    return _ALLOWANCES.get(_PARTS.get(dtype, dtype), _EIGHT_BITS)
+
+
+class Calm(msgspec.Struct, frozen=True, kw_only=True):
+    """What the forward tells of a function's arithmetic in low precision; a wrong backward does not touch it."""
+
+    unrest: float = 1.0
+    """How many times more the low forward strays than a rounding of its inputs explains; at least 1."""
+    each: Any = 1.0
+    """The same, output element by output element."""
+    outputs: int = 1
+    level: float = 1.0
+    """The size of the outputs: a backward may use one that was saved, rounded, in an exponent."""
+    overflows: int = 0
+    underflows: int = 0
+    """Outputs below the smallest normal number, which have lost digits or all."""
+
+
+class Runs(msgspec.Struct, frozen=True, kw_only=True):
+    """The same gradient several times, at neighbouring points and with other cotangents: run × element…"""
+
+    low: Any
+    double: Any
+    near: Any
+    """The double gradient where inputs and cotangents were moved by roundings."""
+    reach: float
+    """By how many roundings."""
+    calm: Calm
+
+
+class Judgement(msgspec.Struct, frozen=True, kw_only=True):
+    """What the three looks came to; `error` and `tolerance` are of the look that is closest to its limit."""
+
+    failed: bool
+    look: str
+    error: float
+    tolerance: float
+    index: int
+    """Of the worst element, counted in C order."""
+    ratio: float
+
+
+class Limits(msgspec.Struct, frozen=True, kw_only=True):
+    """What may deviate how much; made once, used for the gradient and for every corruption of it."""
+
+    element: Any
+    slope: float
+    line: float
+
+
+def limits_of(runs: Runs, precision: Precision) -> Limits:
+    """The limits that a set of runs sets."""
+    allowed, calm = allowance_of(precision.name), runs.calm
+    moved = rms(runs.near - runs.double) / runs.reach
+    own = precision.roundoff * rms(runs.double) / np.sqrt(3)
+    # Of an elementwise function each element has its own unrest: 1 + tanh(x) loses all digits at one end alone.
+    fits = np.shape(calm.each) == np.shape(own)
+    unrest = np.maximum(calm.unrest, calm.each) if fits else calm.unrest
+    element = allowed.element * unrest * np.hypot(moved, own) + 2 * precision.smallest
+    saved = min(_MOST_SAVED, 2 * calm.level)
+    unit = precision.roundoff * calm.unrest
+    return Limits(
+        element=element,
+        slope=unit * (allowed.common + saved / np.sqrt(calm.outputs)),
+        line=unit * (allowed.common + saved),
+    )
+
+
+def judge(low: Array, double: Array, limits: Limits) -> Judgement:
+    """The gravest of the three looks at finite arrays."""
+    deviation = low - double
+    looks = [_elements(deviation, limits)]
+    if double.size:
+        looks += [_slope(low, double, limits), *_lines(deviation, double, limits)]
+    return max(looks, key=lambda look: look.ratio)
+
+
+def _elements(deviation: Array, limits: Limits) -> Judgement:
+    error = rms(deviation).reshape(-1)
+    limit = limits.element.reshape(-1)
+    if not error.size:
+        return _judgement("element", 0.0, 0.0, -1)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        ratio = np.where(error > 0, error / limit, 0.0)
+    worst = int(np.argmax(ratio))
+    return _judgement("element", float(error[worst]), float(limit[worst]), worst)
+
+
+def _slope(low: Array, double: Array, limits: Limits) -> Judgement:
+    """Regression through the origin, weighted so that small elements count as much as large ones."""
+    runs = len(double)
+    weight = 1 / np.maximum(limits.element, np.finfo(np.float64).tiny).reshape(-1)
+    seen = double.reshape(runs, -1) * weight
+    found = low.reshape(runs, -1) * weight
+    energy = np.einsum("kn,kn->k", seen, seen)
+    total = float(energy.sum())
+    if total == 0 or not np.isfinite(total):
+        return _judgement("slope", 0.0, 0.0, -1)
+    slope = float(np.einsum("kn,kn->", seen, found)) / total
+    rest = found - slope * seen
+    spread = float(np.sqrt(np.einsum("kn,kn,kn,kn->", seen, seen, rest, rest))) / total
+    each = np.einsum("kn,kn->k", seen, found)[energy > 0] / energy[energy > 0]
+    # Elements of one run share roundings (a saved statistic), so runs are a second witness of the spread.
+    between = float(np.std(each, ddof=1)) / np.sqrt(len(each)) if len(each) > 1 else 0.0
+    limit = limits.slope + _SIGMAS * max(spread, between)
+    return _judgement("slope", abs(slope - 1), limit, -1)
+
+
+def _lines(deviation: Array, double: Array, limits: Limits) -> list[Judgement]:
+    return [
+        _line(deviation, double, axis, limits)
+        for axis in range(1, double.ndim)
+        if double.shape[axis] >= _LEAST_LINE and double.size
+    ]
+
+
+def _line(deviation: Array, double: Array, axis: int, limits: Limits) -> Judgement:
+    """The mean deviation along each line of an axis; the worst line, over all runs."""
+    length = double.shape[axis]
+    means = deviation.mean(axis)
+    mean = rms(means)
+    noise = np.sqrt(np.maximum(np.square(deviation).mean((0, axis)) - np.square(means).mean(0), 0))
+    size = np.sqrt(np.square(double).mean((0, axis)))
+    limit = limits.line * size + _SIGMAS * noise / np.sqrt(length)
+    limit += limits.element.min(axis - 1) / length
+    with np.errstate(invalid="ignore", divide="ignore"):
+        ratio = np.where(mean > 0, mean / limit, 0.0).reshape(-1)
+    worst = int(np.argmax(ratio))
+    error, bound = float(mean.reshape(-1)[worst]), float(limit.reshape(-1)[worst])
+    return _judgement(f"mean along axis {axis - 1}", error, bound, -1)
+
+
+def _judgement(look: str, error: float, tolerance: float, index: int) -> Judgement:
+    ratio = 0.0 if error == 0 else error / tolerance if tolerance > 0 else float("inf")
+    return Judgement(
+        failed=ratio > 1, look=look, error=error, tolerance=tolerance, index=index, ratio=ratio
+    )
+
+
+def rms(stack: Array) -> Array:
+    """The root of the mean square over the runs."""
+    return np.asarray(np.sqrt(np.square(stack).mean(0)))
