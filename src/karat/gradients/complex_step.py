@@ -1,0 +1,80 @@
+"""Complex step: a slope with no subtraction, so no round-off of one: Im f(x + ih·u) / h.
+
+It holds for analytic functions only, and many functions take complex numbers without being analytic (abs,
+conjugates, comparisons). So it is believed only where it agrees with differences.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from karat.gradients import tolerances
+from karat.gradients.differences import Slopes
+from karat.gradients.flattened import Flat, Vector
+
+STEP = 2.0**-66
+"""About 1e-20: its square is far below round-off."""
+_ULPS = 32.0
+
+
+def slopes(
+    flat: Flat, index: int, direction: Vector, base: Sequence[Vector], precision: str
+) -> list[Slopes] | None:
+    """The slopes of all outputs along a direction; None where the function cannot do that."""
+    if precision != "float64" or any(slot.complex for slot in (*flat.inputs, *flat.outputs)):
+        return None
+    try:
+        with np.errstate(all="ignore"):
+            found = flat.moved_complex(index, STEP * direction)
+    except Exception:  # noqa: BLE001 - functions refuse complex numbers in many ways
+        return None
+    if len(found) != len(base):
+        return None
+    made = [_slopes(one, at) for one, at in zip(found, base, strict=True)]
+    return None if any(one is None for one in made) else [one for one in made if one is not None]
+
+
+def _slopes(
+    found: np.ndarray[tuple[int, ...], np.dtype[np.complex128]], base: Vector
+) -> Slopes | None:
+    if not np.iscomplexobj(found) or found.shape != base.shape:
+        return None
+    unit = tolerances.unit("float64")
+    with np.errstate(all="ignore"):
+        common = tolerances.norm(base[np.isfinite(base)]) / np.sqrt(max(1, base.size))
+        real = np.abs(found.real - base) <= 64 * unit * (np.abs(base) + common)
+        if not bool(np.all(real | ~np.isfinite(base))):
+            return None
+        value = found.imag / STEP
+        known = np.where(np.isfinite(value), value, 0.0)
+        typical = tolerances.norm(known) / np.sqrt(max(1, known.size))
+        floor = _ULPS * unit * (np.abs(value) + typical + np.abs(base))
+    error = np.where(np.isfinite(floor), floor, np.inf)
+    return Slopes(value, error, np.zeros_like(value), floor)
+
+
+def agrees(exact: Sequence[Slopes], differences: Sequence[Slopes]) -> bool:
+    """Whether complex steps say what differences say, within the error of both; kinks aside."""
+    return all(_agrees(one, two) for one, two in zip(exact, differences, strict=True))
+
+
+def _agrees(exact: Slopes, other: Slopes) -> bool:
+    known = np.isfinite(other.error) & ~other.kinked
+    gap = np.abs(exact.value - other.value)
+    fine: np.ndarray[tuple[int, ...], np.dtype[np.bool_]] = gap <= 8 * (other.error + exact.error)
+    return bool(known.any() and np.all(fine | ~known))
+
+
+def merged(exact: Sequence[Slopes], differences: Sequence[Slopes]) -> list[Slopes]:
+    """Complex steps, with the kinks that only differences can see."""
+    return [
+        Slopes(
+            np.where(two.kinked, two.value, one.value),
+            np.where(two.kinked | ~np.isfinite(two.error), two.error, one.error),
+            two.jump,
+            one.floor,
+        )
+        for one, two in zip(exact, differences, strict=True)
+    ]

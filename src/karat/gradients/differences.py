@@ -1,0 +1,178 @@
+"""Differences: slopes of a function along a line, with an error for each, by extrapolating central differences.
+
+Four halved steps (eight forwards) leave an error of the eighth order in the step. The error says what is not known:
+how far the extrapolations disagree, and the round-off of the forward divided by the smallest step.
+Where a coarse ladder of steps meets a kink, finer ones are tried, element by element.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from karat.gradients import kinks, tolerances
+from karat.gradients.flattened import Vector
+
+Line = Callable[[float], list[Vector]]
+"""The outputs at a distance along a direction."""
+Ladder = tuple[float, ...]
+
+_CENTRAL, _EVEN, _ONE_SIDED = (2, 4, 6), (1, 3, 5), (1, 2, 3)
+_AMPLIFIED = 1.5  # what extrapolation makes of the smallest step's round-off
+_GOOD = 1e-9  # a relative error at which finer steps are not worth their forwards
+
+
+@dataclass(frozen=True, slots=True)
+class Slopes:
+    """How one output changes along a direction, element by element."""
+
+    value: Vector
+    error: Vector
+    """Infinite where there is no slope to be had."""
+    jump: Vector
+    """The right slope minus the left one, where they differ; else 0."""
+    floor: Vector
+    """The part of the error that is the forward's round-off."""
+
+    @property
+    def kinked(self) -> NDArray[np.bool_]:
+        """Where the point itself is a kink."""
+        found: NDArray[np.bool_] = self.jump != 0
+        return found
+
+
+def ladders(precision: str, first: float | None = None) -> tuple[Ladder, ...]:
+    """The steps to try, coarse ones first; in float32 they are larger, because its round-off is."""
+    tops = (2.0**-5, 2.0**-12, 2.0**-22) if precision in _WIDE else (2.0**-3, 2.0**-8)
+    if first is not None:
+        tops = (2.0 ** round(np.log2(first)), *tops[1:])
+    return tuple(_halved(top, 4 if index == 0 else 3) for index, top in enumerate(tops))
+
+
+_WIDE = ("float64", "complex128")
+
+
+def _halved(top: float, count: int) -> Ladder:
+    return tuple(top * 2.0**-level for level in range(count))
+
+
+def sweep(
+    line: Line, base: Sequence[Vector], noise: Sequence[Vector], steps: Sequence[Ladder]
+) -> list[Slopes]:
+    """The slopes of every output along a line; `noise` is what each element of a forward may be off."""
+    best = _climb(line, base, noise, steps[0])
+    for ladder in steps[1:]:
+        if not any(_wants_finer(one, at) for one, at in zip(best, base, strict=True)):
+            break
+        finer = _climb(line, base, noise, ladder)
+        best = [better(old, new) for old, new in zip(best, finer, strict=True)]
+    return best
+
+
+def _climb(
+    line: Line, base: Sequence[Vector], noise: Sequence[Vector], ladder: Ladder
+) -> list[Slopes]:
+    right = [line(step) for step in ladder]
+    left = [line(-step) for step in ladder]
+    return [
+        slopes([one[k] for one in right], [one[k] for one in left], base[k], noise[k], ladder)
+        for k in range(len(base))
+    ]
+
+
+def slopes(
+    right: Sequence[Vector], left: Sequence[Vector], base: Vector, noise: Vector, ladder: Ladder
+) -> Slopes:
+    """The slopes that values on both sides of a point say, for steps that halve."""
+    with np.errstate(all="ignore"):
+        floor = _AMPLIFIED * noise / ladder[-1]
+        central = [(r - le) / (2 * h) for r, le, h in zip(right, left, ladder, strict=True)]
+        even = [(r - base + (le - base)) / h for r, le, h in zip(right, left, ladder, strict=True)]
+        value, spread = extrapolated(central, _CENTRAL)
+        jump, doubt = extrapolated(even, _EVEN)
+        doubt = doubt + 4 * floor
+        kink = kinks.kinked(jump, doubt, value, even[0])
+        error = 3 * spread + _pooled(spread) + floor + np.where(kink, 0.0, np.abs(jump))
+        error = np.where(np.isfinite(error), error, np.inf)
+        error[kinks.singular(even, floor)] = np.inf
+        found = Slopes(value, error, np.where(kink, jump, 0.0), floor)
+        return _at_edges(found, right, left, base, ladder)
+
+
+def extrapolated(levels: Sequence[Vector], powers: Sequence[int]) -> tuple[Vector, Vector]:
+    """The limit of values at halved steps, whose errors have these powers; and how far the limits disagree."""
+    value = _limit(levels, powers)
+    without_fine = np.abs(value - _limit(levels[:-1], powers))
+    without_coarse = np.abs(value - _limit(levels[1:], powers))
+    return value, np.maximum(without_fine, without_coarse)
+
+
+def _limit(levels: Sequence[Vector], powers: Sequence[int]) -> Vector:
+    table = list(levels)
+    for power in powers[: len(levels) - 1]:
+        table = [fine + (fine - coarse) / (2.0**power - 1) for coarse, fine in pairwise(table)]
+    return table[0]
+
+
+def better(old: Slopes, new: Slopes) -> Slopes:
+    """Element by element, the one that knows more."""
+    take = new.error < old.error
+    return Slopes(
+        np.where(take, new.value, old.value),
+        np.where(take, new.error, old.error),
+        np.where(take, new.jump, old.jump),
+        np.where(take, new.floor, old.floor),
+    )
+
+
+def sizes(one: Slopes) -> Vector:
+    """The size of each element's slope, or the typical one if that is larger."""
+    known = np.where(np.isfinite(one.error) & np.isfinite(one.value), one.value, 0.0)
+    return np.abs(known) + tolerances.norm(known) / np.sqrt(max(1, known.size))
+
+
+def unresolved(one: Slopes, base: Vector, precision: str) -> NDArray[np.bool_]:
+    """Where the slope is not known well enough to judge by."""
+    limit = tolerances.cap(precision) / 10 * sizes(one)
+    # A slope of zero is known well enough if the function would have to be that flat.
+    flat = tolerances.cap(precision) * 1e-4 * np.abs(base)
+    found: NDArray[np.bool_] = ~(one.error <= np.maximum(np.maximum(limit, flat), 8 * one.floor))
+    return found
+
+
+def _wants_finer(one: Slopes, base: Vector) -> bool:
+    fine = np.maximum(_GOOD * sizes(one), 8 * one.floor)
+    return bool(np.any(~(one.error <= fine) & ~one.kinked & np.isfinite(base)))
+
+
+def _pooled(spread: Vector) -> float:
+    """What elements typically disagree by: one element may agree with itself by chance."""
+    known = spread[np.isfinite(spread)]
+    return float(np.median(known)) if known.size >= 4 else 0.0
+
+
+def _at_edges(
+    found: Slopes, right: Sequence[Vector], left: Sequence[Vector], base: Vector, ladder: Ladder
+) -> Slopes:
+    """At the edge of a domain one side has to do."""
+    has_right = np.all([np.isfinite(one) for one in right], axis=0)
+    has_left = np.all([np.isfinite(one) for one in left], axis=0)
+    edge = has_right != has_left
+    if not edge.any():
+        return found
+    sided = [
+        (np.where(has_right, r, le) - base) / np.where(has_right, h, -h)
+        for r, le, h in zip(right, left, ladder, strict=True)
+    ]
+    value, spread = extrapolated(sided, _ONE_SIDED)
+    error = np.where(np.isfinite(value), 3 * spread + 4 * found.floor, np.inf)
+    return Slopes(
+        np.where(edge, value, found.value),
+        np.where(edge, error, found.error),
+        np.where(edge, 0.0, found.jump),
+        found.floor,
+    )
