@@ -1,0 +1,153 @@
+"""Changed policies: the waivers that a range of commits adds or makes laxer, by structure and not by text."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+
+import msgspec
+
+from karat.findings import CannotVerify, Finding, Severity
+from karat.goldens.paths import glob_regex
+from karat.policy.changed_policies_data import (
+    baseline_waivers,
+    exemption_waivers,
+    setting_waivers,
+)
+from karat.policy.changed_policies_files import Range, Side, Touched, blobs, touched
+from karat.policy.changed_policies_pairing import changes
+from karat.policy.changed_policies_source import Unparsable, waivers_of
+from karat.policy.changed_policies_waiver import PolicyChange, Waiver
+from karat.policy.settings import PolicySettings
+
+
+class Placed(msgspec.Struct, frozen=True, kw_only=True):
+    """The policy's settings on one side, and the files that they mean, seen from the root."""
+
+    settings: PolicySettings
+    file: str = ""
+    exemptions: str
+    baseline: str
+
+
+class Changed(msgspec.Struct, frozen=True, kw_only=True):
+    """What a range comes to."""
+
+    changes: tuple[PolicyChange, ...]
+    findings: tuple[Finding, ...] = ()
+    files: int = 0
+    """How many changed Python files were read."""
+
+
+def changed(span: Range, old: Placed, new: Placed) -> Changed:
+    """Every waiver that the range adds or makes laxer."""
+    reader = _Reader(span, old.settings.tests)
+    for one in touched(span):
+        reader.note(one)
+    before, after, renamed = reader.sources()
+    before += reader.data(Side(span.root, span.base), old, old=True)
+    after += reader.data(Side(span.root, span.head), new, old=False)
+    # One list under two names is still one list.
+    renamed |= {new.exemptions: old.exemptions, new.baseline: old.baseline}
+    found = changes(before, after, renamed)
+    settings = setting_waivers(old.settings, new.settings, new.file or old.file)
+    return Changed(
+        changes=(*found, *(PolicyChange(waiver=waiver) for waiver in settings)),
+        findings=tuple(reader.findings),
+        files=reader.files,
+    )
+
+
+class _Reader:
+    """Collects the waivers of both sides; what cannot be read is a finding, and never silence."""
+
+    def __init__(self, span: Range, globs: Sequence[str]) -> None:
+        self.findings: list[Finding] = []
+        self.files = 0
+        self._span = span
+        self._globs = [glob_regex(glob) for glob in globs]
+        self._touched: list[Touched] = []
+
+    def note(self, one: Touched) -> None:
+        if one.link and one.new_path and self._wanted(one.new_path):
+            said = "found a symbolic link, which may lead anywhere"
+            self._cannot_read(one.new_path, self._span.head, said)
+        elif any(path and self._wanted(path) for path in (one.old_path, one.new_path)):
+            self._touched.append(one)
+            self.files += 1
+
+    def sources(self) -> tuple[list[Waiver], list[Waiver], dict[str, str]]:
+        """Waivers of the changed Python files on both sides, and which file was which."""
+        oids = [oid for one in self._touched for oid in (one.old, one.new) if oid]
+        data = blobs(self._span.root, oids) if oids else {}
+        old: list[Waiver] = []
+        new: list[Waiver] = []
+        renamed: dict[str, str] = {}
+        for one in self._touched:
+            if one.old and one.old_path and self._wanted(one.old_path):
+                old += self._source(data[one.old], one.old_path, old=True)
+            if one.new and one.new_path and self._wanted(one.new_path):
+                new += self._source(data[one.new], one.new_path, old=False)
+            if one.old_path and one.new_path:
+                renamed[one.new_path] = one.old_path
+        return old, new, renamed
+
+    def data(self, side: Side, placed: Placed, *, old: bool) -> list[Waiver]:
+        """Waivers in exemptions.toml and in the ratchet's list."""
+        found: list[Waiver] = []
+        if (text := self._bytes(side, placed.exemptions)) is not None:
+            waivers, findings = exemption_waivers(text, placed.exemptions)
+            found += waivers
+            self.findings += () if old else findings
+        if (text := self._bytes(side, placed.baseline)) is not None:
+            try:
+                found += baseline_waivers(text, placed.baseline)
+            except (ValueError, AttributeError) as error:  # msgspec's errors are ValueErrors
+                if not old:
+                    said = f"expected a list of ops, found: {error}"
+                    self._cannot_read(placed.baseline, side.commit, said)
+        return found
+
+    def _bytes(self, side: Side, path: str) -> bytes | None:
+        try:
+            return side.read(path)
+        except CannotVerify as error:
+            self._cannot_read(path, side.commit, str(error))
+            return None
+
+    def _source(self, data: bytes, path: str, *, old: bool) -> tuple[Waiver, ...]:
+        try:
+            return waivers_of(data, path)
+        except Unparsable as error:
+            said = f"expected Python, found: {error}"
+            if old:
+                self._unreadable_before(path, said)
+            else:
+                self._cannot_read(path, self._span.head, said)
+            return ()
+
+    def _unreadable_before(self, path: str, said: str) -> None:
+        self.findings.append(
+            Finding(
+                kind="unreadable",
+                severity=Severity.INFO,
+                message=f"{path} at {self._span.base[:12]}: {said}; all that it grants now counts as added",
+                path=path,
+            )
+        )
+
+    def _cannot_read(self, path: str, commit: str, said: str) -> None:
+        self.findings.append(
+            Finding(
+                kind="cannot-read",
+                severity=Severity.FAIL,
+                message=f"{path} at {commit[:12]}: {said}; what it grants is not known",
+                path=path,
+                next=f"git show {commit[:12]}:{shlex.quote(path)}",
+            )
+        )
+
+    def _wanted(self, path: str) -> bool:
+        if not path.endswith(".py"):
+            return False
+        return not self._globs or any(glob.fullmatch(path) for glob in self._globs)

@@ -1,0 +1,138 @@
+"""Files of a git range: what changed, what was renamed, and the bytes of both sides."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import msgspec
+
+from karat.findings import CannotVerify
+from karat.goldens import git
+
+_LINK, _SUBMODULE = "120000", "160000"
+
+
+class Range(msgspec.Struct, frozen=True, kw_only=True):
+    """Two commits of one repository."""
+
+    root: Path
+    base: str
+    """The commit that the branch began at."""
+    head: str
+
+
+class Touched(msgspec.Struct, frozen=True, kw_only=True):
+    """A file that differs between the two; None: it is not there on that side."""
+
+    old_path: str | None
+    new_path: str | None
+    old: str | None
+    new: str | None
+    link: bool = False
+    """It is a symbolic link on the new side."""
+
+
+def touched(span: Range) -> list[Touched]:
+    """Every file that differs, renames followed."""
+    words = (
+        "diff-tree",
+        "-r",
+        "-z",
+        "--raw",
+        "--no-abbrev",
+        "--find-renames",
+        span.base,
+        span.head,
+    )
+    fields = iter(git.run_git(span.root, *words, "--").split(b"\0"))
+    return [one for meta in fields if meta for one in _touched(meta, fields)]
+
+
+def _touched(meta: bytes, fields: Iterator[bytes]) -> Iterator[Touched]:
+    old_mode, new_mode, old, new, status = meta.lstrip(b":").decode().split(" ")
+    first = os.fsdecode(next(fields))
+    second = os.fsdecode(next(fields)) if status[0] in "RC" else first
+    there = [mode not in {"000000", _SUBMODULE, _LINK} for mode in (old_mode, new_mode)]
+    yield Touched(
+        old_path=first if there[0] else None,
+        new_path=second if there[1] or new_mode == _LINK else None,
+        old=old if there[0] else None,
+        new=new if there[1] else None,
+        link=new_mode == _LINK,
+    )
+
+
+class Side:
+    """The files of one commit, read by path."""
+
+    def __init__(self, root: Path, commit: str) -> None:
+        self._root = root
+        self.commit = commit
+
+    def read(self, path: str) -> bytes | None:
+        """The bytes of a file; None if there is none."""
+        words = ("--literal-pathspecs", "ls-tree", "-z", "--full-tree", self.commit, "--", path)
+        entry = git.run_git(self._root, *words).rstrip(b"\0")
+        if not entry:
+            return None
+        mode, kind, oid = entry.partition(b"\t")[0].decode().split(" ")
+        if mode == _LINK:
+            raise CannotVerify(
+                f"expected a file at {path} of {self.commit[:12]}, found a symbolic link, which may lead anywhere",
+                next_command=f"git show {self.commit[:12]}:{shlex.quote(path)}",
+            )
+        return git.run_git(self._root, "cat-file", "blob", oid) if kind == "blob" else None
+
+    def first(self, paths: Sequence[str]) -> tuple[str, bytes] | None:
+        """The first of these files that is there."""
+        for path in paths:
+            data = self.read(path)
+            if data is not None:
+                return path, data
+        return None
+
+
+def range_of(root: Path, base: str, head: str) -> Range:
+    """From where the two have parted to the head."""
+    new = _commit(root, head)
+    old = _commit(root, base)
+    try:
+        begin = git.merge_base(root, old, new)
+    except CannotVerify as error:
+        raise CannotVerify(
+            f"expected {base} and {head} to have a commit in common, found none (a shallow clone has no past)",
+            next_command=f"git -C {shlex.quote(str(root))} fetch --unshallow origin",
+        ) from error
+    return Range(root=root, base=begin, head=new)
+
+
+def _commit(root: Path, revision: str) -> str:
+    out = git.resolve(root, f"{revision}^{{commit}}")
+    if out is None:
+        remote, slash, branch = revision.partition("/")
+        fetch = (
+            f"git fetch {shlex.quote(remote)} {shlex.quote(branch)}" if slash else "git fetch --all"
+        )
+        raise CannotVerify(
+            f"expected a commit, found that {revision!r} names none here", next_command=fetch
+        )
+    return out
+
+
+def blobs(root: Path, oids: Sequence[str]) -> dict[str, bytes]:
+    """The bytes of many objects at once."""
+    reader = git.Blobs(root)
+    try:
+        found = dict(zip(oids, reader.read(oids), strict=True))
+    finally:
+        reader.close()
+    for oid, data in found.items():
+        if data is None:
+            raise CannotVerify(
+                f"expected the object {oid} in this clone, found that git does not have it",
+                next_command=f"git -C {shlex.quote(str(root))} fetch --refetch",
+            )
+    return {oid: data for oid, data in found.items() if data is not None}

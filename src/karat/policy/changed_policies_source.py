@@ -1,0 +1,395 @@
+"""Waivers of one Python file, read off its syntax tree; comments and texts that mention them are none."""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import warnings
+from collections.abc import Iterator, Sequence
+
+from karat.policy.changed_policies_names import Names
+from karat.policy.changed_policies_waiver import Waiver
+from karat.policy.scan_vocabulary import FLAGS, FREE_CHECKS, SKIP_RULE, is_check
+
+_ANYWHERE = {
+    "max_relative_error": ("tolerance", "tolerance"),
+    "numeric_grad_delta": ("tolerance", "step"),
+    "nondeterminism_bound": ("determinism", "bound"),
+    "user_defined_grads": ("weak", "own-gradients"),
+    "no_grad_set": ("gradient", "no-grad"),
+}
+"""Argument → rule and kind; the name tells enough, whatever is called."""
+_IN_CHECKS = {
+    "rtol": ("tolerance", "tolerance"),
+    "atol": ("tolerance", "tolerance"),
+    "tolerances": ("tolerance", "tolerance"),
+    "delta": ("tolerance", "step"),
+    "nondet_tol": ("determinism", "bound"),
+    "grads": ("weak", "own-gradients"),
+}
+"""Arguments that mean this in gradient checks and declarations of op tests only."""
+_DECLARATIONS = frozenset({"OpSpec"})
+_ORDER = (
+    "no_grad_set",
+    "numeric_grad_delta",
+    "in_place",
+    "max_relative_error",
+    "user_defined_grads",
+)
+_POSITIONS = {
+    "check_grad": ("", "", *_ORDER),
+    "check_grad_with_place": ("", "", "", *_ORDER),
+}
+"""The arguments of the original's checks, in their order; nothing for those that say what is checked."""
+_OPS = frozenset({"op", "op_type"})
+
+
+class Unparsable(Exception):  # noqa: N818 - a state of a file, not a bug
+    """A file that is no Python."""
+
+
+def waivers_of(source: bytes, path: str) -> tuple[Waiver, ...]:
+    """Every waiver in a file's source; raises `Unparsable`."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of the file's escapes and comparisons
+            tree = ast.parse(source)
+        reader = _Reader(tree, path)
+        reader.visit(tree)
+    except SyntaxError as error:
+        line = f" (line {error.lineno})" if error.lineno else ""
+        raise Unparsable(f"{error.msg}{line}") from error
+    except (ValueError, LookupError) as error:  # null bytes, an encoding that nobody knows
+        raise Unparsable(str(error)) from error
+    except (RecursionError, MemoryError) as error:
+        raise Unparsable("an expression that is nested too deeply") from error
+    return tuple(reader.found)
+
+
+class _Reader(ast.NodeVisitor):
+    """Walks a file, and knows at every moment in which class and function it is."""
+
+    def __init__(self, tree: ast.Module, path: str) -> None:
+        self.found: list[Waiver] = []
+        self._names = Names(tree)
+        self._names.add_skip_functions(tree)
+        self._path = path
+        self._scope: list[str] = []
+        self._ops: list[str] = []
+        self._classes: list[bool] = []
+        self._body = ""
+        self._applied: set[int] = set()
+        """References to the skip that are told of already."""
+
+    def visit_ClassDef(self, node: ast.ClassDef) -> None:
+        self._definition(node, (*node.bases, *(k.value for k in node.keywords)))
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> None:
+        self._definition(node, ())
+
+    def visit_AsyncFunctionDef(self, node: ast.AsyncFunctionDef) -> None:
+        self._definition(node, ())
+
+    def visit_Import(self, node: ast.Import) -> None:
+        """Importing a skip is not using it."""
+
+    def visit_ImportFrom(self, node: ast.ImportFrom) -> None:
+        """Importing a skip is not using it."""
+
+    def visit_Assign(self, node: ast.Assign) -> None:
+        for target in node.targets:
+            self._assignment(target, node.value)
+        self._value(node.value, alias=all(isinstance(t, ast.Name) for t in node.targets))
+
+    def visit_AnnAssign(self, node: ast.AnnAssign) -> None:
+        if node.value is not None:
+            self._assignment(node.target, node.value)
+            self._value(node.value, alias=isinstance(node.target, ast.Name))
+
+    def visit_AugAssign(self, node: ast.AugAssign) -> None:
+        self._assignment(node.target, node.value)
+        self.visit(node.value)
+
+    def visit_Delete(self, node: ast.Delete) -> None:
+        """What is deleted is not granted."""
+
+    def visit_Dict(self, node: ast.Dict) -> None:
+        for key, value in zip(node.keys, node.values, strict=True):
+            if isinstance(key, ast.Constant) and isinstance(key.value, str):
+                self._named(key.value, value, f"{key.value} in a dict")
+        self.generic_visit(node)
+
+    def visit_Call(self, node: ast.Call) -> None:
+        if self._names.is_skip(node.func):
+            self._skip(node)
+        elif isinstance(node.func, ast.Call) and self._names.is_skip(node.func.func):
+            self._skip(node.func, applied_to=node.args)
+        self._setattr(node)
+        self._arguments(node)
+        self.generic_visit(node)
+
+    def visit_Name(self, node: ast.Name) -> None:
+        self._reference(node)
+
+    def visit_Attribute(self, node: ast.Attribute) -> None:
+        self._reference(node)
+        self.generic_visit(node)
+
+    def _definition(
+        self, node: ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef, heads: Sequence[ast.expr]
+    ) -> None:
+        outermost = not self._scope
+        if outermost:
+            self._body = hashlib.sha256(ast.dump(node).encode("utf-8", "replace")).hexdigest()
+        is_class = isinstance(node, ast.ClassDef)
+        self._scope.append(node.name)
+        self._ops.append(_op_of(node) if is_class else "")
+        for decorator in node.decorator_list:
+            self._decorator(decorator)
+        if not isinstance(node, ast.ClassDef):
+            self._defaults(node)
+        for head in heads:
+            self.visit(head)
+        self._classes.append(is_class)
+        for statement in node.body:
+            self.visit(statement)
+        self._classes.pop()
+        self._ops.pop()
+        self._scope.pop()
+        if outermost:
+            self._body = ""
+
+    def _decorator(self, node: ast.expr) -> None:
+        if self._names.is_skip(node):
+            self._applied.add(id(node))
+            own = self._names.canonical(node) == SKIP_RULE
+            said = "" if own else f"through {ast.unparse(node)}"
+            self._add("gradient", "skip", node, SKIP_RULE, value=said, shown=said or "no reason")
+        self.visit(node)
+
+    def _defaults(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
+        """`def check(self, max_relative_error=0.1)` grants it to whoever calls."""
+        given = node.args
+        plain = [*given.posonlyargs, *given.args]
+        pairs = [*zip(plain[len(plain) - len(given.defaults) :], given.defaults, strict=True)]
+        pairs += [(a, d) for a, d in zip(given.kwonlyargs, given.kw_defaults, strict=True) if d]
+        for argument, default in pairs:
+            self._named(argument.arg, default, f"default of {argument.arg}")
+            self.visit(default)
+
+    def _assignment(self, target: ast.expr, value: ast.expr) -> None:
+        if isinstance(target, ast.Tuple | ast.List):
+            same = isinstance(value, ast.Tuple | ast.List) and len(value.elts) == len(target.elts)
+            for i, one in enumerate(target.elts):
+                self._assignment(one, value.elts[i] if same else value)  # type: ignore[attr-defined]
+        elif isinstance(target, ast.Attribute):
+            self._named(target.attr, value, _attribute(target.value, target.attr))
+        elif isinstance(target, ast.Name) and (self._in_class or FLAGS.fullmatch(target.id)):
+            # Other names are looked up where they are used.
+            self._named(target.id, value, target.id)
+        elif isinstance(target, ast.Subscript) and isinstance(target.slice, ast.Constant):
+            key = str(target.slice.value)
+            self._named(key, value, f"{key} in a dict")
+
+    def _value(self, value: ast.expr, *, alias: bool) -> None:
+        """`skip = skip_check_grad_ci` is an alias, and told of where it is used."""
+        if alias and isinstance(value, ast.Name | ast.Attribute) and self._names.is_skip(value):
+            self._applied.add(id(value))
+        self.visit(value)
+
+    def _setattr(self, node: ast.Call) -> None:
+        match node:
+            case ast.Call(func=function, args=[owner, ast.Constant(value=str(name)), value]) if (
+                self._names.canonical(function) in {"setattr", "__setattr__"}
+            ):
+                self._named(name, value, _attribute(owner, name))
+
+    def _reference(self, node: ast.Name | ast.Attribute) -> None:
+        """A skip that is handed on as a value may be applied to anything."""
+        if (
+            isinstance(node.ctx, ast.Load)
+            and id(node) not in self._applied
+            and self._names.is_skip(node)
+        ):
+            self._applied.add(id(node))
+            text = ast.unparse(node)
+            self._add(
+                "gradient",
+                "skip",
+                node,
+                SKIP_RULE,
+                value=f"as a value: {text}",
+                shown=f"passed on as {text}",
+            )
+
+    def _skip(self, call: ast.Call, applied_to: Sequence[ast.expr] = ()) -> None:
+        if id(call.func) in self._applied:
+            return
+        self._applied.add(id(call.func))
+        rest = list(call.args)
+        reason = next((k.value for k in call.keywords if k.arg == "reason"), None)
+        if reason is None and rest and self._names.canonical(call.func) == SKIP_RULE:
+            reason = rest.pop(0)
+        others = [ast.unparse(node) for node in (*rest, *applied_to)]
+        others += [ast.unparse(k) for k in call.keywords if k.arg != "reason"]
+        about = SKIP_RULE + (f" on {', '.join(others)}" if others else "")
+        value, shown = self._reason(reason)
+        if reason is None and self._names.canonical(call.func) != SKIP_RULE:
+            value = shown = f"through {ast.unparse(call.func)}"
+        self._add("gradient", "skip", call, about, value=value, shown=shown)
+
+    def _reason(self, node: ast.expr | None) -> tuple[str, str]:
+        if node is None:
+            return "", "no reason"
+        found = self._names.literal(node)
+        if isinstance(found, ast.Constant) and isinstance(found.value, str):
+            text = " ".join(found.value.split())
+            return f"reason: {text}", text or "an empty reason"
+        text = ast.unparse(found or node)
+        return f"expression: {text}", text
+
+    def _arguments(self, node: ast.Call) -> None:
+        name, given, first = self._called(node)
+        checks = name in _DECLARATIONS | FREE_CHECKS or is_check(name)
+        subject = f"{name}({', '.join(first)})"
+        op = next((k.value for k in node.keywords if k.arg in _OPS), None)
+        said = op.value if isinstance(op, ast.Constant) and isinstance(op.value, str) else ""
+        for argument, value in given:
+            if (
+                argument in _ANYWHERE
+                or FLAGS.fullmatch(argument)
+                or (checks and argument in _IN_CHECKS)
+            ):
+                self._named(argument, value, f"{argument} of {subject}", checks=checks, op=said)
+        if checks:
+            for starred in _unreadable(node):
+                self._unreadable(starred, subject, said)
+
+    def _called(self, node: ast.Call) -> tuple[str, list[tuple[str, ast.expr]], list[str]]:
+        """The name of what is called, its arguments by name, and what says which call it is."""
+        function, positional = node.func, list(node.args)
+        if self._names.canonical(function) == "partial" and positional:
+            function = positional.pop(0)
+        name = self._names.canonical(function)
+        order = _POSITIONS.get(name, ())
+        given = [(n, v) for n, v in zip(order, positional, strict=False) if n]
+        given += [(k.arg, k.value) for k in node.keywords if k.arg]
+        leading = order.index("no_grad_set") if order else 1
+        by_name = [
+            k.value for k in node.keywords if k.arg in {"inputs_to_check", "output_names", "wrt"}
+        ]
+        return name, given, [ast.unparse(n) for n in (*positional[:leading], *by_name)]
+
+    def _unreadable(self, node: ast.expr, subject: str, op: str) -> None:
+        """`**kwargs`: read where this file says what they are, and told of as they stand where it does not."""
+        found = self._names.literal(node)
+        if isinstance(found, ast.Dict) and all(isinstance(k, ast.Constant) for k in found.keys):
+            for key, value in zip(found.keys, found.values, strict=True):
+                name = str(key.value) if isinstance(key, ast.Constant) else ""
+                if name in _IN_CHECKS:  # the others are told of where the dict is
+                    self._named(name, value, f"{name} of {subject}", checks=True, op=op)
+            return
+        text = ast.unparse(node)
+        self._add(
+            "tolerance",
+            "tolerance",
+            node,
+            f"arguments of {subject}",
+            value=text,
+            shown=f"**{text}",
+            op=op,
+        )
+
+    def _named(
+        self, name: str, value: ast.expr, about: str, *, checks: bool = False, op: str = ""
+    ) -> None:
+        """A waiver for what is given to a name, if the name is one that grants something."""
+        if FLAGS.fullmatch(name):
+            text = ast.unparse(value)
+            self._add("gradient", "flag", value, about, value=text, shown=text, op=op)
+            return
+        rule, kind = _ANYWHERE.get(name) or (_IN_CHECKS.get(name) if checks else None) or ("", "")
+        if not rule or (isinstance(value, ast.Constant) and value.value is None):
+            return
+        if kind == "no-grad":
+            self._no_grad(value, about, op)
+        elif kind == "own-gradients":
+            self._add(
+                rule,
+                kind,
+                value,
+                about,
+                value=_text(value),
+                shown="its author's own gradients",
+                op=op,
+            )
+        else:
+            self._amount(rule, kind, value, about, op)
+
+    def _no_grad(self, value: ast.expr, about: str, op: str) -> None:
+        inputs = self._names.texts(value)
+        if inputs is None:
+            text = _text(value)
+            self._add("gradient", "no-grad", value, about, value=text, shown=text, op=op)
+        elif inputs:
+            shown = f"no gradient of {', '.join(inputs)}"
+            self._add("gradient", "no-grad", value, about, parts=inputs, shown=shown, op=op)
+
+    def _amount(self, rule: str, kind: str, value: ast.expr, about: str, op: str) -> None:
+        own = isinstance(value, ast.Attribute) and value.attr in _ANYWHERE
+        numbers = () if own else self._names.numbers(value)
+        if not numbers:
+            text = _text(value)
+            self._add(rule, kind, value, about, value=text, shown=text, op=op)
+        elif kind == "step":  # neither a larger nor a smaller one is stricter
+            text = ", ".join(f"{n:g}" for n in sorted(set(numbers)))
+            self._add(rule, kind, value, about, value=text, shown=text, op=op)
+        elif max(numbers) > 0:
+            self._add(
+                rule, kind, value, about, amounts=(max(numbers),), shown=f"{max(numbers):g}", op=op
+            )
+
+    @property
+    def _in_class(self) -> bool:
+        return bool(self._classes) and self._classes[-1]
+
+    def _add(  # noqa: PLR0913 - the fields of a waiver
+        self, rule: str, kind: str, node: ast.expr, about: str, *, value: str = "", shown: str = "",
+        amounts: tuple[float, ...] = (), parts: tuple[str, ...] = (), op: str = "",
+    ) -> None:  # fmt: skip
+        nearest = next((o for o in reversed(self._ops) if o), "")
+        self.found.append(
+            Waiver(
+                rule=rule, kind=kind, path=self._path, line=node.lineno, scope=".".join(self._scope),
+                op=op or nearest, about=about, value=value, amounts=amounts, parts=parts, shown=shown,
+                body=self._body,
+            )
+        )  # fmt: skip
+
+
+def _text(node: ast.expr) -> str:
+    return ast.unparse(node)
+
+
+def _attribute(owner: ast.expr, name: str) -> str:
+    """`flag`, or `flag of TestX` where it is set on something else than the test itself."""
+    text = ast.unparse(owner)
+    return name if text in {"self", "cls"} else f"{name} of {text}"
+
+
+def _unreadable(node: ast.Call) -> Iterator[ast.expr]:
+    yield from (k.value for k in node.keywords if k.arg is None)
+    yield from (argument.value for argument in node.args if isinstance(argument, ast.Starred))
+
+
+def _op_of(node: ast.AST) -> str:
+    """The op that a class says it tests, where it says so in a literal."""
+    for inner in ast.walk(node):
+        if isinstance(inner, ast.Assign) and isinstance(inner.value, ast.Constant):
+            for target in inner.targets:
+                name = (
+                    target.attr if isinstance(target, ast.Attribute) else getattr(target, "id", "")
+                )
+                if name in _OPS and isinstance(inner.value.value, str):
+                    return inner.value.value
+    return ""

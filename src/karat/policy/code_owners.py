@@ -1,0 +1,223 @@
+"""CODEOWNERS: who owns a path, as GitHub and as GitLab read the file.
+
+The two agree on little but the file's name. GitHub: gitignore's patterns, the last one that matches wins,
+inline comments, lines it cannot read are skipped. GitLab: File.fnmatch's patterns, sections that each
+have a say, owners of a section, optional sections, numbers of approvals, exclusions. Pure: text in, owners out.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from functools import cache
+from typing import Literal
+
+import msgspec
+
+Forge = Literal["github", "gitlab"]
+
+PLACES: dict[Forge, tuple[str, ...]] = {
+    "github": (".github/CODEOWNERS", "CODEOWNERS", "docs/CODEOWNERS"),
+    "gitlab": ("CODEOWNERS", "docs/CODEOWNERS", ".gitlab/CODEOWNERS"),
+}
+"""Where each looks, in its order; the first that is there is the only one."""
+_WORDS = re.compile(r"(?:\\.|\S)+")
+_OWNER = re.compile(r"@{1,2}[\w.-]+(?:/[\w.-]+)*|[^\s@]+@[^\s@]+\.[^\s@]+")
+_HEADING = re.compile(r"(\^)?\[([^\]]+)\](?:\[(\d+)\])?(.*)")
+
+
+class Section(msgspec.Struct, frozen=True, kw_only=True):
+    """Owners of one path that have a say of their own; GitHub knows only one, without a name."""
+
+    owners: tuple[str, ...]
+    name: str = ""
+    count: int = 1
+    """How many of them must approve."""
+    optional: bool = False
+
+
+class Rule(msgspec.Struct, frozen=True, kw_only=True):
+    """One line: a pattern and its owners; none means that nobody owns what it matches."""
+
+    pattern: str
+    owners: tuple[str, ...]
+    section: str = ""
+    exclusion: bool = False
+
+
+class _Heading(msgspec.Struct, frozen=True, kw_only=True):
+    count: int = 1
+    optional: bool = False
+
+
+class CodeOwners(msgspec.Struct, frozen=True, kw_only=True):
+    """A whole file."""
+
+    forge: Forge
+    rules: tuple[Rule, ...]
+    headings: dict[str, _Heading] = {}
+
+    def of(self, path: str) -> tuple[Section, ...]:
+        """The sections that have owners of the path; none where nobody owns it."""
+        found: dict[str, Rule] = {}
+        excluded = set()
+        for rule in self.rules:
+            if matches(rule.pattern, path, self.forge):
+                if rule.exclusion:
+                    excluded.add(rule.section)
+                else:
+                    found[rule.section] = rule
+        return tuple(
+            self._section(rule)
+            for name, rule in found.items()
+            if rule.owners and name not in excluded
+        )
+
+    def _section(self, rule: Rule) -> Section:
+        heading = self.headings.get(rule.section.casefold(), _Heading())
+        return Section(
+            name=rule.section, owners=rule.owners, count=heading.count, optional=heading.optional
+        )
+
+
+def parse(text: str, forge: Forge) -> CodeOwners:
+    """The rules of a file; what the forge would skip is skipped."""
+    lines = text.removeprefix("\ufeff").splitlines()
+    if forge == "github":
+        return CodeOwners(forge=forge, rules=tuple(_github_rules(lines)))
+    return _gitlab(lines)
+
+
+def is_owner(word: str) -> bool:
+    """Whether a word names a person or a team: `@user`, `@org/team`, an e-mail address."""
+    return _OWNER.fullmatch(word) is not None
+
+
+def _github_rules(lines: Sequence[str]) -> Iterator[Rule]:
+    for line in lines:
+        words = _before_comment(_WORDS.findall(line))
+        if not words or words[0].startswith(("!", "\\#")) or re.search(r"[\[\]]", words[0]):
+            continue  # GitHub says of these that they do not work
+        owners = tuple(words[1:])
+        if all(is_owner(word) and not word.startswith("@@") for word in owners):
+            yield Rule(pattern=words[0], owners=owners)
+
+
+def _before_comment(words: Sequence[str]) -> list[str]:
+    cut = next((i for i, word in enumerate(words) if word.startswith("#")), len(words))
+    return list(words[:cut])
+
+
+def _gitlab(lines: Sequence[str]) -> CodeOwners:
+    rules: list[Rule] = []
+    headings: dict[str, _Heading] = {}
+    names: dict[str, str] = {"": ""}
+    name = ""
+    defaults: tuple[str, ...] = ()
+    for line in map(str.strip, lines):
+        if not line or line.startswith("#"):
+            continue
+        if heading := _HEADING.fullmatch(line):
+            # One section under two headings: what is required once is required.
+            key = heading[2].strip().casefold()
+            name, defaults = names.setdefault(key, heading[2].strip()), _owners(heading[4])
+            headings[key] = _joined(headings.get(key), heading)
+            continue
+        pattern, *_ = _WORDS.findall(line)
+        owners = _owners(line[len(pattern) :]) or defaults
+        bare = pattern.removeprefix("!")
+        rules.append(Rule(pattern=bare, owners=owners, section=name, exclusion=bare != pattern))
+    return CodeOwners(forge="gitlab", rules=tuple(rules), headings=headings)
+
+
+def _joined(before: _Heading | None, found: re.Match[str]) -> _Heading:
+    count, optional = max(1, int(found[3] or 1)), found[1] is not None
+    if before is not None:
+        count, optional = max(count, before.count), optional and before.optional
+    return _Heading(count=count, optional=optional)
+
+
+def _owners(text: str) -> tuple[str, ...]:
+    """GitLab takes whatever looks like an owner, also behind a #."""
+    return tuple(word for word in text.split() if is_owner(word))
+
+
+def matches(pattern: str, path: str, forge: Forge) -> bool:
+    """Whether a pattern means a path (relative to the root, with slashes)."""
+    regex = _github_regex(pattern) if forge == "github" else _gitlab_regex(pattern)
+    return regex.fullmatch(path) is not None
+
+
+@cache
+def _github_regex(pattern: str) -> re.Pattern[str]:
+    """Gitignore's patterns; but `docs/*` is what lies in docs itself, and nothing further down."""
+    body = pattern.strip("/")
+    folder = pattern.endswith("/")
+    anchored = "/" in pattern.rstrip("/")
+    parts = body.split("/") if body else []
+    if not parts:
+        return re.compile(r"(?!)")
+    alone = parts[-1] == "*" and len(parts) > 1 and not folder
+    below = "/.+" if folder else "" if alone else "(?:/.*)?"
+    return re.compile(("" if anchored else "(?:.*/)?") + _joined_parts(parts) + below, re.DOTALL)
+
+
+def _joined_parts(parts: Sequence[str]) -> str:
+    out = ""
+    for i, part in enumerate(parts):
+        last = i == len(parts) - 1
+        if part == "**":
+            out += ".+" if last else "(?:.*/)?"
+        else:
+            out += _segment(part, brackets=False) + ("" if last else "/")
+    return out
+
+
+@cache
+def _gitlab_regex(pattern: str) -> re.Pattern[str]:
+    """File.fnmatch with FNM_PATHNAME and FNM_DOTMATCH, after GitLab's own additions."""
+    whole = "/**/*" if pattern == "*" else pattern
+    whole = whole if whole.startswith("/") else f"/**/{whole}"
+    whole = f"{whole}**/*" if whole.endswith("/") else whole
+    parts = whole[1:].split("/")
+    out = ""
+    for i, part in enumerate(parts):
+        last = i == len(parts) - 1
+        if part == "**" and not last:
+            out += "(?:[^/]+/)*"
+        else:
+            out += _segment(part, brackets=True) + ("" if last else "/")
+    return re.compile(out, re.DOTALL)
+
+
+_TOKEN = re.compile(
+    r"\\(?P<plain>.)|(?P<stars>\*+)|(?P<one>\?)|(?P<set>\[[!^]?[^\]/]+\])|.", re.DOTALL
+)
+
+
+def _segment(part: str, *, brackets: bool) -> str:
+    """The part of a pattern between two slashes."""
+    out = ""
+    for token in _TOKEN.finditer(part):
+        if token["plain"]:
+            out += re.escape(token["plain"])
+        elif token["stars"]:
+            out += "[^/]*"
+        elif token["one"]:
+            out += "[^/]"
+        elif token["set"] and brackets:
+            out += _character_set(token["set"])
+        else:
+            out += re.escape(token[0])
+    return f"(?=[^/]){out}"
+
+
+def _character_set(text: str) -> str:
+    inside = text[1:-1]
+    negated = inside[:1] in {"!", "^"}
+    listed = re.sub(r"([\[\]\\^&|~])", r"\\\1", inside[1:] if negated else inside)
+    try:
+        re.compile(f"[{listed}]")
+    except re.error:  # a range that ends before it begins matches nothing
+        return "(?!)"
+    return f"(?!/)[{'^' if negated else ''}{listed}]"
