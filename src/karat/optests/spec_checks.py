@@ -1,0 +1,274 @@
+"""Checks of specs: what each generated test does. Claims are verified in both directions."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from karat.gradients import events
+from karat.gradients.report import GradReport, GradVerdict
+from karat.optests import places
+from karat.optests.outputs import array_of
+from karat.optests.spec_cases import Case, plain, tensors
+
+_UNIT = {"float32": 6e-8, "complex64": 6e-8, "float16": 5e-4, "bfloat16": 4e-3}
+_ULPS = 64
+_told: set[tuple[str, str, str]] = set()
+
+
+class Opened(msgspec.Struct, frozen=True, kw_only=True):
+    """A case with its tensors on its device."""
+
+    case: Case
+    inputs: Any
+    kwargs: dict[str, Any]
+
+
+@contextmanager
+def opened(case: Case) -> Iterator[Opened]:
+    """The case, ready; told as an op test, whatever comes of it."""
+    device = places.device_name(case.device, case.framework)
+    with places.at(device, case.framework) as like:
+        inputs, kwargs = tensors(case, like)
+        made = Opened(case=case, inputs=inputs, kwargs=kwargs)
+        _declare(made)
+        yield made
+
+
+def forward(case: Case) -> None:
+    """What comes out is what the reference gives, in the case's own precision."""
+    __tracebackhide__ = True
+    with opened(case) as made:
+        found = _flat(case, _called(made, case.spec.fn))
+        expected = _expected(made)
+        if len(found) != len(expected):
+            raise AssertionError(
+                f"{case.id}: expected {len(expected)} outputs, as the reference gives, found {len(found)}"
+            )
+        for number, (one, other) in enumerate(zip(found, expected, strict=True)):
+            _close(case, number, one, np.asarray(other))
+
+
+def gradient(case: Case) -> None:
+    """Every gradient is right: in double precision, and in the case's own."""
+    __tracebackhide__ = True
+    with opened(case) as made:
+        report = _gradcheck(made)
+    report.require()
+    kinked = [one.input for one in report.comparisons if one.kinks]
+    if kinked and not case.spec.kinks:
+        raise AssertionError(
+            f"{case.id}: kinks=False says that no sample lies on a kink, and {', '.join(sorted(set(kinked)))} does; "
+            "draw other samples, or say kinks=True"
+        )
+
+
+def second_order(case: Case) -> None:
+    """Second derivatives are right if they are claimed, and not there if they are denied."""
+    __tracebackhide__ = True
+    with opened(case) as made:
+        if case.spec.order == 2:
+            report = _gradcheck(made, order=2)
+            _passed(case, report, "second order", [one for one in report.comparisons if one.order == 2])  # fmt: skip
+            return
+        if _has_second_order(made):
+            raise AssertionError(
+                f"{case.id}: stale claim: order=1 says that there are no second derivatives, and there are; "
+                "say order=2, and have them checked"
+            )
+
+
+def forward_mode(case: Case) -> None:
+    """The forward mode is right if it is claimed, and not there if it is denied."""
+    __tracebackhide__ = True
+    with opened(case) as made:
+        if case.spec.supports_forward:
+            report = _gradcheck(made, modes=("reverse", "forward"))
+            _passed(case, report, "forward mode", [one for one in report.comparisons if one.mode == "forward"])  # fmt: skip
+            return
+        if _has_forward_mode(made):
+            raise AssertionError(
+                f"{case.id}: stale claim: supports_forward=False, and there is a forward mode; "
+                "say supports_forward=True, and have it checked"
+            )
+
+
+def in_place(case: Case) -> None:
+    """The in-place form gives the same bits, forward and backward."""
+    __tracebackhide__ = True
+    _law(case, "in_place", in_place=case.spec.in_place)
+
+
+def non_contiguous(case: Case) -> None:
+    """Inputs with gaps in memory give the same gradients."""
+    __tracebackhide__ = True
+    _law(case, "non_contiguous")
+
+
+def _law(case: Case, name: str, **more: Any) -> None:
+    import pytest  # noqa: PLC0415 - called by its items alone
+
+    from karat.gradients.properties import check_properties  # noqa: PLC0415
+
+    with opened(case) as made:
+        problem = _problem(made)
+        rng = np.random.default_rng(case.seed)
+        found = check_properties(problem, rng=rng, which=(name,), **more)
+    failed = [one for one in found if one.verdict is GradVerdict.FAIL]
+    if failed:
+        raise AssertionError(f"{case.id}: {name}: {'; '.join(one.detail for one in failed)}")
+    if not any(one.verdict is GradVerdict.PASS for one in found):
+        why = "; ".join(one.detail for one in found) or f"{case.framework} has no such thing"
+        pytest.skip(f"{case.id}: nothing was compared: {why}")
+
+
+def _passed(case: Case, report: GradReport, what: str, mine: list[Any]) -> None:
+    report.require()
+    if not mine:
+        why = "; ".join(report.notes) or "nothing of it was compared"
+        raise AssertionError(f"{case.id}: {what} is claimed, and not there: {why}")
+
+
+def _gradcheck(made: Opened, **more: Any) -> GradReport:
+    from karat.gradients.checking import gradcheck  # noqa: PLC0415 - the mathematics, only for checks
+
+    spec, case = made.case.spec, made.case
+    return gradcheck(
+        spec.fn,
+        made.inputs,
+        op=spec.op,
+        names=spec.names,
+        output_names=spec.output_names,
+        kwargs=made.kwargs,
+        wrt=_wrt(made),
+        backward=spec.backward,
+        reference=_reference(case),
+        rtol=spec.tolerances.get(case.dtype),
+        identity=case.id,
+        framework=case.framework,
+        **more,
+    )
+
+
+def _reference(case: Case) -> Any:
+    """The reference, called with kwargs as numpy sees them."""
+    return case.spec.reference
+
+
+def _problem(made: Opened) -> Any:
+    from karat.gradients.opening import open_problem  # noqa: PLC0415
+
+    spec = made.case.spec
+    return open_problem(
+        spec.fn,
+        made.inputs,
+        op=spec.op,
+        names=spec.names,
+        output_names=spec.output_names,
+        kwargs=made.kwargs,
+        wrt=_wrt(made),
+        backward=spec.backward,
+        framework=made.case.framework,
+    )
+
+
+def _wrt(made: Opened) -> tuple[str, ...] | None:
+    return made.case.spec.wrt
+
+
+def _has_second_order(made: Opened) -> bool:
+    problem = _problem(made)
+    rng = np.random.default_rng(0)
+    try:
+        first = problem.gradient_problem(
+            [rng.standard_normal(one.shape) for one in problem.outputs]
+        )
+        again = first.vjp(first.point, [rng.standard_normal(one.shape) for one in first.outputs])
+    except Exception:  # noqa: BLE001 - whatever a framework raises: there is none
+        return False
+    return any(one is not None and np.any(one != 0) for one in again)
+
+
+def _has_forward_mode(made: Opened) -> bool:
+    problem = _problem(made)
+    rng = np.random.default_rng(0)
+    try:
+        problem.jvp(problem.point, [rng.standard_normal(one.shape) for one in problem.inputs])
+    except Exception:  # noqa: BLE001 - whatever a framework raises: there is none
+        return False
+    return True
+
+
+def _declare(made: Opened) -> None:
+    """Tells the op and its inputs, once per file, spec and dtype."""
+    case, test = made.case, _unit()
+    key = (test, case.spec.op, case.dtype)
+    if key in _told:
+        return
+    problem = _problem(made)
+    _told.add(key)
+    events.tell(
+        events.Declared(
+            op=case.spec.op,
+            test=test,
+            file=test.partition("::")[0],
+            inputs={one.name: one.dtype for one in problem.inputs},
+            no_grad=case.spec.no_grad,
+        )
+    )
+
+
+def _unit() -> str:
+    """`file.py::TestOps`, of the item that runs."""
+    node = os.environ.get("PYTEST_CURRENT_TEST", "").rpartition(" ")[0].partition("[")[0]
+    return node.rpartition("::")[0]
+
+
+def _called(made: Opened, function: Any, *, as_numpy: bool = False) -> Any:
+    inputs, kwargs = made.inputs, made.kwargs
+    if as_numpy:
+        inputs, kwargs = plain(inputs, made.case), plain(kwargs, made.case)
+    if isinstance(inputs, dict):
+        return function(**inputs, **kwargs)
+    return function(*inputs, **kwargs)
+
+
+def _expected(made: Opened) -> list[Any]:
+    case = made.case
+    if case.spec.reference is not None:
+        return _listed(_called(made, case.spec.reference, as_numpy=True))
+    return _listed(case.sample().expected)
+
+
+def _flat(case: Case, result: Any) -> list[Any]:
+    return [array_of(case.framework, one) for one in _listed(result)]
+
+
+def _listed(result: Any) -> list[Any]:
+    if isinstance(result, (tuple, list)):
+        return [one for item in result for one in _listed(item)]
+    return [result]
+
+
+def _close(case: Case, number: int, found: Any, expected: Any) -> None:
+    if found.shape != expected.shape:
+        raise AssertionError(
+            f"{case.id}: output {number}: expected the shape {expected.shape}, found {found.shape}"
+        )
+    floor = _ULPS * _UNIT.get(case.dtype, 0.0)
+    rtol = max(case.spec.rtol, floor)
+    scale = float(np.max(np.abs(expected[np.isfinite(expected)]), initial=0.0))
+    atol = max(case.spec.atol, floor * scale)
+    close = np.isclose(found, expected, rtol=rtol, atol=atol, equal_nan=True)
+    if not close.all():
+        worst = tuple(int(one[0]) for one in np.nonzero(~close))
+        raise AssertionError(
+            f"{case.id}: output {number} is not what the reference gives in {int((~close).sum())} of {close.size} "
+            f"elements, first at {worst}: expected {expected[worst]!r}, found {found[worst]!r} "
+            f"(atol={atol:g}, rtol={rtol:g})"
+        )
