@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 Flat = Callable[[Sequence[Any]], tuple[Any, ...]]
 """A function over the differentiable tensors alone."""
 
+Drew = Callable[[], bool]
+"""Whether a random number was drawn since."""
+
 GROUP = "karat.adapters"
 BUILT_IN = ("torch", "jax", "paddle", "numpy")
 """numpy last: its arrays stand among the arguments of every framework's functions."""
@@ -75,7 +78,11 @@ class Adapter(Protocol):
     def scope(self) -> AbstractContextManager[object]:
         """Within it double precision is there, and whatever it changes is as before afterwards."""
 
-    def seeded(self, seed: int, device: str) -> AbstractContextManager[object]:
+    @property
+    def pure(self) -> bool:
+        """Whether a run at the same point may be used again: no function of the framework can keep state."""
+
+    def seeded(self, seed: int, device: str) -> AbstractContextManager[Drew]:
         """Within it random numbers start from the seed; afterwards they go on as if nothing had been."""
 
     def forward(self, function: Flat, inputs: Sequence[Any]) -> tuple[Any, ...]:

@@ -14,6 +14,8 @@ from karat.gradients.adapter import Adapter
 from karat.gradients.nesting import Leaf, filled, taken
 from karat.tensors.dtypes import TABLE
 
+SEED = 20240229
+"""Where random functions start, in every run."""
 _COMPLEX = {"float64": "complex128", "float32": "complex64", "float16": "complex32"}
 
 
@@ -54,6 +56,8 @@ class Call:
         self.adapter = adapter
         self.outputs: tuple[int, ...] | None = None
         """Which of the tensors that come out are differentiable; known after the first run."""
+        self.random_on: str | None = None
+        """The device on which the function draws random numbers; None if it was not seen to draw any."""
         self._bound: dict[str | None, tuple[Any, ...]] = {}
 
     def arguments(
@@ -88,9 +92,16 @@ class Call:
 
         def run(inputs: Sequence[Any]) -> tuple[Any, ...]:
             args, kwargs = self.arguments(inputs, dtype)
-            return self.differentiable(self.results(self.fn(*args, **kwargs)))
+            return self.differentiable(self.results(self.invoke(args, kwargs)))
 
         return run
+
+    def invoke(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        """What the function returns; what it draws at random is the same each time, so that it is a function."""
+        if self.random_on is None:
+            return self.fn(*args, **kwargs)
+        with self.adapter.seeded(SEED, self.random_on):
+            return self.fn(*args, **kwargs)
 
     def _bound_in(self, dtype: str | None) -> tuple[Any, ...]:
         """What stays as it is, in the precision of the run; None: as given."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from karat.gradients.adapter import Flat
+from karat.gradients.adapter import Drew, Flat
 from karat.gradients.problem import Unsupported
 
 if TYPE_CHECKING:
@@ -44,6 +44,7 @@ class JaxAdapter:
     """See `karat.gradients.adapter.Adapter`."""
 
     name = "jax"
+    pure = True
 
     def owns(self, value: object) -> bool:
         kind = getattr(sys.modules.get("jax"), "Array", None)
@@ -90,8 +91,9 @@ class JaxAdapter:
         older: AbstractContextManager[object] = enable_x64()
         return older
 
-    def seeded(self, seed: int, device: str) -> AbstractContextManager[object]:
-        return nullcontext()
+    def seeded(self, seed: int, device: str) -> AbstractContextManager[Drew]:
+        # Keys are arguments like any other; there is nothing to set.
+        return nullcontext(lambda: False)
 
     def forward(self, function: Flat, inputs: Sequence[Any]) -> tuple[Any, ...]:
         return function(inputs)

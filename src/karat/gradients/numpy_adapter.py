@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from karat.gradients.adapter import Flat, Linearised
+from karat.gradients.adapter import Drew, Flat, Linearised
 from karat.gradients.problem import Unsupported
 
 if TYPE_CHECKING:
@@ -23,6 +23,7 @@ class NumpyAdapter:
     """See `karat.gradients.adapter.Adapter`."""
 
     name = "numpy"
+    pure = False
 
     def owns(self, value: object) -> bool:
         return isinstance(value, np.ndarray | np.generic) and value.dtype.kind in "fciubV"
@@ -53,12 +54,13 @@ class NumpyAdapter:
         return nullcontext()
 
     @contextmanager
-    def seeded(self, seed: int, device: str) -> Iterator[None]:
+    def seeded(self, seed: int, device: str) -> Iterator[Drew]:
         # Functions draw from the global generator, if from any that can be set from here.
         state = np.random.get_state()  # noqa: NPY002
         try:
             np.random.seed(seed)  # noqa: NPY002
-            yield
+            begun = _state()
+            yield lambda: _state() != begun
         finally:
             np.random.set_state(state)  # noqa: NPY002
 
@@ -103,6 +105,11 @@ class NumpyAdapter:
 
     def expanded(self, value: Any) -> Any | None:
         return np.broadcast_to(value.flat[0], value.shape) if value.size > 1 else None
+
+
+def _state() -> tuple[bytes, int]:
+    _, words, position, *_ = np.random.get_state()  # noqa: NPY002
+    return np.asarray(words).tobytes(), int(position)
 
 
 def _dtype(name: str) -> Any:

@@ -17,9 +17,6 @@ from karat.gradients.written import Backward, WrittenLinearised
 if TYPE_CHECKING:
     from karat.gradients.problem import Array, Arrays
 
-SEED = 20240229
-"""Whatever a function draws at random it draws from here, each time anew: so it is a function."""
-
 
 class OpenedProblem:
     """A `Problem` over an adapter; `opening.open_problem` makes them."""
@@ -44,6 +41,7 @@ class OpenedProblem:
         self.backwards = 0
         self._likes: tuple[Any, ...] = tuple(call.leaves[index].value for index in call.chosen)
         self._computes: str | None = None
+        self._ran: dict[str | None, Linearised] = {}
 
     @property
     def computes(self) -> str:
@@ -65,12 +63,12 @@ class OpenedProblem:
     ) -> tuple[Array | None, ...]:
         """See `Problem`; a gradient of the wrong shape is a `MalformedGradient`."""
         with self.adapter.scope():
-            ran = self.linearise(self.natives(at, dtype), dtype=dtype)
+            ran = self._linearised(at, dtype)
             return self.arrays(self.pull(ran, self.native_cotangents(ran, cotangents)))
 
     def jvp(self, at: Arrays, tangents: Arrays, *, dtype: str | None = None) -> tuple[Array, ...]:
         """See `Problem`."""
-        with self.adapter.scope(), self.adapter.seeded(SEED, self.device):
+        with self.adapter.scope():
             inputs, along = self.natives(at, dtype), self.natives(tangents, dtype)
             found = self.adapter.pushforward(self.flat(dtype), inputs, along)
             self.forwards += 1
@@ -94,6 +92,15 @@ class OpenedProblem:
         from karat.gradients.second_order import gradient_problem  # noqa: PLC0415 - it makes problems
 
         return gradient_problem(self, cotangents)
+
+    def _linearised(self, at: Arrays, dtype: str | None) -> Linearised:
+        """The function at a point; at the problem's own point once for all, where nothing can keep state."""
+        reused = self.adapter.pure and self.backward is None
+        if not reused or any(one is not own for one, own in zip(at, self.point, strict=True)):
+            return self.linearise(self.natives(at, dtype), dtype=dtype)
+        if dtype not in self._ran:
+            self._ran[dtype] = self.linearise(self.natives(at, dtype), dtype=dtype)
+        return self._ran[dtype]
 
     # What follows is the framework's side; `properties` look at it, the mathematics does not.
 
@@ -132,8 +139,7 @@ class OpenedProblem:
     def run(self, inputs: Sequence[Any], dtype: str | None) -> tuple[Any, ...]:
         """The outputs as tensors."""
         self.forwards += 1
-        with self.adapter.seeded(SEED, self.device):
-            return self.adapter.forward(self.flat(dtype), inputs)
+        return self.adapter.forward(self.flat(dtype), inputs)
 
     def linearise(
         self,
@@ -146,12 +152,11 @@ class OpenedProblem:
         """The function at tensors, to be asked for gradients."""
         wanted = [True] * len(inputs) if wanted is None else wanted
         self.forwards += 1
-        with self.adapter.seeded(SEED, self.device):
-            if self.backward is not None and flat is None:
-                return WrittenLinearised(
-                    self.call, self.backward, inputs, wanted, self.precision(dtype)
-                )
-            return self.adapter.linearise(flat or self.flat(dtype), inputs, wanted)
+        if self.backward is not None and flat is None:
+            return WrittenLinearised(
+                self.call, self.backward, inputs, wanted, self.precision(dtype)
+            )
+        return self.adapter.linearise(flat or self.flat(dtype), inputs, wanted)
 
     def native_cotangents(
         self, ran: Linearised, cotangents: Sequence[Array | None]

@@ -10,9 +10,9 @@ import numpy as np
 
 from karat.findings import UsageError, suggest
 from karat.gradients.adapter import Adapter, adapter_of
-from karat.gradients.calls import Call, is_complex, is_float
+from karat.gradients.calls import SEED, Call, is_complex, is_float
 from karat.gradients.nesting import Leaf, filled, taken
-from karat.gradients.opened import SEED, OpenedProblem
+from karat.gradients.opened import OpenedProblem
 from karat.gradients.problem import Slot
 from karat.gradients.report import Excluded
 from karat.gradients.written import Backward
@@ -74,7 +74,7 @@ def _look(problem: OpenedProblem, output_names: Sequence[str] | None) -> None:
     given = [call.leaves[index] for index in call.chosen]
     problem.inputs = tuple(_slot(adapter, leaf.name, leaf.value) for leaf in given)
     with adapter.scope():
-        problem.point = tuple(adapter.to_numpy(leaf.value) for leaf in given)
+        problem.point = tuple(_read_only(adapter.to_numpy(leaf.value)) for leaf in given)
         problem.device = adapter.device_of((given[0] if given else call.leaves[0]).value)
         native = all(slot.dtype in {"float64", "complex128"} for slot in problem.inputs)
         found = [] if native else _first_run(problem, None)
@@ -110,9 +110,18 @@ def _first_run(problem: OpenedProblem, precision: str | None) -> list[Leaf]:
         return tuple(leaf.value for leaf in found)
 
     problem.forwards += 1
-    with adapter.seeded(SEED, problem.device):
+    with adapter.seeded(SEED, problem.device) as drew:
         adapter.forward(run, inputs)
+        if drew() and call.random_on is None:
+            call.random_on = problem.device
+            problem.notes += ("random numbers are drawn; each run starts from the same seed",)
     return found
+
+
+def _read_only(array: Array) -> Array:
+    # What was computed at the point is kept by who it is.
+    array.flags.writeable = False
+    return array
 
 
 def _slot(adapter: Adapter, name: str, value: Any) -> Slot:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from karat.gradients.adapter import Flat
+from karat.gradients.adapter import Drew, Flat
 from karat.gradients.problem import Unsupported
 
 if TYPE_CHECKING:
@@ -42,6 +42,7 @@ class PaddleAdapter:
     """See `karat.gradients.adapter.Adapter`."""
 
     name = "paddle"
+    pure = False
 
     def owns(self, value: object) -> bool:
         kind = getattr(sys.modules.get("paddle"), "Tensor", None)
@@ -86,12 +87,13 @@ class PaddleAdapter:
         return nullcontext()
 
     @contextmanager
-    def seeded(self, seed: int, device: str) -> Iterator[None]:
+    def seeded(self, seed: int, device: str) -> Iterator[Drew]:
         paddle = _paddle()
         state = paddle.get_rng_state()
         try:
             paddle.seed(seed)
-            yield
+            begun = _states(paddle)
+            yield lambda: _states(paddle) != begun
         finally:
             paddle.set_rng_state(state)
 
@@ -152,6 +154,7 @@ class PaddleAdapter:
                 if not out.stop_gradient
             ]
             if pairs:
+                # There is no way to keep gradients out of parameters that the function holds.
                 paddle.autograd.backward([out for out, _ in pairs], [one for _, one in pairs])
         return tuple(leaf.grad.detach() for leaf in leaves)
 
@@ -168,6 +171,14 @@ class PaddleAdapter:
 
     def expanded(self, value: Any) -> Any | None:
         return None
+
+
+def _states(paddle: Any) -> list[list[str]]:
+    """The generators' states as paddle writes them; the address among the numbers is of no matter."""
+    return [
+        [word for word in str(one).split() if not word.startswith("0x")]
+        for one in paddle.get_rng_state()
+    ]
 
 
 def _leaf(value: Any, *, wants: bool) -> Any:

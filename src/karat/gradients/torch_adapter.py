@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
-from karat.gradients.adapter import Flat
+from karat.gradients.adapter import Drew, Flat
 from karat.gradients.problem import Unsupported
 
 if TYPE_CHECKING:
@@ -40,6 +40,7 @@ class TorchAdapter:
     """See `karat.gradients.adapter.Adapter`."""
 
     name = "torch"
+    pure = False
 
     def owns(self, value: object) -> bool:
         kind = getattr(sys.modules.get("torch"), "Tensor", None)
@@ -78,7 +79,7 @@ class TorchAdapter:
         return nullcontext()
 
     @contextmanager
-    def seeded(self, seed: int, device: str) -> Iterator[None]:
+    def seeded(self, seed: int, device: str) -> Iterator[Drew]:
         torch = _torch()
         generators = [torch.default_generator]
         if device.startswith("cuda"):
@@ -90,7 +91,11 @@ class TorchAdapter:
         try:
             for one in generators:
                 one.manual_seed(seed)
-            yield
+            begun = [one.get_state() for one in generators]
+            yield lambda: any(
+                not one.get_state().equal(state)
+                for one, state in zip(generators, begun, strict=True)
+            )
         finally:
             for one, state in zip(generators, states, strict=True):
                 one.set_state(state)

@@ -33,7 +33,7 @@ class WrittenLinearised:
         self._backward = backward
         self._wanted = wanted
         args, kwargs = call.arguments(inputs, dtype)
-        found = call.results(call.fn(*args, **kwargs))
+        found = call.results(call.invoke(args, kwargs))
         self._args = (*args, *kwargs.values())
         self._all = tuple(one.value for one in found)
         self.outputs = call.differentiable(found)
