@@ -28,6 +28,11 @@ _WORDS = re.compile(r"[^\W\d_]{2,}")
 _LIMITS = {"tolerance": "max_relative_error", "determinism": "nondeterminism_bound"}
 
 
+def is_slow(reason: str) -> bool:
+    """Whether a reason is that it takes too long, which is none."""
+    return _SLOW.search(reason.strip()) is not None
+
+
 def objection(table: Mapping[str, Any]) -> str | None:
     """The first thing that is wrong with an entry, or None."""
     checks = (_keys, _texts, _rule, _kind, _pair, _op, _scope, _reason, _special, _limit)

@@ -21,6 +21,8 @@ class PolicySettings(msgspec.Struct, frozen=True, kw_only=True):
     """Python modules whose public callables are operators: `mylib.ops`."""
     exclude: tuple[str, ...] = ()
     """Globs of qualified names in those namespaces that are no operators."""
+    complete: bool = False
+    """Whether the journals that are gated are always those of the whole suite."""
     devices: tuple[str, ...] = ()
     """Devices on which evidence must exist; none: any device will do."""
     approvers: Mapping[str, tuple[str, ...]] = msgspec.field(default_factory=dict)

@@ -1,0 +1,64 @@
+"""Where the gate finds what it needs: exemptions, baseline and namespaces of a project."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import date
+from pathlib import Path
+
+import msgspec
+
+from karat.config import Config
+from karat.findings import UsageError
+from karat.policy import exemptions, ratchet
+from karat.policy.gating import Asked
+from karat.policy.namespaces import walk
+
+
+class Project(msgspec.Struct, frozen=True, kw_only=True):
+    """What a project says about its policy, read."""
+
+    root: Path
+    asked: Asked
+
+    @property
+    def baseline(self) -> Path:
+        """The file of the ratchet."""
+        return self.root / self.asked.ratchet.path
+
+
+def project(
+    config: Config, folder: Path, *, today: date, complete: bool, again: str | None = None
+) -> Project:
+    """The policy that holds in a folder; namespaces are walked only where all of them are judged."""
+    settings = config.policy
+    root = config.file.parent if config.file else folder
+    walked = walk(settings.namespaces if complete else (), folder=root, exclude=settings.exclude)
+    held = ratchet.Ratchet(
+        ops=walked.ops,
+        baseline=ratchet.read(root / settings.baseline, settings.baseline),
+        path=settings.baseline,
+    )
+    asked = Asked(
+        exemptions=exemptions.read(root / settings.exemptions, settings.exemptions),
+        devices=settings.devices,
+        today=today,
+        complete=complete,
+        ratchet=msgspec.structs.replace(held, again=again) if again else held,
+        findings=walked.findings,
+    )
+    return Project(root=root, asked=asked)
+
+
+def day(said: str | None, environment: Mapping[str, str]) -> date:
+    """The day on which exemptions are looked at: as said, as KARAT_TODAY says, or today."""
+    word = said or environment.get("KARAT_TODAY")
+    if not word:
+        return date.today()  # noqa: DTZ011 - the day where the person is
+    try:
+        return date.fromisoformat(word)
+    except ValueError as error:
+        raise UsageError(
+            f"expected a day as YYYY-MM-DD, found {word!r}",
+            next_command="karat policy gate --help",
+        ) from error

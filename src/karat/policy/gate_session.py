@@ -1,0 +1,214 @@
+"""A pytest session that leaves evidence, and holds itself to the policy if asked.
+
+Registered by `karat.policy.plugin` only for those who asked. Under pytest-xdist the controller names session and
+folder and judges at the end; every worker keeps its own journal.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Generator, Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from karat.findings import KaratError
+from karat.gradients import events
+from karat.policy.gate_selection import Selection, is_narrowed, only_looks, unit_of_item
+from karat.policy.recording import Recorder, new_session, unit_of
+from karat.policy.records import Outcome
+
+_KEY = "karat_policy"
+_REASON = 300
+_CRASHED = "???"
+"""The phase that xdist gives to the report of a test in which its worker died."""
+
+
+class Handed(msgspec.Struct, frozen=True, kw_only=True):
+    """What the controller tells its workers."""
+
+    folder: str
+    session: str
+    narrowed: bool
+
+
+class GateSession:
+    """The second plugin."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._config = config
+        self._worker: Any = getattr(config, "workerinput", None)
+        self._selection = Selection(config)
+        self._handed: Handed | None = None
+        self._recorder: Recorder | None = None
+        self._stop: Callable[[], None] | None = None
+        self._scratch: str | None = None
+        self._noted: set[str] = set()
+        self._reports: list[pytest.TestReport] = []
+        self._ran = 0
+        self._lines: list[str] = []
+
+    # Beginning
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_sessionstart(self) -> None:
+        """Before any test, and before xdist starts its workers."""
+        if only_looks(self._config):
+            return
+        said = (self._worker or {}).get(_KEY)
+        self._handed = msgspec.json.decode(said, type=Handed) if said else self._decide()
+        name = self._worker["workerid"] if self._worker else "main"
+        self._recorder = Recorder(self._handed.folder, session=self._handed.session, worker=name)
+        self._stop = events.listen(self._hear)
+
+    def _decide(self) -> Handed:
+        asked = self._config.getoption("karat_evidence") or os.environ.get("KARAT_EVIDENCE", "")
+        if not asked:
+            self._scratch = tempfile.mkdtemp(prefix="karat-evidence-")
+        folder = Path(self._scratch or self._config.invocation_params.dir / asked)
+        narrowed = is_narrowed(self._config)
+        return Handed(folder=str(folder), session=new_session(), narrowed=narrowed)
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_configure_node(self, node: Any) -> None:
+        """Hands folder and session to a worker of xdist."""
+        if self._handed is not None:
+            node.workerinput[_KEY] = msgspec.json.encode(self._handed).decode()
+
+    # Collecting
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_collection_modifyitems(
+        self, items: list[pytest.Item]
+    ) -> Generator[None, object, object]:
+        """Sees the items before anybody takes some away."""
+        self._selection.found(items)
+        return (yield)
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_collection_finish(self, session: pytest.Session) -> None:
+        """Sees what is left of them."""
+        self._selection.kept(session.items)
+        for unit in self._selection.op_tests():
+            self._note_collected(unit)
+
+    def _note_collected(self, unit: str) -> None:
+        if unit not in self._noted and self._recorder is not None:
+            self._noted.add(unit)
+            self._recorder.note(self._selection.collected(unit))
+
+    # Tests
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:
+        """What is told while an item runs, is told by its test."""
+        if self._recorder is None:
+            return (yield)
+        unit = self._recorder.current = unit_of_item(item)
+        try:
+            return (yield)
+        finally:
+            self._recorder.current = None
+            self._settle(unit, item.nodeid)
+
+    def _hear(self, event: events.Event) -> None:
+        if self._recorder is not None:
+            self._note_collected(self._recorder.current or event.test)
+            self._recorder.tell(event)
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Gathers the phases of an item; on the controller, only what its worker cannot tell any more."""
+        if str(report.when) == _CRASHED:
+            self._note_outcome(unit_of(report.nodeid), report.nodeid, [report])
+        elif self._recorder is not None and self._recorder.current:
+            self._reports.append(report)
+
+    def _settle(self, unit: str, node: str) -> None:
+        reports, self._reports = self._reports, []
+        self._ran += 1
+        if unit in self._noted:
+            self._note_outcome(unit, node, reports)
+
+    def _note_outcome(self, unit: str, node: str, reports: list[pytest.TestReport]) -> None:
+        if self._recorder is not None and reports:
+            # The gravest phase speaks for the item; of several, the first.
+            worst = min(reports, key=lambda one: ("failed", "skipped", "passed").index(one.outcome))
+            self._recorder.note(
+                Outcome(
+                    test=unit,
+                    item=node,
+                    outcome=worst.outcome,
+                    reason=_reason(worst),
+                )
+            )
+
+    # End
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        """The last line of the journal; the judgement, if somebody asked for it."""
+        if self._stop is None or self._recorder is None or self._handed is None:
+            return
+        self._stop()
+        stopped = bool(session.shouldstop or session.shouldfail)
+        whole = not self._handed.narrowed and not stopped and int(session.exitstatus) in {0, 1}
+        self._recorder.end(int(session.exitstatus), ran=self._ran, whole=whole)
+        if self._worker is None and self._config.getoption("karat_policy"):
+            failed = self._judge(self._handed)
+            if failed and int(session.exitstatus) in {0, 5}:
+                session.exitstatus = pytest.ExitCode.TESTS_FAILED
+        if self._scratch is not None:
+            shutil.rmtree(self._scratch, ignore_errors=True)
+
+    def _judge(self, handed: Handed) -> bool:
+        try:
+            code, lines = judge(Path(handed.folder), handed.session, self._config.rootpath)
+        except KaratError as error:
+            code, lines = int(error.exit_code), [f"karat: {error}", f"next: {error.next_command}"]
+        self._lines = list(lines)
+        return code != 0
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        """What the policy says of this session."""
+        if self._lines:
+            terminalreporter.section("karat: gradient policy")
+            for line in self._lines:
+                terminalreporter.write_line(line)
+
+
+def judge(folder: Path, session: str, root: Path) -> tuple[int, Iterator[str] | list[str]]:
+    """The exit code and the report of one session."""
+    from karat.config import load  # noqa: PLC0415 - it brings the settings of every room
+    from karat.policy.gate_places import day, project  # noqa: PLC0415
+    from karat.policy.gate_report import lines  # noqa: PLC0415
+    from karat.policy.gating import gate  # noqa: PLC0415
+    from karat.policy.merging import merge  # noqa: PLC0415
+    from karat.report.words import printable  # noqa: PLC0415
+
+    merged = merge([folder], session=session)
+    config = load(root)
+    complete = config.policy.complete and merged.whole
+    if not complete and merged.ran and not any(one.is_op_test for one in merged.tests.values()):
+        return 0, ["no op test was selected, so there is nothing to judge"]
+    today = day(None, os.environ)
+    gated = gate(merged, project(config, root, today=today, complete=complete).asked)
+    told = [printable(line) for line in lines(gated, today=today)]
+    after = next((f.next for f in gated.findings if f.next and f.severity.value == "fail"), None)
+    return int(gated.exit_code), [*told, *([f"next: {printable(after)}"] if after else [])]
+
+
+def _reason(report: pytest.TestReport) -> str:
+    """Why an item did not pass, in a line."""
+    if report.passed:
+        return ""
+    if isinstance(report.longrepr, tuple):
+        said = str(report.longrepr[2]).removeprefix("Skipped: ")
+    else:
+        crash = getattr(report.longrepr, "reprcrash", None)
+        said = str(getattr(crash, "message", report.longrepr or ""))
+    first = said.strip().partition("\n")[0]
+    return first if len(first) <= _REASON else f"{first[: _REASON - 1]}…"
