@@ -16,6 +16,9 @@ PLAIN = frozenset({
 })  # fmt: skip
 """Bases that hold no gradient check and make nobody an op test."""
 
+WRAPPERS = frozenset({"XPUOpTestWrapper"})
+"""Classes whose inner classes are handed to the runner."""
+
 ROOT_SUFFIX = "OpTest"
 """A base of another tree whose name ends so is taken for an op test, and that is said."""
 

@@ -1,0 +1,104 @@
+"""Lineage: the order in which Python would look for a method, and whether a class is an op test."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import TypeAlias
+
+from karat.policy.scan_names import Class, Names, Outside, Target, Unknown
+from karat.policy.scan_vocabulary import PLAIN, ROOT_SUFFIX, ROOTS
+
+Ancestor: TypeAlias = Class | Outside | Unknown
+_MOST_ANCESTORS = 400
+
+
+class Lineage:
+    """Bases and method resolution orders, each worked out once."""
+
+    def __init__(self, names: Names, roots: Collection[str] = ()) -> None:
+        self._names = names
+        self._roots = ROOTS | {root.rpartition(".")[2] for root in roots}
+        self._orders: dict[Class, tuple[Ancestor, ...]] = {}
+
+    def order(self, cls: Class) -> tuple[Ancestor, ...]:
+        """The class and its ancestors in the order of Python's own C3 linearisation."""
+        found = self._orders.get(cls)
+        if found is None:
+            self._orders[cls] = (cls,)  # a circle ends here
+            found = self._orders[cls] = self._linear(cls)
+        return found
+
+    def _linear(self, cls: Class) -> tuple[Ancestor, ...]:
+        bases = self.bases(cls)
+        orders: list[list[Ancestor]] = [
+            list(self.order(b)) if isinstance(b, Class) else [b] for b in bases
+        ]
+        merged = _merge([*orders, list(bases)])
+        if merged is None:
+            # Python would refuse such a class; whoever reads the report still wants to know what is in it.
+            merged = list(dict.fromkeys(a for order in orders for a in order))
+        return (cls, *(a for a in merged[:_MOST_ANCESTORS] if a != cls))
+
+    def bases(self, cls: Class) -> list[Ancestor]:
+        """One ancestor per base expression; of several it may mean, the one that is an op test."""
+        found: list[Ancestor] = []
+        for base in cls.facts.bases:
+            targets = self._names.refer(
+                cls.path, cls.facts.scope, base, line=cls.facts.line, environment=cls.environment
+            )
+            chosen = self._chosen(targets, base.text)
+            if chosen not in found and chosen != cls:
+                found.append(chosen)
+        return found
+
+    def _chosen(self, targets: Sequence[Target], text: str) -> Ancestor:
+        possible = [t for t in targets if isinstance(t, Class | Outside | Unknown)]
+        for target in possible:
+            if isinstance(target, Outside) and self.is_root(target):
+                return target
+            if isinstance(target, Class) and self.is_op_test(target):
+                return target
+        return possible[0] if possible else Unknown(text)
+
+    def is_root(self, ancestor: Ancestor) -> bool:
+        """Whether this is where op tests begin."""
+        if isinstance(ancestor, Class):
+            return ancestor.facts.name in self._roots
+        return isinstance(ancestor, Outside) and (
+            ancestor.last in self._roots or self.is_assumed(ancestor)
+        )
+
+    def is_assumed(self, ancestor: Ancestor) -> bool:
+        """Whether only its name says that a base from elsewhere is an op test."""
+        if not isinstance(ancestor, Outside) or ancestor.last in self._roots:
+            return False
+        return ancestor.last.endswith(ROOT_SUFFIX)
+
+    def is_op_test(self, cls: Class) -> bool:
+        """Whether the class inherits from a root."""
+        return any(self.is_root(ancestor) for ancestor in self.order(cls))
+
+    def open_ends(self, cls: Class) -> list[Ancestor]:
+        """Ancestors of which nothing is known."""
+        return [
+            a
+            for a in self.order(cls)
+            if isinstance(a, Unknown)
+            or (isinstance(a, Outside) and not self.is_root(a) and a.last not in PLAIN)
+        ]
+
+
+def _merge(orders: list[list[Ancestor]]) -> list[Ancestor] | None:
+    """C3: take the first head that is in no other tail; None where there is none."""
+    merged: list[Ancestor] = []
+    rest = [order for order in orders if order]
+    while rest:
+        for order in rest:
+            head = order[0]
+            if not any(head in other[1:] for other in rest):
+                break
+        else:
+            return None
+        merged.append(head)
+        rest = [kept for kept in ([a for a in order if a != head] for order in rest) if kept]
+    return merged

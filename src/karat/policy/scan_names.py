@@ -1,0 +1,325 @@
+"""Names: what a base class, an alias or a factory means, across all files of a scan."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from karat.policy.scan_modules import Modules
+from karat.policy.scan_shapes import Binding, ClassFacts, FileFacts, Reference
+
+_DEEPEST = 40
+"""Names that lead to names that lead to names: more than this is a circle."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outside:
+    """A name of a module that is not among the scanned files."""
+
+    name: str
+
+    @property
+    def last(self) -> str:
+        """Its last part."""
+        return self.name.rpartition(".")[2]
+
+
+@dataclass(frozen=True, slots=True)
+class Unknown:
+    """An expression that only running it would tell."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Module:
+    """A scanned file."""
+
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
+class Function:
+    """A function of a scanned file, with what is known of the parameters around it."""
+
+    path: str
+    scope: int
+    environment: Environment
+
+
+@dataclass(frozen=True, slots=True)
+class Class:
+    """A class, or one of the classes that a factory makes of it."""
+
+    path: str
+    index: int
+    environment: Environment = ()
+    facts: ClassFacts = field(compare=False, repr=False, kw_only=True)
+
+
+Target: TypeAlias = Outside | Unknown | Module | Function | Class
+Environment: TypeAlias = tuple[tuple[tuple[int, str], "Target"], ...]
+"""(scope, parameter) → what it was called with."""
+
+
+class Names:
+    """Resolves dotted names; files are read when a name leads there."""
+
+    def __init__(self, modules: Modules, load: Callable[[str], FileFacts]) -> None:
+        self._modules = modules
+        self._load = load
+        self._tables: dict[str, Mapping[tuple[int, str], list[Binding]]] = {}
+        self._known: dict[tuple[str, str], list[Target]] = {}
+        self._needs: dict[tuple[str, int], frozenset[tuple[int, str]]] = {}
+        self._depth = 0
+
+    def facts(self, path: str) -> FileFacts:
+        """What the file says."""
+        return self._load(path)
+
+    def refer(
+        self, path: str, scope: int, reference: Reference, *, line: int = 0, environment: Environment = ()
+    ) -> list[Target]:  # fmt: skip
+        """Everything that an expression may mean; never nothing."""
+        if reference.function:
+            return self._called(path, scope, reference, line, environment)
+        found = [
+            target
+            for name in reference.names
+            for target in self.resolve(path, scope, name, line=line, environment=environment)
+        ]
+        return found or [Unknown(reference.text)]
+
+    def resolve(
+        self, path: str, scope: int, name: str, *, line: int = 0, environment: Environment = ()
+    ) -> list[Target]:  # fmt: skip
+        """Everything that a dotted name may mean in a scope; `line` limits to what is bound before it."""
+        if self._depth > _DEEPEST:
+            return [Unknown(name)]
+        self._depth += 1
+        try:
+            return self._resolve(path, scope, name, line, environment)
+        finally:
+            self._depth -= 1
+
+    def _resolve(
+        self, path: str, scope: int, name: str, line: int, environment: Environment
+    ) -> list[Target]:
+        parts = name.split(".")
+        for end in range(len(parts), 1, -1):
+            whole = ".".join(parts[:end])
+            if (0, whole) in self._table(path):
+                found = self._modules.find(whole, path)
+                if found is not None:
+                    return self._attributes([Module(found)], parts[end:])
+        return self._attributes(self._first(path, scope, parts[0], line, environment), parts[1:])
+
+    def _first(
+        self, path: str, scope: int, name: str, line: int, environment: Environment
+    ) -> list[Target]:
+        scopes = self.facts(path).scopes
+        here = scope
+        while here >= 0:
+            what = scopes[here]
+            if what.kind != "class" or here == scope:
+                found = self._in_scope(path, here, name, line, environment)
+                if found:
+                    return found
+            if what.kind == "function":
+                line = 0  # by the time it runs, all of the module has
+                if name in what.parameters:
+                    return self._parameter(path, here, name, environment)
+            here = what.parent
+        return self._starred(path, name) or [Outside(name)]
+
+    def _in_scope(
+        self, path: str, scope: int, name: str, line: int, environment: Environment
+    ) -> list[Target]:
+        bound = self._table(path).get((scope, name), ())
+        best: list[Target] = []
+        for binding in reversed(bound):
+            if binding.kind == "deleted" or (line and binding.line >= line):
+                continue
+            found = self._bound(path, binding, environment)
+            if any(isinstance(target, Class | Function | Module) for target in found):
+                return found
+            if not best or all(isinstance(target, Unknown) for target in best):
+                best = found
+        return best
+
+    def _parameter(
+        self, path: str, scope: int, name: str, environment: Environment
+    ) -> list[Target]:
+        for (where, parameter), target in environment:
+            if (where, parameter) == (scope, name):
+                return [target]
+        default = self.facts(path).scopes[scope].defaults.get(name)
+        return self.refer(path, 0, default) if default is not None else [Unknown(name)]
+
+    def _bound(self, path: str, binding: Binding, environment: Environment) -> list[Target]:
+        match binding.kind:
+            case "class":
+                return [self.instance(path, binding.index, environment)]
+            case "function":
+                return [Function(path, binding.index, environment)]
+            case "module":
+                found = self._modules.find(binding.module, path)
+                return [Module(found) if found is not None else Outside(binding.module)]
+            case "from":
+                return self._imported(path, binding)
+            case "alias" if binding.reference is not None and self._depth < _DEEPEST:
+                self._depth += 1
+                try:
+                    return self.refer(path, binding.scope, binding.reference, line=binding.line,
+                                      environment=environment)  # fmt: skip
+                finally:
+                    self._depth -= 1
+            case _:
+                return []
+
+    def instance(self, path: str, index: int, environment: Environment = ()) -> Class:
+        """A class, with what is bound of those parameters that its bases depend on, and of no others."""
+        needed = self.depends(path, index)
+        kept = tuple(item for item in environment if item[0] in needed)
+        return Class(path, index, kept, facts=self.facts(path).classes[index])
+
+    def depends(self, path: str, index: int) -> frozenset[tuple[int, str]]:
+        """The (scope, parameter) pairs of functions around a class that decide what its bases are."""
+        key = (path, index)
+        if key not in self._needs:
+            self._needs[key] = frozenset()
+            facts = self.facts(path).classes[index]
+            if facts.scope > 0:
+                self._needs[key] = frozenset(
+                    pair for base in facts.bases for pair in self._needed(path, facts.scope, base)
+                )
+        return self._needs[key]
+
+    def _needed(self, path: str, scope: int, reference: Reference) -> Iterator[tuple[int, str]]:
+        for name in (*reference.names, reference.function):
+            yield from self._needed_by_name(path, scope, name.partition(".")[0])
+        for inner in (*reference.arguments, *reference.keywords.values()):
+            yield from self._needed(path, scope, inner)
+
+    def _needed_by_name(self, path: str, scope: int, name: str) -> Iterator[tuple[int, str]]:
+        scopes = self.facts(path).scopes
+        while scope > 0:
+            for binding in self._table(path).get((scope, name), ()):
+                if binding.kind == "class":
+                    yield from self.depends(path, binding.index)
+                elif binding.reference is not None and name not in binding.reference.names:
+                    yield from self._needed(path, scope, binding.reference)
+            if name in scopes[scope].parameters:
+                yield scope, name
+            scope = scopes[scope].parent
+
+    def _imported(self, path: str, binding: Binding) -> list[Target]:
+        module = self._modules.find(binding.module, path)
+        if module is not None and module != path:
+            found = self.member(module, binding.target)
+            if found:
+                return found
+        dot = "" if not binding.module or binding.module.endswith(".") else "."
+        below = self._modules.find(f"{binding.module}{dot}{binding.target}", path)
+        if below is not None:
+            return [Module(below)]
+        return [Outside(f"{binding.module.lstrip('.')}.{binding.target}".lstrip("."))]
+
+    def member(self, path: str, name: str) -> list[Target]:
+        """What a module has under a name; nothing if it does not bind it."""
+        key = (path, name)
+        if key not in self._known:
+            self._known[key] = []  # whoever comes here in a circle finds nothing
+            if self._depth < _DEEPEST:
+                self._depth += 1
+                self._known[key] = self._in_scope(path, 0, name, 0, ()) or self._starred(path, name)
+                self._depth -= 1
+        return self._known[key]
+
+    def _starred(self, path: str, name: str) -> list[Target]:
+        for binding in reversed(self._table(path).get((0, "*"), [])):
+            module = self._modules.find(binding.module, path)
+            if module is None:
+                continue
+            found = self.member(module, name) if module != path else []
+            if found:
+                return found
+        return []
+
+    def _attributes(self, targets: list[Target], names: list[str]) -> list[Target]:
+        for name in names:
+            targets = [after for target in targets for after in self._attribute(target, name)]
+        return targets
+
+    def _attribute(self, target: Target, name: str) -> list[Target]:
+        match target:
+            case Module(path):
+                found = self.member(path, name)
+                if found:
+                    return found
+                below = (
+                    self._modules.find(f".{name}", path) if path.endswith("__init__.py") else None
+                )
+                return [Module(below)] if below is not None else [Outside(name)]
+            case Class(path, _, environment):
+                return self._in_scope(path, target.facts.body, name, 0, environment) or [
+                    Unknown(name)
+                ]
+            case Outside(whole):
+                return [Outside(f"{whole}.{name}")]
+            case _:
+                return [Unknown(name)]
+
+    def _called(
+        self, path: str, scope: int, reference: Reference, line: int, environment: Environment
+    ) -> list[Target]:
+        """What a function returns, where that is a class; what a stranger is handed, where it is one."""
+        functions = self.resolve(
+            path, scope, reference.function, line=line, environment=environment
+        )
+        made: list[Target] = []
+        for function in functions:
+            if isinstance(function, Function):
+                for bound in self.environments(
+                    path, scope, reference, function, line=line, environment=environment
+                ):
+                    returns = self.facts(function.path).scopes[function.scope].returns
+                    for returned in returns if self._depth < _DEEPEST else ():
+                        self._depth += 1
+                        made += self.refer(
+                            function.path, function.scope, returned, environment=bound
+                        )
+                        self._depth -= 1
+            elif isinstance(function, Outside):
+                handed = (
+                    self.refer(path, scope, a, line=line, environment=environment)
+                    for a in reference.arguments
+                )
+                made += [t for targets in handed for t in targets if isinstance(t, Class)]
+        return made or [Unknown(reference.text)]
+
+    def environments(
+        self, path: str, scope: int, call: Reference, function: Function, *, line: int = 0,
+        environment: Environment = (),
+    ) -> Iterator[Environment]:  # fmt: skip
+        """What a call binds a function's parameters to; several where a loop goes over classes."""
+        parameters = self.facts(function.path).scopes[function.scope].parameters
+        given = [*zip(parameters, call.arguments, strict=False), *call.keywords.items()]
+        made: list[tuple[tuple[tuple[int, str], Target], ...]] = [()]
+        for name, argument in given:
+            if name not in parameters:
+                continue
+            targets = self.refer(path, scope, argument, line=line, environment=environment)
+            made = [(*e, ((function.scope, name), t)) for e in made for t in targets][:1000]
+        for bound in made:
+            yield (*function.environment, *bound)
+
+    def _table(self, path: str) -> Mapping[tuple[int, str], list[Binding]]:
+        table = self._tables.get(path)
+        if table is None:
+            grouped: dict[tuple[int, str], list[Binding]] = {}
+            for binding in self.facts(path).bindings:
+                grouped.setdefault((binding.scope, binding.name), []).append(binding)
+            table = self._tables[path] = grouped
+        return table

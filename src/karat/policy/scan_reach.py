@@ -1,0 +1,208 @@
+"""Reach: which gradient checks the tests of a class really come to, through helpers, super() and parents."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from karat.policy.scan_lineage import Ancestor, Lineage
+from karat.policy.scan_names import Class, Function, Names, Outside
+from karat.policy.scan_shapes import Call, Decorator, Method
+from karat.policy.scan_vocabulary import FREE_CHECKS, SKIP_RULE, is_check, is_test
+
+_DEEPEST = 12
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Check:
+    """A gradient check that a test comes to."""
+
+    test: str
+    call: Call
+    path: str
+    when: tuple[str, ...] = ()
+    visible: tuple[str, ...] = ()
+    """Conditions of skip decorators: the runner says that it skipped."""
+    caught: bool = False
+
+    @property
+    def line(self) -> int:
+        """Where the call is."""
+        return self.call.line
+
+
+State = Literal["checked", "conditional", "unchecked", "skipped", "not-run", "abstract"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reached:
+    """What the tests of one class come to."""
+
+    state: State
+    tests: int
+    checks: tuple[Check, ...] = ()
+    empty: tuple[tuple[Class, Method], ...] = ()
+    """Tests that are named for a check and do nothing, own or inherited."""
+
+
+class Reach:
+    """Follows the tests of classes."""
+
+    def __init__(self, names: Names, lineage: Lineage) -> None:
+        self._names = names
+        self._lineage = lineage
+
+    def of(self, cls: Class, *, collected: bool = True) -> Reached:
+        """Every check that the class's own and inherited tests come to."""
+        order = self._lineage.order(cls)
+        tests = dict(self._tests(order))
+        around = conditions(cls.facts.decorators)
+        checks: list[Check] = []
+        for name, (index, method) in tests.items():
+            found = self._follow(order, index, method, name, ())
+            checks += [
+                replace(c, when=cls.facts.when + c.when, visible=around + c.visible) for c in found
+            ]
+        empty = tuple((order[i], m) for i, m in tests.values() if m.empty)
+        return Reached(
+            state=_state(cls, tests, checks, collected=collected), tests=len(tests), checks=tuple(checks),
+            empty=empty,  # type: ignore[arg-type]
+        )  # fmt: skip
+
+    def _tests(self, order: Sequence[Ancestor]) -> Iterator[tuple[str, tuple[int, Method]]]:
+        """Names that a runner finds, each in the first class that has it."""
+        seen: set[str] = set()
+        for index, ancestor in enumerate(order):
+            if not isinstance(ancestor, Class) or self._lineage.is_root(ancestor):
+                continue
+            for method in ancestor.facts.methods:
+                if method.name not in seen and (is_test(method.name) or method.name == "setUp"):
+                    seen.add(method.name)
+                    yield method.name, (index, method)
+            for name, text in ancestor.facts.attributes.items():
+                if name not in seen and is_test(name):
+                    seen.add(name)
+                    found = self._alias(ancestor, text)
+                    if found is not None:
+                        yield name, (index, found)
+
+    def _alias(self, cls: Class, text: str) -> Method | None:
+        """`test_check_grad = Parent.test_check_grad`; None for what is no method."""
+        owner, _, name = text.rpartition(".")
+        targets = (
+            self._names.resolve(cls.path, cls.facts.scope, owner, environment=cls.environment)
+            if owner
+            else []
+        )
+        for target in targets:
+            if isinstance(target, Class):
+                found = self._find(self._lineage.order(target), name, 0)
+                return found[1] if found else None
+        return next((m for m in cls.facts.methods if m.name == name), None) if not owner else None
+
+    def _find(self, order: Sequence[Ancestor], name: str, start: int) -> tuple[int, Method] | None:
+        for index in range(start, len(order)):
+            ancestor = order[index]
+            if not isinstance(ancestor, Class) or self._lineage.is_root(ancestor):
+                continue
+            for method in ancestor.facts.methods:
+                if method.name == name:
+                    return index, method
+            if name in ancestor.facts.attributes:
+                found = self._alias(ancestor, ancestor.facts.attributes[name])
+                return (
+                    (index, found)
+                    if found
+                    else (index, Method(name=name, line=ancestor.facts.line))
+                )
+        return None
+
+    def _follow(
+        self, order: Sequence[Ancestor], index: int, method: Method, test: str,
+        trail: tuple[tuple[int, str], ...],
+    ) -> Iterator[Check]:  # fmt: skip
+        if (index, method.name) in trail or len(trail) > _DEEPEST or method.empty == "is skipped":
+            return
+        trail = (*trail, (index, method.name))
+        visible = conditions(method.decorators)
+        for call in method.calls:
+            for check in self._call(order, index, call, test, trail):
+                yield replace(check, when=method.when + call.when + check.when, visible=visible + check.visible,
+                              caught=call.caught or check.caught)  # fmt: skip
+
+    def _call(
+        self, order: Sequence[Ancestor], index: int, call: Call, test: str, trail: tuple[tuple[int, str], ...]
+    ) -> Iterator[Check]:  # fmt: skip
+        here = order[index]
+        assert isinstance(here, Class)  # noqa: S101 - methods are found in classes alone
+        made = Check(test=test, call=call, path=here.path)
+        if call.receiver in {"self", "super"}:
+            found = self._find(order, call.name, index + 1 if call.receiver == "super" else 0)
+            if found is not None:
+                yield from self._follow(order, *found, test, trail)
+            elif is_check(call.name):
+                yield made
+        elif call.receiver == "class":
+            yield from self._by_class(order, here, call, made, trail)
+        elif call.name in FREE_CHECKS:
+            yield made
+        elif call.position == 0:
+            yield from self._by_function(here, call, made)
+
+    def _by_class(
+        self, order: Sequence[Ancestor], here: Class, call: Call, made: Check, trail: tuple[tuple[int, str], ...]
+    ) -> Iterator[Check]:  # fmt: skip
+        """`Parent.test_check_grad(self)`."""
+        for target in self._names.resolve(
+            here.path, here.facts.scope, call.owner, environment=here.environment
+        ):
+            if isinstance(target, Class):
+                theirs = self._lineage.order(target)
+                found = self._find(theirs, call.name, 0)
+                if found is not None:
+                    # What it calls on self is looked up from the class that is tested.
+                    owner = theirs[found[0]]
+                    where, index = (
+                        (order, order.index(owner)) if owner in order else (theirs, found[0])
+                    )
+                    yield from self._follow(where, index, found[1], made.test, trail)
+                    continue
+            if is_check(call.name) and isinstance(target, Class | Outside):
+                yield made
+
+    def _by_function(self, here: Class, call: Call, made: Check) -> Iterator[Check]:
+        """A function that is handed the test: `check_all(self)`."""
+        for target in self._names.resolve(here.path, here.facts.scope, call.owner):
+            if isinstance(target, Function):
+                method = self._names.facts(target.path).scopes[target.scope].method
+                for inner in method.calls if method is not None else ():
+                    if inner.receiver == "self" and is_check(inner.name):
+                        yield replace(
+                            made, call=inner, path=target.path, when=inner.when, caught=inner.caught
+                        )
+
+
+def conditions(decorators: Sequence[Decorator]) -> tuple[str, ...]:
+    """What skip decorators ask for."""
+    return tuple(d.condition for d in decorators if d.condition)
+
+
+def _state(
+    cls: Class, tests: dict[str, tuple[int, Method]], checks: list[Check], *, collected: bool
+) -> State:
+    facts = cls.facts
+    if (
+        not (tests.keys() - {"setUp"})
+        or not collected
+        or facts.attributes.get("__test__") == "False"
+    ):
+        return "abstract"
+    if any(d.last == "skip" for d in facts.decorators):
+        return "not-run"
+    good = [check for check in checks if not check.caught]
+    if any(d.last == SKIP_RULE for d in facts.decorators) and not good:
+        return "skipped"
+    if not good:
+        return "unchecked"
+    return "checked" if any(not c.when and not c.visible for c in good) else "conditional"

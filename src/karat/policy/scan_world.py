@@ -1,0 +1,186 @@
+"""The world of a scan: every op test there is, those included that a factory makes."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass
+
+from karat.policy.scan_lineage import Lineage
+from karat.policy.scan_names import Class, Environment, Function, Names, Outside
+from karat.policy.scan_shapes import FileFacts, Made
+from karat.policy.scan_vocabulary import WRAPPERS, is_check
+
+_DEEPEST = 6
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpTestClass:
+    """An op test: a class, and where it comes to be."""
+
+    cls: Class
+    path: str
+    line: int
+    name: str
+    """`TestX`, or `TestFp16Case[TestX]` for one that a factory makes of TestX."""
+    collected: bool = True
+    """Whether a runner finds it: at module level, or handed out by a factory."""
+    shadowed: int = 0
+    """The line that binds its name again, so that it never runs."""
+    assumed: str = ""
+    """The base that is only believed to be an op test's, and why."""
+
+
+class World:
+    """Finds op tests in files that are all known."""
+
+    def __init__(self, names: Names, roots: Collection[str] = ()) -> None:
+        self.names = names
+        self.lineage = Lineage(names, roots)
+        self._seen: set[tuple[str, int, Environment]] = set()
+        self.unbound: list[tuple[str, int]] = []
+        """Classes of factories that nobody calls: (path, index)."""
+
+    def op_tests(self, paths: Iterable[str]) -> Iterator[OpTestClass]:
+        """Every op test of the files, in their order; roots themselves are none."""
+        paths = list(paths)
+        made: dict[tuple[str, int], list[OpTestClass]] = {}
+        for path in paths:
+            for call in self.names.facts(path).made:
+                for found in self._expand(path, call, (), 0):
+                    made.setdefault((found.cls.path, found.cls.index), []).append(found)
+        for path in paths:
+            facts = self.names.facts(path)
+            for index in range(len(facts.classes)):
+                yield from self._class(path, facts, index, made)
+
+    def _class(
+        self, path: str, facts: FileFacts, index: int, made: dict[tuple[str, int], list[OpTestClass]]
+    ) -> Iterator[OpTestClass]:  # fmt: skip
+        if self.names.depends(path, index):
+            instances = dict.fromkeys(made.get((path, index), ()))
+            if not instances:
+                self.unbound.append((path, index))
+            yield from (one for one in instances if self.lineage.is_op_test(one.cls))
+            return
+        cls = self.names.instance(path, index)
+        assumed = self._assumed(cls)
+        if self.lineage.is_root(cls) or (not assumed and not self.lineage.is_op_test(cls)):
+            return
+        again = self._again(facts, index)
+        yield OpTestClass(
+            cls=cls, path=path, line=cls.facts.line, name=cls.facts.qualname, assumed=assumed,
+            collected=self._collected(cls, facts), shadowed=again,
+        )  # fmt: skip
+
+    def _assumed(self, cls: Class) -> str:
+        """A base from elsewhere that behaves like an op test's."""
+        order = self.lineage.order(cls)
+        if any(self.lineage.is_root(a) and not self.lineage.is_assumed(a) for a in order):
+            return ""
+        named = [a.name for a in order if isinstance(a, Outside) and self.lineage.is_assumed(a)]
+        if named:
+            return f"{named[0]}, by its name"
+        ends = self.lineage.open_ends(cls)
+        if not ends:
+            return ""
+        defined = {m.name for a in order if isinstance(a, Class) for m in a.facts.methods}
+        for ancestor in order:
+            for method in ancestor.facts.methods if isinstance(ancestor, Class) else ():
+                for call in method.calls:
+                    if call.receiver == "self" and is_check(call.name) and call.name not in defined:
+                        end = ends[0]
+                        shown = end.name if isinstance(end, Outside) else getattr(end, "text", "?")
+                        return f"{shown}, because self.{call.name} is called"
+        return ""
+
+    def _collected(self, cls: Class, facts: FileFacts) -> bool:
+        scope = facts.scopes[cls.facts.scope]
+        if scope.kind == "class":
+            # A class in a class is how a base is hidden from the runner; XPU tests are the exception.
+            return self._is_wrapper(cls, facts)
+        deleted = (b for b in facts.bindings if b.kind == "deleted" and b.scope == cls.facts.scope)
+        return not any(b.name == cls.facts.name and b.line > cls.facts.line for b in deleted)
+
+    def _is_wrapper(self, cls: Class, facts: FileFacts) -> bool:
+        for index, outer in enumerate(facts.classes):
+            if outer.body == cls.facts.scope:
+                for ancestor in self.lineage.order(self.names.instance(cls.path, index)):
+                    name = (
+                        ancestor.facts.name
+                        if isinstance(ancestor, Class)
+                        else getattr(ancestor, "last", "")
+                    )
+                    if name in WRAPPERS:
+                        return True
+        return False
+
+    @staticmethod
+    def _again(facts: FileFacts, index: int) -> int:
+        """The line where the same scope defines the class's name again, neither under a condition."""
+        cls = facts.classes[index]
+        if cls.when or facts.scopes[cls.scope].kind == "function":
+            return 0
+        for other in facts.classes[index + 1 :]:
+            if (other.name, other.scope, other.when) == (cls.name, cls.scope, ()):
+                return other.line
+        return 0
+
+    def _expand(
+        self, path: str, made: Made, around: Environment, depth: int
+    ) -> Iterator[OpTestClass]:
+        """What a call makes of the classes it is handed."""
+        names = self.names
+        if depth > _DEEPEST or not self._hands_over_classes(path, made, around):
+            return
+        for function in names.resolve(path, made.scope, made.call.function, environment=around):
+            if not isinstance(function, Function):
+                continue
+            for environment in names.environments(
+                path, made.scope, made.call, function, environment=around
+            ):
+                yield from self._instances(path, made, function, environment, depth)
+
+    def _hands_over_classes(self, path: str, made: Made, around: Environment) -> bool:
+        given = (*made.call.arguments, *made.call.keywords.values())
+        for argument in given:
+            for target in self.names.refer(path, made.scope, argument, environment=around):
+                if isinstance(target, Class) or (
+                    isinstance(target, Outside) and self.lineage.is_root(target)
+                ):
+                    return True
+        return False
+
+    def _instances(
+        self, path: str, made: Made, function: Function, environment: Environment, depth: int
+    ) -> Iterator[OpTestClass]:
+        facts = self.names.facts(function.path)
+        inside = _inside(facts, function.scope)
+        for index, cls in enumerate(facts.classes):
+            needed = self.names.depends(function.path, index) if cls.scope in inside else ()
+            instance = self.names.instance(function.path, index, environment)
+            if not needed or len(instance.environment) < len(needed):
+                continue
+            key = (function.path, index, instance.environment)
+            if key not in self._seen:
+                self._seen.add(key)
+                yield OpTestClass(cls=instance, path=path, line=made.line, name=_label(instance))
+        for inner in facts.made:
+            if inner.scope in inside:
+                yield from self._expand(function.path, inner, environment, depth + 1)
+
+
+def _inside(facts: FileFacts, scope: int) -> set[int]:
+    """A scope and all scopes in it; they are numbered in the order of the file."""
+    found = {scope}
+    for index in range(scope + 1, len(facts.scopes)):
+        if facts.scopes[index].parent in found:
+            found.add(index)
+    return found
+
+
+def _label(cls: Class) -> str:
+    shown = [
+        t.facts.name if isinstance(t, Class) else getattr(t, "last", "?")
+        for _, t in cls.environment
+    ]
+    return f"{cls.facts.name}[{', '.join(shown)}]"
