@@ -1,0 +1,112 @@
+"""Properties: laws that every backward obeys, tried one by one.
+
+A law that does not apply (no forward mode, one output only, no strides) is not among the results. A law of
+approximate equality has its bound from round-off (`properties_ground`), never a constant somebody liked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from typing import TYPE_CHECKING, Any
+
+from karat.findings import UsageError, suggest
+from karat.gradients import properties_cotangent, properties_form, properties_state
+from karat.gradients.problem import Problem, Unsupported
+from karat.gradients.properties_ground import Ground, Tolerance
+from karat.gradients.report import GradVerdict, Property
+
+if TYPE_CHECKING:
+    import numpy as np
+
+Law = Callable[[Ground], Property | None]
+
+LAWS: dict[str, Law] = {
+    "gradient-form": properties_form.gradient_form,
+    "finite": properties_form.finite,
+    "deterministic-forward": properties_state.deterministic_forward,
+    "deterministic-backward": properties_state.deterministic_backward,
+    "inputs-unmodified": properties_state.inputs_unmodified,
+    "cotangents-unmodified": properties_cotangent.cotangents_unmodified,
+    "zero-cotangent": properties_cotangent.zero_cotangent,
+    "linearity": properties_cotangent.linearity,
+    "absent-cotangent": properties_cotangent.absent_cotangent,
+    "strided-cotangent": properties_cotangent.strided_cotangent,
+    "expanded-cotangent": properties_cotangent.expanded_cotangent,
+    "strided-inputs": properties_form.strided_inputs,
+    "subset": properties_form.subset,
+    "interleaving": properties_state.interleaving,
+    "accumulation": properties_state.accumulation,
+    "forward-reverse": properties_form.forward_reverse,
+}
+NAMES = (*LAWS, "in-place")
+
+
+def check_properties(  # noqa: PLR0913 - the design's signature; all but two are optional
+    problem: Problem,
+    *,
+    rng: np.random.Generator,
+    tolerance: Tolerance | None = None,
+    nondeterminism_runs: int = 3,
+    nondeterminism_bound: float = 0.0,
+    in_place: Callable[..., Any] | None = None,
+    which: Collection[str] | None = None,
+) -> tuple[Property, ...]:
+    """Every law that applies, tried at the problem's point.
+
+    `tolerance` says, for a gradient, how far another way of computing it may be off; by default round-off does.
+    `nondeterminism_bound` is relative to a gradient's largest element. `which` names laws (`NAMES`).
+    """
+    wanted = _wanted(which)
+    if not wanted or not problem.inputs or not problem.outputs:
+        return ()
+    if not any(one.size for one in problem.point):
+        return ()
+    try:
+        ground = Ground(
+            problem,
+            rng,
+            tolerance=tolerance,
+            runs=nondeterminism_runs,
+            allowed=nondeterminism_bound,
+        )
+    except Unsupported:
+        return ()
+    except Exception as error:  # noqa: BLE001 - a backward may raise anything
+        return (_raised("gradient-form", error, "float64"),)
+    laws = {name: LAWS[name] for name in LAWS if name in wanted}
+    if in_place is not None and "in-place" in wanted:
+        laws["in-place"] = lambda on: properties_state.in_place(on, in_place)
+    return tuple(
+        found for name, law in laws.items() if (found := _tried(name, law, ground)) is not None
+    )
+
+
+def _tried(name: str, law: Law, ground: Ground) -> Property | None:
+    try:
+        return law(ground)
+    except Unsupported:
+        return None
+    except Exception as error:  # noqa: BLE001 - a backward may raise anything, and one that ran before must run again
+        return _raised(name, error, ground.problem.computes)
+
+
+def _raised(name: str, error: Exception, dtype: str) -> Property:
+    first = (str(error).strip().splitlines() or [""])[0][:300]
+    return Property(
+        name=name,
+        verdict=GradVerdict.FAIL,
+        detail=f"the backward raised {type(error).__name__}: {first}",
+        dtype=dtype,
+    )
+
+
+def _wanted(which: Collection[str] | None) -> set[str]:
+    if which is None:
+        return set(NAMES)
+    for name in which:
+        if name not in NAMES:
+            raise UsageError(
+                f"gradcheck: expected a property out of {', '.join(NAMES)}, found {name!r}{suggest(name, NAMES)}",
+                next_command="properties=None for all of them",
+            )
+    return set(which)

@@ -1,0 +1,219 @@
+"""Laws about state: a backward depends on its own forward and on nothing else, and changes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from karat.gradients.calls import Call
+from karat.gradients.problem import Unsupported
+from karat.gradients.properties_cotangent import unmodified
+from karat.gradients.properties_ground import Ground, apart, size_of, where
+from karat.gradients.report import GradVerdict, Property
+
+_ELSEWHERE = 2.0**-7
+"""How far away, relatively, the second forward of an interleaved pair runs."""
+
+
+def deterministic_backward(ground: Ground) -> Property:
+    """The same backward gives the same gradient, up to the stated bound, relative to its largest element."""
+    first = ground.gradients
+    measured, told = 0.0, ""
+    for run in ground.repeated:
+        for slot, one, usual in zip(ground.problem.inputs, run, first, strict=True):
+            off = apart(one, usual)
+            relative = off / (size_of(usual) or 1.0)
+            if relative > measured:
+                measured, told = relative, where(slot.name, one, usual)
+    if measured <= ground.allowed:
+        return ground.property(
+            "deterministic-backward", GradVerdict.PASS, measured=measured, bound=ground.allowed
+        )
+    return ground.property(
+        "deterministic-backward",
+        GradVerdict.FAIL,
+        f"{ground.runs} runs differ by {measured:.2g}, relative to the largest element: {told};"
+        f" if that is by design, say nondeterminism_bound={2 * measured:.1g}",
+        measured,
+        ground.allowed,
+    )
+
+
+def deterministic_forward(ground: Ground) -> Property:
+    """The same inputs give the same outputs, up to the stated bound."""
+    problem = ground.problem
+    first = problem.forward(problem.point)
+    measured, told = 0.0, ""
+    for _ in range(ground.runs - 1):
+        for slot, one, usual in zip(
+            problem.outputs, problem.forward(problem.point), first, strict=True
+        ):
+            relative = apart(one, usual) / (size_of(usual) or 1.0)
+            if relative > measured:
+                measured, told = relative, where(slot.name, one, usual).removeprefix("gradient of ")
+    failed = measured > ground.allowed
+    return ground.property(
+        "deterministic-forward",
+        GradVerdict.FAIL if failed else GradVerdict.PASS,
+        f"{ground.runs} runs differ by {measured:.2g}, relatively: {told}" if failed else "",
+        measured,
+        ground.allowed,
+    )
+
+
+def inputs_unmodified(ground: Ground) -> Property | None:
+    """Neither forward nor backward writes to the inputs."""
+    native = ground.native
+    if native is None:
+        return None
+    labels = [slot.name for slot in native.inputs]
+    with native.adapter.scope():
+        inputs = native.natives(native.point, None)
+        before = [native.adapter.to_numpy(one) for one in inputs]
+        native.run(inputs, None)
+        after = [native.adapter.to_numpy(one) for one in inputs]
+        found = unmodified(ground, "inputs-unmodified", labels, before, after)
+        if found.verdict is not GradVerdict.PASS:
+            return found
+        ran = native.linearise(inputs)
+        native.pull(ran, native.native_cotangents(ran, ground.cotangents))
+        after = [native.adapter.to_numpy(one) for one in inputs]
+    return unmodified(ground, "inputs-unmodified", labels, before, after)
+
+
+def interleaving(ground: Ground) -> Property | None:
+    """A forward elsewhere, between a forward and its backward, does not matter."""
+    native = ground.native
+    if native is None:
+        return None
+    moved = [
+        one + _ELSEWHERE * ground.signs(one) * np.where(one == 0, 1.0, np.abs(one))
+        for one in native.point
+    ]
+    with native.adapter.scope():
+        ran = native.linearise(native.natives(native.point, None))
+        try:
+            native.linearise(native.natives(moved, None))
+        except Exception:  # noqa: BLE001 - the point elsewhere may be outside of the domain
+            return None
+        found = native.arrays(native.pull(ran, native.native_cotangents(ran, ground.cotangents)))
+    return ground.equal("interleaving", found, ground.gradients, "after a forward at another point")
+
+
+def accumulation(ground: Ground) -> Property | None:
+    """A backward adds its gradient, once, to what was there."""
+    native = ground.native
+    if (
+        native is None
+        or native.backward is not None
+        or any(one is None for one in ground.gradients)
+    ):
+        return None
+    adapter = native.adapter
+    held = [
+        ground.normal(slot.shape, is_complex=slot.complex) * (size_of(one) or 1.0)
+        for slot, one in zip(native.inputs, ground.gradients, strict=True)
+    ]
+    for times, word in ((1, "one backward"), (2, "two backwards")):
+        try:
+            found = _accumulated(ground, held, times)
+        except Unsupported:
+            return None
+        expected = [
+            before + times * one
+            for before, one in zip(held, ground.gradients, strict=True)
+            if one is not None
+        ]
+        law = ground.equal(
+            "accumulation",
+            found,
+            expected,
+            f"{word} onto a gradient that was there ({adapter.name})",
+            sizes=(held, ground.gradients),
+        )
+        if law.verdict is not GradVerdict.PASS:
+            break
+    return law
+
+
+def _accumulated(ground: Ground, held: list[Any], times: int) -> tuple[Any, ...]:
+    native = ground.native
+    if native is None:
+        raise Unsupported("no framework")
+    with native.adapter.scope():
+        inputs = native.natives(native.point, None)
+        native.forwards += times
+        native.backwards += times
+        like = native.run(inputs, None)
+        given = [
+            native.adapter.from_numpy(one, native.adapter.dtype_of(out), out)
+            for one, out in zip(ground.cotangents, like, strict=True)
+        ]
+        return native.arrays(
+            native.adapter.accumulate(
+                native.flat(None), inputs, given, native.natives(held, None), times
+            )
+        )
+
+
+def in_place(ground: Ground, variant: Callable[..., Any]) -> Property | None:
+    """The variant that writes to its input gives the same bits, outputs and gradients."""
+    native = ground.native
+    if native is None:
+        return None
+    adapter, call = native.adapter, native.call
+    other = Call(variant, call.form, call.leaves, call.chosen, adapter)
+    other.outputs, other.random_on = call.outputs, call.random_on
+
+    def written(inputs: Any) -> tuple[Any, ...]:
+        copies = [adapter.in_graph(one) for one in inputs]
+        args, kwargs = other.arguments(copies, native.precision(None))
+        result = other.invoke(args, kwargs)
+        # numpy's habit: what is written in place is not returned.
+        found = other.results(copies if result is None else result)
+        return other.differentiable(found)
+
+    with adapter.scope():
+        inputs = native.natives(native.point, None)
+        try:
+            outputs = adapter.forward(written, inputs)
+        except Unsupported:
+            return None
+        usual = native.run(native.natives(native.point, None), None)
+        found = [adapter.to_numpy(one) for one in outputs]
+        expected = [adapter.to_numpy(one) for one in usual]
+        labels = [slot.name for slot in native.outputs]
+        if native.backward is None:
+            ran = native.linearise(native.natives(native.point, None), flat=written)
+            given = native.native_cotangents(ran, ground.cotangents)
+            gradients = native.arrays(native.pull(ran, given))
+            found += _zeroed(gradients, native.point)
+            expected += _zeroed(ground.gradients, native.point)
+            labels += [f"gradient of {slot.name}" for slot in native.inputs]
+    return _bitwise(ground, labels, found, expected)
+
+
+def _zeroed(gradients: Any, point: Any) -> list[Any]:
+    return [
+        np.zeros_like(at) if one is None else one for one, at in zip(gradients, point, strict=True)
+    ]
+
+
+def _bitwise(ground: Ground, labels: list[str], found: list[Any], expected: list[Any]) -> Property:
+    for label, one, usual in zip(labels, found, expected, strict=True):
+        if one.shape != usual.shape or not np.array_equal(one, usual, equal_nan=True):
+            told = (
+                f"{label}: expected shape {usual.shape}, found {one.shape}"
+                if one.shape != usual.shape
+                else where(label, one, usual).removeprefix("gradient of ")
+            )
+            return ground.property(
+                "in-place",
+                GradVerdict.FAIL,
+                f"the in-place variant differs: {told}",
+                apart(one, usual) if one.shape == usual.shape else None,
+                0.0,
+            )
+    return ground.property("in-place", GradVerdict.PASS, measured=0.0, bound=0.0)
