@@ -1,0 +1,171 @@
+"""One scan: paths → files → facts → op tests → findings."""
+
+from __future__ import annotations
+
+import shlex
+import time
+from collections.abc import Callable, Iterator, Sequence
+from datetime import date
+
+import msgspec
+
+from karat.findings import Finding, Severity
+from karat.policy.exemptions import Exemptions
+from karat.policy.scan_class_findings import ClassFindings
+from karat.policy.scan_files import Found, find
+from karat.policy.scan_glance import Glance, parsed
+from karat.policy.scan_judging import Judge, Rules, unbound
+from karat.policy.scan_modules import Modules, stem
+from karat.policy.scan_names import Class, Names
+from karat.policy.scan_report import OpTestRow, ScanReport, ordered
+from karat.policy.scan_shapes import FileFacts, Flag, Scope
+from karat.policy.scan_wording import finding
+from karat.policy.scan_workers import look
+from karat.policy.scan_world import OpTestClass, World
+
+
+class ScanOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """How to scan."""
+
+    base_classes: tuple[str, ...] = ()
+    """More names of base classes that make an op test."""
+    exclude: tuple[str, ...] = ()
+    jobs: int | None = None
+    exemptions: Exemptions | None = None
+    today: date = date.min
+    fail_on: tuple[str, ...] = ("fail",)
+
+
+Progress = Callable[[int, int], None]
+_NOTHING = FileFacts(path="", scopes=(Scope(kind="module"),))
+
+
+def scan(
+    paths: Sequence[str], options: ScanOptions | None = None, *, progress: Progress | None = None
+) -> ScanReport:
+    """Read every Python file below the paths, and say which op tests check no gradient."""
+    options = options or ScanOptions()
+    begin = time.perf_counter()
+    found = find(paths, options.exclude)
+    shown = [path for path, _ in found.files]
+    glances = look(shown, roots=options.base_classes, jobs=options.jobs, progress=progress)
+    shelf = _Shelf(glances)
+    modules = Modules([*found.files, *found.links])
+    world = World(Names(modules, shelf.facts), options.base_classes)
+    tests = list(world.op_tests(shelf.that_matter()))
+    rows, findings = _judge(world, tests, options)
+    for path in shelf.parsed:
+        findings += _stray_flags(world, path)
+    findings += unbound(world, world.unbound)
+    findings += [*found.findings, *shelf.problems(), *_nothing(found, rows, tests)]
+    if options.exemptions is not None:
+        findings += options.exemptions.findings
+    return ScanReport(
+        paths=tuple(paths), files=len(found.files), parsed=len(shelf.parsed), left_out=found.left_out,
+        excluded=found.excluded, op_tests=tuple(rows), findings=ordered(findings), fail_on=options.fail_on,
+        seconds=time.perf_counter() - begin,
+    )  # fmt: skip
+
+
+class _Shelf:
+    """The facts of files; those that did not matter at first are parsed when they turn out to."""
+
+    def __init__(self, glances: Sequence[Glance]) -> None:
+        self.parsed = {g.path: g.facts for g in glances if g.facts is not None}
+        self._marked = {g.path for g in glances if g.marked}
+        self._others = {
+            g.path: frozenset(g.imports) for g in glances if g.facts is None and not g.error
+        }
+        self._lost = [g for g in glances if g.error]
+
+    def facts(self, path: str) -> FileFacts:
+        """What a file says, read now if need be."""
+        found = self.parsed.get(path)
+        if found is None:
+            found = self.parsed[path] = parsed(path)
+            self._others.pop(path, None)
+        if not found.scopes:
+            # A file that cannot be read binds nothing.
+            return _NOTHING
+        return found
+
+    def that_matter(self) -> list[str]:
+        """Files that may hold op tests: those that name them, and whoever imports those, and so on."""
+        fresh = set(self.parsed)
+        while fresh:
+            stems = {stem(path) for path in fresh}
+            if any(path.endswith("__init__.py") for path in fresh):
+                stems.add(".")
+            fresh = {path for path, words in self._others.items() if not words.isdisjoint(stems)}
+            for path in fresh:
+                self.facts(path)
+        return sorted(self.parsed)
+
+    def problems(self) -> Iterator[Finding]:
+        """Files that could not be had, or not be understood."""
+        for lost in self._lost:
+            yield Finding(
+                kind="cannot-read", severity=Severity.FAIL, path=lost.path,
+                message=f"expected to read it, but: {lost.error}", next=f"ls -ld {shlex.quote(lost.path)}",
+            )  # fmt: skip
+        for path, facts in self.parsed.items():
+            if facts.problem:
+                # A file that names op tests and cannot be read may hold any number of unchecked ones.
+                severity = Severity.FAIL if path in self._marked else Severity.WARN
+                yield finding("unreadable", severity, path, facts.line, "",
+                              f"expected Python, found: {facts.problem}; no op test of this file was seen",
+                              next=f"python -m py_compile {shlex.quote(path)}")  # fmt: skip
+
+
+def _judge(
+    world: World, tests: Sequence[OpTestClass], options: ScanOptions
+) -> tuple[list[OpTestRow], list[Finding]]:
+    judge = Judge(world, Rules(options.exemptions, options.today))
+    each = ClassFindings(options.exemptions, options.today)
+    rows: list[OpTestRow] = []
+    findings: list[Finding] = []
+    told: dict[tuple[str, int], OpTestRow] = {}
+    for test in tests:
+        row, found = judge.judge(test)
+        rows.append(row)
+        findings += found
+        told.setdefault((test.cls.path, test.cls.index), row)
+    for (path, index), row in told.items():
+        facts = world.names.facts(path).classes[index]
+        dtype = judge.dtype(world.names.instance(path, index))
+        findings += each.of(path, facts, state=row.state, op=row.op, dtype=dtype)
+    return rows, findings
+
+
+def _stray_flags(world: World, path: str) -> Iterator[Finding]:
+    """Flags that are set on a class from outside: `TestX.exist_check_grad = True`."""
+    for flag in world.names.facts(path).flags:
+        if _on_op_test(world, path, flag):
+            yield finding("flag-by-hand", Severity.FAIL, path, flag.line, flag.owner,
+                          f"{flag.name} of {flag.owner} is set to {flag.value} by hand; only a comparison may")  # fmt: skip
+
+
+def _on_op_test(world: World, path: str, flag: Flag) -> bool:
+    if not flag.owner:
+        return True
+    targets = world.names.resolve(path, flag.scope, flag.owner)
+    return any(not isinstance(t, Class) or world.lineage.is_op_test(t) for t in targets)
+
+
+def _nothing(
+    found: Found, rows: Sequence[OpTestRow], tests: Sequence[OpTestClass]
+) -> Iterator[Finding]:
+    """A path without any op test verifies nothing."""
+    holding = {row.path for row in rows} | {test.cls.path for test in tests}
+    for path, files in found.by_path.items():
+        if holding.isdisjoint(files):
+            said = (
+                f"{len(files):,} Python files, and no class of theirs is an op test"
+                if files
+                else "no Python file"
+            )
+            yield Finding(
+                kind="nothing-compared", severity=Severity.FAIL, path=path,
+                message=f"expected op tests below {path}, found {said}",
+                next=f"karat policy scan {shlex.quote(path)} --base-class NAME",
+            )  # fmt: skip
