@@ -1,24 +1,23 @@
 """Properties: laws that every backward obeys, tried one by one.
 
 A law that does not apply (no forward mode, one output only, no strides) is not among the results. A law of
-approximate equality has its bound from round-off (`properties_ground`), never a constant somebody liked.
+approximate equality has its bound from round-off (`properties_trial`), never a constant somebody liked.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import numpy as np
 
 from karat.findings import UsageError, suggest
 from karat.gradients import properties_cotangent, properties_form, properties_state
 from karat.gradients.problem import Problem, Unsupported
-from karat.gradients.properties_ground import Ground, Tolerance
+from karat.gradients.properties_trial import Tolerance, Trial
 from karat.gradients.report import GradVerdict, Property
 
-if TYPE_CHECKING:
-    import numpy as np
-
-Law = Callable[[Ground], Property | None]
+Law = Callable[[Trial], Property | None]
 
 LAWS: dict[str, Law] = {
     "gradient-form": properties_form.gradient_form,
@@ -30,9 +29,9 @@ LAWS: dict[str, Law] = {
     "zero-cotangent": properties_cotangent.zero_cotangent,
     "linearity": properties_cotangent.linearity,
     "absent-cotangent": properties_cotangent.absent_cotangent,
-    "strided-cotangent": properties_cotangent.strided_cotangent,
+    "non-contiguous-cotangent": properties_cotangent.non_contiguous_cotangent,
     "expanded-cotangent": properties_cotangent.expanded_cotangent,
-    "strided-inputs": properties_form.strided_inputs,
+    "non-contiguous": properties_form.non_contiguous,
     "subset": properties_form.subset,
     "interleaving": properties_state.interleaving,
     "accumulation": properties_state.accumulation,
@@ -62,7 +61,7 @@ def check_properties(  # noqa: PLR0913 - the design's signature; all but two are
     if not any(one.size for one in problem.point):
         return ()
     try:
-        ground = Ground(
+        trial = Trial(
             problem,
             rng,
             tolerance=tolerance,
@@ -77,17 +76,18 @@ def check_properties(  # noqa: PLR0913 - the design's signature; all but two are
     if in_place is not None and "in-place" in wanted:
         laws["in-place"] = lambda on: properties_state.in_place(on, in_place)
     return tuple(
-        found for name, law in laws.items() if (found := _tried(name, law, ground)) is not None
+        found for name, law in laws.items() if (found := _tried(name, law, trial)) is not None
     )
 
 
-def _tried(name: str, law: Law, ground: Ground) -> Property | None:
+def _tried(name: str, law: Law, trial: Trial) -> Property | None:
     try:
-        return law(ground)
+        with np.errstate(all="ignore"):
+            return law(trial)
     except Unsupported:
         return None
     except Exception as error:  # noqa: BLE001 - a backward may raise anything, and one that ran before must run again
-        return _raised(name, error, ground.problem.computes)
+        return _raised(name, error, trial.problem.computes)
 
 
 def _raised(name: str, error: Exception, dtype: str) -> Property:
@@ -103,10 +103,12 @@ def _raised(name: str, error: Exception, dtype: str) -> Property:
 def _wanted(which: Collection[str] | None) -> set[str]:
     if which is None:
         return set(NAMES)
-    for name in which:
+    # In Python's spelling, too: in_place.
+    names = [name.replace("_", "-") for name in which]
+    for name in names:
         if name not in NAMES:
             raise UsageError(
                 f"gradcheck: expected a property out of {', '.join(NAMES)}, found {name!r}{suggest(name, NAMES)}",
                 next_command="properties=None for all of them",
             )
-    return set(which)
+    return set(names)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from karat.gradients.opened import OpenedProblem
 from karat.gradients.problem import Unsupported
-from karat.gradients.properties_ground import MARGIN, Ground, apart, size_of, where
+from karat.gradients.properties_trial import MARGIN, Compared, Trial, said
 from karat.gradients.report import GradVerdict, Property
 
 if TYPE_CHECKING:
@@ -16,16 +18,16 @@ if TYPE_CHECKING:
 _MOST_INPUTS = 4
 
 
-def gradient_form(ground: Ground) -> Property | None:
+def gradient_form(trial: Trial) -> Property | None:
     """A gradient has the shape, the dtype and the place of its input."""
-    native = ground.native
+    native = trial.native
     if native is None:
         return None
     adapter = native.adapter
     with adapter.scope():
         inputs = native.natives(native.point, None)
         ran = native.linearise(inputs)
-        found = native.pull(ran, native.native_cotangents(ran, ground.cotangents))
+        found = native.pull(ran, native.native_cotangents(ran, trial.cotangents))
         for slot, one, like in zip(native.inputs, found, inputs, strict=True):
             if one is None or not adapter.owns(one):
                 continue
@@ -35,140 +37,118 @@ def gradient_form(ground: Ground) -> Property | None:
                 ("device", adapter.device_of(one), adapter.device_of(like)),
             ):
                 if have != want:
-                    return ground.property(
+                    return trial.property(
                         "gradient-form",
                         GradVerdict.FAIL,
                         f"gradient of {slot.name}: expected {what} {want}, as the input has, found {have}",
                     )
-    return ground.property("gradient-form", GradVerdict.PASS)
+    return trial.property("gradient-form", GradVerdict.PASS)
 
 
-def finite(ground: Ground) -> Property | None:
+def finite(trial: Trial) -> Property | None:
     """Where the outputs are finite the gradient is no NaN; an infinite one may be right."""
-    problem = ground.problem
-    if all(one is None or np.isfinite(one).all() for one in ground.gradients):
-        return ground.property("finite", GradVerdict.PASS)
+    problem = trial.problem
+    if all(one is None or np.isfinite(one).all() for one in trial.gradients):
+        return trial.property("finite", GradVerdict.PASS)
     if not all(np.isfinite(out).all() for out in problem.forward(problem.point)):
         return None
-    for slot, one in zip(problem.inputs, ground.gradients, strict=True):
+    for slot, one in zip(problem.inputs, trial.gradients, strict=True):
         if one is not None and np.isnan(one).any():
             at = tuple(int(n) for n in np.argwhere(np.isnan(one))[0])
-            return ground.property(
+            return trial.property(
                 "finite",
                 GradVerdict.FAIL,
                 f"gradient of {slot.name}{list(at)}: expected a number, as the outputs are finite, found NaN",
             )
-    return ground.property(
+    return trial.property(
         "finite", GradVerdict.INCONCLUSIVE, "a gradient is infinite where the outputs are finite"
     )
 
 
-def strided_inputs(ground: Ground) -> Property | None:
+def non_contiguous(trial: Trial) -> Property | None:
     """Inputs with gaps in their memory are the same inputs. A function may refuse them, but aloud."""
-    native = ground.native
+    native = trial.native
     if native is None:
         return None
-    adapter = native.adapter
-    with adapter.scope():
+    with native.adapter.scope():
         plain = native.natives(native.point, None)
-        gapped = [adapter.strided(one) for one in plain]
-        if all(one is None for one in gapped):
+        if all(native.adapter.strided(one) is None for one in plain):
             return None
-        odd = [one if gap is None else gap for one, gap in zip(plain, gapped, strict=True)]
         try:
-            outputs = [adapter.to_numpy(out) for out in native.run(odd, None)]
+            native.run(_gapped(native, native.point), None)
         except Exception:  # noqa: BLE001 - a refusal is no wrong answer
             return None
-        expected = native.forward(native.point)
-        told = _outputs_differ(ground, outputs, expected)
-        if told is not None:
-            return told
-        try:
-            ran = native.linearise(odd)
-            given = native.native_cotangents(ran, ground.cotangents)
-            found = native.arrays(native.pull(ran, given))
-        except Exception as error:  # noqa: BLE001 - a backward may raise anything
-            first = (str(error).strip().splitlines() or [""])[0][:200]
-            return ground.property(
-                "strided-inputs",
-                GradVerdict.FAIL,
-                f"the forward takes inputs with gaps in memory, the backward does not: {type(error).__name__}: {first}",
-            )
-    return ground.equal(
-        "strided-inputs",
-        found,
-        ground.gradients,
+    outputs = trial.judge_outputs(
+        "non-contiguous",
         "for inputs with gaps in memory",
-        recomputed=True,
+        lambda at: _arrays(native, native.run(_gapped(native, at), None)),
     )
+    if outputs.verdict is not GradVerdict.PASS:
+        return outputs
+
+    def attempt(at: Sequence[Array], cotangents: Sequence[Array]) -> Compared:
+        with native.adapter.scope():
+            ran = native.linearise(_gapped(native, at))
+            found = native.arrays(native.pull(ran, native.native_cotangents(ran, cotangents)))
+        return Compared(found, trial.usual(at, cotangents))
+
+    try:
+        return trial.judge("non-contiguous", "for inputs with gaps in memory", attempt, moving=True)
+    except Exception as error:  # noqa: BLE001 - a backward may raise anything
+        return trial.property(
+            "non-contiguous",
+            GradVerdict.FAIL,
+            f"the forward takes inputs with gaps in memory, the backward does not: {said(error)}",
+        )
 
 
-def _outputs_differ(
-    ground: Ground, found: list[Array], expected: tuple[Array, ...]
-) -> Property | None:
-    problem = ground.problem
-    step = ground.eps * 2.0**12
-    moved = [one + step * ground.signs(one) * np.abs(one) for one in problem.point]
-    trembling = [
-        apart(one, usual) * 2.0**-12
-        for one, usual in zip(problem.forward(moved), expected, strict=True)
-    ]
-    count = sum(one.size for one in (*problem.point, *expected))
-    for slot, one, usual, shaken in zip(problem.outputs, found, expected, trembling, strict=True):
-        bound = MARGIN * (ground.eps * size_of(usual) * float(np.sqrt(count)) + shaken)
-        off = apart(one, usual) if one.shape == usual.shape else float("inf")
-        if off > bound:
-            told = where(slot.name, one, usual) if one.shape == usual.shape else "another shape"
-            return ground.property(
-                "strided-inputs",
-                GradVerdict.FAIL,
-                f"for inputs with gaps in memory: output {told.removeprefix('gradient of ')}",
-                off,
-                bound,
-            )
-    return None
+def _gapped(native: OpenedProblem, at: Sequence[Array]) -> list[Any]:
+    plain = native.natives(at, None)
+    gapped = [native.adapter.strided(one) for one in plain]
+    return [one if gap is None else gap for one, gap in zip(plain, gapped, strict=True)]
 
 
-def subset(ground: Ground) -> Property | None:
+def _arrays(native: OpenedProblem, tensors: Sequence[Any]) -> list[Array]:
+    return [native.adapter.to_numpy(one) for one in tensors]
+
+
+def subset(trial: Trial) -> Property | None:
     """The gradient of one input alone is the one computed along with the others'."""
-    native = ground.native
+    native = trial.native
     if native is None or native.backward is not None or len(native.inputs) < 2:
         return None
-    found: list[Any] = list(ground.gradients)
-    for chosen in range(min(len(native.inputs), _MOST_INPUTS)):
-        wanted = [n == chosen for n in range(len(native.inputs))]
-        with native.adapter.scope():
-            ran = native.linearise(native.natives(native.point, None), wanted=wanted)
-            alone = native.pull(ran, native.native_cotangents(ran, ground.cotangents))
-            found[chosen] = native.arrays(alone, [native.inputs[chosen]])[0]
-    return ground.equal("subset", found, ground.gradients, "asked for alone")
+
+    def attempt(at: Sequence[Array], cotangents: Sequence[Array]) -> Compared:
+        usual = trial.usual(at, cotangents)
+        found = list(usual)
+        for chosen, slot in enumerate(native.inputs[:_MOST_INPUTS]):
+            wanted = [n == chosen for n in range(len(native.inputs))]
+            with native.adapter.scope():
+                ran = native.linearise(native.natives(at, None), wanted=wanted)
+                alone = native.pull(ran, native.native_cotangents(ran, cotangents))
+                found[chosen] = native.arrays(alone, [slot])[0]
+        return Compared(found, usual)
+
+    return trial.judge("subset", "asked for alone", attempt)
 
 
-def forward_reverse(ground: Ground) -> Property | None:
+def forward_reverse(trial: Trial) -> Property | None:
     """⟨J·u, v⟩ by forward mode is ⟨u, Jᵀv⟩ by reverse mode."""
-    problem = ground.problem
-    along = [ground.normal(one.shape, is_complex=np.iscomplexobj(one)) for one in problem.point]
+    problem = trial.problem
+    along = [trial.normal(one.shape, is_complex=np.iscomplexobj(one)) for one in problem.point]
     try:
-        pushed = problem.jvp(problem.point, along)
+        left, right, size = _both(trial, along, trial.cotangents)
     except Unsupported:
         return None
-    forward = [_products(one, v) for one, v in zip(pushed, ground.cotangents, strict=True)]
-    reverse = [
-        _products(u, g) for u, g in zip(along, ground.gradients, strict=True) if g is not None
-    ]
-    terms = np.concatenate([np.zeros(1), *forward, *reverse])
-    if not np.isfinite(terms).all():
+    if not np.isfinite([left, right]).all():
         return None
-    left, right = (float(sum(np.sum(one) for one in side)) for side in (forward, reverse))
-    # Both sides are sums: what their terms may be off by adds up, and so does what the gradient trembles by.
-    shaken = sum(
-        tremor * float(np.sum(np.abs(u))) for tremor, u in zip(ground.trembling, along, strict=True)
+    bound = MARGIN * trial.eps * size + 2.0 * sum(
+        noise * float(np.sum(np.abs(u))) for noise, u in zip(trial.noise, along, strict=True)
     )
-    bound = MARGIN * (ground.eps * float(np.sum(np.abs(terms))) + shaken) + sum(
-        noise * float(np.sum(np.abs(u))) for noise, u in zip(ground.noise, along, strict=True)
-    )
+    if abs(left - right) > bound:
+        bound += 4.0 * _dots_moved_by(trial, along, left - right)
     failed = abs(left - right) > bound
-    return ground.property(
+    return trial.property(
         "forward-reverse",
         GradVerdict.FAIL if failed else GradVerdict.PASS,
         f"expected the same from both modes, found ⟨J·u, v⟩ = {left:.9g} and ⟨u, Jᵀv⟩ = {right:.9g}"
@@ -177,6 +157,32 @@ def forward_reverse(ground: Ground) -> Property | None:
         abs(left - right),
         bound,
     )
+
+
+def _both(
+    trial: Trial, along: Sequence[Array], cotangents: Sequence[Array]
+) -> tuple[float, float, float]:
+    """Both products, and the size of their terms."""
+    problem = trial.problem
+    pushed = problem.jvp(problem.point, along)
+    pulled = trial.usual(problem.point, cotangents)
+    forward = [_products(one, v) for one, v in zip(pushed, cotangents, strict=True)]
+    reverse = [_products(u, g) for u, g in zip(along, pulled, strict=True) if g is not None]
+    left, right = (float(sum(np.sum(one) for one in side)) for side in (forward, reverse))
+    return left, right, float(sum(np.sum(np.abs(one)) for one in (*forward, *reverse)))
+
+
+def _dots_moved_by(trial: Trial, along: Sequence[Array], first: float) -> float:
+    """How much the difference of the products changes under changes that only round-off notices."""
+    found = 0.0
+    for _ in range(4):
+        left, right, _ = _both(
+            trial,
+            trial.nudged(along, 256 * trial.eps),
+            trial.nudged(trial.cotangents, 256 * trial.eps),
+        )
+        found = max(found, abs(left - right - first))
+    return found
 
 
 def _products(one: Array, other: Array) -> Array:

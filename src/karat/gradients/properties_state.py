@@ -2,70 +2,74 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from karat.gradients.calls import Call
+from karat.gradients.opened import OpenedProblem
 from karat.gradients.problem import Unsupported
 from karat.gradients.properties_cotangent import unmodified
-from karat.gradients.properties_ground import Ground, apart, size_of, where
+from karat.gradients.properties_trial import Compared, Trial, apart, size_of, where
 from karat.gradients.report import GradVerdict, Property
+
+if TYPE_CHECKING:
+    from karat.gradients.problem import Array
 
 _ELSEWHERE = 2.0**-7
 """How far away, relatively, the second forward of an interleaved pair runs."""
 
 
-def deterministic_backward(ground: Ground) -> Property:
+def deterministic_backward(trial: Trial) -> Property:
     """The same backward gives the same gradient, up to the stated bound, relative to its largest element."""
-    first = ground.gradients
+    first = trial.gradients
     measured, told = 0.0, ""
-    for run in ground.repeated:
-        for slot, one, usual in zip(ground.problem.inputs, run, first, strict=True):
+    for run in trial.repeated:
+        for slot, one, usual in zip(trial.problem.inputs, run, first, strict=True):
             off = apart(one, usual)
             relative = off / (size_of(usual) or 1.0)
             if relative > measured:
                 measured, told = relative, where(slot.name, one, usual)
-    if measured <= ground.allowed:
-        return ground.property(
-            "deterministic-backward", GradVerdict.PASS, measured=measured, bound=ground.allowed
+    if measured <= trial.allowed:
+        return trial.property(
+            "deterministic-backward", GradVerdict.PASS, measured=measured, bound=trial.allowed
         )
-    return ground.property(
+    return trial.property(
         "deterministic-backward",
         GradVerdict.FAIL,
-        f"{ground.runs} runs differ by {measured:.2g}, relative to the largest element: {told};"
+        f"{trial.runs} runs differ by {measured:.2g}, relative to the largest element: {told};"
         f" if that is by design, say nondeterminism_bound={2 * measured:.1g}",
         measured,
-        ground.allowed,
+        trial.allowed,
     )
 
 
-def deterministic_forward(ground: Ground) -> Property:
+def deterministic_forward(trial: Trial) -> Property:
     """The same inputs give the same outputs, up to the stated bound."""
-    problem = ground.problem
+    problem = trial.problem
     first = problem.forward(problem.point)
     measured, told = 0.0, ""
-    for _ in range(ground.runs - 1):
+    for _ in range(trial.runs - 1):
         for slot, one, usual in zip(
             problem.outputs, problem.forward(problem.point), first, strict=True
         ):
             relative = apart(one, usual) / (size_of(usual) or 1.0)
             if relative > measured:
                 measured, told = relative, where(slot.name, one, usual).removeprefix("gradient of ")
-    failed = measured > ground.allowed
-    return ground.property(
+    failed = measured > trial.allowed
+    return trial.property(
         "deterministic-forward",
         GradVerdict.FAIL if failed else GradVerdict.PASS,
-        f"{ground.runs} runs differ by {measured:.2g}, relatively: {told}" if failed else "",
+        f"{trial.runs} runs differ by {measured:.2g}, relatively: {told}" if failed else "",
         measured,
-        ground.allowed,
+        trial.allowed,
     )
 
 
-def inputs_unmodified(ground: Ground) -> Property | None:
+def inputs_unmodified(trial: Trial) -> Property | None:
     """Neither forward nor backward writes to the inputs."""
-    native = ground.native
+    native = trial.native
     if native is None:
         return None
     labels = [slot.name for slot in native.inputs]
@@ -74,93 +78,94 @@ def inputs_unmodified(ground: Ground) -> Property | None:
         before = [native.adapter.to_numpy(one) for one in inputs]
         native.run(inputs, None)
         after = [native.adapter.to_numpy(one) for one in inputs]
-        found = unmodified(ground, "inputs-unmodified", labels, before, after)
+        found = unmodified(trial, "inputs-unmodified", labels, before, after)
         if found.verdict is not GradVerdict.PASS:
             return found
         ran = native.linearise(inputs)
-        native.pull(ran, native.native_cotangents(ran, ground.cotangents))
+        native.pull(ran, native.native_cotangents(ran, trial.cotangents))
         after = [native.adapter.to_numpy(one) for one in inputs]
-    return unmodified(ground, "inputs-unmodified", labels, before, after)
+    return unmodified(trial, "inputs-unmodified", labels, before, after)
 
 
-def interleaving(ground: Ground) -> Property | None:
+def interleaving(trial: Trial) -> Property | None:
     """A forward elsewhere, between a forward and its backward, does not matter."""
-    native = ground.native
+    native = trial.native
     if native is None:
         return None
     moved = [
-        one + _ELSEWHERE * ground.signs(one) * np.where(one == 0, 1.0, np.abs(one))
+        one + _ELSEWHERE * trial.signs(one) * np.where(one == 0, 1.0, np.abs(one))
         for one in native.point
     ]
     with native.adapter.scope():
-        ran = native.linearise(native.natives(native.point, None))
         try:
             native.linearise(native.natives(moved, None))
         except Exception:  # noqa: BLE001 - the point elsewhere may be outside of the domain
             return None
-        found = native.arrays(native.pull(ran, native.native_cotangents(ran, ground.cotangents)))
-    return ground.equal("interleaving", found, ground.gradients, "after a forward at another point")
+
+    def attempt(at: Sequence[Array], cotangents: Sequence[Array]) -> Compared:
+        with native.adapter.scope():
+            ran = native.linearise(native.natives(at, None))
+            native.linearise(native.natives(moved, None))
+            found = native.arrays(native.pull(ran, native.native_cotangents(ran, cotangents)))
+        return Compared(found, trial.usual(at, cotangents))
+
+    return trial.judge("interleaving", "after a forward at another point", attempt)
 
 
-def accumulation(ground: Ground) -> Property | None:
+def accumulation(trial: Trial) -> Property | None:
     """A backward adds its gradient, once, to what was there."""
-    native = ground.native
-    if (
-        native is None
-        or native.backward is not None
-        or any(one is None for one in ground.gradients)
-    ):
+    native = trial.native
+    if native is None or native.backward is not None or any(one is None for one in trial.gradients):
         return None
-    adapter = native.adapter
     held = [
-        ground.normal(slot.shape, is_complex=slot.complex) * (size_of(one) or 1.0)
-        for slot, one in zip(native.inputs, ground.gradients, strict=True)
+        trial.normal(slot.shape, is_complex=slot.complex) * (size_of(one) or 1.0)
+        for slot, one in zip(native.inputs, trial.gradients, strict=True)
     ]
+    law: Property | None = None
     for times, word in ((1, "one backward"), (2, "two backwards")):
-        try:
-            found = _accumulated(ground, held, times)
-        except Unsupported:
-            return None
-        expected = [
-            before + times * one
-            for before, one in zip(held, ground.gradients, strict=True)
-            if one is not None
-        ]
-        law = ground.equal(
-            "accumulation",
-            found,
-            expected,
-            f"{word} onto a gradient that was there ({adapter.name})",
-            sizes=(held, ground.gradients),
-        )
+
+        def attempt(
+            at: Sequence[Array], cotangents: Sequence[Array], times: int = times
+        ) -> Compared:
+            once = trial.usual(at, cotangents)
+            expected = [
+                before if one is None else before + times * one
+                for before, one in zip(held, once, strict=True)
+            ]
+            return Compared(
+                _accumulated(native, at, cotangents, held, times), expected, (held, once)
+            )
+
+        law = trial.judge("accumulation", f"{word} onto a gradient that was there", attempt)
         if law.verdict is not GradVerdict.PASS:
             break
     return law
 
 
-def _accumulated(ground: Ground, held: list[Any], times: int) -> tuple[Any, ...]:
-    native = ground.native
-    if native is None:
-        raise Unsupported("no framework")
-    with native.adapter.scope():
-        inputs = native.natives(native.point, None)
-        native.forwards += times
-        native.backwards += times
+def _accumulated(
+    native: OpenedProblem,
+    at: Sequence[Array],
+    cotangents: Sequence[Array],
+    held: Sequence[Array],
+    times: int,
+) -> tuple[Array | None, ...]:
+    adapter = native.adapter
+    with adapter.scope():
+        inputs = native.natives(at, None)
         like = native.run(inputs, None)
         given = [
-            native.adapter.from_numpy(one, native.adapter.dtype_of(out), out)
-            for one, out in zip(ground.cotangents, like, strict=True)
+            adapter.from_numpy(one, adapter.dtype_of(out), out)
+            for one, out in zip(cotangents, like, strict=True)
         ]
-        return native.arrays(
-            native.adapter.accumulate(
-                native.flat(None), inputs, given, native.natives(held, None), times
-            )
-        )
+        native.forwards += times
+        native.backwards += times
+        before = native.natives(held, None)
+        return native.arrays(adapter.accumulate(native.flat(None), inputs, given, before, times))
 
 
-def in_place(ground: Ground, variant: Callable[..., Any]) -> Property | None:
+def in_place(trial: Trial, variant: Callable[..., Any]) -> Property | None:
     """The variant that writes to its input gives the same bits, outputs and gradients."""
-    native = ground.native
+    native = trial.native
     if native is None:
         return None
     adapter, call = native.adapter, native.call
@@ -187,12 +192,12 @@ def in_place(ground: Ground, variant: Callable[..., Any]) -> Property | None:
         labels = [slot.name for slot in native.outputs]
         if native.backward is None:
             ran = native.linearise(native.natives(native.point, None), flat=written)
-            given = native.native_cotangents(ran, ground.cotangents)
+            given = native.native_cotangents(ran, trial.cotangents)
             gradients = native.arrays(native.pull(ran, given))
             found += _zeroed(gradients, native.point)
-            expected += _zeroed(ground.gradients, native.point)
+            expected += _zeroed(trial.gradients, native.point)
             labels += [f"gradient of {slot.name}" for slot in native.inputs]
-    return _bitwise(ground, labels, found, expected)
+    return _bitwise(trial, labels, found, expected)
 
 
 def _zeroed(gradients: Any, point: Any) -> list[Any]:
@@ -201,7 +206,7 @@ def _zeroed(gradients: Any, point: Any) -> list[Any]:
     ]
 
 
-def _bitwise(ground: Ground, labels: list[str], found: list[Any], expected: list[Any]) -> Property:
+def _bitwise(trial: Trial, labels: list[str], found: list[Any], expected: list[Any]) -> Property:
     for label, one, usual in zip(labels, found, expected, strict=True):
         if one.shape != usual.shape or not np.array_equal(one, usual, equal_nan=True):
             told = (
@@ -209,11 +214,11 @@ def _bitwise(ground: Ground, labels: list[str], found: list[Any], expected: list
                 if one.shape != usual.shape
                 else where(label, one, usual).removeprefix("gradient of ")
             )
-            return ground.property(
+            return trial.property(
                 "in-place",
                 GradVerdict.FAIL,
                 f"the in-place variant differs: {told}",
                 apart(one, usual) if one.shape == usual.shape else None,
                 0.0,
             )
-    return ground.property("in-place", GradVerdict.PASS, measured=0.0, bound=0.0)
+    return trial.property("in-place", GradVerdict.PASS, measured=0.0, bound=0.0)
