@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from karat.findings import CannotVerify, Finding, Severity
+from karat.findings import CannotVerify, Finding, Severity, UsageError
 from karat.goldens.paths import glob_regex
 from karat.policy.changed_policies_data import (
     baseline_waivers,
@@ -102,10 +102,9 @@ class _Reader:
         if (text := self._bytes(side, placed.baseline)) is not None:
             try:
                 found += baseline_waivers(text, placed.baseline)
-            except (ValueError, AttributeError) as error:  # msgspec's errors are ValueErrors
+            except UsageError as error:
                 if not old:
-                    said = f"expected a list of ops, found: {error}"
-                    self._cannot_read(placed.baseline, side.commit, said)
+                    self._cannot_read(placed.baseline, side.commit, str(error))
         return found
 
     def _bytes(self, side: Side, path: str) -> bytes | None:

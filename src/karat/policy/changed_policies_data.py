@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from math import inf
-from typing import Any
 
 import msgspec
 
@@ -42,14 +41,12 @@ def _exemption(entry: Exemption, path: str) -> Waiver:
 
 
 def baseline_waivers(data: bytes, path: str) -> list[Waiver]:
-    """Ops that the ratchet's list excuses; raises ValueError for what is no such list."""
-    document: Any = msgspec.json.decode(data)
-    if isinstance(document, dict):
-        document = next((v for k, v in sorted(document.items()) if k != "schema"), [])
-    if not isinstance(document, list | dict):
-        raise ValueError("no list of ops")  # noqa: TRY004 - of the file, not of an argument
-    names = [n if isinstance(n, str) else str(n.get("op", "")) for n in document]
-    return [_plain("baseline", "baseline", path, "baseline", op=name) for name in names]
+    """Ops that the ratchet's list excuses; raises `UsageError` for what is no such list."""
+    from karat.policy import ratchet  # noqa: PLC0415 - it brings the gate along
+
+    return [
+        _plain("baseline", "baseline", path, "baseline", op=op) for op in ratchet.parse(data, path)
+    ]
 
 
 def setting_waivers(old: PolicySettings, new: PolicySettings, path: str) -> list[Waiver]:

@@ -97,8 +97,8 @@ class Side:
 
 def range_of(root: Path, base: str, head: str) -> Range:
     """From where the two have parted to the head."""
-    new = _commit(root, head)
-    old = _commit(root, base)
+    new = commit_of(root, head)
+    old = commit_of(root, base)
     try:
         begin = git.merge_base(root, old, new)
     except CannotVerify as error:
@@ -109,7 +109,8 @@ def range_of(root: Path, base: str, head: str) -> Range:
     return Range(root=root, base=begin, head=new)
 
 
-def _commit(root: Path, revision: str) -> str:
+def commit_of(root: Path, revision: str) -> str:
+    """The commit that a revision names; a clear error if there is none."""
     out = git.resolve(root, f"{revision}^{{commit}}")
     if out is None:
         remote, slash, branch = revision.partition("/")
