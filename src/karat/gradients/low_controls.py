@@ -53,7 +53,7 @@ def _scaled(low: Array, double: Array, limits: Limits, most: float) -> Mapping[s
     for factor in _factors(limits.slope, most):
         seen = _fails(low * factor, double, limits)
         if seen or factor == most:
-            return {f"×{factor:g}": seen}
+            return {f"x{factor:g}": seen}
     return {}
 
 
@@ -73,7 +73,7 @@ def _one_element(
         flat[:, place] = own * factor
         seen = _fails(changed, double, limits)
         if seen or factor == most:
-            return {f"one element ×{factor:g}": seen}
+            return {f"one element x{factor:g}": seen}
     return {}
 
 

@@ -84,6 +84,13 @@ def compare_low(
     return tuple(found)
 
 
+def rounded_run(problem: Problem, dtype: str, cotangents: Gradients) -> tuple[Gradients, Gradients]:
+    """The gradients in a low precision and in double, both at the rounded inputs and cotangents."""
+    at = [rounded(one, dtype) for one in problem.point]
+    given = [None if one is None else rounded(one, dtype) for one in cotangents]
+    return problem.vjp(at, given, dtype=dtype), problem.vjp(at, given)
+
+
 def _of_output(asked: _Asked, double: Gradients) -> Iterator[Comparison]:
     wanted = [i for i, gradient in enumerate(double) if gradient is None or gradient.size]
     refusal = _refusal(asked)

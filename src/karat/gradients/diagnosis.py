@@ -1,0 +1,322 @@
+"""Diagnosis: where a wrong gradient is wrong and what it looks like, in tens of forwards.
+
+First soundings, then patterns tried against them for nothing; a pattern that fits gives the right gradient in full,
+and so the worst element. Without one, the element is found by bisection, and the backward is asked some more.
+Whatever is said was tested: the element by a probe of it alone, the hint by probes it had to pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+import numpy as np
+
+from karat.gradients.bisection import Asking, coordinate, locate
+from karat.gradients.experiments import (
+    Wrong,
+    behaviour,
+    confined,
+    conjugated,
+    missing_term,
+    shifted,
+)
+from karat.gradients.flattened import Array, Vector, shaped, size, vector
+from karat.gradients.hints import Guess, recognised
+from karat.gradients.low_precision import rounded_run
+from karat.gradients.problem import Problem, Slot
+from karat.gradients.report import Comparison, Diagnosis
+from karat.gradients.rounding import precision_of
+from karat.gradients.scales import element_scales
+from karat.gradients.sounding import WHOLE, Slope, Soundings, sound
+from karat.gradients.tolerances import norm
+
+MOST_PROBES = 64
+"""Of all kinds together; each is a handful of forwards, or one complex step."""
+ZERO = "the gradient is zero everywhere, and the derivative is not"
+NONE = "there is no gradient (None), and the derivative is not zero"
+
+Directional = Callable[[Array], tuple[float, float]]
+
+
+def diagnose(  # noqa: PLR0913 - one failure, seen from all its sides
+    problem: Problem,
+    failed: Comparison,
+    *,
+    cotangent: Array,
+    gradient: Array | None,
+    oracle: Directional,
+    rng: np.random.Generator,
+    replay: str = "",
+) -> Diagnosis:
+    """What can be said of a failed comparison.
+
+    `oracle` takes a direction in the input's shape (complex for a complex input) and gives ⟨v, J·u⟩ with its error;
+    `gradient` is the wrong Jᵀv of that input, None if there is none.
+    """
+    before = problem.forwards
+    asked = _Asked(
+        problem=problem,
+        failed=failed,
+        input=_index(problem.inputs, failed.input),
+        output=_index(problem.outputs, failed.output),
+        cotangent=np.array(cotangent),
+        rng=rng,
+    )
+    found = _found(asked, gradient, oracle)
+    return Diagnosis(
+        input=failed.input,
+        output=failed.output,
+        dtype=failed.dtype,
+        coordinate=asked.coordinate(found.place),
+        expected=asked.number(found.expected),
+        found=asked.number(found.found),
+        hint=found.hint,
+        forwards=problem.forwards - before,
+        replay=replay,
+    )
+
+
+def _index(slots: tuple[Slot, ...], name: str) -> int:
+    return next(i for i, slot in enumerate(slots) if slot.name == name)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Asked:
+    """The comparison that failed, and the problem it is of."""
+
+    problem: Problem
+    failed: Comparison
+    input: int
+    output: int
+    cotangent: Array
+    rng: np.random.Generator
+
+    @property
+    def slot(self) -> Slot:
+        return self.problem.inputs[self.input]
+
+    @property
+    def parts(self) -> int:
+        return 2 if self.slot.complex else 1
+
+    def cotangents(self) -> list[Array | None]:
+        count = len(self.problem.outputs)
+        return [self.cotangent if k == self.output else None for k in range(count)]
+
+    def coordinate(self, place: int | None) -> tuple[int, ...] | None:
+        """Where a place in flat counting is in the input."""
+        if place is None:
+            return None
+        return tuple(int(i) for i in np.unravel_index(place // self.parts, self.slot.shape))
+
+    def number(self, parts: list[float] | None) -> float | complex | None:
+        if parts is None:
+            return None
+        return complex(*parts) if self.slot.complex else parts[0]
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """An element in flat counting, the two values there part by part, and the pattern."""
+
+    place: int | None = None
+    expected: list[float] | None = None
+    found: list[float] | None = None
+    hint: str = ""
+
+
+def _found(asked: _Asked, gradient: Array | None, oracle: Directional) -> _Found:
+    if asked.failed.oracle == "float64":
+        return _low(asked)
+
+    def slope(direction: Vector) -> tuple[float, float]:
+        return oracle(shaped(direction, asked.slot))
+
+    scales = element_scales(vector(asked.problem.point[asked.input]))
+    if asked.failed.mode == "forward":
+        return _forward_mode(asked, slope, scales)
+    if gradient is None:
+        found = _Case(asked, np.zeros(size(asked.slot)), slope, scales).found()
+        return replace(found, found=None, hint=NONE)
+    return _Case(asked, vector(gradient), slope, scales).found()
+
+
+@dataclass
+class _Case:
+    """A wrong gradient and the slopes it should have had, as real vectors."""
+
+    asked: _Asked
+    gradient: Vector
+    slope: Slope
+    scales: Vector
+    dtype: str | None = None
+    exact: float = 1e-6
+    asking: Asking = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.asking = Asking(self.deviation, MOST_PROBES)
+
+    def deviation(self, direction: Vector) -> tuple[float, float]:
+        expected, error = self.slope(direction)
+        # Infinite and NaN elements of the gradient are named before anything is asked.
+        return float(np.sum(self.gradient * direction)) - expected, error
+
+    @cached_property
+    def known(self) -> Soundings:
+        return sound(self.slope, self.scales, self.asked.rng, exact=self.exact)
+
+    def found(self) -> _Found:
+        lost = ~np.isfinite(self.gradient)
+        if lost.any():
+            kind = "NaN" if np.isnan(self.gradient).any() else "infinite"
+            return self.at(int(np.argmax(lost)), f"{kind} at {_count(int(lost.sum()))}")
+        guess = self.guess()
+        if guess is not None:
+            return self.at(self.furthest(guess.right), guess.hint)
+        place = (
+            self.furthest(self.known.expected(self.scales))
+            if self.known.whole
+            else locate(self.asking, self.scales, self.asked.rng)
+        )
+        return _Found(hint=self.hint()) if place is None else self.at_with_hint(place)
+
+    def guess(self) -> Guess | None:
+        output = self.asked.problem.outputs[self.asked.output]
+        return recognised(self.gradient, self.asked.slot, output, self.known)
+
+    def furthest(self, right: Vector) -> int:
+        return int(np.argmax(np.abs(right - self.gradient) * (self.scales > 0)))
+
+    def at(self, place: int, hint: str) -> _Found:
+        """The element, confirmed by a probe of it alone; a complex one by a probe of each part."""
+        first = place - place % self.asked.parts
+        places = range(first, first + self.asked.parts)
+        expected = [self.slope(coordinate(self.scales, i))[0] / self.scales[i] for i in places]
+        return _Found(place, expected, [float(self.gradient[i]) for i in places], hint)
+
+    def at_with_hint(self, place: int) -> _Found:
+        found = self.at(place, "")
+        if not self.known.tells(self.gradient) or not np.any(self.gradient):
+            return replace(found, hint=self.hint())
+        alone = self.corrected(self.gradient, found)
+        if self.gradient.size > self.asked.parts and self.known.fits(alone):
+            return replace(found, hint="this element alone is wrong")
+        return replace(found, hint=self.hint() or self.few(alone))
+
+    def corrected(self, gradient: Vector, found: _Found) -> Vector:
+        """The gradient with one element put right."""
+        right = gradient.copy()
+        if found.place is not None and found.expected is not None:
+            first = found.place - found.place % self.asked.parts
+            right[first : first + self.asked.parts] = found.expected
+        return right
+
+    def few(self, alone: Vector) -> str:
+        """Whether a second element explains the rest; how many are wrong, where all are known."""
+        if self.known.whole:
+            wrong = sum(one.gap(self.gradient) > 1 for one in self.known.all)
+            return f"{wrong:,} of {_count(self.gradient.size)} are wrong"
+        rest = _Case(self.asked, alone, self.slope, self.scales)
+        second = locate(rest.asking, self.scales, self.asked.rng)
+        if second is None or not self.known.fits(self.corrected(alone, self.at(second, ""))):
+            return ""
+        return f"two elements are wrong, the other at {_place(self.asked.coordinate(second))}"
+
+    def hint(self) -> str:
+        """What a wrong gradient that is no rearrangement of the right one looks like."""
+        if not np.any(self.gradient):
+            return ZERO
+        if not self.known.tells(self.gradient):
+            return ""
+        wrong = self.wrong()
+        turned = conjugated(wrong)
+        if turned is not None and self.known.fits(turned):
+            return "the conjugate is missing"
+        return behaviour(wrong) or shifted(wrong) or missing_term(wrong) or confined(wrong)
+
+    def wrong(self) -> Wrong:
+        off = [
+            abs(float(np.dot(self.gradient, one.direction)) - one.expected)
+            for one in self.known.all
+        ]
+        return Wrong(
+            problem=self.asked.problem,
+            input=self.asked.input,
+            output=self.asked.output,
+            cotangent=self.asked.cotangent,
+            gradient=self.gradient,
+            asking=self.asking,
+            scales=self.scales,
+            rng=self.asked.rng,
+            deviation=max(off, default=0.0),
+            dtype=self.dtype,
+        )
+
+
+def _count(number: int) -> str:
+    return "1 element" if number == 1 else f"{number:,} elements"
+
+
+def _place(coordinate: tuple[int, ...] | None) -> str:
+    return f"[{', '.join(map(str, coordinate or ()))}]"
+
+
+def _low(asked: _Asked) -> _Found:
+    """In low precision the expected gradient is known in full: it is the double run's."""
+    dtype = asked.failed.dtype
+    low, double = rounded_run(asked.problem, dtype, asked.cotangents())
+    found, expected = low[asked.input], double[asked.input]
+    prefix = f"only in {dtype}, {asked.problem.computes} is right"
+    if found is None or expected is None:
+        return _Found(hint=f"{prefix}: there is no gradient (None)")
+    right, unit = vector(expected), precision_of(dtype).roundoff
+
+    def slope(direction: Vector) -> tuple[float, float]:
+        terms = right * direction
+        return float(np.sum(terms)), 16 * unit * norm(terms)
+
+    case = _Case(asked, vector(found), slope, np.ones(right.size), dtype, exact=8 * unit)
+    seen = case.found()
+    if np.isfinite(case.gradient).all():
+        seen = replace(case.at(_furthest_for_its_size(case.gradient, right, unit), seen.hint))
+    return replace(seen, hint=f"{prefix}: {seen.hint}" if seen.hint else prefix)
+
+
+def _furthest_for_its_size(found: Vector, expected: Vector, unit: float) -> int:
+    typical = norm(expected) / np.sqrt(max(1, expected.size))
+    weight = np.abs(expected) + 64 * unit * typical + np.finfo(np.float64).tiny
+    return int(np.argmax(np.abs(found - expected) / weight))
+
+
+def _forward_mode(asked: _Asked, slope: Slope, scales: Vector) -> _Found:
+    """The slopes that jvp gives, in place of a gradient's."""
+    said = "forward mode (jvp) is wrong"
+
+    def pushed(direction: Vector) -> float:
+        tangents = [np.zeros_like(one) for one in asked.problem.point]
+        tangents[asked.input] = shaped(direction, asked.slot)
+        out = asked.problem.jvp(asked.problem.point, tangents)[asked.output]
+        return float(np.dot(vector(asked.cotangent), vector(out)))
+
+    if scales.size <= WHOLE:
+        columns = [pushed(coordinate(scales, i)) for i in range(scales.size)]
+        gradient = np.divide(columns, scales, out=np.zeros(scales.size), where=scales > 0)
+        case = _Case(asked, gradient, slope, scales)
+        guess = case.guess()
+        right = guess.right if guess else case.known.expected(scales)
+        place = case.furthest(right) if right.size == scales.size else 0
+        return case.at(place, f"{said}: {guess.hint}" if guess else said)
+
+    def deviation(direction: Vector) -> tuple[float, float]:
+        expected, error = slope(direction)
+        return pushed(direction) - expected, error
+
+    wrong = locate(Asking(deviation, MOST_PROBES), scales, asked.rng)
+    if wrong is None:
+        return _Found(hint=said)
+    first = wrong - wrong % asked.parts
+    ones = [(coordinate(scales, i), scales[i]) for i in range(first, first + asked.parts)]
+    expected = [slope(one)[0] / scale for one, scale in ones]
+    return _Found(wrong, expected, [pushed(one) / scale for one, scale in ones], said)
