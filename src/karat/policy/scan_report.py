@@ -59,7 +59,10 @@ class ScanReport(msgspec.Struct, frozen=True, kw_only=True):
 def line_of(finding: Finding) -> int:
     """The line that a finding is about; 0 for the whole file."""
     line = finding.numbers.get("line")
-    return line if isinstance(line, int) else 0
+    if isinstance(line, int):
+        return line
+    words = (finding.where or "").split()
+    return int(words[1]) if len(words) == 2 and words[0] == "line" and words[1].isdecimal() else 0
 
 
 def document(report: ScanReport) -> bytes:
