@@ -3,22 +3,38 @@
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from karat.findings import UsageError, suggest
-from karat.gradients import kinks, seeds
+from karat.gradients import diagnosing, lower, reference as references, seeds, user_gradients
+from karat.gradients.asked import Asked, Purpose
+from karat.gradients.directions import mixed
 from karat.gradients.events import Checked, tell
-from karat.gradients.examining import Asked, Pair, examine
-from karat.gradients.flattened import Flat, Vector, vector
+from karat.gradients.examining import Pair
+from karat.gradients.flattened import Array, Flat, Vector, shaped, size, vector
+from karat.gradients.opened import OpenedProblem
 from karat.gradients.opening import open_problem
-from karat.gradients.oracles import ground
-from karat.gradients.problem import Problem
-from karat.gradients.replaying import overrides
-from karat.gradients.report import Comparison, Excluded, GradReport, GradVerdict, Mode
+from karat.gradients.points import Examined, examined
+from karat.gradients.problem import Problem, Slot, Unsupported
+from karat.gradients.properties import check_properties
+from karat.gradients.replaying import Focus, overrides
+from karat.gradients.report import (
+    Comparison,
+    Diagnosis,
+    Excluded,
+    GradReport,
+    GradVerdict,
+    Mode,
+    Property,
+)
 from karat.gradients.verdicts import verdict_of
+
+_HELP = "python -c 'import karat; help(karat.gradcheck)'"
 
 
 def gradcheck(  # noqa: PLR0913 - all but two are optional, and each is a word of its own
@@ -48,8 +64,18 @@ def gradcheck(  # noqa: PLR0913 - all but two are optional, and each is a word o
     identity: str | None = None,
     framework: str | None = None,
 ) -> GradReport:
-    """Whether a function's gradient is right, with the evidence."""
+    """Whether a function's gradient is right, and what that was tried by.
+
+    The function may be torch's, jax's, paddle's, or numpy's with a `backward(inputs, outputs, cotangents)`. The
+    gradient is compared in double precision with slopes of the function itself (or of `reference`, a float64 numpy
+    twin), then in each of `dtypes` with the double gradient. The cost is a few dozen forwards, whatever the size.
+
+    `rtol` wider than what the check derives is used and recorded; `atol` may excuse, never certify. `grads` are the
+    author's own gradients: weak evidence. `order=2` checks the gradient's gradient, too. What comes back is true for
+    PASS alone; `.require()` raises the whole story for anything else.
+    """
     started = time.perf_counter()
+    _refuse(order, modes, {"rtol": rtol, "atol": atol, "delta": delta})
     problem = open_problem(
         fn,
         inputs,
@@ -62,90 +88,277 @@ def gradcheck(  # noqa: PLR0913 - all but two are optional, and each is a word o
         framework=framework,
     )
     whole = seeds.identity_of(problem, identity)
-    if seed is None:
-        seed = overrides().seed
-    seed = seeds.seed_of(whole) if seed is None else seed
-    rng = seeds.generator(seed)
     asked = Asked(
-        rng=rng,
-        rtol=rtol,
-        atol=atol,
+        seed=_seed(seed, whole),
         inputs=frozenset(range(len(problem.inputs))),
         outputs=_wanted(problem, outputs),
-        extra=_vectors(cotangents),
+        forward="forward" in modes,
+        rtol=rtol,
+        atol=atol,
+        delta=delta,
+        extra=_vectors(cotangents, problem.outputs),
     )
-    pairs, notes = _pairs(problem, asked, delta)
-    comparisons = tuple(one.comparison for one in pairs)
-    verdict, reason = verdict_of(comparisons, ())
-    report = GradReport(
-        op=problem.op,
-        framework=problem.framework,
-        device=problem.device,
-        seed=seed,
-        identity=whole,
-        verdict=verdict,
-        reason=reason,
-        comparisons=comparisons,
-        excluded=_excluded(problem),
-        notes=(*problem.notes, *notes),
-        forwards=problem.forwards,
-        backwards=problem.backwards,
-        seconds=time.perf_counter() - started,
-    )
+    check = _Check(problem, asked, overrides().focus)
+    with warnings.catch_warnings(), np.errstate(all="ignore"):
+        # What a function says at steps that karat chose is not its caller's concern.
+        warnings.simplefilter("ignore")
+        check.first_order(reference)
+        if grads is not None:
+            check.weak(grads)
+        if order == 2:
+            check.second_order()
+        check.low(dtypes)
+        check.laws(properties, in_place=in_place, bound=nondeterminism_bound)
+    report = check.report(whole, started)
     tell(Checked(report=report, test=identity or ""))
     return report
 
 
+@dataclass(slots=True)
+class _Check:
+    """A check on its way: what has been found so far."""
+
+    problem: OpenedProblem
+    asked: Asked
+    focus: Focus | None
+    pairs: list[Pair] = field(default_factory=list)
+    rest: list[Comparison] = field(default_factory=list)
+    properties: list[Property] = field(default_factory=list)
+    diagnoses: list[Diagnosis] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        if self.focus is None:
+            return
+        inputs = _named(self.problem.inputs, self.focus.input)
+        outputs = _named(self.problem.outputs, self.focus.output) & self.asked.outputs
+        if inputs and (outputs or self.focus.output.startswith("grad(")):
+            self.asked = replace(self.asked, inputs=inputs, outputs=outputs or self.asked.outputs)
+            self.notes.append(f"focus: {self.focus}; the rest was not looked at")
+        else:
+            self.focus = None
+
+    def first_order(self, reference: Callable[..., Any] | None) -> None:
+        found = examined(self.problem, self.asked, reference)
+        self.pairs = found.pairs
+        self.notes += found.notes
+        if reference is not None:
+            self._same_forward(found)
+        self._diagnose(self.problem, self.asked, found.pairs)
+
+    def _same_forward(self, found: Examined) -> None:
+        flat = found.here.flat
+        ours = flat.base()
+        self.properties.append(
+            references.same_forward(ours, found.here.base, self.problem.computes)
+        )
+
+    def _diagnose(self, problem: Problem, asked: Asked, pairs: Sequence[Pair]) -> None:
+        done = {(one.input, one.output) for one in self.diagnoses}
+        for pair in pairs:
+            one = pair.comparison
+            if one.verdict is not GradVerdict.FAIL or len(self.diagnoses) >= diagnosing.MOST:
+                continue
+            if (one.input, one.output) not in done:
+                self._keep(diagnosing.diagnosis_of(problem, asked, pair))
+                done.add((one.input, one.output))
+
+    def _keep(self, diagnosis: Diagnosis | None) -> None:
+        if diagnosis is not None:
+            self.diagnoses.append(diagnosis)
+
+    def weak(self, grads: Any) -> None:
+        self.rest += user_gradients.compare(Flat(self.problem), self.asked, grads)
+
+    def second_order(self) -> None:
+        """The gradient for one drawn cotangent, checked like any function."""
+        if any(one.comparison.verdict is GradVerdict.FAIL for one in self.pairs):
+            self.notes.append("second order was not looked at: the first is wrong")
+            return
+        given: list[Array | None] = [
+            shaped(mixed(size(slot), self.asked.draw(Purpose.SECOND_ORDER, k)), slot)
+            if k in self.asked.outputs
+            else None
+            for k, slot in enumerate(self.problem.outputs)
+        ]
+        try:
+            problem = self.problem.gradient_problem(given)
+        except Exception as error:  # noqa: BLE001 - frameworks refuse in many ways
+            self._no_second_order(error)
+            return
+        asked = replace(self.asked, order=2, forward=False, extra=(), outputs=_all(problem.inputs))
+        found = examined(problem, asked, None)
+        self.notes += [f"second order: {note}" for note in found.notes]
+        self._diagnose(problem, asked, found.pairs)
+        self._count(problem)
+        alive = [one.comparison for one in found.pairs if not one.zero]
+        if not alive:
+            self.notes.append("the second derivative is zero everywhere it was looked")
+        self.rest += alive
+
+    def _count(self, other: OpenedProblem) -> None:
+        self.problem.forwards += other.forwards
+        self.problem.backwards += other.backwards
+
+    def _no_second_order(self, error: Exception) -> None:
+        missing = isinstance(error, Unsupported)
+        line = (str(error).strip().splitlines() or [""])[0][:300]
+        for i in sorted(self.asked.inputs):
+            slot = self.problem.inputs[i]
+            self.rest.append(
+                Comparison(
+                    input=slot.name,
+                    output=f"grad({slot.name})",
+                    dtype=self.problem.computes,
+                    order=2,
+                    verdict=GradVerdict.INCONCLUSIVE if missing else GradVerdict.FAIL,
+                    reason=f"no second-order gradient: {type(error).__name__}: {line}",
+                    oracle="differences",
+                    error=np.inf,
+                    tolerance=0.0,
+                    scale=0.0,
+                    smallest_error=np.inf,
+                )
+            )
+
+    def low(self, dtypes: Sequence[str] | None) -> None:
+        """Lower precisions, unless the double gradient is wrong: then there is nothing to compare with."""
+        names = lower.wanted(self.problem, dtypes)
+        if self.focus is not None:
+            names = tuple(one for one in names if one == self.focus.dtype)
+        reverse = [one for one in self.pairs if one.comparison.mode == "reverse"]
+        if names and any(one.comparison.verdict is GradVerdict.FAIL for one in reverse):
+            self.notes.append(f"{', '.join(names)} not looked at: the double gradient is wrong")
+            return
+        for name in names:
+            for comparison, cotangent in lower.compare(self.problem, self.asked, name, reverse):
+                self.rest.append(comparison)
+                if comparison.verdict is GradVerdict.FAIL:
+                    self._diagnose_low(comparison, cotangent, reverse)
+
+    def _diagnose_low(
+        self, comparison: Comparison, cotangent: Array | None, pairs: Sequence[Pair]
+    ) -> None:
+        if len(self.diagnoses) >= diagnosing.MOST:
+            return
+        which = (comparison.input, comparison.output)
+        pair = next(one for one in pairs if (one.comparison.input, one.comparison.output) == which)
+        failed = replace(pair, comparison=comparison)
+        self._keep(diagnosing.diagnosis_of(self.problem, self.asked, failed, cotangent))
+
+    def laws(
+        self,
+        which: Sequence[str] | None,
+        *,
+        in_place: Callable[..., Any] | None,
+        bound: float,
+    ) -> None:
+        if (which is not None and not which) or self.focus is not None:
+            return
+        self.properties += check_properties(
+            self.problem,
+            rng=self.asked.draw(Purpose.PROPERTIES),
+            nondeterminism_bound=bound,
+            in_place=in_place,
+            which=which,
+        )
+
+    def report(self, identity: str, started: float) -> GradReport:
+        comparisons = (*(one.comparison for one in self.pairs), *self.rest)
+        verdict, reason = verdict_of(comparisons, self.properties)
+        problem = self.problem
+        return GradReport(
+            op=problem.op,
+            framework=problem.framework,
+            device=problem.device,
+            seed=self.asked.seed,
+            identity=identity,
+            verdict=verdict,
+            reason=reason,
+            comparisons=comparisons,
+            properties=tuple(self.properties),
+            diagnoses=tuple(self.diagnoses),
+            excluded=(*problem.excluded, *_not_asked(problem, self.asked)),
+            notes=(*problem.notes, *self.notes),
+            forwards=problem.forwards,
+            backwards=problem.backwards,
+            seconds=time.perf_counter() - started,
+        )
+
+
+def _refuse(order: int, modes: Sequence[Mode], sizes: Mapping[str, float | None]) -> None:
+    if order not in {1, 2}:
+        raise UsageError(f"gradcheck: order: expected 1 or 2, found {order!r}", next_command=_HELP)
+    for mode in modes:
+        if mode not in {"reverse", "forward"}:
+            raise UsageError(
+                f"gradcheck: modes: expected reverse or forward, found {mode!r}"
+                f"{suggest(str(mode), ['reverse', 'forward'])}",
+                next_command=_HELP,
+            )
+    for name, value in sizes.items():
+        if value is not None and not (np.isfinite(value) and value >= 0):
+            raise UsageError(
+                f"gradcheck: {name}: expected a number that is not negative, found {value!r}",
+                next_command=_HELP,
+            )
+
+
+def _seed(given: int | None, identity: str) -> int:
+    override = overrides().seed
+    if override is not None:
+        return override
+    return seeds.seed_of(identity) if given is None else given
+
+
 def _wanted(problem: Problem, outputs: Sequence[str] | str | None) -> frozenset[int]:
     if outputs is None:
-        return frozenset(range(len(problem.outputs)))
+        return _all(problem.outputs)
     known = [slot.name for slot in problem.outputs]
     wanted = [outputs] if isinstance(outputs, str) else outputs
     for name in wanted:
         if name not in known:
             raise UsageError(
-                f"outputs: expected one of {', '.join(known)}, found {name!r}{suggest(name, known)}",
-                next_command="python -c 'import karat; help(karat.gradcheck)'",
+                f"gradcheck: outputs: expected one of {', '.join(known)}, found {name!r}{suggest(name, known)}",
+                next_command=_HELP,
             )
     return frozenset(known.index(name) for name in wanted)
 
 
-def _vectors(cotangents: Sequence[Any] | None) -> list[Vector | None]:
-    return [None if one is None else vector(np.asarray(one)) for one in cotangents or ()]
+def _all(slots: Sequence[Slot]) -> frozenset[int]:
+    return frozenset(range(len(slots)))
 
 
-def _excluded(problem: Problem) -> tuple[Excluded, ...]:
-    found: tuple[Excluded, ...] = getattr(problem, "excluded", ())
-    return found
+def _named(slots: Sequence[Slot], name: str) -> frozenset[int]:
+    return frozenset(index for index, slot in enumerate(slots) if slot.name == name)
 
 
-def _pairs(problem: Problem, asked: Asked, delta: float | None) -> tuple[list[Pair], list[str]]:
-    """The pairs at the given point; at points nearby where it says too little."""
-    flat = Flat(problem)
-    pairs = examine(ground(flat, problem.computes, delta=delta), asked)
-    notes: list[str] = []
-    for attempt in range(kinks.ATTEMPTS):
-        pending = [one for one in pairs if _says_too_little(one)]
-        if not pending:
-            break
-        moved = Flat(problem, kinks.nearby(flat.point, attempt, asked.rng))
-        there = ground(moved, problem.computes, delta=delta)
-        if not all(np.isfinite(one).all() for one in there.base):
-            continue
-        again = {(one.input, one.output): one for one in examine(there, asked)}
-        pairs = [
-            _settled(one, again[one.input, one.output]) if one in pending else one for one in pairs
-        ]
-    return pairs, notes
+def _not_asked(problem: Problem, asked: Asked) -> list[Excluded]:
+    return [
+        Excluded(name=slot.name, why="not asked for")
+        for k, slot in enumerate(problem.outputs)
+        if k not in asked.outputs
+    ]
 
 
-def _says_too_little(pair: Pair) -> bool:
-    comparison = pair.comparison
-    if comparison.verdict is GradVerdict.FAIL:
-        return False
-    return not comparison.counts and (pair.masked > 0 or pair.zero)
+def _vectors(cotangents: Sequence[Any] | None, slots: Sequence[Slot]) -> list[Vector | None]:
+    if cotangents is None:
+        return []
+    if len(cotangents) != len(slots):
+        raise UsageError(
+            f"gradcheck: cotangents: expected one for each of {len(slots)} outputs, found {len(cotangents)}",
+            next_command=_HELP,
+        )
+    return [
+        None if one is None else _fitting(np.asarray(one), slot)
+        for one, slot in zip(cotangents, slots, strict=True)
+    ]
 
 
-def _settled(old: Pair, new: Pair) -> Pair:
-    better: Comparison = new.comparison
-    return new if better.counts or better.verdict is GradVerdict.FAIL else old
+def _fitting(array: Array, slot: Slot) -> Vector:
+    if array.size != int(np.prod(slot.shape)):
+        raise UsageError(
+            f"gradcheck: cotangents: expected shape {slot.shape} for {slot.name}, found {array.shape}",
+            next_command=_HELP,
+        )
+    return vector(array.astype(np.complex128) if slot.complex else array)

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from karat.gradients import tolerances
-from karat.gradients.differences import Slopes
 from karat.gradients.flattened import Vector
 from karat.gradients.oracles import Probe
 
@@ -24,6 +23,10 @@ class Expectation:
     """How far the oracle may be off."""
     size: float
     """The size of the terms whose sum the value is: what a wrong gradient would be wrong by."""
+    weight: float
+    """The size of the outputs themselves, as the cotangent sees them."""
+    count: int
+    """How many output elements it is about."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,16 +44,34 @@ class Met:
         return gap if np.isfinite(gap) else np.inf
 
 
-def expectation(probe: Probe, slopes: Slopes, cotangent: Vector) -> Expectation:
+def expectation(probe: Probe, output: int, cotangent: Vector, base: Vector) -> Expectation:
     """What a probe expects of a cotangent. Where the cotangent is 0, the slope need not be known."""
     seen = cotangent != 0
+    slopes = probe.slopes[output]
     v, value, error = cotangent[seen], slopes.value[seen], slopes.error[seen]
+    with np.errstate(all="ignore"):
+        return Expectation(
+            direction=probe.direction,
+            dense=probe.dense,
+            value=float(np.sum(v * value)),
+            error=tolerances.combined(v * error),
+            size=tolerances.norm(v * value),
+            weight=tolerances.norm(v * base[seen]),
+            count=int(v.size),
+        )
+
+
+def together(parts: Sequence[Expectation]) -> Expectation:
+    """What a probe expects of several outputs at once."""
+    first = parts[0]
     return Expectation(
-        direction=probe.direction,
-        dense=probe.dense,
-        value=float(np.dot(v, value)),
-        error=tolerances.combined(v * error),
-        size=tolerances.norm(v * value),
+        direction=first.direction,
+        dense=first.dense,
+        value=sum(one.value for one in parts),
+        error=tolerances.norm(np.array([one.error for one in parts])),
+        size=tolerances.norm(np.array([one.size for one in parts])),
+        weight=tolerances.norm(np.array([one.weight for one in parts])),
+        count=sum(one.count for one in parts),
     )
 
 
@@ -60,12 +81,9 @@ def meet(gradient: Vector, expected: Expectation, precision: str) -> Met:
         # An element that nobody can step from (infinite, NaN) is not part of the direction.
         moved = expected.direction != 0
         terms = gradient[moved] * expected.direction[moved]
-        floor = tolerances.analytic_floor(precision, _finite(terms), np.array([expected.size]))
+        size = max(tolerances.norm(terms[np.isfinite(terms)]), expected.size)
+        floor = tolerances.analytic_floor(precision, size, gradient.size)
         return Met(expected, float(np.sum(terms)), expected.error + floor)
-
-
-def _finite(values: Vector) -> Vector:
-    return values[np.isfinite(values)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +92,16 @@ class Judged:
 
     met: tuple[Met, ...]
     scale: float
+    """The largest derivative that was compared."""
+    weight: float
+    """The size of the outputs that were compared."""
     widest: float
-    """The widest tolerance, absolute."""
+    """The widest tolerance."""
+
+    @property
+    def sees(self) -> bool:
+        """Whether anything is left to compare once unknown slopes are out."""
+        return any(one.expected.count for one in self.met)
 
     @property
     def worst(self) -> Met:
@@ -102,16 +128,20 @@ def _ratio(deviation: float, tolerance: float) -> float:
 def judge(met: Sequence[Met], *, rtol: float | None = None) -> Judged:
     """The judgement; a tolerance that a test asks for replaces narrower ones."""
     scale = max((one.expected.size for one in met), default=0.0)
+    weight = max((one.expected.weight for one in met), default=0.0)
     if rtol is not None:
         met = [Met(one.expected, one.found, max(one.tolerance, rtol * scale)) for one in met]
-    return Judged(tuple(met), scale, max((one.tolerance for one in met), default=np.inf))
+    widest = max((one.tolerance for one in met), default=np.inf)
+    return Judged(tuple(met), scale, weight, widest)
 
 
-def smallest_error(judged: Judged, scales: Vector) -> float:
-    """The smallest error of one gradient element that a dense probe must notice, wherever it is."""
+def smallest_error(judged: Judged, typical: float) -> float:
+    """The smallest error of one element, relative to the typical element, that a dense probe must notice.
+
+    `typical` is the size of a gradient's element times the scale of its input.
+    """
     dense = [one.tolerance + one.deviation for one in judged.met if one.expected.dense]
-    reached = scales[scales > 0]
-    if not dense or not reached.size:
+    if not dense or not typical > 0:
         return np.inf
     # Directions have magnitudes of at least one half.
-    return min(dense) / (0.5 * float(reached.min()))
+    return min(dense) / (0.5 * typical)

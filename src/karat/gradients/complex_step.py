@@ -13,6 +13,7 @@ import numpy as np
 from karat.gradients import tolerances
 from karat.gradients.differences import Slopes
 from karat.gradients.flattened import Flat, Vector
+from karat.gradients.scales import natural_sizes
 
 STEP = 2.0**-66
 """About 1e-20: its square is far below round-off."""
@@ -43,14 +44,13 @@ def _slopes(
         return None
     unit = tolerances.unit("float64")
     with np.errstate(all="ignore"):
-        common = tolerances.norm(base[np.isfinite(base)]) / np.sqrt(max(1, base.size))
-        real = np.abs(found.real - base) <= 64 * unit * (np.abs(base) + common)
+        real = np.abs(found.real - base) <= 64 * unit * natural_sizes(base)
         if not bool(np.all(real | ~np.isfinite(base))):
             return None
         value = found.imag / STEP
-        known = np.where(np.isfinite(value), value, 0.0)
-        typical = tolerances.norm(known) / np.sqrt(max(1, known.size))
-        floor = _ULPS * unit * (np.abs(value) + typical + np.abs(base))
+        # What is exactly 0 did not move at all; its neighbours' sizes say nothing of it.
+        sizes = np.where(value == 0, 0.0, natural_sizes(value))
+        floor = _ULPS * unit * (sizes + np.abs(base))
     error = np.where(np.isfinite(floor), floor, np.inf)
     return Slopes(value, error, np.zeros_like(value), floor)
 

@@ -5,11 +5,11 @@ The judgement is the very one that the real gradient got, with the same probes a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from karat.gradients.comparing import Judged, Met, judge
+from karat.gradients.comparing import Met, judge
 from karat.gradients.flattened import Vector
 
 OFF = 0.01
@@ -26,7 +26,7 @@ def controls(
     *,
     rtol: float | None,
     rng: np.random.Generator,
-) -> Mapping[str, bool]:
+) -> dict[str, bool]:
     """Corruption → whether the check failed on it."""
     corruptions: dict[str, Callable[[Vector, Met], float]] = {
         "zero": lambda _gradient, _met: 0.0,
@@ -111,8 +111,3 @@ def _transposed(gradient: Vector, shape: tuple[int, ...]) -> Vector | None:
     other: Vector = np.swapaxes(gradient.reshape(shape), -1, -2).reshape(-1)
     moved = np.linalg.norm(other - gradient)
     return other if moved > OFF * np.linalg.norm(gradient) else None
-
-
-def vacuous(caught: Mapping[str, bool], judged: Judged) -> bool:
-    """Whether a corruption went unnoticed, or nothing was compared."""
-    return not judged.met or not all(caught.values())

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from karat.gradients import kinks, tolerances
 from karat.gradients.flattened import Vector
+from karat.gradients.scales import natural_sizes
 
 Line = Callable[[float], list[Vector]]
 """The outputs at a distance along a direction."""
@@ -132,7 +133,7 @@ def better(old: Slopes, new: Slopes) -> Slopes:
 def sizes(one: Slopes) -> Vector:
     """The size of each element's slope, or the typical one if that is larger."""
     known = np.where(np.isfinite(one.error) & np.isfinite(one.value), one.value, 0.0)
-    return np.abs(known) + tolerances.norm(known) / np.sqrt(max(1, known.size))
+    return natural_sizes(known) if known.any() else known
 
 
 def unresolved(one: Slopes, base: Vector, precision: str) -> NDArray[np.bool_]:

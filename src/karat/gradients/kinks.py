@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
+from karat.gradients import tolerances
 from karat.gradients.directions import mixed
 from karat.gradients.flattened import Vector
 from karat.gradients.scales import element_scales
+
+if TYPE_CHECKING:
+    from karat.gradients.oracles import Ground, Probe
 
 ATTEMPTS = 4
 """How many points nearby are tried where the given one says too little."""
@@ -34,6 +39,25 @@ def interval(cotangent: Vector, slope: Vector, jump: Vector) -> tuple[float, flo
     middle = cotangent * slope
     half = np.abs(cotangent * jump) / 2
     return float(np.sum(middle - half)), float(np.sum(middle + half))
+
+
+def outside(probe: Probe, output: int, cotangent: Vector, gradient: Vector, at: Ground) -> str:
+    """What is wrong with a gradient at kinks; nothing if it lies between the one-sided slopes."""
+    slopes, used = probe.slopes[output], cotangent != 0
+    v = cotangent[used]
+    low, high = interval(v, slopes.value[used], slopes.jump[used])
+    with np.errstate(all="ignore"):
+        terms = gradient * probe.direction
+        found = float(np.sum(terms[probe.direction != 0]))
+        size = max(tolerances.norm(v * slopes.value[used]), tolerances.norm(v * slopes.jump[used]))
+        floor = tolerances.analytic_floor(at.computes, size, gradient.size)
+        room = tolerances.combined(v * slopes.error[used]) + floor
+    if low - room <= found <= high + room:
+        return ""
+    return (
+        f"at a kink the one-sided slopes allow {low:.6g} to {high:.6g} along a probe,"
+        f" the gradient says {found:.6g}"
+    )
 
 
 def nearby(point: Sequence[Vector], attempt: int, rng: np.random.Generator) -> list[Vector]:

@@ -22,7 +22,13 @@ class Probe:
     direction: Vector
     slopes: list[Slopes]
     oracle: Oracle
-    dense: bool
+    sees_kinks: bool
+    """Complex steps do not: they take one side without saying so."""
+
+    @property
+    def dense(self) -> bool:
+        """Whether it sees every element."""
+        return bool(np.all(self.direction != 0))
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,38 +36,60 @@ class Ground:
     """What every probe at a point starts from."""
 
     flat: Flat
+    """The function that is checked."""
+    source: Flat
+    """The function whose slopes are believed: the same one, or a reference."""
     base: list[Vector]
     noise: list[Vector]
     """What each element of a forward may be off: a few units in the last place, or what two runs differ by."""
+    computes: str
+    """The precision of the gradient that is checked."""
     precision: str
+    """The precision of the source."""
     steps: tuple[Ladder, ...]
-    oracle: Oracle = "differences"
+
+    @property
+    def oracle(self) -> Oracle:
+        """What the source's differences are called in a report."""
+        return "differences" if self.source is self.flat else "reference"
+
+    @property
+    def exactly(self) -> Oracle:
+        """What the source's complex steps are called."""
+        return "complex-step" if self.source is self.flat else "reference"
 
 
-def ground(
-    flat: Flat, precision: str, *, delta: float | None = None, oracle: Oracle = "differences"
-) -> Ground:
+def ground(flat: Flat, source: Flat | None = None, *, delta: float | None = None) -> Ground:
     """The forward at the point, twice: what differs between the two is noise."""
+    computes = flat.problem.computes
+    own = source is None or source is flat
+    source = flat if source is None else source
+    precision = computes if own else "float64"
     with np.errstate(all="ignore"):
-        base, again = flat.base(), flat.forward(flat.point)
+        base, again = source.base(), source.forward(source.point)
         noise = [_noise(one, two, precision) for one, two in zip(base, again, strict=True)]
-    return Ground(flat, base, noise, precision, ladders(precision, delta), oracle)
+    return Ground(flat, source, base, noise, computes, precision, ladders(precision, delta))
 
 
 def _noise(one: Vector, two: Vector, precision: str) -> Vector:
     measured = np.abs(one - two)
-    common = float(np.nanmax(measured, initial=0.0)) if np.any(measured > 0) else 0.0
+    common = float(np.max(measured[np.isfinite(measured)], initial=0.0))
     return tolerances.ULPS * tolerances.unit(precision) * np.abs(one) + common
 
 
-def line(flat: Flat, index: int, direction: Vector) -> Line:
+def line(source: Flat, index: int, direction: Vector) -> Line:
     """The outputs along one direction of one input."""
 
     def outputs(distance: float) -> list[Vector]:
         with np.errstate(all="ignore"):
-            return flat.moved(index, distance * direction)
+            return source.moved(index, distance * direction)
 
     return outputs
+
+
+def along(at: Ground, index: int, direction: Vector) -> list[Slopes]:
+    """The slopes of all outputs along any direction, by differences."""
+    return sweep(line(at.source, index, direction), at.base, at.noise, at.steps)
 
 
 def probes(at: Ground, index: int, rng: np.random.Generator) -> list[Probe]:
@@ -69,31 +97,27 @@ def probes(at: Ground, index: int, rng: np.random.Generator) -> list[Probe]:
     point = at.flat.point[index]
     scales = element_scales(point)
     drawn = [scales * one for one in directions(at.flat.inputs[index], point, rng)]
-    first = Probe(drawn[0], _sweep(at, index, drawn[0]), at.oracle, dense=True)
-    exact = complex_step.slopes(at.flat, index, drawn[0], at.base, at.precision)
-    if exact is not None and complex_step.agrees(exact, first.slopes):
-        kept = complex_step.merged(exact, first.slopes)
-        return [
-            Probe(drawn[0], kept, "complex-step", dense=True),
-            *(_exact(at, index, one) for one in drawn[1:]),
+    if not any(one.any() for one in drawn):
+        return []
+    first = along(at, index, drawn[0])
+    exact = complex_step.slopes(at.source, index, drawn[0], at.base, at.precision)
+    if exact is not None and complex_step.agrees(exact, first):
+        kept = complex_step.merged(exact, first)
+        return [Probe(drawn[0], kept, at.exactly, sees_kinks=True)] + [
+            _exact(at, index, one) for one in drawn[1:]
         ]
-    rest = [Probe(one, _sweep(at, index, one), at.oracle, dense=_full(one)) for one in drawn[1:]]
-    return [first, *rest]
+    found = [first, *(along(at, index, one) for one in drawn[1:])]
+    return [
+        Probe(one, slopes, at.oracle, sees_kinks=True)
+        for one, slopes in zip(drawn, found, strict=True)
+    ]
 
 
 def _exact(at: Ground, index: int, direction: Vector) -> Probe:
-    found = complex_step.slopes(at.flat, index, direction, at.base, at.precision)
+    found = complex_step.slopes(at.source, index, direction, at.base, at.precision)
     if found is None:
-        return Probe(direction, _sweep(at, index, direction), at.oracle, dense=_full(direction))
-    return Probe(direction, found, "complex-step", dense=_full(direction))
-
-
-def _sweep(at: Ground, index: int, direction: Vector) -> list[Slopes]:
-    return sweep(line(at.flat, index, direction), at.base, at.noise, at.steps)
-
-
-def _full(direction: Vector) -> bool:
-    return bool(np.all(direction != 0))
+        return Probe(direction, along(at, index, direction), at.oracle, sees_kinks=True)
+    return Probe(direction, found, at.exactly, sees_kinks=False)
 
 
 def weakest(found: Sequence[Probe]) -> Oracle:

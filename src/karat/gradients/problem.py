@@ -46,10 +46,13 @@ class Problem(Protocol):
     """Differentiable inputs alone; integers, booleans and non-tensors are bound inside."""
     outputs: tuple[Slot, ...]
     point: tuple[Array, ...]
-    computes: str
-    """The precision in which a double-precision run really computes: float32 for a kernel that knows no other."""
     forwards: int
     backwards: int
+
+    @property
+    def computes(self) -> str:
+        """The precision in which a double-precision run really computes: float32 for a kernel that knows no other."""
+        ...
 
     def forward(self, at: Arrays, *, dtype: str | None = None) -> tuple[Array, ...]:
         """The outputs at a point."""

@@ -22,14 +22,19 @@ def typical(values: Vector) -> float:
     return float(np.median(sizes)) if sizes.size else 1.0
 
 
+def natural_sizes(values: Vector) -> Vector:
+    """The size of each element, or a quarter of the typical one for those that just happen to be near zero."""
+    common = typical(values)
+    sizes = np.abs(values)
+    own = (sizes >= common / 4) | ((sizes > 0) & (sizes < common * OTHER_SCALE))
+    return np.where(own, sizes, common / 4)
+
+
 def element_scales(point: Vector) -> Vector:
     """A power of two for each element: its own size, or a share of the typical one if it is near zero.
 
     Elements that are not finite get 0: nobody can step from there.
     """
-    common = typical(point)
-    sizes = np.abs(point)
-    own = (sizes >= common / 4) | ((sizes > 0) & (sizes < common * OTHER_SCALE))
     with np.errstate(all="ignore"):
-        scales = power_of_two(np.where(own, sizes, common / 4))
+        scales = power_of_two(natural_sizes(point))
     return np.where(np.isfinite(point), np.clip(scales, 2.0**-960, 2.0**960), 0.0)

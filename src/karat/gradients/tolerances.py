@@ -17,6 +17,7 @@ _PRECISIONS: Mapping[str, tuple[float, float]] = {
     "float16": (2.0**-11, 5e-3),
     "bfloat16": (2.0**-8, 5e-3),
 }
+TINY = float(np.finfo(np.float64).tiny)
 ULPS = 4.0
 """How many units in the last place a forward may be off at each element; libraries promise 1 to 4."""
 DEVIATIONS = 6.5
@@ -46,8 +47,7 @@ def norm(values: Vector) -> float:
     return largest * float(np.linalg.norm(values / largest))
 
 
-def analytic_floor(precision: str, gradient_terms: Vector, output_terms: Vector) -> float:
+def analytic_floor(precision: str, size: float, count: int) -> float:
     """The backward's own round-off: a few units for each level of the sums that made it."""
-    depth = 1.0 + np.log2(max(2, gradient_terms.size, output_terms.size))
-    size = max(norm(gradient_terms), norm(output_terms))
+    depth = 1.0 + np.log2(max(2, count))
     return float(DEVIATIONS * 16 * depth * unit(precision) * size)

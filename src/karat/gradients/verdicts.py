@@ -1,4 +1,4 @@
-"""Verdicts: one word for all comparisons and properties, and one sentence."""
+"""Verdicts: one word for all comparisons and laws, and one sentence."""
 
 from __future__ import annotations
 
@@ -10,20 +10,30 @@ from karat.gradients.report import Comparison, GradVerdict, Property
 def verdict_of(
     comparisons: Sequence[Comparison], properties: Sequence[Property]
 ) -> tuple[GradVerdict, str]:
-    """FAIL if anything failed; PASS only if every comparison is evidence."""
-    for one in comparisons:
-        if one.verdict is GradVerdict.FAIL:
-            return GradVerdict.FAIL, f"{_place(one)}: {one.reason}"
-    for law in properties:
-        if law.verdict is GradVerdict.FAIL:
-            return GradVerdict.FAIL, f"{law.name}: {law.detail}"
-    if not comparisons:
+    """FAIL if anything failed; PASS only if every comparison is evidence, weak ones aside."""
+    failed = next((one for one in comparisons if one.verdict is GradVerdict.FAIL), None)
+    if failed is not None:
+        return GradVerdict.FAIL, f"{place(failed)}: {failed.reason}"
+    broken = next((one for one in properties if one.verdict is GradVerdict.FAIL), None)
+    if broken is not None:
+        return GradVerdict.FAIL, f"{broken.name}: {broken.detail}"
+    strong = [one for one in comparisons if one.strength == "strong"]
+    if not strong:
         return GradVerdict.INCONCLUSIVE, "nothing was compared"
-    for one in comparisons:
-        if not one.counts:
-            return GradVerdict.INCONCLUSIVE, f"{_place(one)}: {one.reason}"
-    return GradVerdict.PASS, f"{len(comparisons)} comparisons, each of which could have failed"
+    doubtful = next((one for one in strong if not one.counts), None)
+    if doubtful is not None:
+        return GradVerdict.INCONCLUSIVE, f"{place(doubtful)}: {doubtful.reason}"
+    return GradVerdict.PASS, _passed(strong)
 
 
-def _place(one: Comparison) -> str:
-    return f"gradient of {one.output} by {one.input}, {one.dtype}"
+def _passed(strong: Sequence[Comparison]) -> str:
+    sees = max(one.smallest_error for one in strong)
+    count = f"{len(strong)} comparisons hold" if len(strong) > 1 else "the comparison holds"
+    return f"{count}; an error of {sees:.1g} of one element's size would have been seen"
+
+
+def place(one: Comparison) -> str:
+    """Which gradient a comparison is about."""
+    order = "" if one.order == 1 else ", second order"
+    mode = "" if one.mode == "reverse" else ", forward mode"
+    return f"{one.output} by {one.input} in {one.dtype}{order}{mode}"
