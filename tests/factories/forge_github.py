@@ -57,6 +57,80 @@ class GitHubRepository:
     private: bool
     runs: dict[int, GitHubRun] = field(default_factory=dict)
     workflows: dict[str, int] = field(default_factory=dict)
+    pulls: dict[int, GitHubPull] = field(default_factory=dict)
+
+
+@dataclass(kw_only=True)
+class GitHubReview:
+    """One review; a dismissal changes its state in place."""
+
+    id: int
+    login: str | None
+    state: str
+    commit: str | None
+    submitted: float | None
+
+
+@dataclass(kw_only=True)
+class GitHubCommit:
+    """A commit of a pull request; without accounts GitHub knows only addresses."""
+
+    sha: str
+    author: str | None
+    author_email: str
+    committer: str | None
+    committer_email: str
+    message: str
+    parents: int
+
+
+@dataclass(kw_only=True)
+class GitHubPull:
+    number: int
+    author: str
+    head: str
+    merge: str | None
+    ids: Iterator[int]
+    reviews: list[GitHubReview] = field(default_factory=list)
+    commits: list[GitHubCommit] = field(default_factory=list)
+
+    def review(
+        self, login: str | None, state: str = "APPROVED", commit: str | None = ""
+    ) -> GitHubReview:
+        """Add a review, by default of the head as it is now."""
+        number = next(self.ids)
+        review = GitHubReview(
+            id=number,
+            login=login,
+            state=state,
+            commit=self.head if commit == "" else commit,
+            submitted=None if state == "PENDING" else EPOCH + 60.0 * len(self.reviews),
+        )
+        self.reviews.append(review)
+        return review
+
+    def commit(
+        self,
+        sha: str,
+        author: str | None,
+        *,
+        email: str = "",
+        committer: str | None = "web-flow",
+        committer_email: str = "noreply@github.com",
+        message: str = "Bump the image",
+        parents: int = 1,
+    ) -> GitHubCommit:
+        commit = GitHubCommit(
+            sha=sha,
+            author=author,
+            author_email=email or f"{author}@example.invalid",
+            committer=committer,
+            committer_email=committer_email,
+            message=message,
+            parents=parents,
+        )
+        self.commits.append(commit)
+        return commit
 
 
 @dataclass(kw_only=True)
@@ -188,6 +262,10 @@ class GitHub:
         """Real GitHub wants a token for downloads, even from public repositories."""
         self.limit = 5000
         self.used = 0
+        self.teams: dict[str, list[str]] = {}
+        """`org/slug` → accounts; whoever lacks the scope sees none of them."""
+        self.emails: dict[str, str] = {}
+        """Account → the address it shows to everyone."""
 
     @property
     def token(self) -> str:
@@ -200,6 +278,14 @@ class GitHub:
             known = GitHubRepository(id=next(self.ids), full_name=full_name, private=private)
             self.repositories[full_name.lower()] = known
         return known
+
+    def pull(
+        self, full_name: str, number: int, *, author: str, head: str, merge: str | None = None
+    ) -> GitHubPull:
+        """Add a pull request (and its repository)."""
+        pull = GitHubPull(number=number, author=author, head=head, merge=merge, ids=self.ids)
+        self.repository(full_name).pulls[number] = pull
+        return pull
 
     def run(
         self,

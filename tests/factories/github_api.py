@@ -13,17 +13,10 @@ from urllib.parse import urlencode
 
 from factories import github_bodies as bodies
 from factories.forge_github import GitHub, GitHubRepository, GitHubRun
+from factories.github_reviews import GitHubReviewsApi, Refused
 from factories.http_host import Request, Response
 
 _DOCS = "https://docs.github.com/rest"
-
-
-class Refused(Exception):  # noqa: N818 - an answer, not a bug
-    """A request that gets GitHub's error body."""
-
-    def __init__(self, status: int, message: str) -> None:
-        super().__init__(message)
-        self.status = status
 
 
 class GitHubApi:
@@ -34,6 +27,7 @@ class GitHubApi:
         self._url = url
         self._lock = threading.Lock()
         self._request = 0
+        self._reviews = GitHubReviewsApi(hub, url)
         numbered = r"(?P<{}>\d+)"
         run = rf"actions/runs/{numbered.format('run_id')}"
         artifact = rf"actions/artifacts/{numbered.format('artifact_id')}"
@@ -49,6 +43,9 @@ class GitHubApi:
             (r"commits/(?P<ref>[^/]+)", self._commit),
             (artifact, self._artifact),
             (rf"{artifact}/zip", self._download),
+            (r"pulls/(?P<number>\d+)", self._reviews.pull),
+            (r"pulls/(?P<number>\d+)/reviews", self._reviews.reviews),
+            (r"pulls/(?P<number>\d+)/commits", self._reviews.commits),
         ]
 
     def answer(self, request: Request) -> Response:
@@ -81,6 +78,8 @@ class GitHubApi:
         return scheme.lower() in {"bearer", "token"} and token in self._hub.tokens
 
     def _route(self, request: Request) -> Response:
+        if (answer := self._reviews.elsewhere(request, known=self._known(request))) is not None:
+            return answer
         place = re.fullmatch(
             r"/(?:repos/(?P<name>[^/]+/[^/]+)|repositories/(?P<id>\d+))/(?P<rest>.+)",
             request.path,

@@ -81,7 +81,7 @@ class Description:
         self._places: dict[str, re.Pattern[str]] = {
             template: re.compile(re.sub(r"\\{[^}]+\\}", "[^/]+", re.escape(template)))
             for template in self._whole["paths"]
-            if template.startswith("/repos/")
+            if template.startswith(("/repos/", "/orgs/", "/users/"))
         }
 
     @property
