@@ -21,7 +21,8 @@ MARKS: dict[CellState, tuple[str, str]] = {
 _SHORT = {"float64": "f64", "float32": "f32", "float16": "f16", "bfloat16": "bf16", "complex128": "c128", "complex64": "c64"}  # fmt: skip
 _NAME = 40
 _MANY = 60
-"""Ops up to which each gets a line."""
+"""Ops up to which each gets a line; above, those with nothing to object to are put together."""
+_CALM = frozenset({"exempt", "strong"})
 
 
 def lines(found: Coverage, *, width: int = 100, every: bool = False) -> Iterator[tuple[Piece, ...]]:
@@ -35,8 +36,8 @@ def lines(found: Coverage, *, width: int = 100, every: bool = False) -> Iterator
 
 
 def _matrix(found: Coverage, *, alone: bool, width: int) -> Iterator[tuple[Piece, ...]]:
-    names = [printable(row.op) for row in found.rows]
-    room = min(_NAME, max(map(len, names))) if alone else _NAME
+    names = [printable(row.op) for row in found.rows if alone or row.state not in _CALM]
+    room = min(_NAME, max(map(len, names), default=12))
     cells = [_label(column) for column in found.columns]
     for number, block in enumerate(_blocks(cells, max(8, width - room - 2))):
         if number:
@@ -86,11 +87,11 @@ def _label(column: Column) -> str:
 def _grouped(
     rows: Sequence[Row], columns: Sequence[Column], *, alone: bool
 ) -> Iterator[tuple[Row, list[Row]]]:
-    if alone:
-        yield from ((row, [row]) for row in rows)
-        return
+    """Rows that look alike together, where there are many and nothing is wrong with them."""
+    loud = [row for row in rows if alone or row.state not in _CALM]
+    yield from ((row, [row]) for row in loud)
     groups: dict[tuple[CellState | None, ...], list[Row]] = {}
-    for row in rows:
+    for row in rows[len(loud) :]:
         cells = {cell.column: cell.state for cell in row.cells}
         groups.setdefault(tuple(cells.get(column) for column in columns), []).append(row)
     yield from ((members[0], members) for members in groups.values())
