@@ -25,7 +25,9 @@ def op(forward: Callable[..., Any], backward: Backward) -> Callable[..., Any]:
         def backward(ctx: Any, *cotangents: Any) -> Any:
             *inputs, output = ctx.saved_tensor()
             made = backward(cotangents[0], output, *inputs)
-            return made if len(made) > 1 else made[0]
+            # paddle wants None, and nothing else, for an input that wants no gradient.
+            asked = [None if x.stop_gradient else one for one, x in zip(made, inputs, strict=True)]
+            return tuple(asked) if len(asked) > 1 else asked[0]
 
     @functools.wraps(forward)
     def fn(*inputs: Any) -> Any:

@@ -122,12 +122,8 @@ def strided(g: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
     return 2 * plain * g
 
 
-def square_in_place(x: torch.Tensor) -> torch.Tensor:
-    return x.mul_(x)
-
-
-def square_in_place_rounded(x: torch.Tensor) -> torch.Tensor:
-    return x.copy_((x * x).float())
+def exp_in_place_rounded(x: torch.Tensor) -> torch.Tensor:
+    return x.copy_(torch.exp(x.float()))
 
 
 PAIRS.functions(
@@ -224,12 +220,12 @@ PAIRS.pair(
     wrong=lambda g, _o, x: (strided(g, x),),
 )
 PAIRS.functions(
-    "square: the in-place variant computes in float32",
+    "exponential: the in-place variant computes in float32",
     normal((5,)),
-    right=lambda: square,
-    wrong=lambda: square,
-    in_place=square_in_place,
-    options_wrong={"in_place": square_in_place_rounded},
+    right=lambda: torch.exp,
+    wrong=lambda: torch.exp,
+    in_place=torch.exp_,
+    options_wrong={"in_place": exp_in_place_rounded},
 )
 PAIRS.pair(
     "square: wrong where the cotangent is negative",
