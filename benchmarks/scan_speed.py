@@ -125,10 +125,7 @@ def write_tree(folder: Path, files: int, rng: random.Random) -> int:
     for n in range(files - 1):
         part = folder / f"part_{n % 20}"
         part.mkdir(exist_ok=True)
-        if n % 2:
-            text = PLAIN.format(n=n) * rng.randint(2, 12)
-        else:
-            text = op_test_file(n, rng)
+        text = PLAIN.format(n=n) * rng.randint(2, 12) if n % 2 else op_test_file(n, rng)
         written += (part / f"test_{n}_op.py").write_text(text, encoding="utf-8")
     return written
 
@@ -141,6 +138,11 @@ def op_test_file(n: int, rng: random.Random) -> str:
     cases = [CASE.format(n=n, k=k, base=base) for k in range(1, rng.randint(4, 30))]
     text = OP_TEST.format(n=n, body=body, parent_import=parent)
     return text + "".join(cases) + FACTORY.format(n=n)
+
+
+def parse_all(sources: list[bytes]) -> None:
+    for source in sources:
+        ast.parse(source)
 
 
 def best(work: Callable[[], object], repeat: int) -> float:
@@ -163,7 +165,7 @@ def main() -> None:
         paths = sorted(folder.rglob("*.py"))
         sources = [path.read_bytes() for path in paths]
         reading = best(lambda: [path.read_bytes() for path in paths], asked.repeat)
-        parsing = best(lambda: [ast.parse(source) for source in sources] and None, asked.repeat)
+        parsing = best(lambda: parse_all(sources), asked.repeat)
         report = scan([name], ScanOptions(jobs=1))
         alone = best(lambda: scan([name], ScanOptions(jobs=1)), asked.repeat)
         several = best(lambda: scan([name]), asked.repeat)

@@ -20,6 +20,37 @@ _HANDLERS: dict[type[ast.stmt], str] = {
 }  # fmt: skip
 
 
+def _children() -> dict[type[ast.AST], tuple[str, ...]]:
+    """Kind of node → its fields that may hold expressions."""
+    no_nodes = {
+        "ctx",
+        "op",
+        "ops",
+        "id",
+        "attr",
+        "arg",
+        "kind",
+        "conversion",
+        "is_async",
+        "simple",
+        "level",
+        "names",
+    }
+    found: dict[type[ast.AST], tuple[str, ...]] = {}
+    pending: list[type[ast.AST]] = [ast.AST]
+    while pending:
+        kind = pending.pop()
+        pending += kind.__subclasses__()
+        if issubclass(kind, ast.Constant | ast.Import | ast.ImportFrom | ast.Global | ast.Nonlocal):
+            found[kind] = ()
+        else:
+            found[kind] = tuple(name for name in kind._fields if name not in no_nodes)
+    return found
+
+
+_CHILDREN = _children()
+
+
 def method_of(
     node: FunctionNode, decorators: tuple[Decorator, ...], when: tuple[str, ...]
 ) -> Method:
@@ -30,7 +61,7 @@ def method_of(
     return Method(
         name=node.name, line=node.lineno, calls=tuple(body.calls),
         empty=_emptiness(node, decorators, body) if is_test(node.name) else "",
-        does=body.does, decorators=decorators, when=when,
+        does=body.does, only_super=body.only_super, decorators=decorators, when=when,
     )  # fmt: skip
 
 
@@ -63,6 +94,8 @@ class _Body:
         self.me = arguments[0].arg if arguments else ""
         self.calls: list[Call] = []
         self.does = False
+        self.asserts = False
+        self.called = 0
         self.skipped = False
         self._caught = 0
         self._local: dict[str, list[Call]] = {}
@@ -73,6 +106,12 @@ class _Body:
         for name, calls in self._local.items():
             if name in self._loaded:
                 self.calls.extend(calls)
+
+    @property
+    def only_super(self) -> bool:
+        """Whether nothing is called but super() and methods of it."""
+        supers = sum(call.receiver == "super" for call in self.calls)
+        return not self.asserts and supers > 0 and self.called == 2 * supers
 
     def block(self, statements: Sequence[ast.stmt], when: tuple[str, ...]) -> bool:
         """Whether the block surely ends the function, or the loop around it."""
@@ -179,17 +218,29 @@ class _Body:
         return dotted(node.value.func).endswith(_SKIPS)
 
     def _expressions(self, node: ast.AST, when: tuple[str, ...]) -> None:
-        for inner in ast.walk(node):
-            if isinstance(inner, ast.Name):
-                self._loaded.add(inner.id)
-            elif isinstance(inner, ast.Call):
-                self._call(inner, when)
-            elif isinstance(inner, ast.Assert):
-                self.does = True
+        # This sees every expression of every test: a loop over what can have children, and nothing else.
+        pending = [node]
+        while pending:
+            inner = pending.pop()
+            kind = type(inner)
+            if kind is ast.Name:
+                self._loaded.add(inner.id)  # type: ignore[attr-defined]
+                continue
+            for name in _CHILDREN.get(kind, ()):
+                child = getattr(inner, name)
+                if type(child) is list:
+                    pending += child
+                elif child is not None:
+                    pending.append(child)
+            if kind is ast.Call:
+                self._call(inner, when)  # type: ignore[arg-type]
+            elif kind is ast.Assert:
+                self.does = self.asserts = True
 
     def _call(self, node: ast.Call, when: tuple[str, ...]) -> None:
         if not dotted(node.func).endswith(_SKIPS):
             self.does = True
+            self.called += 1
         for call in self._calls(node, when):
             self.calls.append(call)
 

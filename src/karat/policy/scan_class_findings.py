@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import date
 
 from karat.findings import Finding, Severity
 from karat.policy.exemptions import Exemption, Exemptions
-from karat.policy.scan_shapes import Call, ClassFacts, Decorator
+from karat.policy.scan_judging import Judged
+from karat.policy.scan_shapes import Call, ClassFacts, Decorator, Method
 from karat.policy.scan_vocabulary import (
     FREE_CHECKS,
-    NAMED_FOR_CHECK,
     SKIP_RULE,
     TOLERANCES,
     WEAK,
@@ -27,15 +27,14 @@ class ClassFindings:
         self._exemptions = exemptions
         self._today = today
 
-    def of(
-        self, path: str, facts: ClassFacts, *, state: str, op: str | None, dtype: str | None
-    ) -> Iterator[Finding]:
-        """All of a class; `state` is that of the op test it makes."""
+    def of(self, path: str, facts: ClassFacts, judged: Judged) -> Iterator[Finding]:
+        """All of a class; `judged` is the op test that it makes."""
+        state, op, dtype = judged.row.state, judged.row.op, judged.dtype
         yield from _flags(path, facts)
         for decorator in facts.decorators:
             if decorator.last == SKIP_RULE:
                 yield from self._skip(path, facts, decorator, state)
-        yield from _empty(path, facts, state)
+        yield from _empty(path, facts.qualname, judged.empty, state)
         for method in facts.methods:
             for call in method.calls:
                 if is_check(call.name) or call.name in FREE_CHECKS:
@@ -127,12 +126,11 @@ def _flags(path: str, facts: ClassFacts) -> Iterator[Finding]:
                       f"{facts.qualname} sets {flag.name} = {flag.value}{on} by hand; only a comparison may")  # fmt: skip
 
 
-def _empty(path: str, facts: ClassFacts, state: str) -> Iterator[Finding]:
+def _empty(path: str, name: str, methods: Iterable[Method], state: str) -> Iterator[Finding]:
     severities = {
         "unchecked": Severity.FAIL, "checked": Severity.WARN, "conditional": Severity.WARN, "abstract": Severity.WARN,
     }  # fmt: skip
-    for method in facts.methods:
-        if method.empty and NAMED_FOR_CHECK.fullmatch(method.name):
-            tail = ", and nothing else of it checks a gradient" if state == "unchecked" else ""
-            yield finding("check-empty", severities.get(state, Severity.INFO), path, method.line, facts.qualname,
-                          f"{facts.qualname}: {method.name} {method.empty}{tail}")  # fmt: skip
+    for method in methods:
+        tail = ", and nothing else of it checks a gradient" if state == "unchecked" else ""
+        yield finding("check-empty", severities.get(state, Severity.INFO), path, method.line, name,
+                      f"{name}: {method.name} {method.empty}{tail}")  # fmt: skip

@@ -12,7 +12,7 @@ from karat.policy.exemptions import Exemption, Exemptions
 from karat.policy.scan_names import Class
 from karat.policy.scan_reach import Reach, Reached
 from karat.policy.scan_report import OpTestRow
-from karat.policy.scan_shapes import ClassFacts, Method
+from karat.policy.scan_shapes import Method
 from karat.policy.scan_vocabulary import NAMED_FOR_CHECK, SKIP_RULE
 from karat.policy.scan_wording import DEVICE, finding
 from karat.policy.scan_world import OpTestClass, World
@@ -29,6 +29,17 @@ class Rules:
     today: date = date.min
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judged:
+    """An op test's row, and what is wrong with it."""
+
+    row: OpTestRow
+    findings: list[Finding]
+    dtype: str | None
+    empty: list[Method]
+    """Its own tests that promise a check and do nothing."""
+
+
 class Judge:
     """Says what is wrong with op tests."""
 
@@ -37,8 +48,8 @@ class Judge:
         self._rules = rules
         self._reach = Reach(world.names, world.lineage)
 
-    def judge(self, test: OpTestClass) -> tuple[OpTestRow, list[Finding]]:
-        """The row of an op test, and what its own class leaves to be desired by itself."""
+    def judge(self, test: OpTestClass) -> Judged:
+        """What an op test comes to."""
         cls = test.cls
         reached = self._reach.of(cls, collected=test.collected)
         op, dtype = self._inherited(cls)
@@ -52,16 +63,15 @@ class Judge:
             name=test.name, path=test.path, line=test.line, op=op, state=state,
             checked_at=next((f"{c.path}:{c.line}" for c in reached.checks if not c.caught), None),
         )  # fmt: skip
-        return row, list(self._findings(test, row, reached, covered, dtype))
+        return Judged(
+            row=row, findings=list(self._findings(test, row, reached, covered, dtype)), dtype=dtype,
+            empty=own_empty(cls, reached),
+        )  # fmt: skip
 
     def _inherited(self, cls: Class) -> tuple[str | None, str | None]:
         order = [a.facts for a in self._world.lineage.order(cls) if isinstance(a, Class)]
         op = next((facts.op for facts in order if facts.op), None)
         return op, next((facts.dtype for facts in order if facts.dtype), None)
-
-    def dtype(self, cls: Class) -> str | None:
-        """The dtype that the class, or the nearest ancestor that says it, tests with."""
-        return self._inherited(cls)[1]
 
     def _exemption(self, test: OpTestClass, op: str | None) -> Exemption | None:
         names = self._rules.exemptions.entries if self._rules.exemptions else ()
@@ -102,7 +112,7 @@ class Judge:
         elif row.state == "integer":
             yield finding("grad-check-missing", Severity.INFO, test.path, test.line, name,
                           f"{name} has no gradient check; its dtype is {dtype}, which has no gradient")  # fmt: skip
-        elif row.state == "unchecked" and not _own_empty(test.cls.facts):
+        elif row.state == "unchecked" and not own_empty(test.cls, reached):
             sure = not self._world.lineage.open_ends(test.cls)
             yield finding(
                 "grad-check-missing", Severity.FAIL if sure else Severity.WARN, test.path, test.line, name,
@@ -123,9 +133,9 @@ class Judge:
         return f": none of its {reached.tests} tests comes to one"
 
 
-def _own_empty(facts: ClassFacts) -> list[Method]:
+def own_empty(cls: Class, reached: Reached) -> list[Method]:
     """Tests of the very class that promise a check and do nothing."""
-    return [m for m in facts.methods if m.empty and NAMED_FOR_CHECK.fullmatch(m.name)]
+    return [m for owner, m in reached.empty if owner == cls and NAMED_FOR_CHECK.fullmatch(m.name)]
 
 
 def _conditional(test: OpTestClass, row: OpTestRow, reached: Reached) -> Iterator[Finding]:

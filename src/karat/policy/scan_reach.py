@@ -6,6 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
+import msgspec
+
 from karat.policy.scan_lineage import Ancestor, Lineage
 from karat.policy.scan_names import Class, Function, Names, Outside
 from karat.policy.scan_shapes import Call, Decorator, Method
@@ -64,9 +66,19 @@ class Reach:
             checks += [
                 replace(c, when=cls.facts.when + c.when, visible=around + c.visible) for c in found
             ]
-        empty = tuple((order[i], m) for i, m in tests.values() if m.empty)
+        comes = {check.test for check in checks}
+        empty = tuple(
+            (
+                order[i],
+                m
+                if m.empty
+                else msgspec.structs.replace(m, empty="calls only super(), which checks nothing"),
+            )
+            for name, (i, m) in tests.items()
+            if m.empty or (m.only_super and name not in comes)
+        )
         return Reached(
-            state=_state(cls, tests, checks, collected=collected), tests=len(tests), checks=tuple(checks),
+            state=_state(cls, tests, checks, collected=collected), tests=len(tests.keys() - {"setUp"}), checks=tuple(checks),
             empty=empty,  # type: ignore[arg-type]
         )  # fmt: skip
 

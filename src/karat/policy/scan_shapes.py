@@ -74,6 +74,8 @@ class Method(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Why it does nothing: `holds only pass`; nothing where it does something."""
     does: bool = False
     """It calls or asserts something, whatever that is."""
+    only_super: bool = False
+    """All it calls is its parents' methods."""
     decorators: tuple[Decorator, ...] = ()
     when: tuple[str, ...] = ()
     """Conditions under which it exists."""

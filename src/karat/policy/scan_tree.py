@@ -14,13 +14,13 @@ from karat.policy.exemptions import Exemptions
 from karat.policy.scan_class_findings import ClassFindings
 from karat.policy.scan_files import Found, find
 from karat.policy.scan_glance import Glance, parsed
-from karat.policy.scan_judging import Judge, Rules, unbound
+from karat.policy.scan_judging import Judge, Judged, Rules, unbound
 from karat.policy.scan_modules import Modules, stem
 from karat.policy.scan_names import Class, Names
 from karat.policy.scan_report import OpTestRow, ScanReport, ordered
 from karat.policy.scan_shapes import FileFacts, Flag, Scope
 from karat.policy.scan_wording import finding
-from karat.policy.scan_workers import look
+from karat.policy.scan_workers import look, no_collection
 from karat.policy.scan_world import OpTestClass, World
 
 
@@ -44,7 +44,11 @@ def scan(
     paths: Sequence[str], options: ScanOptions | None = None, *, progress: Progress | None = None
 ) -> ScanReport:
     """Read every Python file below the paths, and say which op tests check no gradient."""
-    options = options or ScanOptions()
+    with no_collection():
+        return _scan(paths, options or ScanOptions(), progress)
+
+
+def _scan(paths: Sequence[str], options: ScanOptions, progress: Progress | None) -> ScanReport:
     begin = time.perf_counter()
     found = find(paths, options.exclude)
     shown = [path for path, _ in found.files]
@@ -124,16 +128,14 @@ def _judge(
     each = ClassFindings(options.exemptions, options.today)
     rows: list[OpTestRow] = []
     findings: list[Finding] = []
-    told: dict[tuple[str, int], OpTestRow] = {}
+    told: dict[tuple[str, int], Judged] = {}
     for test in tests:
-        row, found = judge.judge(test)
-        rows.append(row)
-        findings += found
-        told.setdefault((test.cls.path, test.cls.index), row)
-    for (path, index), row in told.items():
-        facts = world.names.facts(path).classes[index]
-        dtype = judge.dtype(world.names.instance(path, index))
-        findings += each.of(path, facts, state=row.state, op=row.op, dtype=dtype)
+        judged = judge.judge(test)
+        rows.append(judged.row)
+        findings += judged.findings
+        told.setdefault((test.cls.path, test.cls.index), judged)
+    for (path, index), judged in told.items():
+        findings += each.of(path, world.names.facts(path).classes[index], judged)
     return rows, findings
 
 

@@ -8,13 +8,14 @@ import sys
 import msgspec
 
 from karat.policy.scan_glance import glance
-from karat.policy.scan_workers import Share, unnamed
+from karat.policy.scan_workers import Share, no_collection, unnamed
 
 
 def main() -> None:
     """Answer one message."""
     share = msgspec.msgpack.decode(sys.stdin.buffer.read(), type=Share)
-    told = [_told(os.fsdecode(path), share.roots) for path in share.paths]
+    with no_collection():
+        told = [_told(os.fsdecode(path), share.roots) for path in share.paths]
     sys.stdout.buffer.write(msgspec.msgpack.encode(told))
 
 

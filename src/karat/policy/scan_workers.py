@@ -7,10 +7,12 @@ because it died or could not start, is done here; workers make a scan faster, ne
 
 from __future__ import annotations
 
+import gc
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 
 import msgspec
 
@@ -63,11 +65,24 @@ def _here(
     paths: Sequence[str], roots: Sequence[str], progress: Progress | None, total: int
 ) -> list[Glance]:
     done = []
-    for number, path in enumerate(paths):
-        done.append(glance(path, roots))
-        if progress is not None and number % 50 == 0:
-            progress(number * total // len(paths), total)
+    with no_collection():
+        for number, path in enumerate(paths):
+            done.append(glance(path, roots))
+            if progress is not None and number % 50 == 0:
+                progress(number * total // len(paths), total)
     return done
+
+
+@contextmanager
+def no_collection() -> Iterator[None]:
+    """Without the cyclic collector: syntax trees have no cycles, and it would go over them again and again."""
+    was = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was:
+            gc.enable()
 
 
 def _start(paths: Sequence[str], roots: Sequence[str]) -> subprocess.Popen[bytes] | None:
