@@ -10,6 +10,7 @@ import os
 import re
 import shlex
 import sys
+from itertools import takewhile
 from urllib.parse import quote, unquote
 
 import msgspec
@@ -104,11 +105,10 @@ def _running_test() -> str | None:
 def _program() -> str:
     """How this process was started, without the interpreter's own path; `python` alone if at a prompt."""
     words = sys.orig_argv[1:]
-    if any(_SECRET.search(word) for word in words) or len(" ".join(words)) > _LONGEST:
-        words = words[:2] if words[:1] == ["-m"] else words[:1]
-        if words == ["-c"] or any(_SECRET.search(word) for word in words):
-            words = []
-    return shlex.join(["python", *words])
+    shown = list(takewhile(lambda word: word.endswith(".py") or not _SECRET.search(word), words))
+    if len(" ".join(shown)) > _LONGEST or shown == ["-c"]:
+        shown = []
+    return shlex.join(["python", *shown])
 
 
 def _part(word: str) -> str:
