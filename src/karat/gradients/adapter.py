@@ -118,7 +118,7 @@ class Adapter(Protocol):
         """A copy that gradients flow through, for functions that write to their input; or Unsupported."""
 
     def strided(self, value: Any) -> Any | None:
-        """The same numbers with gaps between them; None where the framework or the shape has no such thing."""
+        """The same numbers, axes in reverse order in memory and gaps between; None where there is no such thing."""
 
     def expanded(self, value: Any) -> Any | None:
         """The first number of it, in its shape, without memory for each; None where there is no such thing."""

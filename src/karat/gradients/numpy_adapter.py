@@ -99,9 +99,9 @@ class NumpyAdapter:
     def strided(self, value: Any) -> Any | None:
         if not value.size or not value.ndim:
             return None
-        gapped = np.full((*value.shape, 2), 7, dtype=value.dtype)
-        gapped[..., 0] = value
-        return gapped[..., 0]
+        gapped = np.full((*reversed(value.shape), 2), 7, dtype=value.dtype)
+        gapped[..., 0] = value.T
+        return gapped[..., 0].T
 
     def expanded(self, value: Any) -> Any | None:
         return np.broadcast_to(value.flat[0], value.shape) if value.size > 1 else None

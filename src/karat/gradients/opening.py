@@ -75,7 +75,8 @@ def _look(problem: OpenedProblem, output_names: Sequence[str] | None) -> None:
     problem.inputs = tuple(_slot(adapter, leaf.name, leaf.value) for leaf in given)
     with adapter.scope():
         problem.point = tuple(_read_only(adapter.to_numpy(leaf.value)) for leaf in given)
-        problem.device = adapter.device_of((given[0] if given else call.leaves[0]).value)
+        known = given or call.leaves
+        problem.device = adapter.device_of(known[0].value) if known else "cpu"
         native = all(slot.dtype in {"float64", "complex128"} for slot in problem.inputs)
         found = [] if native else _first_run(problem, None)
         try:

@@ -155,7 +155,9 @@ class PaddleAdapter:
             ]
             if pairs:
                 # There is no way to keep gradients out of parameters that the function holds.
-                paddle.autograd.backward([out for out, _ in pairs], [one for _, one in pairs])
+                paddle.autograd.backward(
+                    [out for out, _ in pairs], [one.clone() for _, one in pairs]
+                )
         return tuple(leaf.grad.detach() for leaf in leaves)
 
     def in_graph(self, value: Any) -> Any:
@@ -165,9 +167,11 @@ class PaddleAdapter:
         if not value.size or not value.ndim:
             return None
         paddle = _paddle()
-        gaps = paddle.full_like(value, 7.0)
-        gapped = paddle.stack([value.detach(), gaps], axis=-1)[..., 0]
-        return None if gapped.is_contiguous() else gapped
+        axes = list(reversed(range(value.ndim)))
+        turned = value.detach().transpose(axes).contiguous()
+        gapped = paddle.stack([turned, paddle.full_like(turned, 7.0)], axis=-1)[..., 0]
+        made = gapped.transpose(axes)
+        return None if made.is_contiguous() else made
 
     def expanded(self, value: Any) -> Any | None:
         return None

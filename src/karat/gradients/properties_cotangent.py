@@ -87,8 +87,10 @@ def absent_cotangent(trial: Trial) -> Property | None:
 
 
 def non_contiguous_cotangent(trial: Trial) -> Property | None:
-    """A cotangent with gaps in its memory is the same cotangent."""
-    return _laid_out(trial, "non-contiguous-cotangent", "cotangents with gaps in memory", _strided)
+    """A cotangent that is not contiguous is the same cotangent."""
+    return _laid_out(
+        trial, "non-contiguous-cotangent", "cotangents that are not contiguous", _strided
+    )
 
 
 def expanded_cotangent(trial: Trial) -> Property | None:

@@ -66,7 +66,7 @@ def finite(trial: Trial) -> Property | None:
 
 
 def non_contiguous(trial: Trial) -> Property | None:
-    """Inputs with gaps in their memory are the same inputs. A function may refuse them, but aloud."""
+    """Inputs that are not contiguous are the same inputs. A function may refuse them, but aloud."""
     native = trial.native
     if native is None:
         return None
@@ -80,7 +80,7 @@ def non_contiguous(trial: Trial) -> Property | None:
             return None
     outputs = trial.judge_outputs(
         "non-contiguous",
-        "for inputs with gaps in memory",
+        "for inputs that are not contiguous",
         lambda at: _arrays(native, native.run(_gapped(native, at), None)),
     )
     if outputs.verdict is not GradVerdict.PASS:
@@ -93,12 +93,14 @@ def non_contiguous(trial: Trial) -> Property | None:
         return Compared(found, trial.usual(at, cotangents))
 
     try:
-        return trial.judge("non-contiguous", "for inputs with gaps in memory", attempt, moving=True)
+        return trial.judge(
+            "non-contiguous", "for inputs that are not contiguous", attempt, moving=True
+        )
     except Exception as error:  # noqa: BLE001 - a backward may raise anything
         return trial.property(
             "non-contiguous",
             GradVerdict.FAIL,
-            f"the forward takes inputs with gaps in memory, the backward does not: {said(error)}",
+            f"the forward takes inputs that are not contiguous, the backward does not: {said(error)}",
         )
 
 

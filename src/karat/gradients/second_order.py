@@ -38,6 +38,8 @@ class GradientProblem(OpenedProblem):
 
     def forward_complex(self, at: Arrays) -> tuple[Array, ...]:
         """The gradient at complex points. Gradients are conjugated (see `Problem.vjp`), analytic functions are not."""
+        if any(slot.complex for slot in self.inputs):
+            raise Unsupported("the gradient with respect to a complex input is not analytic")
         return tuple(np.conj(one) for one in super().forward_complex(at))
 
     def _native(self) -> list[object | None]:

@@ -184,7 +184,7 @@ class TorchAdapter:
             if pairs:
                 # `inputs` keeps gradients out of parameters that the function holds.
                 torch.autograd.backward(
-                    [out for out, _ in pairs], [one for _, one in pairs], inputs=leaves
+                    [out for out, _ in pairs], [one.clone() for _, one in pairs], inputs=leaves
                 )
         return tuple(leaf.grad.detach() for leaf in leaves)
 
@@ -195,16 +195,18 @@ class TorchAdapter:
         if not value.numel() or not value.dim():
             return None
         torch = _torch()
-        gapped = torch.empty((*value.shape, 2), dtype=value.dtype, device=value.device)
+        axes = tuple(reversed(range(value.dim())))
+        shape = (*(value.shape[axis] for axis in axes), 2)
+        gapped = torch.empty(shape, dtype=value.dtype, device=value.device)
         # What lies in the gaps must never be read, so it shows where it is.
         gapped[..., 1] = 7.0
-        gapped[..., 0] = value.detach()
-        return gapped[..., 0]
+        gapped[..., 0] = value.detach().permute(axes)
+        return gapped[..., 0].permute(axes)
 
     def expanded(self, value: Any) -> Any | None:
         if value.numel() < 2:
             return None
-        return value.detach().flatten()[0].expand(value.shape)
+        return value.detach().flatten()[0].clone().expand(value.shape)
 
 
 def _gradients(

@@ -1,0 +1,314 @@
+"""Each law: a function that breaks it and no other, and its twin that breaks none."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from conftest import framework
+from karat.findings import UsageError
+from karat.gradients.opening import open_problem
+from karat.gradients.precision import eps_of
+from karat.gradients.properties import LAWS, NAMES, check_properties
+from karat.gradients.report import GradVerdict, Property
+
+TORCH = [name for name in LAWS if name != "gradient-form"]
+NUMPY = [
+    "gradient-form", "finite", "deterministic-forward", "deterministic-backward", "inputs-unmodified",
+    "cotangents-unmodified", "zero-cotangent", "linearity", "non-contiguous-cotangent",
+    "expanded-cotangent", "non-contiguous", "interleaving",
+]  # fmt: skip
+PADDLE = [
+    "finite", "deterministic-forward", "deterministic-backward", "inputs-unmodified", "zero-cotangent",
+    "linearity", "interleaving", "accumulation",
+]  # fmt: skip
+JAX = ["finite", "zero-cotangent", "linearity"]
+
+
+def cases_of(name: str) -> Any:
+    framework(name)
+    return importlib.import_module(f"factories.lawless_{name}").cases()
+
+
+def tried(fn: Callable[..., Any], inputs: Any, seed: int = 0, **more: Any) -> tuple[Property, ...]:
+    in_place = more.pop("in_place", None)
+    bound = more.pop("nondeterminism_bound", 0.0)
+    return check_properties(
+        open_problem(fn, inputs, **more),
+        rng=np.random.default_rng(seed),
+        in_place=in_place,
+        nondeterminism_bound=bound,
+    )
+
+
+def broken(found: tuple[Property, ...]) -> set[str]:
+    return {one.name for one in found if one.verdict is GradVerdict.FAIL}
+
+
+def passed(found: tuple[Property, ...]) -> set[str]:
+    return {one.name for one in found if one.verdict is GradVerdict.PASS}
+
+
+@pytest.mark.parametrize(
+    ("name", "law"),
+    [
+        *(("torch", law) for law in TORCH),
+        *(("paddle", law) for law in PADDLE),
+        *(("jax", law) for law in JAX),
+    ],
+)
+def test_a_broken_law_is_found_and_no_other(name: str, law: str) -> None:
+    wrong, right, inputs = cases_of(name)[law]
+    for seed in range(3):
+        assert broken(tried(wrong, inputs, seed)) == {law}
+        fine = tried(right, inputs, seed)
+        assert not broken(fine)
+        assert law in passed(fine)
+
+
+@pytest.mark.parametrize("law", NUMPY)
+def test_a_law_broken_by_a_written_backward_is_found_and_no_other(law: str) -> None:
+    if law == "gradient-form" and np.dtype(np.longdouble) == np.dtype(np.float64):
+        pytest.skip("long doubles are doubles here")
+    wrong, wrong_back, right, right_back, inputs = cases_of("numpy")[law]
+    for seed in range(3):
+        assert broken(tried(wrong, inputs, seed, backward=wrong_back)) == {law}
+        fine = tried(right, inputs, seed, backward=right_back)
+        assert not broken(fine)
+        assert law in passed(fine)
+
+
+def test_every_law_has_a_function_that_breaks_it() -> None:
+    assert {*TORCH, *NUMPY} == set(LAWS)
+
+
+class TestInPlace:
+    def test_the_same_bits_pass(self) -> None:
+        torch = framework("torch")
+        found = tried(torch.relu, (torch.randn(9),), in_place=lambda x: x.relu_())
+        assert "in-place" in passed(found)
+
+    def test_other_bits_fail(self) -> None:
+        torch = framework("torch")
+        x = torch.randn(9, dtype=torch.float64)
+        found = tried(lambda x: 2 * x, (x,), in_place=lambda x: x.mul_(2 + 1e-15))
+        assert broken(found) == {"in-place"}
+
+    def test_another_gradient_fails(self) -> None:
+        torch = framework("torch")
+
+        def detached(x: Any) -> Any:
+            return x.mul_(2).detach() + 0 * x
+
+        x = torch.randn(9, dtype=torch.float64)
+        assert broken(tried(lambda x: 2 * x, (x,), in_place=detached)) == {"in-place"}
+
+    def test_numpy_writes_and_returns_nothing(self) -> None:
+        def variant(x: Any) -> None:
+            x *= 2
+
+        found = tried(
+            lambda x: 2 * x,
+            (np.arange(4.0),),
+            backward=lambda _i, _o, c: 2 * c[0],
+            in_place=variant,
+        )
+        assert "in-place" in passed(found)
+
+    def test_paddle(self) -> None:
+        paddle = framework("paddle")
+        functional = paddle.nn.functional
+        x = paddle.to_tensor([-1.0, 0.5, 2.0])
+        assert "in-place" in passed(tried(functional.relu, (x,), in_place=functional.relu_))
+
+    def test_nobody_writes_to_a_jax_array(self) -> None:
+        jax = framework("jax")
+        found = tried(jax.numpy.exp, (jax.numpy.ones(3),), in_place=jax.numpy.exp)
+        assert "in-place" not in {one.name for one in found}
+
+
+class TestBounds:
+    def test_large_terms_that_cancel_break_no_law(self) -> None:
+        torch = framework("torch")
+        x = torch.randn(8, 500, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+        for seed in range(5):
+            found = tried(
+                lambda x: torch.nn.functional.layer_norm(x + 1e6, (500,)), (x,), seed=seed
+            )
+            assert not broken(found)
+
+    def test_a_backward_in_float32_behind_a_double_forward_breaks_linearity(self) -> None:
+        found = tried(
+            lambda x: x * 3,
+            (np.linspace(0.1, 1, 7),),
+            backward=lambda _i, _o, c: (3 * c[0].astype("f4")).astype("f8"),
+        )
+        assert broken(found) == {"linearity"}
+
+    def test_a_kernel_in_float32_is_judged_by_its_own_eps(self) -> None:
+        torch = framework("torch")
+        x = torch.randn(40, dtype=torch.float64)
+        found = tried(lambda x: x.float().softmax(-1).double(), (x,))
+        assert not broken(found)
+        linear = next(one for one in found if one.name == "linearity")
+        assert linear.dtype == "float32"
+        assert linear.bound is not None
+        assert linear.bound > eps_of("float32") * 1e-2
+
+    def test_bounds_shrink_and_grow_with_the_gradient(self) -> None:
+        for scale in (1e-200, 1.0, 1e200):
+            found = tried(
+                lambda x, scale=scale: x * scale,
+                (np.linspace(0.1, 1, 7),),
+                backward=lambda _i, _o, c, scale=scale: scale * c[0],
+            )
+            assert not broken(found)
+            linear = next(one for one in found if one.name == "linearity")
+            assert linear.bound is not None
+            assert 1e-15 * scale < linear.bound < 1e-12 * scale
+
+    def test_a_tolerance_may_be_given(self) -> None:
+        problem = open_problem(
+            lambda x: 2 * x,
+            (np.ones(3),),
+            backward=lambda _i, _o, c: 2 * c[0] * (1 + 1e-6 * np.tanh(c[0])),
+        )
+        strict = check_properties(problem, rng=np.random.default_rng(0))
+        assert "linearity" in broken(strict)
+        loose = check_properties(
+            problem,
+            rng=np.random.default_rng(0),
+            tolerance=lambda array: 1e-4 * float(np.abs(array).max()),
+        )
+        assert not broken(loose)
+
+    def test_non_determinism_within_the_stated_bound_passes(self) -> None:
+        wrong, _, inputs = cases_of("torch")["deterministic-backward"]
+        found = tried(wrong, inputs, nondeterminism_bound=1e-11)
+        assert not broken(found)
+        law = next(one for one in found if one.name == "deterministic-backward")
+        assert law.measured is not None
+        assert 0 < law.measured <= 1e-11
+
+
+class TestWhichApply:
+    def test_no_law_is_reported_that_was_not_tried(self) -> None:
+        jax = framework("jax")
+        found = tried(jax.numpy.exp, (jax.numpy.ones(3),))
+        names = {one.name for one in found}
+        assert not names & {"accumulation", "non-contiguous", "absent-cotangent", "subset"}
+        assert "forward-reverse" in names
+
+    def test_which_names_laws_in_either_spelling(self) -> None:
+        problem = open_problem(lambda x: 2 * x, (np.ones(3),), backward=lambda _i, _o, c: 2 * c[0])
+        found = check_properties(
+            problem, rng=np.random.default_rng(0), which=("zero_cotangent", "linearity")
+        )
+        assert {one.name for one in found} == {"zero-cotangent", "linearity"}
+        assert check_properties(problem, rng=np.random.default_rng(0), which=()) == ()
+
+    def test_an_unknown_name_is_an_error_with_a_suggestion(self) -> None:
+        problem = open_problem(lambda x: 2 * x, (np.ones(3),), backward=lambda _i, _o, c: 2 * c[0])
+        with pytest.raises(UsageError, match="did you mean 'linearity'"):
+            check_properties(problem, rng=np.random.default_rng(0), which=("linearty",))
+
+    def test_no_gradient_no_laws(self) -> None:
+        problem = open_problem(lambda x: 2 * x, (np.ones(3),))
+        assert check_properties(problem, rng=np.random.default_rng(0)) == ()
+
+    def test_no_elements_no_laws(self) -> None:
+        torch = framework("torch")
+        problem = open_problem(torch.exp, (torch.ones(0),))
+        assert check_properties(problem, rng=np.random.default_rng(0)) == ()
+
+    def test_a_backward_that_raises_fails_with_its_message(self) -> None:
+        def backward(*_: Any) -> Any:
+            raise RuntimeError("no kernel")
+
+        found = tried(lambda x: 2 * x, (np.ones(3),), backward=backward)
+        assert [one.detail for one in found] == ["the backward raised RuntimeError: no kernel"]
+
+    def test_an_infinite_gradient_is_inconclusive(self) -> None:
+        torch = framework("torch")
+        found = tried(torch.sqrt, (torch.tensor([0.0, 1.0]),))
+        assert not broken(found)
+        assert [one.name for one in found if one.verdict is GradVerdict.INCONCLUSIVE] == ["finite"]
+
+    def test_a_function_may_refuse_gaps_aloud_but_its_backward_may_not(self) -> None:
+        torch = framework("torch")
+        x = torch.randn(4, 3)
+        refusing = tried(lambda x: x.view(-1) * 2, (x,))
+        assert not broken(refusing)
+        assert "non-contiguous" not in {one.name for one in refusing}
+
+        class ViewsCotangent(torch.autograd.Function):  # type: ignore[misc]
+            @staticmethod
+            def forward(ctx: Any, x: Any) -> Any:
+                del ctx
+                return 2 * x
+
+            @staticmethod
+            def backward(ctx: Any, v: Any) -> Any:
+                del ctx
+                return (2 * v.view(-1)).view(v.shape)
+
+        assert "non-contiguous-cotangent" in broken(tried(ViewsCotangent.apply, (x,)))
+
+    def test_every_name_is_said_once(self) -> None:
+        assert len(set(NAMES)) == len(NAMES)
+
+
+OPS: dict[str, Callable[[Any], Any]] = {
+    "softmax": lambda x: x.softmax(-1),
+    "log_softmax": lambda x: x.log_softmax(-1),
+    "cumsum": lambda x: x.cumsum(-1),
+    "matmul": lambda x: x @ x.mT,
+    "norm": lambda x: x.norm(dim=-1),
+    "max": lambda x: x.max(-1).values,
+    "sort": lambda x: x.sort(-1),
+    "logsumexp": lambda x: x.logsumexp(-1),
+    "relu": lambda x: x.relu(),
+    "fft": lambda x: x.to(dtype=x.dtype).unsqueeze(-1).mT.squeeze(-2) * 1,
+    "inverse": lambda x: (x @ x.mT + 10).cos().sin(),
+    "std": lambda x: x.std(-1),
+    "prod": lambda x: x.prod(-1),
+    "gelu": lambda x: x.sigmoid() * x,
+    "roll": lambda x: x.roll(1, -1)[..., ::2],
+}
+
+
+@pytest.mark.parametrize("op", OPS)
+def test_torch_s_own_operators_obey_every_law(op: str) -> None:
+    torch = framework("torch")
+    for seed in range(2):
+        generator = torch.Generator().manual_seed(seed)
+        for dtype in (torch.float32, torch.float64):
+            x = torch.randn(5, 7, dtype=dtype, generator=generator)
+            assert not broken(tried(OPS[op], (x,), seed=seed))
+
+
+def test_a_random_function_obeys_every_law() -> None:
+    torch, paddle = framework("torch"), framework("paddle")
+    x = torch.randn(20, dtype=torch.float64)
+    assert not broken(tried(torch.nn.functional.dropout, (x,)))
+    y = paddle.to_tensor(x.numpy())
+    assert not broken(tried(paddle.nn.functional.dropout, (y,)))
+
+
+def test_complex_functions_obey_every_law() -> None:
+    torch, jax = framework("torch"), framework("jax")
+    z = np.array([0.3 + 1j, -2 + 0.1j, 1 - 1j])
+
+    def function(z: Any) -> Any:
+        return z * z.conj() * (1 + 2j) + z**2
+
+    found = tried(function, (torch.tensor(z),))
+    assert not broken(found)
+    assert "forward-reverse" in passed(found)
+    found = tried(function, (jax.numpy.asarray(z),))
+    assert not broken(found)
+    assert "forward-reverse" in passed(found)
