@@ -18,6 +18,70 @@ class GitLabProject:
     path: str
     private: bool
     pipelines: dict[int, GitLabPipeline] = field(default_factory=dict)
+    merge_requests: dict[int, GitLabMergeRequest] = field(default_factory=dict)
+    members: dict[str, int] = field(default_factory=dict)
+    """Direct members → access level."""
+
+
+@dataclass(kw_only=True)
+class GitLabApproval:
+    username: str
+    when: float
+
+
+@dataclass(kw_only=True)
+class GitLabCommit:
+    sha: str
+    author_email: str
+    committer_email: str
+    message: str
+    parents: int
+
+
+@dataclass(kw_only=True)
+class GitLabMergeRequest:
+    """GitLab keeps who approves, and versions of the diff; time passes by the minute."""
+
+    iid: int
+    author: str
+    tells_when: bool
+    """Newer servers say when each approved; of older ones only the notes tell."""
+    clock: float = EPOCH
+    head: str = ""
+    versions: list[tuple[str, float]] = field(default_factory=list)
+    approvals: list[GitLabApproval] = field(default_factory=list)
+    notes: list[tuple[str, str, float]] = field(default_factory=list)
+    states: dict[str, str] = field(default_factory=dict)
+    """Reviewer → `requested_changes` and the like."""
+    commits: list[GitLabCommit] = field(default_factory=list)
+
+    def push(self, sha: str) -> None:
+        self.clock += 60
+        self.head = sha
+        self.versions.append((sha, self.clock))
+
+    def approve(self, username: str) -> None:
+        self.clock += 60
+        self.approvals.append(GitLabApproval(username=username, when=self.clock))
+        self.notes.append((username, "approved this merge request", self.clock))
+
+    def withdraw(self, username: str) -> None:
+        self.clock += 60
+        self.approvals = [one for one in self.approvals if one.username != username]
+        self.notes.append((username, "unapproved this merge request", self.clock))
+
+    def commit(
+        self, sha: str, email: str, *, committer: str = "", message: str = "x", parents: int = 1
+    ) -> None:
+        self.commits.append(
+            GitLabCommit(
+                sha=sha,
+                author_email=email,
+                committer_email=committer or email,
+                message=message,
+                parents=parents,
+            )
+        )
 
 
 @dataclass(kw_only=True)
@@ -148,6 +212,10 @@ class GitLab:
         self.job_tokens = {"glcbt-64_ForgeJobTokenForTests"}
         self.ids: Iterator[int] = itertools.count(20_001)
         self.projects: dict[str, GitLabProject] = {}
+        self.groups: dict[str, list[str]] = {}
+        self.users: dict[str, int] = {}
+        self.emails: dict[str, str] = {}
+        """Account → the address it shows to everyone."""
 
     @property
     def token(self) -> str:
@@ -165,6 +233,18 @@ class GitLab:
             known = GitLabProject(id=next(self.ids), path=path, private=private)
             self.projects[path] = known
         return known
+
+    def merge_request(
+        self, path: str, iid: int, *, author: str, head: str, tells_when: bool = True
+    ) -> GitLabMergeRequest:
+        """Add a merge request (and its project)."""
+        made = GitLabMergeRequest(iid=iid, author=author, tells_when=tells_when)
+        made.push(head)
+        self.project(path).merge_requests[iid] = made
+        return made
+
+    def user_id(self, username: str) -> int:
+        return self.users.setdefault(username, 500 + len(self.users))
 
     def pipeline(
         self,

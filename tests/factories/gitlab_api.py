@@ -17,17 +17,10 @@ from factories.forge_gitlab import (
     GitLabPipeline,
     GitLabProject,
 )
+from factories.gitlab_reviews import ROOT, GitLabReviewsApi, Refused
 from factories.http_host import Request, Response
 
-ROOT = "/api/v4"
-
-
-class Refused(Exception):  # noqa: N818 - an answer, not a bug
-    """A request that gets GitLab's error body."""
-
-    def __init__(self, status: int, message: str) -> None:
-        super().__init__(message)
-        self.status = status
+__all__ = ["ROOT", "GitLabApi"]
 
 
 class GitLabApi:
@@ -45,6 +38,8 @@ class GitLabApi:
             (job, self._job),
             (rf"{job}/artifacts", self._download),
         ]
+        self._reviews = GitLabReviewsApi(lab, self._page)
+        self._routes += self._reviews.routes
 
     def answer(self, request: Request) -> Response:
         try:
@@ -54,6 +49,8 @@ class GitLabApi:
 
     def _route(self, request: Request) -> Response:
         known = self._known(request)
+        if (answer := self._reviews.elsewhere(request, known=known)) is not None:
+            return answer
         place = re.fullmatch(rf"{ROOT}/projects/(?P<project>[^/]+)/(?P<rest>.+)", request.path)
         if place is None or request.method not in {"GET", "HEAD"}:
             raise Refused(404, "404 Not Found")
