@@ -66,7 +66,7 @@ def method_of(
 
 
 def _emptiness(node: FunctionNode, decorators: Sequence[Decorator], body: _Body) -> str:
-    if any(d.last == "skip" for d in decorators) or (body.skipped and not body.calls):
+    if any(d.last == "skip" for d in decorators) or (body.skipped and not body.does):
         return "is skipped"
     if body.does:
         return ""
@@ -133,7 +133,7 @@ class _Body:
     def _plain(self, node: ast.stmt, when: tuple[str, ...]) -> bool:
         self._expressions(node, when)
         if self._skips(node):
-            self.skipped = True
+            self.skipped |= not when
             return True
         return False
 
@@ -206,7 +206,7 @@ class _Body:
 
     def _leave(self, node: ast.stmt, when: tuple[str, ...]) -> tuple[bool, tuple[str, ...]]:
         if isinstance(node, ast.Raise) and node.exc is not None and "SkipTest" in text_of(node.exc):
-            self.skipped = True
+            self.skipped |= not when
             return True, ()
         self._expressions(node, when)
         self.does |= isinstance(node, ast.Raise)
@@ -238,11 +238,11 @@ class _Body:
                 self.does = self.asserts = True
 
     def _call(self, node: ast.Call, when: tuple[str, ...]) -> None:
-        if not dotted(node.func).endswith(_SKIPS):
-            self.does = True
-            self.called += 1
-        for call in self._calls(node, when):
-            self.calls.append(call)
+        if dotted(node.func).endswith(_SKIPS):
+            return
+        self.does = True
+        self.called += 1
+        self.calls.extend(self._calls(node, when))
 
     def _calls(self, node: ast.Call, when: tuple[str, ...]) -> Iterator[Call]:
         function = node.func
