@@ -92,5 +92,13 @@ def _entry(
 def _text(words: str) -> str:
     """A text as TOML writes it; what a terminal must not see is escaped."""
     plain = words.encode("utf-8", "backslashreplace").decode()
-    ascii_only = json.dumps(plain)
-    return ascii_only if not plain.isprintable() else json.dumps(plain, ensure_ascii=False)
+    return f'"{"".join(map(_spelt, plain))}"'
+
+
+def _spelt(char: str) -> str:
+    if char in {'"', "\\"}:
+        return f"\\{char}"
+    if char.isprintable():
+        return char
+    code = ord(char)
+    return f"\\u{code:04x}" if code <= 0xFFFF else f"\\U{code:08x}"
