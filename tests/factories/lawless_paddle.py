@@ -12,7 +12,7 @@ paddle: Any = framework("paddle")
 _dice = random.Random(7)
 
 
-class Twice(paddle.autograd.PyLayer):
+class Twice(paddle.autograd.PyLayer):  # type: ignore[misc]
     @staticmethod
     def forward(ctx: Any, x: Any) -> Any:
         del ctx
@@ -55,7 +55,7 @@ class Clipped(Twice):
         return 2 * v.clip(-1, 1)
 
 
-class Squared(paddle.autograd.PyLayer):
+class Squared(paddle.autograd.PyLayer):  # type: ignore[misc]
     @staticmethod
     def forward(ctx: Any, x: Any) -> Any:
         ctx.save_for_backward(x)
@@ -67,7 +67,7 @@ class Squared(paddle.autograd.PyLayer):
         return 2 * x * v
 
 
-class KeepsOnClass(paddle.autograd.PyLayer):
+class KeepsOnClass(paddle.autograd.PyLayer):  # type: ignore[misc]
     kept: Any = None
 
     @staticmethod
@@ -82,7 +82,7 @@ class KeepsOnClass(paddle.autograd.PyLayer):
         return 2 * KeepsOnClass.kept * v
 
 
-class AddsByItself(paddle.autograd.PyLayer):
+class AddsByItself(paddle.autograd.PyLayer):  # type: ignore[misc]
     @staticmethod
     def forward(ctx: Any, x: Any) -> Any:
         ctx.leaf = x

@@ -12,7 +12,7 @@ torch: Any = framework("torch")
 _dice = random.Random(7)
 
 
-class Twice(torch.autograd.Function):
+class Twice(torch.autograd.Function):  # type: ignore[misc]
     """2·x, right in every way; the others change one thing each."""
 
     @staticmethod
@@ -87,6 +87,15 @@ class ReadsGapsOfCotangent(Twice):
         return 2 * read_as_dense(v)
 
 
+class ViewsCotangent(Twice):
+    """Breaks with a message of torch's, not in silence."""
+
+    @staticmethod
+    def backward(ctx: Any, v: Any) -> Any:
+        del ctx
+        return (2 * v.view(-1)).view(v.shape)
+
+
 class DividesExpanded(Twice):
     @staticmethod
     def backward(ctx: Any, v: Any) -> Any:
@@ -94,7 +103,7 @@ class DividesExpanded(Twice):
         return 2 * v / v.numel() if 0 in v.stride() else 2 * v
 
 
-class Squared(torch.autograd.Function):
+class Squared(torch.autograd.Function):  # type: ignore[misc]
     """x², whose backward needs x."""
 
     @staticmethod
@@ -143,7 +152,7 @@ class AddsByItself(Twice):
         return 2 * v
 
 
-class Product(torch.autograd.Function):
+class Product(torch.autograd.Function):  # type: ignore[misc]
     @staticmethod
     def forward(ctx: Any, x: Any, y: Any) -> Any:
         ctx.save_for_backward(x, y)
@@ -163,7 +172,7 @@ class ProductForBothAlone(Product):
         return factor * y * v, factor * x * v
 
 
-class Pair(torch.autograd.Function):
+class Pair(torch.autograd.Function):  # type: ignore[misc]
     """(2·x, 3·x)."""
 
     absent: float = 0.0

@@ -134,7 +134,7 @@ class TestInPlace:
 class TestBounds:
     def test_large_terms_that_cancel_break_no_law(self) -> None:
         torch = framework("torch")
-        x = torch.randn(8, 500, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+        x = torch.randn(4, 500, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
         for seed in range(5):
             found = tried(
                 lambda x: torch.nn.functional.layer_norm(x + 1e6, (500,)), (x,), seed=seed
@@ -245,18 +245,8 @@ class TestWhichApply:
         assert not broken(refusing)
         assert "non-contiguous" not in {one.name for one in refusing}
 
-        class ViewsCotangent(torch.autograd.Function):  # type: ignore[misc]
-            @staticmethod
-            def forward(ctx: Any, x: Any) -> Any:
-                del ctx
-                return 2 * x
-
-            @staticmethod
-            def backward(ctx: Any, v: Any) -> Any:
-                del ctx
-                return (2 * v.view(-1)).view(v.shape)
-
-        assert "non-contiguous-cotangent" in broken(tried(ViewsCotangent.apply, (x,)))
+        views = importlib.import_module("factories.lawless_torch").ViewsCotangent
+        assert "non-contiguous-cotangent" in broken(tried(views.apply, (x,)))
 
     def test_every_name_is_said_once(self) -> None:
         assert len(set(NAMES)) == len(NAMES)
