@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import unittest
 from typing import Any
 
 import msgspec
@@ -13,6 +13,9 @@ from karat.gradients.report import GradReport
 from karat.optests.bfloat16 import convert_uint16_to_float
 from karat.optests.subjects import Subject
 from karat.optests.values import Array, Slot, members
+
+_AUTHORS = 1e-5
+"""How far the author's gradients may be from the op's: written in any precision, they prove little anyway."""
 
 
 class Asked(msgspec.Struct, frozen=True, kw_only=True):
@@ -34,51 +37,150 @@ def check(test: Any, subject: Subject, asked: Asked) -> GradReport:
     """The gradients of a subject, checked; whoever keeps evidence has heard of it afterwards."""
     from karat.gradients.checking import gradcheck  # noqa: PLC0415 - the mathematics, only for checks
 
-    wrt = _inputs(subject, asked)
-    outputs = tuple(one for name in asked.outputs for one in _outputs(subject, name))
-
-    def wanted(*tensors: Any) -> tuple[Any, ...]:
-        found = subject(*tensors)
-        _all_there(subject, outputs, found)
-        return tuple(found[name] for name in outputs)
-
+    given, wrt = _inputs(subject, asked)
+    outputs = tuple(one for name in asked.outputs for one in subject.expand(name))
+    call = Wanted(subject=subject, outputs=outputs, wrt=wrt, backward=_backward(test, subject))
+    if call.is_empty():
+        return _without_elements(call)
+    theirs = _theirs(asked, given, outputs)
+    if theirs is not None and theirs.cotangents is not None:
+        _hold_against(call, theirs)
+    mean_loss = theirs is not None and theirs.cotangents is None
     return gradcheck(
-        wanted,
+        call,
         subject.tensors,
-        op=subject.written.op,
-        names=subject.names,
-        output_names=outputs,
-        wrt=wrt,
-        backward=_backward(test, subject),
+        **call.words(),
         rtol=asked.rtol,
         delta=asked.delta,
-        grads=None if asked.grads is None else _arrays(asked.grads, wrt, "user_defined_grads"),
-        cotangents=None
-        if asked.cotangents is None
-        else _arrays(asked.cotangents, outputs, "user_defined_grad_outputs"),
+        grads=theirs.of(wrt) if theirs is not None and mean_loss else None,
         identity=f"{subject.written.op} {type(test).__name__}.{test.id().rpartition('.')[2]}",
-        framework=subject.written.framework,
         **asked.more,
     )
 
 
-def _inputs(subject: Subject, asked: Asked) -> tuple[str, ...]:
-    """Names of tensors to check: those asked for, lists by their tensors, less those set aside."""
+class Wanted(msgspec.Struct, frozen=True, kw_only=True):
+    """The outputs that a test asked for, as a function of all its tensors."""
+
+    subject: Subject
+    outputs: tuple[str, ...]
+    wrt: tuple[str, ...]
+    backward: Any = None
+
+    def __call__(self, *tensors: Any) -> tuple[Any, ...]:
+        found = self.subject(*tensors)
+        lost = [name for name in self.outputs if name not in found]
+        if lost:
+            raise UsageError(
+                f"{self.subject.written.op}: check_grad: expected the output {', '.join(lost)}, "
+                f"found {', '.join(found) or 'none'}",
+                next_command="set self.python_out_sig to the names of what python_api gives, in order",
+            )
+        return tuple(found[name] for name in self.outputs)
+
+    def words(self) -> dict[str, Any]:
+        """What `gradcheck` and `open_problem` are told alike."""
+        return {
+            "op": self.subject.written.op,
+            "names": self.subject.names,
+            "output_names": self.outputs,
+            "wrt": self.wrt,
+            "backward": self.backward,
+            "framework": self.subject.written.framework,
+        }
+
+    def problem(self) -> Any:
+        """The function at the test's point."""
+        from karat.gradients.opening import open_problem  # noqa: PLC0415 - seldom
+
+        return open_problem(self, self.subject.tensors, **self.words())
+
+    def is_empty(self) -> bool:
+        """Whether no element goes in, or none comes out, that could be compared."""
+        shapes = {one.name: one.array.size for one in members(self.subject.written.inputs)}
+        if not any(shapes[name] for name in self.wrt):
+            return True
+        expected = {one.name: one.array.size for one in members(self.subject.written.outputs)}
+        return not any(expected.get(name, 1) for name in self.outputs)
+
+
+class Theirs(msgspec.Struct, frozen=True, kw_only=True):
+    """Gradients that the test's author wrote, and for which cotangents; None is the original's mean loss."""
+
+    grads: dict[str, Array]
+    cotangents: tuple[Array, ...] | None = None
+
+    def of(self, names: tuple[str, ...]) -> tuple[Array, ...]:
+        """Those of some inputs."""
+        return tuple(self.grads[name] for name in names)
+
+
+def _theirs(asked: Asked, given: tuple[str, ...], outputs: tuple[str, ...]) -> Theirs | None:
+    if asked.grads is None:
+        return None
+    grads = _arrays(asked.grads, given, "user_defined_grads")
+    cotangents = None
+    if asked.cotangents is not None:
+        cotangents = _arrays(asked.cotangents, outputs, "user_defined_grad_outputs")
+    return Theirs(grads=dict(zip(given, grads, strict=True)), cotangents=cotangents)
+
+
+def _hold_against(call: Wanted, theirs: Theirs) -> None:
+    """The author's gradients at the author's cotangents; AssertionError where they are not the op's.
+
+    It proves nothing of the op, which may be where they came from; the numeric side follows.
+    """
+    problem = call.problem()
+    found = problem.vjp(problem.point, theirs.cotangents)
+    for slot, gradient in zip(problem.inputs, found, strict=True):
+        expected = theirs.grads[slot.name].reshape(slot.shape)
+        mine = np.zeros(slot.shape) if gradient is None else gradient
+        scale = float(np.max(np.abs(expected), initial=0.0)) or 1.0
+        error = float(np.max(np.abs(mine - expected), initial=0.0))
+        if not error <= _AUTHORS * scale:
+            raise AssertionError(
+                f"{problem.op}: user_defined_grads: the gradient of {slot.name} differs from its author's by {error:.3g}, "
+                f"at a size of {scale:.3g}; one of the two is wrong"
+            )
+
+
+def _without_elements(call: Wanted) -> GradReport:
+    """Nothing can be compared: the backward is run, its shapes are held against the inputs', and no more is said."""
+    problem = call.problem()
+    found = problem.vjp(problem.point, [np.zeros(slot.shape) for slot in problem.outputs])
+    for slot, gradient in zip(problem.inputs, found, strict=True):
+        if gradient is not None and gradient.shape != slot.shape:
+            raise AssertionError(
+                f"{problem.op}: expected a gradient of {slot.name} with the shape {slot.shape}, found {gradient.shape}"
+            )
+    raise unittest.SkipTest(
+        f"{problem.op}: nothing was compared: there are no elements; the backward runs, and its shapes are right"
+    )
+
+
+def _inputs(subject: Subject, asked: Asked) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Names of tensors that were asked for, lists by their tensors; and of those, what is to be checked."""
     known = {slot.name: slot for slot in subject.written.inputs}
-    found: list[str] = []
-    for name in asked.inputs:
-        found += _expanded(name, known, subject)
-    reached = {
-        member.name for name in subject.plan.slots for member in known[name].members
-    }  # an input that no parameter takes has no gradient to speak of
-    lost = [name for name in found if name not in reached]
+    given = tuple(
+        dict.fromkeys(one for name in asked.inputs for one in _expanded(name, known, subject))
+    )
+    reached = {member.name for name in subject.plan.slots for member in known[name].members}
+    lost = [name for name in given if name not in reached]
     if lost:
         raise UsageError(
             f"{subject.written.op}: check_grad asks for {', '.join(lost)}, which does not reach python_api; "
             f"it takes {', '.join(sorted(reached)) or 'no input'}",
             next_command="set self.python_api to a function that takes every input that is checked",
         )
-    return tuple(name for name in dict.fromkeys(found) if name not in asked.no_grad)
+    dtypes = {
+        one.name: one.dtype for one in members(subject.written.inputs) if not one.differentiable
+    }
+    wrt = tuple(name for name in given if name not in asked.no_grad and name not in dtypes)
+    if not wrt:
+        why = [f"{name} is {dtypes.get(name, 'in no_grad_set')}" for name in given]
+        raise unittest.SkipTest(
+            f"{subject.written.op}: nothing was compared: {', '.join(why)}, which has no gradient to check"
+        )
+    return given, wrt
 
 
 def _expanded(name: str, known: dict[str, Slot], subject: Subject) -> list[str]:
@@ -92,19 +194,6 @@ def _expanded(name: str, known: dict[str, Slot], subject: Subject) -> list[str]:
         f"found {name!r}{suggest(name, every)}",
         next_command=f"self.check_grad([{every[0]!r}], …)" if every else "set self.inputs in setUp",
     )
-
-
-def _outputs(subject: Subject, name: str) -> tuple[str, ...]:
-    return subject.expand(name)
-
-
-def _all_there(subject: Subject, wanted: Sequence[str], found: dict[str, Any]) -> None:
-    lost = [name for name in wanted if name not in found]
-    if lost:
-        raise UsageError(
-            f"{subject.written.op}: check_grad: expected the output {', '.join(lost)}, found {', '.join(found) or 'none'}",
-            next_command="set self.python_out_sig to the names of what python_api gives, in order",
-        )
 
 
 def _arrays(given: Any, names: tuple[str, ...], what: str) -> tuple[Array, ...]:
