@@ -1,0 +1,103 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, strategies as st
+
+from factories.evidence import evidence, journal, op_test
+from karat.findings import UsageError
+from karat.gradients.report import GradVerdict
+from karat.policy import ratchet
+from karat.policy.exemptions import Exemption
+from karat.policy.merging import Merged, merge
+from karat.policy.ratchet import Ratchet, is_among, judge_ops, shortened
+
+OPS = ("mylib.ops.relu", "mylib.ops.tanh")
+
+
+@pytest.fixture
+def merged(tmp_path: Path) -> Merged:
+    """Evidence for tanh."""
+    journal(tmp_path, op_test(evidence()))
+    return merge([tmp_path])
+
+
+def told(merged: Merged, held: Ratchet, *entries: Exemption, complete: bool = True) -> Any:
+    found = judge_ops(merged, entries, held, complete=complete)
+    return [(one.kind, one.metric) for one in found]
+
+
+def test_a_new_operator_without_evidence_fails(merged: Merged) -> None:
+    assert told(merged, Ratchet(ops=OPS)) == [("new-op", "mylib.ops.relu")]
+
+
+def test_one_on_the_list_may_wait(merged: Merged) -> None:
+    assert told(merged, Ratchet(ops=OPS, baseline=("mylib.ops.relu",))) == []
+
+
+def test_one_with_evidence_must_leave_the_list(merged: Merged) -> None:
+    held = Ratchet(ops=OPS, baseline=OPS)
+    assert told(merged, held) == [("baseline-stale", "mylib.ops.tanh")]
+    assert told(merged, held, complete=False) == [("baseline-stale", "mylib.ops.tanh")]
+    assert shortened(merged, [], held, complete=True) == ("mylib.ops.relu",)
+
+
+def test_one_that_is_gone_must_leave_the_list(merged: Merged) -> None:
+    held = Ratchet(ops=OPS, baseline=("mylib.ops.gone", "mylib.ops.relu"))
+    assert told(merged, held) == [("baseline-stale", "mylib.ops.gone")]
+    assert told(merged, held, complete=False) == []
+
+
+def test_an_exempt_operator_needs_no_evidence(merged: Merged) -> None:
+    entry = Exemption(op="relu", reason="r", owner="o")
+    assert told(merged, Ratchet(ops=OPS), entry) == []
+
+
+def test_part_of_a_suite_says_nothing_of_operators(merged: Merged) -> None:
+    assert told(merged, Ratchet(ops=OPS), complete=False) == []
+
+
+@pytest.mark.parametrize(
+    "spoiled",
+    [
+        [evidence(), evidence(verdict=GradVerdict.FAIL, input="Y")],
+        [evidence(vacuous=True)],
+        [evidence(strength="weak")],
+        [evidence(dtype="float32")],
+        [evidence(widened=0.1)],
+    ],
+)
+def test_what_does_not_count_frees_no_operator(tmp_path: Path, spoiled: Any) -> None:
+    journal(tmp_path, op_test(*spoiled))
+    found = told(merge([tmp_path]), Ratchet(ops=("mylib.ops.tanh",)))
+    assert found == [("new-op", "mylib.ops.tanh")]
+
+
+def test_names_are_compared_by_their_end() -> None:
+    assert is_among("mylib.ops.tanh", frozenset({"tanh"}))
+    assert is_among("mylib.ops.tanh", frozenset({"ops.tanh"}))
+    assert is_among("mylib.ops.tanh", frozenset({"mylib.ops.tanh"}))
+    assert not is_among("mylib.ops.arctanh", frozenset({"tanh"}))
+
+
+def test_two_branches_that_change_other_lines_merge(tmp_path: Path) -> None:
+    path = tmp_path / "policy-baseline.json"
+    ratchet.write(path, ["b", "a", "b"])
+    assert path.read_text() == (
+        '{\n"a": null,\n"b": null,\n"schema": "karat.policy-baseline/1"\n}\n'
+    )
+
+
+@given(st.sets(st.text(min_size=1).filter(lambda name: name != "schema")))
+def test_what_is_written_is_read_back(ops: set[str]) -> None:
+    data = json.dumps({**dict.fromkeys(ops), "schema": ratchet.SCHEMA}).encode()
+    assert ratchet.parse(data, "x") == tuple(sorted(ops))
+
+
+@pytest.mark.parametrize("data", [b"", b"[]", b"{}", b'{"schema": 1}', b"[" * 100_000])
+def test_what_is_no_baseline_is_refused(data: bytes) -> None:
+    with pytest.raises(UsageError, match=r"expected b\.json to be an object of operators"):
+        ratchet.parse(data, "b.json")
