@@ -160,12 +160,8 @@ class _Check:
             if one.verdict is not GradVerdict.FAIL or len(self.diagnoses) >= diagnosing.MOST:
                 continue
             if (one.input, one.output) not in done:
-                self._keep(diagnosing.diagnosis_of(problem, asked, pair))
+                self.diagnoses.append(diagnosing.diagnosis_of(problem, asked, pair))
                 done.add((one.input, one.output))
-
-    def _keep(self, diagnosis: Diagnosis | None) -> None:
-        if diagnosis is not None:
-            self.diagnoses.append(diagnosis)
 
     def weak(self, grads: Any) -> None:
         self.rest += user_gradients.compare(Flat(self.problem), self.asked, grads)
@@ -244,7 +240,7 @@ class _Check:
         which = (comparison.input, comparison.output)
         pair = next(one for one in pairs if (one.comparison.input, one.comparison.output) == which)
         failed = replace(pair, comparison=comparison)
-        self._keep(diagnosing.diagnosis_of(self.problem, self.asked, failed, cotangent))
+        self.diagnoses.append(diagnosing.diagnosis_of(self.problem, self.asked, failed, cotangent))
 
     def laws(
         self,

@@ -25,15 +25,15 @@ MOST = 4
 
 def diagnosis_of(
     problem: Problem, asked: Asked, pair: Pair, cotangent: Array | None = None
-) -> Diagnosis | None:
-    """What is wrong with a failed pair; None where there is too little to go by.
+) -> Diagnosis:
+    """What is wrong with a failed pair.
 
     A cotangent is given for a low precision, which was compared with its own.
     """
     at = pair.ground
     given = cotangent if cotangent is not None else _cotangent(problem, pair)
     if at is None or given is None:
-        return None
+        return _undiagnosed(pair.comparison, asked, "")
     there = _at_point(problem, at)
     slot = problem.inputs[pair.input]
     gradient = None if pair.gradient is None else shaped(pair.gradient, slot)
@@ -48,15 +48,16 @@ def diagnosis_of(
             replay=replaying.command(seed=asked.seed, focus=pair.comparison),
         )
     except Exception as error:  # noqa: BLE001 - a function that is wrong may also raise; the failure stands
-        return _undiagnosed(pair.comparison, asked, error)
+        why = f"the search for it ended in {type(error).__name__}: {str(error)[:200]}"
+        return _undiagnosed(pair.comparison, asked, why)
 
 
-def _undiagnosed(failed: Comparison, asked: Asked, error: Exception) -> Diagnosis:
+def _undiagnosed(failed: Comparison, asked: Asked, hint: str) -> Diagnosis:
     return Diagnosis(
         input=failed.input,
         output=failed.output,
         dtype=failed.dtype,
-        hint=f"the search for it ended in {type(error).__name__}: {str(error)[:200]}",
+        hint=hint,
         replay=replaying.command(seed=asked.seed, focus=failed),
     )
 

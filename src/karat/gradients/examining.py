@@ -114,7 +114,7 @@ def _reverse(seen: Seen, pair: tuple[int, int], pulled: Pulled) -> Pair:
         groups.append((found, [meet(found, one, seen.ground.computes) for one in expected]))
     none = all(one is None for one in given)
     comparison, zero = Weighed(seen, pair, groups, none).comparison()
-    found_pair = Pair(
+    made = Pair(
         i,
         k,
         comparison,
@@ -124,20 +124,30 @@ def _reverse(seen: Seen, pair: tuple[int, int], pulled: Pulled) -> Pair:
         zero=zero,
         ground=seen.ground,
     )
-    if pulled.at_kinks is None:
-        return found_pair
-    return _at_kinks(seen, found_pair, pulled.at_kinks[0], pulled.at_kinks[1][i])
+    return made if pulled.at_kinks is None else _at_kinks(seen, made, pulled.at_kinks)
 
 
-def _at_kinks(seen: Seen, pair: Pair, cotangent: Vector, gradient: Vector | None) -> Pair:
+def _at_kinks(seen: Seen, pair: Pair, pulled: tuple[Vector, list[Vector | None]]) -> Pair:
     """There the gradient lies between the one-sided slopes, or is wrong."""
-    probes = [one for one in seen.probes[pair.input] if one.sees_kinks]
-    count = max((int(np.sum(one.slopes[pair.output].kinked)) for one in probes), default=0)
+    i, k = pair.input, pair.output
+    cotangent, precision = pulled[0], seen.ground.computes
+    gradients = [
+        np.zeros_like(point) if one is None else one
+        for one, point in zip(pulled[1], seen.ground.flat.point, strict=True)
+    ]
+    probes = [one for one in seen.probes[i] if one.sees_kinks]
+    count = max((int(np.sum(one.slopes[k].kinked)) for one in probes), default=0)
     if not count:
         return pair
-    if gradient is None:
-        gradient = np.zeros_like(seen.ground.flat.point[pair.input])
-    said = [kinks.outside(one, pair.output, cotangent, gradient, seen.ground) for one in probes]
+    said = [
+        kinks.outside(one.direction, one.slopes[k], cotangent, gradients[i], precision)
+        for one in probes
+    ]
+    if seen.shift is not None:
+        everything = np.concatenate(gradients)
+        finite = np.isfinite(np.concatenate(seen.ground.flat.point))
+        direction = np.where(finite, seen.shift[0], 0.0)
+        said.append(kinks.outside(direction, seen.shift[1][k], cotangent, everything, precision))
     outside = next((text for text in said if text), "")
     within = f"at {count:,} kinks the gradient lies between the one-sided slopes"
     changed = (
@@ -199,5 +209,5 @@ def _forward(seen: Seen, found: Sequence[Pair]) -> list[Pair]:
                 continue
             comparison = forward_mode.compare(seen, (i, pair.output), pushed)
             if comparison is not None:
-                made.append(replace(pair, comparison=comparison, cotangent=None, gradient=None))
+                made.append(replace(pair, comparison=comparison))
     return made

@@ -51,6 +51,10 @@ class Flat:
         at[index] = at[index] + step
         return self.forward(at)
 
+    def shifted(self, distance: float) -> list[Vector]:
+        """The outputs where every element of every input is the same distance away."""
+        return self.forward([one + distance for one in self.point])
+
     def moved_complex(self, index: int, step: Vector) -> list[NDArray[np.complex128]]:
         """The outputs at an imaginary step; raises whatever the function raises."""
         at: list[Array] = self._shaped(self.point)

@@ -14,7 +14,7 @@ from karat.gradients.flattened import Vector
 from karat.gradients.scales import element_scales
 
 if TYPE_CHECKING:
-    from karat.gradients.oracles import Ground, Probe
+    from karat.gradients.differences import Slopes
 
 ATTEMPTS = 4
 """How many points nearby are tried where the given one says too little."""
@@ -41,18 +41,19 @@ def interval(cotangent: Vector, slope: Vector, jump: Vector) -> tuple[float, flo
     return float(np.sum(middle - half)), float(np.sum(middle + half))
 
 
-def outside(probe: Probe, output: int, cotangent: Vector, gradient: Vector, at: Ground) -> str:
+def outside(
+    direction: Vector, slopes: Slopes, cotangent: Vector, gradient: Vector, precision: str
+) -> str:
     """What is wrong with a gradient at kinks; nothing if it lies between the one-sided slopes."""
-    slopes, used = probe.slopes[output], cotangent != 0
+    used = cotangent != 0
     v = cotangent[used]
     low, high = interval(v, slopes.value[used], slopes.jump[used])
     with np.errstate(all="ignore"):
-        terms = gradient * probe.direction
-        found = float(np.sum(terms[probe.direction != 0]))
+        found = float(np.sum((gradient * direction)[direction != 0]))
         size = max(tolerances.norm(v * slopes.value[used]), tolerances.norm(v * slopes.jump[used]))
-        floor = tolerances.analytic_floor(at.computes, size, gradient.size)
+        floor = tolerances.analytic_floor(precision, size, gradient.size)
         room = tolerances.combined(v * slopes.error[used]) + floor
-    if low - room <= found <= high + room:
+    if low - room <= found <= high + room or not np.isfinite(room):
         return ""
     return (
         f"at a kink the one-sided slopes allow {low:.6g} to {high:.6g} along a probe,"

@@ -92,6 +92,21 @@ def along(at: Ground, index: int, direction: Vector) -> list[Slopes]:
     return sweep(line(at.source, index, direction), at.base, at.noise, at.steps)
 
 
+def shift(at: Ground) -> tuple[float, list[Slopes]]:
+    """The slopes where everything moves by the same: what is tied stays tied, and a maximum has one slope again.
+
+    The first is the distance that counts as one.
+    """
+    scales = [element_scales(one) for one in at.flat.point]
+    unit = min(float(np.median(one[one > 0])) for one in scales if np.any(one > 0))
+
+    def outputs(distance: float) -> list[Vector]:
+        with np.errstate(all="ignore"):
+            return at.source.shifted(distance * unit)
+
+    return unit, sweep(outputs, at.base, at.noise, at.steps)
+
+
 def probes(at: Ground, index: int, rng: np.random.Generator) -> list[Probe]:
     """The probes of one input: the first by differences, the rest by complex steps if those agree with it."""
     point = at.flat.point[index]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -10,7 +10,7 @@ import numpy as np
 from karat.gradients.asked import Asked, Purpose
 from karat.gradients.cotangents import Mask
 from karat.gradients.differences import Slopes, unresolved
-from karat.gradients.oracles import Ground, Probe, probes, weakest
+from karat.gradients.oracles import Ground, Probe, probes, shift, weakest
 from karat.gradients.report import Comparison, GradVerdict, Mode
 
 _COMPLEX = {"float64": "complex128", "float32": "complex64"}
@@ -28,6 +28,8 @@ class Seen:
     """Per output, elements that the main comparison leaves out: no slope, or two."""
     kinks: list[Mask]
     """Per output, elements that have two slopes."""
+    shift: tuple[float, list[Slopes]] | None = None
+    """Where there are kinks: the slopes when all inputs move together (see `oracles.shift`)."""
 
     def slopes(self, output: int) -> list[Slopes]:
         """Of one output, along every direction of every input."""
@@ -77,4 +79,6 @@ def look(ground: Ground, asked: Asked) -> Seen:
             kink |= one.kinked
         seen.masks.append(unknown | kink)
         seen.kinks.append(kink & ~unknown)
+    if any(one.any() for one in seen.kinks):
+        return replace(seen, shift=shift(ground))
     return seen
