@@ -1,0 +1,275 @@
+"""Waivers of one file: whatever grants something is seen, and what only mentions it is not."""
+
+from __future__ import annotations
+
+import textwrap
+
+import pytest
+from hypothesis import given, strategies as st
+
+from karat.policy.changed_policies_pairing import changes
+from karat.policy.changed_policies_source import Unparsable, waivers_of
+from karat.policy.changed_policies_waiver import Waiver
+
+
+def found(source: str, path: str = "t.py") -> tuple[Waiver, ...]:
+    return waivers_of(textwrap.dedent(source).encode(), path)
+
+
+SKIPS = {
+    "keyword": 'from op_test import skip_check_grad_ci\n@skip_check_grad_ci(reason="why")\nclass T: pass',
+    "positional": 'from op_test import skip_check_grad_ci\n@skip_check_grad_ci("why")\nclass T: pass',
+    "qualified": 'import op_test\n@op_test.skip_check_grad_ci(reason="why")\nclass T: pass',
+    "deeper": 'import a.b as c\n@c.op_test.skip_check_grad_ci("why")\nclass T: pass',
+    "imported as": 'from op_test import skip_check_grad_ci as quiet\n@quiet(reason="why")\nclass T: pass',
+    "alias": 'from op_test import *\nquiet = skip_check_grad_ci\n@quiet("why")\nclass T: pass',
+    "alias of an attribute": 'import op_test\nquiet = op_test.skip_check_grad_ci\n@quiet("why")\nclass T: pass',
+    "joined literals": 'from op_test import *\n@skip_check_grad_ci(reason="w"\n    "hy")\nclass T: pass',
+    "a constant": 'from op_test import *\nWHY = "why"\n@skip_check_grad_ci(reason=WHY)\nclass T: pass',
+    "getattr": 'import op_test\n@getattr(op_test, "skip_check_grad_ci")("why")\nclass T: pass',
+    "normalised name": 'from op_test import *\n@\uff53kip_check_grad_ci("why")\nclass T: pass',
+}
+
+
+@pytest.mark.parametrize("how", SKIPS)
+def test_a_skip_is_a_skip_however_it_is_spelled(how: str) -> None:
+    (one,) = found(SKIPS[how])
+    assert (one.rule, one.kind, one.scope, one.value) == ("gradient", "skip", "T", "reason: why")
+
+
+@pytest.mark.parametrize("one", SKIPS)
+@pytest.mark.parametrize("other", ["keyword", "positional"])
+def test_spelling_it_otherwise_is_no_change(one: str, other: str) -> None:
+    assert changes(found(SKIPS[one]), found(SKIPS[other])) == []
+
+
+@pytest.mark.parametrize(
+    ("source", "said"),
+    [
+        ("from op_test import *\n@skip_check_grad_ci\nclass T: pass", "no reason"),
+        ("from op_test import *\n@skip_check_grad_ci()\nclass T: pass", "no reason"),
+        ('from op_test import *\n@skip_check_grad_ci(reason="")\nclass T: pass', "an empty reason"),
+        ("from op_test import *\n@skip_check_grad_ci(reason=why())\nclass T: pass", "why()"),
+        ('from op_test import *\nclass T: pass\nT = skip_check_grad_ci("why")(T)', "why"),
+        ('from op_test import *\nquiet = skip_check_grad_ci("why")\n@quiet\nclass T: pass', "why"),
+        ("from op_test import *\nquiet = lambda c: skip_check_grad_ci('w')(c)\n@quiet\nclass T: pass", "w"),
+        ("from op_test import *\nall(map(skip_check_grad_ci, [A, B]))", "passed on as skip_check_grad_ci"),
+        ("import op_test\nquiet = [op_test.skip_check_grad_ci]", "passed on as op_test.skip_check_grad_ci"),
+    ],
+)  # fmt: skip
+def test_other_ways_to_skip(source: str, said: str) -> None:
+    assert said in [waiver.shown for waiver in found(source) if waiver.kind == "skip"]
+
+
+def test_a_factory_of_skipped_classes_skips_with_each_call() -> None:
+    factory = """
+        from op_test import *
+        def create(parent):
+            @skip_check_grad_ci(reason="half")
+            class TestHalf(parent): pass
+        create(TestA)
+    """
+    (change,) = changes(found(factory), found(factory + "    create(TestB)\n"))
+    assert change.waiver.about == "skip_check_grad_ci on TestB"
+    assert change.waiver.shown == "through create"
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        '# @skip_check_grad_ci(reason="why")',
+        '"""@skip_check_grad_ci(reason="why")"""',
+        "text = 'no_need_check_grad = True; max_relative_error=1'",
+        "from op_test import skip_check_grad_ci, OpTest",
+        "import op_test.skip_check_grad_ci as quiet",
+        'self.check_grad(["X"], "Out")',
+        'self.check_grad(["X"], "Out", max_relative_error=None, no_grad_set=None, user_defined_grads=None)',
+        'self.check_grad(["X"], "Out", set())',
+        "gradcheck(f, x, nondeterminism_bound=0.0)",
+        "np.testing.assert_allclose(a, b, rtol=1, atol=1)",
+        "del T.no_need_check_grad",
+        "if hasattr(cls, 'no_need_check_grad'): pass",
+    ],
+)
+def test_what_grants_nothing_is_no_waiver(source: str) -> None:
+    assert found(source) == ()
+
+
+FLAGS = [
+    "class T:\n    no_need_check_grad = True",
+    "class T:\n    no_need_check_grad = False",  # it is asked for by hasattr
+    "class T:\n    exist_check_grad: bool = True",
+    "class T:\n    def setUp(self): self.exist_fp64_check_grad = True",
+    "class T:\n    @classmethod\n    def setUpClass(cls): cls.exist_check_grad = True",
+    "T.no_need_check_grad = True",
+    'setattr(T, "no_need_check_grad", True)',
+    'T = type("T", (OpTest,), {"no_need_check_grad": True})',
+    "T = type('T', (OpTest,), dict(no_need_check_grad=True))",
+    "T.__dict__['no_need_check_grad'] = True",
+    "class T:\n    exist_check_grad = exist_fp64_check_grad = True",
+    "class T:\n    a, no_need_check_grad = 1, True",
+]
+
+
+@pytest.mark.parametrize("source", FLAGS)
+def test_flags_set_by_hand_are_seen(source: str) -> None:
+    assert {(w.rule, w.kind) for w in found(source)} == {("gradient", "flag")}
+
+
+TOLERANCES = {
+    "keyword": 'self.check_grad(["X"], "Out", max_relative_error=0.05)',
+    "positional": 'self.check_grad(["X"], "Out", None, 0.005, False, 0.05)',
+    "with place": 'self.check_grad_with_place(p, ["X"], "Out", max_relative_error=0.05)',
+    "with place, positional": 'self.check_grad_with_place(p, ["X"], "Out", None, 0.005, False, 0.05)',
+    "product": 'self.check_grad(["X"], "Out", max_relative_error=5 * 1e-2)',
+    "constant": 'TOL = 0.05\nself.check_grad(["X"], "Out", max_relative_error=TOL)',
+    "either": 'self.check_grad(["X"], "Out", max_relative_error=0.01 if cpu else 0.05)',
+    "dict": 'KW = {"max_relative_error": 0.05}\nself.check_grad(["X"], "Out", **KW)',
+    "partial": 'partial(self.check_grad, ["X"], "Out", max_relative_error=0.05)()',
+    "attribute": "class T:\n    def setUp(self): self.max_relative_error = 0.05",
+    "class": "class T:\n    max_relative_error = 0.05",
+    "default": "def check(self, max_relative_error=0.05): pass",
+    "factory": "create_test_half(TestX, max_relative_error=np.float32(0.05))",
+    "gradcheck": "import karat as k\nk.gradcheck(f, (x,), rtol=0.05)",
+    "declaration": "karat.OpSpec(op='relu', atol=0.05)",
+}
+
+
+@pytest.mark.parametrize("how", TOLERANCES)
+def test_tolerances_are_read_wherever_they_stand(how: str) -> None:
+    amounts = [w.amounts for w in found(TOLERANCES[how]) if w.kind == "tolerance"]
+    assert amounts == [(0.05,)]
+
+
+@pytest.mark.parametrize("how", TOLERANCES)
+def test_widened_is_a_change_and_tightened_is_none(how: str) -> None:
+    old = found(TOLERANCES[how])
+    wide = TOLERANCES[how].replace("0.05", "0.06").replace("5 * 1e-2", "6 * 1e-2")
+    tight = wide.replace("0.06", "0.04").replace("6 * 1e-2", "4 * 1e-2")
+    (change,) = changes(old, found(wide))
+    assert (change.what, change.waiver.amounts) == ("changed", (0.06,))
+    assert changes(old, found(tight)) == []
+    assert changes(old, ()) == []  # gone
+
+
+@pytest.mark.parametrize(
+    ("source", "rule", "kind", "shown"),
+    [
+        ('self.check_grad(["X"], "Out", numeric_grad_delta=0.01)', "tolerance", "step", "0.01"),
+        ("gradcheck(f, x, delta=1e-3)", "tolerance", "step", "0.001"),
+        ("gradcheck(f, x, nondeterminism_bound=1e-3)", "determinism", "bound", "0.001"),
+        ('self.check_grad(["X"], "Out", {"Y"})', "gradient", "no-grad", "no gradient of Y"),
+        ('self.check_grad(["X"], "Out", no_grad_set=set("Y"))', "gradient", "no-grad", "no gradient of Y"),
+        ('self.check_grad(["X"], "Out", no_grad_set=self.none())', "gradient", "no-grad", "self.none()"),
+        ('self.check_grad(["X"], "Out", user_defined_grads=[dx])', "weak", "own-gradients", "its author's own gradients"),
+        ("gradcheck(f, x, grads=mine)", "weak", "own-gradients", "its author's own gradients"),
+        ('self.check_grad(["X"], "Out", max_relative_error=pick())', "tolerance", "tolerance", "pick()"),
+        ('self.check_grad(["X"], "Out", max_relative_error=9**9**9**9)', "tolerance", "tolerance", "9 ** 9 ** 9 ** 9"),
+        ('self.check_grad(["X"], "Out", **given)', "tolerance", "tolerance", "**given"),
+        ("self.check_grad(*given)", "tolerance", "tolerance", "**given"),
+    ],
+)  # fmt: skip
+def test_every_other_waiver(source: str, rule: str, kind: str, shown: str) -> None:
+    (one,) = found(source)
+    assert (one.rule, one.kind, one.shown) == (rule, kind, shown)
+
+
+def test_fewer_inputs_without_gradient_are_no_change_and_more_are() -> None:
+    def check(inputs: str) -> tuple[Waiver, ...]:
+        return found(f'self.check_grad(["X"], "Out", no_grad_set={inputs})')
+
+    assert changes(check('{"Y", "Z"}'), check('set(["Z"])')) == []
+    assert len(changes(check('{"Y"}'), check('{"Z", "Y"}'))) == 1
+
+
+def test_another_step_is_a_change_in_either_direction() -> None:
+    def check(step: float) -> tuple[Waiver, ...]:
+        return found(f'self.check_grad(["X"], "Out", numeric_grad_delta={step})')
+
+    assert len(changes(check(0.01), check(0.02))) == len(changes(check(0.01), check(0.001))) == 1
+
+
+def test_the_op_of_a_class_is_known() -> None:
+    source = """
+        class T(OpTest):
+            def setUp(self):
+                self.op_type = "softmax"
+            def test_check_grad(self):
+                self.check_grad(["X"], "Out", max_relative_error=0.1)
+    """
+    (one,) = found(source)
+    assert (one.op, one.scope) == ("softmax", "T.test_check_grad")
+    (change,) = changes([one], found(source.replace("softmax", "matmul")))
+    assert "about op softmax, and is about matmul" in change.note
+
+
+@pytest.mark.parametrize(
+    "source",
+    [b"def f(:\n", b"print 'two'\n", b"x = 1\0\n", b"# coding: nonsense\nx=1\n", b"x = '\xff'\n",
+     b"(" * 5000 + b")" * 5000, b"x" + b".a" * 50_000],
+)  # fmt: skip
+def test_what_is_no_python_says_so(source: bytes) -> None:
+    with pytest.raises(Unparsable):
+        waivers_of(source, "t.py")
+
+
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "latin-1", "utf-7", "utf-16"])
+def test_other_encodings_hide_nothing(encoding: str) -> None:
+    text = f'# -*- coding: {encoding} -*-\nfrom op_test import *\n@skip_check_grad_ci("é")\nclass T: pass\n'
+    body = text.encode(encoding)
+    if encoding == "utf-7":
+        body = body.replace(b"skip_check", b"+AHM-kip_check")
+    try:
+        (one,) = waivers_of(body, "t.py")
+    except Unparsable:
+        assert encoding == "utf-16"  # Python reads none of it either
+    else:
+        assert one.kind == "skip"
+
+
+def test_warnings_of_a_file_are_its_own() -> None:
+    assert found('x = "\\d" is 1\nassert (x, "y")') == ()
+
+
+REASONS = st.text(st.characters(codec="utf-8", exclude_categories=["Cc"]), min_size=1, max_size=12)
+NAMES = st.sampled_from(["TestA", "TestB", "TestC"])
+
+
+@st.composite
+def modules(draw: st.DrawFn) -> list[str]:
+    """Definitions of a test file: skips, tolerances, plain classes."""
+    made = []
+    for name in draw(st.lists(NAMES, unique=True, max_size=3)):
+        skip = draw(st.none() | REASONS)
+        error = draw(st.none() | st.floats(1e-9, 1))
+        head = f"@skip_check_grad_ci(reason={skip!r})\n" if skip is not None else ""
+        given_error = f", max_relative_error={error!r}" if error is not None else ""
+        made.append(f"{head}class {name}(OpTest):\n    def test_check_grad(self):\n"
+                    f"        self.check_grad(['X'], 'Out'{given_error})\n")  # fmt: skip
+    return made
+
+
+@given(modules(), st.randoms(use_true_random=False))
+def test_order_comments_and_layout_are_no_change(parts: list[str], random: object) -> None:
+    head = "from op_test import *\n"
+    shuffled = list(parts)
+    random.shuffle(shuffled)  # type: ignore[attr-defined]
+    moved = "# moved\n\n" + head + "\n\n# skip_check_grad_ci\n\n".join(shuffled)
+    assert changes(found(head + "\n".join(parts)), found(moved)) == []
+
+
+@given(modules(), modules())
+def test_a_removal_is_never_a_change_and_an_addition_always_is(
+    old: list[str], new: list[str]
+) -> None:
+    head = "from op_test import *\n"
+    before, after = found(head + "\n".join(old)), found(head + "\n".join(new))
+    reported = changes(before, after)
+    assert changes(after, after) == []
+    assert changes(after, ()) == []
+    assert len(changes((), after)) == len(after)
+    for change in reported:
+        assert change.waiver in after
+        assert not any(
+            change.waiver.identity == w.identity and change.waiver.no_laxer_than(w) for w in before
+        )
