@@ -64,18 +64,21 @@ class Recorder:
 
     def note(self, record: Record) -> None:
         """Writes one line."""
+        self._begin()
+        self._append(record)
+
+    def _begin(self) -> None:
         if os.getpid() != self._pid:
             # With the parent's handle, lines of both would be one journal of neither.
             self._pid, self._handle, self.written = os.getpid(), None, 0
             self._open(forked=True)
         elif self._handle is None:
             self._open(forked=False)
-        self._append(record)
 
     def end(self, exit_status: int = 0, *, ran: int = 0, whole: bool = False) -> None:
         """The last line; without it the journal counts as cut off."""
-        ended = Ended(exit_status=exit_status, records=self.written, ran=ran, whole=whole)
-        self.note(ended)
+        self._begin()  # a session without a word about gradients has a journal, too
+        self._append(Ended(exit_status=exit_status, records=self.written, ran=ran, whole=whole))
         self.close()
 
     def close(self) -> None:

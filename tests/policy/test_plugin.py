@@ -1,0 +1,230 @@
+"""The plugin in real sessions of pytest: what it costs, what it records, what it judges."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from factories.pytest_runs import Suite
+from karat.policy.merging import Known, merge
+
+OPS = """
+import os
+
+import numpy as np
+import pytest
+
+import karat
+
+
+def right(inputs, outputs, cotangents):
+    return (cotangents[0] * (1 - np.tanh(inputs[0]) ** 2),)
+
+
+class TestTanh(karat.OpTest):
+    framework = "numpy"
+    backward = staticmethod(right)
+
+    def setUp(self):
+        self.op_type, self.python_api = "tanh", np.tanh
+        x = np.random.rand(3)
+        self.inputs, self.outputs = {"X": x}, {"Out": np.tanh(x)}
+
+    def test_check_output(self):
+        self.check_output()
+
+    def test_check_grad(self):
+        self.check_grad(["X"], "Out")
+
+
+class TestOther(TestTanh):
+    def test_check_grad(self):
+        assert "FAIL" not in os.environ
+"""
+PLAIN = """
+def test_plain():
+    assert 1 + 1 == 2
+"""
+
+
+@pytest.fixture
+def suite(tmp_path: Path) -> Suite:
+    made = Suite(tmp_path / "a suite")
+    made.write("test_ops.py", OPS)
+    made.write("test_plain.py", PLAIN)
+    return made
+
+
+def evidence(suite: Suite) -> dict[str, Known]:
+    merged = merge([suite.root / "evidence"])
+    assert merged.findings == ()
+    return merged.tests
+
+
+def test_who_did_not_ask_pays_nothing(suite: Suite) -> None:
+    suite.write(
+        "test_light.py",
+        """
+        import sys
+
+        def test_light():
+            assert "karat.policy.plugin" in sys.modules
+            assert not {"karat.policy.gate_session", "karat.config", "karat.gradients", "msgspec"} & set(sys.modules)
+        """,
+    )
+    ran = suite.run("test_light.py")
+    assert ran.code == 0, ran.out
+
+
+def test_evidence_is_of_the_class_that_ran(suite: Suite) -> None:
+    assert suite.run("--karat-evidence", "evidence").code == 0
+    known = evidence(suite)
+    assert [len(known[f"test_ops.py::{name}"].evidence) for name in ("TestTanh", "TestOther")] == [
+        1,
+        0,
+    ]
+    assert "test_plain.py::test_plain" not in known
+
+
+def test_the_environment_may_ask_as_well(suite: Suite) -> None:
+    assert suite.run("test_ops.py", KARAT_EVIDENCE="evidence").code == 0
+    assert evidence(suite)["test_ops.py::TestTanh"].is_whole
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("-k", "TestTanh"),
+        ("-k", "check_output"),
+        ("test_ops.py::TestTanh",),
+        ("test_ops.py::TestOther::test_check_output",),
+        ("test_plain.py",),
+        ("--deselect", "test_ops.py::TestOther::test_check_grad"),
+        ("-m", "slow"),
+    ],
+    ids=" ".join,
+)
+def test_what_was_not_selected_is_not_judged(suite: Suite, words: tuple[str, ...]) -> None:
+    ran = suite.run(*words, "--karat-policy", "-W", "ignore")
+    assert ran.code in {0, 5}, ran.out
+    assert "fail  " not in ran.out
+
+
+def test_a_session_that_stopped_early_is_not_judged_beyond(suite: Suite) -> None:
+    suite.write("test_a_first.py", "def test_wrong():\n    assert False\n")
+    ran = suite.run("-x", "--karat-policy")
+    assert ran.code in {1, 2}
+    assert "fail  " not in ran.out
+    assert "not-selected" in ran.out
+
+
+def test_last_failed_is_a_part(suite: Suite) -> None:
+    suite.write("pytest.ini", "[pytest]\n")
+    assert suite.run("test_ops.py", FAIL="1").code == 1
+    ran = suite.run("--lf", "--karat-policy")
+    assert ran.count("passed") == 1, ran.out
+    assert ran.code == 0, ran.out
+
+
+def test_all_of_it_is_judged(suite: Suite) -> None:
+    ran = suite.run("--karat-policy")
+    assert ran.code == 1
+    assert "evidence-missing: test_ops.py::TestOther (op tanh): no gradient evidence" in ran.out
+    assert "1. TestOther tests an operator" in ran.out
+    assert "next: pytest test_ops.py::TestOther --karat-policy" in ran.out
+
+
+def test_listing_leaves_nothing(suite: Suite) -> None:
+    assert suite.run("--collect-only", "--karat-evidence", "evidence").code == 0
+    assert not (suite.root / "evidence").exists()
+
+
+def test_no_temporary_folder_is_left(suite: Suite, tmp_path: Path) -> None:
+    room = tmp_path / "tmp"
+    room.mkdir()
+    suite.run("-k", "TestTanh", "--karat-policy", TMPDIR=str(room))
+    assert list(room.glob("karat-*")) == []
+
+
+def test_workers_are_merged(suite: Suite) -> None:
+    ran = suite.run("-n", "2", "--karat-evidence", "evidence", "--karat-policy")
+    assert ran.code == 1, ran.out
+    assert "evidence-missing: test_ops.py::TestOther" in ran.out
+    assert "TestTanh (op" not in ran.out
+    known = evidence(suite)
+    assert known["test_ops.py::TestTanh"].is_whole
+    assert known["test_ops.py::TestOther"].is_whole
+
+
+def test_a_worker_that_dies_is_not_forgotten(suite: Suite) -> None:
+    suite.write(
+        "test_dies.py",
+        OPS.replace('assert "FAIL" not in os.environ', "os._exit(3)").replace("TestTanh", "TestD"),
+    )
+    ran = suite.run("-n", "1", "test_dies.py", "--karat-policy", "--karat-evidence", "evidence")
+    assert ran.code == 1, ran.out
+    assert "evidence-damaged" in ran.out
+    assert "no gradient evidence in float64 for X; test_check_grad failed: worker 'gw0' crashed" in ran.out  # fmt: skip
+
+
+def test_a_full_folder_of_an_earlier_run_does_no_harm(suite: Suite) -> None:
+    words = ("--karat-evidence", "evidence", "-k", "TestTanh", "--karat-policy")
+    assert suite.run(*words).code == 0
+    text = (suite.root / "test_ops.py").read_text()
+    suite.write("test_ops.py", text.replace('self.check_grad(["X"], "Out")', "pass"))
+    ran = suite.run(*words)
+    assert ran.code == 1
+    assert merge([suite.root / "evidence"]).tests["test_ops.py::TestTanh"].evidence == ()
+
+
+def test_replays_are_told_through_the_environment(suite: Suite) -> None:
+    suite.write(
+        "test_replay.py",
+        """
+        import os
+
+        def test_replay():
+            assert os.environ["KARAT_GRAD_SEED"] == "7"
+            assert os.environ["KARAT_GRAD_FOCUS"] == "x:out:float64"
+        """,
+    )
+    words = ("--karat-grad-seed", "7", "--karat-grad-focus", "x:out:float64")
+    assert suite.run("test_replay.py", *words).code == 0
+    assert suite.run("test_replay.py", *words, "-n", "1").code == 0
+
+
+def test_each_op_of_a_class_of_specs_is_a_test_of_its_own(suite: Suite) -> None:
+    suite.write(
+        "test_specs.py",
+        """
+        import numpy as np
+        import torch
+
+        from karat.optests.op_spec import OpSpec, Sample, op_tests
+
+
+        def samples(dtype, device, rng):
+            return [Sample(inputs=(rng.standard_normal(3),))]
+
+
+        TestOps = op_tests([
+            OpSpec(op="tanh", fn=torch.tanh, samples=samples, dtypes=("float64",)),
+            OpSpec(op="sin", fn=torch.sin, samples=samples, dtypes=("float64",), devices=("cuda",)),
+        ])
+        """,
+    )
+    ran = suite.run("test_specs.py", "--karat-evidence", "evidence", "--karat-policy")
+    known = evidence(suite)
+    assert known["test_specs.py::TestOps[tanh]"].evidence != (), ran.out
+    assert ran.code == 1
+    assert "test_specs.py::TestOps[sin] (op sin): no gradient evidence in float64" in ran.out
+    assert "nothing was compared" in ran.out
+    assert suite.run("test_specs.py", "-k", "tanh", "--karat-policy").code == 0
+
+
+def test_a_configuration_in_error_is_said(suite: Suite) -> None:
+    suite.write("karat.toml", "[policy]\nexemption = 'x'\n")
+    ran = suite.run("-k", "TestTanh", "--karat-policy")
+    assert ran.code == 1
+    assert "unknown key 'exemption'; did you mean 'exemptions'?" in ran.out
