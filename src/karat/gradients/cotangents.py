@@ -15,6 +15,7 @@ from karat.gradients.scales import power_of_two
 DRAWN = 2
 """Cotangents per output."""
 _SAME_SCALE = 2.0**12
+_CERTAIN = 1e9
 
 Mask = NDArray[np.bool_]
 
@@ -28,13 +29,16 @@ def drawn(base: Vector, slopes: Sequence[Slopes], masked: Mask, rng: np.random.G
 def balance(base: Vector, slopes: Sequence[Slopes]) -> Vector:
     """What to divide each output element by, so that no large one drowns a small one; mostly ones."""
     sizes = np.where(np.isfinite(base), np.abs(base), 0.0)
+    doubt = np.zeros_like(sizes)
     for one in slopes:
         known = np.isfinite(one.error) & np.isfinite(one.value)
         sizes = np.maximum(sizes, np.where(known, np.abs(one.value), 0.0))
+        doubt = np.maximum(doubt, np.where(known, one.error, 0.0))
     there = sizes[sizes > 0]
     if not there.size or there.max() <= _SAME_SCALE * there.min():
         return np.ones_like(base)
     common = float(np.median(there))
-    scales = power_of_two(np.where(sizes > 0, sizes, common))
+    # An element whose slope is hardly known must not be made to count more than the others.
+    scales = power_of_two(np.maximum(np.where(sizes > 0, sizes, common), _CERTAIN * doubt))
     clipped: Vector = np.clip(scales, 2.0**-960, 2.0**960)
     return clipped

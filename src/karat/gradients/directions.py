@@ -30,11 +30,13 @@ def mixed(count: int, rng: np.random.Generator) -> Vector:
     return signs(count, rng) * rng.integers(128, 256, count).astype(np.float64) / 256
 
 
-def directions(slot: Slot, point: Vector, rng: np.random.Generator) -> list[Vector]:
+def directions(
+    slot: Slot, point: Vector, rng: np.random.Generator, *, whole: bool = True
+) -> list[Vector]:
     """Dense ones first, then the boundary, or every coordinate where there are few."""
     count = point.size
     drawn = [mixed(count, rng) for _ in range(DENSE)]
-    if count <= SMALL:
+    if count <= SMALL and whole:
         return drawn[:1] + ([] if count == 1 else list(np.eye(count)))
     return [*drawn, boundary(slot, point, rng)]
 

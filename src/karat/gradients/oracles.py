@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -24,11 +24,8 @@ class Probe:
     oracle: Oracle
     sees_kinks: bool
     """Complex steps do not: they take one side without saying so."""
-
-    @property
-    def dense(self) -> bool:
-        """Whether it sees every element."""
-        return bool(np.all(self.direction != 0))
+    dense: bool = False
+    """Whether it moves every element that can be moved."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,31 +104,38 @@ def shift(at: Ground) -> tuple[float, list[Slopes]]:
     return unit, sweep(outputs, at.base, at.noise, at.steps)
 
 
-def probes(at: Ground, index: int, rng: np.random.Generator) -> list[Probe]:
-    """The probes of one input: the first by differences, the rest by complex steps if those agree with it."""
+def probes(at: Ground, index: int, rng: np.random.Generator, *, whole: bool = True) -> list[Probe]:
+    """The probes of one input: the first by differences, the rest by complex steps if those agree with it.
+
+    `whole` looks at the whole Jacobian where it is small.
+    """
     point = at.flat.point[index]
     scales = element_scales(point)
-    drawn = [scales * one for one in directions(at.flat.inputs[index], point, rng)]
+    chosen = directions(at.flat.inputs[index], point, rng, whole=whole)
+    drawn = [scales * one for one in chosen]
     if not any(one.any() for one in drawn):
         return []
     first = along(at, index, drawn[0])
     exact = complex_step.slopes(at.source, index, drawn[0], at.base, at.precision)
     if exact is not None and complex_step.agrees(exact, first):
         kept = complex_step.merged(exact, first)
-        return [Probe(drawn[0], kept, at.exactly, sees_kinks=True)] + [
-            _exact(at, index, one) for one in drawn[1:]
-        ]
-    found = [first, *(along(at, index, one) for one in drawn[1:])]
-    return [
-        Probe(one, slopes, at.oracle, sees_kinks=True)
-        for one, slopes in zip(drawn, found, strict=True)
-    ]
+        made = [Probe(drawn[0], kept, at.exactly, sees_kinks=True)]
+        made += [_exact(at, index, one) for one in drawn[1:]]
+    else:
+        made = [Probe(drawn[0], first, at.oracle, sees_kinks=True)]
+        made += [_by_differences(at, index, one) for one in drawn[1:]]
+    movable = np.count_nonzero(scales)
+    return [replace(one, dense=np.count_nonzero(one.direction) == movable) for one in made]
+
+
+def _by_differences(at: Ground, index: int, direction: Vector) -> Probe:
+    return Probe(direction, along(at, index, direction), at.oracle, sees_kinks=True)
 
 
 def _exact(at: Ground, index: int, direction: Vector) -> Probe:
     found = complex_step.slopes(at.source, index, direction, at.base, at.precision)
     if found is None:
-        return Probe(direction, along(at, index, direction), at.oracle, sees_kinks=True)
+        return _by_differences(at, index, direction)
     return Probe(direction, found, at.exactly, sees_kinks=False)
 
 

@@ -65,7 +65,7 @@ class Seen:
 def look(ground: Ground, asked: Asked) -> Seen:
     """Every probe's slopes, and what they leave open."""
     found = [
-        probes(ground, index, asked.draw(Purpose.DIRECTIONS, index))
+        probes(ground, index, asked.draw(Purpose.DIRECTIONS, index), whole=asked.order == 1)
         if index in asked.inputs and point.size
         else []
         for index, point in enumerate(ground.flat.point)

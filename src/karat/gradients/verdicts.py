@@ -29,7 +29,9 @@ def verdict_of(
 def _passed(strong: Sequence[Comparison]) -> str:
     sees = max(one.smallest_error for one in strong)
     count = f"{len(strong)} comparisons hold" if len(strong) > 1 else "the comparison holds"
-    return f"{count}; an error of {sees:.1g} of one element's size would have been seen"
+    return (
+        f"{count}; an error of one element by {sees:.1g} of the typical size would have been seen"
+    )
 
 
 def place(one: Comparison) -> str:
