@@ -27,7 +27,7 @@ ALLOWED: dict[str, set[str]] = {
     "replay": {"bundles", "check", "goldens", "report", "store", "tensors"},
     "gradients": {"tensors"},
     "policy": {"config", "goldens", "gradients", "report", "sources"},
-    "optests": {"gradients", "policy"},
+    "optests": {"config", "gradients", "policy"},
     "diff": {"bundles", "compare", "goldens", "store", "tensors"},
     "check": {"compare", "diff", "goldens", "report", "runs"},
     "refresh": {"compare", "diff", "goldens", "report", "sources"},

@@ -7,11 +7,11 @@ plain unittest run leaves the same journal as a pytest run.
 
 from __future__ import annotations
 
-import os
 import unittest
 from typing import Any
 
 from karat.gradients import events
+from karat.optests import plain_recording
 from karat.optests.lifecycle import Life, forget, life_of, test_id
 
 _running: list[type] = []
@@ -24,14 +24,17 @@ def begin(cls: type) -> None:
     if not _listening:
         _listening.append(events.listen(_heard))
     life = life_of(cls)
+    plain_recording.begin(test_id(cls), _names(cls), first=not life.begun)
     if not life.begun:
         life.begun = True
         cls.addClassCleanup(_end, cls)  # type: ignore[attr-defined] # a TestCase; run even if tearDownClass is overridden
 
 
-def under_pytest() -> bool:
-    """Whether pytest runs this test; its plugin keeps evidence and judges."""
-    return "PYTEST_CURRENT_TEST" in os.environ
+def ended(test: unittest.TestCase, name: str, result: unittest.TestResult | None) -> None:
+    """A test of the class came to its end, whatever it was."""
+    cls = type(test)
+    life_of(cls).ran.add(name)
+    plain_recording.ended(test_id(cls), name, result, test)
 
 
 def _heard(event: events.Event) -> None:
@@ -43,7 +46,7 @@ def _end(cls: type) -> None:
     life = life_of(cls)
     try:
         _probe(cls, life)
-        if not under_pytest():
+        if not plain_recording.under_pytest():
             _judge(cls, life)
     finally:
         _running.clear()
@@ -64,11 +67,19 @@ def _probe(cls: type, life: Life) -> None:
 
 def _judge(cls: type, life: Life) -> None:
     """AssertionError with what is missing and the three ways to set it right; nothing if not all of it ran."""
-    names = unittest.defaultTestLoader.getTestCaseNames(cls)
-    if not set(names) <= life.ran or not life.declared:
+    if not set(_names(cls)) <= life.ran:
         return
+    if not life.declared:
+        raise AssertionError(
+            f"{test_id(cls)}: expected setUp to say op_type and inputs, found neither; "
+            "a test of anything but an operator inherits from unittest.TestCase"
+        )
     from karat.optests.judging import unmet  # noqa: PLC0415 - only under plain unittest
 
     message = unmet(test_id(cls), life.told)
     if message:
         raise AssertionError(message)
+
+
+def _names(cls: type) -> list[str]:
+    return list(unittest.defaultTestLoader.getTestCaseNames(cls))

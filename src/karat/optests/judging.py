@@ -2,35 +2,36 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
-from datetime import date
 from pathlib import Path
 
-from karat.gradients.events import Declared, Event
-from karat.policy.exemptions import read
-from karat.policy.gate_needs import needs_of
-from karat.policy.merging import Known
-from karat.policy.messages import whole
+from karat.config import load
+from karat.gradients.events import Event
+from karat.policy.exemptions import Exemptions, read
+from karat.policy.gate_places import day
+from karat.policy.gate_report import lines
+from karat.policy.gating import Asked, gate
+from karat.policy.merging import Known, Merged
 from karat.policy.recording import records_of
 from karat.policy.records import Evidence, NoGradAsked, OpTested, Reported
 
 
 def unmet(test: str, told: Sequence[Event]) -> str:
     """What the class lacks, with the ways to set it right; empty if it lacks nothing."""
-    known = _known(test, told)
-    entries = [
-        one
-        for one in read(Path("exemptions.toml")).entries
-        if not one.has_expired(date.today())  # noqa: DTZ011 - the day where the person is
-    ]
-    reasons = [one.skip_reason for one in told if isinstance(one, Declared) and one.skip_reason]
-    for op in known.ops:
-        lacking = [one for one in needs_of(known, op, (), entries) if not one.is_met]
-        if lacking:
-            why = "; ".join(dict.fromkeys(one.why for one in lacking if one.why))
-            names = [one.input for one in lacking]
-            return whole(test, op, names, why=why, reason=next(iter(reasons), ""))
-    return ""
+    today = day(None, os.environ)
+    gated = gate(
+        Merged(tests={test: _known(test, told)}, ran=1),
+        Asked(exemptions=_exemptions(), today=today),
+    )
+    return "" if gated.exit_code == 0 else "\n".join(lines(gated, today=today))
+
+
+def _exemptions() -> Exemptions:
+    """The entries of this project; what is wrong with the file is for `karat policy gate` to say, once."""
+    config = load(Path.cwd())
+    root = config.file.parent if config.file else Path.cwd()
+    return Exemptions(entries=read(root / config.policy.exemptions).entries)
 
 
 def _known(test: str, told: Sequence[Event]) -> Known:

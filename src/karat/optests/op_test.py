@@ -25,11 +25,11 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from karat.findings import UsageError
-from karat.gradients.report import GradReport
+from karat.gradients.report import GradReport, GradVerdict
 from karat.optests import ending, places, requests
-from karat.optests.lifecycle import declare, life_of
+from karat.optests.lifecycle import declare
 from karat.optests.skipping import skip_check_grad_ci, skip_check_inplace_ci
-from karat.optests.subjects import Subject, Written, op_name, subject_at, written_by
+from karat.optests.subjects import Subject, Written, in_double, op_name, subject_at, written_by
 
 __all__ = ["OpTest", "skip_check_grad_ci", "skip_check_inplace_ci"]
 
@@ -54,11 +54,12 @@ class OpTest(unittest.TestCase):
         random.seed(_SEEDS[1])
         ending.begin(type(self))
         try:
-            return super().run(result)
+            result = super().run(result)
         finally:
             np.random.set_state(kept[0])  # noqa: NPY002
             random.setstate(kept[1])
-            life_of(type(self)).ran.add(self._testMethodName)
+            ending.ended(self, self._testMethodName, result)
+        return result
 
     def _callSetUp(self) -> None:  # noqa: N802 - unittest's own hook: setUp is overridden without super()
         super()._callSetUp()  # type: ignore[misc] # not in the stubs; since Python 3.8
@@ -188,8 +189,10 @@ class OpTest(unittest.TestCase):
             cotangents=user_defined_grad_outputs,
             more=requests.of_karat(asked),
         )
-        report: GradReport = self._at(place, lambda subject: check(self, subject, wanted))
-        return report.require()
+        report: GradReport = self._at(
+            place, lambda subject: check(self, subject, wanted), widen=True
+        )
+        return settled(report)
 
     # -- where ------------------------------------------------------------------------------------
 
@@ -203,8 +206,12 @@ class OpTest(unittest.TestCase):
             return found
         return [None]
 
-    def _at(self, place: Any, use: Callable[[Subject], Any]) -> Any:
-        """What `use` makes of the op at a place; SkipTest with the reason if it cannot be had there."""
+    def _at(self, place: Any, use: Callable[[Subject], Any], *, widen: bool = False) -> Any:
+        """What `use` makes of the op at a place; SkipTest with the reason if it cannot be had there.
+
+        With `widen`, an op without a kernel for the test's low precision is used in float64 first: that is evidence
+        of its own, and the test is skipped all the same.
+        """
         written: Written = written_by(self)
         device = places.device_name(place, written.framework)
         absent = places.why_absent(device, written.framework)
@@ -212,8 +219,12 @@ class OpTest(unittest.TestCase):
             raise unittest.SkipTest(f"{written.op}: nothing was compared: {absent}")
         with places.at(device, written.framework) as like:
             subject = subject_at(written, device, like)
-            requests.computes(subject)
-            return use(subject)
+            lacking = requests.why_not_computed(subject)
+            if lacking is None:
+                return use(subject)
+            if widen:
+                settled(use(subject_at(in_double(written), device, like)))
+        raise unittest.SkipTest(f"{written.op}: nothing was compared in that precision: {lacking}")
 
     # -- what the original's tests ask of themselves -------------------------------------------------
 
@@ -241,6 +252,16 @@ class OpTest(unittest.TestCase):
         from karat.optests.values import members, read_slots  # noqa: PLC0415 - brings numpy
 
         return {one.dtype for one in members(read_slots(getattr(self, "inputs", {}), "inputs"))}
+
+
+def settled(report: GradReport) -> GradReport:
+    """A report that passed; AssertionError for a wrong gradient, SkipTest where nothing could be told.
+
+    "Cannot tell" must look like neither of the others; the gate sees that there is no evidence.
+    """
+    if report.verdict is GradVerdict.INCONCLUSIVE:
+        raise unittest.SkipTest(f"{report.op}: no evidence: {report.reason}")
+    return report.require()
 
 
 def _names(words: str | Sequence[str]) -> tuple[str, ...]:

@@ -10,6 +10,7 @@ from typing import Any
 
 from karat.findings import UsageError, suggest
 from karat.optests.subjects import Subject
+from karat.optests.values import is_low, members
 
 _log = logging.getLogger("karat.optests")
 
@@ -22,7 +23,6 @@ OTHER_MODES = (
 UNUSED = ("atol", "rtol", "inplace_atol", "numeric_place", "custom_place", "check_sparse", "no_check_set", "use_cinn")  # fmt: skip
 # What karat's own check takes beyond the original's arguments, handed on to `gradcheck`.
 KARATS = ("order", "dtypes", "modes", "reference", "properties", "nondeterminism_bound", "seed")
-_LOW = ("float16", "bfloat16", "float8")
 _NO_KERNEL = re.compile(
     r"not registered|not implemented|unimplemented|not support|unsupported|no kernel|not found", re.IGNORECASE
 )  # fmt: skip
@@ -59,18 +59,16 @@ def of_karat(asked: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in asked.items() if name in KARATS}
 
 
-def computes(subject: Subject) -> None:
-    """SkipTest if the op has no kernel for the test's low precision at this place: nothing can be compared."""
-    low = sorted({one.dtype for slot in subject.written.inputs for one in slot.members if one.dtype.startswith(_LOW)})  # fmt: skip
+def why_not_computed(subject: Subject) -> str | None:
+    """Why the op cannot be run in the test's low precision at this place: there is no kernel; None if it can."""
+    low = sorted({one.dtype for one in members(subject.written.inputs) if is_low(one.dtype)})
     if not low:
-        return
+        return None
     try:
         subject(*subject.tensors)
     except (RuntimeError, NotImplementedError, TypeError) as error:
         if not _NO_KERNEL.search(str(error)):
             raise
         first = next((line for line in str(error).splitlines() if _NO_KERNEL.search(line)), "")
-        raise unittest.SkipTest(
-            f"{subject.written.op}: nothing was compared: {subject.written.framework} computes no {', '.join(low)} "
-            f"of it on {subject.device}: {first.strip()[:200]}"
-        ) from error
+        return f"{subject.written.framework} computes no {', '.join(low)} of it on {subject.device}: {first.strip()[:200]}"
+    return None

@@ -13,6 +13,7 @@ import numpy as np
 from karat.gradients import events
 from karat.gradients.report import GradReport, GradVerdict
 from karat.optests import places
+from karat.optests.op_test import settled
 from karat.optests.outputs import array_of
 from karat.optests.spec_cases import Case, plain, tensors
 
@@ -59,7 +60,7 @@ def gradient(case: Case) -> None:
     __tracebackhide__ = True
     with opened(case) as made:
         report = _gradcheck(made)
-    report.require()
+    settled(report)
     kinked = [one.input for one in report.comparisons if one.kinks]
     if kinked and not case.spec.kinks:
         raise AssertionError(
@@ -101,13 +102,13 @@ def forward_mode(case: Case) -> None:
 def in_place(case: Case) -> None:
     """The in-place form gives the same bits, forward and backward."""
     __tracebackhide__ = True
-    _law(case, "in_place", in_place=case.spec.in_place)
+    _law(case, "in-place", in_place=case.spec.in_place)
 
 
 def non_contiguous(case: Case) -> None:
     """Inputs with gaps in memory give the same gradients."""
     __tracebackhide__ = True
-    _law(case, "non_contiguous")
+    _law(case, "non-contiguous")
 
 
 def _law(case: Case, name: str, **more: Any) -> None:
@@ -128,7 +129,7 @@ def _law(case: Case, name: str, **more: Any) -> None:
 
 
 def _passed(case: Case, report: GradReport, what: str, mine: list[Any]) -> None:
-    report.require()
+    settled(report)
     if not mine:
         why = "; ".join(report.notes) or "nothing of it was compared"
         raise AssertionError(f"{case.id}: {what} is claimed, and not there: {why}")
@@ -145,19 +146,14 @@ def _gradcheck(made: Opened, **more: Any) -> GradReport:
         names=spec.names,
         output_names=spec.output_names,
         kwargs=made.kwargs,
-        wrt=_wrt(made),
+        wrt=spec.wrt,
         backward=spec.backward,
-        reference=_reference(case),
+        reference=spec.reference,
         rtol=spec.tolerances.get(case.dtype),
         identity=case.id,
         framework=case.framework,
         **more,
     )
-
-
-def _reference(case: Case) -> Any:
-    """The reference, called with kwargs as numpy sees them."""
-    return case.spec.reference
 
 
 def _problem(made: Opened) -> Any:
@@ -171,14 +167,10 @@ def _problem(made: Opened) -> Any:
         names=spec.names,
         output_names=spec.output_names,
         kwargs=made.kwargs,
-        wrt=_wrt(made),
+        wrt=spec.wrt,
         backward=spec.backward,
         framework=made.case.framework,
     )
-
-
-def _wrt(made: Opened) -> tuple[str, ...] | None:
-    return made.case.spec.wrt
 
 
 def _has_second_order(made: Opened) -> bool:

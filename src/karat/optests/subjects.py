@@ -8,9 +8,8 @@ from typing import Any
 import msgspec
 
 from karat.findings import UsageError
-from karat.optests import places
 from karat.optests.arguments import Argument, FromSlot, Given, Plan, Signature, plan
-from karat.optests.values import Slot, members, read_slots
+from karat.optests.values import Slot, members, read_slots, widened
 
 
 class Written(msgspec.Struct, frozen=True, kw_only=True):
@@ -114,6 +113,11 @@ def written_by(test: Any) -> Written:
     )
 
 
+def in_double(written: Written) -> Written:
+    """The same with low precision as float64."""
+    return msgspec.structs.replace(written, inputs=widened(written.inputs))
+
+
 def op_name(test: Any) -> str:
     """The op: `op_type` as in the original, or `op`; else the function's name; else nothing."""
     for attribute in ("op_type", "op"):
@@ -143,20 +147,6 @@ def subject_at(written: Written, device: str, like: Any) -> Subject:
         plan=plan(written.function, given, signature),
         signature=signature,
     )
-
-
-def numbers(subject: Subject, value: Any) -> Any:
-    """A tensor of the subject's framework as numpy sees it, widened exactly."""
-    from karat.gradients.adapter import named  # noqa: PLC0415 - brings numpy
-
-    return named(subject.written.framework).to_numpy(value)
-
-
-def open_subject(written: Written, place: Any) -> tuple[Subject, str]:
-    """A subject at a place, and the device's name."""
-    device = places.device_name(place, written.framework)
-    with places.at(device, written.framework) as like:
-        return subject_at(written, device, like), device
 
 
 def _signature(written: Written, tensors: Sequence[Any]) -> Signature | None:

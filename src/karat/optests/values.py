@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from karat.findings import UsageError
 from karat.optests.bfloat16 import convert_uint16_to_float
@@ -50,6 +51,24 @@ def read_slots(values: Mapping[str, Any], where: str) -> tuple[Slot, ...]:
             next_command="write self.inputs = {'X': array} in setUp",
         )
     return tuple(_slot(name, value, where) for name, value in values.items() if value is not None)
+
+
+def widened(slots: tuple[Slot, ...]) -> tuple[Slot, ...]:
+    """The same numbers, with low precision as float64."""
+    return tuple(
+        replace(slot, members=tuple(_widened(one) for one in slot.members)) for slot in slots
+    )
+
+
+def is_low(dtype: str) -> bool:
+    """Whether it is a float of less than 32 bits."""
+    return dtype.startswith(("float16", "bfloat16", "float8"))
+
+
+def _widened(one: Member) -> Member:
+    if not is_low(one.dtype):
+        return one
+    return Member(name=one.name, array=one.array.astype(np.float64), dtype="float64")
 
 
 def members(slots: tuple[Slot, ...]) -> Iterator[Member]:

@@ -1,0 +1,77 @@
+"""Evidence of plain unittest runs: with KARAT_EVIDENCE=DIR they leave the journal that a pytest run leaves.
+
+Under pytest the plugin keeps it, and nothing happens here.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import unittest
+from typing import TYPE_CHECKING
+
+from karat.gradients import events
+
+if TYPE_CHECKING:
+    from karat.policy.recording import Recorder
+
+FOLDER = "KARAT_EVIDENCE"
+_kept: list[Recorder] = []
+_ran: list[str] = []
+
+
+def under_pytest() -> bool:
+    """Whether pytest runs this test; its plugin keeps evidence and judges."""
+    return "PYTEST_CURRENT_TEST" in os.environ
+
+
+def begin(test: str, names: list[str], *, first: bool) -> None:
+    """A test of a class starts; with its first one the class counts as found."""
+    recorder = _recorder()
+    if recorder is None:
+        return
+    from karat.policy.records import Collected  # noqa: PLC0415 - only for runs that keep evidence
+
+    recorder.current = test
+    if first:
+        recorder.note(Collected(test=test, selected=len(names)))
+
+
+def ended(test: str, name: str, result: unittest.TestResult | None, case: object) -> None:
+    """A test of a class came to its end."""
+    recorder = _recorder()
+    if recorder is None or result is None:
+        return
+    from karat.policy.records import Outcome  # noqa: PLC0415
+
+    _ran.append(name)
+    failed = [why for one, why in (*result.failures, *result.errors) if _is(one, case)]
+    skipped = [why for one, why in result.skipped if _is(one, case)]
+    reason = (failed or skipped or [""])[0].strip().splitlines()
+    recorder.note(
+        Outcome(
+            test=test,
+            item=f"{test}::{name}",
+            outcome="failed" if failed else "skipped" if skipped else "passed",
+            reason=reason[-1] if reason else "",
+        )
+    )
+
+
+def _is(found: object, case: object) -> bool:
+    """A subtest stands for its test."""
+    return getattr(found, "test_case", found) is case
+
+
+def _recorder() -> Recorder | None:
+    folder = os.environ.get(FOLDER)
+    if not folder or under_pytest():
+        return None
+    if not _kept:
+        from karat.policy.recording import Recorder  # noqa: PLC0415
+
+        recorder = Recorder(folder, worker="unittest")
+        _kept.append(recorder)
+        events.listen(recorder.tell)
+        atexit.register(lambda: recorder.end(0, ran=len(_ran)))
+    return _kept[0]
