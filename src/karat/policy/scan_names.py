@@ -131,17 +131,25 @@ class Names:
                 if name in what.parameters:
                     return self._parameter(path, here, name, environment)
             here = what.parent
-        return self._starred(path, name) or [Outside(name)]
+        return [Outside(name)]
 
     def _in_scope(
         self, path: str, scope: int, name: str, line: int, environment: Environment
     ) -> list[Target]:
-        bound = self._table(path).get((scope, name), ())
+        table = self._table(path)
+        bound = table.get((scope, name), [])
+        stars = table.get((scope, "*"))
+        if stars:
+            # Whatever is bound last wins, by name or by star.
+            bound = sorted([*bound, *stars], key=lambda binding: binding.line)
         best: list[Target] = []
         for binding in reversed(bound):
             if binding.kind == "deleted" or (line and binding.line >= line):
                 continue
-            found = self._bound(path, binding, environment)
+            if binding.kind == "star":
+                found = self._starred(path, binding, name)
+            else:
+                found = self._bound(path, binding, environment)
             if any(isinstance(target, Class | Function | Module) for target in found):
                 return found
             if not best or all(isinstance(target, Unknown) for target in best):
@@ -233,19 +241,15 @@ class Names:
             self._known[key] = []  # whoever comes here in a circle finds nothing
             if self._depth < _DEEPEST:
                 self._depth += 1
-                self._known[key] = self._in_scope(path, 0, name, 0, ()) or self._starred(path, name)
+                self._known[key] = self._in_scope(path, 0, name, 0, ())
                 self._depth -= 1
         return self._known[key]
 
-    def _starred(self, path: str, name: str) -> list[Target]:
-        for binding in reversed(self._table(path).get((0, "*"), [])):
-            module = self._modules.find(binding.module, path)
-            if module is None:
-                continue
-            found = self.member(module, name) if module != path else []
-            if found:
-                return found
-        return []
+    def _starred(self, path: str, binding: Binding, name: str) -> list[Target]:
+        module = self._modules.find(binding.module, path)
+        if module is None or module == path or name.startswith("_"):
+            return []
+        return self.member(module, name)
 
     def _attributes(self, targets: list[Target], names: list[str]) -> list[Target]:
         for name in names:

@@ -111,7 +111,20 @@ class Reach:
             if isinstance(target, Class):
                 found = self._find(self._lineage.order(target), name, 0)
                 return found[1] if found else None
-        return next((m for m in cls.facts.methods if m.name == name), None) if not owner else None
+        if owner:
+            return None
+        own = next((m for m in cls.facts.methods if m.name == name), None)
+        return own or self._function(cls, name)
+
+    def _function(self, cls: Class, name: str) -> Method | None:
+        """A function of the module that stands for a method."""
+        for target in (
+            self._names.resolve(cls.path, cls.facts.scope, name) if name.isidentifier() else ()
+        ):
+            if isinstance(target, Function):
+                scope = self._names.facts(target.path).scopes[target.scope]
+                return scope.method or Method(name=scope.name, line=scope.line, does=True)
+        return None
 
     def _find(self, order: Sequence[Ancestor], name: str, start: int) -> tuple[int, Method] | None:
         for index in range(start, len(order)):

@@ -138,6 +138,7 @@ class _Reader:
             elif name and _may_be_class(node.value):
                 self._bind(scope, name, node.lineno, "alias", reference(node.value))
                 if isinstance(node.value, ast.Call):
+                    # After the alias: what is bound last wins.
                     self._call(node.value, scope, name)
             elif isinstance(target, ast.Tuple) and isinstance(node.value, ast.Tuple):
                 for one, value in zip(target.elts, node.value.elts, strict=False):
@@ -162,8 +163,7 @@ class _Reader:
         bases = node.args[1].elts if isinstance(node.args[1], ast.Tuple) else [node.args[1]]
         name = literal(node.args[0]) or bound or "type(…)"
         keys = node.args[2].keys if isinstance(node.args[2], ast.Dict) else [None]
-        known = [literal(key) for key in keys if key is not None]
-        attributes = {key: "…" for key in known if key and (is_test(key) or is_check(key))}
+        attributes = _methods_of_dict(node.args[2])
         dynamic = () if None not in keys else (Reference(text=text_of(node.args[2])),)
         index = len(self.classes)
         self.classes.append(ClassFacts(
@@ -327,6 +327,18 @@ def _parts(node: ast.Try | ast.TryStar) -> list[list[ast.stmt]]:
     return [node.body, *(handler.body for handler in node.handlers), node.orelse, node.finalbody]
 
 
+def _methods_of_dict(node: ast.expr) -> dict[str, str]:
+    """Tests and checks among the members that `type()` is given."""
+    found = {}
+    for key, value in (
+        zip(node.keys, node.values, strict=True) if isinstance(node, ast.Dict) else ()
+    ):
+        name = literal(key)
+        if name and (is_test(name) or is_check(name)):
+            found[name] = text_of(value)
+    return found
+
+
 def _dtype(value: ast.expr) -> str:
     said = literal(value) or dotted(value).rpartition(".")[2]
     # The original keeps bfloat16 in unsigned integers, which numpy knows.
@@ -336,6 +348,6 @@ def _dtype(value: ast.expr) -> str:
 def _may_be_class(node: ast.expr) -> bool:
     """Whether an assigned expression is worth a look: most are arrays and numbers."""
     if isinstance(node, ast.Call):
-        return bool(dotted(node.func)) and any(dotted(a) for a in node.args)
+        return dotted(node.func) == "type" or any(dotted(a) for a in node.args)
     kinds = ast.Name | ast.Attribute | ast.Subscript | ast.IfExp | ast.BoolOp | ast.List | ast.Tuple
     return isinstance(node, kinds)
