@@ -105,12 +105,14 @@ def limits_of(runs: Runs, precision: Precision) -> Limits:
     """The limits that a set of runs sets."""
     allowed, calm = allowance_of(precision.name), runs.calm
     moved = rms(runs.near - runs.double) / runs.reach
-    own = precision.roundoff * rms(runs.double) / np.sqrt(3)
+    size = precision.roundoff * rms(runs.double)
+    own = size / np.sqrt(3)
     # Of an elementwise function each element has its own unrest: 1 + tanh(x) loses all digits at one end alone.
     fits = np.shape(calm.each) == np.shape(own)
     unrest = np.maximum(calm.unrest, calm.each) if fits else calm.unrest
-    element = allowed.element * unrest * np.hypot(moved, own) + 2 * precision.smallest
     saved = min(_MOST_SAVED, 2 * calm.level)
+    element = unrest * (allowed.element * np.hypot(moved, own) + saved * size)
+    element += 2 * precision.smallest
     unit = precision.roundoff * calm.unrest
     return Limits(
         element=element,
@@ -186,7 +188,12 @@ def _line(deviation: Array, double: Array, axis: int, limits: Limits) -> Judgeme
 def _judgement(look: str, error: float, tolerance: float, index: int) -> Judgement:
     ratio = 0.0 if error == 0 else error / tolerance if tolerance > 0 else float("inf")
     return Judgement(
-        failed=ratio > 1, look=look, error=error, tolerance=tolerance, index=index, ratio=ratio
+        failed=bool(ratio > 1),
+        look=look,
+        error=error,
+        tolerance=tolerance,
+        index=index,
+        ratio=ratio,
     )
 
 

@@ -81,9 +81,8 @@ def _by_layout(values: Array, precision: Precision) -> Array:
     _, exponent = np.frexp(values)
     lowest = int(np.log2(precision.smallest_normal)) + 1
     step = np.ldexp(1.0, np.maximum(exponent, lowest) - 1 - precision.mantissa)
-    with np.errstate(invalid="ignore"):
+    with np.errstate(invalid="ignore", over="ignore"):
         found = np.rint(values / step) * step
         beyond = np.abs(found) > precision.largest
-    if beyond.any():
-        found[beyond] = np.sign(found[beyond]) * np.inf if precision.infinite else np.nan
-    return np.asarray(found)
+    lost = np.copysign(np.inf, values) if precision.infinite else np.nan
+    return np.asarray(np.where(beyond, lost, found))
