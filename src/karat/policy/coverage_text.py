@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import groupby
 
 from karat.policy.coverage import STATES, CellState, Column, Coverage, Row
 from karat.report.words import count, elide, printable
@@ -38,7 +39,7 @@ def lines(found: Coverage, *, width: int = 100, every: bool = False) -> Iterator
 def _matrix(found: Coverage, *, alone: bool, width: int) -> Iterator[tuple[Piece, ...]]:
     names = [printable(row.op) for row in found.rows if alone or row.state not in _CALM]
     room = min(_NAME, max(map(len, names), default=12))
-    cells = [_label(column) for column in found.columns]
+    cells = _labels(found.columns)
     for number, block in enumerate(_blocks(cells, max(8, width - room - 2))):
         if number:
             yield ()
@@ -76,6 +77,16 @@ def _head(columns: Sequence[Column], labels: Sequence[str], room: int) -> Iterat
     yield (("op".ljust(room), "bold"), ("".join(f" {label}" for label in labels), "bold"))
 
 
+def _labels(columns: Sequence[Column]) -> list[str]:
+    """Of all columns; together those of a device are at least as wide as its name."""
+    found: list[str] = []
+    for device, mine in groupby(columns, key=lambda column: column.device):
+        labels = [_label(column) for column in mine]
+        lack = len(printable(device)) - len(" ".join(labels))
+        found += [*labels[:-1], labels[-1] + " " * max(0, lack)]
+    return found
+
+
 def _label(column: Column) -> str:
     """`f64`, `f64→` forwards, `f64²` of second order."""
     powers = {1: "", 2: "²", 3: "³"}
@@ -105,7 +116,7 @@ def _line(
     for column, label in zip(columns, labels, strict=True):
         cell = first.cell(column)
         mark, style = MARKS[cell.state] if cell else ("·", "dim")
-        pieces.append((f" {mark.center(len(label))}", style))
+        pieces.append((f" {mark.center(len(label.rstrip())).ljust(len(label))}", style))
     if len(rows) > 1:
         used = room + sum(len(label) + 1 for label in labels) + 2
         pieces.append((f"  {_some(rows, max(12, width - used))}", "dim"))

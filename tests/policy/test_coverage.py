@@ -1,0 +1,156 @@
+from __future__ import annotations
+
+import html
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, strategies as st
+
+from factories.evidence import collected, declared, evidence, journal, op_test, outcome
+from karat.gradients.report import GradVerdict
+from karat.policy.coverage import STATES, Coverage, coverage
+from karat.policy.coverage_page import page
+from karat.policy.coverage_text import lines
+from karat.policy.exemptions import Exemption
+from karat.policy.merging import merge
+from karat.policy.records import Record
+
+
+def covered(tmp_path: Path, records: list[Record], **said: Any) -> Coverage:
+    journal(tmp_path, records)
+    return coverage(merge([tmp_path]), **said)
+
+
+def text(found: Coverage, **said: Any) -> list[str]:
+    return ["".join(part for part, _ in line).rstrip() for line in lines(found, **said)]
+
+
+@pytest.mark.parametrize(
+    ("more", "state"),
+    [
+        ([evidence()], "strong"),
+        ([evidence(), evidence(verdict=GradVerdict.FAIL)], "failed"),
+        ([evidence(), evidence(vacuous=True)], "strong"),
+        ([evidence(vacuous=True)], "vacuous"),
+        ([evidence(strength="weak")], "weak"),
+        ([evidence(verdict=GradVerdict.INCONCLUSIVE)], "inconclusive"),
+        ([], "missing"),
+    ],
+)
+def test_a_cell_is_the_best_of_an_input_unless_it_failed(
+    tmp_path: Path, more: list[Record], state: str
+) -> None:
+    (row,) = covered(tmp_path, op_test(*more)).rows
+    assert row.state == state
+
+
+def test_a_cell_is_the_gravest_of_its_inputs(tmp_path: Path) -> None:
+    records = op_test(evidence(), inputs={"X": "float64", "Y": "float32", "Ids": "int64"})
+    (row,) = covered(tmp_path, records).rows
+    assert row.cells[0].inputs == {"X": "strong", "Y": "missing"}
+    assert row.state == "missing"
+
+
+def test_an_exempt_input_is_exempt(tmp_path: Path) -> None:
+    entry = Exemption(op="tanh", scope="input:X", reason="r", owner="o")
+    (row,) = covered(tmp_path, op_test(), entries=[entry]).rows
+    assert row.state == "exempt"
+
+
+def test_devices_modes_and_orders_are_columns(tmp_path: Path) -> None:
+    more = [evidence(), evidence(device="cuda:0", dtype="bfloat16"), evidence(mode="forward"), evidence(order=2)]  # fmt: skip
+    found = covered(tmp_path, op_test(*more))
+    told = [(c.device, c.dtype, c.mode, c.order) for c in found.columns]
+    assert told == [
+        ("cpu", "float64", "reverse", 1),
+        ("cpu", "float64", "forward", 1),
+        ("cpu", "float64", "reverse", 2),
+        ("cuda:0", "bfloat16", "reverse", 1),
+    ]
+    head = text(found)
+    assert head[0].split() == ["cpu", "cuda:0"]
+    assert head[1].split() == ["op", "f64", "f64→", "f64²", "bf16"]
+
+
+def test_a_device_that_is_asked_for_is_missing_where_it_is(tmp_path: Path) -> None:
+    (row,) = covered(tmp_path, op_test(evidence()), devices=("cpu", "cuda")).rows
+    assert [(cell.column.device, cell.state) for cell in row.cells] == [
+        ("cpu", "strong"),
+        ("cuda", "missing"),
+    ]
+
+
+def test_operators_of_namespaces_are_rows(tmp_path: Path) -> None:
+    found = covered(tmp_path, op_test(evidence()), ops=("lib.ops.tanh", "lib.ops.relu"))
+    assert [(row.op, row.state) for row in found.rows] == [
+        ("lib.ops.relu", "missing"),
+        ("tanh", "strong"),
+    ]
+
+
+def many(count: int) -> list[Record]:
+    records: list[Record] = []
+    for number in range(count):
+        op, test = f"operator_with_a_name_{number}", f"t.py::Test{number}"
+        more = [evidence(op=op, test=test)] if number % 100 else []
+        records += [collected(test), declared(op=op, test=test), *more, outcome(test=test)]
+    return records
+
+
+@pytest.mark.parametrize("width", [60, 100, 200])
+def test_hundreds_of_ops_can_be_read(tmp_path: Path, width: int) -> None:
+    found = covered(tmp_path, many(500))
+    told = text(found, width=width)
+    assert len(told) == 2 + 5 + 1 + 3
+    assert max(map(len, told[:-2])) <= width
+    assert "495 ops" in told[7]
+    assert told[-1] == "500 ops: 5 missing, 495 strong; 1 journal of 1 session"
+    assert len(text(found, width=width, every=True)) == 2 + 500 + 3
+
+
+def test_more_columns_than_fit_stand_below_each_other(tmp_path: Path) -> None:
+    devices = [f"device-{number}:0" for number in range(12)]
+    found = covered(tmp_path, op_test(*(evidence(device=name) for name in devices)))
+    told = text(found, width=60)
+    assert sum(line.startswith("op ") for line in told) > 1
+    assert [word for line in told for word in line.split() if word.startswith("device")] == sorted(
+        devices
+    )
+    assert max(map(len, told[:-2])) <= 60
+    assert sum(line.count("●") for line in told[:-2]) == 12
+
+
+HOSTILE = "</script><script>alert(1)</script>\x1b[31m\u202e##[error]"
+
+
+def test_hostile_names_stay_names(tmp_path: Path) -> None:
+    test = f"t.py::{HOSTILE}"
+    records = op_test(evidence(op=HOSTILE, input=HOSTILE, test=test), op=HOSTILE, inputs={HOSTILE: "float64"}, test=test)  # fmt: skip
+    found = covered(tmp_path, records)
+    made = page(found)
+    assert made.count("<script>") == 1
+    assert "alert(1)&lt;/script&gt;" in made
+    assert "\x1b" not in made
+    assert all("\x1b" not in line and "\u202e" not in line for line in text(found))
+
+
+def test_the_page_holds_every_op_and_cell(tmp_path: Path) -> None:
+    made = page(covered(tmp_path, many(200)))
+    assert len(re.findall(r"<tr data-state=", made)) == 200
+    assert made.count('class="missing first"') == 2
+    assert "://" not in made
+    names = re.findall(r'<th class="op" scope="row"[^>]*>([^<]+)</th>', made)
+    assert html.unescape(names[0]) == "operator_with_a_name_0"
+
+
+@given(st.lists(st.sampled_from([evidence(), evidence(vacuous=True), evidence(strength="weak"), evidence(verdict=GradVerdict.FAIL), evidence(verdict=GradVerdict.INCONCLUSIVE)]), min_size=1))  # fmt: skip
+def test_more_evidence_never_hides_a_failure(
+    tmp_path_factory: pytest.TempPathFactory, more: list[Record]
+) -> None:
+    folder = tmp_path_factory.mktemp("laws")
+    (row,) = covered(folder, op_test(*more)).rows
+    failed = any(one.verdict is GradVerdict.FAIL for one in more if hasattr(one, "verdict"))
+    assert (row.state == "failed") == failed
+    assert row.state in STATES
