@@ -18,7 +18,7 @@ from karat.report.plain import encode
 _LEVELS = {Severity.FAIL: "error", Severity.WARN: "warning", Severity.INFO: "note"}
 _MOST = 25_000
 """Results that GitHub takes of one run; with more it refuses all."""
-_PLACES = re.compile(r":\d+|\bline \d+")
+_PLACES = re.compile(r":\d+|\bline \d+|[^\s(]*/")
 
 
 def render(report: ScanReport, version: str) -> bytes:
