@@ -75,14 +75,24 @@ def together(parts: Sequence[Expectation]) -> Expectation:
     )
 
 
-def meet(gradient: Vector, expected: Expectation, precision: str) -> Met:
+def unrest_of(direction: Vector, gradient: Vector | None, jostled: Vector | None) -> float:
+    """The share of a gradient, seen along a direction, that a few units in the last place of the inputs move."""
+    if gradient is None or jostled is None:
+        return 0.0
+    with np.errstate(all="ignore"):
+        size = tolerances.norm(gradient * direction)
+        moved = tolerances.norm((gradient - jostled) * direction)
+        return moved / size if np.isfinite(moved) and size > 0 else 0.0
+
+
+def meet(gradient: Vector, expected: Expectation, precision: str, *, unrest: float = 0.0) -> Met:
     """A gradient beside one expectation."""
     with np.errstate(all="ignore"):
         # An element that nobody can step from (infinite, NaN) is not part of the direction.
         moved = expected.direction != 0
         terms = gradient[moved] * expected.direction[moved]
         size = max(tolerances.norm(terms[np.isfinite(terms)]), expected.size)
-        floor = tolerances.analytic_floor(precision, size, gradient.size)
+        floor = tolerances.analytic_floor(precision, size, gradient.size, unrest)
         return Met(expected, float(np.sum(terms)), expected.error + floor)
 
 

@@ -7,6 +7,7 @@ conjugates, comparisons). So it is believed only where it agrees with difference
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -21,9 +22,18 @@ _ULPS = 32.0
 
 
 def slopes(
-    flat: Flat, index: int, direction: Vector, base: Sequence[Vector], precision: str
+    flat: Flat,
+    index: int,
+    direction: Vector,
+    base: Sequence[Vector],
+    precision: str,
+    *,
+    strict: bool = True,
 ) -> list[Slopes] | None:
-    """The slopes of all outputs along a direction; None where the function cannot do that."""
+    """The slopes of all outputs along a direction; None where the function cannot do that.
+
+    `strict` expects the real parts to be the outputs at the point.
+    """
     if precision != "float64" or any(slot.complex for slot in (*flat.inputs, *flat.outputs)):
         return None
     try:
@@ -33,19 +43,19 @@ def slopes(
         return None
     if len(found) != len(base):
         return None
-    made = [_slopes(one, at) for one, at in zip(found, base, strict=True)]
+    made = [_slopes(one, at, strict=strict) for one, at in zip(found, base, strict=True)]
     return None if any(one is None for one in made) else [one for one in made if one is not None]
 
 
 def _slopes(
-    found: np.ndarray[tuple[int, ...], np.dtype[np.complex128]], base: Vector
+    found: np.ndarray[tuple[int, ...], np.dtype[np.complex128]], base: Vector, *, strict: bool
 ) -> Slopes | None:
     if not np.iscomplexobj(found) or found.shape != base.shape:
         return None
     unit = tolerances.unit("float64")
     with np.errstate(all="ignore"):
         real = np.abs(found.real - base) <= 64 * unit * natural_sizes(base)
-        if not bool(np.all(real | ~np.isfinite(base))):
+        if strict and not bool(np.all(real | ~np.isfinite(base))):
             return None
         value = found.imag / STEP
         # What is exactly 0 did not move at all; its neighbours' sizes say nothing of it.
@@ -53,6 +63,27 @@ def _slopes(
         floor = _ULPS * unit * (sizes + np.abs(base))
     error = np.where(np.isfinite(floor), floor, np.inf)
     return Slopes(value, error, np.zeros_like(value), floor)
+
+
+def honest(found: Sequence[Slopes], nearby: Sequence[Slopes] | None) -> list[Slopes]:
+    """The slopes with what they change by a few units in the last place away added to their errors.
+
+    Complex steps round off as little as the function does, and that may be a lot: a variance far from zero.
+    """
+    if nearby is None:
+        return list(found)
+    return [_honest(one, two) for one, two in zip(found, nearby, strict=True)]
+
+
+def _honest(one: Slopes, two: Slopes) -> Slopes:
+    with np.errstate(all="ignore"):
+        change = np.abs(one.value - two.value)
+        known = change[np.isfinite(change)]
+        typical = tolerances.norm(known) / np.sqrt(max(1, known.size))
+        # Elements of very different sizes do not share their errors.
+        share = np.minimum(typical, 1e-9 * natural_sizes(one.value))
+        error = one.error + 8 * np.where(np.isfinite(change), np.maximum(change, share), 0.0)
+    return replace(one, error=error)
 
 
 def agrees(exact: Sequence[Slopes], differences: Sequence[Slopes]) -> bool:

@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 import msgspec
 import numpy as np
 
-from karat.gradients import cotangents, forward_mode, kinks
+from karat.gradients import cotangents, forward_mode, kinks, tolerances
 from karat.gradients.asked import Asked, Purpose
-from karat.gradients.comparing import expectation, judge, meet, together
+from karat.gradients.comparing import expectation, judge, meet, together, unrest_of
 from karat.gradients.directions import mixed
 from karat.gradients.flattened import Vector
 from karat.gradients.oracles import Ground
@@ -48,6 +48,8 @@ class Pulled:
     gradients: list[list[Vector | None]]
     at_kinks: tuple[Vector, list[Vector | None]] | None
     """The same for the output elements at kinks alone."""
+    jostled: list[Vector | None]
+    """The gradients for the first cotangent, a few units in the last place away."""
 
 
 def examine(ground: Ground, asked: Asked) -> list[Pair]:
@@ -79,11 +81,24 @@ def _pull(seen: Seen, k: int) -> Pulled:
     if extra is not None:
         drawn.append(np.where(mask, 0.0, extra))
     gradients = [_gradients(seen, {k: one}) for one in drawn]
+    jostled = _jostled(seen, k, drawn[0])
     if not seen.kinks[k].any():
-        return Pulled(drawn, gradients, None)
+        return Pulled(drawn, gradients, None, jostled)
     positive = np.abs(mixed(mask.size, seen.asked.draw(Purpose.KINKS, k)))
     cotangent = np.where(seen.kinks[k], positive, 0.0)
-    return Pulled(drawn, gradients, (cotangent, _gradients(seen, {k: cotangent})))
+    return Pulled(drawn, gradients, (cotangent, _gradients(seen, {k: cotangent})), jostled)
+
+
+def _jostled(seen: Seen, k: int, cotangent: Vector) -> list[Vector | None]:
+    """What round-off makes of the gradient: it has done so already, by an amount that this shows."""
+    flat, rng = seen.ground.flat, seen.asked.draw(Purpose.COTANGENTS, k, 2)
+    there = flat.jostled(tolerances.unit(seen.ground.computes), rng)
+    given = [cotangent if j == k else None for j in range(len(flat.outputs))]
+    try:
+        with np.errstate(all="ignore"):
+            return there.vjp(given)
+    except Exception:  # noqa: BLE001 - the gradient at the point itself is what is judged
+        return [None] * len(flat.inputs)
 
 
 def _gradients(seen: Seen, given: dict[int, Vector]) -> list[Vector | None]:
@@ -107,11 +122,16 @@ def _reverse(seen: Seen, pair: tuple[int, int], pulled: Pulled) -> Pair:
         why = "nothing to compare: there are no elements to step from or to look at"
         return Pair(i, k, seen.comparison(pair, GradVerdict.INCONCLUSIVE, why))
     given = [one[i] for one in pulled.gradients]
+    unrest = [unrest_of(one.direction, given[0], pulled.jostled[i]) for one in probes]
     groups = []
     for cotangent, gradient in zip(pulled.cotangents, given, strict=True):
         found = np.zeros(seen.ground.flat.point[i].size) if gradient is None else gradient
         expected = [expectation(one, k, cotangent, base) for one in probes]
-        groups.append((found, [meet(found, one, seen.ground.computes) for one in expected]))
+        met = [
+            meet(found, one, seen.ground.computes, unrest=share)
+            for one, share in zip(expected, unrest, strict=True)
+        ]
+        groups.append((found, met))
     none = all(one is None for one in given)
     comparison, zero = Weighed(seen, pair, groups, none).comparison()
     made = Pair(

@@ -82,6 +82,17 @@ class Flat:
             for one, slot in zip(given, self.outputs, strict=True)
         ]
 
+    def jostled(self, unit: float, rng: np.random.Generator) -> Flat:
+        """The same a few units in the last place away: what changes there is what round-off may change."""
+        signs = [rng.integers(0, 2, one.size) * 2.0 - 1 for one in self.point]
+        return self.at(
+            [one * (1 + 4 * unit * sign) for one, sign in zip(self.point, signs, strict=True)]
+        )
+
+    def at(self, point: Sequence[Vector]) -> Flat:
+        """The same at another point."""
+        return Flat(self.problem, point)
+
     def _shaped(self, at: Sequence[Vector]) -> list[Array]:
         return [shaped(one, slot) for one, slot in zip(at, self.inputs, strict=True)]
 

@@ -116,7 +116,7 @@ def probes(at: Ground, index: int, rng: np.random.Generator, *, whole: bool = Tr
     if not any(one.any() for one in drawn):
         return []
     first = along(at, index, drawn[0])
-    exact = complex_step.slopes(at.source, index, drawn[0], at.base, at.precision)
+    exact = _exactly(at, index, drawn[0])
     if exact is not None and complex_step.agrees(exact, first):
         kept = complex_step.merged(exact, first)
         made = [Probe(drawn[0], kept, at.exactly, sees_kinks=True)]
@@ -133,10 +133,20 @@ def _by_differences(at: Ground, index: int, direction: Vector) -> Probe:
 
 
 def _exact(at: Ground, index: int, direction: Vector) -> Probe:
-    found = complex_step.slopes(at.source, index, direction, at.base, at.precision)
+    found = _exactly(at, index, direction)
     if found is None:
         return _by_differences(at, index, direction)
     return Probe(direction, found, at.exactly, sees_kinks=False)
+
+
+def _exactly(at: Ground, index: int, direction: Vector) -> list[Slopes] | None:
+    """Complex steps here and a hair's breadth away."""
+    found = complex_step.slopes(at.source, index, direction, at.base, at.precision)
+    if found is None:
+        return None
+    jostled = at.source.jostled(tolerances.unit(at.precision), np.random.default_rng(index))
+    again = complex_step.slopes(jostled, index, direction, at.base, at.precision, strict=False)
+    return complex_step.honest(found, again)
 
 
 def weakest(found: Sequence[Probe]) -> Oracle:

@@ -46,6 +46,9 @@ class ReferenceFlat(Flat):
     def base(self) -> list[Vector]:
         return self._run([shaped(one, slot) for one, slot in self._with_slots(self.point)])
 
+    def at(self, point: Sequence[Vector]) -> Flat:
+        return ReferenceFlat(self.problem, self.reference, point)
+
     def moved_complex(self, index: int, step: Vector) -> list[NDArray[np.complex128]]:
         at: list[Array] = [shaped(one, slot) for one, slot in self._with_slots(self.point)]
         at[index] = at[index] + 1j * step.reshape(self.inputs[index].shape)

@@ -47,7 +47,12 @@ def norm(values: Vector) -> float:
     return largest * float(np.linalg.norm(values / largest))
 
 
-def analytic_floor(precision: str, size: float, count: int) -> float:
-    """The backward's own round-off: a few units for each level of the sums that made it."""
+def analytic_floor(precision: str, size: float, count: int, unrest: float = 0.0) -> float:
+    """The backward's own round-off: a few units for each level of the sums that made it, or what it was seen to do.
+
+    `unrest` is the share of the gradient that a hair's breadth moves; a wild one buys no more than a small part of
+    what still certifies.
+    """
     depth = 1.0 + np.log2(max(2, count))
-    return float(DEVIATIONS * 16 * depth * unit(precision) * size)
+    share = 16 * depth * unit(precision) + 4 * min(unrest, cap(precision) / 1000)
+    return float(DEVIATIONS * share * size)
