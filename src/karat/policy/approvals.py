@@ -102,10 +102,11 @@ def _asked(sides: Sides, options: Options) -> Asked:
 
 
 def _step_back(sides: Sides, request: Request) -> bool:
-    """Whether the head had to become the one that is reviewed: GitHub checks out a merge of it."""
+    """Whether the head had to become the one that is reviewed: CI checks out a merge of it into the base."""
     if request.head == sides.span.head:
         return False
-    if request.head in sides.parents():
+    parents = sides.parents()
+    if len(parents) == 2 and parents[1] == request.head:
         sides.move(request.head)
         return True
     raise CannotVerify(

@@ -64,7 +64,7 @@ def objections(
         )
         return
     for one in judged:
-        if one.missing:
+        if not one.approved_by:
             yield _objection(one, place, head, again)
 
 

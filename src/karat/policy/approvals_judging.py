@@ -37,14 +37,14 @@ class Judged(msgspec.Struct, frozen=True, kw_only=True):
     needed: tuple[str, ...]
     approved_by: tuple[str, ...] = ()
     missing: tuple[str, ...] = ()
-    """Why it is not approved; empty if it is."""
+    """Why it is not approved."""
     unknown: tuple[str, ...] = ()
     """What could not be had, where that might have changed the answer."""
 
     @property
     def state(self) -> str:
         """`approved`, `missing` or `unknown`."""
-        if not self.missing:
+        if self.approved_by:
             return "approved"
         return "unknown" if self.unknown else "missing"
 
@@ -107,7 +107,7 @@ class Judge:
                 v.name for found in (people, *(f for _, f in owners)) for v in found
             )
             return Judged(change=change, needed=needed, approved_by=tuple(named))
-        why = tuple(self._why(need, heard, owners))
+        why = tuple(self._why(need, heard, owners)) or ("nobody who may has approved",)
         return Judged(
             change=change, needed=needed, missing=why, unknown=tuple(dict.fromkeys(unknown))
         )
@@ -177,8 +177,8 @@ class Judge:
         for voice in heard:
             if not voice.counts and self._of([voice], need.words, ignored):
                 yield f"{voice.name}: {voice.why}"
-        for section, found in owners:
-            if section.count > 1 and 0 < len(found) < section.count:
+        for section, found in owners if any(found for _, found in owners) else ():
+            if len(found) < section.count:
                 name = section.name or "CODEOWNERS"
                 yield f"{name}: {len(found)} of {section.count} approvals"
         others = [v.name for v in heard if v.counts and not self._of([v], need.words, ignored)]
@@ -186,5 +186,3 @@ class Judge:
             yield f"{', '.join(others)} approved, and may not"
         if self._sign_off and not heard:
             yield f"no signature on {self._sign_off.path} is for this change"
-        if not heard:
-            yield "nobody who may has approved"

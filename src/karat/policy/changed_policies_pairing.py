@@ -58,9 +58,10 @@ def _renamed(waiver: Waiver, table: _Table, place: Callable[[Waiver], str]) -> P
         return PolicyChange(waiver=waiver, before=before, note=note)
     before = table.take(waiver, lambda w: (place(w), w.rule, w.kind, w.about, w.grant))
     if before is not None:
-        note = (
+        stood = (
             f"it stood on {before.scope or 'the module'}; under another name it is approved again"
         )
+        note = f"its scope was {before.scope}" if waiver.kind == "exemption" else stood
         return PolicyChange(waiver=waiver, before=before, note=note)
     return PolicyChange(waiver=waiver)
 

@@ -95,10 +95,8 @@ def _standing(review: Review, authors: Authors) -> Standing:
     elif review.reviewer.lower() in authors.logins:
         why = authors.logins[review.reviewer.lower()]
     elif not review.on_head:
-        why = (
-            review.why
-            or f"their approval is of {(review.commit or 'an unknown commit')[:12]}, not of the head"
-        )
+        seen = review.commit[:12] if review.commit else "an unknown commit"
+        why = review.why or f"their approval is of {seen}, not of the head"
     return Standing(reviewer=review.reviewer, counts=not why, why=why)
 
 

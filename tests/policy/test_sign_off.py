@@ -1,0 +1,208 @@
+"""Signed-off lists, with real SSH keys and the real ssh-keygen."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from conftest import missing
+from factories.policy_ranges import NEW_SKIP, TEST, PolicyRange, key, sign
+from karat.findings import CannotVerify, UsageError
+from karat.policy.approvals import Approvals, Options, approvals, to_sign
+
+POLICY = '[policy]\napprovers = {default = ["bob@example.org", "@carol", "t@example.invalid"]}\n'
+FILE = "tests/test_ops.py"
+
+
+class World:
+    """A range whose base knows the keys of bob, carol, the author, a stranger and a wildcard."""
+
+    def __init__(self, folder: Path) -> None:
+        if shutil.which("ssh-keygen") is None:
+            missing("ssh-keygen (apt install openssh-client)")
+        (folder / "keys").mkdir()
+        names = {
+            "bob": "bob@example.org,b.ob@example.org",
+            "carol": "carol",
+            "author": "t@example.invalid",
+            "stranger": "zoe@example.org",
+            "wild": "*@example.org",
+        }
+        made = {name: key(folder / "keys", name) for name in (*names, "unknown")}
+        self.keys = {name: private for name, (private, _) in made.items()}
+        allowed = "".join(f"{names[name]} {made[name][1]}\n" for name in names)
+        self.tree = PolicyRange(folder / "r", POLICY, **{".karat/allowed_signers": allowed})
+        self.tree.skip()
+        self.file = folder / "sign-off.toml"
+        self.file.write_text(to_sign(self.tree.root, Options(base="main")), encoding="utf-8")
+
+    def sign(self, name: str, **more: str) -> Path:
+        made = sign(self.keys[name], self.file, **more)
+        return made.rename(made.with_name(f"{self.file.name}.{name}.sig"))
+
+    def ask(self, **more: Any) -> Approvals:
+        return approvals(self.tree.root, Options(base="main", sign_off=self.file, **more))
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    return World(tmp_path)
+
+
+def why(told: Approvals) -> str:
+    (one,) = told.judged
+    return "; ".join([*one.missing, *(finding.message for finding in told.findings)])
+
+
+@pytest.mark.parametrize("who", ["bob", "carol"])
+def test_a_list_signed_by_an_approver_approves(world: World, who: str) -> None:
+    world.sign(who)
+    told = world.ask()
+    assert (told.exit_code, told.findings) == (0, ())
+    assert told.judged[0].approved_by[0].startswith(who)
+
+
+def test_the_list_says_what_is_signed(world: World) -> None:
+    document = tomllib.loads(world.file.read_text(encoding="utf-8"))
+    (entry,) = document["approved"]
+    assert entry["rule"] == "gradient"
+    assert "TestHurried" in entry["what"]
+    assert entry["grants"] == "in a hurry"
+    world.file.write_text(json.dumps(document))  # the same as JSON
+    world.sign("bob")
+    assert world.ask().exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("who", "said"),
+    [
+        ("author", "wrote commit"),
+        ("stranger", "zoe@example.org (sign-off.toml.stranger.sig) approved, and may not"),
+        ("unknown", "it is no signature by a key of the list"),
+        ("wild", "which names nobody"),
+    ],
+)
+def test_who_may_not_sign(world: World, who: str, said: str) -> None:
+    world.sign(who)
+    told = world.ask()
+    assert told.exit_code == 1
+    assert said in why(told)
+
+
+def test_a_list_that_was_edited_after_it_was_signed(world: World) -> None:
+    world.sign("bob")
+    world.file.write_text(world.file.read_text() + "\n# one more line\n")
+    told = world.ask()
+    assert told.exit_code == 1
+    assert "not a signature of this list as it is now" in why(told)
+
+
+def test_a_signature_for_another_purpose(world: World) -> None:
+    world.sign("bob", namespace="git")
+    assert world.ask().exit_code == 1
+
+
+def test_no_signature_at_all(world: World) -> None:
+    told = world.ask()
+    assert told.exit_code == 1
+    assert "has no signature beside it" in why(told)
+
+
+def test_an_unsigned_list_counts_only_where_asked_for_and_says_so_loudly(world: World) -> None:
+    told = world.ask(unsigned=True)
+    assert told.exit_code == 0
+    assert "COUNTS WITHOUT A SIGNATURE" in told.findings[0].message
+    assert told.judged[0].approved_by == ("an unsigned list",)
+
+
+def test_a_list_is_of_these_changes_and_holds_wherever_the_head_goes(world: World) -> None:
+    world.sign("bob")
+    world.tree.write("README", "more")
+    world.tree.commit()
+    assert world.ask().exit_code == 0
+    world.tree.write(FILE, TEST + NEW_SKIP.replace("in a hurry", "in no hurry"))
+    world.tree.commit()
+    assert "no signature on" in why(world.ask())
+
+
+def test_a_list_without_the_digest_approves_nothing(world: World) -> None:
+    world.file.write_text('schema = "karat.sign-off/1"\napproved = []\n')
+    world.sign("bob")
+    assert world.ask().exit_code == 1
+    assert world.ask(unsigned=True).exit_code == 1
+
+
+def test_keys_that_the_branch_brings_along_open_nothing(world: World) -> None:
+    public = world.keys["unknown"].with_suffix(".pub").read_text()
+    world.tree.write(".karat/allowed_signers", f"bob@example.org {public}")
+    world.tree.commit()
+    world.file.write_text(to_sign(world.tree.root, Options(base="main")))
+    world.sign("unknown")
+    told = world.ask()
+    assert told.exit_code == 1
+    assert {one.change.waiver.about for one in told.judged} == {
+        "skip_check_grad_ci",
+        "keys that may sign",
+    }
+    assert "approvers-changed" in {finding.kind for finding in told.findings}
+
+
+def test_keys_from_elsewhere(world: World, tmp_path: Path) -> None:
+    public = world.keys["unknown"].with_suffix(".pub").read_text()
+    (tmp_path / "signers").write_text(f"@carol {public}")
+    world.sign("unknown")
+    assert world.ask(signers=tmp_path / "signers").exit_code == 0
+    with pytest.raises(UsageError, match="expected to read"):
+        world.ask(signers=tmp_path / "nowhere")
+
+
+def test_without_any_list_of_keys(world: World) -> None:
+    world.tree.repository.git("checkout", "--quiet", "main")
+    world.tree.repository.git("rm", "--quiet", ".karat/allowed_signers")
+    world.tree.repository.commit()
+    world.tree.repository.git("checkout", "--quiet", "topic")
+    world.sign("bob")
+    told = world.ask()
+    assert "there is no list of keys to hold it against" in why(told)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "schema = 1", "approved = []", '{"schema": "karat.sign-off/1", "approved": [{}]}', "[" * 9000,
+     'schema = "karat.sign-off/1"\napproved = "all"', "\x00", "[]"],
+)  # fmt: skip
+def test_what_is_no_list_is_an_error(world: World, text: str) -> None:
+    world.file.write_text(text)
+    with pytest.raises(UsageError, match="sign-off"):
+        world.ask(unsigned=True)
+
+
+def test_a_list_that_is_not_there(world: World) -> None:
+    world.file.unlink()
+    with pytest.raises(UsageError, match="expected to read the sign-off") as caught:
+        world.ask()
+    assert "--print-sign-off" in caught.value.next_command
+
+
+def test_without_ssh_keygen(world: World, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    world.sign("bob")
+    (tmp_path / "bin").mkdir()
+    git = shutil.which("git")
+    assert git is not None
+    (tmp_path / "bin" / "git").symlink_to(git)
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    with pytest.raises(CannotVerify, match="ssh-keygen was expected on PATH"):
+        world.ask()
+
+
+def test_odd_texts_survive_the_list(world: World) -> None:
+    reason = 'quote " backslash \\\\ \\u202e \U0001f600 \\x7f'
+    world.tree.write(FILE, TEST + NEW_SKIP.replace('"in a hurry"', repr(reason)))
+    world.tree.commit()
+    text = to_sign(world.tree.root, Options(base="main"))
+    assert len(tomllib.loads(text)["approved"]) == 1
