@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 TINY, SMALL, LARGE = 2.0**-30, 2.0**-17, 2.0**-6
 """Relative steps: below float32's resolution, above it, and above bfloat16's."""
+_QUANTUM = 2.0**-6
+"""What is rounded jumps by no more than this, relatively; what jumps further does so by design."""
 _EPS = float(np.finfo(np.float64).eps)
 
 
@@ -85,7 +87,8 @@ def _is_rounded(base: Array, near: Array, far: Array, step: float) -> bool:
         telling &= (base != np.rint(base.real)) | (far != np.rint(far.real))
         if not telling.any():
             return False
-        off = np.abs(seen - foretold)[telling] > 0.5 * foretold[telling]
+        off = (np.abs(seen - foretold) > 0.25 * foretold) & (seen < _QUANTUM * np.abs(base))
+        off = off[telling]
     return bool(np.mean(off) > 0.5)
 
 

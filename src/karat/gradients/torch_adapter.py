@@ -8,6 +8,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from karat.gradients.adapter import Drew, Flat
 from karat.gradients.problem import Unsupported
 
@@ -67,7 +69,8 @@ class TorchAdapter:
 
     def from_numpy(self, array: Array, dtype: str, like: Any | None) -> Any:
         device = None if like is None else like.device
-        return _torch().tensor(array, dtype=_dtype(dtype), device=device)
+        # torch copies, but takes no negative strides.
+        return _torch().tensor(np.asarray(array, order="C"), dtype=_dtype(dtype), device=device)
 
     def cast(self, value: Any, dtype: str) -> Any:
         return value.detach().to(dtype=_dtype(dtype), copy=True)
@@ -149,11 +152,13 @@ class TorchAdapter:
                     one if one.requires_grad else one.detach().requires_grad_() for one in inputs
                 ]
                 outputs = function(leaves)
+                # With a graph of their own: a backward that is differentiable once looks at them alone.
                 given = [
-                    None if one is None else one.to(out.dtype)
+                    None if one is None else one.detach().to(out.dtype).requires_grad_()
                     for one, out in zip(cotangents, outputs, strict=True)
                 ]
                 found = _gradients(outputs, leaves, given, retain_graph=True, create_graph=True)
+            _refuse_once(found)
             return tuple(
                 torch.zeros_like(leaf) if one is None else one
                 for one, leaf in zip(found, leaves, strict=True)
@@ -224,20 +229,29 @@ def _gradients(
     ]
     if not pairs or not leaves:
         return (None,) * len(leaves)
-    try:
-        found: tuple[Any, ...] = _torch().autograd.grad(
-            [out for out, _ in pairs],
-            leaves,
-            [one for _, one in pairs],
-            retain_graph=retain_graph,
-            create_graph=create_graph,
-            allow_unused=True,
-        )
-    except RuntimeError as error:
-        if "once_differentiable" in str(error):
-            raise Unsupported(f"torch cannot differentiate this twice: {error}") from error
-        raise
+    found: tuple[Any, ...] = _torch().autograd.grad(
+        [out for out, _ in pairs],
+        leaves,
+        [one for _, one in pairs],
+        retain_graph=retain_graph,
+        create_graph=create_graph,
+        allow_unused=True,
+    )
     return found
+
+
+def _refuse_once(gradients: Sequence[Any]) -> None:
+    """Unsupported for `once_differentiable`: torch puts an error into the graph, and never comes to it."""
+    left = [one.grad_fn for one in gradients if one is not None and one.grad_fn is not None]
+    seen = set()
+    while left:
+        node = left.pop()
+        if node in seen:
+            continue
+        seen.add(node)
+        if node.name().endswith("Error"):
+            raise Unsupported("torch cannot differentiate this twice: it is once_differentiable")
+        left += [one for one, _ in node.next_functions if one is not None]
 
 
 @contextmanager

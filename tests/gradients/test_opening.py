@@ -1,0 +1,454 @@
+"""Any function becomes a problem: names, nesting, what is bound, precisions, and what is refused."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+from hypothesis import given, strategies as st
+
+from conftest import framework
+from karat.findings import UsageError
+from karat.gradients.adapter import MalformedGradient
+from karat.gradients.nesting import Leaf, filled, taken
+from karat.gradients.opening import open_problem
+from karat.gradients.precision import coarseness, eps_of
+from karat.gradients.problem import Unsupported
+
+X, Y = np.array([0.3, -1.2, 2.0]), np.array([1.5, 0.25, -0.75])
+
+
+def same(found: Any, expected: Any) -> None:
+    np.testing.assert_array_equal(found, expected)
+
+
+def product(x: Any, y: Any) -> Any:
+    return x * y
+
+
+def product_backward(i: Any, _o: Any, c: Any) -> Any:
+    return i[1] * c[0], i[0] * c[0]
+
+
+def _total(xs: Any) -> Any:
+    return sum(xs)
+
+
+class Two(NamedTuple):
+    left: Any
+    right: Any
+
+
+class TestNames:
+    def test_come_from_the_signature(self) -> None:
+        problem = open_problem(product, (X, Y))
+        assert [slot.name for slot in problem.inputs] == ["x", "y"]
+        assert [slot.name for slot in problem.outputs] == ["out"]
+        assert problem.op == "product"
+
+    def test_of_nested_arguments(self) -> None:
+        problem = open_problem(lambda xs, by: sum(xs) * by["scale"], ([X, Y], {"scale": X}))
+        assert [slot.name for slot in problem.inputs] == ["xs.0", "xs.1", "by.scale"]
+
+    def test_of_arguments_without_end(self) -> None:
+        problem = open_problem(lambda *xs: sum(xs), (X, Y))
+        assert [slot.name for slot in problem.inputs] == ["xs.0", "xs.1"]
+
+    def test_of_keywords(self) -> None:
+        problem = open_problem(product, {"y": Y, "x": X})
+        assert [slot.name for slot in problem.inputs] == ["y", "x"]
+        same(problem.forward((Y, X))[0], X * Y)
+
+    def test_of_a_function_without_a_signature(self) -> None:
+        torch = framework("torch")
+        problem = open_problem(torch.mul, (torch.ones(2), torch.ones(2)))
+        assert [slot.name for slot in problem.inputs] == ["x0", "x1"]
+
+    def test_may_be_given_for_arguments_or_for_tensors(self) -> None:
+        named = open_problem(_total, ([X, Y],), names=["Z"])
+        assert [slot.name for slot in named.inputs] == ["Z.0", "Z.1"]
+        named = open_problem(_total, ([X, Y],), names=["A", "B"])
+        assert [slot.name for slot in named.inputs] == ["A", "B"]
+
+    def test_that_do_not_fit_are_refused(self) -> None:
+        with pytest.raises(UsageError, match="a name for each of 2 tensors, found 3"):
+            open_problem(product, (X, Y), names=["a", "b", "c"])
+        with pytest.raises(UsageError, match="'a' twice"):
+            open_problem(_total, ([X, Y],), names=["a", "a"])
+        with pytest.raises(UsageError, match="each of 1 outputs, found 2"):
+            open_problem(product, (X, Y), output_names=["a", "b"])
+
+    def test_of_outputs(self) -> None:
+        problem = open_problem(lambda x: (x, {"a": x, "n": np.arange(3)}), (X,))
+        assert [slot.name for slot in problem.outputs] == ["out.0", "out.1.a"]
+        assert [one.name for one in problem.excluded] == ["out.1.n"]
+        problem = open_problem(lambda x: {"a": x, "b": 2 * x}, (X,))
+        assert [slot.name for slot in problem.outputs] == ["a", "b"]
+        problem = open_problem(lambda x: (x, 2 * x), (X,), output_names=["P", "Q"])
+        assert [slot.name for slot in problem.outputs] == ["P", "Q"]
+
+    def test_of_partial_functions_and_objects(self) -> None:
+        class Scaling:
+            def __call__(self, x: Any) -> Any:
+                return 2 * x
+
+        assert open_problem(functools.partial(product, y=Y), (X,)).op == "product"
+        assert open_problem(Scaling(), (X,)).op.endswith("Scaling")
+
+
+class TestChoosing:
+    def test_every_floating_tensor_by_default(self) -> None:
+        problem = open_problem(
+            lambda x, i, flag, axis: x[i] * axis if flag else x, (X, np.arange(2), True, 1)
+        )
+        assert [slot.name for slot in problem.inputs] == ["x"]
+        assert [(one.name, one.why) for one in problem.excluded] == [("i", "int64 has no gradient")]
+
+    def test_by_name_by_position_by_what_holds_it(self) -> None:
+        for wrt in ("y", ["y"], 1, [-1]):
+            problem = open_problem(product, (X, Y), wrt=wrt)
+            assert [slot.name for slot in problem.inputs] == ["y"]
+            assert [(one.name, one.why) for one in problem.excluded] == [("x", "not asked for")]
+        problem = open_problem(lambda xs, y: sum(xs) * y, ([X, X], Y), wrt="xs")
+        assert [slot.name for slot in problem.inputs] == ["xs.0", "xs.1"]
+
+    def test_the_order_is_that_of_the_arguments(self) -> None:
+        problem = open_problem(product, (X, Y), wrt=("y", "x"), backward=product_backward)
+        assert [slot.name for slot in problem.inputs] == ["x", "y"]
+
+    def test_what_is_not_there_is_refused(self) -> None:
+        with pytest.raises(UsageError, match=r"out of x, y, found 'z'"):
+            open_problem(product, (X, Y), wrt="z")
+        with pytest.raises(UsageError, match="which is int64"):
+            open_problem(lambda x, i: x[i], (X, np.arange(2)), wrt="i")
+
+    def test_kwargs_are_bound(self) -> None:
+        problem = open_problem(product, (X,), kwargs={"y": Y})
+        assert [slot.name for slot in problem.inputs] == ["x"]
+        same(problem.forward((X,))[0], X * Y)
+
+    def test_bound_floats_follow_the_precision_of_the_run(self) -> None:
+        torch = framework("torch")
+        x, y = torch.rand(3, 3), torch.rand(3, 3)
+        problem = open_problem(torch.matmul, (x, y), names=("x", "y"), wrt="x")
+        assert problem.double
+        (found,) = problem.forward(problem.point, dtype="bfloat16")
+        expected = (x.bfloat16() @ y.bfloat16()).double().numpy()
+        same(found, expected)
+
+    def test_a_function_may_write_to_what_is_bound(self) -> None:
+        def counting(x: Any, seen: Any) -> Any:
+            seen += 1
+            return x * seen
+
+        seen = np.zeros(3)
+        problem = open_problem(counting, (X, seen), wrt="x")
+        for _ in range(3):
+            same(problem.forward((X,))[0], X)
+        assert not seen.any()
+
+
+class TestPrecision:
+    def test_the_point_is_the_value_of_what_was_given(self) -> None:
+        torch = framework("torch")
+        given = torch.tensor([0.1, 0.2], dtype=torch.bfloat16)
+        problem = open_problem(torch.exp, (given,))
+        same(problem.point[0], given.double().numpy())
+        assert problem.inputs[0].dtype == "bfloat16"
+        assert problem.outputs[0].dtype == "bfloat16"
+        assert problem.computes == "float64"
+        np.testing.assert_allclose(problem.forward(problem.point)[0], np.exp(problem.point[0]))
+
+    def test_a_kernel_without_doubles_runs_as_given(self) -> None:
+        torch = framework("torch")
+
+        def kernel(x: Any) -> Any:
+            if x.dtype != torch.float32:
+                raise RuntimeError(f"no kernel for {x.dtype}")
+            return x * 2
+
+        problem = open_problem(kernel, (torch.rand(4),))
+        assert problem.computes == "float32"
+        assert not problem.double
+        assert problem.vjp(problem.point, (np.ones(4),))[0] is not None
+        assert problem.notes == ("no double precision: RuntimeError: no kernel for torch.float64",)
+
+    def test_errors_at_the_given_point_are_the_caller_s(self) -> None:
+        def broken(_: Any) -> Any:
+            raise RuntimeError("nothing works")
+
+        with pytest.raises(RuntimeError, match="nothing works"):
+            open_problem(broken, (X,))
+
+    @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
+    @pytest.mark.parametrize("size", [1, 50])
+    def test_a_kernel_that_casts_inside_is_found_out(self, dtype: str, size: int) -> None:
+        torch = framework("torch")
+        x = torch.rand(size, dtype=torch.float64) + 0.5
+        low = getattr(torch, dtype)
+        shown = open_problem(lambda x: x.to(low) * 3, (x,))
+        assert shown.computes == dtype
+        hidden = open_problem(lambda x: (x.to(low) * 3).exp().double() * 1.1, (x,))
+        assert coarseness(hidden.computes) >= coarseness(dtype)
+
+    def test_a_part_in_float32_is_found_out(self) -> None:
+        torch = framework("torch")
+        x = torch.rand(9, dtype=torch.float64) + 0.5
+        problem = open_problem(lambda x: (x.float().double() * 1.1).exp() * x, (x,))
+        assert problem.computes == "float32"
+
+    @pytest.mark.parametrize(
+        "name",
+        [
+            "exp",
+            "floor",
+            "sign",
+            "relu",
+            "sum",
+            "softmax",
+            "sort",
+            "round",
+            "one",
+            "narrow",
+            "zero",
+        ],
+    )
+    def test_a_kernel_in_doubles_is_not_suspected(self, name: str) -> None:
+        torch = framework("torch")
+        functions = {
+            "softmax": lambda x: x.softmax(-1),
+            "sort": lambda x: x.sort().values,
+            "round": lambda x: (x * 1000).round(),
+            "one": lambda x: x * 0 + 1,
+            "narrow": lambda x: x.float().double() * 0 + x,
+            "zero": lambda x: x * 0,
+        }
+        fn = functions.get(name) or getattr(torch, name)
+        for scale in (1e-200, 1e-3, 1.0, 1e200):
+            for x in (
+                torch.randn(40).double() * scale,
+                torch.full((3,), scale, dtype=torch.float64),
+            ):
+                if name == "exp" and scale > 1:
+                    continue
+                assert open_problem(fn, (x,)).computes == "float64", scale
+        assert open_problem(fn, (torch.zeros(3).double(),)).computes == "float64"
+
+    def test_mixed_precisions_run_as_given_in_the_lowest(self) -> None:
+        torch = framework("torch")
+        seen: list[Any] = []
+
+        def watched(x: Any, y: Any) -> Any:
+            seen.append((x.dtype, y.dtype))
+            return x * y
+
+        x, y = torch.rand(3, dtype=torch.bfloat16), torch.rand(3)
+        problem = open_problem(watched, (x, y))
+        seen.clear()
+        for dtype in (None, "bfloat16", "float32", "float16"):
+            problem.forward(problem.point, dtype=dtype)
+        assert seen == [
+            (torch.float64, torch.float64),
+            (torch.bfloat16, torch.float32),
+            (torch.float32, torch.float32),
+            (torch.float16, torch.float16),
+        ]
+
+    def test_complex_follows(self) -> None:
+        torch = framework("torch")
+        problem = open_problem(lambda z: z * 2, (torch.ones(2, dtype=torch.complex64),))
+        assert problem.inputs[0].complex
+        assert problem.point[0].dtype == np.complex128
+        assert problem.computes == "float64"
+
+    def test_eps(self) -> None:
+        assert eps_of("float64") == np.finfo(np.float64).eps
+        assert eps_of("float32") == np.finfo(np.float32).eps
+        assert eps_of("bfloat16") == 2.0**-7
+
+
+class TestWrittenBackwards:
+    def test_inputs_outputs_cotangents(self) -> None:
+        seen: list[Any] = []
+
+        def backward(inputs: Any, outputs: Any, cotangents: Any) -> Any:
+            seen.append((inputs, outputs, cotangents))
+            return product_backward(inputs, outputs, cotangents)
+
+        problem = open_problem(product, (X, Y), backward=backward)
+        v = np.array([1.0, 2.0, 3.0])
+        found = problem.vjp((X, Y), (v,))
+        same(found[0], Y * v)
+        same(found[1], X * v)
+        ((inputs, outputs, cotangents),) = seen
+        same(inputs, (X, Y))
+        same(outputs, (X * Y,))
+        same(cotangents, (v,))
+
+    @pytest.mark.parametrize(
+        "result",
+        [
+            lambda g: (g, None, None),
+            lambda g: (g, None),
+            lambda g: (g,),
+            lambda g: g,
+            lambda g: {"x": g},
+        ],
+    )
+    def test_gradients_for_all_for_tensors_or_for_what_is_checked(self, result: Any) -> None:
+        index = np.array([0, 0, 2])
+
+        def backward(i: Any, _o: Any, c: Any) -> Any:
+            g = np.zeros_like(i[0])
+            np.add.at(g, i[1], c[0])
+            return result(g)
+
+        problem = open_problem(lambda x, i, axis: x.take(i, axis), (X, index, 0), backward=backward)
+        (found,) = problem.vjp((X,), (np.array([1.0, 2.0, 4.0]),))
+        same(found, [3, 0, 4])
+
+    def test_a_part_of_the_inputs(self) -> None:
+        problem = open_problem(product, (X, Y), wrt="y", backward=product_backward)
+        same(problem.vjp((Y,), (Y,))[0], X * Y)
+
+    def test_an_integer_output_has_no_cotangent(self) -> None:
+        def backward(_i: Any, o: Any, c: Any) -> Any:
+            assert len(o) == len(c) == 2
+            assert c[1] is None
+            return 2 * c[0]
+
+        problem = open_problem(lambda x: (2 * x, x.argmax()), (X,), backward=backward)
+        same(problem.vjp((X,), (X,))[0], 2 * X)
+
+    @pytest.mark.parametrize(
+        ("gradient", "told"),
+        [
+            (lambda c: np.ones((2, 3)) * c, "leading axes, which were broadcast"),
+            (lambda c: c[:2], r"expected shape \(3,\), found \(2,\)"),
+            (lambda c: (c, c), "expected 1 gradients"),
+            (lambda c: c * 1j, "expected real numbers"),
+        ],
+    )
+    def test_what_cannot_be_a_gradient_is_malformed(self, gradient: Any, told: str) -> None:
+        problem = open_problem(lambda x: 2 * x, (X,), backward=lambda _i, _o, c: gradient(c[0]))
+        with pytest.raises(MalformedGradient, match=told):
+            problem.vjp((X,), (X,))
+
+    def test_shapes_in_words(self) -> None:
+        x = np.ones((1, 3))
+        problem = open_problem(lambda x: x * np.ones((2, 3)), (x,), backward=lambda _i, _o, c: c[0])
+        with pytest.raises(MalformedGradient, match="axes of length 1"):
+            problem.vjp((x,), (np.ones((2, 3)),))
+        problem = open_problem(lambda x: x.T, (np.ones((2, 3)),), backward=lambda _i, _o, c: c[0])
+        with pytest.raises(MalformedGradient, match="transposed"):
+            problem.vjp((np.ones((2, 3)),), (np.ones((3, 2)),))
+
+    def test_none_means_none(self) -> None:
+        problem = open_problem(product, (X, Y), backward=lambda i, _o, c: (i[1] * c[0], None))
+        assert problem.vjp((X, Y), (X,))[1] is None
+
+    def test_without_one_numpy_has_no_gradient(self) -> None:
+        problem = open_problem(product, (X, Y))
+        with pytest.raises(Unsupported, match="pass backward="):
+            problem.vjp((X, Y), (X,))
+        with pytest.raises(Unsupported, match="no derivative of its own"):
+            open_problem(product, (X, Y), backward=product_backward).gradient_problem((X,))
+
+    def test_over_tensors_of_a_framework(self) -> None:
+        torch = framework("torch")
+        x, y = torch.tensor(X), torch.tensor(Y)
+        problem = open_problem(product, (x, y), backward=product_backward)
+        same(problem.vjp((X, Y), (X,))[0], Y * X)
+
+
+class TestProblems:
+    def test_forwards_and_backwards_are_counted(self) -> None:
+        torch = framework("torch")
+        problem = open_problem(torch.exp, (torch.ones(2).double(),))
+        first = problem.forwards, problem.backwards
+        problem.forward(problem.point)
+        problem.vjp(problem.point, problem.point)
+        assert (problem.forwards, problem.backwards) == (first[0] + 2, first[1] + 1)
+
+    def test_one_tensor_needs_no_tuple(self) -> None:
+        assert [slot.name for slot in open_problem(lambda a: a * 2, X).inputs] == ["a"]
+
+    def test_nothing_to_check_is_no_error(self) -> None:
+        problem = open_problem(lambda i: i + 1, (np.arange(3),))
+        assert problem.inputs == ()
+        assert [one.name for one in problem.excluded] == ["i", "out"]
+
+    def test_arrays_become_tensors_where_the_framework_is_named(self) -> None:
+        torch, paddle = framework("torch"), framework("paddle")
+        for name, kind in (("torch", torch.Tensor), ("paddle", paddle.Tensor)):
+            seen: list[Any] = []
+
+            def watched(x: Any, i: Any, seen: list[Any] = seen) -> Any:
+                seen.append((x, i))
+                return x * 2
+
+            problem = open_problem(watched, (X.astype("f4"), np.arange(2)), framework=name)
+            assert problem.framework == name
+            assert problem.inputs[0].dtype == "float32"
+            assert all(isinstance(one, kind) for one in seen[0])
+
+    def test_randomness_is_noted(self) -> None:
+        torch = framework("torch")
+        problem = open_problem(torch.nn.functional.dropout, (torch.ones(50),))
+        assert problem.notes == ("random numbers are drawn; each run starts from the same seed",)
+        assert open_problem(torch.exp, (torch.ones(2),)).notes == ()
+
+        def noisy(x: Any) -> Any:
+            return x + np.random.rand()  # noqa: NPY002 - the global generator is the point
+
+        drawn = open_problem(noisy, (X,))
+        same(*drawn.forward((X,)), *drawn.forward((X,)))
+
+    def test_the_point_is_nobody_s_to_write_to(self) -> None:
+        problem = open_problem(product, (X, Y))
+        with pytest.raises(ValueError, match="read-only"):
+            problem.point[0][0] = 1
+
+    def test_a_structure_that_changes_is_an_error(self) -> None:
+        torch = framework("torch")
+        many = [True]
+
+        def fickle(x: Any) -> Any:
+            return (x, x) if many[0] else (x,)
+
+        problem = open_problem(fickle, (torch.ones(2).double(),))
+        many[0] = False
+        with pytest.raises(UsageError, match="as at first, found 1"):
+            problem.forward(problem.point)
+
+
+NESTED = st.recursive(
+    st.one_of(st.integers(), st.text(max_size=3), st.none(), st.floats(allow_nan=False)),
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=3),
+        st.tuples(inner, inner),
+        st.builds(Two, inner, inner),
+        st.dictionaries(st.text(max_size=3), inner, max_size=3),
+    ),
+    max_leaves=12,
+)
+
+
+@given(NESTED)
+def test_what_is_taken_out_goes_back_in(value: Any) -> None:
+    found: list[Leaf] = []
+    form = taken(value, lambda one: isinstance(one, float), "a", found)
+    again = filled(form, [leaf.value for leaf in found])
+    assert again == value
+    assert _kinds(again) == _kinds(value)
+    assert all(leaf.name.startswith("a") for leaf in found)
+
+
+def _kinds(value: Any) -> Any:
+    if isinstance(value, dict):
+        return dict, {key: _kinds(one) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return type(value), [_kinds(one) for one in value]
+    return type(value)
