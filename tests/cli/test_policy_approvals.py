@@ -1,0 +1,252 @@
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import jsonschema
+import pytest
+
+from factories.commands import Outcome, karat
+from factories.forge import Forge
+from factories.forge_github import GitHubPull
+from factories.policy_ranges import POLICY, PolicyRange, key, sign
+
+SCHEMAS = Path(__file__).parents[2] / "src/karat/schemas"
+REPO = "octo/goldens"
+TOKEN = "ghp_Planted+Secret/7f3a9c"  # noqa: S105 - planted, to be looked for
+CI = ("GITHUB_ACTIONS", "GITHUB_REF", "GITHUB_EVENT_PATH", "GITHUB_REPOSITORY", "GITLAB_CI")
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> PolicyRange:
+    made = PolicyRange(tmp_path / "mein Prüfstand")
+    made.skip()
+    return made
+
+
+@pytest.fixture
+def pull(forge: Forge, tree: PolicyRange) -> GitHubPull:
+    head = tree.repository.git("rev-parse", "HEAD").strip()
+    forge.github.teams["octo/numerics"] = ["erin"]
+    return forge.github.pull(REPO, 7, author="alice", head=head)
+
+
+def ask(tree: PolicyRange, *words: str, forge: Forge | None = None, **env: str) -> Outcome:
+    """Runs it, and holds the report against the schema."""
+    where = (
+        {"GITHUB_API_URL": forge.github_url, "GITHUB_TOKEN": forge.github.token} if forge else {}
+    )
+    clean = dict.fromkeys(CI, "")
+    report = tree.root.parent / "report.json"
+    report.unlink(missing_ok=True)
+    words = ("policy", "approvals", "--base", "main", *words, "--json", str(report))
+    done = karat(*words, cwd=tree.root, **{**clean, **where, **env})
+    if report.exists():
+        document = json.loads(report.read_bytes())
+        schema = json.loads((SCHEMAS / "karat.policy-approvals.1.json").read_bytes())
+        jsonschema.validate(document, schema)
+        assert document["exit_code"] == done.code
+    else:
+        assert done.code in {2, 3}
+    return done
+
+
+def test_approved(tree: PolicyRange, pull: GitHubPull, forge: Forge) -> None:
+    pull.review("bob")
+    done = ask(tree, "--pr", "7", "--repo", REPO, forge=forge)
+    assert (done.code, done.err) == (0, "")
+    assert "1 change to approve: 1 approved" in done.out
+    assert "@bob" in done.out
+
+
+def test_missing_says_why_and_what_to_do(tree: PolicyRange, pull: GitHubPull, forge: Forge) -> None:
+    pull.review("bob", commit="0" * 40)
+    done = ask(tree, "--pr", "7", "--repo", REPO, forge=forge)
+    assert done.code == 1
+    row = done.out.splitlines()[1]
+    for word in ("missing", "gradient", "TestHurried", "in a hurry", "tests/test_ops.py:",
+                 "@bob or @octo/numerics", "their approval is of 000000000000, not of the head"):  # fmt: skip
+        assert word in row
+    assert done.err == f"next: gh pr edit 7 --repo {REPO} --add-reviewer bob,octo/numerics\n"
+
+
+def test_run_from_a_folder_further_down(tree: PolicyRange, pull: GitHubPull, forge: Forge) -> None:
+    pull.review("bob")
+    env = {"GITHUB_API_URL": forge.github_url, "GITHUB_TOKEN": forge.github.token}
+    words = ("policy", "approvals", "--base", "main", "--pr", "7", "--repo", REPO)
+    done = karat(*words, cwd=tree.root / "tests", **{**dict.fromkeys(CI, ""), **env})
+    assert done.code == 0
+
+
+def test_in_a_workflow_nothing_need_be_said(
+    tree: PolicyRange, pull: GitHubPull, forge: Forge
+) -> None:
+    pull.review("bob")
+    env = {"GITHUB_ACTIONS": "true", "GITHUB_REF": "refs/pull/7/merge", "GITHUB_REPOSITORY": REPO}
+    assert ask(tree, forge=forge, **env).code == 0
+
+
+def test_locally_it_lists_what_will_need_an_approval(tree: PolicyRange) -> None:
+    done = ask(tree)
+    assert done.code == 3
+    assert "TestHurried" in done.out
+    assert "so nobody was asked" in done.out
+    assert done.err == "next: karat policy approvals --base main --pr N\n"
+
+
+def test_nothing_to_approve(tmp_path: Path) -> None:
+    tree = PolicyRange(tmp_path / "r")
+    tree.write("README", "more")
+    tree.commit()
+    done = ask(tree)
+    assert (done.code, done.err) == (0, "")
+    assert done.out.startswith("nothing to approve: ")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [("--signers", "x"), ("--unsigned-sign-off",), ("--pr", "0"), ("--pr", "1", "--merge-request", "2"),
+     ("--sign-off", "x", "--signers", "y", "--unsigned-sign-off"), ("--sign-off", "nowhere.toml"),
+     ("--step-summary",)],
+)  # fmt: skip
+def test_wrong_usage_is_2(tree: PolicyRange, words: tuple[str, ...]) -> None:
+    done = ask(tree, *words, GITHUB_STEP_SUMMARY="")
+    assert done.code == 2
+    assert done.err.splitlines()[-1].startswith("next: ") or "Error" in done.err
+
+
+def test_without_approvers_it_says_how(tmp_path: Path) -> None:
+    tree = PolicyRange(tmp_path / "r", "")
+    tree.write("karat.toml", POLICY)  # the branch's own do not count
+    tree.skip()
+    done = ask(tree)
+    assert done.code == 2
+    assert 'approvers = {default = ["@org/numerics", "CODEOWNERS"]}' in done.err
+    assert "a branch does not appoint its own approvers" in done.err
+
+
+def test_a_syntax_error_cannot_be_verified(
+    tree: PolicyRange, pull: GitHubPull, forge: Forge
+) -> None:
+    tree.write("tests/test_broken.py", "def f(:\n")
+    pull.head = tree.commit()
+    pull.review("bob")
+    done = ask(tree, "--pr", "7", "--repo", REPO, forge=forge)
+    assert done.code == 3
+    assert "cannot-read: tests/test_broken.py" in done.out
+
+
+def test_outside_of_a_repository(tmp_path: Path) -> None:
+    done = karat("policy", "approvals", "--base", "main", cwd=tmp_path)
+    assert done.code == 2
+    assert "expected a git work tree" in done.err
+
+
+def test_a_list_from_printing_to_signing_to_passing(tmp_path: Path) -> None:
+    private, public = key(tmp_path, "bob-key")
+    allowed = {".karat/allowed_signers": f"bob {public}\n"}
+    tree = PolicyRange(tmp_path / "r", **allowed)
+    tree.skip()
+    printed = karat("policy", "approvals", "--base", "main", "--print-sign-off", cwd=tree.root)
+    assert (printed.code, printed.err) == (0, "")
+    schema = json.loads((SCHEMAS / "karat.sign-off.1.json").read_bytes())
+    jsonschema.validate(tomllib.loads(printed.out), schema)
+    file = tmp_path / "sign-off.toml"
+    file.write_text(printed.out, encoding="utf-8")
+    assert ask(tree, "--sign-off", str(file)).code == 1
+    loud = ask(tree, "--sign-off", str(file), "--unsigned-sign-off")
+    assert loud.code == 0
+    assert "COUNTS WITHOUT A SIGNATURE" in loud.out
+    sign(private, file)
+    done = ask(tree, "--sign-off", str(file))
+    assert done.code == 0
+    assert "bob (sign-off.toml.sig)" in done.out
+
+
+def test_the_step_summary_is_a_table_that_mentions_nobody(
+    tree: PolicyRange, pull: GitHubPull, forge: Forge, tmp_path: Path
+) -> None:
+    tree.edit("tests/test_ops.py", "in a hurry", "a | b <script> `x`")
+    pull.head = tree.commit()
+    summary = tmp_path / "summary.md"
+    summary.write_text("before\n")
+    env = {"GITHUB_STEP_SUMMARY": str(summary)}
+    assert ask(tree, "--pr", "7", "--repo", REPO, "--step-summary", forge=forge, **env).code == 1
+    text = summary.read_text(encoding="utf-8")
+    assert text.startswith("before\n### karat policy approvals\n")
+    assert "a \\| b &lt;script> \\`x\\`" in text
+    assert "@bob" not in text  # it would be notified
+
+
+def test_json_on_stdout_is_nothing_else(tree: PolicyRange, pull: GitHubPull, forge: Forge) -> None:
+    pull.review("bob")
+    env = {"GITHUB_API_URL": forge.github_url, "GITHUB_TOKEN": forge.github.token}
+    words = ("policy", "approvals", "--base", "main", "--pr", "7", "--repo", REPO, "--json", "-")
+    done = karat(*words, cwd=tree.root, **env)
+    (change,) = json.loads(done.out)["changes"]
+    assert (change["state"], change["approved_by"]) == ("approved", ["@bob"])
+
+
+def test_names_from_the_repository_are_printed_safely(tree: PolicyRange) -> None:
+    tree.edit("tests/test_ops.py", "in a hurry", "\\x1b[2J##[error]")
+    tree.commit()
+    done = ask(tree)
+    assert "\x1b" not in done.out
+    assert "##[" not in done.out
+
+
+@pytest.mark.parametrize("trouble", ["none", "wrong", "forbidden", "gone", "redirect"])
+def test_a_planted_token_is_found_nowhere(
+    tree: PolicyRange, pull: GitHubPull, forge: Forge, trouble: str
+) -> None:
+    forge.github.tokens = {TOKEN} if trouble != "wrong" else {"another"}
+    pull.review("erin")
+    if trouble == "forbidden":
+        forge.faults.forbidden("/reviews")
+    elif trouble == "gone":
+        forge.github.repositories.clear()
+    elif trouble == "redirect":
+        from factories.faults import Fault  # noqa: PLC0415 - for one case
+
+        away = {"location": f"{forge.blobs.host.url}/elsewhere"}
+        forge.faults.add(Fault(pattern="/reviews", status=302, headers=away, body=b"", times=None))
+    loud = "import logging, sys; logging.basicConfig(level=1); from karat.cli import run; sys.exit(run(sys.argv[1:]))"
+    words = (
+        "policy",
+        "approvals",
+        "--base",
+        "main",
+        "--pr",
+        "7",
+        "--repo",
+        REPO,
+        "--json",
+        "r.json",
+    )
+    env = {
+        **os.environ,
+        **dict.fromkeys(CI, ""),
+        "GITHUB_API_URL": forge.github_url,
+        "GITHUB_TOKEN": TOKEN,
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", loud, *words], cwd=tree.root, env=env, capture_output=True, text=True, check=False
+    )  # fmt: skip
+    assert done.returncode == (0 if trouble == "none" else 3)
+    written = [p.read_bytes() for p in tree.root.rglob("*.json")]
+    assert TOKEN not in done.stdout + done.stderr
+    assert not any(TOKEN.encode() in data for data in written)
+    assert all("authorization" not in request.headers for request in forge.seen(host="blob"))
+
+
+def test_help_has_examples_and_the_parts_sentence() -> None:
+    from karat.cli.policy import PARTS  # noqa: PLC0415
+
+    done = karat("policy", "approvals", "--help", cwd=Path.cwd())
+    assert done.code == 0
+    assert PARTS["approvals"] in " ".join(done.out.split())
+    assert "Examples:" in done.out
