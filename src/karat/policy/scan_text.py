@@ -48,8 +48,12 @@ def _group(
     for finding in shown:
         yield ((f"     {_place(finding):<{min(width, 60)}}  ", "cyan"), (finding.message, ""))
     if len(found) > len(shown):
-        and_so = "… and " if shown else ""
-        yield ((f"     {and_so}{len(found) - len(shown):,} more (--all lists them)", "dim"),)
+        more = (
+            f"… and {len(found) - len(shown):,} more (--all lists them)"
+            if shown
+            else "--all lists them"
+        )
+        yield ((f"     {more}", "dim"),)
     if kind in HELP and severity is not Severity.INFO:
         yield ((f"     → {HELP[kind]}", "dim"),)
     yield ()
