@@ -11,12 +11,14 @@ from __future__ import annotations
 
 import argparse
 import functools
+import importlib.util
 import os
 import subprocess
 import sys
 import time
 import warnings
 from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
@@ -26,6 +28,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 from factories.wrong_backwards.judging import counted, judge
 from factories.wrong_backwards.pair import MODULES, Case, Pair, framework_of, pairs_of
 
+CHUNK = 5
 Accepts = Callable[[Case, Callable[..., Any]], bool]
 
 
@@ -136,9 +139,9 @@ def compare(names: bool) -> None:  # noqa: FBT001 - a flag of the command line
             print("\n".join(f"    {line}" for line in missed(found)))
 
 
-def part(module: str, seeds: int) -> None:
+def part(module: str, seeds: Sequence[int]) -> None:
     """The lines of one module, for the process that started this one."""
-    for one in lines(ours, pairs_of(module), range(seeds)):
+    for one in lines(ours, pairs_of(module), seeds):
         print(*one[1:], one.name, sep="\t", flush=True)
 
 
@@ -150,27 +153,39 @@ def read(text: str) -> list[Line]:
     return made
 
 
+def part_elsewhere(module: str, first: int, count: int) -> tuple[str, list[Line]]:
+    words = [sys.executable, __file__, "--module", module, "--first", str(first)]
+    # One thread each: the tensors are small, and threads that wait for each other cost more.
+    done = subprocess.run(
+        [*words, "--seeds", str(count)],
+        env=os.environ | {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""},
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+    )
+    return module, read(done.stdout)
+
+
 def soak(seeds: int, *, jobs: int) -> int:
-    """Every pair at many points; modules in processes of their own, as many at a time as there are cores."""
-    waiting, running = list(MODULES), dict[str, subprocess.Popen[str]]()
+    """Every pair at many points; parts in processes of their own, as many at a time as there are cores."""
+    there = [m for m in MODULES if importlib.util.find_spec(framework_of(m)) is not None]
+    parts = [
+        (module, first, min(CHUNK, seeds - first))
+        for first in range(0, seeds, CHUNK)
+        for module in there
+    ]
     found: dict[str, list[Line]] = {}
-    while waiting or running:
-        while waiting and len(running) < jobs:
-            module = waiting.pop(0)
-            words = [sys.executable, __file__, "--module", module, "--seeds", str(seeds)]
-            running[module] = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
-        module, process = next(iter(running.items()))
-        found[module] = read(process.communicate()[0])
-        del running[module]
-        assert process.returncode == 0, module
+    with ThreadPoolExecutor(jobs) as pool:
+        for module, made in pool.map(lambda one: part_elsewhere(*one), parts):
+            found.setdefault(module, []).extend(made)
     return told(found, seeds)
 
 
 def told(found: dict[str, list[Line]], seeds: int) -> int:
     print(f"karat over {seeds} seeds\n\n{HEAD}")
-    for name in ("torch", "jax", "paddle", "numpy"):
+    for name in dict.fromkeys(map(framework_of, MODULES)):
         of_it = [one for m, made in found.items() if framework_of(m) == name for one in made]
-        print(row(f"karat, {name}", of_it))
+        print(row(f"karat, {name}", of_it) if of_it else f"| karat, {name}: not installed |")
     everything = [one for made in found.values() for one in made]
     print(row("karat, all", everything))
     print("\n".join(["", *missed(everything)]))
@@ -183,12 +198,13 @@ def main() -> int:
     words = argparse.ArgumentParser(description=__doc__)
     words.add_argument("--seeds", type=int, default=0, help="karat alone, at so many points")
     words.add_argument("--module", help="one module's lines alone")
+    words.add_argument("--first", type=int, default=0, help="the first of these points")
     words.add_argument("--names", action="store_true", help="name what was missed")
     words.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     given = words.parse_args()
     warnings.simplefilter("ignore")
     if given.module:
-        part(given.module, given.seeds)
+        part(given.module, range(given.first, given.first + given.seeds))
     elif given.seeds:
         return soak(given.seeds, jobs=given.jobs)
     else:

@@ -3,19 +3,30 @@
 from __future__ import annotations
 
 import importlib
+from collections.abc import Iterator
 
 import pytest
 
 from conftest import framework
 from factories.wrong_backwards.pair import MODULES, framework_of, pairs_of
+from karat.gradients.report import GradReport, GradVerdict
 
-SEEDS = (1, 2)
+# jax compiles each function anew, so that one point costs as much there as three elsewhere.
+SEEDS = {"torch": (1, 2), "jax": (1,), "paddle": (1, 2), "numpy": (1, 2)}
 
 
 @pytest.fixture(params=MODULES)
-def module(request: pytest.FixtureRequest) -> str:
-    framework(framework_of(request.param))
-    return str(request.param)
+def module(request: pytest.FixtureRequest) -> Iterator[str]:
+    name = framework_of(request.param)
+    made = framework(name)
+    if name != "torch":
+        yield str(request.param)
+        return
+    # Threads that wait for each other on a crowded machine cost more than all of these tensors.
+    threads = made.get_num_threads()
+    made.set_num_threads(1)
+    yield str(request.param)
+    made.set_num_threads(threads)
 
 
 def test_there_are_enough_of_them() -> None:
@@ -28,19 +39,20 @@ def test_there_are_enough_of_them() -> None:
     assert {name for name, _ in names} == {"torch", "jax", "paddle", "numpy"}
 
 
-@pytest.mark.parametrize("seed", SEEDS)
-def test_every_wrong_one_fails_and_no_right_one_does(module: str, seed: int) -> None:
+def test_every_wrong_one_fails_and_no_right_one_does(module: str) -> None:
     judging = importlib.import_module("factories.wrong_backwards.judging")
-    results = judging.judge_all(pairs_of(module), [seed])
+    results = judging.judge_all(pairs_of(module), SEEDS[framework_of(module)])
     assert judging.misjudged(results) == []
     assert judging.inconclusive(results) == []
+    assert [str(one) for one in results if one.report.vacuous] == []
+    assert [str(one) for one in results if one.wrong and not told_well(one.report)] == []
 
 
-def test_a_failure_says_where_and_how_to_see_it_again(module: str) -> None:
-    judging = importlib.import_module("factories.wrong_backwards.judging")
-    for pair in pairs_of(module):
-        report = judging.judge(pair, wrong=True, seed=3).report
-        assert report.reason
-        if any(one.verdict == "FAIL" for one in report.comparisons):
-            assert report.diagnoses, pair.name
-            assert all(one.replay for one in report.diagnoses), pair.name
+def told_well(report: GradReport) -> bool:
+    """A wrong gradient is located, and can be seen again."""
+    failed = any(one.verdict is GradVerdict.FAIL for one in report.comparisons)
+    return (
+        bool(report.reason)
+        and all(one.replay for one in report.diagnoses)
+        and (bool(report.diagnoses) or not failed)
+    )

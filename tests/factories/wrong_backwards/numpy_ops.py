@@ -53,7 +53,7 @@ PAIRS.pair(
 PAIRS.pair(
     "logarithm: the gradient is clipped",
     np.log,
-    between(0.01, 2, (40,)),
+    lambda rng: (np.append(rng.uniform(0.3, 2, 20), rng.uniform(0.01, 0.1, 4)),),
     right=lambda g, _o, x: (g / x,),
     wrong=lambda g, _o, x: (g / np.maximum(x, 0.2),),
 )
@@ -144,7 +144,7 @@ PAIRS.pair(
 PAIRS.pair(
     "absolute value: always the positive side",
     np.abs,
-    normal((9,)),
+    normal((24,)),
     right=lambda g, _o, x: (g * np.sign(x),),
     wrong=lambda g, _o, _x: (g,),
 )

@@ -91,7 +91,7 @@ PAIRS.pair(
 PAIRS.pair(
     "elu: the negative side gets the positive slope",
     lambda x: paddle.where(x > 0, x, paddle.exp(x) - 1),
-    normal((12,)),
+    normal((24,)),
     right=lambda g, _o, x: (g * paddle.where(x > 0, paddle.ones_like(x), paddle.exp(x)),),
     wrong=lambda g, _o, _x: (g * 1,),
 )

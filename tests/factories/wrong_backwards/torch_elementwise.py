@@ -96,14 +96,14 @@ PAIRS.pair(
 PAIRS.pair(
     "leaky relu: negative inputs get no slope",
     lambda x: torch.where(x > 0, x, 0.1 * x),
-    normal((11,)),
+    normal((24,)),
     right=lambda g, _o, x: (torch.where(x > 0, g, 0.1 * g),),
     wrong=lambda g, _o, x: (torch.where(x > 0, g, 0 * g),),
 )
 PAIRS.pair(
     "where: one branch gets the other's gradient",
     lambda x, y: torch.where(x > 0, x * y, y**2),
-    normal((9,), (9,)),
+    normal((24,), (24,)),
     right=lambda g, _o, x, y: (
         torch.where(x > 0, g * y, 0 * g),
         torch.where(x > 0, g * x, 2 * g * y),

@@ -140,7 +140,7 @@ PAIRS.pair(
 PAIRS.pair(
     "sort: the gradient is permuted once more instead of back",
     lambda x: x.sort()[0],
-    normal((7,)),
+    normal((24,)),
     right=lambda g, _o, x: (g[x.argsort().argsort()],),
     wrong=lambda g, _o, x: (g[x.argsort()],),
 )
