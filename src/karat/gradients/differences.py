@@ -62,42 +62,64 @@ def _halved(top: float, count: int) -> Ladder:
 
 
 def sweep(
-    line: Line, base: Sequence[Vector], noise: Sequence[Vector], steps: Sequence[Ladder]
+    line: Line,
+    base: Sequence[Vector],
+    noise: Sequence[Vector],
+    steps: Sequence[Ladder],
+    *,
+    unit: float = 2.0**-53,
 ) -> list[Slopes]:
-    """The slopes of every output along a line; `noise` is what each element of a forward may be off."""
-    best = _climb(line, base, noise, steps[0])
+    """The slopes of every output along a line.
+
+    `noise` is what each element of a forward may be off, `unit` the round-off of one operation.
+    """
+    best = _climb(line, base, noise, steps[0], unit)
     for ladder in steps[1:]:
         if not any(_wants_finer(one, at) for one, at in zip(best, base, strict=True)):
             break
-        finer = _climb(line, base, noise, ladder)
+        finer = _climb(line, base, noise, ladder, unit)
         best = [better(old, new) for old, new in zip(best, finer, strict=True)]
     return best
 
 
 def _climb(
-    line: Line, base: Sequence[Vector], noise: Sequence[Vector], ladder: Ladder
+    line: Line, base: Sequence[Vector], noise: Sequence[Vector], ladder: Ladder, unit: float
 ) -> list[Slopes]:
     right = [line(step) for step in ladder]
     left = [line(-step) for step in ladder]
     return [
-        slopes([one[k] for one in right], [one[k] for one in left], base[k], noise[k], ladder)
+        slopes(
+            [one[k] for one in right],
+            [one[k] for one in left],
+            base[k],
+            noise[k],
+            ladder,
+            unit=unit,
+        )
         for k in range(len(base))
     ]
 
 
 def slopes(
-    right: Sequence[Vector], left: Sequence[Vector], base: Vector, noise: Vector, ladder: Ladder
+    right: Sequence[Vector],
+    left: Sequence[Vector],
+    base: Vector,
+    noise: Vector,
+    ladder: Ladder,
+    *,
+    unit: float = 2.0**-53,
 ) -> Slopes:
     """The slopes that values on both sides of a point say, for steps that halve."""
     with np.errstate(all="ignore"):
-        floor = _AMPLIFIED * noise / ladder[-1]
         central = [(r - le) / (2 * h) for r, le, h in zip(right, left, ladder, strict=True)]
         even = [(r - base + (le - base)) / h for r, le, h in zip(right, left, ladder, strict=True)]
         value, spread = extrapolated(central, _CENTRAL)
+        # The argument is rounded, too, somewhere inside: by a unit of its size, which the slope passes on.
+        floor = _AMPLIFIED * (noise + tolerances.ULPS * unit * np.abs(value)) / ladder[-1]
         jump, doubt = extrapolated(even, _EVEN)
         doubt = doubt + 4 * floor
         kink = kinks.kinked(jump, doubt, value, even[0])
-        error = 3 * spread + _pooled(spread) + floor + np.where(kink, 0.0, np.abs(jump))
+        error = 4 * spread + 4 * _pooled(spread) + floor + np.where(kink, 0.0, np.abs(jump))
         error = np.where(np.isfinite(error), error, np.inf)
         error[kinks.singular(even, floor)] = np.inf
         found = Slopes(value, error, np.where(kink, jump, 0.0), floor)

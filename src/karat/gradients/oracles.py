@@ -86,7 +86,8 @@ def line(source: Flat, index: int, direction: Vector) -> Line:
 
 def along(at: Ground, index: int, direction: Vector) -> list[Slopes]:
     """The slopes of all outputs along any direction, by differences."""
-    return sweep(line(at.source, index, direction), at.base, at.noise, at.steps)
+    unit = tolerances.unit(at.precision)
+    return sweep(line(at.source, index, direction), at.base, at.noise, at.steps, unit=unit)
 
 
 def shift(at: Ground) -> tuple[float, list[Slopes]]:
@@ -101,7 +102,8 @@ def shift(at: Ground) -> tuple[float, list[Slopes]]:
         with np.errstate(all="ignore"):
             return at.source.shifted(distance * unit)
 
-    return unit, sweep(outputs, at.base, at.noise, at.steps)
+    rounding = tolerances.unit(at.precision)
+    return unit, sweep(outputs, at.base, at.noise, at.steps, unit=rounding)
 
 
 def probes(at: Ground, index: int, rng: np.random.Generator, *, whole: bool = True) -> list[Probe]:
