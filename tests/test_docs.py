@@ -35,7 +35,7 @@ def verbs() -> Iterator[tuple[str, click.Command]]:
                 yield f"{verb} {part}", found
 
 
-@pytest.mark.parametrize(("verb", "command"), verbs(), ids=str)
+@pytest.mark.parametrize(("verb", "command"), list(verbs()), ids=str)
 def test_every_verb_has_a_page_that_names_every_option(verb: str, command: click.Command) -> None:
     text = page(verb.replace(" ", "-"))
     assert text.startswith(f"# karat {verb}\n")

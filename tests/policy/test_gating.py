@@ -115,7 +115,7 @@ def test_every_device_that_is_asked_for_needs_evidence(tmp_path: Path) -> None:
 
 
 def test_a_test_that_was_never_set_up_is_known_by_its_class(tmp_path: Path) -> None:
-    skipped = [collected(), outcome(result="skipped", reason="no CUDA device")]
+    skipped: list[Record] = [collected(), outcome(result="skipped", reason="no CUDA device")]
     message = the(gated(tmp_path, skipped), "evidence-missing").message
     assert "test_check_grad was skipped: no CUDA device" in message
 
@@ -136,15 +136,26 @@ def test_what_was_not_selected_is_not_judged(tmp_path: Path) -> None:
     assert result.exit_code is ExitCode.OK
 
 
+def test_only_parts_of_tests_are_nothing_to_judge(tmp_path: Path) -> None:
+    records: list[Record] = [collected(selected=1, deselected=1), declared(), outcome("test_a")]
+    assert gated(tmp_path, records).exit_code is ExitCode.CANNOT_VERIFY
+
+
+def test_a_test_that_was_left_out_uses_no_exemption(tmp_path: Path) -> None:
+    left = collected("b.py::B", selected=0, deselected=1)
+    result = gated(tmp_path, [*op_test(evidence()), left], entry(op="relu", scope="B"))
+    assert told(result, least=Severity.INFO) == [("info", "not-selected")]
+
+
 def test_a_suite_that_is_said_to_be_whole_is_judged_whole(tmp_path: Path) -> None:
-    records = [collected(selected=2), declared(), outcome("test_check_output")]
+    records: list[Record] = [collected(selected=2), declared(), outcome("test_check_output")]
     message = the(gated(tmp_path, records, complete=True), "evidence-missing").message
     assert "1 of its 2 tests were not run" in message
 
 
 def test_what_failed_in_part_has_failed(tmp_path: Path) -> None:
     wrong = evidence(verdict=GradVerdict.FAIL)
-    records = [collected(selected=1, deselected=1), declared(), wrong, outcome()]
+    records: list[Record] = [collected(selected=1, deselected=1), declared(), wrong, outcome()]
     assert told(gated(tmp_path, records)) == [("fail", "grad-failed")]
 
 

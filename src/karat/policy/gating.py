@@ -88,8 +88,8 @@ def gate(merged: Merged, asked: Asked) -> Gated:
     found += gate_limits.findings(merged, active, today=asked.today)
     found += gate_exemptions.findings(merged, judged, asked.exemptions.entries, today=asked.today, complete=asked.complete, ops=asked.ratchet.ops)  # fmt: skip
     found += judge_ops(merged, active, asked.ratchet, complete=asked.complete)
-    if not judged and not found_nothing(found):
-        found.append(_nothing(merged))
+    if all(one.state == "not-selected" for one in judged) and not found_nothing(found):
+        found.append(_nothing(merged, len(judged)))
     evidence = [e for known in merged.tests.values() for e in known.evidence]
     return Gated(
         tests=tuple(judged),
@@ -111,7 +111,7 @@ def _judged(known: Known, active: Sequence[Exemption], asked: Asked) -> Iterator
     for op in known.ops or ("",):
         needs = needs_of(known, op, asked.devices, active) or _unknown(known, op, active)
         if not known.is_whole and not asked.complete:
-            needs = tuple(map(_left_out, needs))
+            needs = tuple(_left_out(need, begun=known.ran > 0) for need in needs)
         declared = [one for one in known.declared if one.op == op]
         first = declared[0] if declared else None
         yield Judged(
@@ -140,10 +140,10 @@ def _unknown(known: Known, op: str, active: Sequence[Exemption]) -> tuple[Need, 
     return (Need(input="*", dtype="", state="missing"),)
 
 
-def _left_out(need: Need) -> Need:
-    if need.is_met or need.state == "failed":
+def _left_out(need: Need, *, begun: bool) -> Need:
+    if begun and (need.is_met or need.state == "failed"):
         return need
-    return msgspec.structs.replace(need, state="not-selected")
+    return msgspec.structs.replace(need, state="not-selected", line=None)
 
 
 def _plain_failures(merged: Merged) -> Iterator[Finding]:
@@ -156,13 +156,12 @@ def _plain_failures(merged: Merged) -> Iterator[Finding]:
             yield gate_sentences.ignored(known.test, failed[0])
 
 
-def _nothing(merged: Merged) -> Finding:
-    ran = (
-        f"{merged.ran} tests were run, none of them an op test" if merged.ran else "no test was run"
-    )
+def _nothing(merged: Merged, left: int) -> Finding:
+    ran = f"{merged.ran} tests were run, none of them a whole op test" if merged.ran else "no test was run"  # fmt: skip
+    some = f" ({left} were not selected, or in part)" if left else ""
     return Finding(
         kind="nothing-compared",
         severity=Severity.FAIL,
-        message=f"expected op tests in {merged.journals} journals, found none: {ran}",
+        message=f"expected op tests in {merged.journals} journals, found none that can be judged{some}: {ran}",
         next="pytest --karat-evidence=DIR  # the tests that inherit from karat.OpTest",
     )
