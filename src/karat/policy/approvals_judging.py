@@ -87,6 +87,7 @@ class Judge:
         self._forge = forge
         self._authors = authors
         self._sign_off = sign_off
+        self._asked_anyone = request is not None or sign_off is not None
         self._members: dict[str, frozenset[str] | Unknown] = {}
         self._emails: dict[str, str | None] = {}
         self._voices = [self._reviewer(s) for s in (standings(request) if request else ())]
@@ -97,6 +98,9 @@ class Judge:
         needed = need.words
         if self._sign_off and self._sign_off.unsigned and change.digest in self._sign_off.digests:
             return Judged(change=change, needed=needed, approved_by=(UNSIGNED,))
+        if not self._asked_anyone:
+            asked = ("nobody was asked",)
+            return Judged(change=change, needed=needed, missing=asked, unknown=asked)
         unknown: list[str] = []
         heard = [v for v in self._voices if not v.principals or change.digest in v.digests]
         good = [v for v in heard if v.counts]

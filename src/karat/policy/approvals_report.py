@@ -56,19 +56,23 @@ def _waiver(waiver: Waiver) -> dict[str, Any]:
 
 
 def lines(told: Approvals) -> Iterator[str]:
-    """The report for people: a table, what else there is to say, and the outcome."""
-    if told.judged:
-        rows = [_HEADS, *(_row(one) for one in told.judged)]
-        widths = [max(len(row[i]) for row in rows) for i in range(len(_HEADS) - 1)]
-        for row in rows:
-            cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=False)]
-            yield "  ".join([*cells, row[-1]]).rstrip()
+    """The report for people: a block for each change, what else there is to say, and the outcome."""
+    for one in told.judged:
+        yield from _block(one)
         yield ""
     for finding in told.findings:
-        # What is missing stands in the table already.
+        # What is missing stands in the blocks already.
         if finding.kind != "approval-missing" or finding.severity is not Severity.FAIL:
             yield f"{finding.severity.value}  {finding.kind}: {finding.message}"
     yield _last(told)
+
+
+def _block(one: Judged) -> Iterator[str]:
+    state, rule, change, where, approvers, outcome = _row(one)
+    yield f"{state:<8}  {rule:<11}  {where}"
+    yield f"          {change}"
+    yield f"          needs {approvers}"
+    yield f"          {'by' if one.approved_by else 'found'} {outcome}"
 
 
 def _row(one: Judged) -> tuple[str, ...]:
@@ -77,15 +81,8 @@ def _row(one: Judged) -> tuple[str, ...]:
     before = f"{one.change.before.shown} → " if one.change.before and not one.change.note else ""
     what = f"{one.change.what} {waiver.label}: {before}{waiver.shown}{note}".removesuffix(": ")
     outcome = ", ".join(one.approved_by) or "; ".join(dict.fromkeys((*one.unknown, *one.missing)))
-    cells = (
-        one.state,
-        waiver.rule,
-        what,
-        waiver.place,
-        " or ".join(one.needed) or "nobody",
-        outcome,
-    )
-    return tuple(map(printable, cells))
+    who = " or ".join(one.needed) or "nobody"
+    return tuple(map(printable, (one.state, waiver.rule, what, waiver.place, who, outcome)))
 
 
 def _last(told: Approvals) -> str:
