@@ -193,6 +193,31 @@ class TestPrecision:
         hidden = open_problem(lambda x: (x.to(low) * 3).exp().double() * 1.1, (x,))
         assert coarseness(hidden.computes) >= coarseness(dtype)
 
+    @pytest.mark.parametrize("scale", [1e-12, 1e-6, 1.0, 1e5, 1e12])
+    def test_whatever_the_scale(self, scale: float) -> None:
+        torch = framework("torch")
+        x = (
+            torch.randn(4, 9, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+            * scale
+        )
+        for fn in (
+            lambda x: (x.float() @ x.float().mT).double(),
+            lambda x: (x.float() * 1.1).double() * 3.3,
+            lambda x: (x / scale).float().softmax(-1).double(),
+            lambda x: (x / scale / 1e6).float().softmax(-1).double(),
+        ):
+            assert open_problem(fn, (x,)).computes == "float32"
+
+    def test_a_neighbour_outside_of_the_domain_is_no_error(self) -> None:
+        torch = framework("torch")
+
+        def strict(x: Any) -> Any:
+            if not bool((x == 1).all()):
+                raise ValueError("ones alone")
+            return x * 2
+
+        assert open_problem(strict, (torch.ones(3).double(),)).computes == "float64"
+
     def test_a_part_in_float32_is_found_out(self) -> None:
         torch = framework("torch")
         x = torch.rand(9, dtype=torch.float64) + 0.5

@@ -183,13 +183,14 @@ class Trial:
         ]
         worst = int(np.argmax(ratios))
         failed = ratios[worst] > 1.0
-        told = where(
-            self.problem.inputs[worst].name, compared.found[worst], compared.expected[worst]
-        )
+        told = ""
+        if failed:
+            label, found = self.problem.inputs[worst].name, compared.found[worst]
+            told = f"{what}: {where(label, found, compared.expected[worst])}"
         return self.property(
             name,
             GradVerdict.FAIL if failed else GradVerdict.PASS,
-            f"{what}: {told}" if failed else "",
+            told,
             float(off[worst]),
             float(bounds[worst]),
         )
@@ -250,6 +251,8 @@ def apart(found: Array | None, expected: Array | None) -> float:
     """The largest distance of two elements; None is zero, and what is not finite is near to itself alone."""
     if found is None or expected is None:
         return size_of(found if expected is None else expected)
+    if np.array_equal(found, expected):  # as nearly always
+        return 0.0
     return float(np.max(_distances(found, expected), initial=0.0))
 
 
