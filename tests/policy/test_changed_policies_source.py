@@ -131,6 +131,7 @@ TOLERANCES = {
     "default": "def check(self, max_relative_error=0.05): pass",
     "factory": "create_test_half(TestX, max_relative_error=np.float32(0.05))",
     "gradcheck": "import karat as k\nk.gradcheck(f, (x,), rtol=0.05)",
+    "per dtype": "OpSpec(op='relu', tolerances={'float16': 0.05})",
     "declaration": "karat.OpSpec(op='relu', atol=0.05)",
 }
 
@@ -162,6 +163,7 @@ def test_widened_is_a_change_and_tightened_is_none(how: str) -> None:
         ('self.check_grad(["X"], "Out", no_grad_set=set("Y"))', "gradient", "no-grad", "no gradient of Y"),
         ('self.check_grad(["X"], "Out", no_grad_set=self.none())', "gradient", "no-grad", "self.none()"),
         ('self.check_grad(["X"], "Out", user_defined_grads=[dx])', "weak", "own-gradients", "its author's own gradients"),
+        ("OpSpec(op='relu', no_grad=('y',))", "gradient", "no-grad", "no gradient of y"),
         ("gradcheck(f, x, grads=mine)", "weak", "own-gradients", "its author's own gradients"),
         ('self.check_grad(["X"], "Out", max_relative_error=pick())', "tolerance", "tolerance", "pick()"),
         ('self.check_grad(["X"], "Out", max_relative_error=9**9**9**9)', "tolerance", "tolerance", "9 ** 9 ** 9 ** 9"),

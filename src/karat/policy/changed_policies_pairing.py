@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Callable, Hashable, Iterable, Mapping
 
 from karat.policy.changed_policies_waiver import PolicyChange, Waiver
@@ -26,17 +26,21 @@ def changes(
     def place(waiver: Waiver) -> str:
         return pool.get(id(waiver), waiver.path)
 
-    waiting = table.strike(waiting, lambda w: (place(w), w.identity, w.grant))
-    waiting = table.strike(waiting, _moved)
-    found: dict[int, PolicyChange] = {}
-    # The laxest first, so that a stricter one does not use up what would have excused it.
-    for waiver in sorted(waiting, key=_laxness):
-        before = table.take(waiver, lambda w: (place(w), w.identity))
-        if before is None:
-            found[id(waiver)] = _renamed(waiver, table, place)
-        elif not waiver.no_laxer_than(before):
-            found[id(waiver)] = PolicyChange(waiver=waiver, before=before)
-    return [found[id(w)] for w in waiting if id(w) in found]
+    order = {id(w): i for i, w in enumerate(waiting)}
+    waiting, _ = table.pair(waiting, lambda w: (place(w), w.identity, w.grant))
+    waiting, _ = table.pair(waiting, _moved)
+    waiting, same = table.pair(waiting, lambda w: (place(w), w.identity))
+    found = [
+        PolicyChange(waiver=w, before=before) for w, before in same if not w.no_laxer_than(before)
+    ]
+    waiting, same = table.pair(
+        waiting, lambda w: (place(w), w.rule, w.kind, w.scope, w.about, w.grant)
+    )
+    found += [PolicyChange(waiver=w, before=b, note=_other_op(w, b)) for w, b in same]
+    waiting, same = table.pair(waiting, lambda w: (place(w), w.rule, w.kind, w.about, w.grant))
+    found += [PolicyChange(waiver=w, before=b, note=_other_scope(w, b)) for w, b in same]
+    found += [PolicyChange(waiver=w) for w in waiting]
+    return sorted(found, key=lambda change: order[id(change.waiver)])
 
 
 def _moved(waiver: Waiver) -> Hashable | None:
@@ -48,51 +52,40 @@ def _laxness(waiver: Waiver) -> tuple[float, ...]:
     return tuple(-amount for amount in waiver.amounts)
 
 
-def _renamed(waiver: Waiver, table: _Table, place: Callable[[Waiver], str]) -> PolicyChange:
-    """An addition, unless the same stood on a class or an op of another name."""
-    before = table.take(waiver, lambda w: (place(w), w.rule, w.kind, w.scope, w.about, w.grant))
-    if before is not None:
-        note = (
-            f"it was about op {before.op or '(unnamed)'}, and is about {waiver.op or '(unnamed)'}"
-        )
-        return PolicyChange(waiver=waiver, before=before, note=note)
-    before = table.take(waiver, lambda w: (place(w), w.rule, w.kind, w.about, w.grant))
-    if before is not None:
-        stood = (
-            f"it stood on {before.scope or 'the module'}; under another name it is approved again"
-        )
-        note = f"its scope was {before.scope}" if waiver.kind == "exemption" else stood
-        return PolicyChange(waiver=waiver, before=before, note=note)
-    return PolicyChange(waiver=waiver)
+def _other_op(waiver: Waiver, before: Waiver) -> str:
+    return f"it was about op {before.op or '(unnamed)'}, and is about {waiver.op or '(unnamed)'}"
+
+
+def _other_scope(waiver: Waiver, before: Waiver) -> str:
+    if waiver.kind == "exemption":
+        return f"its scope was {before.scope}"
+    return f"it stood on {before.scope or 'the module'}; under another name it is approved again"
+
+
+Paired = list[tuple[Waiver, Waiver]]
 
 
 class _Table:
     """Old waivers that explain no new one yet."""
 
     def __init__(self, waivers: Iterable[Waiver]) -> None:
-        # The laxest first: it excuses most.
+        # The laxest excuses most, so it is the first to be used, and by the laxest.
         self._left = sorted(waivers, key=_laxness)
 
-    def take(self, waiver: Waiver, key: Key) -> Waiver | None:
-        """The first old waiver with the same key; it is used up."""
-        wanted = key(waiver)
-        for i, candidate in enumerate(self._left):
-            if key(candidate) == wanted:
-                return self._left.pop(i)
-        return None
-
-    def strike(self, waiters: list[Waiver], key: Key) -> list[Waiver]:
-        """Those that no old waiver with the same key explains; None is nobody's key."""
-        by_key: dict[Hashable, list[Waiver]] = defaultdict(list)
+    def pair(self, waiters: list[Waiver], key: Key) -> tuple[list[Waiver], Paired]:
+        """New waivers without an old one of the same key, and those with one, which is used up; None is nobody's key."""
+        by_key: dict[Hashable, deque[Waiver]] = defaultdict(deque)
         for candidate in self._left:
             by_key[key(candidate)].append(candidate)
         by_key.pop(None, None)
-        gone, rest = set(), []
-        for waiver in waiters:
+        rest: list[Waiver] = []
+        paired: Paired = []
+        for waiver in sorted(waiters, key=_laxness):
             same = by_key.get(key(waiver))
             if same:
-                gone.add(id(same.pop()))
+                paired.append((waiver, same.popleft()))
             else:
                 rest.append(waiver)
+        gone = {id(before) for _, before in paired}
         self._left = [w for w in self._left if id(w) not in gone]
-        return rest
+        return rest, paired

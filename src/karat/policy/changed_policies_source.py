@@ -9,39 +9,14 @@ from collections.abc import Iterator, Sequence
 
 from karat.policy.changed_policies_names import Names
 from karat.policy.changed_policies_waiver import Waiver
-from karat.policy.scan_vocabulary import FLAGS, FREE_CHECKS, SKIP_RULE, is_check
-
-_ANYWHERE = {
-    "max_relative_error": ("tolerance", "tolerance"),
-    "numeric_grad_delta": ("tolerance", "step"),
-    "nondeterminism_bound": ("determinism", "bound"),
-    "user_defined_grads": ("weak", "own-gradients"),
-    "no_grad_set": ("gradient", "no-grad"),
-}
-"""Argument → rule and kind; the name tells enough, whatever is called."""
-_IN_CHECKS = {
-    "rtol": ("tolerance", "tolerance"),
-    "atol": ("tolerance", "tolerance"),
-    "tolerances": ("tolerance", "tolerance"),
-    "delta": ("tolerance", "step"),
-    "nondet_tol": ("determinism", "bound"),
-    "grads": ("weak", "own-gradients"),
-}
-"""Arguments that mean this in gradient checks and declarations of op tests only."""
-_DECLARATIONS = frozenset({"OpSpec"})
-_ORDER = (
-    "no_grad_set",
-    "numeric_grad_delta",
-    "in_place",
-    "max_relative_error",
-    "user_defined_grads",
+from karat.policy.changed_policies_words import (
+    ANYWHERE,
+    DECLARATIONS,
+    IN_CHECKS,
+    OPS,
+    POSITIONS,
 )
-_POSITIONS = {
-    "check_grad": ("", "", *_ORDER),
-    "check_grad_with_place": ("", "", "", *_ORDER),
-}
-"""The arguments of the original's checks, in their order; nothing for those that say what is checked."""
-_OPS = frozenset({"op", "op_type"})
+from karat.policy.scan_vocabulary import FLAGS, FREE_CHECKS, SKIP_RULE, is_check
 
 
 class Unparsable(Exception):  # noqa: N818 - a state of a file, not a bug
@@ -250,15 +225,15 @@ class _Reader(ast.NodeVisitor):
 
     def _arguments(self, node: ast.Call) -> None:
         name, given, first = self._called(node)
-        checks = name in _DECLARATIONS | FREE_CHECKS or is_check(name)
+        checks = name in DECLARATIONS | FREE_CHECKS or is_check(name)
         subject = f"{name}({', '.join(first)})"
-        op = next((k.value for k in node.keywords if k.arg in _OPS), None)
+        op = next((k.value for k in node.keywords if k.arg in OPS), None)
         said = op.value if isinstance(op, ast.Constant) and isinstance(op.value, str) else ""
         for argument, value in given:
             if (
-                argument in _ANYWHERE
+                argument in ANYWHERE
                 or FLAGS.fullmatch(argument)
-                or (checks and argument in _IN_CHECKS)
+                or (checks and argument in IN_CHECKS)
             ):
                 self._named(argument, value, f"{argument} of {subject}", checks=checks, op=said)
         if checks:
@@ -271,7 +246,7 @@ class _Reader(ast.NodeVisitor):
         if self._names.canonical(function) == "partial" and positional:
             function = positional.pop(0)
         name = self._names.canonical(function)
-        order = _POSITIONS.get(name, ())
+        order = POSITIONS.get(name, ())
         given = [(n, v) for n, v in zip(order, positional, strict=False) if n]
         given += [(k.arg, k.value) for k in node.keywords if k.arg]
         leading = order.index("no_grad_set") if order else 1
@@ -286,7 +261,7 @@ class _Reader(ast.NodeVisitor):
         if isinstance(found, ast.Dict) and all(isinstance(k, ast.Constant) for k in found.keys):
             for key, value in zip(found.keys, found.values, strict=True):
                 name = str(key.value) if isinstance(key, ast.Constant) else ""
-                if name in _IN_CHECKS:  # the others are told of where the dict is
+                if name in IN_CHECKS:  # the others are told of where the dict is
                     self._named(name, value, f"{name} of {subject}", checks=True, op=op)
             return
         text = ast.unparse(node)
@@ -308,7 +283,7 @@ class _Reader(ast.NodeVisitor):
             text = ast.unparse(value)
             self._add("gradient", "flag", value, about, value=text, shown=text, op=op)
             return
-        rule, kind = _ANYWHERE.get(name) or (_IN_CHECKS.get(name) if checks else None) or ("", "")
+        rule, kind = ANYWHERE.get(name) or (IN_CHECKS.get(name) if checks else None) or ("", "")
         if not rule or (isinstance(value, ast.Constant) and value.value is None):
             return
         if kind == "no-grad":
@@ -336,7 +311,12 @@ class _Reader(ast.NodeVisitor):
             self._add("gradient", "no-grad", value, about, parts=inputs, shown=shown, op=op)
 
     def _amount(self, rule: str, kind: str, value: ast.expr, about: str, op: str) -> None:
-        own = isinstance(value, ast.Attribute) and value.attr in _ANYWHERE
+        if isinstance(value, ast.Dict):  # tolerances={"float16": 0.1}
+            for key, each in zip(value.keys, value.values, strict=True):
+                of = f"{ast.unparse(key) if key else '**'}: {about}"
+                self._amount(rule, kind, each, of, op)
+            return
+        own = isinstance(value, ast.Attribute) and value.attr in ANYWHERE
         numbers = () if own else self._names.numbers(value)
         if not numbers:
             text = _text(value)
@@ -390,6 +370,6 @@ def _op_of(node: ast.AST) -> str:
                 name = (
                     target.attr if isinstance(target, ast.Attribute) else getattr(target, "id", "")
                 )
-                if name in _OPS and isinstance(inner.value.value, str):
+                if name in OPS and isinstance(inner.value.value, str):
                     return inner.value.value
     return ""
