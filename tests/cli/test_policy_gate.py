@@ -68,6 +68,9 @@ def test_the_folder_may_stand_in_the_configuration(tmp_path: Path) -> None:
     (tmp_path / "karat.toml").write_text('[policy]\nevidence = "somewhere"\n')
     journal(tmp_path / "somewhere", op_test(evidence()))
     assert gate(tmp_path)[0].code == 0
+    below = tmp_path / "below"
+    below.mkdir()
+    assert gate(below)[0].code == 0
 
 
 def test_several_folders_are_one_suite(tmp_path: Path) -> None:

@@ -228,3 +228,15 @@ def test_a_configuration_in_error_is_said(suite: Suite) -> None:
     ran = suite.run("-k", "TestTanh", "--karat-policy")
     assert ran.code == 1
     assert "unknown key 'exemption'; did you mean 'exemptions'?" in ran.out
+
+
+def test_a_suite_that_says_it_is_whole_is_judged_whole_if_nothing_narrowed_it(suite: Suite) -> None:
+    suite.write("smalllib.py", "def tanh(x): ...\ndef cosh(x): ...\n")
+    suite.write("karat.toml", "[policy]\nnamespaces = ['smalllib']\ncomplete = true\n")
+    suite.write("test_ops.py", OPS.partition("class TestOther")[0])
+    part = suite.run("-k", "TestTanh", "--karat-policy")
+    assert part.code == 0, part.out
+    whole = suite.run("--karat-policy")
+    assert whole.code == 1
+    assert "new-op: smalllib.cosh" in whole.out
+    assert "smalllib.tanh" not in whole.out

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -65,16 +64,16 @@ def command(  # noqa: PLR0913 - one parameter per option
     return int(exit_code(found.findings))
 
 
-def _coverage(places: Iterable[str], ops: tuple[str, ...], *, namespaces: bool) -> Coverage:
+def _coverage(places: tuple[str, ...], ops: tuple[str, ...], *, namespaces: bool) -> Coverage:
     import msgspec  # noqa: PLC0415 - help must be quick
 
     from karat.config import load  # noqa: PLC0415
     from karat.policy.coverage import coverage  # noqa: PLC0415
-    from karat.policy.gate_places import day, project  # noqa: PLC0415
+    from karat.policy.gate_places import day, places as journal_places, project  # noqa: PLC0415
     from karat.policy.merging import merge  # noqa: PLC0415
 
     config = load(Path.cwd())
-    merged = merge([Path(place) for place in places or (config.policy.evidence,)])
+    merged = merge(journal_places(places, config))
     today = day(None, os.environ)
     asked = project(config, Path.cwd(), today=today, complete=namespaces).asked
     active = [one for one in asked.exemptions.entries if not one.has_expired(today)]

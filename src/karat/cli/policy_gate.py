@@ -58,6 +58,7 @@ def command(  # noqa: PLR0913 - one parameter per option
     jobs are merged. What was not selected is not judged, unless --complete says that this is all there is.
     """
     from karat.config import load  # noqa: PLC0415 - help must be quick
+    from karat.policy.gate_places import places as journal_places  # noqa: PLC0415
     from karat.policy.gate_report import document, lines  # noqa: PLC0415
     from karat.policy.gating import gate  # noqa: PLC0415
     from karat.policy.merging import merge  # noqa: PLC0415
@@ -66,7 +67,7 @@ def command(  # noqa: PLR0913 - one parameter per option
     one_report_each({"--json": json_file})
     _refuse_in_ci(added, os.environ)
     config = load(Path.cwd())
-    merged = merge([Path(place) for place in places or (config.policy.evidence,)])
+    merged = merge(journal_places(places, config))
     held = _project(exemptions=exemptions, devices=devices, complete=complete, today=today)
     if update_baseline or added:
         held = _rewritten(held, merged, added, shorten=update_baseline)

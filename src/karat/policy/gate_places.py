@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
+from collections.abc import Mapping, Sequence
 from datetime import date
 from pathlib import Path
 
@@ -48,6 +49,13 @@ def project(
         findings=walked.findings,
     )
     return Project(root=root, asked=asked)
+
+
+def places(words: Sequence[str], config: Config) -> list[Path]:
+    """The folders with journals that were named, or the one that the configuration names."""
+    if words or config.file is None:
+        return [Path(word) for word in words or (config.policy.evidence,)]
+    return [Path(os.path.relpath(config.file.parent / config.policy.evidence))]
 
 
 def day(said: str | None, environment: Mapping[str, str]) -> date:

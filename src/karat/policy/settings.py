@@ -14,7 +14,7 @@ class PolicySettings(msgspec.Struct, frozen=True, kw_only=True):
     exemptions: str = "exemptions.toml"
     """The file of exemptions, seen from where karat.toml is."""
     evidence: str = ".karat/evidence"
-    """The folder that pytest runs leave evidence in, and `karat policy gate` reads."""
+    """Where `karat policy gate` and `coverage` look for journals if no folder is named, seen from where karat.toml is."""
     baseline: str = "policy-baseline.json"
     """The ratchet: ops that are known to lack evidence. It only ever gets shorter."""
     namespaces: tuple[str, ...] = ()

@@ -1,0 +1,72 @@
+"""The page of the coverage in a real browser."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from factories.evidence import evidence, journal, op_test
+from karat.policy.coverage import coverage
+from karat.policy.coverage_page import page as made_page
+from karat.policy.merging import merge
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
+
+pytestmark = pytest.mark.browser
+HOSTILE = "</td><img src=x onerror=alert(1)>\u202e"
+
+
+@pytest.fixture
+def page(chromium: str, tmp_path: Path) -> Iterator[Page]:
+    """A matrix of three ops, open; whatever the page complains of is an error."""
+    from playwright.sync_api import sync_playwright  # noqa: PLC0415 - it may not be installed
+
+    records = op_test(evidence())
+    for name in ("relu", HOSTILE):
+        records += op_test(op=name, test=f"t.py::{name}")
+    journal(tmp_path / "evidence", records)
+    (tmp_path / "c.html").write_text(made_page(coverage(merge([tmp_path]))), encoding="utf-8")
+    complaints: list[str] = []
+    with sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+        opened = browser.new_page()
+        opened.on("console", lambda message: complaints.append(message.text))
+        opened.on("pageerror", lambda error: complaints.append(str(error)))
+        opened.on("dialog", lambda dialog: complaints.append(dialog.message))
+        opened.goto((tmp_path / "c.html").as_uri())
+        yield opened
+        browser.close()
+    assert complaints == []
+
+
+def shown(page: Page) -> list[str]:
+    return page.locator("#rows tr:visible th").all_inner_texts()
+
+
+def test_ops_are_found_by_name_and_by_state(page: Page) -> None:
+    assert len(shown(page)) == 3
+    page.keyboard.press("/")
+    page.keyboard.type("TAN")
+    assert shown(page) == ["tanh"]
+    assert page.locator("#shown").inner_text() == "1 of 3 ops"
+    page.locator("#chips button", has_text="missing").click()
+    assert shown(page) == []
+    assert page.locator("#nothing").is_visible()
+    page.locator("#filter").fill("")
+    assert len(shown(page)) == 2
+
+
+def test_hostile_names_are_text(page: Page) -> None:
+    assert page.locator("img").count() == 0
+    assert any(name.startswith("</td><img src=x") for name in shown(page))
+
+
+def test_cells_say_what_they_are(page: Page) -> None:
+    cell = page.locator("#rows tr", has_text="tanh").locator("td").first
+    title = cell.get_attribute("title") or ""
+    assert title.startswith("strong: X strong (1 comparison)")
+    assert "1.0e-12 of one element would have been seen" in title
