@@ -164,7 +164,8 @@ def test_tolerances_of_a_check_are_read_off() -> None:
         ("self.dtype = np.float64", "float64"),
         ("self.dtype = 'float16'", "float16"),
         ("self.dtype = np.uint16", "bfloat16"),
-        ("self.dtype = np.float64\n        self.dtype = np.float32", None),
+        ("self.dtype = np.float64\n        self.dtype = np.float32", "?"),
+        ("self.x = 1", None),
         ("self.dtype = self.pick()", "?"),
     ],
 )

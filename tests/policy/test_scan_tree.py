@@ -281,6 +281,37 @@ def test_a_check_under_a_condition_is_a_note_of_its_own(
     assert kinds(scanned(tmp_path, text + more)) == set()
 
 
+def test_a_skip_of_unittest_is_inherited(tmp_path: Path) -> None:
+    text = (
+        f"{HEAD}@unittest.skipIf(not cuda, 'no CUDA')\nclass A(OpTest):\n{CHECK}class B(A): pass\n"
+    )
+    text += f"@unittest.skip('slow')\nclass C(OpTest):\n{CHECK}class D(C): pass\n"
+    assert states(scanned(tmp_path, text)) == {
+        "A": "conditional", "B": "conditional", "C": "not-run", "D": "not-run",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("dtype", "condition", "state"),
+    [
+        ("np.float16", "self.dtype == np.float16", "unchecked"),
+        ("np.float32", "self.dtype == np.float16", "checked"),
+        ("'float16'", "self.dtype == 'float16'", "unchecked"),
+        ("np.uint16", "self.dtype != np.uint16", "checked"),
+        ("np.float32", "self.dtype != np.uint16", "unchecked"),
+        ("self.pick()", "self.dtype == np.float16", "conditional"),
+        ("np.float16", "self.dtype == np.float16 and x", "conditional"),
+    ],
+)
+def test_a_condition_on_a_dtype_that_is_known_is_decided(
+    tmp_path: Path, dtype: str, condition: str, state: str
+) -> None:
+    parent = f"class P(OpTest):\n    def test_check_grad(self):\n        if {condition}:\n            return\n        self.check_grad()\n"
+    child = f"class T(P):\n    def init_dtype(self):\n        self.dtype = {dtype}\n"
+    report = scanned(tmp_path, f"{HEAD}{parent}{child}")
+    assert states(report) == {"P": "conditional", "T": state}
+
+
 def test_integers_need_no_check(tmp_path: Path) -> None:
     setup = "    def setUp(self):\n        self.dtype = np.int32\n"
     report = scanned(tmp_path, f"{HEAD}class A(OpTest):\n{setup}{OUTPUT}")

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from datetime import date
 
 from karat.findings import Finding, Severity
+from karat.policy.exemption_rules import TOO_SLOW, is_slow
 from karat.policy.exemptions import Exemption, Exemptions
 from karat.policy.scan_judging import Judged
 from karat.policy.scan_shapes import Call, ClassFacts, Decorator, Method
@@ -53,10 +54,18 @@ class ClassFindings:
         elif decorator.given == "positional":
             yield finding("skip-without-reason", Severity.WARN, path, decorator.line, name,
                           f"{name} gives the reason of its skip without reason=, where reviews do not look for it")  # fmt: skip
+        elif decorator.reason and is_slow(decorator.reason):
+            yield finding("skip-without-reason", Severity.WARN, path, decorator.line, name,
+                          f"{name}: {TOO_SLOW} ({decorator.reason})")  # fmt: skip
         if state != "exempt":
             known = self._exemptions is not None
+            does = (
+                "skips its gradient check"
+                if state not in {"checked", "conditional"}
+                else "is marked as skipping its gradient check, which runs,"
+            )
             yield finding("skip-without-exemption", Severity.FAIL if known else Severity.WARN, path, decorator.line, name,
-                          f"{name} skips its gradient check, and no exemption covers that"
+                          f"{name} {does} and no exemption covers that"
                           + (f" ({decorator.reason})" if decorator.reason else ""))  # fmt: skip
 
     def _call(

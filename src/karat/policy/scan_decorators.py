@@ -41,7 +41,7 @@ def _decorator(node: ast.expr) -> Decorator | None:
 def _condition(call: ast.Call | None, last: str) -> str:
     """Under which condition the test runs; for decorators of the tree's own, their name says it."""
     if call is None or not call.args or last not in _CONDITIONAL:
-        return f"unless {last}"
+        return f"{last} lets it"
     text = text_of(call.args[0])
     return text if last in {"skipUnless", "skip_unless"} else negated(text)
 

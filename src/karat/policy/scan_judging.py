@@ -52,7 +52,7 @@ class Judge:
         """What an op test comes to."""
         cls = test.cls
         reached = self._reach.of(cls, collected=test.collected)
-        op, dtype = self._inherited(cls)
+        op, dtype = self._op(cls), self._world.lineage.dtype(cls)
         covered = self._exemption(test, op)
         state: str = "not-run" if test.shadowed and reached.state != "abstract" else reached.state
         if state in {"unchecked", "skipped"} and covered is not None:
@@ -68,10 +68,9 @@ class Judge:
             empty=own_empty(cls, reached),
         )  # fmt: skip
 
-    def _inherited(self, cls: Class) -> tuple[str | None, str | None]:
+    def _op(self, cls: Class) -> str | None:
         order = [a.facts for a in self._world.lineage.order(cls) if isinstance(a, Class)]
-        op = next((facts.op for facts in order if facts.op), None)
-        return op, next((facts.dtype for facts in order if facts.dtype), None)
+        return next((facts.op for facts in order if facts.op), None)
 
     def _exemption(self, test: OpTestClass, op: str | None) -> Exemption | None:
         names = self._rules.exemptions.entries if self._rules.exemptions else ()
@@ -130,6 +129,8 @@ class Judge:
                 return f": {method.name} of {owner.facts.name} ({owner.path}:{method.line}) {method.empty}"
         if any(check.caught for check in reached.checks):
             return ": its check stands where a failure is caught"
+        if reached.tests == 1:
+            return ": its only test does not come to one"
         return f": none of its {reached.tests} tests comes to one"
 
 

@@ -78,6 +78,12 @@ class Lineage:
         """Whether the class inherits from a root."""
         return any(self.is_root(ancestor) for ancestor in self.order(cls))
 
+    def dtype(self, cls: Class) -> str | None:
+        """The dtype that the class, or the nearest ancestor that says it, tests with; None if that is not plain."""
+        said = (a.facts.dtype for a in self.order(cls) if isinstance(a, Class))
+        found = next((dtype for dtype in said if dtype), None)
+        return None if found == "?" else found
+
     def open_ends(self, cls: Class) -> list[Ancestor]:
         """Ancestors of which nothing is known."""
         return [

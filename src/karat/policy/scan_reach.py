@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -14,6 +15,9 @@ from karat.policy.scan_shapes import Call, Decorator, Method
 from karat.policy.scan_vocabulary import FREE_CHECKS, SKIP_RULE, is_check, is_test
 
 _DEEPEST = 12
+_DTYPE = re.compile(
+    r"(?P<no>not \()?self\.dtype (?P<sign>==|!=) (?:np\.|paddle\.|')?(?P<dtype>\w+)'?\)?", re.ASCII
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,12 +63,17 @@ class Reach:
         """Every check that the class's own and inherited tests come to."""
         order = self._lineage.order(cls)
         tests = dict(self._tests(order))
-        around = conditions(cls.facts.decorators)
+        # unittest keeps a class's skip as an attribute, which children inherit.
+        decorators = [d for a in order if isinstance(a, Class) for d in a.facts.decorators]
+        around = conditions(decorators)
+        dtype = self._lineage.dtype(cls)
         checks: list[Check] = []
         for name, (index, method) in tests.items():
-            found = self._follow(order, index, method, name, ())
+            found = (settled(c, dtype) for c in self._follow(order, index, method, name, ()))
             checks += [
-                replace(c, when=cls.facts.when + c.when, visible=around + c.visible) for c in found
+                replace(c, when=cls.facts.when + c.when, visible=around + c.visible)
+                for c in found
+                if c is not None
             ]
         comes = {check.test for check in checks}
         empty = tuple(
@@ -78,7 +87,7 @@ class Reach:
             if m.empty or (m.only_super and name not in comes)
         )
         return Reached(
-            state=_state(cls, tests, checks, collected=collected), tests=len(tests.keys() - {"setUp"}), checks=tuple(checks),
+            state=_state(cls, decorators, tests, checks, collected=collected), tests=len(tests.keys() - {"setUp"}), checks=tuple(checks),
             empty=empty,  # type: ignore[arg-type]
         )  # fmt: skip
 
@@ -208,14 +217,31 @@ class Reach:
                         )
 
 
+def settled(check: Check, dtype: str | None) -> Check | None:
+    """The check without conditions on a dtype that is known; None where they are never met."""
+    if dtype is None or not check.when:
+        return check
+    open_ = []
+    for condition in check.when:
+        match = _DTYPE.fullmatch(condition)
+        if match is None:
+            open_.append(condition)
+            continue
+        named = {"uint16": "bfloat16", "bool_": "bool"}.get(match["dtype"], match["dtype"])
+        if ((named == dtype) == (match["sign"] == "==")) == bool(match["no"]):
+            return None
+    return replace(check, when=tuple(open_))
+
+
 def conditions(decorators: Sequence[Decorator]) -> tuple[str, ...]:
     """What skip decorators ask for."""
     return tuple(d.condition for d in decorators if d.condition)
 
 
 def _state(
-    cls: Class, tests: dict[str, tuple[int, Method]], checks: list[Check], *, collected: bool
-) -> State:
+    cls: Class, inherited: Sequence[Decorator], tests: dict[str, tuple[int, Method]], checks: list[Check], *,
+    collected: bool,
+) -> State:  # fmt: skip
     facts = cls.facts
     if (
         not (tests.keys() - {"setUp"})
@@ -223,7 +249,7 @@ def _state(
         or facts.attributes.get("__test__") == "False"
     ):
         return "abstract"
-    if any(d.last == "skip" for d in facts.decorators):
+    if any(d.last == "skip" for d in inherited):
         return "not-run"
     good = [check for check in checks if not check.caught]
     if any(d.last == SKIP_RULE for d in facts.decorators) and not good:

@@ -112,7 +112,7 @@ class ClassFacts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     op: str | None = None
     """`op_type`, where it is a literal."""
     dtype: str | None = None
-    """`dtype`, where its methods set exactly one that can be read off."""
+    """`dtype`, where its methods set exactly one; `?` where they set one that cannot be read off."""
     when: tuple[str, ...] = ()
     """Conditions under which the class exists."""
 

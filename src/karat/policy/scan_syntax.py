@@ -214,7 +214,7 @@ class _Reader:
             name=node.name, qualname=qualname, line=node.lineno, scope=scope, body=body,
             bases=tuple(reference(base) for base in node.bases), decorators=decorators(node.decorator_list),
             methods=tuple(parts.methods.values()), flags=tuple(parts.flags), attributes=parts.attributes,
-            op=parts.op, dtype=parts.dtypes.pop() if len(parts.dtypes) == 1 else None, when=when,
+            op=parts.op, dtype=parts.dtype, when=when,
         )  # fmt: skip
 
 
@@ -229,6 +229,13 @@ class _ClassBody:
         self.attributes: dict[str, str] = {}
         self.op: str | None = None
         self.dtypes: set[str] = set()
+
+    @property
+    def dtype(self) -> str | None:
+        """The only dtype that the class sets; `?` for several, or one that cannot be read off."""
+        if not self.dtypes:
+            return None
+        return next(iter(self.dtypes)) if len(self.dtypes) == 1 else "?"
 
     def block(self, statements: Sequence[ast.stmt], when: tuple[str, ...]) -> None:
         for node in statements:
@@ -342,7 +349,8 @@ def _methods_of_dict(node: ast.expr) -> dict[str, str]:
 def _dtype(value: ast.expr) -> str:
     said = literal(value) or dotted(value).rpartition(".")[2]
     # The original keeps bfloat16 in unsigned integers, which numpy knows.
-    return "bfloat16" if said == "uint16" else said if said in _DTYPES else "?"
+    said = {"uint16": "bfloat16", "bool_": "bool", "bool8": "bool"}.get(said, said)
+    return said if said in _DTYPES else "?"
 
 
 def _may_be_class(node: ast.expr) -> bool:
