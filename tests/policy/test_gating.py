@@ -175,7 +175,7 @@ def test_a_damaged_journal_is_not_verified(tmp_path: Path) -> None:
 def test_plain_tests_are_left_alone_but_for_a_word(tmp_path: Path) -> None:
     plain = "t.py::test_plain"
     failed = Reported(op="f", test=plain, device="cpu", framework="numpy", verdict=GradVerdict.FAIL)
-    passed = [collected(plain, op_test=False), failed, outcome(test=plain)]
+    passed: list[Record] = [collected(plain, op_test=False), failed, outcome(test=plain)]
     result = gated(tmp_path, [*op_test(evidence()), *passed])
     assert told(result) == [("warn", "grad-failed")]
 
@@ -317,9 +317,16 @@ def test_a_widened_tolerance_is_an_exemption_too(
     result = gated(tmp_path, op_test(evidence(widened=0.005)), *entries)
     assert told(result) == ([] if good else [("fail", "tolerance-override")])
     if not good:
+        assert "it passes without: take it out" in result.findings[0].message
         text = str(result.findings[0].numbers["entry"])
         assert "max_relative_error = 0.005" in text
         assert 'rule = "tolerance"' in text
+
+
+def test_a_tolerance_that_is_needed_is_not_said_to_be_spare(tmp_path: Path) -> None:
+    result = gated(tmp_path, op_test(evidence(widened=0.005, error=1e-4, tolerance=1e-9)))
+    assert told(result) == [("fail", "tolerance-override")]
+    assert "it passes without" not in result.findings[0].message
 
 
 def test_an_allowed_non_determinism_is_an_exemption_too(tmp_path: Path) -> None:

@@ -29,6 +29,8 @@ class Widened(msgspec.Struct, frozen=True, kw_only=True):
     input: str | None = None
     dtype: str | None = None
     value: float
+    needed: bool = True
+    """Whether the check would not have passed without."""
 
 
 def widened_in(known: Known) -> Iterator[Widened]:
@@ -42,6 +44,7 @@ def widened_in(known: Known) -> Iterator[Widened]:
                 input=one.input,
                 dtype=one.dtype,
                 value=one.widened,
+                needed=one.error is None or one.tolerance is None or one.error > one.tolerance,
             )
     for report in known.reports:
         if report.nondeterminism_bound > 0:
@@ -67,7 +70,9 @@ def findings(merged: Merged, active: Sequence[Exemption], *, today: date) -> Ite
         for one in widened_in(known) if known.is_op_test else ():
             if not any(allowed_by(entry, one) for entry in active):
                 first = worst.setdefault((one.op, one.rule), one)
-                worst[one.op, one.rule] = max(first, one, key=lambda each: each.value)
+                worst[one.op, one.rule] = max(
+                    first, one, key=lambda each: (each.needed, each.value)
+                )
         yield from (_finding(one, active, today) for one in worst.values())
 
 
@@ -75,6 +80,7 @@ def _finding(one: Widened, active: Sequence[Exemption], today: date) -> Finding:
     near = [e for e in active if e.covers(one.rule, one.op) and e.speaks_of(one.test, one.input, one.dtype)]  # fmt: skip
     key = KEYS[one.rule]
     found = f"{near[0].path}:{near[0].line} allows {getattr(near[0], key):.3g}" if near else "no entry of exemptions.toml allows it"  # fmt: skip
+    spare = "" if one.needed else "; it passes without: take it out"
     whom = f" of {one.input} in {one.dtype}" if one.input else ""
     entry = messages.exemption_entry(
         op=one.op, scope=one.test, rule=one.rule, limits={key: one.value}, today=today
@@ -82,7 +88,7 @@ def _finding(one: Widened, active: Sequence[Exemption], today: date) -> Finding:
     return Finding(
         kind="tolerance-override",
         severity=Severity.FAIL,
-        message=f"{messages.told(one.test, one.op)}: the check{whom} {_WHAT[one.rule].format(one.value)}; {found}",
+        message=f"{messages.told(one.test, one.op)}: the check{whom} {_WHAT[one.rule].format(one.value)}; {found}{spare}",
         path=one.test.partition("::")[0],
         metric=one.op,
         where=one.test,
