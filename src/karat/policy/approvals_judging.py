@@ -147,7 +147,7 @@ class Judge:
             return True
         if "/" not in word and not (self._forge and self._forge.name == "gitlab"):
             return False
-        members = self._team(lower)
+        members = self._team(word)
         if isinstance(members, Unknown):
             unknown.append(str(members))
             return False
