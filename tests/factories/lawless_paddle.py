@@ -55,6 +55,28 @@ class Clipped(Twice):
         return 2 * v.clip(-1, 1)
 
 
+class Product(paddle.autograd.PyLayer):  # type: ignore[misc]
+    alone: float = 1.0
+
+    @classmethod
+    def forward(cls, ctx: Any, x: Any, y: Any) -> Any:
+        ctx.asked = not x.stop_gradient, not y.stop_gradient
+        ctx.factor = 1.0 if all(ctx.asked) else cls.alone
+        ctx.save_for_backward(x, y)
+        return x * y
+
+    @staticmethod
+    def backward(ctx: Any, v: Any) -> Any:
+        x, y = ctx.saved_tensor()
+        made = ctx.factor * y * v, ctx.factor * x * v
+        # paddle wants None for what was not asked for.
+        return tuple(one if asked else None for one, asked in zip(made, ctx.asked, strict=True))
+
+
+class ProductTwiceIfAlone(Product):
+    alone = 2.0
+
+
 class Squared(paddle.autograd.PyLayer):  # type: ignore[misc]
     @staticmethod
     def forward(ctx: Any, x: Any) -> Any:
@@ -111,6 +133,7 @@ def cases() -> dict[str, tuple[Callable[..., Any], Callable[..., Any], tuple[Any
         "inputs-unmodified": (WritesToInput.apply, Twice.apply, (x,)),
         "zero-cotangent": (NanAtZero.apply, Twice.apply, (x,)),
         "linearity": (Clipped.apply, Twice.apply, (x,)),
+        "subset": (ProductTwiceIfAlone.apply, Product.apply, (x, x + 3)),
         "interleaving": (KeepsOnClass.apply, Squared.apply, (x,)),
         "accumulation": (AddsByItself.apply, Twice.apply, (x,)),
     }

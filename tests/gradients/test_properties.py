@@ -8,11 +8,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, strategies as st
+from hypothesis.extra.numpy import arrays
 
 from conftest import framework
 from karat.findings import UsageError
 from karat.gradients.opening import open_problem
 from karat.gradients.precision import eps_of
+from karat.gradients.problem import Slot
 from karat.gradients.properties import LAWS, NAMES, check_properties
 from karat.gradients.report import GradVerdict, Property
 
@@ -24,7 +27,7 @@ NUMPY = [
 ]  # fmt: skip
 PADDLE = [
     "finite", "deterministic-forward", "deterministic-backward", "inputs-unmodified", "zero-cotangent",
-    "linearity", "interleaving", "accumulation",
+    "linearity", "subset", "interleaving", "accumulation",
 ]  # fmt: skip
 JAX = ["finite", "zero-cotangent", "linearity"]
 
@@ -250,6 +253,74 @@ class TestWhichApply:
 
     def test_every_name_is_said_once(self) -> None:
         assert len(set(NAMES)) == len(NAMES)
+
+
+class Plain:
+    """x ↦ x³ without a framework: a problem as somebody else may write one."""
+
+    op, framework, device, computes = "cube", "none", "cpu", "float64"
+    forwards = backwards = 0
+
+    def __init__(self, factor: float = 1.0) -> None:
+        self.inputs: tuple[Slot, ...] = (Slot(name="x", shape=(3,), dtype="float64"),)
+        self.outputs: tuple[Slot, ...] = self.inputs
+        self.point: tuple[Any, ...] = (np.array([0.5, -1.0, 2.0]),)
+        self.factor = factor
+
+    def forward(self, at: Any, *, dtype: str | None = None) -> tuple[Any, ...]:
+        del dtype
+        return (at[0] ** 3,)
+
+    def vjp(self, at: Any, cotangents: Any, *, dtype: str | None = None) -> tuple[Any, ...]:
+        del dtype
+        return (3 * at[0] ** 2 * cotangents[0],)
+
+    def jvp(self, at: Any, tangents: Any, *, dtype: str | None = None) -> tuple[Any, ...]:
+        del dtype
+        return (self.factor * 3 * at[0] ** 2 * tangents[0],)
+
+    def forward_complex(self, at: Any) -> tuple[Any, ...]:
+        return self.forward(at)
+
+
+def test_a_problem_without_a_framework_has_the_laws_that_need_none() -> None:
+    found = check_properties(Plain(), rng=np.random.default_rng(0))
+    assert passed(found) == {
+        "finite", "deterministic-forward", "deterministic-backward", "zero-cotangent", "linearity",
+        "forward-reverse",
+    }  # fmt: skip
+    found = check_properties(Plain(1 + 1e-9), rng=np.random.default_rng(0))
+    assert broken(found) == {"forward-reverse"}
+
+
+@given(
+    matrix=arrays(np.float64, (3, 4), elements=st.floats(-1e3, 1e3, width=32)),
+    at=arrays(np.float64, 4, elements=st.floats(-8, 8, width=32)),
+    seed=st.integers(0, 2**31),
+)
+def test_no_right_backward_breaks_a_law(matrix: Any, at: Any, seed: int) -> None:
+    found = tried(
+        lambda x: matrix @ np.sin(x),
+        (at,),
+        seed=seed,
+        backward=lambda i, _o, c: np.cos(i[0]) * (matrix.T @ c[0]),
+    )
+    assert not broken(found)
+
+
+@given(
+    bend=st.floats(1e-9, 10),
+    power=st.sampled_from([2, 3]),
+    seed=st.integers(0, 2**31),
+)
+def test_whatever_bends_in_the_cotangent_is_found(bend: float, power: int, seed: int) -> None:
+    found = tried(
+        lambda x: 2 * x,
+        (np.linspace(-1, 1, 6),),
+        seed=seed,
+        backward=lambda _i, _o, c: 2 * c[0] + bend * c[0] ** power,
+    )
+    assert broken(found) == {"linearity"}
 
 
 OPS: dict[str, Callable[[Any], Any]] = {
