@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 _SIGMAS = 6.0
 _MOST_SAVED = 16.0
+_LONG = 64
 _LEAST_LINE = 16
 """Shorter lines are left to the other two looks: a mean over few elements knows no more than they do."""
 
@@ -111,7 +112,8 @@ def limits_of(runs: Runs, precision: Precision) -> Limits:
     fits = np.shape(calm.each) == np.shape(own)
     unrest = np.maximum(calm.unrest, calm.each) if fits else calm.unrest
     saved = min(_MOST_SAVED, 2 * calm.level)
-    element = unrest * (allowed.element * np.hypot(moved, own) + saved * size)
+    around = np.hypot(np.hypot(moved, own), 1.5 * _surroundings(size))
+    element = unrest * (allowed.element * around + saved * size)
     element += 2 * precision.smallest
     unit = precision.roundoff * calm.unrest
     return Limits(
@@ -119,6 +121,20 @@ def limits_of(runs: Runs, precision: Precision) -> Limits:
         slope=unit * (allowed.common + saved / np.sqrt(calm.outputs)),
         line=unit * (allowed.common + saved),
     )
+
+
+def _surroundings(size: Array) -> Array:
+    """The size of an element's neighbours: that of its line along whichever long axis has the smallest.
+
+    A saved output that is nearly 1 leaves no digits of 1 − y², and an element that is small by cancellation is as
+    uncertain as those beside it; one whose whole row is small is not.
+    """
+    found = np.asarray(np.sqrt(np.square(size).mean())) if size.size else np.zeros(())
+    for axis, length in enumerate(size.shape):
+        if length >= _LONG:
+            line = np.sqrt(np.square(size).mean(axis, keepdims=True))
+            found = np.minimum(found, line)
+    return np.asarray(found)
 
 
 def judge(low: Array, double: Array, limits: Limits) -> Judgement:
