@@ -190,3 +190,120 @@ def leaky_suite(root: Path) -> Suite:
     suite = Suite(root)
     suite.write("test_leaks.py", NUMPY)
     return suite
+
+
+TORCH = '''
+import numpy as np
+import torch
+
+import karat
+
+
+class ZeroBackward(torch.autograd.Function):
+    """A softmax whose gradient is zero, which a constant cotangent cannot tell from the right one."""
+
+    @staticmethod
+    def forward(ctx, x):
+        return torch.softmax(x, -1)
+
+    @staticmethod
+    def backward(ctx, cotangent):
+        return torch.zeros_like(cotangent)
+
+
+class Base(karat.OpTest):
+    framework = "torch"
+    op, api = "tanh", staticmethod(torch.tanh)
+
+    def setUp(self):
+        x = np.random.randn(3, 4)
+        self.op_type, self.python_api, self.inputs = self.op, self.api, {"X": x}
+        self.outputs = {"Out": self.api(torch.tensor(x)).numpy()}
+
+
+class TestBlind(Base):
+    op, api = "softmax", staticmethod(lambda x: ZeroBackward.apply(x))
+
+    def test_check_grad(self):
+        try:
+            self.check_grad(["X"], "Out")
+        except AssertionError:
+            pass
+
+
+class TestWidened(Base):
+    def test_check_grad(self):
+        self.check_grad(["X"], "Out", max_relative_error=0.05)
+
+
+class TestArgmax(Base):
+    """Has no gradient, as its exemption says."""
+
+    op, api = "argmax", staticmethod(lambda x: torch.argmax(x, -1))
+
+    def test_check_output(self):
+        self.check_output()
+
+
+class TestSine(Base):
+    """Has one, whatever its exemption says."""
+
+    op, api = "sin", staticmethod(torch.sin)
+
+    def test_check_output(self):
+        self.check_output()
+
+
+@karat.skip_check_grad_ci(reason="its backward is being rewritten")
+class TestSkips(Base):
+    op, api = "cos", staticmethod(torch.cos)
+
+    def test_check_output(self):
+        self.check_output()
+
+
+class TestCosine(Base):
+    op, api = "cos", staticmethod(torch.cos)
+
+    def test_check_grad(self):
+        self.check_grad(["X"], "Out")
+'''
+EXEMPTIONS = """
+[[exemption]]
+op = "argmax"
+kind = "no-grad-op"
+reason = "gives indices, which do not move with the input"
+owner = "@alice"
+
+[[exemption]]
+op = "sin"
+kind = "no-grad-op"
+reason = "somebody thought that it had none"
+owner = "@alice"
+
+[[exemption]]
+op = "cos"
+scope = "TestSkips"
+kind = "special"
+reason = "its backward is being rewritten, see the link"
+owner = "@alice"
+issue = "https://example.org/issues/7"
+expires = 2027-01-31
+
+[[exemption]]
+op = "cos"
+scope = "TestCosine"
+kind = "special"
+reason = "it was not to be checked once upon a time"
+owner = "@alice"
+issue = "https://example.org/issues/8"
+expires = 2027-01-31
+"""
+
+
+def torch_suite(root: Path) -> Suite:
+    """Op tests of torch with exemptions, true and untrue."""
+    suite = Suite(root)
+    suite.write("test_torch.py", TORCH)
+    suite.write("exemptions.toml", EXEMPTIONS)
+    return suite

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
+from conftest import framework
 from factories.commands import karat
-from factories.leaky_suite import leaky_suite
+from factories.leaky_suite import leaky_suite, torch_suite
 
 FILE = "test_leaks.py"
 
@@ -78,3 +79,21 @@ def test_the_session_itself_can_be_held_to_it(tmp_path: Path) -> None:
     assert ran.out.count("fail  ") == 1
     assert "info  not-selected: " in ran.out
     assert suite.run("-k", "TestParent", "--karat-policy").code == 0
+
+
+def test_exemptions_are_held_against_what_torch_does(tmp_path: Path) -> None:
+    framework("torch")
+    ran = torch_suite(tmp_path).run("--karat-evidence", "evidence")
+    assert ran.code == 0, ran.out
+    words = ("evidence", "--today", "2026-11-15", "--json", "gate.json")
+    assert karat("policy", "gate", *words, cwd=tmp_path).code == 1
+    report = json.loads((tmp_path / "gate.json").read_bytes())
+    failed = {(f["kind"], f["metric"]) for f in report["findings"] if f["severity"] == "fail"}
+    assert failed == {
+        ("grad-failed", "softmax"),
+        ("tolerance-override", "tanh"),
+        ("exemption-untrue", "sin"),
+        ("exemption-stale", "cos"),
+    }
+    covered = {f["metric"] for f in report["findings"] if f["kind"] == "exempted"}
+    assert covered == {"argmax", "cos"}
