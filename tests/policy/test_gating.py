@@ -100,11 +100,11 @@ def test_a_wrong_gradient_outdoes_a_right_one_and_any_exemption(tmp_path: Path) 
 def test_a_law_that_is_broken_is_a_wrong_gradient(tmp_path: Path) -> None:
     report = Reported(
         op="tanh", test=TEST, device="cpu", framework="torch", verdict=GradVerdict.FAIL,
-        reason="not linear in the cotangent", replay="pytest 'a.py::T' --karat-grad-seed 7",
+        reason="not linear in the cotangent", seed=7,
     )  # fmt: skip
     finding = the(gated(tmp_path, op_test(evidence(), report)), "grad-failed")
     assert "not linear in the cotangent" in finding.message
-    assert finding.next == "pytest 'a.py::T' --karat-grad-seed 7"
+    assert finding.next == f"pytest {TEST} --karat-grad-seed 7"
 
 
 def test_every_device_that_is_asked_for_needs_evidence(tmp_path: Path) -> None:

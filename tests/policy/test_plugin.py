@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from conftest import framework
 from factories.pytest_runs import Suite
 from karat.policy.merging import Known, merge
 
@@ -195,6 +196,7 @@ def test_replays_are_told_through_the_environment(suite: Suite) -> None:
 
 
 def test_each_op_of_a_class_of_specs_is_a_test_of_its_own(suite: Suite) -> None:
+    framework("torch")
     suite.write(
         "test_specs.py",
         """

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from karat.findings import Finding, Severity
+from karat.gradients.replaying import Focus
 from karat.gradients.report import GradVerdict
 from karat.policy import messages
 from karat.policy.exemption_rules import TOO_SLOW, is_slow
@@ -60,7 +61,7 @@ def _lacks(kind: str, judged: Judged, known: Known, needs: Sequence[Need]) -> Fi
         metric=judged.op or None,
         where=judged.test,
         numbers={"inputs": ", ".join(names), "ran": judged.ran, "total": judged.total},
-        next=f"pytest {shlex.quote(judged.test)} --karat-policy",
+        next=f"{messages.run_again(judged.test)} --karat-policy",
     )
 
 
@@ -115,7 +116,6 @@ def _failed(judged: Judged, known: Known) -> Finding | None:
     reports = [r for r in known.reports if r.op == judged.op and r.verdict is GradVerdict.FAIL]
     if not evidence and not reports:
         return None
-    replay = next((one.replay for one in reports if one.replay), "")
     return Finding(
         kind="grad-failed",
         severity=Severity.FAIL,
@@ -124,8 +124,18 @@ def _failed(judged: Judged, known: Known) -> Finding | None:
         metric=judged.op or None,
         where=judged.test,
         numbers={"seed": (evidence or reports)[0].seed},
-        next=replay or f"pytest {shlex.quote(judged.test)}",
+        next=_replayed(judged.test, evidence, reports),
     )
+
+
+def _replayed(test: str, evidence: Sequence[Evidence], reports: Sequence[Reported]) -> str:
+    """The command that makes the same probes again; put together here, because a journal may say anything."""
+    again = messages.run_again(test)
+    if evidence:
+        one = evidence[0]
+        aim = Focus(input=one.input, output=one.output, dtype=one.dtype)
+        return f"{again} --karat-grad-seed {one.seed} --karat-grad-focus {shlex.quote(str(aim))}"
+    return f"{again} --karat-grad-seed {reports[0].seed}"
 
 
 def _what_failed(evidence: Sequence[Evidence], reports: Sequence[Reported]) -> str:
@@ -149,7 +159,7 @@ def ignored(test: str, report: Reported) -> Finding:
         path=test.partition("::")[0],
         where=test,
         numbers={"seed": report.seed},
-        next=report.replay or f"pytest {shlex.quote(test)}",
+        next=_replayed(test, (), [report]),
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import date, timedelta
@@ -18,6 +19,14 @@ def lacks(
     where = f" on {listed(devices)}" if list(devices) else ""
     because = f"; {why}" if why else ""
     return f"{told(test, op)}: no gradient evidence in float64 for {named}{where}{because}"
+
+
+def run_again(test: str) -> str:
+    """The command that runs a test; `file.py::TestOps[relu]` is one op of a class made from specs."""
+    class_, bracket, op = test.partition("[")
+    if "::" in class_ and bracket and op.endswith("]"):
+        return f"pytest {shlex.quote(class_)} -k {shlex.quote(op[:-1])}"
+    return f"pytest {shlex.quote(test)}"
 
 
 def told(test: str, op: str) -> str:

@@ -189,7 +189,6 @@ def _reported(report: GradReport, test: str) -> Reported:
         seed=report.seed,
         comparisons=len(report.comparisons),
         nondeterminism_bound=max(map(_allowed, report.properties), default=0.0),
-        replay=next((one.replay for one in report.diagnoses if one.replay), ""),
     )
 
 

@@ -56,7 +56,6 @@ class Reported(msgspec.Struct, frozen=True, kw_only=True, tag="report", omit_def
     comparisons: int = 0
     nondeterminism_bound: float = 0.0
     """How much two runs of one backward were allowed to differ."""
-    replay: str = ""
 
 
 class OpTested(msgspec.Struct, frozen=True, kw_only=True, tag="op-test", omit_defaults=True):
