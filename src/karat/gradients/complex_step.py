@@ -19,6 +19,7 @@ from karat.gradients.scales import natural_sizes
 STEP = 2.0**-66
 """About 1e-20: its square is far below round-off."""
 _ULPS = 32.0
+_MOST_UNREST = 1e-9
 
 
 def slopes(
@@ -78,12 +79,13 @@ def honest(found: Sequence[Slopes], nearby: Sequence[Slopes] | None) -> list[Slo
 def _honest(one: Slopes, two: Slopes) -> Slopes:
     with np.errstate(all="ignore"):
         change = np.abs(one.value - two.value)
-        known = change[np.isfinite(change)]
-        typical = tolerances.norm(known) / np.sqrt(max(1, known.size))
-        # Elements of very different sizes do not share their errors.
-        share = np.minimum(typical, 1e-9 * natural_sizes(one.value))
-        error = one.error + 8 * np.where(np.isfinite(change), np.maximum(change, share), 0.0)
-    return replace(one, error=error)
+        sizes = natural_sizes(one.value)
+        shares = np.where(np.isfinite(change) & (sizes > 0), change / sizes, 0.0)
+        # One element may change little by chance; what they change by typically goes for all.
+        typical = min(tolerances.norm(shares) / np.sqrt(max(1, shares.size)), _MOST_UNREST)
+        change = np.maximum(np.where(np.isfinite(change), change, 0.0), typical * sizes)
+        moved = np.where(one.value == 0, 0.0, 8 * change)
+    return replace(one, error=one.error + moved)
 
 
 def agrees(exact: Sequence[Slopes], differences: Sequence[Slopes]) -> bool:

@@ -115,7 +115,8 @@ def slopes(
         even = [(r - base + (le - base)) / h for r, le, h in zip(right, left, ladder, strict=True)]
         value, spread = extrapolated(central, _CENTRAL)
         # The argument is rounded, too, somewhere inside: by a unit of its size, which the slope passes on.
-        floor = _AMPLIFIED * (noise + tolerances.ULPS * unit * np.abs(value)) / ladder[-1]
+        passed_on = tolerances.ULPS * unit * np.where(np.isfinite(value), np.abs(value), 0.0)
+        floor = _AMPLIFIED * (noise + passed_on) / ladder[-1]
         jump, doubt = extrapolated(even, _EVEN)
         doubt = doubt + 4 * floor
         kink = kinks.kinked(jump, doubt, value, even[0])
@@ -142,8 +143,10 @@ def _limit(levels: Sequence[Vector], powers: Sequence[int]) -> Vector:
 
 
 def better(old: Slopes, new: Slopes) -> Slopes:
-    """Element by element, the one that knows more."""
+    """Element by element, the one that knows more; `new` has the finer steps."""
     take = new.error < old.error
+    # What looks like a kink from afar may be one nearby: the finer look decides.
+    take |= old.kinked & (new.error < np.abs(old.jump) / 10)
     return Slopes(
         np.where(take, new.value, old.value),
         np.where(take, new.error, old.error),
@@ -169,7 +172,7 @@ def unresolved(one: Slopes, base: Vector, precision: str) -> NDArray[np.bool_]:
 
 def _wants_finer(one: Slopes, base: Vector) -> bool:
     fine = np.maximum(_GOOD * sizes(one), 8 * one.floor)
-    return bool(np.any(~(one.error <= fine) & ~one.kinked & np.isfinite(base)))
+    return bool(np.any((~(one.error <= fine) | one.kinked) & np.isfinite(base)))
 
 
 def _pooled(spread: Vector) -> float:
@@ -192,7 +195,8 @@ def _at_edges(
         for r, le, h in zip(right, left, ladder, strict=True)
     ]
     value, spread = extrapolated(sided, _ONE_SIDED)
-    error = np.where(np.isfinite(value), 3 * spread + 4 * found.floor, np.inf)
+    floor = found.floor + _AMPLIFIED * tolerances.ULPS * 2.0**-53 * np.abs(value) / ladder[-1]
+    error = np.where(np.isfinite(value), 4 * spread + 4 * floor, np.inf)
     return Slopes(
         np.where(edge, value, found.value),
         np.where(edge, error, found.error),

@@ -64,6 +64,8 @@ def compare(seen: Seen, pair: tuple[int, int], pushed: Pushed) -> Comparison | N
     if not failed and all(np.all(np.abs(one.expected) <= one.allowed) for one in tangents):
         return None
     verdict, reason = _verdict(seen, tangents, scale, failed=failed)
+    if verdict is GradVerdict.PASS and seen.lost(k):
+        verdict, reason = GradVerdict.INCONCLUSIVE, seen.lost(k)
     caught = _controls(seen, pair, tangents)
     missed = [name for name, noticed in caught.items() if not noticed]
     vacuous = verdict is GradVerdict.PASS and bool(missed)

@@ -35,6 +35,12 @@ class Seen:
         """Of one output, along every direction of every input."""
         return [one.slopes[output] for of_input in self.probes for one in of_input]
 
+    def lost(self, output: int) -> str:
+        """What is to be said of an output that is not finite; nothing for others."""
+        count = int(np.sum(~np.isfinite(self.ground.base[output])))
+        places = "1 place" if count == 1 else f"{count:,} places"
+        return f"the forward itself is infinite or NaN in {places}" if count else ""
+
     def comparison(
         self,
         pair: tuple[int, int],

@@ -67,18 +67,20 @@ class Weighed:
         return made, zero
 
     def _verdict(self, judged: Judged, *, widened: bool) -> tuple[GradVerdict, str]:
-        cap = tolerances.cap(self.seen.ground.computes)
         if not judged.sees or not np.isfinite(judged.widest):
             return GradVerdict.INCONCLUSIVE, UNKNOWN
         if judged.failed:
             return self._failed(judged)
-        if judged.zero:
-            if judged.widest > cap * judged.weight:
-                return GradVerdict.INCONCLUSIVE, self._noisy(judged)
-            return GradVerdict.PASS, f"{ZERO}; the framework gives None" if self.none else ZERO
-        if judged.widest > cap * judged.scale and not widened:
-            return GradVerdict.INCONCLUSIVE, self._noisy(judged)
-        return GradVerdict.PASS, ""
+        cap = tolerances.cap(self.seen.ground.computes)
+        size = judged.weight if judged.zero else judged.scale
+        doubt = self.seen.lost(self.pair[1])
+        if not doubt and judged.widest > cap * size and not widened:
+            doubt = self._noisy(judged)
+        if doubt:
+            return GradVerdict.INCONCLUSIVE, doubt
+        if not judged.zero:
+            return GradVerdict.PASS, ""
+        return GradVerdict.PASS, f"{ZERO}; the framework gives None" if self.none else ZERO
 
     def _failed(self, judged: Judged) -> tuple[GradVerdict, str]:
         worst, atol = judged.worst, self.seen.asked.atol

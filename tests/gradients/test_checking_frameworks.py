@@ -1,0 +1,218 @@
+"""The checker over real frameworks: modes, orders, precisions, complex numbers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import karat
+from conftest import framework
+from karat.gradients.report import Comparison, GradReport, GradVerdict
+
+X = np.random.default_rng(5).standard_normal((3, 5))
+
+
+def _check(fn: Any, inputs: Any, **more: Any) -> GradReport:
+    return karat.gradcheck(fn, inputs, **{"properties": (), **more})
+
+
+def _modes(report: GradReport) -> set[tuple[str, int, str]]:
+    return {(one.mode, one.order, one.dtype) for one in report.comparisons if one.counts}
+
+
+@pytest.fixture
+def torch() -> Any:
+    return framework("torch")
+
+
+@pytest.fixture
+def jax() -> Any:
+    framework("jax")
+    return framework("jax.numpy")
+
+
+def test_torch_in_both_modes_and_orders(torch: Any) -> None:
+    report = _check(torch.tanh, (torch.tensor(X),), order=2)
+    assert report.verdict is GradVerdict.PASS, report.reason
+    both = {("reverse", 1, "float64"), ("forward", 1, "float64"), ("reverse", 2, "float64")}
+    assert _modes(report) == both
+    assert "grad" in report.comparisons[-1].output
+
+
+def test_jax_in_both_modes_and_orders(jax: Any) -> None:
+    report = _check(jax.tanh, (jax.asarray(X, jax.float32),), order=2)
+    assert report.verdict is GradVerdict.PASS, report.reason
+    assert _modes(report) == {
+        ("reverse", 1, "float64"),
+        ("forward", 1, "float64"),
+        ("reverse", 2, "float64"),
+        ("reverse", 1, "float32"),
+    }
+
+
+def test_paddle_has_double_evidence_for_single_inputs() -> None:
+    paddle = framework("paddle")
+    report = _check(paddle.tanh, (paddle.to_tensor(X.astype(np.float32)),))
+    assert report.verdict is GradVerdict.PASS, report.reason
+    assert {("reverse", 1, "float64"), ("reverse", 1, "float32")} <= _modes(report)
+
+
+def test_reverse_mode_alone(torch: Any) -> None:
+    assert {
+        one.mode for one in _check(torch.sin, (torch.tensor(X),), modes=("reverse",)).comparisons
+    } == {"reverse"}
+
+
+def test_a_wrong_forward_mode_fails_and_says_so(torch: Any) -> None:
+    class Square(torch.autograd.Function):  # type: ignore[misc]
+        @staticmethod
+        def forward(x: Any) -> Any:
+            return x * x
+
+        @staticmethod
+        def setup_context(ctx: Any, inputs: Any, _output: Any) -> None:
+            ctx.save_for_backward(inputs[0])
+            ctx.save_for_forward(inputs[0])
+
+        @staticmethod
+        def backward(ctx: Any, grad: Any) -> Any:
+            return 2 * ctx.saved_tensors[0] * grad
+
+        @staticmethod
+        def jvp(ctx: Any, tangent: Any) -> Any:
+            return 3 * ctx.saved_tensors[0] * tangent
+
+    report = _check(Square.apply, (torch.tensor(X),))
+    assert report.verdict is GradVerdict.FAIL
+    assert "forward mode" in report.reason
+    failed = [one for one in report.comparisons if one.verdict is GradVerdict.FAIL]
+    assert {one.mode for one in failed} == {"forward"}
+
+
+def test_a_wrong_second_order_fails(torch: Any) -> None:
+    class Cube(torch.autograd.Function):  # type: ignore[misc]
+        @staticmethod
+        def forward(ctx: Any, x: Any) -> Any:
+            ctx.save_for_backward(x)
+            return x**3
+
+        @staticmethod
+        def backward(ctx: Any, grad: Any) -> Any:
+            x = ctx.saved_tensors[0]
+            return 3 * x * x.detach() * grad
+
+    assert _check(Cube.apply, (torch.tensor(X),)).verdict is GradVerdict.PASS
+    report = _check(Cube.apply, (torch.tensor(X),), order=2)
+    assert report.verdict is GradVerdict.FAIL
+    assert "second order" in report.reason
+
+
+def test_the_second_derivative_of_a_linear_function_is_no_objection(torch: Any) -> None:
+    report = _check(lambda x: 3 * x, (torch.tensor(X),), order=2)
+    assert report.verdict is GradVerdict.PASS, report.reason
+    assert any("second derivative is zero" in note for note in report.notes)
+
+
+def test_second_order_of_a_written_backward_is_inconclusive() -> None:
+    report = _check(np.sin, (X,), backward=lambda i, _o, c: np.cos(i[0]) * c[0], order=2)
+    assert report.verdict is GradVerdict.INCONCLUSIVE
+    assert "second-order" in report.reason
+
+
+def test_detached_outputs_have_no_gradient(torch: Any) -> None:
+    report = _check(lambda x: x.detach() * 2, (torch.tensor(X),))
+    assert report.verdict is GradVerdict.FAIL
+    assert "no gradient" in report.reason
+    assert "no-grad-op" in report.reason
+
+
+@pytest.mark.parametrize("real", ["abs", "conj", "angle"])
+def test_complex_inputs_in_both_directions(torch: Any, real: str) -> None:
+    z = torch.tensor(X + 1j * X[::-1])
+    report = _check(lambda z: getattr(z, real)() * 2 + torch.exp(z), (z,))
+    assert report.verdict is GradVerdict.PASS, report.reason
+    assert {one.dtype for one in report.comparisons} == {"complex128"}
+
+
+@pytest.mark.parametrize("part", [1.0, 1.0j])
+def test_a_gradient_wrong_in_one_part_alone_fails(torch: Any, part: complex) -> None:
+    class Square(torch.autograd.Function):  # type: ignore[misc]
+        @staticmethod
+        def forward(ctx: Any, z: Any) -> Any:
+            ctx.save_for_backward(z)
+            return z * z
+
+        @staticmethod
+        def backward(ctx: Any, grad: Any) -> Any:
+            right = 2 * ctx.saved_tensors[0].conj() * grad
+            return right + 1e-6 * part * right.abs()
+
+    report = _check(Square.apply, (torch.tensor(X + 1j * X[::-1]),))
+    assert report.verdict is GradVerdict.FAIL
+
+
+def _low(report: GradReport) -> list[Comparison]:
+    return [one for one in report.comparisons if one.oracle == "float64"]
+
+
+def test_low_precision_is_compared_with_double(torch: Any) -> None:
+    report = _check(torch.tanh, (torch.tensor(X),), dtypes=("float32", "bfloat16", "float16"))
+    assert report.verdict is GradVerdict.PASS, report.reason
+    assert [one.dtype for one in _low(report)] == ["float32", "bfloat16", "float16"]
+    assert all(one.tolerance < 0.1 for one in _low(report))
+
+
+def test_wrong_in_low_precision_alone_fails(torch: Any) -> None:
+    class Sine(torch.autograd.Function):  # type: ignore[misc]
+        @staticmethod
+        def forward(ctx: Any, x: Any) -> Any:
+            ctx.save_for_backward(x)
+            return torch.sin(x)
+
+        @staticmethod
+        def backward(ctx: Any, grad: Any) -> Any:
+            x = ctx.saved_tensors[0]
+            wrong = 1.5 if x.dtype == torch.bfloat16 else 1.0
+            return wrong * torch.cos(x) * grad
+
+    report = _check(Sine.apply, (torch.tensor(X),), dtypes=("bfloat16",))
+    assert report.verdict is GradVerdict.FAIL
+    assert [one.verdict for one in _low(report)] == [GradVerdict.FAIL]
+    assert report.diagnoses[0].dtype == "bfloat16"
+
+
+def test_a_kernel_without_double_precision_says_so(torch: Any) -> None:
+    report = _check(lambda x: torch.sin(x.float()), (torch.tensor(X),))
+    assert {one.dtype for one in report.comparisons} == {"float32"}
+    assert report.verdict is GradVerdict.PASS, report.reason
+
+
+def test_laws_are_tried_unless_nobody_asks(torch: Any) -> None:
+    assert karat.gradcheck(torch.sin, (torch.tensor(X),)).properties
+    assert not _check(torch.sin, (torch.tensor(X),)).properties
+
+
+def test_what_a_function_cannot_take_is_raised(torch: Any) -> None:
+    with pytest.raises(RuntimeError):
+        _check(lambda x: x @ x, (torch.tensor(X),))
+
+
+def test_masked_softmax_is_not_stepped_from_infinity(torch: Any) -> None:
+    x = torch.tensor([[0.3, -np.inf, 2.0], [0.5, 0.1, 3.0]], dtype=torch.float64)
+    report = _check(lambda x: torch.softmax(x, -1), (x,))
+    assert report.verdict is GradVerdict.PASS, report.reason
+    assert np.isfinite(report.smallest_error)
+
+
+def test_layers_pass(torch: Any) -> None:
+    rng = np.random.default_rng(0)
+    image, kernel = (
+        torch.tensor(rng.standard_normal(shape)) for shape in ((2, 3, 6, 6), (4, 3, 3, 3))
+    )
+    assert _check(torch.conv2d, (image, kernel))
+    x, w, b = (torch.tensor(rng.standard_normal(shape)) for shape in ((4, 9), (9,), (9,)))
+    assert _check(lambda x, w, b: torch.nn.functional.layer_norm(x, (9,), w, b), (x, w, b))
+    assert _check(lambda x: torch.nn.functional.max_pool2d(x, 2), (image,))
+    assert _check(torch.linalg.inv, (torch.tensor(rng.standard_normal((6, 6))),))

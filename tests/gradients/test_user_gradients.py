@@ -1,0 +1,60 @@
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+import karat
+from karat.gradients.report import Comparison, GradReport, GradVerdict
+
+X = np.random.default_rng(2).standard_normal((3, 5))
+
+
+def _check(fn: Any, backward: Any, grads: Any, **more: Any) -> tuple[GradReport, Comparison]:
+    report = karat.gradcheck(fn, (X,), backward=backward, grads=grads, properties=(), **more)
+    (weak,) = (one for one in report.comparisons if one.strength == "weak")
+    return report, weak
+
+
+def _sin(i: Any, _o: Any, c: Any) -> Any:
+    return np.cos(i[0]) * c[0]
+
+
+def test_arrays_are_those_of_the_mean_loss() -> None:
+    report, weak = _check(np.sin, _sin, np.cos(X) / X.size)
+    assert report.verdict is GradVerdict.PASS
+    assert weak.oracle == "user"
+    assert weak.verdict is GradVerdict.PASS
+    assert not weak.counts
+
+
+def test_a_function_is_asked_for_a_drawn_cotangent() -> None:
+    report, weak = _check(
+        np.sin, _sin, lambda inputs, cotangents: np.cos(inputs[0]) * cotangents[0]
+    )
+    assert report
+    assert weak.verdict is GradVerdict.PASS
+
+
+def test_gradients_of_ones_own_do_not_save_a_wrong_backward() -> None:
+    def wrong(i: Any, _o: Any, c: Any) -> Any:
+        return 2 * np.cos(i[0]) * c[0]
+
+    report, weak = _check(np.sin, wrong, 2 * np.cos(X) / X.size)
+    assert weak.verdict is GradVerdict.PASS
+    assert report.verdict is GradVerdict.FAIL
+
+
+def test_they_do_not_save_what_nothing_else_can_judge() -> None:
+    rng = np.random.default_rng()
+    report, weak = _check(
+        lambda x: np.sin(x) + 1e-2 * rng.standard_normal(x.shape), _sin, np.cos(X) / X.size
+    )
+    assert weak.verdict is GradVerdict.PASS
+    assert report.verdict is GradVerdict.INCONCLUSIVE
+
+
+def test_other_gradients_fail() -> None:
+    report, weak = _check(np.sin, _sin, np.cos(X))
+    assert weak.verdict is GradVerdict.FAIL
+    assert report.verdict is GradVerdict.FAIL
