@@ -193,7 +193,9 @@ class _Case:
         """The element, confirmed by a probe of it alone; a complex one by a probe of each part."""
         first = place - place % self.asked.parts
         places = range(first, first + self.asked.parts)
-        expected = [self.slope(coordinate(self.scales, i))[0] / self.scales[i] for i in places]
+        expected = [
+            float(self.slope(coordinate(self.scales, i))[0] / self.scales[i]) for i in places
+        ]
         return _Found(place, expected, [float(self.gradient[i]) for i in places], hint)
 
     def at_with_hint(self, place: int) -> _Found:
@@ -318,5 +320,5 @@ def _forward_mode(asked: _Asked, slope: Slope, scales: Vector) -> _Found:
         return _Found(hint=said)
     first = wrong - wrong % asked.parts
     ones = [(coordinate(scales, i), scales[i]) for i in range(first, first + asked.parts)]
-    expected = [slope(one)[0] / scale for one, scale in ones]
-    return _Found(wrong, expected, [pushed(one) / scale for one, scale in ones], said)
+    expected = [float(slope(one)[0] / scale) for one, scale in ones]
+    return _Found(wrong, expected, [float(pushed(one) / scale) for one, scale in ones], said)

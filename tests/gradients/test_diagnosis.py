@@ -1,0 +1,372 @@
+"""Diagnoses of wrong backwards written here: the element, both values there, and a hint that was tried."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings, strategies as st
+from numpy.typing import NDArray
+
+from conftest import framework
+from karat.gradients.diagnosis import MOST_PROBES, NONE, ZERO, diagnose
+from karat.gradients.flattened import Flat, vector
+from karat.gradients.low_precision import compare_low
+from karat.gradients.opening import open_problem
+from karat.gradients.problem import Problem
+from karat.gradients.report import Comparison, Diagnosis, GradVerdict
+
+Array = NDArray[Any]
+Backward = Callable[[Any, Any, Any], Any]
+
+
+def failed(problem: Problem, index: int = 0, **more: Any) -> Comparison:
+    fields = {
+        "input": problem.inputs[index].name,
+        "output": problem.outputs[0].name,
+        "dtype": "float64",
+        "verdict": GradVerdict.FAIL,
+        "oracle": "differences",
+        "error": 1.0,
+        "tolerance": 0.0,
+        "scale": 1.0,
+        "smallest_error": 0.0,
+    }
+    return Comparison(**{**fields, **more})
+
+
+def differences(problem: Problem, index: int, cotangent: Array) -> Callable[[Array], Any]:
+    """Central differences extrapolated twice: an oracle of six forwards, and its error."""
+    flat, weights = Flat(problem), vector(cotangent)
+
+    def slope(direction: Array) -> tuple[float, float]:
+        along = vector(direction)
+
+        def central(step: float) -> float:
+            ahead, behind = (flat.moved(index, s * step * along)[0] for s in (1, -1))
+            return float(weights @ (ahead - behind)) / (2 * step)
+
+        coarse, middle, fine = (central(2.0**-k) for k in (7, 8, 9))
+        first, second = (4 * middle - coarse) / 3, (4 * fine - middle) / 3
+        value = (16 * second - first) / 15
+        return value, 0.1 * abs(second - first) + 1e-12 * float(np.abs(weights).sum())
+
+    return slope
+
+
+def diagnosed(fn: Any, inputs: Any, backward: Backward, seed: int = 0) -> Diagnosis:
+    problem = open_problem(fn, inputs, backward=backward)
+    rng = np.random.default_rng(seed)
+    shape = problem.outputs[0].shape
+    cotangent = rng.choice([-1.0, 1.0], shape) * rng.uniform(0.5, 1, shape)
+    if problem.outputs[0].complex:
+        cotangent = cotangent + 1j * rng.uniform(0.5, 1, shape)
+    gradient = problem.vjp(problem.point, [cotangent])[0]
+    return diagnose(
+        problem,
+        failed(problem),
+        cotangent=cotangent,
+        gradient=gradient,
+        oracle=differences(problem, 0, cotangent),
+        rng=rng,
+        replay="pytest here",
+    )
+
+
+def spoilt(how: Callable[..., Any]) -> Backward:
+    """The gradient of sin, spoilt."""
+
+    def backward(inputs: Any, outputs: Any, cotangents: Any) -> Any:
+        right = cotangents[0] * np.cos(inputs[0])
+        return (how(right, inputs[0], outputs[0], cotangents[0]),)
+
+    return backward
+
+
+def at(place: int, size: int) -> Array:
+    return np.asarray(np.arange(size) == place)
+
+
+PATTERNS: dict[str, tuple[Callable[..., Any], str]] = {
+    "twice": (lambda g, *_: 2 * g, "twice the expected gradient"),
+    "half": (lambda g, *_: g / 2, "half the expected gradient"),
+    "sign": (lambda g, *_: -g, "the sign is flipped"),
+    "zero": (lambda g, *_: 0 * g, ZERO),
+    "none": (lambda *_: None, NONE),
+    "1.01": (lambda g, *_: 1.01 * g, "1.01 times the expected gradient"),
+    "mean": (lambda g, *_: g / g.size, "1/{size} of the expected gradient; {size} is the length"),
+    "sum": (lambda g, *_: g * g.size, "{size} times the expected gradient; {size} is the length"),
+    "rolled": (lambda g, *_: np.roll(g, 1), "off by one along axis 0: one too far"),
+    "rolled back": (lambda g, *_: np.roll(g, -1), "off by one along axis 0: one too early"),
+    "shifted": (
+        lambda g, *_: np.concatenate([[0], g[:-1]]),
+        "off by one along axis 0: one too far, with the ends lost",
+    ),
+    "flipped": (lambda g, *_: g[::-1].copy(), "reversed along axis 0"),
+    "no cotangent": (
+        lambda _g, x, *_: np.cos(x),
+        "the gradient does not change with the cotangent",
+    ),
+    "not of this point": (
+        lambda _g, _x, _y, v: 0.3 * v,
+        "the gradient does not change with the inputs",
+    ),
+    "one element": (lambda g, *_: g + at(3, g.size), "this element alone is wrong"),
+    "last element": (lambda g, *_: g * ~at(g.size - 1, g.size), "this element alone is wrong"),
+    "negative inputs": (
+        lambda g, x, *_: np.where(x < 0, 0.9 * g, g),
+        "wrong only where the input is negative",
+    ),
+    "NaN": (lambda g, *_: np.where(at(3, g.size), np.nan, g), "NaN at 1 element"),
+}
+
+
+@pytest.mark.parametrize("size", [6, 300])
+@pytest.mark.parametrize("name", PATTERNS)
+def test_a_pattern_is_recognised_wherever_it_is_planted(name: str, size: int) -> None:
+    how, hint = PATTERNS[name]
+    for seed in range(3):
+        x = np.random.default_rng(seed + 10).standard_normal(size)
+        found = diagnosed(np.sin, (x,), spoilt(how), seed)
+        assert found.hint.startswith(hint.format(size=size)), found.hint
+        assert found.replay == "pytest here"
+        assert found.coordinate is not None
+        assert found.forwards <= 8 * MOST_PROBES
+
+
+@pytest.mark.parametrize("size", [5, 24, 25, 4096])
+def test_expected_and_found_are_those_of_the_element(size: int) -> None:
+    x = np.random.default_rng(1).standard_normal(size)
+    place = size - 2
+    found = diagnosed(np.sin, (x,), spoilt(lambda g, *_: g + at(place, size)))
+    assert found.coordinate == (place,)
+    assert isinstance(found.expected, float)
+    assert isinstance(found.found, float)
+    assert found.found - found.expected == pytest.approx(1, abs=1e-9)
+    assert abs(found.expected) <= 1
+    probes = size + 1 if size <= 24 else np.log2(size) + 8
+    assert found.forwards <= 6 * probes
+
+
+@settings(max_examples=25)
+@given(st.integers(0, 2**32), st.floats(-3, 3).filter(lambda c: abs(c - 1) > 1e-3))
+def test_a_factor_is_named_only_if_it_is_the_factor(seed: int, factor: float) -> None:
+    x = np.random.default_rng(seed).standard_normal(40)
+    found = diagnosed(np.sin, (x,), spoilt(lambda g, *_: factor * g), seed)
+    if factor == 0:
+        assert found.hint == ZERO
+    elif "times the expected gradient" in found.hint and ";" not in found.hint:
+        assert float(found.hint.split()[0]) == pytest.approx(factor, rel=1e-4)
+
+
+def test_an_error_without_a_pattern_gets_no_hint() -> None:
+    x = np.random.default_rng(1).standard_normal((7, 9))
+    noise = np.random.default_rng(2).uniform(0.5, 2, x.shape)
+    found = diagnosed(np.sin, (x,), spoilt(lambda g, *_: g * noise))
+    assert found.hint == ""
+    assert found.coordinate is not None
+    assert found.found != found.expected
+
+
+def test_two_wrong_elements_are_both_named() -> None:
+    x = np.random.default_rng(1).standard_normal(300)
+    x[17], x[201] = -0.5, 0.5
+    found = diagnosed(np.sin, (x,), spoilt(lambda g, *_: g + at(17, 300) - at(201, 300)))
+    assert found.coordinate in {(17,), (201,)}
+    other = "[201]" if found.coordinate == (17,) else "[17]"
+    assert found.hint == f"two elements are wrong, the other at {other}"
+
+
+def test_a_backward_that_draws_lots_is_called_restless() -> None:
+    rng = np.random.default_rng(0)
+    x = np.random.default_rng(1).standard_normal(40)
+    found = diagnosed(np.sin, (x,), spoilt(lambda g, *_: g * rng.uniform(0.5, 1, g.shape)))
+    assert found.hint == "the gradient is another one each time"
+
+
+def test_a_tensor_kept_from_the_last_call_is_noticed() -> None:
+    kept: list[Array] = [np.full(40, 0.5)]
+
+    def stale(_g: Array, x: Array, _y: Array, v: Array) -> Array:
+        kept.append(x.copy())
+        return v * np.cos(kept[-2])
+
+    x = np.random.default_rng(1).standard_normal(40)
+    assert "kept between calls" in diagnosed(np.sin, (x,), spoilt(stale)).hint
+
+
+@pytest.mark.parametrize("size", [4, 20])
+def test_a_wrong_transpose_is_recognised(size: int) -> None:
+    rng = np.random.default_rng(0)
+    x, w = rng.standard_normal((size, size)), rng.standard_normal((size, size))
+
+    def backward(inputs: Any, _outputs: Any, cotangents: Any) -> Any:
+        (a, b), (v,) = inputs, cotangents
+        return (v @ b.T).T, a.T @ v
+
+    hint = diagnosed(np.matmul, (x, w), backward).hint
+    assert hint == "transposed: axes 0 and 1 are exchanged"
+
+
+def test_a_transpose_forced_into_the_shape_is_recognised() -> None:
+    rng = np.random.default_rng(0)
+    x, w = rng.standard_normal((5, 8)), rng.standard_normal((8, 6))
+
+    def backward(inputs: Any, _outputs: Any, cotangents: Any) -> Any:
+        (a, b), (v,) = inputs, cotangents
+        return (v @ b.T).T.reshape(a.shape), a.T @ v
+
+    assert "the shape was forced" in diagnosed(np.matmul, (x, w), backward).hint
+
+
+def test_permuted_axes_are_recognised() -> None:
+    x = np.random.default_rng(0).standard_normal((4, 4, 4))
+    found = diagnosed(np.sin, (x,), spoilt(lambda g, *_: np.transpose(g, (2, 0, 1))))
+    assert found.hint == "axes permuted: (1, 2, 0)"
+
+
+def test_a_missing_sum_over_a_broadcast_axis_is_recognised() -> None:
+    rng = np.random.default_rng(0)
+    bias, x = rng.standard_normal((1, 6)), rng.standard_normal((9, 6))
+
+    def forward(bias: Array, x: Array) -> Array:
+        return bias * np.sin(x)
+
+    def taking(part: Callable[[Array], Array]) -> Backward:
+        return lambda i, _o, c: (part(c[0] * np.sin(i[1])), c[0] * i[0] * np.cos(i[1]))
+
+    first = diagnosed(forward, (bias, x), taking(lambda g: g[:1])).hint
+    assert first == (
+        "only the first slice of the cotangent along axis 0 is used; the sum over that axis is missing"
+    )
+    mean = diagnosed(forward, (bias, x), taking(lambda g: g.mean(0, keepdims=True))).hint
+    assert mean.startswith("1/9 of the expected gradient; 9 is the length of axis 0 of out, over")
+
+
+def layer_norm(x: Array) -> Array:
+    centred = x - x.mean(-1, keepdims=True)
+    return np.asarray(centred / np.sqrt(np.square(centred).mean(-1, keepdims=True) + 1e-5))
+
+
+def layer_norm_backward(*, mean: bool, projection: bool) -> Backward:
+    def backward(inputs: Any, outputs: Any, cotangents: Any) -> Any:
+        (x,), (y,), (v,) = inputs, outputs, cotangents
+        scale = 1 / np.sqrt(x.var(-1, keepdims=True) + 1e-5)
+        terms = v - mean * v.mean(-1, keepdims=True)
+        return (scale * (terms - projection * y * (v * y).mean(-1, keepdims=True)),)
+
+    return backward
+
+
+@pytest.mark.parametrize("rows", [2, 30])
+def test_a_missing_mean_term_is_recognised(rows: int) -> None:
+    x = np.random.default_rng(0).standard_normal((rows, 12))
+    mean = diagnosed(layer_norm, (x,), layer_norm_backward(mean=False, projection=True)).hint
+    assert mean.startswith("the deviation is the same all along axis 1")
+    term = diagnosed(layer_norm, (x,), layer_norm_backward(mean=True, projection=False)).hint
+    assert term.startswith("the deviation goes as the output does along axis 1")
+
+
+def test_a_missing_conjugate_is_recognised_and_both_parts_are_told() -> None:
+    rng = np.random.default_rng(0)
+    z = rng.standard_normal((4, 5)) + 1j * rng.standard_normal((4, 5))
+    found = diagnosed(lambda z: z * z, (z,), lambda i, _o, c: (c[0] * 2 * i[0],))
+    assert found.hint == "the conjugate is missing"
+    assert isinstance(found.expected, complex)
+    assert isinstance(found.found, complex)
+    assert len(found.coordinate or ()) == 2
+
+
+def test_an_error_below_what_the_oracle_knows_gets_no_hint() -> None:
+    x = np.random.default_rng(1).standard_normal(40)
+    found = diagnosed(np.sin, (x,), spoilt(lambda g, *_: (1 + 1e-14) * g))
+    assert found.hint == ""
+
+
+def test_one_wrong_element_of_many_costs_tens_of_probes() -> None:
+    size = 100_000
+    x = np.random.default_rng(1).standard_normal(size)
+    found = diagnosed(np.sin, (x,), spoilt(lambda g, *_: g * ~at(77_777, size)))
+    assert found.coordinate == (77_777,)
+    assert found.found == 0
+    assert found.hint == "this element alone is wrong"
+    assert found.forwards <= 160
+
+
+def test_in_low_precision_the_double_run_is_what_is_expected() -> None:
+    torch = framework("torch")
+
+    class Sine(torch.autograd.Function):  # type: ignore[misc, name-defined]
+        @staticmethod
+        def forward(ctx: Any, x: Any) -> Any:
+            ctx.save_for_backward(x)
+            return torch.sin(x)
+
+        @staticmethod
+        def backward(ctx: Any, v: Any) -> Any:
+            right = v * torch.cos(ctx.saved_tensors[0])
+            return right * 2 if v.dtype == torch.bfloat16 else right
+
+    x = torch.tensor(np.random.default_rng(0).standard_normal((6, 7)))
+    problem = open_problem(Sine.apply, (x,), names=["x"])
+    cotangent = np.random.default_rng(1).choice([-1.0, 1.0], (6, 7))
+    rng = np.random.default_rng(2)
+    double = problem.vjp(problem.point, [cotangent])
+    (low,) = compare_low(problem, "bfloat16", rng=rng, cotangents=[cotangent], double=double)
+    assert low.verdict is GradVerdict.FAIL
+    found = diagnose(
+        problem,
+        low,
+        cotangent=cotangent,
+        gradient=None,
+        oracle=lambda _u: (np.nan, np.nan),
+        rng=rng,
+    )
+    assert found.hint == "only in bfloat16, float64 is right: twice the expected gradient"
+    assert isinstance(found.expected, float)
+    assert found.found == pytest.approx(2 * found.expected, rel=0.02)
+
+
+@pytest.mark.parametrize("size", [6, 60])
+def test_a_wrong_forward_mode_is_told_from_a_wrong_backward(size: int) -> None:
+    torch = framework("torch")
+
+    class Sine(torch.autograd.Function):  # type: ignore[misc, name-defined]
+        generate_vmap_rule = True
+
+        @staticmethod
+        def forward(x: Any) -> Any:
+            return torch.sin(x)
+
+        @staticmethod
+        def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+            del output
+            ctx.save_for_backward(*inputs)
+            ctx.save_for_forward(*inputs)
+
+        @staticmethod
+        def backward(ctx: Any, v: Any) -> Any:
+            return v * torch.cos(ctx.saved_tensors[0])
+
+        @staticmethod
+        def jvp(ctx: Any, u: Any) -> Any:
+            wrong = u * torch.cos(ctx.saved_tensors[0])
+            return torch.cat([2 * wrong[:1], wrong[1:]])
+
+    x = torch.tensor(np.random.default_rng(0).standard_normal(size))
+    problem = open_problem(Sine.apply, (x,), names=["x"])
+    cotangent = np.random.default_rng(1).choice([-1.0, 1.0], size)
+    found = diagnose(
+        problem,
+        failed(problem, mode="forward"),
+        cotangent=cotangent,
+        gradient=problem.vjp(problem.point, [cotangent])[0],
+        oracle=differences(problem, 0, cotangent),
+        rng=np.random.default_rng(2),
+    )
+    assert found.hint.startswith("forward mode (jvp) is wrong")
+    assert found.coordinate == (0,)
+    assert isinstance(found.expected, float)
+    assert found.found == pytest.approx(2 * found.expected)
