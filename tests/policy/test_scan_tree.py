@@ -312,6 +312,30 @@ def test_a_condition_on_a_dtype_that_is_known_is_decided(
     assert states(report) == {"P": "conditional", "T": state}
 
 
+@pytest.mark.parametrize(
+    ("call", "condition", "state"),
+    [
+        ("make(P)", "fine and grad_check", "conditional"),
+        ("make(P, False)", "fine and grad_check", "unchecked"),
+        ("make(P, grad_check=False)", "grad_check", "unchecked"),
+        ("make(P, grad_check=True)", "grad_check", "checked"),
+        ("make(P)", "grad_check", "checked"),
+        ("make(P)", "not grad_check", "unchecked"),
+        ("make(P, grad_check=False)", "fine or grad_check", "conditional"),
+        ("make(P, grad_check=what)", "grad_check", "conditional"),
+    ],
+)
+def test_a_factory_that_is_told_not_to_check_does_not(
+    tmp_path: Path, call: str, condition: str, state: str
+) -> None:
+    factory = (
+        f"def make(parent, grad_check=True):\n    class T(parent):\n        def test_check_grad(self):\n"
+        f"            if {condition}:\n                self.check_grad()\n"
+    )
+    report = scanned(tmp_path, f"{HEAD}class P(OpTest):\n{CHECK}{factory}{call}\n")
+    assert states(report) == {"P": "checked", "T[P]": state}
+
+
 def test_integers_need_no_check(tmp_path: Path) -> None:
     setup = "    def setUp(self):\n        self.dtype = np.int32\n"
     report = scanned(tmp_path, f"{HEAD}class A(OpTest):\n{setup}{OUTPUT}")

@@ -51,7 +51,7 @@ class Judge:
     def judge(self, test: OpTestClass) -> Judged:
         """What an op test comes to."""
         cls = test.cls
-        reached = self._reach.of(cls, collected=test.collected)
+        reached = self._reach.of(cls, collected=test.collected, constants=dict(test.constants))
         op, dtype = self._op(cls), self._world.lineage.dtype(cls)
         covered = self._exemption(test, op)
         state: str = "not-run" if test.shadowed and reached.state != "abstract" else reached.state

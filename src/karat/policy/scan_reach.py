@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -15,8 +15,10 @@ from karat.policy.scan_shapes import Call, Decorator, Method
 from karat.policy.scan_vocabulary import FREE_CHECKS, SKIP_RULE, is_check, is_test
 
 _DEEPEST = 12
+_NONE: Mapping[str, bool] = {}
 _DTYPE = re.compile(
-    r"(?P<no>not \()?self\.dtype (?P<sign>==|!=) (?:np\.|paddle\.|')?(?P<dtype>\w+)'?\)?", re.ASCII
+    r"(?P<no>not \()?self\.dtype (?P<sign>==|!=) (?:np\.|paddle\.|')?(?P<dtype>\w+)'?(?(no)\))",
+    re.ASCII,
 )
 
 
@@ -59,8 +61,13 @@ class Reach:
         self._names = names
         self._lineage = lineage
 
-    def of(self, cls: Class, *, collected: bool = True) -> Reached:
-        """Every check that the class's own and inherited tests come to."""
+    def of(
+        self, cls: Class, *, collected: bool = True, constants: Mapping[str, bool] = _NONE
+    ) -> Reached:
+        """Every check that the class's own and inherited tests come to.
+
+        `constants` are parameters of the factory that made the class, whose truth is known.
+        """
         order = self._lineage.order(cls)
         tests = dict(self._tests(order))
         # unittest keeps a class's skip as an attribute, which children inherit.
@@ -69,7 +76,9 @@ class Reach:
         dtype = self._lineage.dtype(cls)
         checks: list[Check] = []
         for name, (index, method) in tests.items():
-            found = (settled(c, dtype) for c in self._follow(order, index, method, name, ()))
+            found = (
+                settled(c, dtype, constants) for c in self._follow(order, index, method, name, ())
+            )
             checks += [
                 replace(c, when=cls.facts.when + c.when, visible=around + c.visible)
                 for c in found
@@ -217,20 +226,32 @@ class Reach:
                         )
 
 
-def settled(check: Check, dtype: str | None) -> Check | None:
-    """The check without conditions on a dtype that is known; None where they are never met."""
-    if dtype is None or not check.when:
+def settled(check: Check, dtype: str | None, constants: Mapping[str, bool] = _NONE) -> Check | None:
+    """The check without conditions of which it is known that they hold; None where one is never met."""
+    if not check.when or (dtype is None and not constants):
         return check
-    open_ = []
+    left = []
     for condition in check.when:
-        match = _DTYPE.fullmatch(condition)
-        if match is None:
-            open_.append(condition)
-            continue
-        named = {"uint16": "bfloat16", "bool_": "bool"}.get(match["dtype"], match["dtype"])
-        if ((named == dtype) == (match["sign"] == "==")) == bool(match["no"]):
+        # A part of what must all hold decides against it; what has an `or` in it stays open.
+        whole = " or " in condition or condition.startswith("not (")
+        parts = [condition] if whole else condition.split(" and ")
+        known = [_known(part, dtype, constants) for part in parts]
+        if False in known:
             return None
-    return replace(check, when=tuple(open_))
+        if None in known:
+            left.append(condition)
+    return replace(check, when=tuple(left))
+
+
+def _known(condition: str, dtype: str | None, constants: Mapping[str, bool]) -> bool | None:
+    plain = condition.removeprefix("not ")
+    if plain in constants:
+        return constants[plain] == (plain == condition)
+    match = _DTYPE.fullmatch(condition) if dtype is not None else None
+    if match is None:
+        return None
+    named = {"uint16": "bfloat16", "bool_": "bool"}.get(match["dtype"], match["dtype"])
+    return ((named == dtype) == (match["sign"] == "==")) != bool(match["no"])
 
 
 def conditions(decorators: Sequence[Decorator]) -> tuple[str, ...]:

@@ -143,6 +143,8 @@ class Scope(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     line: int = 0
     parameters: tuple[str, ...] = ()
     defaults: dict[str, Reference] = {}
+    constants: dict[str, bool] = {}
+    """Parameters whose default is a constant, and whether it is true."""
     returns: tuple[Reference, ...] = ()
     """What a function returns, for those that make classes."""
     method: Method | None = None

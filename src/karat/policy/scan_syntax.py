@@ -5,6 +5,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Sequence
 
+import msgspec
+
 from karat.policy.scan_bodies import FunctionNode, method_of
 from karat.policy.scan_decorators import decorators
 from karat.policy.scan_expressions import dotted, literal, negated, reference, text_of, truth
@@ -183,16 +185,17 @@ class _Reader:
             kind="function", parent=scope, name=node.name, line=node.lineno,
             parameters=(*names, *(a.arg for a in arguments.kwonlyargs)),
             defaults={name: reference(value) for name, value in defaults.items() if dotted(value)},
+            constants={name: known for name, value in defaults.items() if (known := truth(value)) is not None},
         )  # fmt: skip
         index = self.open(made)
         self._bind(scope, node.name, node.lineno, "function", index=index)
         self.block(node.body, index, ())
         method = method_of(node, (), ()) if names else None
-        self.scopes[index] = Scope(
-            kind="function", parent=scope, name=node.name, line=node.lineno, parameters=made.parameters,
-            defaults=made.defaults, returns=tuple(self._returns.pop(index, ())),
+        self.scopes[index] = msgspec.structs.replace(
+            made,
+            returns=tuple(self._returns.pop(index, ())),
             method=method if method and any(is_check(c.name) for c in method.calls) else None,
-        )  # fmt: skip
+        )
 
     def _qualname(self, scope: int, name: str) -> str:
         parts = [name]

@@ -8,7 +8,7 @@ import shlex
 from karat.findings import Finding, Severity
 
 DEVICE = re.compile(
-    r"is_compiled_with|is_\w*supported|cuda|CUDA|xpu|XPU|rocm|device|place|gpu|GPU|bf16|avx",
+    r"is_compiled_with|support|fp16|cuda|CUDA|xpu|XPU|rocm|device|place|gpu|GPU|bf16|avx",
     re.ASCII,
 )
 """A condition that asks for a machine rather than for a case."""

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 
 from karat.policy.scan_lineage import Lineage
 from karat.policy.scan_names import Class, Environment, Function, Names, Outside
-from karat.policy.scan_shapes import FileFacts, Made
+from karat.policy.scan_shapes import FileFacts, Made, Reference, Scope
 from karat.policy.scan_vocabulary import WRAPPERS, is_check
 
 _DEEPEST = 6
+_CONSTANTS = {"True": True, "False": False, "None": False, "0": False, "1": True}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,6 +27,8 @@ class OpTestClass:
     """Whether a runner finds it: at module level, or handed out by a factory."""
     shadowed: int = 0
     """The line that binds its name again, so that it never runs."""
+    constants: tuple[tuple[str, bool], ...] = ()
+    """Parameters of the factory that were given a constant, and whether it is true: `grad_check=False`."""
     assumed: str = ""
     """The base that is only believed to be an op test's, and why."""
 
@@ -155,6 +158,7 @@ class World:
     ) -> Iterator[OpTestClass]:
         facts = self.names.facts(function.path)
         inside = _inside(facts, function.scope)
+        constants = _constants(facts.scopes[function.scope], made.call)
         for index, cls in enumerate(facts.classes):
             needed = self.names.depends(function.path, index) if cls.scope in inside else ()
             instance = self.names.instance(function.path, index, environment)
@@ -163,7 +167,7 @@ class World:
             key = (function.path, index, instance.environment)
             if key not in self._seen:
                 self._seen.add(key)
-                yield OpTestClass(cls=instance, path=path, line=made.line, name=_label(instance))
+                yield OpTestClass(cls=instance, path=path, line=made.line, name=_label(instance), constants=constants)  # fmt: skip
         for inner in facts.made:
             if inner.scope in inside:
                 yield from self._expand(function.path, inner, environment, depth + 1)
@@ -176,6 +180,15 @@ def _inside(facts: FileFacts, scope: int) -> set[int]:
         if facts.scopes[index].parent in found:
             found.add(index)
     return found
+
+
+def _constants(scope: Scope, call: Reference) -> tuple[tuple[str, bool], ...]:
+    given = dict([*zip(scope.parameters, call.arguments, strict=False), *call.keywords.items()])
+    known = {name: value for name, value in scope.constants.items() if name not in given}
+    for name, argument in given.items():
+        if argument.text in _CONSTANTS:
+            known[name] = _CONSTANTS[argument.text]
+    return tuple(sorted(known.items()))
 
 
 def _label(cls: Class) -> str:
