@@ -64,7 +64,7 @@ def test_leak_9_another_reason_is_another_skip(tree: PolicyRange) -> None:
     assert change.before.shown == "its gradient is an index"
 
 
-NOT_CHANGES: dict[str, Callable[[PolicyRange], None]] = {
+NOT_CHANGES: dict[str, Callable[[PolicyRange], object]] = {
     "a comment": lambda t: t.edit(FILE, "class TestSoftmax", "# skip_check_grad_ci(reason='x')\nclass TestSoftmax"),
     "a text": lambda t: t.write("tests/test_more.py", 'x = "@skip_check_grad_ci(reason=1)"\n'),
     "layout": lambda t: t.edit(FILE, '(["X"], "Out", max_relative_error=0.01)', "(\n  ['X'],\n  'Out',\n  max_relative_error = 1e-2,\n )"),

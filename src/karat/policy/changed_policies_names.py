@@ -20,9 +20,13 @@ class Names:
         self._aliases: dict[str, set[str]] = {}
         self._values: dict[str, list[ast.expr]] = {}
         self._skips: dict[str, ast.AST] = {}
-        for node in ast.walk(tree):
-            self._note(node)
-        self._find_skips()
+        nodes = list(ast.walk(tree))
+        for node in nodes:
+            if isinstance(node, _BINDING):
+                self._note(node)
+        if any(map(_is_the_skip, nodes)):
+            self._find_skips()
+            self._find_skip_functions([n for n in nodes if isinstance(n, ast.FunctionDef)])
 
     def canonical(self, node: ast.AST) -> str:
         """The last part of the name that an expression means: `skip_check_grad_ci` for `op_test.skip_check_grad_ci`."""
@@ -129,9 +133,8 @@ class Names:
                     self._skips[name] = values[0]
                     found = True
 
-    def add_skip_functions(self, tree: ast.Module) -> None:
+    def _find_skip_functions(self, functions: list[ast.FunctionDef]) -> None:
         """Functions that apply the skip are skips themselves: wrappers, and factories of classes that have it."""
-        functions = [n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef)]
         for _ in range(_DEEPEST):
             for node in functions:
                 own = node.name != SKIP_RULE and node.name not in self._skips
@@ -190,6 +193,18 @@ class Names:
         """What any of them may be worth; nothing if one of them cannot be told."""
         each = [self._numbers(node, depth + 1) for node in nodes]
         return [n for one in each for n in one] if all(each) else []
+
+
+_BINDING = (ast.Import, ast.ImportFrom, ast.Assign, ast.AnnAssign, ast.NamedExpr, ast.ClassDef)
+
+
+def _is_the_skip(node: ast.AST) -> bool:
+    match node:
+        case ast.Name(id=name) | ast.Attribute(attr=name) | ast.alias(name=name):
+            return name.endswith(SKIP_RULE)
+        case ast.Constant(value=str(text)):
+            return text == SKIP_RULE
+    return False
 
 
 def _bound_name(node: ast.AST) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import hashlib
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from karat.policy.changed_policies_names import Names
 from karat.policy.changed_policies_waiver import Waiver
@@ -47,12 +47,13 @@ class _Reader(ast.NodeVisitor):
     def __init__(self, tree: ast.Module, path: str) -> None:
         self.found: list[Waiver] = []
         self._names = Names(tree)
-        self._names.add_skip_functions(tree)
         self._path = path
         self._scope: list[str] = []
-        self._ops: list[str] = []
+        self._around: list[ast.AST] = []
+        """The definitions around this place, the outermost first."""
+        self._known: dict[tuple[str, int], str] = {}
+        """What was learnt of a definition, which is asked only if it grants something."""
         self._classes: list[bool] = []
-        self._body = ""
         self._applied: set[int] = set()
         """References to the skip that are told of already."""
 
@@ -113,12 +114,9 @@ class _Reader(ast.NodeVisitor):
     def _definition(
         self, node: ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef, heads: Sequence[ast.expr]
     ) -> None:
-        outermost = not self._scope
-        if outermost:
-            self._body = hashlib.sha256(ast.dump(node).encode("utf-8", "replace")).hexdigest()
         is_class = isinstance(node, ast.ClassDef)
         self._scope.append(node.name)
-        self._ops.append(_op_of(node) if is_class else "")
+        self._around.append(node)
         for decorator in node.decorator_list:
             self._decorator(decorator)
         if not isinstance(node, ast.ClassDef):
@@ -129,10 +127,8 @@ class _Reader(ast.NodeVisitor):
         for statement in node.body:
             self.visit(statement)
         self._classes.pop()
-        self._ops.pop()
+        self._around.pop()
         self._scope.pop()
-        if outermost:
-            self._body = ""
 
     def _decorator(self, node: ast.expr) -> None:
         if self._names.is_skip(node):
@@ -329,6 +325,12 @@ class _Reader(ast.NodeVisitor):
                 rule, kind, value, about, amounts=(max(numbers),), shown=f"{max(numbers):g}", op=op
             )
 
+    def _once(self, ask: Callable[[ast.AST], str], node: ast.AST) -> str:
+        key = (ask.__name__, id(node))
+        if key not in self._known:
+            self._known[key] = ask(node)
+        return self._known[key]
+
     @property
     def _in_class(self) -> bool:
         return bool(self._classes) and self._classes[-1]
@@ -337,14 +339,19 @@ class _Reader(ast.NodeVisitor):
         self, rule: str, kind: str, node: ast.expr, about: str, *, value: str = "", shown: str = "",
         amounts: tuple[float, ...] = (), parts: tuple[str, ...] = (), op: str = "",
     ) -> None:  # fmt: skip
-        nearest = next((o for o in reversed(self._ops) if o), "")
+        classes = [a for a in reversed(self._around) if isinstance(a, ast.ClassDef)]
+        nearest = next((o for o in (self._once(_op_of, c) for c in classes) if o), "")
         self.found.append(
             Waiver(
                 rule=rule, kind=kind, path=self._path, line=node.lineno, scope=".".join(self._scope),
                 op=op or nearest, about=about, value=value, amounts=amounts, parts=parts, shown=shown,
-                body=self._body,
+                body=self._once(_digest, self._around[0]) if self._around else "",
             )
         )  # fmt: skip
+
+
+def _digest(node: ast.AST) -> str:
+    return hashlib.sha256(ast.dump(node).encode("utf-8", "replace")).hexdigest()
 
 
 def _text(node: ast.expr) -> str:
