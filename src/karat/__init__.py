@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from karat.goldens.shapes import Document, Metric, Reading, Series, Table
     from karat.gradients.checking import gradcheck
     from karat.gradients.report import GradReport, GradVerdict
-    from karat.optests.op_spec import OpSpec
+    from karat.optests.op_spec import OpSpec, Sample, op_tests
     from karat.optests.op_test import OpTest, skip_check_grad_ci
     from karat.tensors.outcome import Comparison, Report
 
@@ -58,6 +58,7 @@ _HOMES = {
     "Reading": "goldens.shapes",
     "Report": "tensors.outcome",
     "RuleBook": "compare.rules",
+    "Sample": "optests.op_spec",
     "Series": "goldens.shapes",
     "Severity": "findings",
     "Table": "goldens.shapes",
@@ -67,6 +68,7 @@ _HOMES = {
     "cases": "bundles.cases",
     "check_and_capture": "captures.plain",
     "gradcheck": "gradients.checking",
+    "op_tests": "optests.op_spec",
     "open_bundle": "bundles.places:open_place",
     "read": "goldens.formats",
     "skip_check_grad_ci": "optests.op_test",
@@ -98,6 +100,7 @@ __all__ = [  # noqa: RUF022 - sorted by kind, then name
     "Reading",
     "Report",
     "RuleBook",
+    "Sample",
     "Series",
     "Severity",
     "Table",
@@ -107,6 +110,7 @@ __all__ = [  # noqa: RUF022 - sorted by kind, then name
     "cases",
     "check_and_capture",
     "gradcheck",
+    "op_tests",
     "open_bundle",
     "read",
     "skip_check_grad_ci",

@@ -57,11 +57,10 @@ def _modules_used(function: Any) -> Iterator[str]:
     """Names of modules that the function's own code refers to."""
     code = getattr(function, "__code__", None)
     scope = getattr(function, "__globals__", {})
-    for name in getattr(code, "co_names", ()):
-        value = scope.get(name)
+    values = [scope.get(name) for name in getattr(code, "co_names", ())]
+    values += [cell.cell_contents for cell in getattr(function, "__closure__", None) or ()]
+    for value in values:
         if isinstance(value, ModuleType):
             yield value.__name__
         elif value is not None:
             yield getattr(value, "__module__", None) or ""
-    for cell in getattr(function, "__closure__", None) or ():
-        yield getattr(cell.cell_contents, "__module__", None) or ""

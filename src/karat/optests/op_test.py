@@ -40,6 +40,13 @@ _SEEDS = (123, 124)
 class OpTest(unittest.TestCase):
     """One operator with inputs, attributes and expected outputs; see the module."""
 
+    op_type: str
+    python_api: Any
+    """The function that runs the op."""
+    inputs: dict[str, Any]
+    """Name → array, (array, lengths), or [(name, array), …]."""
+    attrs: dict[str, Any]
+    outputs: dict[str, Any]
     framework: str | None = None
     """`paddle`, `torch`, `jax` or `numpy`; by default that of `python_api`."""
     places: Sequence[Any] | None = None

@@ -11,7 +11,7 @@ import msgspec
 import numpy as np
 
 from karat.gradients import events
-from karat.gradients.report import GradReport, GradVerdict
+from karat.gradients.report import Comparison, GradReport, GradVerdict
 from karat.optests import places
 from karat.optests.op_test import settled
 from karat.optests.outputs import array_of
@@ -128,11 +128,16 @@ def _law(case: Case, name: str, **more: Any) -> None:
         pytest.skip(f"{case.id}: nothing was compared: {why}")
 
 
-def _passed(case: Case, report: GradReport, what: str, mine: list[Any]) -> None:
+def _passed(case: Case, report: GradReport, what: str, mine: list[Comparison]) -> None:
+    """A claim holds: something of it was compared, and was right; zero everywhere is no evidence either way."""
+    if report.verdict is GradVerdict.FAIL:
+        report.require()
+    if not any(one.verdict is GradVerdict.PASS for one in mine):
+        why = (
+            [one.reason for one in mine if one.reason] or report.notes or ("nothing was compared",)
+        )
+        raise AssertionError(f"{case.id}: {what} is claimed, and not there: {'; '.join(why)}")
     settled(report)
-    if not mine:
-        why = "; ".join(report.notes) or "nothing of it was compared"
-        raise AssertionError(f"{case.id}: {what} is claimed, and not there: {why}")
 
 
 def _gradcheck(made: Opened, **more: Any) -> GradReport:

@@ -1,0 +1,264 @@
+"""OpSpec: claims verified both ways, items that pytest finds by itself."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from conftest import framework
+from factories.pytest_runs import Suite
+from karat import OpSpec, Sample, UsageError, op_tests
+from karat.gradients import events
+from karat.optests import spec_checks
+from karat.optests.spec_cases import Case, cases
+
+
+def vectors(_dtype: str, _device: str, rng: np.random.Generator) -> list[Sample]:
+    return [Sample(inputs={"x": rng.standard_normal((3, 4))})]
+
+
+def softmax(x: Any) -> Any:
+    return framework("torch").softmax(x, 1)
+
+
+def reference(x: Any) -> Any:
+    return np.exp(x) / np.exp(x).sum(1, keepdims=True)
+
+
+def spec(**changes: Any) -> OpSpec:
+    words: dict[str, Any] = {
+        "op": "softmax",
+        "fn": softmax,
+        "samples": vectors,
+        "framework": "torch",
+    }
+    return OpSpec(**(words | changes))
+
+
+def only(made: OpSpec) -> Case:
+    framework(made.framework or "torch")
+    (case,) = cases([made], 0)
+    return case
+
+
+def stranger(x: Any) -> Any:
+    """The right values, by a backward of nobody's."""
+    torch = framework("torch")
+
+    class Op(torch.autograd.Function):  # type: ignore[misc,name-defined]
+        @staticmethod
+        def forward(ctx: Any, given: Any) -> Any:
+            ctx.save_for_backward(given)
+            return given**3
+
+        @staticmethod
+        @torch.autograd.function.once_differentiable  # type: ignore[untyped-decorator]
+        def backward(ctx: Any, cotangent: Any) -> Any:
+            return 3 * ctx.saved_tensors[0] ** 2 * cotangent
+
+    return Op.apply(x)
+
+
+# -- what each test does --------------------------------------------------------------------------------
+
+
+def test_a_right_op_passes_everything() -> None:
+    case = only(spec(reference=reference, order=2, supports_forward=True))
+    for check in (
+        spec_checks.forward,
+        spec_checks.gradient,
+        spec_checks.second_order,
+        spec_checks.forward_mode,
+        spec_checks.non_contiguous,
+    ):
+        check(case)
+
+
+def test_a_forward_that_is_not_the_references_fails() -> None:
+    case = only(spec(reference=lambda x: reference(x) + 1e-3))
+    with pytest.raises(AssertionError, match="not what the reference gives in 12 of 12 elements"):
+        spec_checks.forward(case)
+
+
+def test_a_forward_of_another_shape_fails() -> None:
+    with pytest.raises(AssertionError, match="expected the shape"):
+        spec_checks.forward(only(spec(reference=lambda x: reference(x).T)))
+    with pytest.raises(AssertionError, match="expected 2 outputs"):
+        spec_checks.forward(only(spec(reference=lambda x: (x, x))))
+
+
+def test_a_sample_may_say_what_comes_out() -> None:
+    def samples(_dtype: str, _device: str, _rng: Any) -> list[Sample]:
+        return [Sample(inputs=(np.zeros((1, 2)),), expected=np.full((1, 2), 0.5), name="even")]
+
+    case = only(spec(samples=samples))
+    assert case.id == "softmax-float64-cpu-even"
+    spec_checks.forward(case)
+
+
+def test_a_wrong_gradient_fails() -> None:
+    case = only(spec(fn=lambda x: softmax(x.detach()) + 0 * x))
+    with pytest.raises(AssertionError, match="FAIL  softmax"):
+        spec_checks.gradient(case)
+
+
+def test_low_precision_meets_double() -> None:
+    heard: list[events.Event] = []
+    stop = events.listen(heard.append)
+    spec_checks.gradient(only(spec(dtypes=("bfloat16",))))
+    stop()
+    (checked,) = [one for one in heard if isinstance(one, events.Checked)]
+    assert {one.dtype for one in checked.report.comparisons if one.counts} == {
+        "float64",
+        "bfloat16",
+    }
+    assert checked.report.op == "softmax"
+
+
+def test_second_derivatives_that_are_claimed_and_not_there_fail() -> None:
+    with pytest.raises(AssertionError, match="second order is claimed, and not there"):
+        spec_checks.second_order(only(spec(fn=stranger, order=2)))
+
+
+def test_second_derivatives_that_are_denied_and_there_are_a_stale_claim() -> None:
+    spec_checks.second_order(only(spec(fn=stranger, order=1)))
+    with pytest.raises(AssertionError, match="stale claim: order=1"):
+        spec_checks.second_order(only(spec(order=1)))
+
+
+def test_a_forward_mode_that_is_claimed_and_not_there_fails() -> None:
+    with pytest.raises(AssertionError, match="forward mode is claimed, and not there"):
+        spec_checks.forward_mode(only(spec(fn=stranger, supports_forward=True)))
+
+
+def test_a_forward_mode_that_is_denied_and_there_is_a_stale_claim() -> None:
+    spec_checks.forward_mode(only(spec(fn=stranger, supports_forward=False)))
+    with pytest.raises(AssertionError, match="stale claim: supports_forward=False"):
+        spec_checks.forward_mode(only(spec(supports_forward=False)))
+
+
+def test_kinks_that_are_denied_fail() -> None:
+    def samples(_dtype: str, _device: str, rng: np.random.Generator) -> list[Sample]:
+        x = 0.5 + rng.random((3, 4))
+        x[0, 0] = 0.0
+        return [Sample(inputs={"x": x})]
+
+    def relu(x: Any) -> Any:
+        return framework("torch").relu(x)
+
+    spec_checks.gradient(only(spec(fn=relu, samples=samples)))
+    with pytest.raises(
+        AssertionError, match="kinks=False says that no sample lies on a kink, and x does"
+    ):
+        spec_checks.gradient(only(spec(fn=relu, samples=samples, kinks=False)))
+
+
+def test_in_place_gives_the_same_bits() -> None:
+    torch = framework("torch")
+    spec_checks.in_place(only(spec(fn=torch.exp, in_place=lambda x: x.exp_())))
+    with pytest.raises(AssertionError, match="in-place"):
+        spec_checks.in_place(only(spec(fn=torch.exp, in_place=lambda x: x.sinh_())))
+
+
+def test_an_op_over_numpy_brings_its_backward() -> None:
+    made = OpSpec(
+        op="square",
+        fn=np.square,
+        samples=lambda *_: [Sample(inputs=(np.arange(1.0, 7.0),))],
+        backward=lambda inputs, _outputs, cotangents: 2 * inputs[0] * cotangents[0],
+        reference=lambda x: x * x,
+    )
+    case = only(made)
+    assert case.framework == "numpy"
+    spec_checks.forward(case)
+    spec_checks.gradient(case)
+
+
+# -- what a spec must say -----------------------------------------------------------------------------
+
+
+def test_a_tolerance_for_a_dtype_that_is_not_tested_is_refused() -> None:
+    with pytest.raises(UsageError, match="found float16"):
+        spec(tolerances={"float16": 0.1})
+
+
+@pytest.mark.parametrize("field", ["op", "dtypes", "devices"])
+def test_a_spec_that_says_nothing_is_refused(field: str) -> None:
+    with pytest.raises(UsageError, match=f"expected {field}"):
+        spec(**{field: ()})
+
+
+def test_no_samples_no_specs_and_names_that_are_the_same_are_refused() -> None:
+    with pytest.raises(UsageError, match="expected samples for float64 on cpu"):
+        only(spec(samples=lambda *_: []))
+    with pytest.raises(UsageError, match="found none"):
+        op_tests([])
+    with pytest.raises(UsageError, match="'softmax-float64-cpu-sample0' twice"):
+        cases([spec(), spec()], 0)
+
+
+def test_every_precision_sees_the_same_numbers() -> None:
+    one, two = cases([spec(dtypes=("float64", "float32"))], 3)
+    assert np.array_equal(one.sample().inputs["x"], two.sample().inputs["x"])  # type: ignore[call-overload]
+    (other,) = cases([spec()], 4)
+    assert not np.array_equal(one.sample().inputs["x"], other.sample().inputs["x"])  # type: ignore[call-overload]
+
+
+# -- pytest items --------------------------------------------------------------------------------------
+
+SUITE = """
+    import numpy as np
+    from karat import OpSpec, Sample, op_tests
+
+    def draw(dtype, device, rng):
+        return [Sample(inputs={"x": rng.random((2, 3))}), Sample(inputs={"x": rng.random(4)}, name="line")]
+
+    def right(inputs, outputs, cotangents):
+        return 2 * inputs[0] * cotangents[0]
+
+    def wrong(inputs, outputs, cotangents):
+        return 3 * inputs[0] * cotangents[0]
+
+    def square(x):
+        return np.square(x)
+
+    TestOps = op_tests([
+        OpSpec(op="square", fn=square, samples=draw, backward=right, reference=lambda x: x * x,
+               dtypes=("float64", "float32"), devices=("cpu", "cuda:0")),
+        OpSpec(op="cube", fn=square, samples=draw, backward=wrong, order=1),
+    ])
+"""
+
+
+@pytest.fixture
+def suite(tmp_path: Path) -> Suite:
+    made = Suite(tmp_path / "suite")
+    made.write("test_ops.py", SUITE)
+    return made
+
+
+def test_items_are_ordinary_and_named(suite: Suite) -> None:
+    out = suite.run("--collect-only", "-q").out
+    assert "test_ops.py::TestOps::test_forward[square-float64-cpu-sample0]" in out
+    assert "test_ops.py::TestOps::test_gradient[square-float32-cpu-line]" in out
+    assert "test_ops.py::TestOps::test_second_order[cube-float64-cpu-sample0]" in out
+    assert "test_forward[cube" not in out
+    assert "test_low_precision" not in out
+
+
+def test_words_choose_items(suite: Suite) -> None:
+    ran = suite.run("-k", "square and gradient and not cuda")
+    assert ran.code == 0, ran.out
+    assert ran.count("passed") == 4
+
+
+def test_wrong_ops_fail_absent_devices_are_skipped_and_the_gate_counts(suite: Suite) -> None:
+    ran = suite.run("-rs", "--karat-policy")
+    assert ran.code == 1
+    assert ran.count("failed") == 2
+    assert "nothing was compared: numpy has no cuda:0 here" in ran.out
+    assert "test_ops.py::TestOps[cube] (op cube): the gradient of x by out is wrong" in ran.out
+    assert "(op square): no gradient evidence" not in ran.out

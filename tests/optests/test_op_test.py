@@ -1,0 +1,468 @@
+"""OpTest over numpy ops: what it compares, what it tells, and what it does not take for evidence."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import numpy as np
+import pytest
+
+from factories.op_test_runs import ScaleOp, run_class
+from karat import OpTest, skip_check_grad_ci
+from karat.optests import requests
+
+DOUBLE = {("X", "float64"), ("Y", "float64")}
+
+
+class Right(ScaleOp):
+    def test_check_output(self) -> None:
+        self.check_output()
+
+    def test_check_grad(self) -> None:
+        self.check_grad(["X", "Y"], "Out")
+
+
+def test_a_right_op_passes_and_leaves_evidence() -> None:
+    run = run_class(Right)
+    assert run.result.wasSuccessful()
+    assert run.evidence >= DOUBLE
+    assert run.no_grads == []
+
+
+def test_a_class_is_declared_once_with_its_inputs() -> None:
+    (declared,) = run_class(Right).declared
+    assert declared.op == "scale"
+    assert declared.test.endswith("test_op_test.py::Right")
+    assert declared.file.endswith("test_op_test.py")
+    assert declared.line > 0
+    assert declared.inputs == {"X": "float64", "Y": "float64"}
+    assert declared.skip_reason is None
+
+
+def test_lower_precision_has_evidence_in_double_too() -> None:
+    class Single(Right):
+        dtype = "float32"
+
+    run = run_class(Single)
+    assert run.result.wasSuccessful(), run.failures
+    assert run.evidence >= {*DOUBLE, ("X", "float32"), ("Y", "float32")}
+
+
+@pytest.mark.parametrize("factor", [0.0, 1.01, -1.0, 2.0])
+def test_a_wrong_backward_fails(factor: float) -> None:
+    class Wrong(Right):
+        def backward(self, inputs: Any, outputs: Any, cotangents: Any) -> Any:
+            x, y = super().backward(inputs, outputs, cotangents)
+            return x, factor * y
+
+    run = run_class(Wrong)
+    (failure,) = run.failures
+    assert "FAIL  scale" in failure
+    assert ("X", "float64") in run.evidence
+    assert ("Y", "float64") not in run.evidence
+
+
+def test_a_wrong_output_fails_and_says_where() -> None:
+    class Wrong(Right):
+        def setUp(self) -> None:
+            super().setUp()
+            self.outputs["Out"][2, 1] += 1e-3
+
+    (failure,) = run_class(Wrong).failures
+    assert "output 'Out' on cpu is not as expected in 1 of 20 elements; worst at (2, 1)" in failure
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_an_output_that_is_not_finite_is_not_as_expected(value: float) -> None:
+    class Wrong(Right):
+        def setUp(self) -> None:
+            super().setUp()
+            self.outputs["Out"][0, 0] = value
+
+    assert len(run_class(Wrong).failures) == 1
+
+
+def test_an_output_of_another_shape_fails() -> None:
+    class Wrong(Right):
+        def setUp(self) -> None:
+            super().setUp()
+            self.outputs["Out"] = self.outputs["Out"].T
+
+    (failure,) = run_class(Wrong).failures
+    assert "expected the shape (4, 5), found (5, 4)" in failure
+
+
+def test_comparing_nothing_is_a_failure() -> None:
+    class Nothing(ScaleOp):
+        def test_check_output(self) -> None:
+            self.check_output(no_check_set=["Out"])
+
+    assert "compared nothing" in run_class(Nothing).failures[0]
+
+
+def test_an_output_that_is_not_given_fails() -> None:
+    class More(Right):
+        def setUp(self) -> None:
+            super().setUp()
+            self.outputs["Mean"] = np.zeros(3)
+
+    assert "expected the output 'Mean', found Out" in run_class(More).failures[0]
+
+
+# -- nothing is inherited, nothing is set by hand ------------------------------------------------------
+
+
+def test_a_child_with_an_empty_test_has_no_evidence() -> None:
+    class Empty(Right):
+        def test_check_grad(self) -> None:
+            pass
+
+    run_class(Right)
+    run = run_class(Empty)
+    assert run.result.wasSuccessful()
+    assert run.evidence == set()
+    assert [one.test.rpartition("::")[2] for one in run.declared] == ["Empty"]
+
+
+def test_flags_set_by_hand_mean_nothing() -> None:
+    class Flagged(ScaleOp):
+        exist_check_grad = True
+        exist_fp64_check_grad = True
+        no_need_check_grad = False
+
+        def test_check_output(self) -> None:
+            self.check_output()
+
+    run = run_class(Flagged)
+    assert run.evidence == set()
+    assert run.declared[0].skip_reason is None
+
+
+def test_a_check_that_raised_before_comparing_leaves_no_evidence() -> None:
+    class Raises(Right):
+        def setUp(self) -> None:
+            super().setUp()
+            self.python_api = lambda x, y, factor: x @ y * factor
+
+    run = run_class(Raises)
+    assert run.failures
+    assert run.checked == []
+
+
+def test_a_skip_is_declared_for_that_class_alone() -> None:
+    @skip_check_grad_ci(reason="shown elsewhere")
+    class Parent(ScaleOp):
+        def test_check_output(self) -> None:
+            self.check_output()
+
+    class Child(Parent):
+        pass
+
+    assert run_class(Parent).declared[0].skip_reason == "shown elsewhere"
+    assert run_class(Child).declared[0].skip_reason is None
+
+
+def test_a_class_without_a_check_is_asked_for_its_gradient() -> None:
+    class Silent(ScaleOp):
+        def test_check_output(self) -> None:
+            self.check_output()
+
+    (asked,) = run_class(Silent).no_grads
+    assert (asked.op, asked.outcome) == ("scale", "gradient")
+
+
+def test_an_op_without_a_gradient_says_so() -> None:
+    class Signs(ScaleOp):
+        def setUp(self) -> None:
+            super().setUp()
+            self.op_type, self.python_api = "sign", lambda x, y: np.sign(x) + 0 * y
+            self.attrs = {}
+
+        def backward(self, inputs: Any, outputs: Any, cotangents: Any) -> Any:  # noqa: ARG002
+            return np.zeros_like(inputs[0]), np.zeros_like(inputs[1])
+
+        def test_nothing(self) -> None:
+            self.calc_output()
+
+    class Raises(Signs):
+        def backward(self, inputs: Any, outputs: Any, cotangents: Any) -> Any:
+            raise NotImplementedError("no gradient")
+
+    assert run_class(Signs).no_grads[0].outcome == "zero"
+    assert run_class(Raises).no_grads[0].outcome == "raises"
+
+
+# -- places, requests, precision -------------------------------------------------------------------
+
+
+def test_a_place_that_is_not_there_is_skipped_with_the_reason() -> None:
+    class Elsewhere(ScaleOp):
+        def test_check_grad(self) -> None:
+            self.check_grad_with_place("cuda:0", ["X"], "Out")
+
+        def test_check_output(self) -> None:
+            self.check_output_with_place("cuda:0")
+
+    run = run_class(Elsewhere)
+    assert len(run.skips) == 2
+    assert all("nothing was compared: numpy has no cuda:0 here" in why for why in run.skips)
+    assert run.evidence == set()
+
+
+def test_other_modes_are_said_once_and_not_carried_out(caplog: pytest.LogCaptureFixture) -> None:
+    class Asks(ScaleOp):
+        def test_check_grad(self) -> None:
+            self.check_grad(["X"], "Out", check_prim=True, check_cinn=False)
+
+    requests._said.clear()
+    with caplog.at_level(logging.WARNING, logger="karat.optests"):
+        run_class(Asks)
+        run_class(Asks)
+    (said,) = [one.getMessage() for one in caplog.records if one.name == "karat.optests"]
+    assert "Asks asks for check_prim: not carried out" in said
+
+
+def test_the_static_graph_alone_is_skipped() -> None:
+    class Static(ScaleOp):
+        def test_check_grad(self) -> None:
+            self.check_grad(["X"], "Out", check_dygraph=False)
+
+    (why,) = run_class(Static).skips
+    assert "check_dygraph=False asks for the static graph alone" in why
+
+
+def test_an_unknown_argument_is_refused_with_a_suggestion() -> None:
+    class Typo(ScaleOp):
+        def test_check_grad(self) -> None:
+            self.check_grad(["X"], "Out", check_prmi=True)
+
+    (failure,) = run_class(Typo).failures
+    assert "found 'check_prmi'; did you mean 'check_prim'?" in failure
+
+
+def test_integers_have_no_gradient_to_check() -> None:
+    class Whole(ScaleOp):
+        def setUp(self) -> None:
+            super().setUp()
+            self.inputs = {name: one.astype("int64") for name, one in self.inputs.items()}
+
+        def test_check_grad(self) -> None:
+            self.check_grad(["X"], "Out")
+
+    run = run_class(Whole)
+    assert "X is int64, which has no gradient to check" in run.skips[0]
+    assert run.no_grads == []
+
+
+def test_nothing_in_it_is_nothing_compared() -> None:
+    class Hollow(Right):
+        def setUp(self) -> None:
+            super().setUp()
+            self.inputs = {name: one[:0] for name, one in self.inputs.items()}
+            self.outputs = {"Out": self.outputs["Out"][:0]}
+
+    run = run_class(Hollow)
+    assert "there are no elements" in run.skips[0]
+    assert run.evidence == set()
+
+
+def test_what_cannot_be_told_is_skipped_not_passed() -> None:
+    class Flat(ScaleOp):
+        def setUp(self) -> None:
+            super().setUp()
+            self.python_api = lambda x, y, factor: np.sign(x) + 0 * y * factor
+
+        def backward(self, inputs: Any, outputs: Any, cotangents: Any) -> Any:  # noqa: ARG002
+            return np.zeros_like(inputs[0]), np.zeros_like(inputs[1])
+
+        def test_check_grad(self) -> None:
+            self.check_grad(["X", "Y"], "Out")
+
+    run = run_class(Flat)
+    assert "no evidence" in run.skips[0]
+    assert run.evidence == set()
+
+
+# -- the original's arguments ----------------------------------------------------------------------
+
+
+def test_no_grad_set_is_honoured_and_declared() -> None:
+    class Without(ScaleOp):
+        def test_check_grad(self) -> None:
+            self.check_grad(["X", "Y"], "Out", no_grad_set={"Y"})
+
+    run = run_class(Without)
+    assert run.evidence == {("X", "float64")}
+    assert [one.no_grad for one in run.declared] == [(), ("Y",)]
+
+
+def test_a_wider_tolerance_is_recorded() -> None:
+    class Wide(ScaleOp):
+        def test_check_grad(self) -> None:
+            self.check_grad(["X"], "Out", max_relative_error=0.3)
+
+    (event,) = run_class(Wide).checked
+    assert {one.widened for one in event.report.comparisons if one.mode == "reverse"} == {0.3}
+
+
+class Authored(ScaleOp):
+    off = 0.0
+
+    def grads(self) -> list[Any]:
+        count = self.outputs["Out"].size
+        return [3 * self.inputs["Y"] / count + self.off, 3 * self.inputs["X"] / count]
+
+    def test_check_grad(self) -> None:
+        self.check_grad(["X", "Y"], "Out", user_defined_grads=self.grads())
+
+
+def test_gradients_of_the_author_are_weak_and_the_numeric_side_is_run_too() -> None:
+    run = run_class(Authored)
+    assert run.result.wasSuccessful(), run.failures
+    assert run.evidence == DOUBLE
+    weak = [one for one in run.checked[0].report.comparisons if one.strength == "weak"]
+    assert {one.input for one in weak} == {"X", "Y"}
+
+
+def test_wrong_gradients_of_the_author_fail() -> None:
+    class Wrong(Authored):
+        off = 0.01
+
+    assert run_class(Wrong).failures
+
+
+def test_the_authors_gradients_do_not_excuse_a_wrong_backward() -> None:
+    class Wrong(Authored):
+        def backward(self, inputs: Any, outputs: Any, cotangents: Any) -> Any:
+            # Right for a constant cotangent, which is all that a mean loss asks.
+            x, y = super().backward(inputs, outputs, cotangents)
+            return (x / cotangents[0]) * cotangents[0].mean(), y
+
+    run = run_class(Wrong)
+    assert run.failures
+    assert ("X", "float64") not in run.evidence
+
+
+@pytest.mark.parametrize("right", [True, False])
+def test_gradients_of_the_author_at_the_authors_cotangents(*, right: bool) -> None:
+    class Given(ScaleOp):
+        def test_check_grad(self) -> None:
+            v = np.arange(20.0).reshape(5, 4)
+            grad = 3 * self.inputs["Y"] * v * (1 if right else 1.001)
+            self.check_grad(["X"], "Out", user_defined_grads=[grad], user_defined_grad_outputs=[v])
+
+    run = run_class(Given)
+    assert run.result.wasSuccessful() is right, run.failures
+    assert (("X", "float64") in run.evidence) is right
+
+
+def test_second_order_is_asked_of_gradcheck() -> None:
+    class Twice(ScaleOp):
+        def test_check_grad(self) -> None:
+            self.check_grad(["X"], "Out", order=1, seed=7)
+
+    assert run_class(Twice).checked[0].report.seed == 7
+
+
+# -- what setUp must say ------------------------------------------------------------------------------
+
+
+def test_a_test_without_a_function_says_what_to_write() -> None:
+    class Without(Right):
+        def setUp(self) -> None:
+            super().setUp()
+            del self.python_api
+
+    assert all("expected self.python_api" in one for one in run_class(Without).failures)
+
+
+def test_an_unknown_input_is_refused_with_a_suggestion() -> None:
+    class Typo(ScaleOp):
+        def test_check_grad(self) -> None:
+            self.check_grad(["Xx"], "Out")
+
+    assert (
+        "expected an input out of X, Y, found 'Xx'; did you mean 'X'?"
+        in run_class(Typo).failures[0]
+    )
+
+
+def test_an_unknown_output_is_refused() -> None:
+    class Typo(ScaleOp):
+        def test_check_grad(self) -> None:
+            self.check_grad(["X"], "Output")
+
+    assert "expected the output Output, found Out" in run_class(Typo).failures[0]
+
+
+@pytest.mark.parametrize("names", [(), [1]])
+def test_names_are_names(names: Any) -> None:
+    class Odd(ScaleOp):
+        def test_check_grad(self) -> None:
+            self.check_grad(names, "Out")
+
+    assert "expected names of inputs and outputs" in run_class(Odd).failures[0]
+
+
+def test_one_test_alone_sees_the_same_inputs_as_all_of_them() -> None:
+    seen: list[Any] = []
+
+    class Seen(ScaleOp):
+        def test_a(self) -> None:
+            seen.append(self.inputs["X"])
+
+        def test_b(self) -> None:
+            seen.append(self.inputs["X"])
+
+    before = str(np.random.get_state())  # noqa: NPY002
+    run_class(Seen)
+    assert np.array_equal(*seen)
+    assert str(np.random.get_state()) == before  # noqa: NPY002
+
+
+def test_lists_of_inputs_are_checked_by_the_names_inside() -> None:
+    class Joined(OpTest):
+        framework = "numpy"
+
+        def setUp(self) -> None:
+            a, b = np.random.random((2, 3)), np.random.random((4, 3))  # noqa: NPY002
+            self.op_type, self.python_api = "concat", np.concatenate
+            self.inputs = {"Arrays": [("a", a), ("b", b)]}
+            self.outputs = {"Out": np.concatenate([a, b])}
+
+        def backward(self, inputs: Any, outputs: Any, cotangents: Any) -> Any:  # noqa: ARG002
+            return cotangents[0][:2], cotangents[0][2:]
+
+        def test_check_output(self) -> None:
+            self.check_output()
+
+        def test_check_grad(self) -> None:
+            self.check_grad(["Arrays"], "Out")
+
+    run = run_class(Joined)
+    assert run.result.wasSuccessful(), run.failures
+    assert run.evidence == {("a", "float64"), ("b", "float64")}
+
+
+def test_outputs_go_to_a_judge_of_the_authors_own() -> None:
+    seen: list[Any] = []
+
+    class Judged(ScaleOp):
+        def test_it(self) -> None:
+            self.check_output_customized(seen.extend)
+            self.check_output_with_place_customized(seen.extend, None)
+
+    run_class(Judged)
+    assert [one.shape for one in seen] == [(5, 4), (5, 4)]
+
+
+def test_what_a_test_may_ask_of_itself() -> None:
+    test = Right("test_check_grad")
+    test.inputs = {"X": np.zeros(3, np.uint16)}
+    assert (test.is_bfloat16_op(), test.is_float16_op(), test.is_mkldnn_op()) == (
+        True,
+        False,
+        False,
+    )
+    assert test.np_dtype_to_base_dtype(3) == 3

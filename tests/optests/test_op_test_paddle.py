@@ -1,0 +1,166 @@
+"""OpTest on the real Paddle: the original's manner, in our own words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from conftest import framework
+from factories.op_test_runs import run_class
+from karat import OpTest
+from karat.optests.bfloat16 import convert_float_to_uint16
+
+paddle = framework("paddle")
+
+
+@pytest.fixture(autouse=True, params=["dynamic", "static"])
+def _mode(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Test files of the original switch to static graphs as they are imported; it must not matter."""
+    if request.param == "static":
+        paddle.enable_static()
+    yield
+    paddle.disable_static()
+
+
+def reduced(x: Any, axis: Any = 0, keepdim: bool = False, reduce_all: bool = False) -> Any:  # noqa: FBT001, FBT002
+    return paddle.mean(x, None if reduce_all else axis, keepdim)
+
+
+class Checked(OpTest):
+    __test__ = False  # run below, in both modes
+
+    wrt: tuple[str, ...] = ("X",)
+    out = "Out"
+
+    def test_check_output(self) -> None:
+        self.check_output(check_pir=True)
+
+    def test_check_grad(self) -> None:
+        self.check_grad(list(self.wrt), self.out, check_pir=True)
+
+
+class Matmul(Checked):
+    wrt = ("X", "Y")
+
+    def setUp(self) -> None:
+        self.op_type, self.python_api = "matmul_v2", paddle.matmul
+        x, y = np.random.random((4, 6)), np.random.random((6, 5))  # noqa: NPY002
+        self.inputs = {"X": x.T.copy(), "Y": y}
+        self.attrs = {"trans_x": True, "trans_y": False}
+        self.outputs = {"Out": x @ y}
+
+
+class Softmax(Checked):
+    def setUp(self) -> None:
+        self.op_type, self.python_api = "softmax", paddle.nn.functional.softmax
+        x = np.random.random((3, 5)).astype("float32")  # noqa: NPY002
+        self.inputs, self.attrs = {"X": x}, {"axis": 1}
+        self.outputs = {"Out": np.exp(x) / np.exp(x).sum(1, keepdims=True)}
+
+
+class Mean(Checked):
+    """The wrapper's names are its own: the op's order decides."""
+
+    def setUp(self) -> None:
+        self.op_type, self.python_api = "reduce_mean", reduced
+        x = np.random.random((3, 4, 2))  # noqa: NPY002
+        self.inputs, self.attrs = {"X": x}, {"dim": [1], "keep_dim": True, "reduce_all": False}
+        self.outputs = {"Out": x.mean(1, keepdims=True)}
+
+
+class Concat(Checked):
+    wrt = ("a", "b")
+
+    def setUp(self) -> None:
+        self.op_type, self.python_api = "concat", paddle.concat
+        a, b = np.random.random((2, 3)), np.random.random((2, 4))  # noqa: NPY002
+        self.inputs = {"X": [("a", a), ("b", (b, [[2]]))]}
+        self.outputs = {"Out": np.concatenate([a, b], axis=1)}
+        self.attrs = {"axis": 1}
+
+
+class ConcatByTensor(Concat):
+    """An input stands for an attribute."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.inputs["AxisTensor"] = np.array([1], "int32")
+        self.attrs = {}
+
+
+class Unbind(Checked):
+    """Several outputs, of which the gradient takes some."""
+
+    out = "second"
+
+    def setUp(self) -> None:
+        self.op_type, self.python_api = "unbind", paddle.unbind
+        x = np.random.random((2, 3))  # noqa: NPY002
+        self.inputs, self.attrs = {"X": x}, {"axis": 0}
+        self.outputs = {"Out": [("first", x[0]), ("second", x[1])]}
+
+
+class Reshape(Checked):
+    def setUp(self) -> None:
+        self.op_type, self.python_api = "reshape2", paddle.reshape
+        x = np.random.random((2, 6))  # noqa: NPY002
+        self.inputs, self.attrs = {"X": x}, {"shape": [3, 4]}
+        self.outputs = {"Out": x.reshape(3, 4), "XShape": np.zeros(1)}
+        self.python_out_sig = ["Out"]
+
+
+class Stacked(Checked):
+    """bfloat16, written as uint16."""
+
+    wrt = ("a", "b")
+    out = "Y"
+
+    def setUp(self) -> None:
+        self.op_type, self.python_api = "stack", paddle.stack
+        a, b = (convert_float_to_uint16(np.random.random((2, 3))) for _ in "ab")  # noqa: NPY002
+        self.inputs, self.attrs = {"X": [("a", a), ("b", b)]}, {"axis": 0}
+        self.outputs = {"Y": np.stack([a, b])}
+
+
+@pytest.mark.parametrize(
+    "cls", [Matmul, Softmax, Mean, Concat, ConcatByTensor, Unbind, Reshape, Stacked]
+)
+def test_ops_of_paddle(cls: type[Checked]) -> None:
+    run = run_class(cls)
+    assert run.result.wasSuccessful(), run.failures
+    assert run.skips == []
+    assert {name for name, dtype in run.evidence if dtype == "float64"} == set(cls.wrt)
+
+
+def test_the_precision_of_the_test_has_evidence_too() -> None:
+    assert {dtype for _, dtype in run_class(Softmax).evidence} == {"float64", "float32"}
+    assert {dtype for _, dtype in run_class(Stacked).evidence} == {"float64", "bfloat16"}
+
+
+def test_a_precision_without_a_kernel_is_skipped_and_double_checked() -> None:
+    class Half(Softmax):
+        def setUp(self) -> None:
+            super().setUp()
+            self.inputs["X"] = self.inputs["X"].astype("float16")
+
+    run = run_class(Half)
+    if not run.skips:  # a Paddle that has it
+        pytest.skip("this Paddle computes softmax in float16 on the CPU")
+    assert len(run.skips) == 2
+    assert all("paddle computes no float16 of it on cpu" in why for why in run.skips)
+    assert run.evidence == {("X", "float64")}
+
+
+def test_a_gradient_that_is_zero_in_the_mean_is_checked_all_the_same() -> None:
+    """The softmax's mean has no gradient, so zeros passed the original's check."""
+
+    class Zeroed(Softmax):
+        def setUp(self) -> None:
+            super().setUp()
+            self.python_api = lambda x, axis: paddle.nn.functional.softmax(x.detach(), axis) + 0 * x
+
+    (failure,) = run_class(Zeroed).failures
+    assert "FAIL  softmax" in failure

@@ -1,0 +1,122 @@
+"""Op tests under `python -m unittest`: judged at the end of a class, recorded where KARAT_EVIDENCE says."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from factories.pytest_runs import Ran, Suite
+from karat.policy.merging import merge
+
+FILE = """
+    import unittest
+    import numpy as np
+    import karat
+
+    class Op(karat.OpTest):
+        framework = "numpy"
+        def setUp(self):
+            x = np.random.random((3, 4))
+            self.op_type, self.python_api = "square", np.square
+            self.inputs, self.outputs = {"X": x}, {"Out": x * x}
+        def backward(self, inputs, outputs, cotangents):
+            return 2 * inputs[0] * cotangents[0]
+
+    class TestRight(Op):
+        def test_check_output(self): self.check_output()
+        def test_check_grad(self): self.check_grad(["X"], "Out")
+
+    class TestEmpty(TestRight):
+        def test_check_grad(self): pass
+
+    @karat.skip_check_grad_ci(reason="shown elsewhere")
+    class TestSkips(TestEmpty):
+        pass
+
+    class TestOther(karat.OpTest):
+        def test_api(self): self.assertTrue(np.square)
+
+    class TestPlain(unittest.TestCase):
+        def test_api(self): self.assertTrue(np.square)
+"""
+EXEMPTION = """
+    [[exemption]]
+    op = "square"
+    scope = "TestSkips"
+    kind = "special"
+    reason = "its gradient is that of multiply, whose test checks it"
+    owner = "@alice"
+    issue = "https://example.org/1"
+    expires = 2030-03-01
+"""
+
+
+@pytest.fixture
+def suite(tmp_path: Path) -> Suite:
+    made = Suite(tmp_path / "suite")
+    made.write("test_square.py", FILE)
+    return made
+
+
+def unittested(suite: Suite, *words: str, **variables: str) -> Ran:
+    names = [f"test_square.{word}" for word in words] or ["test_square"]
+    return suite.python("-m", "unittest", *names, **variables)
+
+
+def test_a_class_with_evidence_passes(suite: Suite) -> None:
+    ran = unittested(suite, "TestRight", "TestPlain")
+    assert ran.code == 0, ran.out
+    assert "Ran 3 tests" in ran.out
+
+
+def test_a_class_without_evidence_fails_with_the_three_ways(suite: Suite) -> None:
+    ran = unittested(suite, "TestEmpty")
+    assert ran.code == 1
+    assert "ERROR: tearDownClass (test_square.TestEmpty)" in ran.out
+    assert "test_square.py::TestEmpty (op square): no gradient evidence in float64 for X" in ran.out
+    assert "1. TestEmpty tests an operator: check its gradients," in ran.out
+    assert "2. TestEmpty tests a Python API" in ran.out
+    assert "3. there is a special reason not to check" in ran.out
+
+
+def test_a_part_of_a_class_is_not_judged(suite: Suite) -> None:
+    assert unittested(suite, "TestEmpty.test_check_output").code == 0
+
+
+def test_a_skip_needs_its_exemption(suite: Suite) -> None:
+    assert unittested(suite, "TestSkips").code == 1
+    suite.write("exemptions.toml", EXEMPTION)
+    ran = unittested(suite, "TestSkips", KARAT_TODAY="2030-01-01")
+    assert ran.code == 0, ran.out
+    assert unittested(suite, "TestSkips", KARAT_TODAY="2030-03-02").code == 1
+    assert unittested(suite, "TestEmpty", KARAT_TODAY="2030-01-01").code == 1
+
+
+def test_an_entry_that_says_too_little_covers_nothing_and_is_named(suite: Suite) -> None:
+    suite.write("exemptions.toml", EXEMPTION.replace("reason = ", "reasons = "))
+    ran = unittested(suite, "TestSkips", KARAT_TODAY="2030-01-01")
+    assert ran.code == 1
+    assert "exemption-invalid" in ran.out
+    assert unittested(suite, "TestRight", KARAT_TODAY="2030-01-01").code == 0
+
+
+def test_an_op_test_that_names_no_op_is_none(suite: Suite) -> None:
+    ran = unittested(suite, "TestOther")
+    assert ran.code == 1
+    assert "expected setUp to say op_type and inputs" in ran.out
+
+
+def test_evidence_is_recorded_as_under_pytest(suite: Suite) -> None:
+    unittested(suite, "TestRight", "TestEmpty.test_check_output", KARAT_EVIDENCE="unit")
+    suite.run("-k", "TestRight", "--karat-evidence", "py")
+    unit, py = (merge([suite.root / name]) for name in ("unit", "py"))
+    assert not unit.findings
+    name = "test_square.py::TestRight"
+    for merged in (unit, py):
+        known = merged.tests[name]
+        assert known.is_whole
+        assert {one.op for one in known.declared} == {"square"}
+        assert any(e.counts and e.dtype == "float64" and e.input == "X" for e in known.evidence)
+        assert sorted(one.outcome for one in known.outcomes) == ["passed", "passed"]
+    assert not unit.tests["test_square.py::TestEmpty"].is_whole
