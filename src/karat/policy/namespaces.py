@@ -72,13 +72,13 @@ def _run(words: Sequence[str], folder: Path, log: Path, seconds: float) -> str:
         )
         try:
             code = child.wait(seconds)
-        except subprocess.TimeoutExpired:
-            return f"it was not done after {seconds:g} s"
-        finally:
-            # Whatever it started ends with it.
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(child.pid, signal.SIGKILL)
+        except BaseException as error:
+            # Not reaped yet, so the number is still its own; whatever it started ends with it.
+            os.killpg(child.pid, signal.SIGKILL)
             child.wait()
+            if isinstance(error, subprocess.TimeoutExpired):
+                return f"it was not done after {seconds:g} s"
+            raise
     return f"it ended with {code}" if code >= 0 else f"it was ended by signal {-code}"
 
 
