@@ -135,7 +135,7 @@ def op_test_file(n: int, rng: random.Random) -> str:
     other = n - 40 if n >= 40 and n % 10 == 0 else None
     parent = f"from test_{other}_op import TestOp{other}" if other is not None else ""
     base = f"TestOp{other}" if other is not None else f"TestOp{n}"
-    cases = [CASE.format(n=n, k=k, base=base) for k in range(1, rng.randint(4, 30))]
+    cases = [CASE.format(n=n, k=k, base=base) for k in range(1, rng.randint(3, 14))]
     text = OP_TEST.format(n=n, body=body, parent_import=parent)
     return text + "".join(cases) + FACTORY.format(n=n)
 

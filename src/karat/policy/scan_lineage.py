@@ -30,6 +30,8 @@ class Lineage:
 
     def _linear(self, cls: Class) -> tuple[Ancestor, ...]:
         bases = self.bases(cls)
+        if len(bases) == 1 and isinstance(bases[0], Class):  # nearly all there are
+            return (cls, *(a for a in self.order(bases[0]) if a != cls))
         orders: list[list[Ancestor]] = [
             list(self.order(b)) if isinstance(b, Class) else [b] for b in bases
         ]
