@@ -177,6 +177,25 @@ def test_an_op_over_numpy_brings_its_backward() -> None:
     spec_checks.gradient(case)
 
 
+def test_every_floating_input_is_declared_whatever_is_checked() -> None:
+    def samples(_dtype: str, _device: str, rng: np.random.Generator) -> list[Sample]:
+        return [Sample(inputs={"x": rng.random(3), "y": rng.random(3), "z": np.arange(3)})]
+
+    def product(x: Any, y: Any, z: Any) -> Any:
+        return x * y * z
+
+    heard: list[events.Event] = []
+    spec_checks._told.clear()
+    stop = events.listen(heard.append)
+    spec_checks.gradient(only(spec(op="product", fn=product, samples=samples, no_grad=("y",))))
+    stop()
+    (declared,) = [one for one in heard if isinstance(one, events.Declared)]
+    (checked,) = [one for one in heard if isinstance(one, events.Checked)]
+    assert declared.inputs == {"x": "float64", "y": "float64"}
+    assert declared.no_grad == ("y",)
+    assert {one.input for one in checked.report.comparisons} == {"x"}
+
+
 # -- what a spec must say -----------------------------------------------------------------------------
 
 

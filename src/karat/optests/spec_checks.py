@@ -151,7 +151,7 @@ def _gradcheck(made: Opened, **more: Any) -> GradReport:
         names=spec.names,
         output_names=spec.output_names,
         kwargs=made.kwargs,
-        wrt=spec.wrt,
+        wrt=_wrt(made),
         backward=spec.backward,
         reference=spec.reference,
         rtol=spec.tolerances.get(case.dtype),
@@ -161,7 +161,8 @@ def _gradcheck(made: Opened, **more: Any) -> GradReport:
     )
 
 
-def _problem(made: Opened) -> Any:
+def _problem(made: Opened, *, whole: bool = False) -> Any:
+    """The case as a problem; `whole`: with every input that could have a gradient, whatever the spec says."""
     from karat.gradients.opening import open_problem  # noqa: PLC0415
 
     spec = made.case.spec
@@ -172,10 +173,19 @@ def _problem(made: Opened) -> Any:
         names=spec.names,
         output_names=spec.output_names,
         kwargs=made.kwargs,
-        wrt=spec.wrt,
+        wrt=None if whole else _wrt(made),
         backward=spec.backward,
         framework=made.case.framework,
     )
+
+
+def _wrt(made: Opened) -> tuple[str, ...] | None:
+    """The inputs to check: those that are named, or all, less those without a gradient."""
+    spec = made.case.spec
+    if not spec.no_grad:
+        return spec.wrt
+    named = spec.wrt or tuple(one.name for one in _problem(made, whole=True).inputs)
+    return tuple(name for name in named if name not in spec.no_grad)
 
 
 def _has_second_order(made: Opened) -> bool:
@@ -207,7 +217,7 @@ def _declare(made: Opened) -> None:
     key = (test, case.spec.op, case.dtype)
     if key in _told:
         return
-    problem = _problem(made)
+    problem = _problem(made, whole=True)
     _told.add(key)
     events.tell(
         events.Declared(
