@@ -24,7 +24,7 @@ from karat.gradients.experiments import (
 )
 from karat.gradients.flattened import Array, Vector, shaped, size, vector
 from karat.gradients.hints import Guess, recognised
-from karat.gradients.low_precision import rounded_run
+from karat.gradients.low_runs import rounded_run
 from karat.gradients.problem import Problem, Slot
 from karat.gradients.report import Comparison, Diagnosis
 from karat.gradients.rounding import precision_of
