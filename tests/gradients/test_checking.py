@@ -196,6 +196,24 @@ def test_a_domain_with_edges() -> None:
     assert _check(np.log, (tiny,), lambda i, _o, c: c[0] / i[0])
 
 
+def test_what_is_left_out_is_said_and_looked_at_nearby() -> None:
+    def jumpy(x: Any) -> Any:
+        return np.where(np.arange(40) == 5, np.sqrt(np.abs(x)), np.sin(x))
+
+    def backward(factor: float) -> Any:
+        def made(i: Any, _o: Any, c: Any) -> Any:
+            steep = factor * np.sign(i[0]) / (2 * np.sqrt(np.maximum(np.abs(i[0]), 1e-30)))
+            return np.where(np.arange(40) == 5, steep, np.cos(i[0])) * c[0]
+
+        return made
+
+    x = np.where(np.arange(40) == 5, 0.0, X)
+    right = _check(jumpy, (x,), backward(1.0))
+    assert right.verdict is GradVerdict.PASS, right.reason
+    assert "1 output element was left out" in right.comparisons[0].reason
+    assert _check(jumpy, (x,), backward(2.0)).verdict is GradVerdict.FAIL
+
+
 def test_a_forward_that_is_not_finite_never_passes() -> None:
     report = _check(lambda x: np.where(np.arange(40) == 3, np.inf, x), (X,), lambda _i, _o, c: c[0])
     assert report.verdict is GradVerdict.INCONCLUSIVE

@@ -133,6 +133,14 @@ def test_at_the_edge_of_a_domain_one_side_does() -> None:
     assert np.all(np.abs(found.value - [1.0, -1.0]) <= found.error)
 
 
+def test_an_edge_within_the_smallest_step_leaves_no_slope_rather_than_a_wrong_one() -> None:
+    point = np.array([1 - 1e-12, 1 - 1e-9, 1 - 1e-5])
+    found = _swept(np.arcsin, point, np.full(3, 0.5))
+    slope = 0.5 / np.sqrt((1 - point) * (1 + point))
+    assert np.all(np.abs(found.value - slope) <= found.error)
+    assert np.all(found.error[1:] < 1e-3 * slope[1:])
+
+
 def test_noise_makes_slopes_unresolved_rather_than_wrong() -> None:
     rng = np.random.default_rng(0)
     point = np.ones(200)

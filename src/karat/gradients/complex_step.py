@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from karat.gradients import tolerances
 from karat.gradients.differences import Slopes
@@ -20,6 +21,9 @@ STEP = 2.0**-66
 """About 1e-20: its square is far below round-off."""
 _ULPS = 32.0
 _MOST_UNREST = 1e-9
+_VAGUE = 1e-3
+
+Mask = NDArray[np.bool_]
 
 
 def slopes(
@@ -79,35 +83,46 @@ def honest(found: Sequence[Slopes], nearby: Sequence[Slopes] | None) -> list[Slo
 def _honest(one: Slopes, two: Slopes) -> Slopes:
     with np.errstate(all="ignore"):
         change = np.abs(one.value - two.value)
-        sizes = natural_sizes(one.value)
+        sizes = np.abs(one.value)
         shares = np.where(np.isfinite(change) & (sizes > 0), change / sizes, 0.0)
         # One element may change little by chance; what they change by typically goes for all.
         typical = min(tolerances.norm(shares) / np.sqrt(max(1, shares.size)), _MOST_UNREST)
         change = np.maximum(np.where(np.isfinite(change), change, 0.0), typical * sizes)
-        moved = np.where(one.value == 0, 0.0, 8 * change)
-    return replace(one, error=one.error + moved)
+    return replace(one, error=one.error + 8 * change)
 
 
-def agrees(exact: Sequence[Slopes], differences: Sequence[Slopes]) -> bool:
-    """Whether complex steps say what differences say, within the error of both; kinks aside."""
-    return all(_agrees(one, two) for one, two in zip(exact, differences, strict=True))
+def trusted(exact: Sequence[Slopes], differences: Sequence[Slopes]) -> list[Mask] | None:
+    """Per output, where complex steps were confirmed by differences; None where they say something else, or nothing was."""
+    found = [_confirmed(two) for two in differences]
+    agree = all(
+        bool(np.all(_near(one, two) | ~known))
+        for one, two, known in zip(exact, differences, found, strict=True)
+    )
+    return found if agree and all(known.any() for known in found if known.size) else None
 
 
-def _agrees(exact: Slopes, other: Slopes) -> bool:
-    known = np.isfinite(other.error) & ~other.kinked
-    gap = np.abs(exact.value - other.value)
-    fine: np.ndarray[tuple[int, ...], np.dtype[np.bool_]] = gap <= 8 * (other.error + exact.error)
-    return bool(known.any() and np.all(fine | ~known))
+def _confirmed(other: Slopes) -> Mask:
+    """Where differences know enough to confirm anything: not at kinks, nor next to nothing."""
+    known: Mask = (other.error <= _VAGUE * natural_sizes(other.value)) & ~other.kinked
+    return known
 
 
-def merged(exact: Sequence[Slopes], differences: Sequence[Slopes]) -> list[Slopes]:
-    """Complex steps, with the kinks that only differences can see."""
-    return [
-        Slopes(
-            np.where(two.kinked, two.value, one.value),
-            np.where(two.kinked | ~np.isfinite(two.error), two.error, one.error),
-            two.jump,
-            one.floor,
-        )
-        for one, two in zip(exact, differences, strict=True)
-    ]
+def _near(exact: Slopes, other: Slopes) -> Mask:
+    near: Mask = np.abs(exact.value - other.value) <= 8 * (other.error + exact.error)
+    return near
+
+
+def merged(exact: Slopes, differences: Slopes, known: Mask) -> Slopes:
+    """Complex steps where they were confirmed; elsewhere differences, which alone can see kinks."""
+    return Slopes(
+        np.where(known, exact.value, differences.value),
+        np.where(known, exact.error, differences.error),
+        differences.jump,
+        np.where(known, exact.floor, differences.floor),
+    )
+
+
+def confined(exact: Slopes, known: Mask) -> Slopes:
+    """Complex steps where they were confirmed along another direction; elsewhere no slope is known."""
+    unmoved = exact.value == 0
+    return replace(exact, error=np.where(known | unmoved, exact.error, np.inf))

@@ -48,13 +48,17 @@ class Slopes:
 
 def ladders(precision: str, first: float | None = None) -> tuple[Ladder, ...]:
     """The steps to try, coarse ones first; in float32 they are larger, because its round-off is."""
-    tops = (2.0**-5, 2.0**-12, 2.0**-22) if precision in _WIDE else (2.0**-3, 2.0**-8)
+    tops = _TOPS if precision in _WIDE else _NARROW_TOPS
     if first is not None:
         tops = (2.0 ** round(np.log2(first)), *tops[1:])
     return tuple(_halved(top, 4 if index == 0 else 3) for index, top in enumerate(tops))
 
 
 _WIDE = ("float64", "complex128")
+_TOPS = (2.0**-5, 2.0**-12, 2.0**-22, 2.0**-32, 2.0**-42)
+_NARROW_TOPS = (2.0**-3, 2.0**-8)
+_DEEP = 3
+"""From this ladder on steps are so small that only the edge of a domain, where slopes are steep, is worth them."""
 
 
 def _halved(top: float, count: int) -> Ladder:
@@ -74,8 +78,9 @@ def sweep(
     `noise` is what each element of a forward may be off, `unit` the round-off of one operation.
     """
     best = _climb(line, base, noise, steps[0], unit)
-    for ladder in steps[1:]:
-        if not any(_wants_finer(one, at) for one, at in zip(best, base, strict=True)):
+    for index, ladder in enumerate(steps[1:], 1):
+        wants = _wants_finer if index < _DEEP else _at_an_edge
+        if not any(wants(one, at) for one, at in zip(best, base, strict=True)):
             break
         finer = _climb(line, base, noise, ladder, unit)
         best = [better(old, new) for old, new in zip(best, finer, strict=True)]
@@ -175,6 +180,10 @@ def _wants_finer(one: Slopes, base: Vector) -> bool:
     return bool(np.any((~(one.error <= fine) | one.kinked) & np.isfinite(base)))
 
 
+def _at_an_edge(one: Slopes, base: Vector) -> bool:
+    return bool(np.any(~(one.error <= 0.1 * np.abs(one.value)) & (one.error > 0.1 * np.abs(base))))
+
+
 def _pooled(spread: Vector) -> float:
     """What elements typically disagree by: one element may agree with itself by chance."""
     known = spread[np.isfinite(spread)]
@@ -197,6 +206,9 @@ def _at_edges(
     value, spread = extrapolated(sided, _ONE_SIDED)
     floor = found.floor + _AMPLIFIED * tolerances.ULPS * 2.0**-53 * np.abs(value) / ladder[-1]
     error = np.where(np.isfinite(value), 4 * spread + 4 * floor, np.inf)
+    # Slopes that move ever faster as the step shrinks have no limit within reach: asin next to 1.
+    late, early = np.abs(sided[-1] - sided[-2]), np.abs(sided[-2] - sided[-3])
+    error[late > 0.9 * early + 4 * floor] = np.inf
     return Slopes(
         np.where(edge, value, found.value),
         np.where(edge, error, found.error),

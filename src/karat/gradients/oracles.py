@@ -119,13 +119,14 @@ def probes(at: Ground, index: int, rng: np.random.Generator, *, whole: bool = Tr
         return []
     first = along(at, index, drawn[0])
     exact = _exactly(at, index, drawn[0])
-    if exact is not None and complex_step.agrees(exact, first):
-        kept = complex_step.merged(exact, first)
-        made = [Probe(drawn[0], kept, at.exactly, sees_kinks=True)]
-        made += [_exact(at, index, one) for one in drawn[1:]]
-    else:
+    known = None if exact is None else complex_step.trusted(exact, first)
+    if exact is None or known is None:
         made = [Probe(drawn[0], first, at.oracle, sees_kinks=True)]
         made += [_by_differences(at, index, one) for one in drawn[1:]]
+    else:
+        kept = [complex_step.merged(*each) for each in zip(exact, first, known, strict=True)]
+        made = [Probe(drawn[0], kept, at.exactly, sees_kinks=True)]
+        made += [_by_complex_steps(at, index, one, known) for one in drawn[1:]]
     movable = np.count_nonzero(scales)
     return [replace(one, dense=np.count_nonzero(one.direction) == movable) for one in made]
 
@@ -134,11 +135,14 @@ def _by_differences(at: Ground, index: int, direction: Vector) -> Probe:
     return Probe(direction, along(at, index, direction), at.oracle, sees_kinks=True)
 
 
-def _exact(at: Ground, index: int, direction: Vector) -> Probe:
+def _by_complex_steps(
+    at: Ground, index: int, direction: Vector, known: Sequence[complex_step.Mask]
+) -> Probe:
     found = _exactly(at, index, direction)
     if found is None:
         return _by_differences(at, index, direction)
-    return Probe(direction, found, at.exactly, sees_kinks=False)
+    kept = [complex_step.confined(*each) for each in zip(found, known, strict=True)]
+    return Probe(direction, kept, at.exactly, sees_kinks=False)
 
 
 def _exactly(at: Ground, index: int, direction: Vector) -> list[Slopes] | None:

@@ -79,8 +79,11 @@ def _again(
 
 def _says_too_little(pair: Pair, attempt: int) -> bool:
     comparison = pair.comparison
-    if comparison.verdict is GradVerdict.FAIL or comparison.counts:
+    if comparison.verdict is GradVerdict.FAIL:
         return False
+    if comparison.counts:
+        # Elements that were left out here are looked at once elsewhere.
+        return pair.masked and attempt == 0
     return pair.masked or (pair.zero and attempt < _ZERO_ATTEMPTS)
 
 
@@ -88,7 +91,10 @@ def _settled(old: Pair, again: dict[tuple[int, int, str], Pair], attempt: int) -
     new = again.get(old.key)
     if new is None or not _says_too_little(old, attempt):
         return old
-    if not (new.comparison.counts or new.comparison.verdict is GradVerdict.FAIL):
+    wrong = new.comparison.verdict is GradVerdict.FAIL
+    if old.comparison.counts and not wrong:
+        return old
+    if not (new.comparison.counts or wrong):
         return old
     kept = max(old.comparison.kinks, new.comparison.kinks)
     return replace(new, comparison=msgspec.structs.replace(new.comparison, kinks=kept))

@@ -41,6 +41,12 @@ class Seen:
         places = "1 place" if count == 1 else f"{count:,} places"
         return f"the forward itself is infinite or NaN in {places}" if count else ""
 
+    def left_out(self, output: int) -> str:
+        """What is to be said where an output has elements without any known slope."""
+        count = int(np.sum(self.masks[output] & ~self.kinks[output]))
+        elements = "1 output element was" if count == 1 else f"{count:,} output elements were"
+        return f"{elements} left out: no slope is known there" if count else ""
+
     def comparison(
         self,
         pair: tuple[int, int],
@@ -80,9 +86,12 @@ def look(ground: Ground, asked: Asked) -> Seen:
     for k, base in enumerate(ground.base):
         unknown = ~np.isfinite(base)
         kink = np.zeros(base.size, np.bool_)
-        for one in seen.slopes(k):
-            unknown |= unresolved(one, base, ground.precision)
-            kink |= one.kinked
+        for probe in (one for of_input in found for one in of_input):
+            slopes = probe.slopes[k]
+            kink |= slopes.kinked
+            # What complex steps leave open at a kink is known from differences.
+            excused = kink if not probe.sees_kinks else np.False_
+            unknown |= unresolved(slopes, base, ground.precision) & ~excused
         seen.masks.append(unknown | kink)
         seen.kinks.append(kink & ~unknown)
     if any(one.any() for one in seen.kinks):

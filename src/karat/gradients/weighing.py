@@ -79,7 +79,7 @@ class Weighed:
         if doubt:
             return GradVerdict.INCONCLUSIVE, doubt
         if not judged.zero:
-            return GradVerdict.PASS, ""
+            return GradVerdict.PASS, self.seen.left_out(self.pair[1])
         return GradVerdict.PASS, f"{ZERO}; the framework gives None" if self.none else ZERO
 
     def _failed(self, judged: Judged) -> tuple[GradVerdict, str]:
