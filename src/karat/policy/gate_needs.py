@@ -52,6 +52,11 @@ def is_differentiable(dtype: str) -> bool:
     return not dtype.startswith(_WHOLE_NUMBERS)
 
 
+def is_of_backward(e: Evidence) -> bool:
+    """Whether it is about the backward, of first order: forward mode runs other code, and proves nothing of it."""
+    return e.mode == "reverse" and e.order == 1
+
+
 def same_device(found: str, wanted: str) -> bool:
     """`cuda:0` is `cuda`, and so is what other frameworks call gpu."""
     kinds = [name.partition(":")[0].lower() for name in (found, wanted)]
@@ -75,10 +80,12 @@ def needs_of(
     set_aside = {name for one in known.declared if one.op == op for name in one.no_grad}
     each = []
     for name, dtype in inputs_of(known, op).items():
-        mine = [e for e in known.evidence if (e.op, e.input, e.order) == (op, name, 1)]
+        every = [e for e in known.evidence if (e.op, e.input) == (op, name)]
+        mine = [e for e in every if is_of_backward(e)]
+        beside = "on other devices" if mine else "in forward mode or a higher order" if every else ""
         for device in devices or (None,):
             here = [e for e in mine if device is None or same_device(e.device, device)]
-            state, why = _state(here, set_aside=name in set_aside, elsewhere=bool(mine))
+            state, why = _state(here, set_aside=name in set_aside, beside=beside)
             need = Need(input=name, dtype=dtype, device=device, state=state, why=why)
             each.append(covered(need, known.test, op, entries))
     return tuple(each)
@@ -106,7 +113,7 @@ def covers(entry: Exemption, need: Need, test: str, op: str) -> bool:
     )
 
 
-def _state(here: Sequence[Evidence], *, set_aside: bool, elsewhere: bool) -> tuple[State, str]:
+def _state(here: Sequence[Evidence], *, set_aside: bool, beside: str) -> tuple[State, str]:
     if any(e.verdict is GradVerdict.FAIL for e in here):
         return "failed", next(e.reason for e in here if e.verdict is GradVerdict.FAIL)
     strong = [e for e in here if e.counts]
@@ -120,7 +127,7 @@ def _state(here: Sequence[Evidence], *, set_aside: bool, elsewhere: bool) -> tup
         return lesser
     if set_aside:
         return "no-grad", "set aside by no_grad_set, and nobody says why"
-    return "missing", "compared on other devices alone" if elsewhere else ""
+    return "missing", f"compared {beside} alone" if beside else ""
 
 
 def _lesser(here: Sequence[Evidence]) -> Iterator[tuple[State, str]]:

@@ -18,7 +18,7 @@ from karat.findings import CannotVerify, Finding, Severity, UsageError
 from karat.gradients.report import GradVerdict
 from karat.policy.exemptions import Exemption
 from karat.policy.gate_limits import allowed_by, widened_in
-from karat.policy.gate_needs import DOUBLE
+from karat.policy.gate_needs import DOUBLE, is_of_backward
 from karat.policy.merging import Known, Merged
 
 SCHEMA = "karat.policy-baseline/1"
@@ -90,7 +90,7 @@ def _proved(known: Known, active: Sequence[Exemption]) -> Iterator[str]:
         one.op for one in widened_in(known) if not any(allowed_by(entry, one) for entry in active)
     }
     for e in known.evidence:
-        if e.counts and e.dtype in DOUBLE and e.order == 1 and e.op not in loose:
+        if e.counts and e.dtype in DOUBLE and is_of_backward(e) and e.op not in loose:
             yield e.op
 
 
