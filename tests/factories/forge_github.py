@@ -93,6 +93,12 @@ class GitHubPull:
     ids: Iterator[int]
     reviews: list[GitHubReview] = field(default_factory=list)
     commits: list[GitHubCommit] = field(default_factory=list)
+    retargeted: list[float] = field(default_factory=list)
+    """When it was pointed at another branch."""
+
+    def retarget(self) -> None:
+        """Point it at another branch, after all reviews so far."""
+        self.retargeted.append(EPOCH + 60.0 * len(self.reviews) - 30.0)
 
     def review(
         self, login: str | None, state: str = "APPROVED", commit: str | None = ""

@@ -46,6 +46,7 @@ class GitHubApi:
             (r"pulls/(?P<number>\d+)", self._reviews.pull),
             (r"pulls/(?P<number>\d+)/reviews", self._reviews.reviews),
             (r"pulls/(?P<number>\d+)/commits", self._reviews.commits),
+            (r"issues/(?P<number>\d+)/events", self._reviews.events),
         ]
 
     def answer(self, request: Request) -> Response:

@@ -50,6 +50,14 @@ class GitHubReviewsApi:
         shown = [_commit(self._url(), repository, one) for one in _of(repository, number).commits]
         return self._page(request, shown[:250])
 
+    def events(self, request: Request, repository: GitHubRepository, number: str) -> Response:
+        pull = _of(repository, number)
+        kinds = [("base_ref_changed", when) for when in pull.retargeted] + [
+            ("labeled", EPOCH + 9 * HOUR)
+        ]
+        shown = [_event(self._url(), repository, pull, *each, i) for i, each in enumerate(kinds)]
+        return self._page(request, shown)
+
     def elsewhere(self, request: Request, *, known: bool) -> Response | None:
         """Teams and people, which belong to no repository."""
         if team := re.fullmatch(r"/orgs/([^/]+)/teams/([^/]+)/members", request.path):
@@ -175,6 +183,23 @@ def _review(
     if review.submitted is not None:
         body["submitted_at"] = bodies.when(review.submitted)
     return body
+
+
+def _event(
+    api: str, repository: GitHubRepository, pull: GitHubPull, kind: str, when: float, number: int
+) -> dict[str, Any]:
+    return {
+        "id": 500 + number,
+        "node_id": _node("IssueEvent", number),
+        "url": f"{api}/repos/{repository.full_name}/issues/events/{500 + number}",
+        "actor": bodies.user(api, pull.author),
+        "event": kind,
+        "commit_id": None,
+        "commit_url": None,
+        "created_at": bodies.when(when),
+        "performed_via_github_app": None,
+        **({"label": {"name": "bump", "color": "ededed"}} if kind == "labeled" else {}),
+    }
 
 
 def _commit(api: str, repository: GitHubRepository, commit: GitHubCommit) -> dict[str, Any]:

@@ -105,6 +105,10 @@ MISSING: dict[str, tuple[Callable[[GitHubPull], object], str]] = {
         lambda p: (p.review("bob"), p.review("bob", commit=OLD)),
         "not of the head",
     ),
+    "of what the request was before it was pointed at another branch": (
+        lambda p: (p.review("bob"), p.retarget()),
+        "@bob: they approved before the pull request was pointed at another branch",
+    ),
     "the author of the request": (
         by_its_author,
         "@bob: is the author of the pull request",
@@ -160,6 +164,13 @@ def test_a_push_after_the_approval_needs_another(world: World) -> None:
     world.tree.write("README", "more")
     world.push()
     assert world.ask().exit_code == 1
+    world.pull.review("bob")
+    assert world.ask().exit_code == 0
+
+
+def test_an_approval_after_the_request_was_pointed_elsewhere(world: World) -> None:
+    world.pull.review("carol", "COMMENTED")
+    world.pull.retarget()
     world.pull.review("bob")
     assert world.ask().exit_code == 0
 
@@ -242,6 +253,7 @@ TROUBLE: dict[str, Callable[[Forge], None]] = {
         Fault(pattern="/reviews", status=200, body=b"<html>", times=None)
     ),
     "cut": lambda f: f.faults.cut("/reviews", after=5, times=None, host="api"),
+    "events": lambda f: f.faults.server_error("/events", times=None),
     "commits": lambda f: f.faults.server_error("/commits", times=None),
     "wrong token": lambda f: setattr(f.github, "tokens", {"another"}),
     "no such request": lambda f: f.github.repository(REPO).pulls.clear(),

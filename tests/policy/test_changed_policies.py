@@ -187,6 +187,8 @@ SETTINGS = {
     "exclude": POLICY + 'exclude = ["mylib.ops.slow_*"]\n',
     "tests": POLICY + 'tests = ["nowhere/**"]\n',
     "signers": POLICY + 'signers = "mine"\n',
+    "forge": POLICY + 'forge = "gitlab"\n',
+    "evidence": POLICY + 'evidence = "journals of better days"\n',
 }
 
 
@@ -195,6 +197,17 @@ def test_a_laxer_policy_is_a_change(tree: PolicyRange, key: str) -> None:
     tree.write("karat.toml", SETTINGS[key])
     change = one(tree)
     assert (change.waiver.rule, change.waiver.about) == ("policy", f"[policy] {key}")
+
+
+def test_a_suite_that_need_not_be_complete_any_more_is_a_change(tmp_path: Path) -> None:
+    tree = PolicyRange(tmp_path / "r", POLICY + "complete = true\n")
+    tree.write("karat.toml", POLICY)
+    assert one(tree).waiver.about == "[policy] complete"
+
+
+def test_a_complete_suite_is_stricter(tree: PolicyRange) -> None:
+    tree.write("karat.toml", POLICY + "complete = true\n")
+    assert look(tree) == ([], [])
 
 
 def test_the_bases_globs_say_where_to_look(tmp_path: Path) -> None:
@@ -235,6 +248,16 @@ def test_a_symbolic_link_is_not_followed_and_not_ignored(tree: PolicyRange, name
     assert [(f.kind, f.path) for f in findings] == [("cannot-read", name)]
 
 
+def test_exemptions_behind_a_folder_that_leads_elsewhere(tmp_path: Path) -> None:
+    policy = POLICY + 'exemptions = "policy/exemptions.toml"\n'
+    tree = PolicyRange(tmp_path / "r", policy)
+    tree.write("elsewhere/exemptions.toml", EXEMPTION)
+    (tree.root / "policy").symlink_to("elsewhere")
+    _, (finding,) = look(tree)
+    assert (finding.kind, finding.path) == ("cannot-read", "policy/exemptions.toml")
+    assert "found a symbolic link at policy" in finding.message
+
+
 def test_odd_names_of_files(tree: PolicyRange) -> None:
     name = os.fsdecode(b"tests/test \xff\n.py")
     tree.write(name, "from op_test import *\n" + NEW_SKIP)
@@ -258,6 +281,22 @@ def test_a_digest_is_of_the_change_and_not_of_the_head(tree: PolicyRange) -> Non
 def test_a_base_that_is_not_there(tree: PolicyRange, base: str) -> None:
     with pytest.raises(CannotVerify, match="names none here"):
         Sides(tree.root, base, "HEAD")
+
+
+@pytest.mark.parametrize("base", ["origin/main", "origin/main~0"])
+def test_a_tag_that_is_called_like_the_base_is_not_taken_for_it(
+    tree: PolicyRange, base: str
+) -> None:
+    git = tree.repository.git
+    git("update-ref", "refs/remotes/origin/main", "main")
+    tree.write("karat.toml", POLICY.replace("@bob", "@mallory"))
+    tree.commit()
+    git("tag", "-m", "x", "origin/main")
+    with pytest.raises(CannotVerify, match="refs/remotes/origin/main and refs/tags/origin/main"):
+        Sides(tree.root, base, "HEAD")
+    assert Sides(tree.root, "refs/remotes/origin/main", "HEAD").changes().changes
+    git("tag", "-f", "-m", "x", "origin/main", "refs/remotes/origin/main")
+    assert Sides(tree.root, base, "HEAD").tip.commit == tree.base
 
 
 def test_a_shallow_clone_says_what_to_fetch(tree: PolicyRange, tmp_path: Path) -> None:

@@ -33,6 +33,7 @@ def pull(forge: Forge) -> GitHubPull:
         pull.review("bob", state)
     pull.review(None)
     pull.review("carol", commit=None)
+    pull.retarget()
     pull.commit("a" * 40, "alice", message="x\n\nCo-authored-by: D <dave@example.invalid>")
     pull.commit("c" * 40, None, committer=None, parents=2)
     forge.github.teams["octo/numerics"] = ["bob", "carol"]
@@ -47,6 +48,7 @@ def pull(forge: Forge) -> GitHubPull:
         f"/repos/{REPO}/pulls/7/reviews",
         f"/repos/{REPO}/pulls/7/reviews?per_page=2&page=2",
         f"/repos/{REPO}/pulls/7/commits?per_page=100",
+        f"/repos/{REPO}/issues/7/events",
         "/orgs/octo/teams/numerics/members?per_page=1",
         "/users/bob",
         "/users/carol",

@@ -12,7 +12,9 @@ from karat.policy.changed_policies import Changed
 from karat.policy.reviews_opening import Place
 from karat.policy.sign_off import SignOff
 
-_WHO = ("[policy] approvers", "[policy] signers", "CODEOWNERS", "keys that may sign")
+_WHO = (
+    "[policy] approvers", "[policy] signers", "[policy] forge", "CODEOWNERS", "keys that may sign",
+)  # fmt: skip
 
 
 def about_range(sides: Sides, found: Changed, base: str) -> Iterator[Finding]:

@@ -68,8 +68,11 @@ def setting_waivers(old: PolicySettings, new: PolicySettings, path: str) -> list
             f"{rule}: {', '.join(who)}" for rule, who in sorted(new.approvers.items())
         )
         found.append(_setting(path, "approvers", shown or "nobody"))
-    if new.signers != old.signers:
-        found.append(_setting(path, "signers", new.signers))
+    for key in ("signers", "forge", "evidence"):
+        if getattr(new, key) != getattr(old, key):
+            found.append(_setting(path, key, getattr(new, key) or "by the CI's variables"))
+    if old.complete and not new.complete:
+        found.append(_setting(path, "complete", "false"))
     return found
 
 

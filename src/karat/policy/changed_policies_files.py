@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 from collections.abc import Iterator, Sequence
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 import msgspec
 
@@ -13,6 +14,10 @@ from karat.findings import CannotVerify
 from karat.goldens import git
 
 _LINK, _SUBMODULE = "120000", "160000"
+_DETOURS = {_LINK: "a symbolic link", _SUBMODULE: "a submodule"}
+_SHORT_FOR = ("refs/{}", "refs/tags/{}", "refs/heads/{}", "refs/remotes/{}", "refs/remotes/{}/HEAD")
+"""What git takes a short name for, the first that is there; tags come before branches."""
+_STEPS = re.compile(r"[~^@:].*", re.DOTALL)
 
 
 class Range(msgspec.Struct, frozen=True, kw_only=True):
@@ -74,17 +79,31 @@ class Side:
 
     def read(self, path: str) -> bytes | None:
         """The bytes of a file; None if there is none."""
-        words = ("--literal-pathspecs", "ls-tree", "-z", "--full-tree", self.commit, "--", path)
-        entry = git.run_git(self._root, *words).rstrip(b"\0")
+        entry = self._entry(path)
         if not entry:
+            self._refuse_detour(path)
             return None
         mode, kind, oid = entry.partition(b"\t")[0].decode().split(" ")
         if mode == _LINK:
-            raise CannotVerify(
-                f"expected a file at {path} of {self.commit[:12]}, found a symbolic link, which may lead anywhere",
-                next_command=f"git show {self.commit[:12]}:{shlex.quote(path)}",
-            )
+            raise self._elsewhere(path, path, "a symbolic link")
         return git.run_git(self._root, "cat-file", "blob", oid) if kind == "blob" else None
+
+    def _refuse_detour(self, path: str) -> None:
+        """What is not in the tree may still be on the disk, behind a folder that is a link or a submodule."""
+        for folder in list(PurePosixPath(path).parents)[:-1]:
+            mode = self._entry(folder.as_posix())[:6].decode()
+            if mode in _DETOURS:
+                raise self._elsewhere(path, folder.as_posix(), _DETOURS[mode])
+
+    def _entry(self, path: str) -> bytes:
+        words = ("--literal-pathspecs", "ls-tree", "-z", "--full-tree", self.commit, "--", path)
+        return git.run_git(self._root, *words).rstrip(b"\0")
+
+    def _elsewhere(self, path: str, at: str, what: str) -> CannotVerify:
+        return CannotVerify(
+            f"expected a file at {path} of {self.commit[:12]}, found {what} at {at}, which may lead anywhere",
+            next_command=f"git ls-tree {self.commit[:12]} -- {shlex.quote(at)}",
+        )
 
     def first(self, paths: Sequence[str]) -> tuple[str, bytes] | None:
         """The first of these files that is there."""
@@ -120,7 +139,24 @@ def commit_of(root: Path, revision: str) -> str:
         raise CannotVerify(
             f"expected a commit, found that {revision!r} names none here", next_command=fetch
         )
+    _refuse_ambiguous(root, revision)
     return out
+
+
+def _refuse_ambiguous(root: Path, revision: str) -> None:
+    """Whoever may push a tag could call it origin/main, and appoint approvers there."""
+    short = _STEPS.sub("", revision)
+    names = [rule.format(short) for rule in _SHORT_FOR] if short not in {"", "HEAD"} else []
+    asked = ("for-each-ref", "--format=%(refname) %(objectname) %(*objectname)", "--", *names)
+    lines = git.run_git(root, *asked).decode("utf-8", "replace").splitlines() if names else []
+    found = {name: oids.split()[-1] for name, _, oids in (line.partition(" ") for line in lines)}
+    meant = {name: oid for name, oid in found.items() if name in names}
+    if len(set(meant.values())) > 1:
+        raise CannotVerify(
+            f"expected {short!r} to name one commit, found {' and '.join(sorted(meant))}, which differ; "
+            "say the one that is meant in full",
+            next_command=f"git show-ref {shlex.quote(short)}",
+        )
 
 
 def blobs(root: Path, oids: Sequence[str]) -> dict[str, bytes]:

@@ -51,8 +51,6 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     head: str
     reviews: tuple[Review, ...]
     authors: Authors
-    merge: str | None = None
-    """The forge's own test merge of the head, where it makes one."""
 
 
 class Unknown(Exception):  # noqa: N818 - a state of knowledge, not a bug

@@ -22,6 +22,7 @@ _STATES: dict[str, State] = {
     "CHANGES_REQUESTED": "changes-requested",
     "DISMISSED": "dismissed",
 }
+_RETARGETED = "base_ref_changed"
 _MOST_COMMITS = 250
 """GitHub lists no more of a pull request."""
 
@@ -38,7 +39,6 @@ class _Head(msgspec.Struct, frozen=True):
 class _Pull(msgspec.Struct, frozen=True):
     head: _Head
     user: _User | None = None
-    merge_commit_sha: str | None = None
 
 
 class _Review(msgspec.Struct, frozen=True):
@@ -47,6 +47,11 @@ class _Review(msgspec.Struct, frozen=True):
     user: _User | None = None
     commit_id: str | None = None
     submitted_at: str | None = None
+
+
+class _Event(msgspec.Struct, frozen=True):
+    event: str = ""
+    created_at: str = ""
 
 
 class _Person(msgspec.Struct, frozen=True):
@@ -127,7 +132,6 @@ class GitHubReviews:
             head=pull.head.sha,
             reviews=reviews,
             authors=authors,
-            merge=pull.merge_commit_sha,
         )
 
     def members(self, team: str) -> frozenset[str]:
@@ -176,16 +180,19 @@ class GitHubReviews:
         found = {review.id: review for page in pages for review in page}
         # Numbers grow with time, and so do times; pages may shift while they are read.
         ordered = sorted(found.values(), key=lambda review: (review.submitted_at or "", review.id))
+        moved = self._retargeted() if ordered else ""
         return tuple(
-            Review(
-                reviewer=review.user.login,
-                state=_STATES[review.state],
-                commit=review.commit_id,
-                on_head=review.commit_id == head,
-            )
+            _review(review, review.user.login, head, moved)
             for review in ordered
             if review.state in _STATES and review.user is not None
         )
+
+    def _retargeted(self) -> str:
+        """When the request was last pointed at another branch: what was approved before is another diff."""
+        path = f"/repos/{self._repo}/issues/{self._number}/events"
+        pages = self._client.pages(path, tuple[_Event, ...], per_page=100)
+        events = (event for page in pages for event in page)
+        return max((e.created_at for e in events if e.event == _RETARGETED), default="")
 
     def _authors(self, pull: _Pull) -> Iterator[tuple[str, str | None, str]]:
         if pull.user is not None:
@@ -202,6 +209,18 @@ class GitHubReviews:
             # Bringing a branch up to date with its base makes nobody its author.
             if len(commit.parents) < 2:
                 yield from _people(commit)
+
+
+def _review(review: _Review, login: str, head: str, moved: str) -> Review:
+    stale = bool(moved) and (review.submitted_at or "") <= moved
+    why = f"they approved before the pull request was pointed at another branch, at {moved}"
+    return Review(
+        reviewer=login,
+        state=_STATES[review.state],
+        commit=review.commit_id,
+        on_head=review.commit_id == head and not stale,
+        why=why if stale and review.commit_id == head else "",
+    )
 
 
 def _people(commit: _Commit) -> Iterator[tuple[str, str | None, str]]:
