@@ -158,7 +158,7 @@ def part_elsewhere(module: str, first: int, count: int) -> tuple[str, list[Line]
     # One thread each: the tensors are small, and threads that wait for each other cost more.
     done = subprocess.run(
         [*words, "--seeds", str(count)],
-        env=os.environ | {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""},
+        env=os.environ | {"OMP_NUM_THREADS": "1", "JAX_PLATFORMS": "cpu"},
         stdout=subprocess.PIPE,
         text=True,
         check=True,

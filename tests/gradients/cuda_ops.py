@@ -138,9 +138,13 @@ def told(one: Planted, report: GradReport) -> str:
     """A few lines of what the check said."""
     cost = f"{report.forwards} forwards, {report.backwards} backwards, {report.seconds:.2f} s"
     lines = [
-        f"{one.name}: {report.verdict} (expected {one.verdict}) on {report.device}",
-        f"    {cost}; smallest error that could be seen {report.smallest_error:.1e}",
+        f"{one.name}: {report.verdict} (expected {one.verdict}) on {report.device}, {cost}",
         f"    {report.reason}",
+    ]
+    lines += [
+        f"    {c.output} by {c.input} in {c.dtype}: held; smallest error of an element that it sees {c.smallest_error:.1e}"
+        for c in report.comparisons
+        if c.counts
     ]
     lines += [
         f"    {d.input} → {d.output}, {d.dtype}: at {d.coordinate}, expected {d.expected}, found {d.found}; {d.hint}"
@@ -149,7 +153,7 @@ def told(one: Planted, report: GradReport) -> str:
     lines += [
         f"    {p.name}: {p.verdict}, measured {p.measured}, bound {p.bound}"
         for p in report.properties
-        if p.name.startswith("nondeterminism") or p.verdict == "FAIL"
+        if p.name == "deterministic-backward" or p.verdict == "FAIL"
     ]
     return "\n".join(lines)
 

@@ -127,7 +127,8 @@ def slopes(
         kink = kinks.kinked(jump, doubt, value, even[0])
         error = 4 * spread + 4 * _pooled(spread) + floor + np.where(kink, 0.0, np.abs(jump))
         error = np.where(np.isfinite(error), error, np.inf)
-        error[kinks.singular(even, floor)] = np.inf
+        # An element that is small by cancellation is as rough as its neighbours.
+        error[kinks.singular(even, floor + _pooled(floor))] = np.inf
         found = Slopes(value, error, np.where(kink, jump, 0.0), floor)
         return _at_edges(found, right, left, base, ladder)
 
