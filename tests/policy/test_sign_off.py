@@ -8,9 +8,11 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from conftest import missing
+from factories.forge import Forge
 from factories.policy_ranges import NEW_SKIP, TEST, PolicyRange, key, sign
 from karat.findings import CannotVerify, UsageError
 from karat.policy.approvals import Approvals, Options, approvals, to_sign
@@ -206,3 +208,53 @@ def test_odd_texts_survive_the_list(world: World) -> None:
     world.tree.commit()
     text = to_sign(world.tree.root, Options(base="main"))
     assert len(tomllib.loads(text)["approved"]) == 1
+
+
+TWO = "[policy]\nforge = 'gitlab'\napprovers = {default = ['CODEOWNERS']}\n"
+
+
+@pytest.mark.parametrize("names", ["bob", "bob@example.org", "b,bob@example.org"])
+def test_somebody_who_reviews_and_signs_is_one_person(
+    tmp_path: Path, forge: Forge, names: str
+) -> None:
+    """Two approvals are asked for: bob's review and bob's two keys are one."""
+    made = {name: key(tmp_path, name) for name in ("one", "two", "carol")}
+    owners = "[Tests][2] @bob @carol bob@example.org @b\n*\n"
+    keys = "".join(
+        f"{'carol' if n == 'carol' else names} {public}\n" for n, (_, public) in made.items()
+    )
+    files = {".gitlab/CODEOWNERS": owners, ".karat/allowed_signers": keys}
+    tree = PolicyRange(tmp_path / "r", TWO, **files)
+    request = forge.gitlab.merge_request("octo/x", 5, author="alice", head=tree.skip())
+    request.approve("bob")
+    forge.gitlab.emails["bob"] = "bob@example.org"
+    file = tmp_path / "sign-off.toml"
+    env = {"CI_API_V4_URL": forge.gitlab_url, "GITLAB_TOKEN": forge.gitlab.token}
+    options = Options(base="main", merge=5, repo="octo/x", env=env)
+    file.write_text(to_sign(tree.root, options), encoding="utf-8")
+    for name in ("one", "two"):
+        made_by = sign(made[name][0], file)
+        made_by.rename(made_by.with_name(f"{file.name}.{name}.sig"))
+    options = msgspec.structs.replace(options, sign_off=file)
+    told = approvals(tree.root, options)
+    assert "Tests: 1 of 2 approvals" in why(told)
+    sign(made["carol"][0], file)
+    assert approvals(tree.root, options).exit_code == 0
+
+
+def test_an_author_does_not_sign_under_the_address_his_account_shows(
+    tmp_path: Path, forge: Forge
+) -> None:
+    private, public = key(tmp_path, "alice")
+    policy = '[policy]\napprovers = {default = ["alice@example.org"]}\n'
+    keys = {".karat/allowed_signers": f"alice@example.org {public}\n"}
+    tree = PolicyRange(tmp_path / "r", policy, **keys)
+    forge.github.pull("octo/x", 7, author="alice", head=tree.skip())
+    file = tmp_path / "sign-off.toml"
+    env = {"GITHUB_API_URL": forge.github_url, "GITHUB_TOKEN": forge.github.token}
+    options = Options(base="main", pull=7, repo="octo/x", env=env, sign_off=file)
+    file.write_text(to_sign(tree.root, options), encoding="utf-8")
+    sign(private, file)
+    assert approvals(tree.root, options).exit_code == 0  # nobody can know
+    forge.github.emails["alice"] = "alice@example.org"
+    assert "is the author of the pull request" in why(approvals(tree.root, options))

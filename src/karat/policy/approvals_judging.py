@@ -69,9 +69,21 @@ class Voice(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     counts: bool
     why: str = ""
+    names: frozenset[str] = frozenset()
+    """Account and addresses, by which two voices are known to be one person's."""
     principals: tuple[str, ...] = ()
     """What a key stands for; empty for reviews."""
     digests: frozenset[str] = frozenset()
+
+
+def heads(voices: Sequence[Voice]) -> int:
+    """How many people they are: somebody who reviews and signs is one, and so is somebody with two keys."""
+    groups: list[frozenset[str]] = []
+    for voice in voices:
+        same = [group for group in groups if group & voice.names]
+        others = [group for group in groups if not group & voice.names]
+        groups = [*others, voice.names.union(*same)]
+    return len(groups)
 
 
 class Judge:
@@ -106,7 +118,7 @@ class Judge:
         good = [v for v in heard if v.counts]
         people = self._of(good, need.people, unknown)
         owners = [(s, self._of(good, s.owners, unknown)) for s in need.sections]
-        if people or (owners and all(len(found) >= s.count for s, found in owners)):
+        if people or (owners and all(heads(found) >= s.count for s, found in owners)):
             named = dict.fromkeys(
                 v.name for found in (people, *(f for _, f in owners)) for v in found
             )
@@ -117,20 +129,26 @@ class Judge:
         )
 
     def _reviewer(self, standing: Standing) -> Voice:
-        why = standing.why
+        login, email, why = standing.reviewer.lower(), None, standing.why
         if standing.counts:  # an address may tell what the account does not
-            why = self._authors.emails.get(self._email(standing.reviewer) or "", "")
-            why = why or self._authors.logins.get(standing.reviewer.lower(), "")
-        return Voice(name=f"@{standing.reviewer}", counts=not why, why=why)
+            email = self._email(login)
+            why = self._authors.emails.get(email or "") or self._authors.logins.get(login, "")
+        names = frozenset({login, email or login})
+        return Voice(name=f"@{standing.reviewer}", counts=not why, why=why, names=names)
 
     def _signer(self, signer: Signer) -> Voice:
-        known = {**self._authors.emails, **self._authors.logins}
-        why = next((known[p.lstrip("@")] for p in signer.principals if p.lstrip("@") in known), "")
+        logins = self._authors.logins
+        # An author who commits under a no-reply address may sign under the one that the account shows.
+        shown = {email: why for login, why in logins.items() if (email := self._email(login))}
+        known = {**shown, **self._authors.emails, **logins}
+        names = frozenset(principal.lstrip("@") for principal in signer.principals)
+        why = next((known[name] for name in sorted(names) if name in known), "")
         digests = self._sign_off.digests if self._sign_off else frozenset()
         name = f"{signer.principals[0]} ({signer.signature})"
         return Voice(
-            name=name, counts=not why, why=why, principals=signer.principals, digests=digests
-        )
+            name=name, counts=not why, why=why, names=names, principals=signer.principals,
+            digests=digests,
+        )  # fmt: skip
 
     def _of(self, voices: Sequence[Voice], words: Sequence[str], unknown: list[str]) -> list[Voice]:
         return [v for v in voices if any(self._is(v, word, unknown) for word in words)]
@@ -182,9 +200,9 @@ class Judge:
             if not voice.counts and self._of([voice], need.words, ignored):
                 yield f"{voice.name}: {voice.why}"
         for section, found in owners if any(found for _, found in owners) else ():
-            if len(found) < section.count:
+            if heads(found) < section.count:
                 name = section.name or "CODEOWNERS"
-                yield f"{name}: {len(found)} of {section.count} approvals"
+                yield f"{name}: {heads(found)} of {section.count} approvals"
         others = [v.name for v in heard if v.counts and not self._of([v], need.words, ignored)]
         if others:
             yield f"{', '.join(others)} approved, and may not"
