@@ -3,20 +3,28 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
-from karat.policy.scan_expressions import dotted, negated, number, text_of, truth
+import msgspec
+
+from karat.policy.scan_calls import CATCHES, Known, calls, takes_failure
+from karat.policy.scan_expressions import dotted, negated, text_of, truth
 from karat.policy.scan_shapes import Call, Decorator, Method
-from karat.policy.scan_vocabulary import FREE_CHECKS, is_check, is_test
+from karat.policy.scan_vocabulary import is_test
 
 _SKIPS = ("skipTest", "pytest.skip", "SkipTest")
-_CATCHES = frozenset({"", "Exception", "BaseException", "AssertionError"})
+_ENDS = frozenset(
+    {"sys.exit", "exit", "quit", "os._exit", "os.abort", "pytest.exit", "pytest.fail", "self.fail"}
+)
+"""Calls that nothing comes after."""
+_APART = frozenset({ast.IfExp, ast.BoolOp, ast.Call})
+_YIELDS = frozenset({ast.Yield, ast.YieldFrom})
 FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef
 _HANDLERS: dict[type[ast.stmt], str] = {
     ast.If: "_if", ast.For: "_for", ast.AsyncFor: "_for", ast.While: "_while", ast.With: "_with",
     ast.AsyncWith: "_with", ast.Try: "_try", ast.TryStar: "_try", ast.Match: "_match",
     ast.FunctionDef: "_function", ast.AsyncFunctionDef: "_function", ast.ClassDef: "_nothing", ast.Pass: "_nothing",
-    ast.Return: "_leave", ast.Raise: "_leave", ast.Continue: "_leave", ast.Break: "_leave",
+    ast.Assign: "_assign", ast.Return: "_leave", ast.Raise: "_leave", ast.Continue: "_leave", ast.Break: "_leave",
 }  # fmt: skip
 
 
@@ -55,14 +63,48 @@ def method_of(
     node: FunctionNode, decorators: tuple[Decorator, ...], when: tuple[str, ...]
 ) -> Method:
     """What a method comes to."""
-    body = _Body(node)
+    body = _Body(Known(dict.fromkeys(_parameters(node.args)[:1], "")))
     body.block(node.body, ())
     body.called_functions()
+    never = _never_run(node, body) if is_test(node.name) else ""
     return Method(
-        name=node.name, line=node.lineno, calls=tuple(body.calls),
-        empty=_emptiness(node, decorators, body) if is_test(node.name) else "",
+        name=node.name, line=node.lineno, calls=() if never else tuple(body.calls),
+        empty=never or _emptiness(node, decorators, body) if is_test(node.name) else "",
         does=body.does, only_super=body.only_super, decorators=decorators, when=when,
     )  # fmt: skip
+
+
+def function_of(node: FunctionNode) -> Method | None:
+    """What a function does with whichever of its parameters is an op test; None where it does nothing with any."""
+    body = _Body(Known({name: name for name in _parameters(node.args)}))
+    body.block(node.body, ())
+    body.called_functions()
+    calls_ = tuple(call for call in body.calls if call.object)
+    return (
+        Method(name=node.name, line=node.lineno, calls=calls_, does=body.does) if calls_ else None
+    )
+
+
+def lambda_of(name: str, node: ast.Lambda) -> Method:
+    """What a method comes to that is written as a lambda."""
+    body = _Body(Known(dict.fromkeys(_parameters(node.args)[:1], "")))
+    body.expressions(node.body, ())
+    empty = "" if body.does else "does nothing that could fail"
+    return Method(name=name, line=node.lineno, calls=tuple(body.calls), does=body.does,
+                  empty=empty if is_test(name) else "")  # fmt: skip
+
+
+def _parameters(arguments: ast.arguments) -> list[str]:
+    return [a.arg for a in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)]
+
+
+def _never_run(node: FunctionNode, body: _Body) -> str:
+    """A runner calls a test, and neither iterates over what it gave nor awaits it."""
+    if body.yields:
+        return "is a generator, whose body no runner runs"
+    return (
+        "is a coroutine, which no runner awaits" if isinstance(node, ast.AsyncFunctionDef) else ""
+    )
 
 
 def _emptiness(node: FunctionNode, decorators: Sequence[Decorator], body: _Body) -> str:
@@ -89,23 +131,23 @@ def _has_text(node: FunctionNode) -> bool:
 class _Body:
     """Walks statements in the order in which they run."""
 
-    def __init__(self, node: FunctionNode) -> None:
-        arguments = [*node.args.posonlyargs, *node.args.args]
-        self.me = arguments[0].arg if arguments else ""
+    def __init__(self, known: Known) -> None:
+        self._known = known
         self.calls: list[Call] = []
         self.does = False
         self.asserts = False
         self.called = 0
         self.skipped = False
+        self.yields = False
         self._caught = 0
         self._local: dict[str, list[Call]] = {}
         self._loaded: set[str] = set()
 
     def called_functions(self) -> None:
         """Functions inside count where their name is used."""
-        for name, calls in self._local.items():
+        for name, found in self._local.items():
             if name in self._loaded:
-                self.calls.extend(calls)
+                self.calls.extend(found)
 
     @property
     def only_super(self) -> bool:
@@ -131,37 +173,66 @@ class _Body:
         return outcome
 
     def _plain(self, node: ast.stmt, when: tuple[str, ...]) -> bool:
-        self._expressions(node, when)
-        if self._skips(node):
+        self.expressions(node, when)
+        if isinstance(node, ast.Assert):
+            return truth(node.test) is False
+        if not isinstance(node, ast.Expr) or not isinstance(node.value, ast.Call):
+            return False
+        called = dotted(node.value.func)
+        if called.endswith(_SKIPS):
             self.skipped |= not when
             return True
-        return False
+        return called in _ENDS
+
+    def _assign(self, node: ast.Assign, when: tuple[str, ...]) -> tuple[bool, tuple[str, ...]]:
+        (target, *others), value = node.targets, node.value
+        if isinstance(target, ast.Name) and not others:
+            if isinstance(value, ast.Lambda):
+                inner = _Body(self._known)
+                inner.expressions(value.body, when)
+                self._take(target.id, inner)
+                return False, ()
+            self._known.learn(target.id, value)
+        self.expressions(node, when)
+        return False, ()
 
     def _for(
         self, node: ast.For | ast.AsyncFor, when: tuple[str, ...]
     ) -> tuple[bool, tuple[str, ...]]:
-        self._expressions(node.iter, when)
+        self.expressions(node.iter, when)
         if truth(node.iter) is not False:
             self.block(node.body, when)
         self.block(node.orelse, when)
         return False, ()
 
     def _while(self, node: ast.While, when: tuple[str, ...]) -> tuple[bool, tuple[str, ...]]:
-        self._expressions(node.test, when)
+        self.expressions(node.test, when)
         if truth(node.test) is not False:
             self.block(node.body, when)
+        self.block(node.orelse, when)
         return False, ()
 
     def _match(self, node: ast.Match, when: tuple[str, ...]) -> tuple[bool, tuple[str, ...]]:
+        self.expressions(node.subject, when)
         for case in node.cases:
-            self.block(case.body, (*when, f"{text_of(node.subject)} matches"))
+            if (
+                isinstance(case.pattern, ast.MatchAs)
+                and case.pattern.pattern is None
+                and case.guard is None
+            ):
+                self.block(case.body, when)
+                break
+            said = f"{text_of(node.subject)} matches {text_of(case.pattern)}"
+            said += f" if {text_of(case.guard)}" if case.guard else ""
+            self.block(case.body, (*when, said))
+            when = (*when, negated(said))
         return False, ()
 
     def _nothing(self, node: ast.stmt, when: tuple[str, ...]) -> tuple[bool, tuple[str, ...]]:  # noqa: ARG002
         return False, ()
 
     def _if(self, node: ast.If, when: tuple[str, ...]) -> tuple[bool, tuple[str, ...]]:
-        self._expressions(node.test, when)
+        self.expressions(node.test, when)
         known = truth(node.test)
         if known is not None:
             return self.block(node.body if known else node.orelse, when), ()
@@ -176,16 +247,15 @@ class _Body:
         self, node: ast.With | ast.AsyncWith, when: tuple[str, ...]
     ) -> tuple[bool, tuple[str, ...]]:
         for item in node.items:
-            self._expressions(item.context_expr, when)
-        catches = any("assertRaises" in text_of(i.context_expr) or "pytest.raises" in text_of(i.context_expr)
-                      or "suppress" in text_of(i.context_expr) for i in node.items)  # fmt: skip
+            self.expressions(item.context_expr, when)
+        catches = any(takes_failure(item.context_expr) for item in node.items)
         self._caught += catches
         ended = self.block(node.body, when)
         self._caught -= catches
         return ended and not catches, ()
 
     def _try(self, node: ast.Try, when: tuple[str, ...]) -> tuple[bool, tuple[str, ...]]:
-        catches = any(_swallows(handler) for handler in node.handlers)
+        catches = any(_swallows(handler) for handler in node.handlers) or _drops(node.finalbody)
         self._caught += catches
         ended = self.block(node.body, when)
         self._caught -= catches
@@ -196,28 +266,26 @@ class _Body:
         return self.block(node.finalbody, when) or (ended and not node.handlers), ()
 
     def _function(self, node: FunctionNode, when: tuple[str, ...]) -> tuple[bool, tuple[str, ...]]:
-        inner = _Body(node)
-        inner.me = self.me
+        inner = _Body(self._known)
         inner.block(node.body, when)
         inner.called_functions()
-        self._local[node.name] = inner.calls
-        self._loaded |= inner._loaded
+        self._take(node.name, inner)
         return False, ()
+
+    def _take(self, name: str, inner: _Body) -> None:
+        self._local[name] = inner.calls
+        self._loaded |= inner._loaded
 
     def _leave(self, node: ast.stmt, when: tuple[str, ...]) -> tuple[bool, tuple[str, ...]]:
         if isinstance(node, ast.Raise) and node.exc is not None and "SkipTest" in text_of(node.exc):
             self.skipped |= not when
             return True, ()
-        self._expressions(node, when)
+        self.expressions(node, when)
         self.does |= isinstance(node, ast.Raise)
         return True, ()
 
-    def _skips(self, node: ast.stmt) -> bool:
-        if not isinstance(node, ast.Expr) or not isinstance(node.value, ast.Call):
-            return False
-        return dotted(node.value.func).endswith(_SKIPS)
-
-    def _expressions(self, node: ast.AST, when: tuple[str, ...]) -> None:
+    def expressions(self, node: ast.AST, when: tuple[str, ...]) -> None:
+        """Calls among whatever is below a node."""
         # This sees every expression of every test: a loop over what can have children, and nothing else.
         pending = [node]
         while pending:
@@ -225,6 +293,8 @@ class _Body:
             kind = type(inner)
             if kind is ast.Name:
                 self._loaded.add(inner.id)  # type: ignore[attr-defined]
+                continue
+            if kind in _APART and self._apart(inner, when):
                 continue
             for name in _CHILDREN.get(kind, ()):
                 child = getattr(inner, name)
@@ -236,70 +306,77 @@ class _Body:
                 self._call(inner, when)  # type: ignore[arg-type]
             elif kind is ast.Assert:
                 self.does = self.asserts = True
+            elif kind in _YIELDS:
+                self.yields = True
+
+    def _apart(self, node: ast.AST, when: tuple[str, ...]) -> bool:
+        """Whether the expression is one of which parts are come to in another way than the rest, and was read."""
+        if not isinstance(node, ast.Call):
+            self._branches(node, when)
+        elif takes_failure(node):
+            self._expecting(node, when)
+        else:
+            return False
+        return True
+
+    def _expecting(self, node: ast.Call, when: tuple[str, ...]) -> None:
+        """`self.assertRaises(AssertionError, lambda: self.check_grad())`."""
+        self._caught += 1
+        for argument in node.args:
+            self.expressions(argument, when)
+        self._caught -= 1
+        self._call(node, when)
+
+    def _branches(self, node: ast.AST, when: tuple[str, ...]) -> None:
+        """Expressions of which only a part may be come to."""
+        match node:
+            case ast.IfExp(test=test, body=body, orelse=orelse):
+                self.expressions(test, when)
+                self._guarded(body, when, test, holds=True)
+                self._guarded(orelse, when, test, holds=False)
+            case ast.BoolOp(op=op, values=[first, *rest]):
+                self.expressions(first, when)
+                # Whether the first decides is known of it alone; what comes after shares that condition.
+                for value in rest:
+                    self._guarded(value, when, first, holds=isinstance(op, ast.And))
+            case _:
+                pass
+
+    def _guarded(
+        self, node: ast.expr, when: tuple[str, ...], condition: ast.expr, *, holds: bool
+    ) -> None:
+        known = truth(condition)
+        if known is not None and known is not holds:
+            return
+        begin, depth = len(self.calls), len(when)
+        self.expressions(node, when)
+        if known is None and len(self.calls) > begin:
+            said = text_of(condition)
+            said = said if holds else negated(said)
+            self.calls[begin:] = [
+                msgspec.structs.replace(call, when=(*when, said, *call.when[depth:]))
+                for call in self.calls[begin:]
+            ]
 
     def _call(self, node: ast.Call, when: tuple[str, ...]) -> None:
         if dotted(node.func).endswith(_SKIPS):
             return
         self.does = True
         self.called += 1
-        self.calls.extend(self._calls(node, when))
-
-    def _calls(self, node: ast.Call, when: tuple[str, ...]) -> Iterator[Call]:
-        function = node.func
-        caught = self._caught > 0
-        if isinstance(function, ast.Attribute):
-            name, value = function.attr, function.value
-            if isinstance(value, ast.Name) and value.id == self.me and self.me:
-                yield _made(node, name, when, caught=caught)
-                return
-            if isinstance(value, ast.Call) and dotted(value.func) == "super":
-                yield _made(node, name, when, caught=caught, receiver="super")
-                return
-        whole = dotted(function)
-        if not whole:
-            return
-        position = self._position(node)
-        owner, _, name = whole.rpartition(".")
-        if name in FREE_CHECKS:
-            yield _made(node, name, when, caught=caught, receiver="free", owner=whole)
-        elif position == 0 and owner:
-            yield _made(node, name, when, caught=caught, receiver="class", owner=owner)
-        elif position >= 0:
-            yield Call(name=name, line=node.lineno, receiver="free", owner=whole, when=when, caught=caught,
-                       position=position)  # fmt: skip
-
-    def _position(self, node: ast.Call) -> int:
-        for index, argument in enumerate(node.args):
-            if isinstance(argument, ast.Name) and argument.id == self.me and self.me:
-                return index
-        return -1
-
-
-def _made(
-    node: ast.Call, name: str, when: tuple[str, ...], *, caught: bool, receiver: str = "self", owner: str = ""
-) -> Call:  # fmt: skip
-    keywords: dict[str, str] = {}
-    numbers: dict[str, float] = {}
-    if is_check(name) or name in FREE_CHECKS:
-        for keyword in node.keywords:
-            if keyword.arg is None:
-                keywords["**"] = text_of(keyword.value)
-                continue
-            keywords[keyword.arg] = text_of(keyword.value)
-            value = number(keyword.value)
-            if value is not None:
-                numbers[keyword.arg] = value
-    return Call(
-        name=name, line=node.lineno, receiver=receiver, owner=owner, when=when, caught=caught,  # type: ignore[arg-type]
-        keywords=keywords, numbers=numbers,
-    )  # fmt: skip
+        self.calls.extend(calls(node, self._known, when, caught=self._caught > 0))
 
 
 def _swallows(handler: ast.ExceptHandler) -> bool:
     """Whether a handler takes a failed comparison for granted."""
     kinds = handler.type.elts if isinstance(handler.type, ast.Tuple) else [handler.type]
     names = {dotted(kind).rpartition(".")[2] if kind is not None else "" for kind in kinds}
-    if not names & _CATCHES:
+    if not names & CATCHES:
         return False
     return not any(isinstance(n, ast.Raise) or "fail" in text_of(n) for s in handler.body for n in ast.walk(s)
                    if isinstance(n, ast.Raise | ast.Call))  # fmt: skip
+
+
+def _drops(statements: Sequence[ast.stmt]) -> bool:
+    """Whether a `finally` leaves by itself, and the failure with it."""
+    leaves = ast.Return | ast.Break | ast.Continue
+    return any(isinstance(node, leaves) for statement in statements for node in ast.walk(statement))

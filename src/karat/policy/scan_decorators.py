@@ -3,32 +3,45 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Literal
 
 from karat.policy.scan_expressions import dotted, literal, negated, text_of
 from karat.policy.scan_shapes import Decorator
-from karat.policy.scan_vocabulary import SKIP_RULE
+from karat.policy.scan_vocabulary import EXPECTS_FAILURE, SKIP_RULE
 
 _CONDITIONAL = frozenset({"skipIf", "skipUnless", "skipif", "skip_unless", "skip_if"})
 Given = Literal["keyword", "positional", "empty", "none", "computed"]
 
 
-def decorators(nodes: Iterable[ast.expr]) -> tuple[Decorator, ...]:
-    """Those that skip."""
-    found = (_decorator(node) for node in nodes)
+def decorators(nodes: Iterable[ast.expr], renamed: Mapping[str, ast.expr]) -> tuple[Decorator, ...]:
+    """Those that skip, or expect a failure; `renamed` says what a name of the file's own stands for."""
+    found = (_decorator(node, renamed) for node in nodes)
     return tuple(decorator for decorator in found if decorator is not None)
 
 
-def _decorator(node: ast.expr) -> Decorator | None:
-    call = node if isinstance(node, ast.Call) else None
-    name = dotted(call.func if call else node)
+def may_skip(node: ast.expr) -> bool:
+    """Whether an expression that gets a name may decorate by it: `gpu_only = unittest.skipIf(...)`."""
+    last = dotted(node.func if isinstance(node, ast.Call) else node).rpartition(".")[2]
+    return "skip" in last.lower() or last in EXPECTS_FAILURE
+
+
+def _decorator(node: ast.expr, renamed: Mapping[str, ast.expr]) -> Decorator | None:
+    called = node if isinstance(node, ast.Call) else None
+    meant = renamed.get(dotted(called.func if called else node))
+    call = called or (meant if isinstance(meant, ast.Call) else None)
+    name = dotted(
+        meant.func if isinstance(meant, ast.Call) else meant or (call.func if call else node)
+    )
     last = name.rpartition(".")[2]
     if last == SKIP_RULE:
         reason, given = _reason(call)
         return Decorator(
             name=name, line=node.lineno, called=call is not None, reason=reason, given=given
         )
+    if last in EXPECTS_FAILURE:
+        condition = _condition(call, "skipif") if call is not None and call.args else ""
+        return Decorator(name=name, line=node.lineno, called=call is not None, condition=condition)
     if last == "skip":
         return Decorator(name=name, line=node.lineno, called=call is not None)
     if "skip" not in last.lower() or last.startswith("skip_check_"):

@@ -48,8 +48,16 @@ def negated(condition: str) -> str:
 def reference(node: ast.AST) -> Reference:
     """What an expression says about the class or function that it means."""
     if isinstance(node, ast.Call):
-        return _call(node)
+        return _got(node) or _call(node)
     return Reference(text=text_of(node), names=tuple(dict.fromkeys(_names(node))))
+
+
+def _got(node: ast.Call) -> Reference | None:
+    """`getattr(module, "OpTest")`."""
+    if dotted(node.func) != "getattr" or len(node.args) < 2:
+        return None
+    owner, name = dotted(node.args[0]), literal(node.args[1])
+    return Reference(text=text_of(node), names=(f"{owner}.{name}",)) if owner and name else None
 
 
 def _call(node: ast.Call) -> Reference:
@@ -80,10 +88,39 @@ def _names(node: ast.AST) -> list[str]:
             | ast.List(elts=values)
             | ast.Tuple(elts=values)
             | ast.Set(elts=values)
+            | ast.Dict(values=values)
         ):
             return [name for value in values for name in _names(value)]
         case _:
             return []
+
+
+def column(node: ast.expr, place: int) -> ast.expr:
+    """What the place-th name of a loop over the expression goes over; all of it, where that is not plain to see."""
+    match node:
+        case ast.Call(func=ast.Name(id="zip"), args=args) if place < len(args):
+            return args[place]
+        case ast.List(elts=rows) | ast.Tuple(elts=rows):
+            parts = [
+                row.elts[place]
+                for row in rows
+                if isinstance(row, ast.Tuple | ast.List) and place < len(row.elts)
+            ]
+            return ast.List(elts=parts, ctx=ast.Load()) if len(parts) == len(rows) else node
+        case _:
+            return node
+
+
+def members_of(node: ast.expr) -> dict[str, ast.expr] | None:
+    """The members that `type()` is given; None where only running it tells."""
+    match node:
+        case ast.Dict(keys=keys, values=values):
+            names = [literal(key) for key in keys]
+            return None if None in names else dict(zip(names, values, strict=True))  # type: ignore[arg-type]
+        case ast.Call(func=ast.Name(id="dict"), args=[], keywords=given):
+            return None if any(k.arg is None for k in given) else {k.arg: k.value for k in given}  # type: ignore[misc]
+        case _:
+            return None
 
 
 def truth(node: ast.AST) -> bool | None:

@@ -308,9 +308,14 @@ class Names:
         environment: Environment = (),
     ) -> Iterator[Environment]:  # fmt: skip
         """What a call binds a function's parameters to; several where a loop goes over classes."""
-        parameters = self.facts(function.path).scopes[function.scope].parameters
+        callee = self.facts(function.path).scopes[function.scope]
+        parameters = callee.parameters
         given = [*zip(parameters, call.arguments, strict=False), *call.keywords.items()]
-        made: list[tuple[tuple[tuple[int, str], Target], ...]] = [()]
+        left = callee.defaults.keys() - {name for name, _ in given}
+        made: list[Environment] = [
+            tuple(((function.scope, name), target) for name in parameters if name in left
+                  for target in self.refer(function.path, 0, callee.defaults[name])[:1])
+        ]  # fmt: skip
         for name, argument in given:
             if name not in parameters:
                 continue

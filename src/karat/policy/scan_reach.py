@@ -3,18 +3,29 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, TypeAlias
 
 import msgspec
 
+from karat.policy.scan_expressions import negated
 from karat.policy.scan_lineage import Ancestor, Lineage
 from karat.policy.scan_names import Class, Function, Names, Outside
-from karat.policy.scan_shapes import Call, Decorator, Method
-from karat.policy.scan_vocabulary import FREE_CHECKS, SKIP_RULE, is_check, is_test
+from karat.policy.scan_shapes import Call, Decorator, Method, Scope
+from karat.policy.scan_vocabulary import (
+    EXPECTS_FAILURE,
+    FREE_CHECKS,
+    HOOKS,
+    SKIP_RULE,
+    is_check,
+    is_test,
+)
 
 _DEEPEST = 12
+_MOST_SETS = 200
+Trail: TypeAlias = tuple[tuple[int | str, str | int], ...]
+"""Methods (place in the order, name) and functions (path, scope) that are being followed."""
 _NONE: Mapping[str, bool] = {}
 _DTYPE = re.compile(
     r"(?P<no>not \()?self\.dtype (?P<sign>==|!=) (?:np\.|paddle\.|')?(?P<dtype>\w+)'?(?(no)\))",
@@ -72,7 +83,7 @@ class Reach:
         tests = dict(self._tests(order))
         # unittest keeps a class's skip as an attribute, which children inherit.
         decorators = [d for a in order if isinstance(a, Class) for d in a.facts.decorators]
-        around = conditions(decorators)
+        around, expected = conditions(decorators), expects_failure(decorators)
         dtype = self._lineage.dtype(cls)
         checks: list[Check] = []
         for name, (index, method) in tests.items():
@@ -80,7 +91,12 @@ class Reach:
                 settled(c, dtype, constants) for c in self._follow(order, index, method, name, ())
             )
             checks += [
-                replace(c, when=cls.facts.when + c.when, visible=around + c.visible)
+                replace(
+                    c,
+                    when=cls.facts.when + c.when,
+                    visible=around + c.visible,
+                    caught=c.caught or expected,
+                )
                 for c in found
                 if c is not None
             ]
@@ -96,7 +112,7 @@ class Reach:
             if m.empty or (m.only_super and name not in comes)
         )
         return Reached(
-            state=_state(cls, decorators, tests, checks, collected=collected), tests=len(tests.keys() - {"setUp"}), checks=tuple(checks),
+            state=_state(cls, decorators, tests, checks, collected=collected), tests=len(tests.keys() - HOOKS), checks=tuple(checks),
             empty=empty,  # type: ignore[arg-type]
         )  # fmt: skip
 
@@ -107,7 +123,7 @@ class Reach:
             if not isinstance(ancestor, Class) or self._lineage.is_root(ancestor):
                 continue
             for method in ancestor.facts.methods:
-                if method.name not in seen and (is_test(method.name) or method.name == "setUp"):
+                if method.name not in seen and (is_test(method.name) or method.name in HOOKS):
                     seen.add(method.name)
                     yield method.name, (index, method)
             for name, text in ancestor.facts.attributes.items():
@@ -163,19 +179,19 @@ class Reach:
 
     def _follow(
         self, order: Sequence[Ancestor], index: int, method: Method, test: str,
-        trail: tuple[tuple[int, str], ...],
+        trail: Trail,
     ) -> Iterator[Check]:  # fmt: skip
         if (index, method.name) in trail or len(trail) > _DEEPEST or method.empty == "is skipped":
             return
         trail = (*trail, (index, method.name))
-        visible = conditions(method.decorators)
+        visible, expected = conditions(method.decorators), expects_failure(method.decorators)
         for call in method.calls:
             for check in self._call(order, index, call, test, trail):
                 yield replace(check, when=method.when + call.when + check.when, visible=visible + check.visible,
-                              caught=call.caught or check.caught)  # fmt: skip
+                              caught=call.caught or check.caught or expected)  # fmt: skip
 
     def _call(
-        self, order: Sequence[Ancestor], index: int, call: Call, test: str, trail: tuple[tuple[int, str], ...]
+        self, order: Sequence[Ancestor], index: int, call: Call, test: str, trail: Trail
     ) -> Iterator[Check]:  # fmt: skip
         here = order[index]
         assert isinstance(here, Class)  # noqa: S101 - methods are found in classes alone
@@ -190,11 +206,15 @@ class Reach:
             yield from self._by_class(order, here, call, made, trail)
         elif call.name in FREE_CHECKS:
             yield made
-        elif call.position == 0:
-            yield from self._by_function(here, call, made)
+        elif call.place:
+            for target in self._names.resolve(
+                here.path, here.facts.scope, call.owner, environment=here.environment
+            ):
+                if isinstance(target, Function):
+                    yield from self._by_function(order, target, call, test, trail)
 
     def _by_class(
-        self, order: Sequence[Ancestor], here: Class, call: Call, made: Check, trail: tuple[tuple[int, str], ...]
+        self, order: Sequence[Ancestor], here: Class, call: Call, made: Check, trail: Trail
     ) -> Iterator[Check]:  # fmt: skip
         """`Parent.test_check_grad(self)`."""
         for target in self._names.resolve(
@@ -214,16 +234,57 @@ class Reach:
             if is_check(call.name) and isinstance(target, Class | Outside):
                 yield made
 
-    def _by_function(self, here: Class, call: Call, made: Check) -> Iterator[Check]:
-        """A function that is handed the test: `check_all(self)`."""
-        for target in self._names.resolve(here.path, here.facts.scope, call.owner):
-            if isinstance(target, Function):
-                method = self._names.facts(target.path).scopes[target.scope].method
-                for inner in method.calls if method is not None else ():
-                    if inner.receiver == "self" and is_check(inner.name):
-                        yield replace(
-                            made, call=inner, path=target.path, when=inner.when, caught=inner.caught
-                        )
+    def _by_function(
+        self, order: Sequence[Ancestor], function: Function, call: Call, test: str, trail: Trail
+    ) -> Iterator[Check]:
+        """A function that is handed the test: `check_all(self)`, `check_all(times=2, test=self)`."""
+        scope = self._names.facts(function.path).scopes[function.scope]
+        parameter, here = _parameter(scope, call.place), (function.path, function.scope)
+        if here in trail or len(trail) > _DEEPEST:
+            return
+        trail = (*trail, here)
+        for inner in scope.method.calls if scope.method is not None else ():
+            if inner.object != parameter:
+                continue
+            for check in self._in_function(order, function, inner, test, trail):
+                yield replace(
+                    check, when=inner.when + check.when, caught=inner.caught or check.caught
+                )
+
+    def _in_function(
+        self, order: Sequence[Ancestor], function: Function, call: Call, test: str, trail: Trail
+    ) -> Iterator[Check]:
+        found = self._find(order, call.name, 0) if call.receiver == "self" else None
+        if found is not None:
+            yield from self._follow(order, *found, test, trail)
+        elif call.receiver == "self" and is_check(call.name):
+            yield Check(test=test, call=call, path=function.path)
+        elif call.receiver == "free":
+            for target in self._names.resolve(function.path, function.scope, call.owner):
+                if isinstance(target, Function):
+                    yield from self._by_function(order, target, call, test, trail)
+
+
+def _parameter(scope: Scope, place: str) -> str:
+    if not place.isdecimal():
+        return place
+    return scope.parameters[int(place)] if int(place) < len(scope.parameters) else ""
+
+
+def always(needs: Iterable[frozenset[str]]) -> bool:
+    """Whether one of several sets of conditions holds whatever happens: `c` and `not c` between them do."""
+    known = set(needs)
+    fresh = list(known)
+    while fresh and frozenset() not in known and len(known) < _MOST_SETS:
+        each = fresh.pop()
+        for condition in each:
+            rest = each - {condition}
+            if rest | {negated(condition)} in known and rest not in known:
+                known.add(rest)
+                # What was looked at before may meet its other half in this.
+                fresh = list(known)
+                break
+    return frozenset() in known
 
 
 def settled(check: Check, dtype: str | None, constants: Mapping[str, bool] = _NONE) -> Check | None:
@@ -254,6 +315,11 @@ def _known(condition: str, dtype: str | None, constants: Mapping[str, bool]) -> 
     return ((named == dtype) == (match["sign"] == "==")) != bool(match["no"])
 
 
+def expects_failure(decorators: Sequence[Decorator]) -> bool:
+    """Whether a failure passes, whatever the condition."""
+    return any(d.last in EXPECTS_FAILURE and not d.condition for d in decorators)
+
+
 def conditions(decorators: Sequence[Decorator]) -> tuple[str, ...]:
     """What skip decorators ask for."""
     return tuple(d.condition for d in decorators if d.condition)
@@ -264,11 +330,7 @@ def _state(
     collected: bool,
 ) -> State:  # fmt: skip
     facts = cls.facts
-    if (
-        not (tests.keys() - {"setUp"})
-        or not collected
-        or facts.attributes.get("__test__") == "False"
-    ):
+    if not (tests.keys() - HOOKS) or not collected or facts.attributes.get("__test__") == "False":
         return "abstract"
     if any(d.last == "skip" for d in inherited):
         return "not-run"
@@ -277,4 +339,4 @@ def _state(
         return "skipped"
     if not good:
         return "unchecked"
-    return "checked" if any(not c.when and not c.visible for c in good) else "conditional"
+    return "checked" if always(frozenset(c.when + c.visible) for c in good) else "conditional"

@@ -36,7 +36,7 @@ class Decorator(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     given: Literal["keyword", "positional", "empty", "none", "computed"] = "none"
     """How the reason is given."""
     condition: str = ""
-    """The condition of skipIf and skipUnless, as the condition under which the test runs."""
+    """The condition of skipIf, skipUnless and xfail, as the condition under which the test counts."""
 
     @property
     def last(self) -> str:
@@ -60,8 +60,10 @@ class Call(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Keyword → its text; for checks only."""
     numbers: dict[str, float] = {}
     """Keywords whose value is a number that can be read off."""
-    position: int = -1
-    """At which place of a free function's arguments `self` is; -1: nowhere."""
+    place: str = ""
+    """At which place, or for which keyword, a free function is handed the test."""
+    object: str = ""
+    """In a function: the parameter that is the test; nothing for a method's own `self`."""
 
 
 class Method(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

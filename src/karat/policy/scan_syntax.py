@@ -7,25 +7,28 @@ from collections.abc import Sequence
 
 import msgspec
 
-from karat.policy.scan_bodies import FunctionNode, method_of
-from karat.policy.scan_decorators import decorators
-from karat.policy.scan_expressions import dotted, literal, negated, reference, text_of, truth
+from karat.policy.scan_bodies import FunctionNode, function_of
+from karat.policy.scan_class_body import ClassBody, branches, patched, try_parts
+from karat.policy.scan_decorators import decorators, may_skip
+from karat.policy.scan_expressions import (
+    column,
+    dotted,
+    literal,
+    members_of,
+    reference,
+    text_of,
+    truth,
+)
 from karat.policy.scan_shapes import (
     Binding,
     ClassFacts,
     FileFacts,
     Flag,
     Made,
-    Method,
     Reference,
     Scope,
 )
 from karat.policy.scan_vocabulary import FLAGS, is_check, is_test
-
-_DTYPES = frozenset({
-    "float16", "float32", "float64", "uint16", "bfloat16", "complex64", "complex128", "int8", "uint8", "int16",
-    "int32", "int64", "bool",
-})  # fmt: skip
 
 
 def read(tree: ast.Module, path: str) -> FileFacts:
@@ -48,6 +51,8 @@ class _Reader:
         self.bindings: list[Binding] = []
         self.made: list[Made] = []
         self.flags: list[Flag] = []
+        self.renamed: dict[str, ast.expr] = {}
+        """What decorates, by the names that the file gives it."""
         self._returns: dict[int, list[Reference]] = {}
 
     def open(self, scope: Scope) -> int:
@@ -67,14 +72,17 @@ class _Reader:
             case ast.Import() | ast.ImportFrom():
                 self._import(node, scope)
             case ast.Assign() | ast.AnnAssign() | ast.AugAssign():
-                self.assign(node, scope)
-            case ast.Expr(value=ast.Call() as call):
-                self._call(call, scope)
+                self.assign(node, scope, when)
+            case ast.Expr(value=value):
+                self._calls(value, scope, when=when)
             case ast.Return(value=ast.expr() as value):
                 self._returns.setdefault(scope, []).append(reference(value))
+                self._calls(value, scope)
             case ast.Delete():
                 for target in node.targets:
                     self._bind(scope, dotted(target), node.lineno, "deleted")
+                    owner, _, name = dotted(target).rpartition(".")
+                    self._patch(scope, owner, name, None, when)
             case _:
                 self._compound(node, scope, when)
 
@@ -83,12 +91,14 @@ class _Reader:
             case ast.If():
                 self._if(node, scope, when)
             case ast.For() | ast.AsyncFor():
-                self._bind(scope, dotted(node.target), node.lineno, "alias", reference(node.iter))
+                self._loop(node.target, node.iter, scope)
                 self.block([*node.body, *node.orelse], scope, when)
-            case ast.While() | ast.With() | ast.AsyncWith():
+            case ast.While():
+                self.block([*node.body, *node.orelse], scope, when)
+            case ast.With() | ast.AsyncWith():
                 self.block(node.body, scope, when)
             case ast.Try() | ast.TryStar():
-                for part in _parts(node):
+                for part in try_parts(node):
                     self.block(part, scope, when)
             case ast.Match():
                 for case in node.cases:
@@ -122,56 +132,125 @@ class _Reader:
         module = "." * node.level + (node.module or "")
         for alias in node.names:
             star = alias.name == "*"
+            if alias.asname and may_skip(ast.Name(alias.name)):
+                self.renamed[alias.asname] = ast.Name(alias.name)
             self.bindings.append(Binding(
                 scope=scope, name="*" if star else alias.asname or alias.name, line=node.lineno,
                 kind="star" if star else "from", module=module, target="" if star else alias.name,
             ))  # fmt: skip
 
-    def assign(self, node: ast.Assign | ast.AnnAssign | ast.AugAssign, scope: int) -> None:
+    def assign(
+        self, node: ast.Assign | ast.AnnAssign | ast.AugAssign, scope: int, when: tuple[str, ...] = ()
+    ) -> None:  # fmt: skip
         targets = node.targets if isinstance(node, ast.Assign) else [node.target]
         if node.value is None:
             return
+        if len(targets) == 1 and isinstance(targets[0], ast.Name) and may_skip(node.value):
+            self.renamed[targets[0].id] = node.value
         for target in targets:
-            name = dotted(target)
-            owner, _, last = name.rpartition(".")
-            if owner and FLAGS.fullmatch(last):
-                self.flags.append(Flag(name=last, line=node.lineno, value=text_of(node.value), owner=owner,
-                                       scope=scope))  # fmt: skip
-            elif name and _may_be_class(node.value):
-                self._bind(scope, name, node.lineno, "alias", reference(node.value))
-                if isinstance(node.value, ast.Call):
-                    # After the alias: what is bound last wins.
-                    self._call(node.value, scope, name)
-            elif isinstance(target, ast.Tuple) and isinstance(node.value, ast.Tuple):
-                for one, value in zip(target.elts, node.value.elts, strict=False):
-                    self._bind(scope, dotted(one), node.lineno, "alias", reference(value))
+            self._assigned(target, node.value, scope, when)
 
-    def _call(self, node: ast.Call, scope: int, bound: str = "") -> None:
+    def _assigned(
+        self, target: ast.expr, value: ast.expr, scope: int, when: tuple[str, ...]
+    ) -> None:
+        name = dotted(target) or _global(target)
+        owner, _, last = name.rpartition(".")
+        if owner and FLAGS.fullmatch(last):
+            self._flag(last, owner, value, target.lineno, scope)
+        elif isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple):
+            for one, part in zip(target.elts, value.elts, strict=False):
+                self._assigned(one, part, scope, when)
+        else:
+            if name and _may_be_class(value):
+                self._bind(scope, name, target.lineno, "alias", reference(value))
+            if owner:
+                self._patch(scope, owner, last, value, when)
+            # After the alias: what is bound last wins.
+            self._calls(value, scope, name, when)
+
+    def _flag(self, name: str, owner: str, value: ast.expr, line: int, scope: int) -> None:
+        self.flags.append(
+            Flag(name=name, line=line, value=text_of(value), owner=owner, scope=scope)
+        )
+
+    def _patch(
+        self, scope: int, owner: str, name: str, value: ast.expr | None, when: tuple[str, ...]
+    ) -> None:
+        """`T.test_check_grad = None`, `del T.test_check_grad`: a class that is changed after its statement."""
+        if not owner or not (is_test(name) or is_check(name) or name == "__test__"):
+            return
+        for index in range(len(self.classes) - 1, -1, -1):
+            if (self.classes[index].name, self.classes[index].scope) == (owner, scope):
+                self.classes[index] = patched(self.classes[index], name, value, when)
+                return
+
+    def _loop(self, target: ast.expr, values: ast.expr, scope: int) -> None:
+        """What a loop's names stand for: any of what it goes over."""
+        if isinstance(values, ast.Call) and isinstance(values.func, ast.Attribute):
+            values = values.func.value  # D.items(), D.values()
+        if not isinstance(target, ast.Tuple):
+            self._bind(scope, dotted(target), target.lineno, "alias", reference(values))
+            return
+        for place, one in enumerate(target.elts):
+            self._bind(scope, dotted(one), target.lineno, "alias", reference(column(values, place)))
+
+    def _calls(
+        self, node: ast.expr, scope: int, bound: str = "", when: tuple[str, ...] = ()
+    ) -> None:
+        """Calls that may make classes: `make(A)`, `[make(A), make(B)]`, `[make(p) for p in (A, B)]`."""
+        match node:
+            case ast.Call():
+                self._call(node, scope, bound, when)
+            case ast.List(elts=values) | ast.Tuple(elts=values) | ast.Dict(values=values):
+                for value in values:
+                    self._calls(value, scope, when=when)
+            case (
+                ast.ListComp(elt=value, generators=loops)
+                | ast.SetComp(elt=value, generators=loops)
+                | ast.DictComp(value=value, generators=loops)
+            ):
+                for loop in loops:
+                    self._loop(loop.target, loop.iter, scope)
+                self._calls(value, scope, when=when)
+            case _:
+                pass
+
+    def _call(
+        self, node: ast.Call, scope: int, bound: str = "", when: tuple[str, ...] = ()
+    ) -> None:
         function = dotted(node.func)
-        if function == "setattr" and len(node.args) == 3:
-            name = literal(node.args[1])
-            if name is not None and FLAGS.fullmatch(name):
-                self.flags.append(Flag(name=name, line=node.lineno, value=text_of(node.args[2]),
-                                       owner=dotted(node.args[0]), scope=scope))  # fmt: skip
+        if function in {"setattr", "delattr"} and len(node.args) > 1:
+            owner, name = dotted(node.args[0]), literal(node.args[1]) or ""
+            value = node.args[2] if len(node.args) == 3 else None
+            if value is not None and FLAGS.fullmatch(name):
+                self._flag(name, owner, value, node.lineno, scope)
+            self._patch(scope, owner, name, value, when)
             return
         if function == "type" and len(node.args) == 3:
             self._typed(node, scope, bound)
             return
-        if function and any(dotted(a) for a in [*node.args, *(k.value for k in node.keywords)]):
+        handed = (*node.args, *(k.value for k in node.keywords))
+        if function and (any(_may_hold_class(a) for a in handed) or self._has_defaults(function)):
             self.made.append(Made(scope=scope, line=node.lineno, call=reference(node)))
+
+    def _has_defaults(self, function: str) -> bool:
+        return any(scope.defaults and scope.name == function for scope in self.scopes)
 
     def _typed(self, node: ast.Call, scope: int, bound: str) -> None:
         """`type("TestX", (OpTest,), {...})`: a class without a statement."""
         bases = node.args[1].elts if isinstance(node.args[1], ast.Tuple) else [node.args[1]]
         name = literal(node.args[0]) or bound or "type(…)"
-        keys = node.args[2].keys if isinstance(node.args[2], ast.Dict) else [None]
-        attributes = _methods_of_dict(node.args[2])
-        dynamic = () if None not in keys else (Reference(text=text_of(node.args[2])),)
+        members = members_of(node.args[2])
+        dynamic = () if members is not None else (Reference(text=text_of(node.args[2])),)
         index = len(self.classes)
-        self.classes.append(ClassFacts(
+        made = ClassFacts(
             name=name, qualname=self._qualname(scope, name), line=node.lineno, scope=scope, body=scope,
-            bases=(*(reference(base) for base in bases), *dynamic), attributes=attributes,
-        ))  # fmt: skip
+            bases=(*(reference(base) for base in bases), *dynamic),
+        )  # fmt: skip
+        for member, value in (members or {}).items():
+            if is_test(member) or is_check(member):
+                made = patched(made, member, value, ())
+        self.classes.append(made)
         self._bind(scope, bound or name, node.lineno, "class", index=index)
 
     def _function(self, node: FunctionNode, scope: int) -> None:
@@ -190,11 +269,8 @@ class _Reader:
         index = self.open(made)
         self._bind(scope, node.name, node.lineno, "function", index=index)
         self.block(node.body, index, ())
-        method = method_of(node, (), ()) if names else None
         self.scopes[index] = msgspec.structs.replace(
-            made,
-            returns=tuple(self._returns.pop(index, ())),
-            method=method if method and any(is_check(c.name) for c in method.calls) else None,
+            made, returns=tuple(self._returns.pop(index, ())), method=function_of(node)
         )
 
     def _qualname(self, scope: int, name: str) -> str:
@@ -211,154 +287,34 @@ class _Reader:
         self._bind(scope, node.name, node.lineno, "class", index=index)
         qualname = self._qualname(scope, node.name)
         self.classes.append(ClassFacts(name=node.name, qualname=qualname, line=node.lineno))
-        parts = _ClassBody(self, body)
+        parts = ClassBody(self, body)
         parts.block(node.body, ())
         self.classes[index] = ClassFacts(
             name=node.name, qualname=qualname, line=node.lineno, scope=scope, body=body,
-            bases=tuple(reference(base) for base in node.bases), decorators=decorators(node.decorator_list),
+            bases=tuple(reference(base) for base in node.bases), decorators=decorators(node.decorator_list, self.renamed),
             methods=tuple(parts.methods.values()), flags=tuple(parts.flags), attributes=parts.attributes,
             op=parts.op, dtype=parts.dtype, when=when,
         )  # fmt: skip
-
-
-class _ClassBody:
-    """The statements of a class body."""
-
-    def __init__(self, reader: _Reader, scope: int) -> None:
-        self._reader = reader
-        self._scope = scope
-        self.methods: dict[str, Method] = {}
-        self.flags: list[Flag] = []
-        self.attributes: dict[str, str] = {}
-        self.op: str | None = None
-        self.dtypes: set[str] = set()
-
-    @property
-    def dtype(self) -> str | None:
-        """The only dtype that the class sets; `?` for several, or one that cannot be read off."""
-        if not self.dtypes:
-            return None
-        return next(iter(self.dtypes)) if len(self.dtypes) == 1 else "?"
-
-    def block(self, statements: Sequence[ast.stmt], when: tuple[str, ...]) -> None:
-        for node in statements:
-            match node:
-                case ast.FunctionDef() | ast.AsyncFunctionDef():
-                    self._method(node, when)
-                case ast.Assign() | ast.AnnAssign():
-                    self._assigned(node)
-                case ast.If():
-                    for body, more in branches(node):
-                        self.block(body, when + more)
-                case ast.Try() | ast.TryStar():
-                    for part in _parts(node):
-                        self.block(part, when)
-                case ast.With() | ast.For() | ast.While():
-                    self.block(node.body, when)
-                case _:
-                    self._reader.statement(node, self._scope, when)
-
-    def _assigned(self, node: ast.Assign | ast.AnnAssign) -> None:
-        if node.value is None:
-            return
-        for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
-            self._attribute(dotted(target), node.value, node.lineno)
-        self._reader.assign(node, self._scope)
-
-    def _method(self, node: FunctionNode, when: tuple[str, ...]) -> None:
-        method = method_of(node, decorators(node.decorator_list), when)
-        before = self.methods.get(node.name)
-        if before is None or not when or not before.when:
-            self.methods[node.name] = method
-        self.attributes.pop(node.name, None)
-        me = node.args.args[0].arg if node.args.args else "self"
-        self._assignments(node.body, me)
-
-    def _assignments(self, statements: Sequence[ast.stmt], me: str) -> None:
-        """What methods set on the object or its class."""
-        for node in statements:
-            if isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None:
-                for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
-                    self._set(dotted(target), node.value, node.lineno, me)
-            elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
-                self._setattr(node.value)
-            elif isinstance(node, ast.ClassDef):
-                self._reader.statement(node, self._scope, ())
-            else:
-                for inner in ("body", "orelse", "finalbody"):
-                    self._assignments(getattr(node, inner, ()), me)
-                for handler in getattr(node, "handlers", ()):
-                    self._assignments(handler.body, me)
-
-    def _set(self, name: str, value: ast.expr, line: int, me: str) -> None:
-        owner, _, last = name.rpartition(".")
-        if not owner:
-            return
-        if owner in {me, "cls", f"{me}.__class__"}:
-            self._attribute(last, value, line)
-        elif FLAGS.fullmatch(last):
-            self.flags.append(Flag(name=last, line=line, value=text_of(value), owner=owner))
-
-    def _setattr(self, node: ast.Call) -> None:
-        if dotted(node.func) != "setattr" or len(node.args) != 3:
-            return
-        name = literal(node.args[1])
-        if name is not None and FLAGS.fullmatch(name):
-            owner = dotted(node.args[0])
-            self.flags.append(Flag(name=name, line=node.lineno, value=text_of(node.args[2]),
-                                   owner="" if owner in {"self", "cls"} else owner))  # fmt: skip
-
-    def _attribute(self, name: str, value: ast.expr, line: int) -> None:
-        if not name or "." in name:
-            return
-        if FLAGS.fullmatch(name):
-            self.flags.append(Flag(name=name, line=line, value=text_of(value)))
-        elif name == "op_type":
-            self.op = literal(value) or self.op
-        elif name == "dtype":
-            self.dtypes.add(_dtype(value))
-        elif is_test(name) or is_check(name) or name == "__test__":
-            self.attributes[name] = text_of(value)
-            self.methods.pop(name, None)
-
-
-def branches(node: ast.If) -> list[tuple[list[ast.stmt], tuple[str, ...]]]:
-    """The branches that can be taken, each with its condition."""
-    known = truth(node.test)
-    condition = text_of(node.test)
-    if known is not None:
-        return [(node.body if known else node.orelse, ())]
-    if condition.startswith("__name__ =="):
-        return [(node.body, ()), (node.orelse, ())]
-    return [(node.body, (condition,)), (node.orelse, (negated(condition),))]
-
-
-def _parts(node: ast.Try | ast.TryStar) -> list[list[ast.stmt]]:
-    return [node.body, *(handler.body for handler in node.handlers), node.orelse, node.finalbody]
-
-
-def _methods_of_dict(node: ast.expr) -> dict[str, str]:
-    """Tests and checks among the members that `type()` is given."""
-    found = {}
-    for key, value in (
-        zip(node.keys, node.values, strict=True) if isinstance(node, ast.Dict) else ()
-    ):
-        name = literal(key)
-        if name and (is_test(name) or is_check(name)):
-            found[name] = text_of(value)
-    return found
-
-
-def _dtype(value: ast.expr) -> str:
-    said = literal(value) or dotted(value).rpartition(".")[2]
-    # The original keeps bfloat16 in unsigned integers, which numpy knows.
-    said = {"uint16": "bfloat16", "bool_": "bool", "bool8": "bool"}.get(said, said)
-    return said if said in _DTYPES else "?"
 
 
 def _may_be_class(node: ast.expr) -> bool:
     """Whether an assigned expression is worth a look: most are arrays and numbers."""
     if isinstance(node, ast.Call):
         return dotted(node.func) == "type" or any(dotted(a) for a in node.args)
-    kinds = ast.Name | ast.Attribute | ast.Subscript | ast.IfExp | ast.BoolOp | ast.List | ast.Tuple
+    kinds = ast.Name | ast.Attribute | ast.Subscript | ast.IfExp | ast.BoolOp | ast.List | ast.Tuple | ast.Dict
     return isinstance(node, kinds)
+
+
+def _may_hold_class(node: ast.expr) -> bool:
+    return isinstance(node, ast.Starred | ast.List | ast.Tuple) or bool(dotted(node))
+
+
+def _global(node: ast.expr) -> str:
+    """`X` for `globals()["X"]`, the way by which factories name what they made."""
+    match node:
+        case ast.Subscript(
+            value=ast.Call(func=ast.Name(id="globals")), slice=ast.Constant(value=str(name))
+        ):
+            return name
+        case _:
+            return ""

@@ -37,6 +37,10 @@ NAMED_FOR_CHECK = re.compile(
 FLAGS = re.compile(r"no_need_check_grad|exist_(?:\w+_)?check_grad")
 """Attributes that only a comparison, or the skip decorator, may set."""
 SKIP_RULE = "skip_check_grad_ci"
+HOOKS = frozenset({"setUp", "tearDown"})
+"""Methods that run with every test, and are none."""
+EXPECTS_FAILURE = frozenset({"expectedFailure", "xfail"})
+"""Decorators under which a test that fails is as good as one that passes."""
 
 TOLERANCES = {
     "max_relative_error": 0.005,
@@ -66,7 +70,7 @@ def is_check(name: str) -> bool:
 
 def is_test(name: str) -> bool:
     """Whether a method of this name is run by unittest and pytest."""
-    return name.startswith("test")
+    return name.startswith("test") or name == "runTest"
 
 
 def normal(relative: str, dtype: str | None) -> float | None:

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 
 from karat.policy.scan_lineage import Lineage
-from karat.policy.scan_names import Class, Environment, Function, Names, Outside
+from karat.policy.scan_names import Class, Environment, Function, Names, Outside, Target
 from karat.policy.scan_shapes import FileFacts, Made, Reference, Scope
 from karat.policy.scan_vocabulary import WRAPPERS, is_check
 
@@ -133,7 +133,7 @@ class World:
     ) -> Iterator[OpTestClass]:
         """What a call makes of the classes it is handed."""
         names = self.names
-        if depth > _DEEPEST or not self._hands_over_classes(path, made, around):
+        if depth > _DEEPEST:
             return
         for function in names.resolve(path, made.scope, made.call.function, environment=around):
             if not isinstance(function, Function):
@@ -141,17 +141,13 @@ class World:
             for environment in names.environments(
                 path, made.scope, made.call, function, environment=around
             ):
-                yield from self._instances(path, made, function, environment, depth)
+                if any(self._is_class(target) for _, target in environment):
+                    yield from self._instances(path, made, function, environment, depth)
 
-    def _hands_over_classes(self, path: str, made: Made, around: Environment) -> bool:
-        given = (*made.call.arguments, *made.call.keywords.values())
-        for argument in given:
-            for target in self.names.refer(path, made.scope, argument, environment=around):
-                if isinstance(target, Class) or (
-                    isinstance(target, Outside) and self.lineage.is_root(target)
-                ):
-                    return True
-        return False
+    def _is_class(self, target: Target) -> bool:
+        return isinstance(target, Class) or (
+            isinstance(target, Outside) and self.lineage.is_root(target)
+        )
 
     def _instances(
         self, path: str, made: Made, function: Function, environment: Environment, depth: int

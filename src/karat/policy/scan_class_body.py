@@ -1,0 +1,195 @@
+"""The body of a class: its methods, its flags, its op and dtype, and what is changed after it."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+import msgspec
+
+from karat.policy.scan_bodies import FunctionNode, lambda_of, method_of
+from karat.policy.scan_decorators import decorators
+from karat.policy.scan_expressions import dotted, literal, negated, text_of, truth
+from karat.policy.scan_shapes import ClassFacts, Flag, Method
+from karat.policy.scan_vocabulary import FLAGS, is_check, is_test
+
+_DTYPES = frozenset({
+    "float16", "float32", "float64", "uint16", "bfloat16", "complex64", "complex128", "int8", "uint8", "int16",
+    "int32", "int64", "bool",
+})  # fmt: skip
+
+
+class Statements(Protocol):
+    """Whoever reads the statements around a class."""
+
+    @property
+    def renamed(self) -> Mapping[str, ast.expr]:
+        """What decorates, by the names that the file gives it."""
+
+    def statement(self, node: ast.stmt, scope: int, when: tuple[str, ...]) -> None:
+        """Any statement."""
+
+    def assign(self, node: ast.Assign | ast.AnnAssign | ast.AugAssign, scope: int) -> None:
+        """An assignment."""
+
+
+class ClassBody:
+    """The statements of a class body."""
+
+    def __init__(self, reader: Statements, scope: int) -> None:
+        self._reader = reader
+        self._scope = scope
+        self.methods: dict[str, Method] = {}
+        self.flags: list[Flag] = []
+        self.attributes: dict[str, str] = {}
+        self.op: str | None = None
+        self.dtypes: set[str] = set()
+
+    @property
+    def dtype(self) -> str | None:
+        """The only dtype that the class sets; `?` for several, or one that cannot be read off."""
+        if not self.dtypes:
+            return None
+        return next(iter(self.dtypes)) if len(self.dtypes) == 1 else "?"
+
+    def block(self, statements: Sequence[ast.stmt], when: tuple[str, ...]) -> None:
+        for node in statements:
+            match node:
+                case ast.FunctionDef() | ast.AsyncFunctionDef():
+                    self._method(node, when)
+                case ast.Assign() | ast.AnnAssign():
+                    self._assigned(node)
+                case ast.If():
+                    for body, more in branches(node):
+                        self.block(body, when + more)
+                case ast.Try() | ast.TryStar():
+                    for part in try_parts(node):
+                        self.block(part, when)
+                case ast.With() | ast.For() | ast.While():
+                    self.block([*node.body, *getattr(node, "orelse", ())], when)
+                case ast.Delete():
+                    self._deleted(node)
+                case _:
+                    self._reader.statement(node, self._scope, when)
+
+    def _deleted(self, node: ast.Delete) -> None:
+        for target in node.targets:
+            self.methods.pop(dotted(target), None)
+            self.attributes.pop(dotted(target), None)
+
+    def _assigned(self, node: ast.Assign | ast.AnnAssign) -> None:
+        if node.value is None:
+            return
+        for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
+            self._attribute(dotted(target), node.value, node.lineno)
+        self._reader.assign(node, self._scope)
+
+    def _method(self, node: FunctionNode, when: tuple[str, ...]) -> None:
+        method = method_of(node, decorators(node.decorator_list, self._reader.renamed), when)
+        before = self.methods.get(node.name)
+        self.methods[node.name] = merged(before, method) if before and when else method
+        self.attributes.pop(node.name, None)
+        me = node.args.args[0].arg if node.args.args else "self"
+        self._assignments(node.body, me)
+
+    def _assignments(self, statements: Sequence[ast.stmt], me: str) -> None:
+        """What methods set on the object or its class."""
+        for node in statements:
+            if isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None:
+                for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
+                    self._set(dotted(target), node.value, node.lineno, me)
+            elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
+                self._setattr(node.value)
+            elif isinstance(node, ast.ClassDef):
+                self._reader.statement(node, self._scope, ())
+            else:
+                for inner in ("body", "orelse", "finalbody"):
+                    self._assignments(getattr(node, inner, ()), me)
+                for handler in getattr(node, "handlers", ()):
+                    self._assignments(handler.body, me)
+
+    def _set(self, name: str, value: ast.expr, line: int, me: str) -> None:
+        owner, _, last = name.rpartition(".")
+        if not owner:
+            return
+        if owner in {me, "cls", f"{me}.__class__"}:
+            self._attribute(last, value, line)
+        elif FLAGS.fullmatch(last):
+            self.flags.append(Flag(name=last, line=line, value=text_of(value), owner=owner))
+
+    def _setattr(self, node: ast.Call) -> None:
+        if dotted(node.func) != "setattr" or len(node.args) != 3:
+            return
+        name = literal(node.args[1])
+        if name is not None and FLAGS.fullmatch(name):
+            owner = dotted(node.args[0])
+            self.flags.append(Flag(name=name, line=node.lineno, value=text_of(node.args[2]),
+                                   owner="" if owner in {"self", "cls"} else owner))  # fmt: skip
+
+    def _attribute(self, name: str, value: ast.expr, line: int) -> None:
+        if not name or "." in name:
+            return
+        if FLAGS.fullmatch(name):
+            self.flags.append(Flag(name=name, line=line, value=text_of(value)))
+        elif name == "op_type":
+            self.op = literal(value) or self.op
+        elif name == "dtype":
+            self.dtypes.add(_dtype(value))
+        elif isinstance(value, ast.Lambda) and (is_test(name) or is_check(name)):
+            self.methods[name] = lambda_of(name, value)
+            self.attributes.pop(name, None)
+        elif is_test(name) or is_check(name) or name == "__test__":
+            self.attributes[name] = text_of(value)
+            self.methods.pop(name, None)
+
+
+def merged(before: Method, after: Method) -> Method:
+    """A method of which one definition counts under a condition, and another where it does not hold."""
+    first = before.when or (negated(" and ".join(after.when)),)
+    calls = [(first, call) for call in before.calls] + [(after.when, call) for call in after.calls]
+    return msgspec.structs.replace(
+        before, when=(), does=before.does or after.does, only_super=before.only_super and after.only_super,
+        empty=before.empty and after.empty, decorators=before.decorators + after.decorators,
+        calls=tuple(msgspec.structs.replace(call, when=when + call.when) for when, call in calls),
+    )  # fmt: skip
+
+
+def patched(
+    facts: ClassFacts, name: str, value: ast.expr | None, when: tuple[str, ...]
+) -> ClassFacts:
+    """The class with a member that is set, or deleted where `value` is None, after its statement."""
+    kept = [method for method in facts.methods if method.name != name]
+    before = [method for method in facts.methods if method.name == name]
+    if when:
+        # Where the condition does not hold, it is as it was.
+        otherwise = (negated(" and ".join(when)),)
+        kept += [msgspec.structs.replace(m, when=m.when + otherwise) for m in before]
+    attributes = {key: text for key, text in facts.attributes.items() if key != name}
+    if isinstance(value, ast.Lambda):
+        kept.append(msgspec.structs.replace(lambda_of(name, value), when=when))
+    elif value is not None and not when:
+        attributes[name] = text_of(value)
+    return msgspec.structs.replace(facts, methods=tuple(kept), attributes=attributes)
+
+
+def branches(node: ast.If) -> list[tuple[list[ast.stmt], tuple[str, ...]]]:
+    """The branches that can be taken, each with its condition."""
+    known = truth(node.test)
+    condition = text_of(node.test)
+    if known is not None:
+        return [(node.body if known else node.orelse, ())]
+    if condition.startswith("__name__ =="):
+        return [(node.body, ()), (node.orelse, ())]
+    return [(node.body, (condition,)), (node.orelse, (negated(condition),))]
+
+
+def try_parts(node: ast.Try | ast.TryStar) -> list[list[ast.stmt]]:
+    return [node.body, *(handler.body for handler in node.handlers), node.orelse, node.finalbody]
+
+
+def _dtype(value: ast.expr) -> str:
+    said = literal(value) or dotted(value).rpartition(".")[2]
+    # The original keeps bfloat16 in unsigned integers, which numpy knows.
+    said = {"uint16": "bfloat16", "bool_": "bool", "bool8": "bool"}.get(said, said)
+    return said if said in _DTYPES else "?"
