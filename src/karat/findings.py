@@ -93,6 +93,7 @@ KINDS: Mapping[str, str] = {
     "empty": "the golden holds nothing to compare",
     "environment-changed": "two sides come from different machines or versions, which explains much and proves nothing",
     "evidence-damaged": "a journal of evidence is cut off or cannot be read",
+    "evidence-foreign": "evidence comes from another commit or suite than the rest",
     "evidence-inconclusive": "a gradient check could neither pass nor fail",
     "evidence-missing": "an op test has no gradient evidence for a differentiable input",
     "evidence-vacuous": "a gradient check did not fail on corrupted gradients, so it is no evidence",
@@ -103,6 +104,7 @@ KINDS: Mapping[str, str] = {
     "exemption-stale": "an exemption is not needed any more",
     "exemption-untrue": "what an exemption claims is not so",
     "exemption-unused": "an exemption covered nothing, or what it expects to fail passes",
+    "exemption-unverified": "whether what an exemption claims is so could not be seen",
     "flag-by-hand": "a test sets by hand what only a comparison may set",
     "format-only": "the bytes changed, the values did not",
     "from-unfinished-job": "the values come from a job that was cancelled or timed out",
@@ -178,8 +180,8 @@ KINDS: Mapping[str, str] = {
 # Kinds that mean "not verified": exit 3 unless something else failed outright.
 UNVERIFIED = frozenset({
     "artifact-corrupt", "artifact-expired", "artifact-forbidden", "artifact-missing", "artifact-not-zip",
-    "artifact-truncated", "cannot-read", "evidence-damaged", "no-baseline", "nothing-compared", "reference-missing", "store-busy",
-    "transfer-failed",
+    "artifact-truncated", "cannot-read", "evidence-damaged", "evidence-foreign", "exemption-unverified", "no-baseline",
+    "nothing-compared", "reference-missing", "store-busy", "transfer-failed",
 })  # fmt: skip
 
 

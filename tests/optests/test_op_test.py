@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from factories.op_test_runs import ScaleOp, run_class
-from karat import OpTest, skip_check_grad_ci
+from karat import OpTest, gradcheck, skip_check_grad_ci
 from karat.optests import requests
 
 DOUBLE = {("X", "float64"), ("Y", "float64")}
@@ -168,8 +168,38 @@ def test_a_class_without_a_check_is_asked_for_its_gradient() -> None:
         def test_check_output(self) -> None:
             self.check_output()
 
-    (asked,) = run_class(Silent).no_grads
-    assert (asked.op, asked.outcome) == ("scale", "gradient")
+    asked = run_class(Silent).no_grads
+    assert [(one.op, one.input, one.outcome) for one in asked] == [
+        ("scale", "X", "gradient"),
+        ("scale", "Y", "gradient"),
+    ]
+
+
+def test_only_what_has_no_evidence_is_asked_for() -> None:
+    class Half(ScaleOp):
+        def test_check_grad(self) -> None:
+            self.check_grad(["X"], "Out")
+
+    assert [one.input for one in run_class(Half).no_grads] == ["Y"]
+
+
+def test_checks_of_something_else_do_not_stand_for_the_op() -> None:
+    class Diverts(ScaleOp):
+        def backward(self, _inputs: Any, _outputs: Any, cotangents: Any) -> Any:
+            return (-cotangents[0], *[0 * one for one in _inputs[1:]])
+
+        def test_other(self) -> None:
+            gradcheck(np.negative, (np.ones(2),), names=("X",), op="other", backward=self.backward)
+
+    assert [one.input for one in run_class(Diverts).no_grads] == ["X", "Y"]
+
+
+def test_an_op_that_does_not_run_is_not_without_a_gradient() -> None:
+    class Broken(ScaleOp):
+        def test_breaks(self) -> None:
+            self.python_api = lambda *_: 1 / 0
+
+    assert run_class(Broken).no_grads == []
 
 
 def test_an_op_without_a_gradient_says_so() -> None:

@@ -184,8 +184,9 @@ def test_plain_tests_are_left_alone_but_for_a_word(tmp_path: Path) -> None:
 # --- exemptions
 
 
-def asked_for(outcome_: Any, detail: str = "") -> NoGradAsked:
-    return NoGradAsked(op="tanh", test=TEST, outcome=outcome_, detail=detail)
+def asked_for(outcome_: Any, detail: str = "", **said: Any) -> NoGradAsked:
+    usual = {"op": "tanh", "input": "X", "test": TEST}
+    return NoGradAsked(outcome=outcome_, detail=detail, **{**usual, **said})
 
 
 def test_an_exemption_covers_what_is_missing(tmp_path: Path) -> None:
@@ -201,14 +202,39 @@ def test_no_gradient_is_verified(tmp_path: Path, outcome_: str) -> None:
 
 
 def test_a_gradient_where_none_should_be_is_untrue(tmp_path: Path) -> None:
-    result = gated(tmp_path, op_test(asked_for("gradient", "of X")), entry(kind="no-grad-op"))
+    result = gated(tmp_path, op_test(asked_for("gradient", "not 0")), entry(kind="no-grad-op"))
     assert told(result) == [("fail", "exemption-untrue")]
-    assert "asked tanh for a gradient and got one: of X" in result.findings[0].message
+    assert "asked tanh for the gradient of X and got one: not 0" in result.findings[0].message
 
 
-def test_nobody_asked_is_not_known(tmp_path: Path) -> None:
-    result = gated(tmp_path, op_test(), entry(kind="no-grad-op"))
-    assert told(result) == [("warn", "exemption-untrue")]
+@pytest.mark.parametrize("scope", ["*", "TestTanh", "input:X", "input:*", "dtype:*"])
+@pytest.mark.parametrize(
+    "more", [[], [asked_for("zero", input="Y")], [asked_for("zero", op="relu")]]
+)
+def test_nobody_asked_is_not_known(tmp_path: Path, more: list[Record], scope: str) -> None:
+    result = gated(tmp_path, op_test(*more), entry(kind="no-grad-op", scope=scope))
+    assert told(result) == [("fail", "exemption-unverified")]
+    assert result.exit_code is ExitCode.CANNOT_VERIFY
+
+
+@pytest.mark.parametrize("scope", ["input:X", "input:*", "dtype:float64"])
+def test_a_narrow_scope_is_verified_too(tmp_path: Path, scope: str) -> None:
+    said = entry(kind="no-grad-op", scope=scope)
+    assert told(gated(tmp_path / "a", op_test(asked_for("zero")), said)) == []
+    untrue = gated(tmp_path / "b", op_test(asked_for("gradient")), said)
+    assert told(untrue) == [("fail", "exemption-untrue")]
+
+
+def test_the_gradient_of_another_input_is_not_what_a_narrow_scope_speaks_of(tmp_path: Path) -> None:
+    both = {"X": "float64", "Y": "float64"}
+    records = op_test(asked_for("zero"), asked_for("gradient", input="Y"), evidence(input="Y"), inputs=both)  # fmt: skip
+    assert told(gated(tmp_path, records, entry(kind="no-grad-op", scope="input:X"))) == []
+
+
+def test_a_test_that_was_never_set_up_verifies_nothing(tmp_path: Path) -> None:
+    records: list[Record] = [collected(op="tanh"), outcome(result="skipped")]
+    result = gated(tmp_path, records, entry(kind="no-grad-op"))
+    assert told(result) == [("fail", "exemption-unverified")]
 
 
 def test_integer_only_is_verified(tmp_path: Path) -> None:
@@ -298,7 +324,8 @@ def test_an_input_that_is_set_aside_needs_an_entry(tmp_path: Path) -> None:
     records = op_test(evidence(), inputs=both, no_grad=("Y",))
     message = the(gated(tmp_path, records), "evidence-missing").message
     assert "for Y; set aside by no_grad_set" in message
-    covered = gated(tmp_path, records, entry(scope="input:Y", kind="no-grad-op"))
+    asked = [*records, asked_for("zero", input="Y")]
+    covered = gated(tmp_path, asked, entry(scope="input:Y", kind="no-grad-op"))
     assert covered.exit_code is ExitCode.OK
 
 

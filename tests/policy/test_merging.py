@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings, strategies as st
@@ -8,6 +9,7 @@ from hypothesis import given, settings, strategies as st
 from factories.evidence import TEST, collected, declared, evidence, journal, op_test, outcome
 from karat.gradients.report import GradVerdict
 from karat.policy.merging import Merged, merge
+from karat.policy.recording import Recorder
 
 FAIL = GradVerdict.FAIL
 
@@ -115,10 +117,62 @@ def test_an_empty_folder_beside_a_full_one_is_said(tmp_path: Path) -> None:
     assert kinds(merge([tmp_path / "a", tmp_path / "b"])) == ["nothing-compared"]
 
 
-def test_evidence_of_several_commits_is_said(tmp_path: Path) -> None:
+def test_evidence_of_several_commits_proves_nothing_of_one(tmp_path: Path) -> None:
     for session, commit in (("a", "1" * 40), ("b", "2" * 40)):
-        journal(tmp_path, op_test(evidence()), session=session, commit=commit, run="7")
-    assert kinds(merge([tmp_path])) == ["environment-changed"]
+        journal(tmp_path / session, op_test(evidence()), session=session, commit=commit, run="7")
+    assert kinds(merge([tmp_path])) == ["evidence-foreign"]
+
+
+@pytest.mark.parametrize("later", [{"run": "8"}, {"run": "7", "commit": "2" * 40}])
+def test_what_an_earlier_ci_run_left_in_the_folder_is_not_heard(tmp_path: Path, later: Any) -> None:
+    gone = "tests/test_ops.py::TestGone"
+    old = [*op_test(evidence()), *op_test(evidence(test=gone), test=gone)]
+    journal(tmp_path, old, session="a", run="7", commit="1" * 40)
+    journal(tmp_path, op_test(), session="b", started="2026-11-16T00:00:00+00:00", **{"commit": "1" * 40, **later})  # fmt: skip
+    merged = merge([tmp_path])
+    assert (kinds(merged), merged.sessions) == ([], 1)
+    assert merged.tests.keys() == {TEST}
+    assert merged.tests[TEST].evidence == ()
+
+
+def test_a_session_after_a_ci_run_speaks_of_what_it_ran(tmp_path: Path) -> None:
+    other = "tests/test_ops.py::TestOther"
+    both = [*op_test(evidence()), *op_test(evidence(test=other), test=other)]
+    journal(tmp_path, both, session="a", run="7")
+    journal(tmp_path, op_test(), session="b", started="2026-11-16T00:00:00+00:00")
+    merged = merge([tmp_path])
+    assert [len(merged.tests[test].evidence) for test in (TEST, other)] == [0, 1]
+
+
+def test_tests_of_one_name_in_two_suites_are_not_one(tmp_path: Path) -> None:
+    journal(tmp_path, op_test(evidence()), session="a", run="7", root="pkg_a")
+    journal(tmp_path, op_test(), session="b", run="7", root="pkg_b")
+    merged = merge([tmp_path])
+    assert kinds(merged) == ["evidence-foreign"]
+    assert f"{TEST} in pkg_a and in pkg_b" in merged.findings[0].message
+
+
+def test_suites_without_a_common_test_are_merged(tmp_path: Path) -> None:
+    other = "tests/test_ops.py::TestOther"
+    journal(tmp_path, op_test(evidence()), session="a", run="7", root="pkg_a")
+    journal(tmp_path, op_test(test=other), session="b", run="7", root="pkg_b")
+    assert kinds(merge([tmp_path])) == []
+
+
+@pytest.mark.parametrize(
+    ("files", "said"),
+    [
+        ((".", "a.py"), "it ended while tests were collected"),
+        (("a.py",), "a.py could not be collected"),
+        (("a.py", "b.py", "c.py", "d.py"), "a.py, b.py, c.py and 1 more could not be collected"),
+    ],
+)
+def test_tests_that_nobody_could_collect_are_not_known(tmp_path: Path, files: Any, said: str) -> None:  # fmt: skip
+    recorder = Recorder(tmp_path, environment={})
+    recorder.end(2, uncollected=files)
+    merged = merge([tmp_path])
+    assert kinds(merged) == ["evidence-damaged"]
+    assert said in merged.findings[0].message
 
 
 _records = st.sampled_from(

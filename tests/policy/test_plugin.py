@@ -8,6 +8,7 @@ import pytest
 
 from conftest import framework
 from factories.pytest_runs import Suite
+from karat.policy.journals import read_journal
 from karat.policy.merging import Known, merge
 
 OPS = """
@@ -134,6 +135,49 @@ def test_all_of_it_is_judged(suite: Suite) -> None:
     assert "evidence-missing: test_ops.py::TestOther (op tanh): no gradient evidence" in ran.out
     assert "1. TestOther tests an operator" in ran.out
     assert "next: pytest test_ops.py::TestOther --karat-policy" in ran.out
+
+
+def test_files_that_cannot_be_collected_are_not_passed_over(suite: Suite) -> None:
+    suite.write("test_broken.py", "import no_such_module")
+    words = ("--karat-evidence", "evidence", "--continue-on-collection-errors")
+    assert suite.run(*words).code == 1
+    (finding,) = merge([suite.root / "evidence"]).findings
+    assert finding.kind == "evidence-damaged"
+    assert "test_broken.py could not be collected" in finding.message
+
+
+def test_a_session_that_is_interrupted_while_it_collects_says_so(suite: Suite) -> None:
+    suite.write("test_z_last.py", "raise KeyboardInterrupt")
+    assert suite.run("--karat-evidence", "evidence").code == 2
+    (finding,) = merge([suite.root / "evidence"]).findings
+    assert "it ended while tests were collected" in finding.message
+
+
+def test_what_other_plugins_try_again_is_judged_by_its_end(suite: Suite) -> None:
+    suite.write(
+        "conftest.py",
+        """
+        from _pytest.runner import runtestprotocol
+
+        def pytest_runtest_protocol(item, nextitem):
+            first, *_ = runtestprotocol(item, nextitem=nextitem, log=False)
+            first.outcome = "rerun"
+            item.ihook.pytest_runtest_logreport(report=first)
+            runtestprotocol(item, nextitem=nextitem)
+            return True
+        """,
+    )
+    ran = suite.run("--karat-policy", "-k", "TestTanh")
+    assert ran.code == 0, ran.out
+
+
+def test_the_suite_says_where_in_its_repository_it_lies(suite: Suite) -> None:
+    (suite.root.parent / ".git").mkdir()
+    assert suite.run("test_plain.py", "--karat-evidence", "evidence").code == 0
+    (path,) = (suite.root / "evidence").iterdir()
+    began = read_journal(path).began
+    assert began is not None
+    assert began.root == "a suite"
 
 
 def test_listing_leaves_nothing(suite: Suite) -> None:

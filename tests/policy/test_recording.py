@@ -42,7 +42,7 @@ def test_every_event_is_a_line_of_the_schema(tmp_path: Path) -> None:
     recorder = Recorder(tmp_path, worker="gw/0 ü", environment={"GITHUB_SHA": "c" * 40})
     recorder.tell(Declared(op="tanh", test="t.py::T", inputs={"X": "float64"}, no_grad=("Y",)))
     recorder.tell(Checked(report=report(), test="t.py::T"))
-    recorder.tell(NoGrad(op="tanh", test="t.py::T", outcome="zero", detail="d"))
+    recorder.tell(NoGrad(op="tanh", input="X", test="t.py::T", outcome="zero", detail="d"))
     recorder.end(0, ran=3)
     journal = only(tmp_path)
     assert journal.findings == ()
@@ -90,10 +90,10 @@ def test_the_test_that_runs_is_the_one_that_tells(tmp_path: Path) -> None:
 
 def test_a_forked_process_has_its_own_journal(tmp_path: Path) -> None:
     recorder = Recorder(tmp_path)
-    recorder.tell(NoGrad(op="a", test="t", outcome="zero"))
+    recorder.tell(NoGrad(op="a", input="X", test="t", outcome="zero"))
     child = os.fork()
     if child == 0:
-        recorder.tell(NoGrad(op="b", test="t", outcome="zero"))
+        recorder.tell(NoGrad(op="b", input="X", test="t", outcome="zero"))
         os._exit(0)
     os.waitpid(child, 0)
     recorder.end()
@@ -106,7 +106,7 @@ def test_a_forked_process_has_its_own_journal(tmp_path: Path) -> None:
 def test_a_folder_that_cannot_be_written_says_so(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(CannotVerify, match="expected to write evidence to"):
-        Recorder(tmp_path / "file").tell(NoGrad(op="a", test="t", outcome="zero"))
+        Recorder(tmp_path / "file").tell(NoGrad(op="a", input="X", test="t", outcome="zero"))
 
 
 @given(name=st.text(alphabet=st.characters(exclude_categories=[])), dtype=st.text())

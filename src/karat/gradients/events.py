@@ -37,9 +37,10 @@ class Checked(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NoGrad(msgspec.Struct, frozen=True, kw_only=True):
-    """An op that is said to have no gradient was asked for one."""
+    """An op that did not prove a gradient of an input was asked for it."""
 
     op: str
+    input: str
     test: str = ""
     outcome: Literal["raises", "zero", "gradient"]
     detail: str = ""

@@ -1,6 +1,6 @@
 """Ending: what happens once all tests of an op test class are through.
 
-A class that checked no gradient is asked for one (`probing`). Under pytest the plugin of the policy judges; under
+Gradients that a class left unchecked are asked for (`probing`). Under pytest the plugin of the policy judges; under
 plain unittest the class is judged here, as in the original, if all of its tests ran. With KARAT_EVIDENCE=DIR a
 plain unittest run leaves the same journal as a pytest run.
 """
@@ -54,14 +54,21 @@ def _end(cls: type) -> None:
 
 
 def _probe(cls: type, life: Life) -> None:
-    """Only for a class without a check that came to its end."""
-    checked = any(isinstance(event, events.Checked) for event in life.told)
-    if checked or life.last is None or not callable(getattr(life.last, "python_api", None)):
+    """Asks for the gradients of which there is no evidence."""
+    if life.last is None or not callable(getattr(life.last, "python_api", None)):
         return
     from karat.optests.probing import probe  # noqa: PLC0415 - seldom
 
-    event = probe(life.last, test_id(cls))
-    if event is not None:
+    reports = [event.report for event in life.told if isinstance(event, events.Checked)]
+    ops = {event.op for event in life.declared}
+    checked = {
+        one.input
+        for report in reports
+        if report.op in ops
+        for one in report.comparisons
+        if one.counts
+    }
+    for event in probe(life.last, test_id(cls), checked):
         events.tell(event)
 
 

@@ -1,7 +1,8 @@
-"""Probing: an op test that checked no gradient is asked for one, so that "has no gradient" is a fact, not a claim."""
+"""Probing: an op whose test left gradients unchecked is asked for them, so that "has no gradient" is a fact, not a claim."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, Literal
 
 import numpy as np
@@ -14,20 +15,33 @@ from karat.optests.values import members
 Outcome = Literal["raises", "zero", "gradient"]
 
 
-def probe(test: Any, test_name: str) -> events.NoGrad | None:
-    """Asks the op of a test for gradients; None where nothing goes in or comes out that could have one."""
+def probe(test: Any, test_name: str, checked: Iterable[str] = ()) -> list[events.NoGrad]:
+    """Asks the op of a test for the gradients that were not checked; an op that does not even run is not asked."""
     written = written_by(test)
-    differentiable = [one.name for one in members(written.inputs) if one.differentiable]
-    if not differentiable:
-        return None
+    every = [one.name for one in members(written.inputs) if one.differentiable]
+    wrt = tuple(name for name in every if name not in set(checked))
+    if not wrt:
+        return []
     device = places.device_name(None, written.framework)
     with places.at(device, written.framework) as like:
         subject = subject_at(written, device, like)
-        outcome, detail = _asked(subject, tuple(differentiable), getattr(test, "backward", None))
-    return events.NoGrad(op=written.op, test=test_name, outcome=outcome, detail=detail)
+        found = _asked(subject, wrt, getattr(test, "backward", None)) if _runs(subject) else {}
+    return [
+        events.NoGrad(op=written.op, input=name, test=test_name, outcome=outcome, detail=detail)
+        for name, (outcome, detail) in found.items()
+    ]
 
 
-def _asked(subject: Subject, wrt: tuple[str, ...], backward: Any) -> tuple[Outcome, str]:
+def _runs(subject: Subject) -> bool:
+    """Whether the op gives its outputs: one that is broken raises for other reasons than having no gradient."""
+    try:
+        subject(*subject.tensors)
+    except Exception:  # noqa: BLE001 - whatever a framework raises
+        return False
+    return True
+
+
+def _asked(subject: Subject, wrt: tuple[str, ...], backward: Any) -> dict[str, tuple[Outcome, str]]:
     from karat.gradients.opening import open_problem  # noqa: PLC0415 - only for classes without a check
 
     try:
@@ -45,8 +59,13 @@ def _asked(subject: Subject, wrt: tuple[str, ...], backward: Any) -> tuple[Outco
         cotangents = [rng.standard_normal(slot.shape) for slot in problem.outputs]
         gradients = problem.vjp(problem.point, cotangents)
     except Exception as error:  # noqa: BLE001 - whatever a framework raises for an op without a gradient
-        return "raises", f"{type(error).__name__}: {error}".splitlines()[0][:300]
-    for slot, gradient in zip(problem.inputs, gradients, strict=True):
-        if gradient is not None and np.any(gradient != 0):
-            return "gradient", f"the gradient of {slot.name} is not zero"
-    return "zero", "every gradient is None or zero"
+        said = f"{type(error).__name__}: {error}".splitlines()[0][:300]
+        return dict.fromkeys(wrt, ("raises", said))
+    pairs = zip(problem.inputs, gradients, strict=True)
+    return {slot.name: _told(gradient) for slot, gradient in pairs}
+
+
+def _told(gradient: Any) -> tuple[Outcome, str]:
+    if gradient is not None and np.any(gradient != 0):
+        return "gradient", "it is not zero"
+    return "zero", "it is None or zero"

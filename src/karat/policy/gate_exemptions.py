@@ -58,10 +58,16 @@ def _held(entry: Exemption, seen: Sequence[Judged], known: Sequence[Known]) -> I
     used = [one for one in seen if any(need.line == entry.line for need in one.needs)]
     if used or (seen and entry.rule in {"tolerance", "determinism"}):
         yield _covers(entry, [one.test for one in used or seen])
-    if used and entry.kind == "no-grad-op" and not entry.narrow:
-        asked = [one for of in known for one in of.no_grads if names_op(entry.op, one.op)]
-        if not asked:
-            yield _unasked(entry)
+    if entry.kind == "no-grad-op":
+        unasked = [one.test for one, of in zip(seen, known, strict=True) if _is_unasked(entry, one, of)]  # fmt: skip
+        if unasked:
+            yield _unasked(entry, unasked)
+
+
+def _is_unasked(entry: Exemption, one: Judged, known: Known) -> bool:
+    """Whether the entry covers an input that nobody asked for its gradient."""
+    asked = {said.input for said in known.no_grads if said.op == one.op}
+    return any(need.line == entry.line and need.input not in asked for need in one.needs)
 
 
 def _is_needless(entry: Exemption, one: Judged, known: Known) -> bool:
@@ -95,12 +101,13 @@ def _untrue(entry: Exemption, known: Sequence[Known]) -> Finding | None:
 
 
 def _has_gradient(entry: Exemption, known: Known) -> str | None:
-    if entry.narrow:
-        return None  # the op as a whole was asked, not this input
     for one in known.no_grads:
-        if one.outcome == "gradient" and names_op(entry.op, one.op):
+        mine = names_op(entry.op, one.op) and entry.speaks_of(known.test, one.input)
+        if mine and one.outcome == "gradient":
             detail = f": {one.detail}" if one.detail else ""
-            return f"{known.test} asked {one.op} for a gradient and got one{detail}"
+            return (
+                f"{known.test} asked {one.op} for the gradient of {one.input} and got one{detail}"
+            )
     return None
 
 
@@ -148,9 +155,9 @@ def _covers(entry: Exemption, tests: Sequence[str]) -> Finding:
     return _finding(entry, "exempted", Severity.INFO, said)
 
 
-def _unasked(entry: Exemption) -> Finding:
-    said = "no test asked the op for a gradient in this run, so whether it has none is not known"
-    return _finding(entry, "exemption-untrue", Severity.WARN, said)
+def _unasked(entry: Exemption, tests: Sequence[str]) -> Finding:
+    said = f"{messages.listed(tests, most=3)} did not ask the op for the gradient, so whether it has none is not known"
+    return _finding(entry, "exemption-unverified", Severity.FAIL, said)
 
 
 def _finding(entry: Exemption, kind: str, severity: Severity, said: str) -> Finding:

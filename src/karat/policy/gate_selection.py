@@ -6,6 +6,7 @@ import sys
 import unittest
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 
 import pytest
 
@@ -104,6 +105,12 @@ def is_narrowed(config: pytest.Config) -> bool:
     source = getattr(config, "args_source", None)
     named = source is None or source.name == "ARGS"
     return named or any(config.getoption(option, None) for option in _NARROWING)
+
+
+def place_of(root: Path) -> str:
+    """Where pytest's root lies in its repository; empty at its top, or without one."""
+    top = next((one for one in (root, *root.parents) if (one / ".git").exists()), root)
+    return "" if top == root else root.relative_to(top).as_posix()
 
 
 def only_looks(config: pytest.Config) -> bool:

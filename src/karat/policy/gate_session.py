@@ -18,12 +18,14 @@ import pytest
 
 from karat.findings import KaratError
 from karat.gradients import events
-from karat.policy.gate_selection import Selection, is_narrowed, only_looks, unit_of_item
+from karat.policy.gate_selection import Selection, is_narrowed, only_looks, place_of, unit_of_item
 from karat.policy.recording import Recorder, new_session, unit_of
 from karat.policy.records import Outcome
 
 _KEY = "karat_policy"
 _REASON = 300
+_PHASES = ("failed", "skipped", "passed")
+"""What a phase may come to, gravest first; other plugins have words of their own (`rerun`) for what is tried again."""
 _CRASHED = "???"
 """The phase that xdist gives to the report of a test in which its worker died."""
 
@@ -50,6 +52,8 @@ class GateSession:
         self._noted: set[str] = set()
         self._reports: list[pytest.TestReport] = []
         self._ran = 0
+        self._uncollected: dict[str, None] = {".": None}
+        """As in the journal's last line; the whole session, until it has been collected."""
         self._lines: list[str] = []
 
     # Beginning
@@ -62,7 +66,10 @@ class GateSession:
         said = (self._worker or {}).get(_KEY)
         self._handed = msgspec.json.decode(said, type=Handed) if said else self._decide()
         name = self._worker["workerid"] if self._worker else "main"
-        self._recorder = Recorder(self._handed.folder, session=self._handed.session, worker=name)
+        root = place_of(self._config.rootpath)
+        self._recorder = Recorder(
+            self._handed.folder, session=self._handed.session, worker=name, root=root
+        )
         self._stop = events.listen(self._hear)
 
     def _decide(self) -> Handed:
@@ -80,6 +87,18 @@ class GateSession:
             node.workerinput[_KEY] = msgspec.json.encode(self._handed).decode()
 
     # Collecting
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_collection(self) -> Generator[None, object, object]:
+        """Whoever is interrupted here does not know its tests."""
+        done = yield
+        self._uncollected.pop(".")
+        return done
+
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        """What cannot be imported may hold op tests."""
+        if report.failed:
+            self._uncollected[report.nodeid] = None
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_collection_modifyitems(
@@ -126,7 +145,7 @@ class GateSession:
         """Gathers the phases of an item; on the controller, only what its worker cannot tell any more."""
         if str(report.when) == _CRASHED:
             self._note_outcome(unit_of(report.nodeid), report.nodeid, [report])
-        elif self._recorder is not None and self._recorder.current:
+        elif self._recorder is not None and self._recorder.current and report.outcome in _PHASES:
             self._reports.append(report)
 
     def _settle(self, unit: str, node: str) -> None:
@@ -138,7 +157,7 @@ class GateSession:
     def _note_outcome(self, unit: str, node: str, reports: list[pytest.TestReport]) -> None:
         if self._recorder is not None and reports:
             # The gravest phase speaks for the item; of several, the first.
-            worst = min(reports, key=lambda one: ("failed", "skipped", "passed").index(one.outcome))
+            worst = min(reports, key=lambda one: _PHASES.index(one.outcome))
             self._recorder.note(
                 Outcome(
                     test=unit,
@@ -158,7 +177,9 @@ class GateSession:
         self._stop()
         stopped = bool(session.shouldstop or session.shouldfail)
         whole = not self._handed.narrowed and not stopped and int(session.exitstatus) in {0, 1}
-        self._recorder.end(int(session.exitstatus), ran=self._ran, whole=whole)
+        self._recorder.end(
+            int(session.exitstatus), ran=self._ran, uncollected=self._uncollected, whole=whole
+        )
         if self._worker is None and self._config.getoption("karat_policy"):
             failed = self._judge(self._handed)
             if failed and int(session.exitstatus) == 0:

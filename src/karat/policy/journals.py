@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
@@ -31,6 +32,17 @@ class Journal(msgspec.Struct, frozen=True, kw_only=True):
     def session(self) -> str:
         """Whose journal it is; empty where it does not say."""
         return self.began.session if self.began else ""
+
+    @property
+    def run(self) -> str | None:
+        """The CI run and its commit; sessions of one belong together."""
+        said = self.began
+        return f"{said.run} {said.commit}" if said and said.run else None
+
+    @property
+    def speaker(self) -> str:
+        """Who speaks in it: the run, else the session."""
+        return self.run or self.session
 
 
 def read_journal(path: Path) -> Journal:
@@ -62,13 +74,23 @@ def _read(raw: list[bytes], journal: Journal) -> Journal:
     read = Journal(
         path=journal.path, group=journal.group, began=first, ended=ended, lines=tuple(lines[1:])
     )
-    if wrong:
-        return _damaged(read, wrong)
-    if ended is None and not first.forked:
-        return _damaged(read, "it has no end: its worker was killed, or is at work still")
-    if ended is not None and ended.records != len(lines) - 1:
-        return _damaged(read, f"expected {ended.records} records before its end, found {len(lines) - 1}")  # fmt: skip
-    return read
+    wrong = wrong or _wrong_end(first, ended, len(lines) - 1)
+    return _damaged(read, wrong) if wrong else read
+
+
+def _wrong_end(began: Began, ended: Ended | None, records: int) -> str:
+    if ended is None:
+        return "" if began.forked else "it has no end: its worker was killed, or is at work still"
+    if ended.records != records:
+        return f"expected {ended.records} records before its end, found {records}"
+    return _uncollected(ended.uncollected) if ended.uncollected else ""
+
+
+def _uncollected(files: Sequence[str]) -> str:
+    if "." in files:
+        return "it ended while tests were collected"
+    more = f" and {len(files) - 3} more" if len(files) > 3 else ""
+    return f"{', '.join(files[:3])}{more} could not be collected"
 
 
 def _damaged(journal: Journal, what: str) -> Journal:

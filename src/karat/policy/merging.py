@@ -1,14 +1,14 @@
 """Merging: journals of workers, shards and CI jobs become what is known of each test.
 
-Journals are believed to be JSON and nothing more. What is in two of them counts once. Where sessions without a
-common CI run left journals in one folder, the newest that ran a test is the one that speaks of it: evidence of
-yesterday is none of today's.
+Journals are believed to be JSON and nothing more. What is in two of them counts once. In one folder the newest CI
+run is the only one that speaks, and of sessions without a run the newest that ran a test: evidence of yesterday is
+none of today's.
 """
 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ import msgspec
 
 from karat.findings import Finding, Severity
 from karat.policy.journals import Journal, read_journal
+from karat.policy.merging_speakers import newest_runs, starts, strangers
 from karat.policy.records import (
     Collected,
     Evidence,
@@ -90,9 +91,9 @@ def merge(places: Sequence[Path], *, session: str | None = None) -> Merged:
         chosen = [one for one in here if session is None or one.session in {session, ""}]
         if not chosen:
             found.append(_nothing(place))
-        journals += chosen
+        journals += newest_runs(chosen)
     found += (finding for journal in journals for finding in journal.findings)
-    found += _several_commits(journals)
+    found += strangers(journals)
     ends = [one.ended for one in journals if one.ended]
     return Merged(
         tests=_tests(journals),
@@ -121,53 +122,29 @@ def _nothing(place: Path) -> Finding:
     )
 
 
-def _several_commits(journals: Iterable[Journal]) -> Iterator[Finding]:
-    commits = sorted({one.began.commit for one in journals if one.began and one.began.commit})
-    if len(commits) > 1:
-        named = ", ".join(commit[:12] for commit in commits[:5])
-        yield Finding(
-            kind="environment-changed",
-            severity=Severity.WARN,
-            message=f"expected evidence of one commit, found journals of {len(commits)}: {named}",
-        )
-
-
 def _tests(journals: Sequence[Journal]) -> dict[str, Known]:
     kept: dict[str, dict[bytes, Record]] = {}
     spoken = _spokesmen(journals)
     for journal in journals:
         for line, record in journal.lines:
             test = getattr(record, "test", None)
-            if isinstance(test, str) and spoken.get((journal.group, test), journal.session) == journal.session:  # fmt: skip
+            if isinstance(test, str) and spoken.get((journal.group, test), journal.speaker) == journal.speaker:  # fmt: skip
                 kept.setdefault(test, {})[line] = record
     return {test: _known(test, list(kept[test].values())) for test in sorted(kept)}
 
 
 def _spokesmen(journals: Sequence[Journal]) -> dict[tuple[str, str], str]:
-    """(folder, test) → the newest session that ran the test there; sessions of one CI run all speak."""
+    """(folder, test) → the newest run or session that ran the test there."""
     newest: dict[tuple[str, str], tuple[str, str]] = {}
-    started = _started(journals)
+    started = starts(journals)
     for journal in journals:
-        if journal.began is None or journal.began.run:
-            continue
+        mine = (started.get(journal.speaker, ""), journal.speaker)
         for _, record in journal.lines:
-            if isinstance(record, Collected):
-                continue
-            test = getattr(record, "test", None)
+            test = None if isinstance(record, Collected) else getattr(record, "test", None)
             if isinstance(test, str):
                 key = (journal.group, test)
-                mine = (started[journal.session], journal.session)
                 newest[key] = max(newest.get(key, mine), mine)
-    return {key: session for key, (_, session) in newest.items()}
-
-
-def _started(journals: Iterable[Journal]) -> dict[str, str]:
-    first: dict[str, str] = {}
-    for journal in journals:
-        if journal.began:
-            at = journal.began.started
-            first[journal.session] = min(first.get(journal.session, at), at)
-    return first
+    return {key: speaker for key, (_, speaker) in newest.items()}
 
 
 def _known(test: str, records: Iterable[Record]) -> Known:

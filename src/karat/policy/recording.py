@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from math import isfinite
 from pathlib import Path
 from sys import float_info
@@ -45,11 +45,13 @@ class Recorder:
         *,
         session: str | None = None,
         worker: str = "main",
+        root: str = "",
         environment: Mapping[str, str] | None = None,
     ) -> None:
         self.folder = Path(folder)
         self.session = session or new_session()
         self.worker = worker
+        self._root = root
         self.current: str | None = None
         """The test that runs now; where there is none, events say theirs."""
         self.written = 0
@@ -75,10 +77,25 @@ class Recorder:
         elif self._handle is None:
             self._open(forked=False)
 
-    def end(self, exit_status: int = 0, *, ran: int = 0, whole: bool = False) -> None:
+    def end(
+        self,
+        exit_status: int = 0,
+        *,
+        ran: int = 0,
+        uncollected: Iterable[str] = (),
+        whole: bool = False,
+    ) -> None:
         """The last line; without it the journal counts as cut off."""
         self._begin()  # a session without a word about gradients has a journal, too
-        self._append(Ended(exit_status=exit_status, records=self.written, ran=ran, whole=whole))
+        self._append(
+            Ended(
+                exit_status=exit_status,
+                records=self.written,
+                ran=ran,
+                uncollected=tuple(uncollected),
+                whole=whole,
+            )
+        )
         self.close()
 
     def close(self) -> None:
@@ -125,6 +142,7 @@ class Recorder:
             commit=_first(said, _COMMITS),
             shard=said.get("KARAT_SHARD") or (f"{node}/{total}" if node and total else None),
             run=_first(said, _RUNS),
+            root=self._root,
             forked=forked,
         )
 
@@ -160,7 +178,7 @@ def records_of(event: Event, test: str) -> list[Record]:
         case Declared():
             return [_declared(event, test)]
         case NoGrad():
-            return [NoGradAsked(op=event.op, test=test, outcome=event.outcome, detail=_cut(event.detail))]  # fmt: skip
+            return [NoGradAsked(op=event.op, input=event.input, test=test, outcome=event.outcome, detail=_cut(event.detail))]  # fmt: skip
         case Checked(report=report):
             each = [_evidence(one, report, test) for one in report.comparisons]
             return [_reported(report, test), *each]

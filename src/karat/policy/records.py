@@ -71,9 +71,10 @@ class OpTested(msgspec.Struct, frozen=True, kw_only=True, tag="op-test", omit_de
 
 
 class NoGradAsked(msgspec.Struct, frozen=True, kw_only=True, tag="no-grad", omit_defaults=True):
-    """An op that is said to have no gradient was asked for one."""
+    """An op that did not prove a gradient of an input was asked for it."""
 
     op: str
+    input: str
     test: str
     outcome: Literal["raises", "zero", "gradient"]
     detail: str = ""
@@ -112,6 +113,8 @@ class Began(msgspec.Struct, frozen=True, kw_only=True, tag="began", omit_default
     shard: str | None = None
     run: str | None = None
     """The CI run, or what KARAT_SESSION says: sessions of one run belong together."""
+    root: str = ""
+    """Where pytest's root lies in its repository: two suites of one repository may have tests of the same name."""
     forked: bool = False
     """In a process that a test forked, which may end without a word."""
 
@@ -123,6 +126,8 @@ class Ended(msgspec.Struct, frozen=True, kw_only=True, tag="ended", omit_default
     records: int
     ran: int = 0
     """Tests of any kind that were run."""
+    uncollected: tuple[str, ...] = ()
+    """Files that could not be collected, so that nobody knows which tests they hold; `.` is the whole session."""
     whole: bool = False
     """Nothing narrowed what was collected: no paths, no -k, no -m, no --lf, and nothing stopped it."""
 
