@@ -18,7 +18,9 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 
 def copy_example(name: str, to: Path) -> Path:
     """The example without what earlier runs of it left behind."""
-    ignored = shutil.ignore_patterns("__pycache__", ".pytest_cache", "golden*", "packed")
+    ignored = shutil.ignore_patterns(
+        "__pycache__", ".pytest_cache", "golden*", "packed", "evidence"
+    )
     return shutil.copytree(EXAMPLES / name, to, ignore=ignored)
 
 
@@ -49,9 +51,9 @@ def karat(*words: str | Path, cwd: Path) -> Outcome:
     return python("-m", "karat", *map(str, words), cwd=cwd)
 
 
-def suite(folder: Path, *words: str, **environment: str) -> Outcome:
+def suite(folder: Path, *words: str, workers: int = 2, **environment: str) -> Outcome:
     """`pytest -n 2` in the example's folder."""
-    return python("-m", "pytest", "-n", "2", *words, cwd=folder, **environment)
+    return python("-m", "pytest", "-n", str(workers), *words, cwd=folder, **environment)
 
 
 def manifests(root: Path) -> dict[str, Any]:

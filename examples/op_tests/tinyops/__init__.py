@@ -1,0 +1,1 @@
+"""An operator library of a page: forwards in `ops`, backwards in `backwards`."""
