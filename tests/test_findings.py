@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import traceback
+
 import pytest
 
 from karat.findings import (
@@ -42,6 +44,17 @@ def test_cannot_verify_is_neither_a_match_nor_a_difference() -> None:
     assert exit_code([unread]) is ExitCode.CANNOT_VERIFY
     assert exit_code([unread], fail_on=()) is ExitCode.CANNOT_VERIFY
     assert exit_code([unread, finding("fail")]) is ExitCode.FAIL, "what is certain comes first"
+
+
+def test_in_a_traceback_too_an_error_ends_with_the_next_command() -> None:
+    error = UsageError("expected a folder, found none", next_command="mkdir y")
+    error.next_command = "mkdir x"
+    shown = "".join(traceback.format_exception(error)).splitlines()
+    assert shown[-2:] == [
+        "karat.findings.UsageError: expected a folder, found none",
+        "next: mkdir x",
+    ]
+    assert str(error) == "expected a folder, found none", "a verb prints the two by itself"
 
 
 def test_the_issues_kinds_are_all_there() -> None:

@@ -48,6 +48,16 @@ class KaratError(Exception):
         super().__init__(message)
         self.next_command = next_command
 
+    @property
+    def next_command(self) -> str:
+        """What to run, or to write; also the last line of a traceback, for those who called from Python."""
+        return self._next_command
+
+    @next_command.setter
+    def next_command(self, command: str) -> None:
+        self._next_command = command
+        self.__notes__ = [f"next: {command}"]
+
 
 class UsageError(KaratError):
     """Wrong usage or configuration."""
