@@ -25,4 +25,8 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    # `python -m` puts the current folder before everything else, and it may hold a stranger's tree, with a
+    # msgspec.py in it. karat itself has been found by now, and needs that folder no more.
+    if not sys.flags.safe_path and sys.path[:1] in ([""], [os.getcwd()]):  # noqa: PTH109 - no pathlib at start-up
+        del sys.path[0]
     main()

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import jsonschema
@@ -182,3 +184,19 @@ def test_many_files_are_shared_between_processes(where: Path) -> None:
     result = scan(where, "tests")
     assert result.code == 0
     assert result.out.startswith("401 files, 401 op test classes: 401 with a gradient check")
+
+
+def test_a_scanned_tree_is_not_imported_from_not_even_by_python_m(where: Path) -> None:
+    for name in ("msgspec", "click", "rich"):
+        (where / f"{name}.py").write_text(f"raise SystemExit('{name} was imported')\n")
+    words = [sys.executable, "-m", "karat", "policy", "scan", "tests"]
+    result = subprocess.run(words, cwd=where, capture_output=True, text=True, check=False)
+    assert (result.returncode, result.stderr) == (0, "")
+    assert "1 with a gradient check" in result.stdout
+
+
+def test_python_m_works_where_the_source_is() -> None:
+    source = Path(__file__).parents[2] / "src"
+    words = [sys.executable, "-m", "karat", "policy", "scan", "--help"]
+    result = subprocess.run(words, cwd=source, capture_output=True, text=True, check=True)
+    assert "Read op tests without importing them" in result.stdout
