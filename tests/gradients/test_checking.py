@@ -246,6 +246,22 @@ def test_a_tolerance_that_is_needed_is_used_and_recorded() -> None:
     assert blunt.vacuous
 
 
+def test_what_is_out_of_a_wide_tolerance_is_wrong_as_it_would_be_without() -> None:
+    def half(i: Any, _o: Any, c: Any) -> Any:
+        return np.cos(i[0]) * c[0] / 2
+
+    report = _check(np.sin, (X,), half, rtol=0.01)
+    assert report.verdict is GradVerdict.FAIL
+    assert report.comparisons[0].smallest_error < 1e-9
+
+
+def test_a_cotangent_that_sees_little_promises_nothing() -> None:
+    plain = _check(np.sin, (X,), _sin).comparisons[0].smallest_error
+    for cotangent in (np.zeros(40), np.full(40, 1e-30)):
+        (one,) = _check(np.sin, (X,), _sin, cotangents=[cotangent]).comparisons
+        assert plain / 4 < one.smallest_error <= plain
+
+
 def test_an_absolute_tolerance_excuses_and_never_certifies() -> None:
     def rough(i: Any, _o: Any, c: Any) -> Any:
         return np.cos(i[0]) * c[0] * (1 + 1e-5)
@@ -309,6 +325,14 @@ def test_outputs_can_be_chosen() -> None:
         ({"cotangents": [1, 2]}, "expected one for each of 1 outputs"),
         ({"cotangents": [np.ones(3)]}, "expected shape"),
         ({"grads": [1.0, 2.0]}, "expected a gradient for each of 1 inputs"),
+        ({"rtol": "wide"}, "rtol: expected a number"),
+        ({"rtol": float("inf")}, "rtol: expected a number"),
+        ({"delta": 0.0}, "delta: expected a step"),
+        ({"nondeterminism_bound": float("nan")}, "nondeterminism_bound: expected a number"),
+        ({"seed": -1}, "seed: expected a whole number"),
+        ({"seed": 1.5}, "seed: expected a whole number"),
+        ({"outputs": (0,)}, "outputs: expected one of out, found 0"),
+        ({"cotangents": [np.full(40, np.nan)]}, "expected finite numbers for out"),
     ],
 )
 def test_wrong_usage_says_what_was_expected(wrong: dict[str, Any], words: str) -> None:

@@ -10,13 +10,19 @@ from typing import Any
 
 import numpy as np
 
-from karat.findings import UsageError, suggest
-from karat.gradients import diagnosing, lower, reference as references, seeds, user_gradients
+from karat.gradients import (
+    asking,
+    diagnosing,
+    lower,
+    reference as references,
+    seeds,
+    user_gradients,
+)
 from karat.gradients.asked import Asked, Purpose
 from karat.gradients.directions import mixed
 from karat.gradients.events import Checked, tell
 from karat.gradients.examining import Pair
-from karat.gradients.flattened import Array, Flat, Vector, shaped, size, vector
+from karat.gradients.flattened import Array, Flat, shaped, size
 from karat.gradients.opened import OpenedProblem
 from karat.gradients.opening import open_problem
 from karat.gradients.points import Examined, examined
@@ -33,8 +39,6 @@ from karat.gradients.report import (
     Property,
 )
 from karat.gradients.verdicts import verdict_of
-
-_HELP = "python -c 'import karat; help(karat.gradcheck)'"
 
 
 def gradcheck(  # noqa: PLR0913 - all but two are optional, and each is a word of its own
@@ -75,7 +79,9 @@ def gradcheck(  # noqa: PLR0913 - all but two are optional, and each is a word o
     PASS alone; `.require()` raises the whole story for anything else.
     """
     started = time.perf_counter()
-    _refuse(order, modes, {"rtol": rtol, "atol": atol, "delta": delta})
+    sizes = {"rtol": rtol, "atol": atol, "delta": delta}
+    sizes["nondeterminism_bound"] = nondeterminism_bound
+    asking.refuse(order=order, modes=modes, seed=seed, sizes=sizes)
     problem = open_problem(
         fn,
         inputs,
@@ -91,12 +97,12 @@ def gradcheck(  # noqa: PLR0913 - all but two are optional, and each is a word o
     asked = Asked(
         seed=_seed(seed, whole),
         inputs=frozenset(range(len(problem.inputs))),
-        outputs=_wanted(problem, outputs),
+        outputs=asking.wanted(problem.outputs, outputs),
         forward="forward" in modes,
         rtol=rtol,
         atol=atol,
         delta=delta,
-        extra=_vectors(cotangents, problem.outputs),
+        extra=asking.vectors(cotangents, problem.outputs),
     )
     check = _Check(problem, asked, overrides().focus)
     with warnings.catch_warnings(), np.errstate(all="ignore"):
@@ -282,43 +288,11 @@ class _Check:
         )
 
 
-def _refuse(order: int, modes: Sequence[Mode], sizes: Mapping[str, float | None]) -> None:
-    if order not in {1, 2}:
-        raise UsageError(f"gradcheck: order: expected 1 or 2, found {order!r}", next_command=_HELP)
-    for mode in modes:
-        if mode not in {"reverse", "forward"}:
-            raise UsageError(
-                f"gradcheck: modes: expected reverse or forward, found {mode!r}"
-                f"{suggest(str(mode), ['reverse', 'forward'])}",
-                next_command=_HELP,
-            )
-    for name, value in sizes.items():
-        if value is not None and not (np.isfinite(value) and value >= 0):
-            raise UsageError(
-                f"gradcheck: {name}: expected a number that is not negative, found {value!r}",
-                next_command=_HELP,
-            )
-
-
 def _seed(given: int | None, identity: str) -> int:
     override = overrides().seed
     if override is not None:
         return override
     return seeds.seed_of(identity) if given is None else given
-
-
-def _wanted(problem: Problem, outputs: Sequence[str] | str | None) -> frozenset[int]:
-    if outputs is None:
-        return _all(problem.outputs)
-    known = [slot.name for slot in problem.outputs]
-    wanted = [outputs] if isinstance(outputs, str) else outputs
-    for name in wanted:
-        if name not in known:
-            raise UsageError(
-                f"gradcheck: outputs: expected one of {', '.join(known)}, found {name!r}{suggest(name, known)}",
-                next_command=_HELP,
-            )
-    return frozenset(known.index(name) for name in wanted)
 
 
 def _all(slots: Sequence[Slot]) -> frozenset[int]:
@@ -335,26 +309,3 @@ def _not_asked(problem: Problem, asked: Asked) -> list[Excluded]:
         for k, slot in enumerate(problem.outputs)
         if k not in asked.outputs
     ]
-
-
-def _vectors(cotangents: Sequence[Any] | None, slots: Sequence[Slot]) -> list[Vector | None]:
-    if cotangents is None:
-        return []
-    if len(cotangents) != len(slots):
-        raise UsageError(
-            f"gradcheck: cotangents: expected one for each of {len(slots)} outputs, found {len(cotangents)}",
-            next_command=_HELP,
-        )
-    return [
-        None if one is None else _fitting(np.asarray(one), slot)
-        for one, slot in zip(cotangents, slots, strict=True)
-    ]
-
-
-def _fitting(array: Array, slot: Slot) -> Vector:
-    if array.size != int(np.prod(slot.shape)):
-        raise UsageError(
-            f"gradcheck: cotangents: expected shape {slot.shape} for {slot.name}, found {array.shape}",
-            next_command=_HELP,
-        )
-    return vector(array.astype(np.complex128) if slot.complex else array)

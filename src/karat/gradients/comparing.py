@@ -150,7 +150,12 @@ def smallest_error(judged: Judged, typical: float) -> float:
 
     `typical` is the size of a gradient's element times the scale of its input.
     """
-    dense = [one.tolerance + one.deviation for one in judged.met if one.expected.dense]
+    # What is off already hides as much of the other sign; a gradient that is wrong says nothing of a right one.
+    dense = [
+        one.tolerance + min(one.deviation, one.tolerance)
+        for one in judged.met
+        if one.expected.dense
+    ]
     if not dense or not typical > 0:
         return np.inf
     # Directions have magnitudes of at least one half.

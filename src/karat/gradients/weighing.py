@@ -40,9 +40,10 @@ class Weighed:
         judged = judge(met)
         asked = self.seen.asked.rtol
         wide = asked is not None and asked * judged.scale > judged.widest
-        used = asked if wide and judged.failed else None
-        if used is not None:
-            judged = judge(met, rtol=used)
+        widened = judge(met, rtol=asked) if wide and judged.failed else judged
+        # What is out of the wider tolerance, too, is judged by the one that was derived.
+        used = asked if judged.failed and not widened.failed else None
+        judged = judged if used is None else widened
         verdict, reason = self._verdict(judged, widened=used is not None)
         zero = judged.zero and verdict is GradVerdict.PASS
         caught = {} if zero or not np.isfinite(judged.widest) else self._controls(used)
@@ -58,7 +59,7 @@ class Weighed:
             error=judged.worst.deviation / scale,
             tolerance=judged.worst.tolerance / scale,
             scale=judged.scale,
-            smallest_error=self._smallest(judged),
+            smallest_error=self._smallest(used),
             probes=len(judged.met),
             controls=caught,
             vacuous=vacuous,
@@ -111,10 +112,13 @@ class Weighed:
             f" {tolerances.cap(computes):g}: the forward is noisy, or not smooth near the point"
         )
 
-    def _smallest(self, judged: Judged) -> float:
-        i = self.pair[0]
-        scales = element_scales(self.seen.ground.flat.point[i])
-        return smallest_error(judged, max(typical(one, scales) for one, _ in self.groups))
+    def _smallest(self, rtol: float | None) -> float:
+        """By the cotangent that sees most; each has its own size of gradient."""
+        scales = element_scales(self.seen.ground.flat.point[self.pair[0]])
+        return min(
+            smallest_error(judge(met, rtol=rtol), typical(gradient, scales))
+            for gradient, met in self.groups
+        )
 
     def _controls(self, rtol: float | None) -> dict[str, bool]:
         flat, i = self.seen.ground.flat, self.pair[0]
