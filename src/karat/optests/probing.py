@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any, Literal
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -12,7 +12,12 @@ from karat.optests import places
 from karat.optests.subjects import Subject, subject_at, written_by
 from karat.optests.values import members
 
+if TYPE_CHECKING:
+    from karat.gradients.problem import Problem
+
 Outcome = Literal["raises", "zero", "gradient"]
+Answers = dict[str, tuple[Outcome, str]]
+"""Input → what came of asking for its gradient, and a detail."""
 
 
 def probe(test: Any, test_name: str, checked: Iterable[str] = ()) -> list[events.NoGrad]:
@@ -41,11 +46,11 @@ def _runs(subject: Subject) -> bool:
     return True
 
 
-def _asked(subject: Subject, wrt: tuple[str, ...], backward: Any) -> dict[str, tuple[Outcome, str]]:
+def _asked(subject: Subject, wrt: tuple[str, ...], backward: Any) -> Answers:
     from karat.gradients.opening import open_problem  # noqa: PLC0415 - only for classes without a check
 
-    try:
-        problem = open_problem(
+    return gradients_of(
+        lambda: open_problem(
             lambda *tensors: tuple(subject(*tensors).values()),
             subject.tensors,
             op=subject.written.op,
@@ -53,7 +58,15 @@ def _asked(subject: Subject, wrt: tuple[str, ...], backward: Any) -> dict[str, t
             wrt=wrt,
             backward=backward,
             framework=subject.written.framework,
-        )
+        ),
+        wrt,
+    )
+
+
+def gradients_of(opened: Callable[[], Problem], wrt: Sequence[str]) -> Answers:
+    """What comes of asking for the gradients of inputs, at a random cotangent."""
+    try:
+        problem = opened()
         # Not ones: the gradient of a softmax's sum is zero, and that of the softmax is not.
         rng = np.random.default_rng(len(wrt))
         cotangents = [rng.standard_normal(slot.shape) for slot in problem.outputs]
@@ -62,7 +75,7 @@ def _asked(subject: Subject, wrt: tuple[str, ...], backward: Any) -> dict[str, t
         said = f"{type(error).__name__}: {error}".splitlines()[0][:300]
         return dict.fromkeys(wrt, ("raises", said))
     pairs = zip(problem.inputs, gradients, strict=True)
-    return {slot.name: _told(gradient) for slot, gradient in pairs}
+    return {slot.name: _told(gradient) for slot, gradient in pairs if slot.name in wrt}
 
 
 def _told(gradient: Any) -> tuple[Outcome, str]:

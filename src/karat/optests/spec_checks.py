@@ -15,6 +15,7 @@ from karat.gradients.report import Comparison, GradReport, GradVerdict
 from karat.optests import places
 from karat.optests.op_test import settled
 from karat.optests.outputs import array_of
+from karat.optests.probing import gradients_of
 from karat.optests.spec_cases import Case, plain, tensors
 
 _UNIT = {"float32": 6e-8, "complex64": 6e-8, "float16": 5e-4, "bfloat16": 4e-3}
@@ -60,6 +61,7 @@ def gradient(case: Case) -> None:
     __tracebackhide__ = True
     with opened(case) as made:
         report = _gradcheck(made)
+        _ask(made, report)
     settled(report)
     kinked = [one.input for one in report.comparisons if one.kinks]
     if kinked and not case.spec.kinks:
@@ -228,6 +230,17 @@ def _declare(made: Opened) -> None:
             no_grad=case.spec.no_grad,
         )
     )
+
+
+def _ask(made: Opened, report: GradReport) -> None:
+    """Asks for the gradients of which there is no evidence: that an input has none is verified, too."""
+    proved = {one.input for one in report.comparisons if one.counts}
+    whole = _problem(made, whole=True)
+    lacking = [one.name for one in whole.inputs if one.name not in proved]
+    for name, (outcome, detail) in gradients_of(lambda: whole, lacking).items():
+        events.tell(
+            events.NoGrad(op=made.case.spec.op, input=name, test=_unit(), outcome=outcome, detail=detail)
+        )  # fmt: skip
 
 
 def _unit() -> str:
