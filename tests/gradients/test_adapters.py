@@ -15,6 +15,8 @@ from karat.findings import UsageError
 from karat.gradients.adapter import BUILT_IN, adapter_of, named
 from karat.gradients.opening import open_problem
 from karat.gradients.problem import Problem, Unsupported
+from karat.gradients.properties import check_properties
+from karat.gradients.report import GradVerdict
 from karat.tensors.dtypes import TABLE
 
 RNG = np.random.default_rng(11)
@@ -289,6 +291,43 @@ class TestNothingIsLeftBehind:
             2,
         )
         assert weight.grad is None
+
+    def test_gradients_of_parameters_that_paddle_could_not_keep_out_of(self) -> None:
+        paddle = framework("paddle")
+        weight = paddle.to_tensor(X, stop_gradient=False)
+        problem = open_problem(lambda x: x * weight, (tensor("paddle", X),))
+        found = check_properties(problem, rng=np.random.default_rng(0))
+        assert weight.grad is None
+        assert "accumulation" not in {one.name for one in found}
+        plain = open_problem(paddle.sin, (tensor("paddle", X),))
+        names = {one.name for one in check_properties(plain, rng=np.random.default_rng(0))}
+        assert "accumulation" in names
+
+    def test_inference_mode_and_no_grad(self) -> None:
+        torch = framework("torch")
+        for mode in (torch.inference_mode, torch.no_grad):
+            with mode():
+                made = torch.tensor(X)
+                problem = open_problem(lambda x, y: x * y, (made, made), wrt="x")
+                (found,) = problem.vjp((X,), (X,))
+                same(problem.jvp((X,), (X,)), (X * X,))
+                assert not torch.is_grad_enabled()
+            same(found, X * X)
+
+    def test_paddle_s_static_mode(self) -> None:
+        paddle = framework("paddle")
+        x = tensor("paddle", X)
+        paddle.enable_static()
+        try:
+            problem = open_problem(paddle.sin, (x,))
+            near(problem.vjp((X,), (X,))[0], X * np.cos(X), rtol=1e-15)
+            found = check_properties(problem, rng=np.random.default_rng(0))
+            with pytest.raises(ZeroDivisionError):
+                open_problem(lambda _x: 1 / 0, (x,))
+            assert not paddle.in_dynamic_mode()
+        finally:
+            paddle.disable_static()
+        assert {one.verdict for one in found} == {GradVerdict.PASS}
 
     def test_given_arrays_are_not_written_to(self) -> None:
         torch = framework("torch")

@@ -161,7 +161,8 @@ def test_low_precision_is_compared_with_double(torch: Any) -> None:
     report = _check(torch.tanh, (torch.tensor(X),), dtypes=("float32", "bfloat16", "float16"))
     assert report.verdict is GradVerdict.PASS, report.reason
     assert [one.dtype for one in _low(report)] == ["float32", "bfloat16", "float16"]
-    assert all(one.tolerance < 0.1 for one in _low(report))
+    widest = {"float32": 1e-4, "bfloat16": 0.2, "float16": 0.05}
+    assert all(one.tolerance < widest[one.dtype] for one in _low(report))
 
 
 def test_wrong_in_low_precision_alone_fails(torch: Any) -> None:

@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 
 from conftest import framework
+from karat.findings import UsageError
+from karat.gradients.checking import gradcheck
 from karat.gradients.low_judging import allowance_of
 from karat.gradients.low_precision import compare_low
 from karat.gradients.opening import open_problem
@@ -306,7 +308,7 @@ def test_a_backward_that_raises_in_low_precision_fails_and_a_forward_is_inconclu
     (one,) = low(lambda x: x**2, (x,), "float16", backward=backward)
     assert (one.verdict, one.reason) == (
         GradVerdict.FAIL,
-        "the backward raises in float16: no kernel for float16",
+        "the backward raises in float16: TypeError: no kernel for float16",
     )
     (two,) = low(forward, (x,), "float16", backward=lambda i, _o, c: (2 * i[0] * c[0],))
     assert two.verdict is GradVerdict.INCONCLUSIVE
@@ -354,3 +356,31 @@ def test_the_same_generator_gives_the_same_comparison() -> None:
     torch = framework("torch")
     x = torch.tensor(np.random.default_rng(0).standard_normal((5, 6)))
     assert low(torch.tanh, (x,), "bfloat16", 3) == low(torch.tanh, (x,), "bfloat16", 3)
+
+
+def test_a_complex_output_that_is_real_by_nature_has_no_unrest() -> None:
+    jax = framework("jax")
+    rng = np.random.default_rng(0)
+    z = jax.numpy.asarray(rng.normal(size=(3, 4)) + 1j * rng.normal(size=(3, 4)), "complex64")
+    report = gradcheck(lambda z: z * jax.numpy.conj(z), (z,))
+    assert report.verdict is GradVerdict.PASS, report.reason
+
+
+def test_what_is_wider_than_double_is_nothing_low() -> None:
+    x = np.ones(3, np.longdouble)
+    report = gradcheck(np.sin, (x,), backward=lambda i, _o, v: v[0] * np.cos(i[0]))
+    assert report.verdict is GradVerdict.PASS
+    assert {one.dtype for one in report.comparisons} == {"float64"}
+
+
+@pytest.mark.parametrize("name", ["bf16", "int8", "float99", 3])
+def test_a_precision_that_there_is_not_is_refused(name: Any) -> None:
+    x = framework("torch").ones(3)
+    with pytest.raises(UsageError, match="dtypes: expected floating dtypes"):
+        gradcheck(framework("torch").sin, (x,), dtypes=(name,))
+
+
+def test_one_precision_may_come_alone() -> None:
+    x = framework("torch").ones(3)
+    report = gradcheck(framework("torch").sin, (x,), dtypes="bfloat16")
+    assert "bfloat16" in {one.dtype for one in report.comparisons}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -32,70 +31,9 @@ def product_backward(i: Any, _o: Any, c: Any) -> Any:
     return i[1] * c[0], i[0] * c[0]
 
 
-def _total(xs: Any) -> Any:
-    return sum(xs)
-
-
 class Two(NamedTuple):
     left: Any
     right: Any
-
-
-class TestNames:
-    def test_come_from_the_signature(self) -> None:
-        problem = open_problem(product, (X, Y))
-        assert [slot.name for slot in problem.inputs] == ["x", "y"]
-        assert [slot.name for slot in problem.outputs] == ["out"]
-        assert problem.op == "product"
-
-    def test_of_nested_arguments(self) -> None:
-        problem = open_problem(lambda xs, by: sum(xs) * by["scale"], ([X, Y], {"scale": X}))
-        assert [slot.name for slot in problem.inputs] == ["xs.0", "xs.1", "by.scale"]
-
-    def test_of_arguments_without_end(self) -> None:
-        problem = open_problem(lambda *xs: sum(xs), (X, Y))
-        assert [slot.name for slot in problem.inputs] == ["xs.0", "xs.1"]
-
-    def test_of_keywords(self) -> None:
-        problem = open_problem(product, {"y": Y, "x": X})
-        assert [slot.name for slot in problem.inputs] == ["y", "x"]
-        same(problem.forward((Y, X))[0], X * Y)
-
-    def test_of_a_function_without_a_signature(self) -> None:
-        torch = framework("torch")
-        problem = open_problem(torch.mul, (torch.ones(2), torch.ones(2)))
-        assert [slot.name for slot in problem.inputs] == ["x0", "x1"]
-
-    def test_may_be_given_for_arguments_or_for_tensors(self) -> None:
-        named = open_problem(_total, ([X, Y],), names=["Z"])
-        assert [slot.name for slot in named.inputs] == ["Z.0", "Z.1"]
-        named = open_problem(_total, ([X, Y],), names=["A", "B"])
-        assert [slot.name for slot in named.inputs] == ["A", "B"]
-
-    def test_that_do_not_fit_are_refused(self) -> None:
-        with pytest.raises(UsageError, match="a name for each of 2 tensors, found 3"):
-            open_problem(product, (X, Y), names=["a", "b", "c"])
-        with pytest.raises(UsageError, match="'a' twice"):
-            open_problem(_total, ([X, Y],), names=["a", "a"])
-        with pytest.raises(UsageError, match="each of 1 outputs, found 2"):
-            open_problem(product, (X, Y), output_names=["a", "b"])
-
-    def test_of_outputs(self) -> None:
-        problem = open_problem(lambda x: (x, {"a": x, "n": np.arange(3)}), (X,))
-        assert [slot.name for slot in problem.outputs] == ["out.0", "out.1.a"]
-        assert [one.name for one in problem.excluded] == ["out.1.n"]
-        problem = open_problem(lambda x: {"a": x, "b": 2 * x}, (X,))
-        assert [slot.name for slot in problem.outputs] == ["a", "b"]
-        problem = open_problem(lambda x: (x, 2 * x), (X,), output_names=["P", "Q"])
-        assert [slot.name for slot in problem.outputs] == ["P", "Q"]
-
-    def test_of_partial_functions_and_objects(self) -> None:
-        class Scaling:
-            def __call__(self, x: Any) -> Any:
-                return 2 * x
-
-        assert open_problem(functools.partial(product, y=Y), (X,)).op == "product"
-        assert open_problem(Scaling(), (X,)).op.endswith("Scaling")
 
 
 class TestChoosing:
@@ -293,6 +231,123 @@ class TestPrecision:
         assert eps_of("float32") == np.finfo(np.float32).eps
         assert eps_of("bfloat16") == 2.0**-7
 
+    def test_a_kernel_that_knows_double_alone_is_looked_at_in_double(self) -> None:
+        torch = framework("torch")
+
+        def double_only(x: Any) -> Any:
+            if x.dtype is not torch.float64:
+                raise TypeError("no such kernel")
+            return x.sin()
+
+        problem = open_problem(double_only, (torch.tensor(X, dtype=torch.float16),))
+        assert problem.double
+        assert problem.notes == ("not as given: TypeError: no such kernel",)
+        assert problem.computes == "float64"
+
+    def test_one_that_knows_neither_raises_what_it_said_of_what_was_given(self) -> None:
+        torch = framework("torch")
+
+        def none(x: Any) -> Any:
+            raise TypeError(str(x.dtype))
+
+        with pytest.raises(TypeError, match=r"torch\.float16"):
+            open_problem(none, (torch.tensor(X, dtype=torch.float16),))
+
+    def test_a_complex_precision_leaves_real_inputs_real(self) -> None:
+        torch = framework("torch")
+        seen = set()
+
+        def mixed(x: Any, z: Any) -> Any:
+            seen.add((x.dtype, z.dtype))
+            return x * z
+
+        given = (torch.ones(2), torch.ones(2, dtype=torch.complex64))
+        problem = open_problem(mixed, given)
+        problem.forward(problem.point, dtype="complex64")
+        assert {one for one, _ in seen} == {torch.float32, torch.float64}
+
+
+class TestModules:
+    @pytest.mark.parametrize("name", ["torch", "paddle"])
+    def test_a_copy_of_one_computes_in_every_precision(self, name: str) -> None:
+        library = framework(name)
+        linear = library.nn.Linear(3, 2)
+        x = library.to_tensor(X, dtype="float32") if name == "paddle" else library.ones(3)
+        problem = open_problem(linear, (x,))
+        assert problem.double
+        assert problem.notes == (
+            "parameters that the function holds are no inputs, and were not looked at: weight, bias",
+        )
+        assert problem.computes == "float64"
+        assert str(linear.weight.dtype).endswith("float32")
+
+    def test_the_state_of_one_stays_as_it_was(self) -> None:
+        torch = framework("torch")
+        norm = torch.nn.BatchNorm1d(3)
+        problem = open_problem(norm, (torch.randn(4, 3),))
+        problem.vjp(problem.point, problem.forward(problem.point))
+        assert norm.num_batches_tracked == 0
+        assert not norm.running_mean.any()
+
+    def test_what_cannot_be_copied_is_used_as_it_is(self) -> None:
+        torch: Any = framework("torch")
+
+        class Odd(torch.nn.Module):  # type: ignore[misc]
+            def __deepcopy__(self, memo: Any) -> Any:
+                raise TypeError("there is one of me")
+
+            def forward(self, x: Any) -> Any:
+                return 2 * x
+
+        problem = open_problem(Odd(), (torch.tensor(X),))
+        same(problem.forward((X,))[0], 2 * X)
+
+
+class TestRefusals:
+    def test_what_has_no_numbers_or_is_not_dense(self) -> None:
+        torch = framework("torch")
+        for x, told in (
+            (torch.empty(3, device="meta"), "without numbers"),
+            (torch.eye(3).to_sparse(), "not dense .sparse_coo"),
+        ):
+            with pytest.raises(UsageError, match=f"x: expected a dense tensor .*{told}"):
+                open_problem(lambda x: 2 * x, (x,))
+
+    def test_a_sparse_tensor_beside_the_inputs_is_an_argument_like_any_other(self) -> None:
+        torch = framework("torch")
+        eye = torch.eye(3, dtype=torch.float64).to_sparse()
+        problem = open_problem(lambda x, m: m @ x, (torch.tensor(X)[:, None], eye), wrt="x")
+        same(problem.vjp((X[:, None],), (Y[:, None],))[0], Y[:, None])
+
+    def test_tracers(self) -> None:
+        jax = framework("jax")
+
+        def traced(x: Any) -> Any:
+            with pytest.raises(UsageError, match="outside of jit"):
+                open_problem(jax.numpy.sin, (x,))
+            return x
+
+        jax.jit(traced)(jax.numpy.ones(2))
+
+    @pytest.mark.parametrize(
+        ("given", "told"),
+        [
+            ({"fn": 3}, "fn: expected a function, found int"),
+            ({"backward": 3}, "backward: expected a function, found int"),
+            ({"kwargs": [1]}, "kwargs: expected arguments by name, found list"),
+            ({"wrt": 1.5}, "wrt: expected an input out of x, found 1.5"),
+            ({"inputs": ("a",)}, "among the inputs, found str"),
+        ],
+    )
+    def test_arguments(self, given: Any, told: str) -> None:
+        fn, inputs = given.pop("fn", np.sin), given.pop("inputs", (X,))
+        with pytest.raises(UsageError, match=told):
+            open_problem(fn, inputs, **given)
+
+    def test_nothing_that_is_a_tensor_comes_out(self) -> None:
+        problem = open_problem(lambda x: x.tolist(), (X,))
+        assert problem.notes == ("there is no tensor of numpy in what the function returns",)
+
 
 class TestWrittenBackwards:
     def test_inputs_outputs_cotangents(self) -> None:
@@ -352,8 +407,11 @@ class TestWrittenBackwards:
         [
             (lambda c: np.ones((2, 3)) * c, "leading axes, which were broadcast"),
             (lambda c: c[:2], r"expected shape \(3,\), found \(2,\)"),
-            (lambda c: (c, c), "expected 1 gradients"),
+            (lambda c: (c, c), "expected 1 gradient .*, found 2"),
             (lambda c: c * 1j, "expected real numbers"),
+            (lambda _c: "text", "expected an array of numbers, found str"),
+            (lambda c: iter([c]), "expected an array of numbers, found list_iterator"),
+            (lambda c: {"y": c}, r"by name \(x\), found 'y'"),
         ],
     )
     def test_what_cannot_be_a_gradient_is_malformed(self, gradient: Any, told: str) -> None:

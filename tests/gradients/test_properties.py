@@ -354,10 +354,68 @@ def test_torch_s_own_operators_obey_every_law(op: str) -> None:
 
 def test_a_random_function_obeys_every_law() -> None:
     torch, paddle = framework("torch"), framework("paddle")
-    x = torch.randn(20, dtype=torch.float64)
+    x = torch.randn(4, 5, dtype=torch.float64)
     assert not broken(tried(torch.nn.functional.dropout, (x,)))
     y = paddle.to_tensor(x.numpy())
     assert not broken(tried(paddle.nn.functional.dropout, (y,)))
+
+
+@pytest.mark.parametrize("rank", [5, 6, 9])
+def test_paddle_s_tensors_of_many_axes_obey_every_law(rank: int) -> None:
+    paddle = framework("paddle")
+    x = paddle.to_tensor(np.random.default_rng(0).normal(size=(2,) * rank))
+    assert not broken(tried(paddle.tanh, (x,)))
+
+
+def test_a_backward_that_raises_for_a_frozen_input_says_so() -> None:
+    paddle: Any = framework("paddle")
+
+    class Product(paddle.autograd.PyLayer):  # type: ignore[misc]
+        @staticmethod
+        def forward(ctx: Any, x: Any, y: Any) -> Any:
+            ctx.save_for_backward(x, y)
+            return x * y
+
+        @staticmethod
+        def backward(ctx: Any, v: Any) -> Any:
+            x, y = ctx.saved_tensor()
+            return v * y, v * x
+
+    x = paddle.to_tensor([1.0, 2.0], dtype="float64")
+    (found,) = [one for one in tried(Product.apply, (x, x + 1)) if one.name == "subset"]
+    assert found.verdict is GradVerdict.FAIL
+    assert "where one input alone wants a gradient" in found.detail
+
+
+def test_a_sparse_gradient_is_a_gradient() -> None:
+    torch = framework("torch")
+    table = torch.randn(5, 3, dtype=torch.float64)
+    rows = torch.tensor([0, 0, 4])
+    lookup = torch.nn.functional.embedding
+    found = tried(lambda w: lookup(rows, w, sparse=True), (table,))
+    assert not broken(found)
+    assert "linearity" in passed(found)
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"nondeterminism_bound": -1.0}, "nondeterminism_bound: expected a number"),
+        ({"nondeterminism_bound": float("nan")}, "nondeterminism_bound: expected a number"),
+        ({"in_place": 3}, "in_place: expected a function, found int"),
+    ],
+)
+def test_what_cannot_be_asked_is_refused(given: Any, told: str) -> None:
+    x = framework("torch").ones(3)
+    with pytest.raises(UsageError, match=told):
+        tried(framework("torch").sin, (x,), **given)
+
+
+def test_a_variant_that_raises_is_named() -> None:
+    x = framework("torch").ones(3)
+    found = tried(framework("torch").sin, (x,), in_place=lambda _x: 1 / 0)
+    (one,) = [one for one in found if one.name == "in-place"]
+    assert one.detail == "the in-place variant raised ZeroDivisionError: division by zero"
 
 
 def test_complex_functions_obey_every_law() -> None:

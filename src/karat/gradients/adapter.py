@@ -63,6 +63,9 @@ class Adapter(Protocol):
     def shape_of(self, value: Any) -> tuple[int, ...]:
         """Its lengths."""
 
+    def refusal(self, value: Any) -> str:
+        """What it is, if it cannot be an input to step from: not dense, without numbers; else nothing."""
+
     def to_numpy(self, value: Any) -> Array:
         """Its numbers, widened exactly to float64 or complex128, in memory of their own."""
 
@@ -74,6 +77,12 @@ class Adapter(Protocol):
 
     def fresh(self, value: Any) -> Any:
         """One that a function may write to without harm to `value`; the same if nobody can."""
+
+    def function(self, fn: Callable[..., Any], dtype: str | None) -> Callable[..., Any]:
+        """The function in a run of that precision: a module is copied and cast, so that its own stays as it is."""
+
+    def parameters(self, fn: Callable[..., Any]) -> list[str]:
+        """The names of tensors that a module holds, and that are not among the inputs."""
 
     def scope(self) -> AbstractContextManager[object]:
         """Within it double precision is there, and whatever it changes is as before afterwards."""

@@ -17,6 +17,7 @@ from karat.tensors.dtypes import TABLE
 SEED = 20240229
 """Where random functions start, in every run."""
 _COMPLEX = {"float64": "complex128", "float32": "complex64", "float16": "complex32"}
+_REAL = {whole: part for part, whole in _COMPLEX.items()}
 
 
 def is_float(dtype: str) -> bool:
@@ -32,10 +33,10 @@ def is_complex(dtype: str) -> bool:
 
 
 def of_precision(dtype: str, given: str) -> str:
-    """The dtype of that precision, complex if the given one is."""
-    if is_complex(dtype) or not is_complex(given):
+    """The dtype of that precision, complex if the given one is, and only then."""
+    if is_complex(dtype) == is_complex(given):
         return dtype
-    return _COMPLEX.get(dtype, dtype)
+    return (_COMPLEX if is_complex(given) else _REAL).get(dtype, dtype)
 
 
 class Call:
@@ -59,6 +60,7 @@ class Call:
         self.random_on: str | None = None
         """The device on which the function draws random numbers; None if it was not seen to draw any."""
         self._bound: dict[str | None, tuple[Any, ...]] = {}
+        self._functions: dict[str | None, Callable[..., Any]] = {}
 
     def arguments(
         self, inputs: Sequence[Any], dtype: str | None
@@ -92,16 +94,22 @@ class Call:
 
         def run(inputs: Sequence[Any]) -> tuple[Any, ...]:
             args, kwargs = self.arguments(inputs, dtype)
-            return self.differentiable(self.results(self.invoke(args, kwargs)))
+            return self.differentiable(self.results(self.invoke(args, kwargs, dtype)))
 
         return run
 
-    def invoke(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    def invoke(self, args: Sequence[Any], kwargs: Mapping[str, Any], dtype: str | None) -> Any:
         """What the function returns; what it draws at random is the same each time, so that it is a function."""
         if self.random_on is None:
-            return self.fn(*args, **kwargs)
+            return self.function(dtype)(*args, **kwargs)
         with self.adapter.seeded(SEED, self.random_on):
-            return self.fn(*args, **kwargs)
+            return self.function(dtype)(*args, **kwargs)
+
+    def function(self, dtype: str | None) -> Callable[..., Any]:
+        """What is called in a run of that precision."""
+        if dtype not in self._functions:
+            self._functions[dtype] = self.adapter.function(self.fn, dtype)
+        return self._functions[dtype]
 
     def _bound_in(self, dtype: str | None) -> tuple[Any, ...]:
         """What stays as it is, in the precision of the run; None: as given."""

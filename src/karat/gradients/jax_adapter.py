@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
@@ -62,6 +62,10 @@ class JaxAdapter:
     def shape_of(self, value: Any) -> tuple[int, ...]:
         return tuple(value.shape)
 
+    def refusal(self, value: Any) -> str:
+        traced = isinstance(value, _jax().core.Tracer)
+        return "a tracer: gradcheck runs outside of jit, grad and vmap" if traced else ""
+
     def to_numpy(self, value: Any) -> Array:
         array = np.asarray(value)
         wide = np.complex128 if array.dtype.kind == "c" else np.float64
@@ -80,6 +84,12 @@ class JaxAdapter:
 
     def fresh(self, value: Any) -> Any:
         return value
+
+    def function(self, fn: Callable[..., Any], dtype: str | None) -> Callable[..., Any]:
+        return fn
+
+    def parameters(self, fn: Callable[..., Any]) -> list[str]:
+        return []
 
     def scope(self) -> AbstractContextManager[object]:
         jax = _jax()

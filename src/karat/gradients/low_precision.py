@@ -35,9 +35,11 @@ from karat.gradients.low_runs import (
     runs_of,
     size_of,
 )
+from karat.gradients.precision import coarseness
 from karat.gradients.problem import Problem, Unsupported
 from karat.gradients.report import Comparison, GradVerdict
 from karat.gradients.rounding import precision_of
+from karat.gradients.wording import said
 
 if TYPE_CHECKING:
     Array = np.ndarray[Any, np.dtype[Any]]
@@ -57,9 +59,9 @@ def compare_low(
     Nothing for a precision that is no narrower than what the double run computes in. Inputs without a gradient in
     the double run (`double[i] is None`) are left out unless the low run has one.
     """
-    precision = precision_of(dtype)
-    if precision.roundoff <= precision_of(problem.computes).roundoff:
+    if coarseness(dtype) <= coarseness(problem.computes):
         return ()
+    precision = precision_of(dtype)
     found: list[Comparison] = []
     # A numpy function that overflows says so by its result; a warning would end it where warnings are errors.
     with np.errstate(all="ignore"):
@@ -82,7 +84,7 @@ def _of_output(asked: Asked, double: Gradients) -> Iterator[Comparison]:
     try:
         runs = list(runs_of(asked, range(FIRST)))
     except Exception as error:  # noqa: BLE001 - whatever a backward raises is what it does
-        why = f"the backward raises in {asked.precision.name}: {_first_line(error)}"
+        why = f"the backward raises in {asked.precision.name}: {said(error)}"
         yield from (_comparison(asked, i, GradVerdict.FAIL, why) for i in wanted)
         return
     if not runs:
@@ -107,9 +109,8 @@ def _refusal(asked: Asked) -> str:
     try:
         asked.problem.forward(at, dtype=asked.precision.name)
     except Exception as error:  # noqa: BLE001 - frameworks raise what they like for a kernel they lack
-        said = _first_line(error)
-        kind = "" if isinstance(error, Unsupported) else f"{type(error).__name__}: "
-        return f"the forward cannot be computed in {asked.precision.name}: {kind}{said}"
+        why = str(error) if isinstance(error, Unsupported) else said(error)
+        return f"the forward cannot be computed in {asked.precision.name}: {why}"
     return ""
 
 
@@ -286,7 +287,3 @@ def _comparison(asked: Asked, i: int, verdict: GradVerdict, why: str, **more: An
 
 def _inconclusive(asked: Asked, i: int, why: str) -> Comparison:
     return _comparison(asked, i, GradVerdict.INCONCLUSIVE, why)
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0][:200]

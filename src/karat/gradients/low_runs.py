@@ -57,7 +57,10 @@ def calm_of(asked: Asked) -> Calm:
     precision = asked.precision
     tiny = (double != 0) & (np.abs(double) < precision.smallest_normal)
     low, double, near = (np.where(usable, one, 0.0) for one in (low, double, near))
-    moved, own = rms(near - double) / reach_of(precision), precision.roundoff * rms(double)
+    moved, own = (
+        rms(near - double) / reach_of(precision),
+        precision.roundoff * _sizes(asked, double),
+    )
     strayed = rms(low - double) / (np.hypot(moved, own) + precision.smallest)
     return Calm(
         unrest=max(1.0, float(np.quantile(strayed, 0.9))),
@@ -67,6 +70,14 @@ def calm_of(asked: Asked) -> Calm:
         overflows=int(lost.any(0).sum()),
         underflows=int(tiny.any(0).sum()),
     )
+
+
+def _sizes(asked: Asked, stack: Array) -> Array:
+    """How large each number is; the parts of a complex one are rounded together, and are as uncertain as the whole."""
+    each = rms(stack)
+    if not asked.problem.outputs[asked.output].complex:
+        return each
+    return np.broadcast_to(np.sqrt(np.square(each).sum(-1, keepdims=True)), each.shape)
 
 
 def _forwards(asked: Asked) -> Iterator[tuple[Array, Array, Array]]:

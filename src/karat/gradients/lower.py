@@ -7,13 +7,16 @@ from collections.abc import Sequence
 import msgspec
 import numpy as np
 
+from karat.findings import UsageError, suggest
 from karat.gradients.asked import Asked, Purpose
+from karat.gradients.calls import is_float
 from karat.gradients.directions import mixed
 from karat.gradients.examining import Pair
 from karat.gradients.flattened import Array, shaped, size
 from karat.gradients.low_precision import compare_low
 from karat.gradients.problem import Problem
 from karat.gradients.report import Comparison, GradVerdict
+from karat.tensors.dtypes import TABLE
 
 _DOUBLE = frozenset({"float64", "complex128"})
 UNVERIFIED = "there is no verified double gradient to compare with"
@@ -21,8 +24,22 @@ UNVERIFIED = "there is no verified double gradient to compare with"
 
 def wanted(problem: Problem, dtypes: Sequence[str] | None) -> tuple[str, ...]:
     """The precisions to look at: those asked for, or those the inputs were given in."""
-    named = [slot.dtype for slot in problem.inputs] if dtypes is None else dtypes
+    if dtypes is None:
+        named: Sequence[str] = [slot.dtype for slot in problem.inputs]
+    else:
+        named = [dtypes] if isinstance(dtypes, str) else dtypes
+        _refuse_unknown(named)
     return tuple(dict.fromkeys(one for one in named if one not in _DOUBLE))
+
+
+def _refuse_unknown(names: Sequence[str]) -> None:
+    floats = [name for name in TABLE if is_float(name)]
+    for name in names:
+        if name not in floats:
+            raise UsageError(
+                f"gradcheck: dtypes: expected floating dtypes, found {name!r}{suggest(str(name), floats)}",
+                next_command='dtypes=("float32", "bfloat16")',
+            )
 
 
 def cotangents(problem: Problem, asked: Asked) -> list[Array | None]:

@@ -6,7 +6,7 @@ The backward is karat's caller's (`karat.gradients.written`); there is no forwar
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
@@ -37,6 +37,9 @@ class NumpyAdapter:
     def shape_of(self, value: Any) -> tuple[int, ...]:
         return tuple(value.shape)
 
+    def refusal(self, value: Any) -> str:
+        return ""
+
     def to_numpy(self, value: Any) -> Array:
         wide = np.complex128 if value.dtype.kind == "c" else np.float64
         return np.array(value, dtype=wide, order="C")
@@ -49,6 +52,12 @@ class NumpyAdapter:
 
     def fresh(self, value: Any) -> Any:
         return value.copy()
+
+    def function(self, fn: Callable[..., Any], dtype: str | None) -> Callable[..., Any]:
+        return fn
+
+    def parameters(self, fn: Callable[..., Any]) -> list[str]:
+        return []
 
     def scope(self) -> AbstractContextManager[object]:
         return nullcontext()

@@ -189,8 +189,7 @@ class OpenedProblem:
 
     def _array(self, gradient: Any, slot: Slot) -> Array:
         if not self.adapter.owns(gradient):
-            gradient = np.asarray(gradient)
-            found = np.array(gradient, np.complex128 if gradient.dtype.kind == "c" else np.float64)
+            found = _plain(gradient, slot)
         else:
             found = self.adapter.to_numpy(gradient)
         if found.shape != slot.shape:
@@ -200,6 +199,16 @@ class OpenedProblem:
                 f"gradient of {slot.name}: expected real numbers, as the input has, found complex ones"
             )
         return found
+
+
+def _plain(gradient: Any, slot: Slot) -> Array:
+    """What a written backward gave, if it is numbers."""
+    array = np.asarray(gradient)
+    if array.dtype.kind not in "fciub":
+        raise MalformedGradient(
+            f"gradient of {slot.name}: expected an array of numbers, found {type(gradient).__name__}"
+        )
+    return array.astype(np.complex128 if array.dtype.kind == "c" else np.float64)
 
 
 def _fitting(array: Array, dtype: str) -> Array:

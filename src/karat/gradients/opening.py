@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from karat.findings import UsageError, suggest
+from karat.gradients import naming
 from karat.gradients.adapter import Adapter, adapter_of
 from karat.gradients.calls import SEED, Call, is_complex, is_float
 from karat.gradients.nesting import Leaf, filled, taken
 from karat.gradients.opened import OpenedProblem
 from karat.gradients.problem import Slot
 from karat.gradients.report import Excluded
+from karat.gradients.wording import said
 from karat.gradients.written import Backward
 
 if TYPE_CHECKING:
     from karat.gradients.problem import Array
 
+_NAMED = 6
+"""Parameters that a note names."""
 Inputs = Sequence[Any] | Mapping[str, Any] | Any
 
 
@@ -41,9 +44,15 @@ def open_problem(  # noqa: PLR0913 - all but two are optional, and each is a fac
     what is no tensor. `names` default to the function's own parameters; a tensor in a list goes by `xs.0`. `wrt`
     says which are checked, by name or by position; by default every floating or complex tensor.
     """
+    _refuse_uncallable({"fn": fn, "backward": backward or fn})
+    if not isinstance(kwargs or {}, Mapping):
+        raise UsageError(
+            f"gradcheck: kwargs: expected arguments by name, found {type(kwargs).__name__}",
+            next_command="kwargs={'axis': 1}",
+        )
     args, named = _arguments(inputs)
-    labels, rename = _labels(fn, args, named, names)
-    adapter = adapter_of(_everything(args, named, kwargs), framework)
+    labels, rename = naming.labels(fn, args, named, names)
+    adapter = adapter_of(_everything(args, named, kwargs or {}), framework)
     args, named = _brought(adapter, args, framework), _brought(adapter, named, framework)
     leaves: list[Leaf] = []
     form_args = tuple(
@@ -54,16 +63,20 @@ def open_problem(  # noqa: PLR0913 - all but two are optional, and each is a fac
         key: taken(one, adapter.owns, label, leaves)
         for (key, one), label in zip(named.items(), labels[len(args) :], strict=True)
     }
-    leaves = _renamed(leaves, rename)
+    leaves = naming.renamed(leaves, rename)
     chosen = _chosen(leaves, adapter, wrt, labels)
+    _refuse_unreadable([leaves[index] for index in chosen], adapter)
     # What kwargs hold is bound, whatever it is.
     form_named |= {
         key: taken(one, adapter.owns, key, leaves)
         for key, one in _brought(adapter, dict(kwargs or {}), framework).items()
     }
     call = Call(fn, (form_args, form_named), leaves, chosen, adapter)
-    problem = OpenedProblem(op=op or _name_of(fn), call=call, adapter=adapter, backward=backward)
+    problem = OpenedProblem(
+        op=op or naming.name_of(fn), call=call, adapter=adapter, backward=backward
+    )
     problem.excluded = _excluded(leaves, chosen, adapter)
+    problem.notes = _held(adapter.parameters(fn))
     _look(problem, output_names)
     return problem
 
@@ -77,25 +90,42 @@ def _look(problem: OpenedProblem, output_names: Sequence[str] | None) -> None:
         problem.point = tuple(_read_only(adapter.to_numpy(leaf.value)) for leaf in given)
         known = given or call.leaves
         problem.device = adapter.device_of(known[0].value) if known else "cpu"
-        native = all(slot.dtype in {"float64", "complex128"} for slot in problem.inputs)
-        found = [] if native else _first_run(problem, None)
-        try:
-            wide = _first_run(problem, "float64")
-        except Exception as error:  # kernels refuse a dtype with any error there is
-            if native:
-                raise
-            problem.double = False
-            wide = found
-            problem.notes += (f"no double precision: {type(error).__name__}: {_first_line(error)}",)
-    found = found or wide
+        found, wide = _both_runs(problem)
+    if not wide:
+        problem.notes += (f"there is no tensor of {adapter.name} in what the function returns",)
     call.outputs = tuple(n for n, leaf in enumerate(wide) if is_float(adapter.dtype_of(leaf.value)))
-    labels = _output_names(found, call.outputs, output_names)
+    labels = naming.output_names(found, call.outputs, output_names)
     problem.outputs = tuple(_slot(adapter, labels[n], found[n].value) for n in call.outputs)
     problem.excluded += tuple(
         Excluded(name=labels[n], why=f"{adapter.dtype_of(leaf.value)} has no gradient")
         for n, leaf in enumerate(wide)
         if n not in call.outputs
     )
+
+
+def _both_runs(problem: OpenedProblem) -> tuple[list[Leaf], list[Leaf]]:
+    """What comes out as given, and in double precision; one of the two may be all there is."""
+    if all(slot.dtype in {"float64", "complex128"} for slot in problem.inputs):
+        wide = _first_run(problem, "float64")
+        return wide, wide
+    # Kernels refuse a dtype with any error there is.
+    found: list[Leaf] | None = None
+    refused: Exception | None = None
+    try:
+        found = _first_run(problem, None)
+    except Exception as error:  # noqa: BLE001
+        refused = error
+    try:
+        wide = _first_run(problem, "float64")
+    except Exception as error:
+        if found is None:
+            raise refused or error from error
+        problem.double = False
+        problem.notes += (f"no double precision: {said(error)}",)
+        return found, found
+    if refused is not None:
+        problem.notes += (f"not as given: {said(refused)}",)
+    return wide if found is None else found, wide
 
 
 def _first_run(problem: OpenedProblem, precision: str | None) -> list[Leaf]:
@@ -107,7 +137,7 @@ def _first_run(problem: OpenedProblem, precision: str | None) -> list[Leaf]:
 
     def run(given: Sequence[Any]) -> tuple[Any, ...]:
         args, kwargs = call.arguments(given, precision)
-        found.extend(call.results(call.fn(*args, **kwargs)))
+        found.extend(call.results(call.function(precision)(*args, **kwargs)))
         return tuple(leaf.value for leaf in found)
 
     problem.forwards += 1
@@ -160,56 +190,6 @@ def _as_tensor(adapter: Adapter, array: Array) -> Any:
         return adapter.from_numpy(wide, name, None)
 
 
-def _labels(
-    fn: Callable[..., Any],
-    args: Sequence[Any],
-    named: Mapping[str, Any],
-    names: Sequence[str] | None,
-) -> tuple[list[str], Sequence[str] | None]:
-    """A name per argument; names that are meant for the tensors inside them are given back."""
-    count = len(args) + len(named)
-    if names is not None and len(names) == count:
-        return list(names), None
-    return [*_parameters(fn, len(args)), *named], names
-
-
-def _parameters(fn: Callable[..., Any], count: int) -> list[str]:
-    """The function's own names for its first arguments."""
-    try:
-        parameters = list(inspect.signature(fn).parameters.values())
-    except (TypeError, ValueError):
-        return [f"x{n}" for n in range(count)]
-    found: list[str] = []
-    for one in parameters:
-        if one.kind is one.VAR_POSITIONAL:
-            found += [f"{one.name}.{n}" for n in range(count - len(found))]
-        elif one.kind in {one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD}:
-            found.append(one.name)
-    return found[:count] if len(found) >= count else [f"x{n}" for n in range(count)]
-
-
-def _renamed(leaves: list[Leaf], names: Sequence[str] | None) -> list[Leaf]:
-    if names is None:
-        _refuse_twice([leaf.name for leaf in leaves])
-        return leaves
-    if len(names) != len(leaves):
-        raise UsageError(
-            f"gradcheck: expected a name for each of {len(leaves)} tensors, found {len(names)} names",
-            next_command="names=(…) with as many names as the function has arguments",
-        )
-    _refuse_twice(names)
-    return [Leaf(name, leaf.value) for name, leaf in zip(names, leaves, strict=True)]
-
-
-def _refuse_twice(names: Sequence[str]) -> None:
-    twice = sorted({name for name in names if list(names).count(name) > 1})
-    if twice:
-        raise UsageError(
-            f"gradcheck: expected names that differ, found {twice[0]!r} twice",
-            next_command="names=(…) with a name of its own for every input",
-        )
-
-
 def _chosen(
     leaves: Sequence[Leaf],
     adapter: Adapter,
@@ -219,7 +199,7 @@ def _chosen(
     floats = [n for n, leaf in enumerate(leaves) if is_float(adapter.dtype_of(leaf.value))]
     if wrt is None:
         return floats
-    wanted = [wrt] if isinstance(wrt, str | int) else list(wrt)
+    wanted: list[Any] = list(wrt) if isinstance(wrt, list | tuple | set | frozenset) else [wrt]
     found: list[int] = []
     for one in wanted:
         name = labels[one] if isinstance(one, int) and -len(labels) <= one < len(labels) else one
@@ -263,38 +243,29 @@ def _excluded(
     return tuple(found)
 
 
-def _output_names(
-    found: Sequence[Leaf], floats: Sequence[int], given: Sequence[str] | None
-) -> list[str]:
-    """Names of all tensors that come out; `out` if there is one."""
-    if given is not None:
-        if len(given) == len(found):
-            return list(given)
-        if len(given) == len(floats):
-            return [
-                given[list(floats).index(n)] if n in floats else f"out.{leaf.name}"
-                for n, leaf in enumerate(found)
-            ]
-        raise UsageError(
-            f"gradcheck: expected a name for each of {len(found)} outputs, found {len(given)} names",
-            next_command="output_names=(…) with a name per output",
-        )
-    return [_output_name(leaf.name) for leaf in found]
+def _held(names: Sequence[str]) -> tuple[str, ...]:
+    if not names:
+        return ()
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return (
+        f"parameters that the function holds are no inputs, and were not looked at: {', '.join(names[:_NAMED])}{more}",
+    )
 
 
-def _output_name(path: str) -> str:
-    """`out`, `out.0`, or the key under which a dict has it."""
-    if not path:
-        return "out"
-    return f"out.{path}" if path[0].isdigit() else path
+def _refuse_uncallable(functions: Mapping[str, object]) -> None:
+    for name, one in functions.items():
+        if not callable(one):
+            raise UsageError(
+                f"gradcheck: {name}: expected a function, found {type(one).__name__}",
+                next_command="gradcheck(fn, (x, y)), the function first",
+            )
 
 
-def _name_of(fn: Callable[..., Any]) -> str:
-    inner = getattr(fn, "func", fn)
-    name = getattr(inner, "__qualname__", None) or type(inner).__qualname__
-    return str(name).rpartition("<locals>.")[2]
-
-
-def _first_line(error: Exception) -> str:
-    lines = str(error).strip().splitlines()
-    return lines[0][:200] if lines else ""
+def _refuse_unreadable(leaves: Sequence[Leaf], adapter: Adapter) -> None:
+    for leaf in leaves:
+        found = adapter.refusal(leaf.value)
+        if found:
+            raise UsageError(
+                f"gradcheck: {leaf.name}: expected a dense tensor to step from, found {found}",
+                next_command="wrap it: a function of dense tensors that makes it inside",
+            )

@@ -3,9 +3,10 @@
 
 from __future__ import annotations
 
+import copy
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -58,6 +59,9 @@ class PaddleAdapter:
     def shape_of(self, value: Any) -> tuple[int, ...]:
         return tuple(value.shape)
 
+    def refusal(self, value: Any) -> str:
+        return "" if value.is_dense() else "a tensor that is not dense (sparse)"
+
     def to_numpy(self, value: Any) -> Array:
         name = self.dtype_of(value)
         wide = "complex128" if name.startswith("complex") else "float64"
@@ -83,8 +87,33 @@ class PaddleAdapter:
         made.stop_gradient = value.stop_gradient
         return made
 
-    def scope(self) -> AbstractContextManager[object]:
-        return nullcontext()
+    def function(self, fn: Callable[..., Any], dtype: str | None) -> Callable[..., Any]:
+        if not isinstance(fn, _paddle().nn.Layer):
+            return fn
+        own: Any = fn
+        with suppress(Exception):  # what cannot be copied is used as it is
+            own = copy.deepcopy(fn)
+            own = own if dtype is None else own.to(dtype=dtype)
+        made: Callable[..., Any] = own
+        return made
+
+    def parameters(self, fn: Callable[..., Any]) -> list[str]:
+        if not isinstance(fn, _paddle().nn.Layer):
+            return []
+        return [name for name, one in fn.named_parameters() if not one.stop_gradient]
+
+    @contextmanager
+    def scope(self) -> Iterator[None]:
+        # The static mode builds programs; given a tensor of the dynamic graph it ends the process.
+        paddle = _paddle()
+        static = not paddle.in_dynamic_mode()
+        if static:
+            paddle.disable_static()
+        try:
+            yield
+        finally:
+            if static:
+                paddle.enable_static()
 
     @contextmanager
     def seeded(self, seed: int, device: str) -> Iterator[Drew]:
@@ -153,8 +182,10 @@ class PaddleAdapter:
                 for out, one in zip(outputs, cotangents, strict=True)
                 if not out.stop_gradient
             ]
+            if _reaches([out for out, _ in pairs]) > len(leaves):
+                # There is no way to keep gradients out of them.
+                raise Unsupported("the function holds parameters, which would get gradients, too")
             if pairs:
-                # There is no way to keep gradients out of parameters that the function holds.
                 paddle.autograd.backward(
                     [out for out, _ in pairs], [one.clone() for _, one in pairs]
                 )
@@ -168,9 +199,12 @@ class PaddleAdapter:
             return None
         paddle = _paddle()
         axes = list(reversed(range(value.ndim)))
-        turned = value.detach().transpose(axes).contiguous()
-        gapped = paddle.stack([turned, paddle.full_like(turned, 7.0)], axis=-1)[..., 0]
-        made = gapped.transpose(axes)
+        try:
+            turned = value.detach().transpose(axes).contiguous()
+            gapped = paddle.stack([turned, paddle.full_like(turned, 7.0)], axis=-1)[..., 0]
+            made = gapped.transpose(axes)
+        except Exception:  # noqa: BLE001 - from six axes on paddle's own kernels refuse, each in its own way
+            return None
         return None if made.is_contiguous() else made
 
     def expanded(self, value: Any) -> Any | None:
@@ -183,6 +217,18 @@ def _states(paddle: Any) -> list[list[str]]:
         [word for word in str(one).split() if not word.startswith("0x")]
         for one in paddle.get_rng_state()
     ]
+
+
+def _reaches(outputs: Sequence[Any]) -> int:
+    """How many tensors a backward would leave gradients in."""
+    left = [out.grad_fn for out in outputs if out.grad_fn is not None]
+    seen = set()
+    while left:
+        node = left.pop()
+        if node not in seen:
+            seen.add(node)
+            left += [one for one in node.next_functions if one is not None]
+    return sum(node.name() == "GradNodeAccumulation" for node in seen)
 
 
 def _leaf(value: Any, *, wants: bool) -> Any:

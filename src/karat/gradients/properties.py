@@ -16,6 +16,7 @@ from karat.gradients import properties_cotangent, properties_form, properties_st
 from karat.gradients.problem import Problem, Unsupported
 from karat.gradients.properties_trial import Tolerance, Trial
 from karat.gradients.report import GradVerdict, Property
+from karat.gradients.wording import said
 
 Law = Callable[[Trial], Property | None]
 
@@ -56,6 +57,7 @@ def check_properties(  # noqa: PLR0913 - the design's signature; all but two are
     `nondeterminism_bound` is relative to a gradient's largest element. `which` names laws (`NAMES`).
     """
     wanted = _wanted(which)
+    _refuse(nondeterminism_bound, in_place)
     if not wanted or not problem.inputs or not problem.outputs:
         return ()
     if not any(one.size for one in problem.point):
@@ -80,6 +82,19 @@ def check_properties(  # noqa: PLR0913 - the design's signature; all but two are
     )
 
 
+def _refuse(bound: float, in_place: object) -> None:
+    if not (isinstance(bound, int | float) and bound >= 0):
+        raise UsageError(
+            f"gradcheck: nondeterminism_bound: expected a number that is not negative, found {bound!r}",
+            next_command="nondeterminism_bound=1e-6, relative to the largest element of a gradient",
+        )
+    if in_place is not None and not callable(in_place):
+        raise UsageError(
+            f"gradcheck: in_place: expected a function, found {type(in_place).__name__}",
+            next_command="in_place=torch.sin_, the variant that writes to its input",
+        )
+
+
 def _tried(name: str, law: Law, trial: Trial) -> Property | None:
     try:
         with np.errstate(all="ignore"):
@@ -91,11 +106,10 @@ def _tried(name: str, law: Law, trial: Trial) -> Property | None:
 
 
 def _raised(name: str, error: Exception, dtype: str) -> Property:
-    first = (str(error).strip().splitlines() or [""])[0][:300]
     return Property(
         name=name,
         verdict=GradVerdict.FAIL,
-        detail=f"the backward raised {type(error).__name__}: {first}",
+        detail=f"the {'in-place variant' if name == 'in-place' else 'backward'} raised {said(error)}",
         dtype=dtype,
     )
 
@@ -104,11 +118,12 @@ def _wanted(which: Collection[str] | None) -> set[str]:
     if which is None:
         return set(NAMES)
     # In Python's spelling, too: in_place.
-    names = [name.replace("_", "-") for name in which]
+    given = [which] if isinstance(which, str) else which
+    names = [str(name).replace("_", "-") for name in given]
     for name in names:
         if name not in NAMES:
             raise UsageError(
-                f"gradcheck: expected a property out of {', '.join(NAMES)}, found {name!r}{suggest(name, NAMES)}",
+                f"gradcheck: properties: expected one of {', '.join(NAMES)}, found {name!r}{suggest(name, NAMES)}",
                 next_command="properties=None for all of them",
             )
     return set(names)

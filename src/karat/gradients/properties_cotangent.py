@@ -9,8 +9,9 @@ import numpy as np
 
 from karat.gradients.adapter import Adapter
 from karat.gradients.problem import Unsupported
-from karat.gradients.properties_trial import Compared, Trial, apart, said, where
+from karat.gradients.properties_trial import Compared, Trial, apart, where
 from karat.gradients.report import GradVerdict, Property
+from karat.gradients.wording import said
 
 if TYPE_CHECKING:
     from karat.gradients.problem import Array

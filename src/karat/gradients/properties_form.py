@@ -9,8 +9,9 @@ import numpy as np
 
 from karat.gradients.opened import OpenedProblem
 from karat.gradients.problem import Unsupported
-from karat.gradients.properties_trial import MARGIN, Compared, Trial, said
+from karat.gradients.properties_trial import MARGIN, Compared, Trial
 from karat.gradients.report import GradVerdict, Property
+from karat.gradients.wording import said
 
 if TYPE_CHECKING:
     from karat.gradients.problem import Array
@@ -68,7 +69,8 @@ def finite(trial: Trial) -> Property | None:
 def non_contiguous(trial: Trial) -> Property | None:
     """Inputs that are not contiguous are the same inputs. A function may refuse them, but aloud."""
     native = trial.native
-    if native is None:
+    # Random numbers are drawn in the order of memory, so that another layout gives other ones.
+    if native is None or native.call.random_on is not None:
         return None
     with native.adapter.scope():
         plain = native.natives(native.point, None)
@@ -81,7 +83,7 @@ def non_contiguous(trial: Trial) -> Property | None:
     outputs = trial.judge_outputs(
         "non-contiguous",
         "for inputs that are not contiguous",
-        lambda at: _arrays(native, native.run(_gapped(native, at), None)),
+        lambda at: _gapped_outputs(native, at),
     )
     if outputs.verdict is not GradVerdict.PASS:
         return outputs
@@ -110,8 +112,9 @@ def _gapped(native: OpenedProblem, at: Sequence[Array]) -> list[Any]:
     return [one if gap is None else gap for one, gap in zip(plain, gapped, strict=True)]
 
 
-def _arrays(native: OpenedProblem, tensors: Sequence[Any]) -> list[Array]:
-    return [native.adapter.to_numpy(one) for one in tensors]
+def _gapped_outputs(native: OpenedProblem, at: Sequence[Array]) -> list[Array]:
+    with native.adapter.scope():
+        return [native.adapter.to_numpy(one) for one in native.run(_gapped(native, at), None)]
 
 
 def subset(trial: Trial) -> Property | None:
@@ -123,15 +126,27 @@ def subset(trial: Trial) -> Property | None:
     def attempt(at: Sequence[Array], cotangents: Sequence[Array]) -> Compared:
         usual = trial.usual(at, cotangents)
         found = list(usual)
-        for chosen, slot in enumerate(native.inputs[:_MOST_INPUTS]):
-            wanted = [n == chosen for n in range(len(native.inputs))]
-            with native.adapter.scope():
-                ran = native.linearise(native.natives(at, None), wanted=wanted)
-                alone = native.pull(ran, native.native_cotangents(ran, cotangents))
-                found[chosen] = native.arrays(alone, [slot])[0]
+        for chosen in range(min(len(native.inputs), _MOST_INPUTS)):
+            found[chosen] = _alone(native, chosen, at, cotangents)
         return Compared(found, usual)
 
-    return trial.judge("subset", "asked for alone", attempt)
+    try:
+        return trial.judge("subset", "asked for alone", attempt)
+    except Unsupported:
+        return None
+    except Exception as error:  # noqa: BLE001 - a backward may raise anything
+        told = f"the backward raised where one input alone wants a gradient, as with a frozen one: {said(error)}"
+        return trial.property("subset", GradVerdict.FAIL, told)
+
+
+def _alone(
+    native: OpenedProblem, chosen: int, at: Sequence[Array], cotangents: Sequence[Array]
+) -> Array | None:
+    wanted = [n == chosen for n in range(len(native.inputs))]
+    with native.adapter.scope():
+        ran = native.linearise(native.natives(at, None), wanted=wanted)
+        alone = native.pull(ran, native.native_cotangents(ran, cotangents))
+        return native.arrays(alone, [native.inputs[chosen]])[0]
 
 
 def forward_reverse(trial: Trial) -> Property | None:

@@ -174,8 +174,9 @@ def in_place(trial: Trial, variant: Callable[..., Any]) -> Property | None:
 
     def written(inputs: Any) -> tuple[Any, ...]:
         copies = [adapter.in_graph(one) for one in inputs]
-        args, kwargs = other.arguments(copies, native.precision(None))
-        result = other.invoke(args, kwargs)
+        precision = native.precision(None)
+        args, kwargs = other.arguments(copies, precision)
+        result = other.invoke(args, kwargs, precision)
         # numpy's habit: what is written in place is not returned.
         found = other.results(copies if result is None else result)
         return other.differentiable(found)

@@ -276,9 +276,3 @@ def _distances(found: Array, expected: Array) -> Array:
         off = np.abs(found - expected)
     same = (found == expected) | (np.isnan(found) & np.isnan(expected))
     return np.where(same, 0.0, np.where(np.isnan(off), np.inf, off))
-
-
-def said(error: Exception) -> str:
-    """An error in one line."""
-    lines = str(error).strip().splitlines()
-    return f"{type(error).__name__}: {lines[0][:200]}" if lines else type(error).__name__

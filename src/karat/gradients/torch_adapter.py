@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import sys
 import warnings
-from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -57,8 +58,17 @@ class TorchAdapter:
     def shape_of(self, value: Any) -> tuple[int, ...]:
         return tuple(value.shape)
 
+    def refusal(self, value: Any) -> str:
+        if value.is_meta:
+            return "a tensor without numbers (device meta)"
+        # A nested tensor says that it is strided, and is not.
+        kind = "nested" if value.is_nested else str(value.layout).removeprefix("torch.")
+        return "" if kind == "strided" else f"a tensor that is not dense ({kind})"
+
     def to_numpy(self, value: Any) -> Array:
         torch = _torch()
+        if value.layout is not torch.strided:
+            value = value.to_dense()  # as the gradient of an embedding may be
         wide = torch.complex128 if value.is_complex() else torch.float64
         # Dense, whatever the strides were, and always a copy: a function may return what it keeps.
         copied = value.detach().to(
@@ -78,8 +88,25 @@ class TorchAdapter:
     def fresh(self, value: Any) -> Any:
         return value.detach().clone().requires_grad_(value.requires_grad)
 
+    def function(self, fn: Callable[..., Any], dtype: str | None) -> Callable[..., Any]:
+        if not isinstance(fn, _torch().nn.Module):
+            return fn
+        own: Any = fn
+        with suppress(Exception):  # what cannot be copied is used as it is
+            own = copy.deepcopy(fn)
+            own = own if dtype is None else own.to(_dtype(dtype))
+        made: Callable[..., Any] = own
+        return made
+
+    def parameters(self, fn: Callable[..., Any]) -> list[str]:
+        if not isinstance(fn, _torch().nn.Module):
+            return []
+        return [name for name, one in fn.named_parameters() if one.requires_grad]
+
     def scope(self) -> AbstractContextManager[object]:
-        return nullcontext()
+        # Tensors that are made in inference mode never have a gradient.
+        able: AbstractContextManager[object] = _torch().inference_mode(mode=False)
+        return able
 
     @contextmanager
     def seeded(self, seed: int, device: str) -> Iterator[Drew]:
@@ -139,7 +166,8 @@ class TorchAdapter:
         except NotImplementedError as error:
             raise Unsupported(f"torch has no forward mode here: {error}") from error
         except RuntimeError as error:
-            if "forward AD" in str(error) or "jvp" in str(error):
+            # In place: on what it takes for a view of the input, which reverse mode speaks of.
+            if any(word in str(error) for word in ("forward AD", "jvp", "in-place operation")):
                 raise Unsupported(f"torch has no forward mode here: {error}") from error
             raise
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from karat.findings import suggest
 from karat.gradients.adapter import MalformedGradient
 from karat.gradients.calls import Call, is_float
 
@@ -33,7 +34,7 @@ class WrittenLinearised:
         self._backward = backward
         self._wanted = wanted
         args, kwargs = call.arguments(inputs, dtype)
-        found = call.results(call.invoke(args, kwargs))
+        found = call.results(call.invoke(args, kwargs, dtype))
         self._args = (*args, *kwargs.values())
         self._all = tuple(one.value for one in found)
         self.outputs = call.differentiable(found)
@@ -60,6 +61,7 @@ class WrittenLinearised:
         call = self._call
         chosen = [call.leaves[index].name for index in call.chosen]
         if isinstance(result, dict):
+            _refuse_unknown(result, [leaf.name for leaf in call.leaves])
             return [result.get(name) for name in chosen]
         found = _flattened(result, call.adapter.owns)
         tensors = [leaf.name for leaf in call.leaves]
@@ -70,8 +72,9 @@ class WrittenLinearised:
                 return [by_name[name] for name in chosen]
         if len(found) == len(self._args):
             return self._by_argument(found)
+        wanted = "1 gradient" if len(chosen) == 1 else f"{len(chosen)} gradients"
         raise MalformedGradient(
-            f"backward: expected {len(chosen)} gradients ({', '.join(chosen)}), found {len(found)}"
+            f"backward: expected {wanted} ({', '.join(chosen)}), each an array or None, found {len(found)}"
         )
 
     def _by_argument(self, found: list[Any]) -> list[Any]:
@@ -80,6 +83,14 @@ class WrittenLinearised:
             one for arg, one in zip(self._args, found, strict=True) if self._call.adapter.owns(arg)
         ]
         return [tensors[index] for index in self._call.chosen]
+
+
+def _refuse_unknown(result: dict[Any, Any], names: list[str]) -> None:
+    for key in result:
+        if key not in names:
+            raise MalformedGradient(
+                f"backward: expected gradients by name ({', '.join(names)}), found {key!r}{suggest(str(key), names)}"
+            )
 
 
 def _flattened(result: Any, owns: Callable[[object], bool]) -> list[Any]:
