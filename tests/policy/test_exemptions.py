@@ -12,7 +12,7 @@ from hypothesis import given, strategies as st
 
 from karat.findings import Severity
 from karat.policy.exemption_rules import is_slow
-from karat.policy.exemptions import Exemption, names_op, parse, read
+from karat.policy.exemptions import ByOp, Exemption, names_op, parse, read
 from karat.policy.messages import exemption_entry
 
 SCHEMA = json.loads(
@@ -78,7 +78,15 @@ def test_a_file_that_is_not_there_has_none(tmp_path: Path) -> None:
         ({"expires": "2027-01-31T00:00:00"}, "as a day without quotes"),
         ({"owner": '"  "'}, "expected owner to say something"),
         ({"op": "7"}, "expected op to be a text"),
-        ({"op": '"*"'}, "an exemption of everything"),
+        ({"op": '"*"'}, "which is nearly everything"),
+        ({"op": '"?*"'}, "which is nearly everything"),
+        ({"op": '"[!x]*"'}, "which is nearly everything"),
+        ({"op": '"[a-z_]*_*"'}, "which is nearly everything"),
+        ({"op": '"*e*"'}, "which is nearly everything"),
+        ({"op": '"mylib.ops.*"'}, "which is nearly everything"),
+        ({"kind": '"spec\u0456al"'}, "no kind is called 'spec\\u0456al'; did you mean 'special'?"),
+        ({"r\u0435ason": '"x"'}, "expected TOML"),
+        ({'"r\u0435ason"': '"x"'}, "unknown key 'r\\u0435ason'; did you mean 'reason'?"),
         ({"resaon": '"x"'}, "unknown key 'resaon'; did you mean 'reason'?"),
         ({"kind": '"no-grad"'}, "did you mean 'no-grad-op'?"),
         ({"kind": '"too slow"'}, "is not a kind; too slow is no reason"),
@@ -197,7 +205,24 @@ def test_the_schema_agrees_with_the_reader() -> None:
             jsonschema.validate(plain, SCHEMA)
 
 
-@given(op=st.text(min_size=1).filter(lambda s: s.strip("*?. \t")), scope=st.text(min_size=1))
+@pytest.mark.parametrize("op", ["x", "conv*", "mylib.ops.conv*", "*pool", "fft?d", "a.b", "t_"])
+def test_a_name_or_a_family_may_be_exempt(op: str) -> None:
+    assert parse(toml(op=f'"{op}"').encode()).findings == ()
+
+
+_OPS = ("a", "b", "m.a", "m.n.b", "mylib.a", "ab", "")
+_NAMES = ("a", "b", "m.a", "m.*", "?", "*b", "[ab]", "n.b", "m.n.b")
+
+
+@given(ops=st.lists(st.sampled_from(_NAMES), max_size=8), asked=st.lists(st.sampled_from(_OPS)))
+def test_entries_are_found_by_op_as_if_each_were_asked(ops: list[str], asked: list[str]) -> None:
+    entries = [entry(op=op, line=line) for line, op in enumerate(ops)]
+    named = ByOp(entries)
+    for op in asked:
+        assert list(named.about(op)) == [one for one in entries if names_op(one.op, op)]
+
+
+@given(op=st.text(min_size=1).filter(lambda s: not set(s) & set("*?[")), scope=st.text(min_size=1))
 def test_a_printed_entry_is_read_back_whatever_the_names(op: str, scope: str) -> None:
     text = exemption_entry(op=op, scope=scope, today=date(2026, 1, 1))
     filled = text.replace("https://…", "https://example.org/1")

@@ -11,7 +11,7 @@ import msgspec
 
 from karat.findings import Finding
 from karat.gradients.report import GradVerdict
-from karat.policy.exemptions import Exemption
+from karat.policy.exemptions import ByOp, Exemption
 from karat.policy.gate_needs import is_differentiable, same_device
 from karat.policy.merging import Merged
 from karat.policy.ratchet import is_among
@@ -100,8 +100,9 @@ def coverage(
     seen = frozenset(tests)
     names = [*seen, *(op for op in ops if not is_among(op, seen))]
     wanted = [op for op in names if not only or any(fnmatchcase(op, glob) for glob in only)]
+    named = ByOp(entries)
     rows = [
-        _row(op, evidence.get(op, []), inputs.get(op, {}), sorted(tests.get(op, ())), entries, devices)
+        _row(op, evidence.get(op, []), inputs.get(op, {}), sorted(tests.get(op, ())), named.about(op), devices)
         for op in sorted(wanted)
     ]  # fmt: skip
     columns = {cell.column for row in rows for cell in row.cells}

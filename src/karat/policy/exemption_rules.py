@@ -24,6 +24,9 @@ _PLACEHOLDERS = frozenset({
     "skip", "skipped", "special", "exempt", "test", "tests", "because", "the", "a", "this", "for", "now", "grad",
     "gradient", "check", "check_grad", "needed", "not", "need", "?", "-", ".", "…",
 })  # fmt: skip
+_WILD = re.compile(r"[*?]|\[[^\]]+\]")
+_LETTERS = 3
+"""Letters and digits that a glob of ops must have: `*_*`, `[a-z]*` and `mylib.ops.*` are names of nothing."""
 _WORDS = re.compile(r"[^\W\d_]{2,}")
 _LIMITS = {"tolerance": "max_relative_error", "determinism": "nondeterminism_bound"}
 
@@ -42,7 +45,7 @@ def objection(table: Mapping[str, Any]) -> str | None:
 def _keys(table: Mapping[str, Any]) -> str | None:
     for key in table:
         if key not in KEYS:
-            return f"unknown key {key!r}{suggest(key, KEYS)} (known: {', '.join(KEYS)})"
+            return f"unknown key {key!a}{suggest(key, KEYS)} (known: {', '.join(KEYS)})"
     for key in ("op", "kind", "reason", "owner"):
         if key not in table:
             return f"expected {key} to be set, found nothing"
@@ -66,7 +69,7 @@ def _rule(table: Mapping[str, Any]) -> str | None:
     rule = table.get("rule", "gradient")
     if rule in RULES:
         return None
-    return f"no rule is called {rule!r}{suggest(rule, RULES)} (there are {', '.join(RULES)})"
+    return f"no rule is called {rule!a}{suggest(rule, RULES)} (there are {', '.join(RULES)})"
 
 
 def _kind(table: Mapping[str, Any]) -> str | None:
@@ -75,7 +78,7 @@ def _kind(table: Mapping[str, Any]) -> str | None:
         return None
     if _SLOW.search(kind.replace("-", " ").replace("_", " ")):
         return f"{kind!r} is not a kind; {TOO_SLOW}"
-    return f"no kind is called {kind!r}{suggest(kind, EXEMPT_KINDS)} (there are {', '.join(EXEMPT_KINDS)})"
+    return f"no kind is called {kind!a}{suggest(kind, EXEMPT_KINDS)} (there are {', '.join(EXEMPT_KINDS)})"
 
 
 def _pair(table: Mapping[str, Any]) -> str | None:
@@ -86,8 +89,10 @@ def _pair(table: Mapping[str, Any]) -> str | None:
 
 
 def _op(table: Mapping[str, Any]) -> str | None:
-    if not table["op"].strip("*?. "):
-        return f"expected op to name an operator, found {table['op']!r}, an exemption of everything"
+    op = table["op"]
+    letters = re.findall(r"[^\W_]", _WILD.sub("", op.rpartition(".")[2]))
+    if _WILD.search(op) and len(letters) < _LETTERS:
+        return f"expected op to name an operator, or a family of them such as conv*, found {op!r}, which is nearly everything"
     return None
 
 

@@ -13,9 +13,11 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import date
 from fnmatch import fnmatchcase
+from itertools import chain
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -27,6 +29,7 @@ Rule = Literal["gradient", "float64", "tolerance", "determinism", "weak"]
 Kind = Literal["no-grad-op", "integer-only", "special"]
 RULES: tuple[str, ...] = get_args(Rule)
 EXEMPT_KINDS: tuple[str, ...] = get_args(Kind)
+_GLOB = re.compile(r"[*?\[]")
 
 
 class Exemption(msgspec.Struct, frozen=True, kw_only=True):
@@ -92,6 +95,27 @@ class Exemptions(msgspec.Struct, frozen=True, kw_only=True):
 def names_op(pattern: str, op: str) -> bool:
     """Whether a pattern means an op, by its full name or by its last part: `mylib.ops.softmax`, `softmax`."""
     return fnmatchcase(op, pattern) or fnmatchcase(op.rpartition(".")[2], pattern)
+
+
+class ByOp:
+    """Entries by the op that they name, in their order: thousands of ops must not each ask thousands of entries."""
+
+    def __init__(self, entries: Iterable[Exemption]) -> None:
+        self._exact: dict[str, list[tuple[int, Exemption]]] = {}
+        self._globs: list[tuple[int, Exemption]] = []
+        self._known: dict[str, tuple[Exemption, ...]] = {}
+        for place, entry in enumerate(entries):
+            mine = self._globs if _GLOB.search(entry.op) else self._exact.setdefault(entry.op, [])
+            mine.append((place, entry))
+
+    def about(self, op: str) -> tuple[Exemption, ...]:
+        """Those that name an op."""
+        if op not in self._known:
+            exact = {name: self._exact.get(name, []) for name in (op, op.rpartition(".")[2])}
+            globs = [one for one in self._globs if names_op(one[1].op, op)]
+            every = sorted(chain(*exact.values(), globs), key=itemgetter(0))
+            self._known[op] = tuple(entry for _, entry in every)
+        return self._known[op]
 
 
 def read(path: Path, shown: str | None = None) -> Exemptions:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from datetime import date, timedelta
+from datetime import date
 from typing import TYPE_CHECKING
 
 from karat.findings import Finding, Severity
 from karat.policy import messages
-from karat.policy.exemptions import Exemption, names_op
+from karat.policy.exemptions import ByOp, Exemption, names_op
 from karat.policy.gate_limits import widened_in
 from karat.policy.gate_needs import is_differentiable
 from karat.policy.merging import Known, Merged
@@ -22,26 +22,37 @@ FURTHEST = 400
 
 
 def findings(
-    merged: Merged, judged: Sequence[Judged], entries: Iterable[Exemption], *, today: date, complete: bool, ops: Iterable[str],
+    merged: Merged, judged: Sequence[Judged], entries: Sequence[Exemption], *, today: date, complete: bool, ops: Iterable[str],
 ) -> Iterator[Finding]:  # fmt: skip
     """What there is to say about the entries themselves."""
-    every = list(ops)
+    named = ByOp(entries)
+    matched = _matched(judged, entries, named)
+    # An operator without a test may be exempt from having one.
+    beside = {id(entry) for op in ops for entry in named.about(op)}
     for entry in entries:
-        seen = [one for one in judged if _matches(entry, one)]
+        seen = matched.get(id(entry), [])
         known = [merged.tests[one.test] for one in seen]
         if entry.has_expired(today):
             yield _expired(entry, certain=bool(seen) or complete)
             continue
-        if entry.expires is not None and entry.expires > today + timedelta(days=FURTHEST):
+        if entry.expires is not None and (entry.expires - today).days > FURTHEST:
             yield _far(entry)
-        if not seen and complete and not any(names_op(entry.op, op) for op in every):
+        if not seen and complete and id(entry) not in beside:
             yield _unused(entry)
         yield from _held(entry, seen, known)
 
 
-def _matches(entry: Exemption, one: Judged) -> bool:
-    about = names_op(entry.op, one.op) if one.op else entry.scope != "*"
-    return about and (entry.narrow or entry.speaks_of(one.test))
+def _matched(
+    judged: Sequence[Judged], entries: Sequence[Exemption], named: ByOp
+) -> dict[int, list[Judged]]:
+    """What each entry speaks of; a test that never said its op may be any entry's that names the test."""
+    found: dict[int, list[Judged]] = {}
+    for one in judged:
+        about = named.about(one.op) if one.op else [e for e in entries if e.scope != "*"]
+        for entry in about:
+            if entry.narrow or entry.speaks_of(one.test):
+                found.setdefault(id(entry), []).append(one)
+    return found
 
 
 def _held(entry: Exemption, seen: Sequence[Judged], known: Sequence[Known]) -> Iterator[Finding]:

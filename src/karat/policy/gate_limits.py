@@ -10,7 +10,7 @@ import msgspec
 
 from karat.findings import Finding, Severity
 from karat.policy import messages
-from karat.policy.exemptions import Exemption
+from karat.policy.exemptions import ByOp, Exemption
 from karat.policy.merging import Known, Merged
 
 KEYS = {"tolerance": "max_relative_error", "determinism": "nondeterminism_bound"}
@@ -65,15 +65,16 @@ def allowed_by(entry: Exemption, one: Widened) -> bool:
 
 def findings(merged: Merged, active: Sequence[Exemption], *, today: date) -> Iterator[Finding]:
     """What op tests let go without an entry; one finding per test, op and rule."""
+    named = ByOp(active)
     for known in merged.tests.values():
         worst: dict[tuple[str, str], Widened] = {}
         for one in widened_in(known) if known.is_op_test else ():
-            if not any(allowed_by(entry, one) for entry in active):
+            if not any(allowed_by(entry, one) for entry in named.about(one.op)):
                 first = worst.setdefault((one.op, one.rule), one)
                 worst[one.op, one.rule] = max(
                     first, one, key=lambda each: (each.needed, each.value)
                 )
-        yield from (_finding(one, active, today) for one in worst.values())
+        yield from (_finding(one, named.about(one.op), today) for one in worst.values())
 
 
 def _finding(one: Widened, active: Sequence[Exemption], today: date) -> Finding:

@@ -13,7 +13,7 @@ import msgspec
 from karat.findings import ExitCode, Finding, Severity, exit_code
 from karat.gradients.report import GradVerdict
 from karat.policy import gate_exemptions, gate_limits, gate_sentences
-from karat.policy.exemptions import Exemption, Exemptions
+from karat.policy.exemptions import ByOp, Exemption, Exemptions
 from karat.policy.gate_needs import Need, State, needs_of
 from karat.policy.merging import Known, Merged
 from karat.policy.ratchet import Ratchet, judge_ops
@@ -74,11 +74,12 @@ class Gated(msgspec.Struct, frozen=True, kw_only=True):
 def gate(merged: Merged, asked: Asked) -> Gated:
     """Holds what journals say against the rule."""
     active = [one for one in asked.exemptions.entries if not one.has_expired(asked.today)]
+    named = ByOp(active)
     judged = [
         one
         for known in merged.tests.values()
         if known.is_op_test
-        for one in _judged(known, active, asked)
+        for one in _judged(known, active, named, asked)
     ]
     found = [*merged.findings, *asked.findings, *asked.exemptions.findings]
     for one in judged:
@@ -107,9 +108,12 @@ def found_nothing(found: Sequence[Finding]) -> bool:
     return any(one.kind == "nothing-compared" for one in found)
 
 
-def _judged(known: Known, active: Sequence[Exemption], asked: Asked) -> Iterator[Judged]:
+def _judged(
+    known: Known, active: Sequence[Exemption], named: ByOp, asked: Asked
+) -> Iterator[Judged]:
     for op in known.ops or ("",):
-        needs = needs_of(known, op, asked.devices, active) or _unknown(known, op, active)
+        mine = named.about(op) if op else active
+        needs = needs_of(known, op, asked.devices, mine) or _unknown(known, op, mine)
         if not known.is_whole and not asked.complete:
             needs = tuple(_left_out(need, begun=known.ran > 0) for need in needs)
         declared = [one for one in known.declared if one.op == op]

@@ -16,7 +16,7 @@ import msgspec
 
 from karat.findings import CannotVerify, Finding, Severity, UsageError
 from karat.gradients.report import GradVerdict
-from karat.policy.exemptions import Exemption
+from karat.policy.exemptions import ByOp, Exemption
 from karat.policy.gate_limits import allowed_by, widened_in
 from karat.policy.gate_needs import DOUBLE, is_of_backward
 from karat.policy.merging import Known, Merged
@@ -81,13 +81,16 @@ def with_evidence(merged: Merged, active: Sequence[Exemption]) -> frozenset[str]
     wrong = {
         e.op for known in merged.tests.values() for e in known.evidence if e.verdict is GradVerdict.FAIL
     }  # fmt: skip
-    proved = {op for known in merged.tests.values() for op in _proved(known, active)}
+    named = ByOp(active)
+    proved = {op for known in merged.tests.values() for op in _proved(known, named)}
     return frozenset(proved - wrong)
 
 
-def _proved(known: Known, active: Sequence[Exemption]) -> Iterator[str]:
+def _proved(known: Known, named: ByOp) -> Iterator[str]:
     loose = {
-        one.op for one in widened_in(known) if not any(allowed_by(entry, one) for entry in active)
+        one.op
+        for one in widened_in(known)
+        if not any(allowed_by(entry, one) for entry in named.about(one.op))
     }
     for e in known.evidence:
         if e.counts and e.dtype in DOUBLE and is_of_backward(e) and e.op not in loose:
@@ -105,14 +108,15 @@ def judge_ops(
 ) -> Iterator[Finding]:
     """New operators without evidence, and entries of the list that have had their day."""
     proved = with_evidence(merged, active)
-    listed = set(ratchet.baseline)
+    named = ByOp(active)
+    listed, there = set(ratchet.baseline), set(ratchet.ops)
     for op in ratchet.baseline:
         if is_among(op, proved):
             yield _stale(ratchet, op, "it has gradient evidence now")
-        elif complete and ratchet.ops and op not in ratchet.ops:
+        elif complete and there and op not in there:
             yield _stale(ratchet, op, "it is gone")
     for op in ratchet.ops if complete else ():
-        exempt = any(entry.covers("gradient", op) for entry in active)
+        exempt = any(entry.covers("gradient", op) for entry in named.about(op))
         if op not in listed and not exempt and not is_among(op, proved):
             yield _new(ratchet, op)
 
