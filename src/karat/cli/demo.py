@@ -32,6 +32,7 @@ _LIFE_OF_A_BUNDLE = (
     ("diff", "store#models/nightly", "captures"),
     ("replay", "store#models/nightly", "--run", "phone:run", "--only", "*static*"),
 )
+_GATE = ("policy", "gate", "evidence", "--complete")
 
 
 @click.command(epilog="\b\nExample:\n  karat demo /tmp/karat-demo")
@@ -41,7 +42,8 @@ def command(*, folder: str) -> int:
 
     Makes a git repository in FOLDER (default: ./demo), refreshes its goldens from a made-up CI run,
     compares, checks, stages and sums up. Then a test is captured, packed, pushed, and replayed on a
-    made-up phone. Without git, two folders. No network, account or server.
+    made-up phone. Last, gradients are checked: one is wrong, and one nobody checked. Without git, two
+    folders. No network, account or server.
     """
     path = Path(folder).absolute()
     if path.exists():
@@ -53,6 +55,7 @@ def command(*, folder: str) -> int:
         del os.environ[name]  # see karat.demo.sample
     _goldens(path)
     _bundles(path / "bundles")
+    _gradients(path / "gradients")
     made = {"The page": "report.html", "The PR text": "pr.md", "The CSV": "reldiff.csv"}
     for what, name in made.items():
         click.echo(f"{what}: {path / name}")
@@ -76,18 +79,38 @@ def _goldens(path: Path) -> None:
 
 
 def _bundles(path: Path) -> None:
-    from karat.demo.captured import build_suite  # noqa: PLC0415 - only this verb needs it
+    from karat.demo.captured import FILES  # noqa: PLC0415 - only this verb needs it
+    from karat.demo.sample import write  # noqa: PLC0415 - as above
 
     if find_spec("safetensors") is None:
         click.echo("Capturing needs safetensors; to see it: pip install 'karat[capture]'\n")
         return
-    build_suite(path)
+    write(path, FILES)
     os.chdir(path)
     click.secho(f"Tests in {path}; what passes is kept for other machines.\n", bold=True)
-    _say("python suite.py")
-    done = subprocess.run([sys.executable, "suite.py"], check=False)
-    _ended(done.returncode)
+    _python("suite.py")
     _live(_LIFE_OF_A_BUNDLE)
+
+
+def _gradients(path: Path) -> None:
+    from karat.demo.operators import FILES  # noqa: PLC0415 - only this verb needs it
+    from karat.demo.sample import write  # noqa: PLC0415 - as above
+
+    write(path, FILES)
+    os.chdir(path)
+    click.secho(f"Operators in {path}; every gradient is checked, or it is said.\n", bold=True)
+    _python("wrong.py")
+    for test in ("test_softmax", "test_scale"):
+        _python("-m", "unittest", "-q", test, KARAT_EVIDENCE="evidence")
+        _live((_GATE,))
+
+
+def _python(*words: str, **environment: str) -> None:
+    """A program of the sample, in a process of its own, deaf to what the user has set for others."""
+    _say(" ".join([*(f"{name}={value}" for name, value in environment.items()), "python", *words]))
+    calm = {k: v for k, v in os.environ.items() if not k.startswith("KARAT_")}
+    done = subprocess.run([sys.executable, *words], check=False, env={**calm, **environment})
+    _ended(done.returncode)
 
 
 def _live(life: tuple[tuple[str, ...], ...]) -> None:

@@ -6,7 +6,6 @@ numpy is all it needs. The phone computes in half precision: a defect that only 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 
 FILES: Mapping[str, str] = {
     "suite.py": '''\
@@ -43,10 +42,3 @@ def run(program, inputs):
     return (a * x.astype(np.float16) + b).astype(np.float32)
 ''',
 }
-
-
-def build_suite(folder: Path) -> None:
-    """The suite and the phone."""
-    folder.mkdir()
-    for name, text in FILES.items():
-        (folder / name).write_text(text, encoding="utf-8", newline="")

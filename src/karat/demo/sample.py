@@ -138,7 +138,7 @@ def _document(text: str, logprob: float) -> str:
 def build(folder: Path) -> None:
     """A git repository with the sample committed, and beside its goldens what a CI run left."""
     folder.mkdir(parents=True)
-    _write(folder, {**before(), "karat.toml": CONFIG})
+    write(folder, {**before(), "karat.toml": CONFIG})
     # In a git hook these name another repository, which is none of the demo's business.
     alone = {k: v for k, v in os.environ.items() if not k.startswith("GIT_")}
     for words in (
@@ -148,22 +148,25 @@ def build(folder: Path) -> None:
          "commit", "--quiet", "--no-verify", "--message=Goldens as they were"),
     ):  # fmt: skip
         subprocess.run(["git", *words], cwd=folder, check=True, env=alone)
-    _write(
+    write(
         folder,
-        {".git/info/exclude": f"/{CI_RUN}/\n/bundles/\n/report.html\n/reldiff.csv\n/pr.md\n"},
+        {
+            ".git/info/exclude": f"/{CI_RUN}/\n/bundles/\n/gradients/\n/report.html\n/reldiff.csv\n/pr.md\n"
+        },
     )
     left = {name.removeprefix("goldens/"): text for name, text in after().items()}
-    _write(folder / CI_RUN, {name: text for name, text in left.items() if "_new" not in name})
+    write(folder / CI_RUN, {name: text for name, text in left.items() if "_new" not in name})
 
 
 def build_folders(folder: Path) -> None:
     """The same as two folders, `before` and `after`, for a machine without git."""
-    _write(folder / "before", before())
-    _write(folder / "after", after())
-    _write(folder, {"karat.toml": CONFIG})
+    write(folder / "before", before())
+    write(folder / "after", after())
+    write(folder, {"karat.toml": CONFIG})
 
 
-def _write(folder: Path, files: Files) -> None:
+def write(folder: Path, files: Files) -> None:
+    """Each file below the folder, which need not be there."""
     for name, text in files.items():
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
