@@ -96,6 +96,17 @@ def test_exemptions_are_found_beside_the_configuration(tmp_path: Path) -> None:
         assert late.err == "next: edit exemptions.toml  # line 2\n" or "next: " in late.err
 
 
+def test_a_clock_that_was_set_is_seen(tmp_path: Path) -> None:
+    journal(tmp_path / "evidence", op_test())
+    last, _ = gate(tmp_path, "evidence", KARAT_TODAY="2020-02-29")
+    assert last.out.rstrip().endswith("; as of 2020-02-29")
+    assert "as of" not in gate(tmp_path, "evidence")[0].out
+    furthest, _ = gate(tmp_path, "evidence", "--today", "9999-12-31")
+    assert (furthest.code, "expires = 9999-12-31" in furthest.out) == (1, True)
+    wrong, _ = gate(tmp_path, "evidence", KARAT_TODAY="soon")
+    assert (wrong.code, "KARAT_TODAY: expected a day" in wrong.err) == (2, True)
+
+
 def test_another_file_of_exemptions(tmp_path: Path) -> None:
     journal(tmp_path / "evidence", op_test())
     (tmp_path / "other.toml").write_text(ENTRY)

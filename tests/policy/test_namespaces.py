@@ -69,6 +69,67 @@ def test_operators_are_public_callables_by_their_shortest_name(project: Path) ->
     assert "somelib" not in sys.modules
 
 
+def test_whatever_can_be_called_is_an_operator_but_what_was_imported(tmp_path: Path) -> None:
+    write(
+        tmp_path / "oddlib.py",
+        """
+        import operator
+        from collections import OrderedDict
+        from functools import cache, partial, reduce
+        from random import Random, choice
+        from typing import Any, NewType, Optional, Union, cast
+
+        import numpy as np
+        from numpy import sin
+
+        Number = Union[int, float]
+        Vector = list[float]
+        Meters = NewType("Meters", float)
+        Alias = OrderedDict
+
+        class Function:
+            @classmethod
+            def apply(cls, x): ...
+
+        double = partial(operator.mul, 2)
+        scaled = np.frompyfunc(lambda x: 2 * x, 1, 1)
+        first = operator.itemgetter(0)
+        applied = Function.apply
+        drawn = Random(7).gauss
+
+        @cache
+        def cached(x): ...
+        """,
+    )
+    walked = walk(["oddlib"], folder=tmp_path)
+    assert walked.findings == ()
+    names = ("applied", "cached", "double", "drawn", "first", "scaled")
+    assert walked.ops == tuple(f"oddlib.{name}" for name in names)
+
+
+def test_lazy_modules_are_walked_and_what_they_cannot_give_is_said(tmp_path: Path) -> None:
+    write(
+        tmp_path / "lazylib.py",
+        """
+        from functools import partial
+
+        def __dir__():
+            return ["broken", *map("op{}".format, range(50))]
+
+        def __getattr__(name):
+            if name == "broken":
+                raise ImportError("needs a GPU")
+            if name.startswith("op"):
+                return partial(print, name)
+            raise AttributeError(name)
+        """,
+    )
+    walked = walk(["lazylib"], folder=tmp_path)
+    assert len(walked.ops) == 50
+    assert kinds(walked) == ["cannot-read"]
+    assert "lazylib.broken, but: ImportError: needs a GPU" in walked.findings[0].message
+
+
 def test_globs_leave_some_out(project: Path) -> None:
     walked = walk(["somelib.ops"], folder=project, exclude=["*.table", "somelib.ops.p*"])
     assert walked.ops == ("somelib.ops.gelu", "somelib.ops.relu", "somelib.ops.tanh")

@@ -60,13 +60,13 @@ def places(words: Sequence[str], config: Config) -> list[Path]:
 
 def day(said: str | None, environment: Mapping[str, str]) -> date:
     """The day on which exemptions are looked at: as said, as KARAT_TODAY says, or today."""
-    word = said or environment.get("KARAT_TODAY")
+    where, word = ("--today", said) if said else ("KARAT_TODAY", environment.get("KARAT_TODAY"))
     if not word:
         return date.today()  # noqa: DTZ011 - the day where the person is
     try:
         return date.fromisoformat(word)
     except ValueError as error:
         raise UsageError(
-            f"expected a day as YYYY-MM-DD, found {word!r}",
+            f"{where}: expected a day as YYYY-MM-DD, found {word!r}",
             next_command="karat policy gate --help",
         ) from error

@@ -49,7 +49,7 @@ def lines(gated: Gated, *, today: date | None = None) -> Iterator[str]:
         yield from (f"  {line}" for line in str(entries[0]).splitlines())
     if gated.findings:
         yield ""
-    yield _last(gated)
+    yield f"{_last(gated)}{_as_of(today)}"
 
 
 def _findings(findings: Sequence[Finding]) -> Iterator[str]:
@@ -70,6 +70,12 @@ def _named(lacking: Sequence[Judged]) -> str:
 def _ways(one: Judged, today: date | None) -> list[str]:
     names = [n.input for n in one.needs if n.state in _LACKING and n.input != "*"]
     return messages.ways(one.test, one.op, names, reason=one.skip_reason or "", today=today)
+
+
+def _as_of(today: date | None) -> str:
+    """Whoever sets the clock back (KARAT_TODAY, --today) lets expired entries hold; it is seen."""
+    said = today is not None and today != date.today()  # noqa: DTZ011 - the day where the person is
+    return f"; as of {today}" if said else ""
 
 
 def _last(gated: Gated) -> str:

@@ -9,21 +9,25 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
+from typing import Any, NewType, get_origin
 
 import msgspec
 
 from karat.policy.namespaces import Answer
 
+Operator = tuple[str, Any]
+"""Its name, and itself: what a lazy module makes anew each time must not have the address of what is gone."""
+
 
 def main(words: list[str]) -> int:
     """`ANSWER MODULE…`."""
     target, *modules = words
-    names: dict[int, str] = {}
+    found: dict[int, Operator] = {}
     errors: dict[str, str] = {}
     for module in modules:
-        for name in _walk(module, errors):
-            _note(name, module, names)
-    answer = Answer(ops=tuple(sorted(set(names.values()))), errors=errors)
+        for one in _walk(module, errors):
+            _note(one, module, found, errors)
+    answer = Answer(ops=tuple(sorted({name for name, _ in found.values()})), errors=errors)
     Path(target).write_bytes(msgspec.json.encode(answer))
     return 0
 
@@ -33,7 +37,7 @@ def _walk(name: str, errors: dict[str, str]) -> Iterator[ModuleType]:
     try:
         module = importlib.import_module(name)
     except BaseException as error:  # noqa: BLE001 - sys.exit() in a module is its mistake, not ours
-        errors[name] = f"{type(error).__name__}: {error}".splitlines()[0][:300]
+        errors[name] = _said(error)
         return
     yield module
     for one in pkgutil.iter_modules(getattr(module, "__path__", ())):
@@ -41,33 +45,52 @@ def _walk(name: str, errors: dict[str, str]) -> Iterator[ModuleType]:
             yield from _walk(f"{name}.{one.name}", errors)
 
 
-def _note(module: ModuleType, root: str, names: dict[int, str]) -> None:
+def _said(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}".splitlines()[0][:300]
+
+
+def _note(
+    module: ModuleType, root: str, found: dict[int, Operator], errors: dict[str, str]
+) -> None:
     """Every operator once, by its shortest name: packages offer again what their modules define."""
-    for name in _public(module, root):
-        value = getattr(module, name)
-        full = f"{module.__name__}.{name}"
-        known = names.setdefault(id(value), full)
-        if (known.count("."), known) > (full.count("."), full):
-            names[id(value)] = full
-
-
-def _public(module: ModuleType, root: str) -> Iterator[str]:
     said = getattr(module, "__all__", None)
-    for name in dir(module) if said is None else said:
-        value = getattr(module, name, None)
-        if _is_operator(value) and (said is not None or _is_own(name, value, root)):
-            yield str(name)
+    for name in map(str, dir(module) if said is None else said):
+        full = f"{module.__name__}.{name}"
+        try:
+            value = getattr(module, name, None)
+            wanted = _is_operator(value) and (said is not None or _is_own(name, value, root))
+        except BaseException as error:  # noqa: BLE001 - a lazy module imports when it is asked
+            errors[full] = _said(error)
+            continue
+        known, _ = found.get(id(value), (full, value))
+        if wanted:
+            found[id(value)] = (min(known, full, key=lambda one: (one.count("."), one)), value)
 
 
 def _is_operator(value: object) -> bool:
-    return callable(value) and not inspect.isclass(value) and not inspect.ismodule(value)
+    """Classes are no operators, nor are names of types that can be called: `Array = list[float]`."""
+    a_type = inspect.isclass(value) or get_origin(value) or isinstance(value, NewType)
+    return callable(value) and not a_type
 
 
 def _is_own(name: str, value: object, root: str) -> bool:
-    """Public, and not merely imported there; what has no home was made there."""
+    """Public, and not merely imported there: what is not to be found where it says it is from, was made here."""
+    if name.startswith("_"):
+        return False
     home = getattr(value, "__module__", None)
-    own = not isinstance(home, str) or home == root or home.startswith(f"{root}.")
-    return own and not name.startswith("_")
+    if not isinstance(home, str) or home == root or home.startswith(f"{root}."):
+        return True
+    # A partial, a ufunc or `Function.apply` says where its class is from, and is not there.
+    words = {name, *(getattr(value, word, name) for word in ("__name__", "__qualname__"))}
+    return not any(_is_same(value, home, str(word)) for word in words)
+
+
+def _is_same(value: object, home: str, path: str) -> bool:
+    found: object = sys.modules.get(home)
+    for part in path.split("."):
+        found = getattr(found, part, None)
+    # A method is made anew whenever it is asked for.
+    return found is value or (inspect.ismethod(value) and found == value)
 
 
 if __name__ == "__main__":
