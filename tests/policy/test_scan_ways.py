@@ -9,8 +9,8 @@ from textwrap import indent
 import pytest
 from hypothesis import given, strategies as st
 
+from karat.policy.scan_conditions import always
 from karat.policy.scan_expressions import negated
-from karat.policy.scan_reach import always
 from karat.policy.scan_report import ScanReport
 from karat.policy.scan_tree import ScanOptions, scan
 
@@ -318,3 +318,30 @@ def test_what_always_holds_holds_in_every_case(sets: list[frozenset[str]]) -> No
     ]
     if always(sets):
         assert all(any(each <= case for each in sets) for case in cases)
+
+
+def test_helpers_that_all_call_each_other_are_followed_once(tmp_path: Path) -> None:
+    """Fourteen helpers can be gone through in billions of orders."""
+    calls = "; ".join(f"self.h{n}()" for n in range(14))
+    helpers = "\n".join(f"def h{n}(self): {calls}" for n in range(14))
+    members = f"def test_check_grad(self): self.h0()\n{helpers}"
+    assert states(tmp_path, with_members(members)) == {"T": "unchecked"}
+    checked = members.replace("def h7(self): ", "def h7(self): self.check_grad(); ")
+    assert states(tmp_path, with_members(checked)) == {"T": "checked"}
+
+
+def test_a_line_of_hundreds_of_classes_is_followed_to_its_end(tmp_path: Path) -> None:
+    for n in range(300):
+        (tmp_path / f"m{n:03}.py").write_text(f"from m{n + 1:03} import C\nclass C(C): pass\n")
+    (tmp_path / "m300.py").write_text(f"{HEAD}{CLASS.replace('T', 'C', 1)}")
+    report = scan([str(tmp_path)], ScanOptions(jobs=1))
+    assert {row.state for row in report.op_tests} == {"unchecked"}
+    assert len(report.op_tests) == 301
+
+
+def test_names_that_are_handed_on_by_many_modules(tmp_path: Path) -> None:
+    for n in range(30):
+        (tmp_path / f"m{n}.py").write_text(f"from m{n + 1} import *\n")
+    (tmp_path / "m30.py").write_text("from op_test import OpTest as Start\nfrom m0 import *\n")
+    text = CLASS.replace("OpTest", "Start")
+    assert states(tmp_path, f"from m0 import *\n{text}") == {"T": "unchecked"}

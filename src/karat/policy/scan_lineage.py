@@ -23,18 +23,26 @@ class Lineage:
     def order(self, cls: Class) -> tuple[Ancestor, ...]:
         """The class and its ancestors in the order of Python's own C3 linearisation."""
         found = self._orders.get(cls)
-        if found is None:
-            self._orders[cls] = (cls,)  # a circle ends here
-            found = self._orders[cls] = self._linear(cls)
-        return found
+        if found is not None:
+            return found
+        # Without recursion: a line of hundreds of classes over as many files would end the interpreter's stack.
+        pending, begun = [cls], dict[Class, list[Ancestor]]()
+        while pending:
+            top = pending[-1]
+            if top not in begun and top not in self._orders:
+                bases = begun[top] = self.bases(top)
+                pending += [b for b in bases if isinstance(b, Class) and b not in begun]
+                continue
+            pending.pop()
+            if top not in self._orders:
+                self._orders[top] = self._linear(top, begun[top])
+        return self._orders[cls]
 
-    def _linear(self, cls: Class) -> tuple[Ancestor, ...]:
-        bases = self.bases(cls)
-        if len(bases) == 1 and isinstance(bases[0], Class):  # nearly all there are
-            return (cls, *(a for a in self.order(bases[0]) if a != cls))
-        orders: list[list[Ancestor]] = [
-            list(self.order(b)) if isinstance(b, Class) else [b] for b in bases
-        ]
+    def _linear(self, cls: Class, bases: Sequence[Ancestor]) -> tuple[Ancestor, ...]:
+        # A base whose order is not there yet stands in a circle, which ends here.
+        orders = [list(self._orders.get(b, (b,)) if isinstance(b, Class) else (b,)) for b in bases]
+        if len(orders) == 1:  # nearly all there are
+            return (cls, *(a for a in orders[0] if a != cls))
         merged = _merge([*orders, list(bases)])
         if merged is None:
             # Python would refuse such a class; whoever reads the report still wants to know what is in it.
@@ -55,6 +63,8 @@ class Lineage:
 
     def _chosen(self, targets: Sequence[Target], text: str) -> Ancestor:
         possible = [t for t in targets if isinstance(t, Class | Outside | Unknown)]
+        if len(possible) == 1:
+            return possible[0]
         for target in possible:
             if isinstance(target, Outside) and self.is_root(target):
                 return target

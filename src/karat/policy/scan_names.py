@@ -9,7 +9,7 @@ from typing import TypeAlias
 from karat.policy.scan_modules import Modules
 from karat.policy.scan_shapes import Binding, ClassFacts, FileFacts, Reference
 
-_DEEPEST = 40
+_DEEPEST = 120
 """Names that lead to names that lead to names: more than this is a circle."""
 
 

@@ -2,35 +2,24 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Literal, TypeAlias
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Literal
 
 import msgspec
 
-from karat.policy.scan_expressions import negated
+from karat.policy.scan_conditions import always, conditions, expects_failure, settled
 from karat.policy.scan_lineage import Ancestor, Lineage
-from karat.policy.scan_names import Class, Function, Names, Outside
+from karat.policy.scan_names import Class, Function, Names, Outside, Target
 from karat.policy.scan_shapes import Call, Decorator, Method, Scope
-from karat.policy.scan_vocabulary import (
-    EXPECTS_FAILURE,
-    FREE_CHECKS,
-    HOOKS,
-    SKIP_RULE,
-    is_check,
-    is_test,
-)
+from karat.policy.scan_vocabulary import FREE_CHECKS, HOOKS, SKIP_RULE, is_check, is_test
 
-_DEEPEST = 12
-_MOST_SETS = 200
-Trail: TypeAlias = tuple[tuple[int | str, str | int], ...]
-"""Methods (place in the order, name) and functions (path, scope) that are being followed."""
+_DEEPEST = 40
+"""Helpers that call helpers; the interpreter's own stack ends not far beyond."""
+_MOST_CHECKS = 100
+"""Checks of one method that are told apart."""
 _NONE: Mapping[str, bool] = {}
-_DTYPE = re.compile(
-    r"(?P<no>not \()?self\.dtype (?P<sign>==|!=) (?:np\.|paddle\.|')?(?P<dtype>\w+)'?(?(no)\))",
-    re.ASCII,
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,19 +76,11 @@ class Reach:
         dtype = self._lineage.dtype(cls)
         checks: list[Check] = []
         for name, (index, method) in tests.items():
-            found = (
-                settled(c, dtype, constants) for c in self._follow(order, index, method, name, ())
-            )
-            checks += [
-                replace(
-                    c,
-                    when=cls.facts.when + c.when,
-                    visible=around + c.visible,
-                    caught=c.caught or expected,
-                )
-                for c in found
-                if c is not None
-            ]
+            for check in self._follow(_Walk(name), order, index, method):
+                when = settled(check.when, dtype, constants)
+                if when is not None:
+                    checks.append(replace(check, when=cls.facts.when + when, visible=around + check.visible,
+                                          caught=check.caught or expected))  # fmt: skip
         comes = {check.test for check in checks}
         empty = tuple(
             (
@@ -178,151 +159,125 @@ class Reach:
         return None
 
     def _follow(
-        self, order: Sequence[Ancestor], index: int, method: Method, test: str,
-        trail: Trail,
-    ) -> Iterator[Check]:  # fmt: skip
-        if (index, method.name) in trail or len(trail) > _DEEPEST or method.empty == "is skipped":
-            return
-        trail = (*trail, (index, method.name))
+        self, walk: _Walk, order: Sequence[Ancestor], index: int, method: Method
+    ) -> list[Check]:
+        """The checks that a method comes to."""
+        if method.empty == "is skipped":
+            return []
+        return walk.once(
+            (id(order), index, method.name), lambda: self._method(walk, order, index, method)
+        )
+
+    def _method(
+        self, walk: _Walk, order: Sequence[Ancestor], index: int, method: Method
+    ) -> Iterator[Check]:
         visible, expected = conditions(method.decorators), expects_failure(method.decorators)
         for call in method.calls:
-            for check in self._call(order, index, call, test, trail):
+            for check in self._call(walk, order, index, call):
                 yield replace(check, when=method.when + call.when + check.when, visible=visible + check.visible,
                               caught=call.caught or check.caught or expected)  # fmt: skip
 
     def _call(
-        self, order: Sequence[Ancestor], index: int, call: Call, test: str, trail: Trail
-    ) -> Iterator[Check]:  # fmt: skip
+        self, walk: _Walk, order: Sequence[Ancestor], index: int, call: Call
+    ) -> Iterator[Check]:
         here = order[index]
         assert isinstance(here, Class)  # noqa: S101 - methods are found in classes alone
-        made = Check(test=test, call=call, path=here.path)
+        made = Check(test=walk.test, call=call, path=here.path)
         if call.receiver in {"self", "super"}:
             found = self._find(order, call.name, index + 1 if call.receiver == "super" else 0)
             if found is not None:
-                yield from self._follow(order, *found, test, trail)
+                yield from self._follow(walk, order, *found)
             elif is_check(call.name):
                 yield made
         elif call.receiver == "class":
-            yield from self._by_class(order, here, call, made, trail)
+            yield from self._by_class(walk, order, here, made)
         elif call.name in FREE_CHECKS:
             yield made
-        elif call.place:
-            for target in self._names.resolve(
-                here.path, here.facts.scope, call.owner, environment=here.environment
-            ):
-                if isinstance(target, Function):
-                    yield from self._by_function(order, target, call, test, trail)
+        else:
+            yield from self._by_functions(walk, order, self._meant(here, call.owner), call)
+
+    def _meant(self, here: Class, name: str) -> list[Target]:
+        return self._names.resolve(here.path, here.facts.scope, name, environment=here.environment)
 
     def _by_class(
-        self, order: Sequence[Ancestor], here: Class, call: Call, made: Check, trail: Trail
-    ) -> Iterator[Check]:  # fmt: skip
+        self, walk: _Walk, order: Sequence[Ancestor], here: Class, made: Check
+    ) -> Iterator[Check]:
         """`Parent.test_check_grad(self)`."""
-        for target in self._names.resolve(
-            here.path, here.facts.scope, call.owner, environment=here.environment
-        ):
-            if isinstance(target, Class):
-                theirs = self._lineage.order(target)
-                found = self._find(theirs, call.name, 0)
-                if found is not None:
-                    # What it calls on self is looked up from the class that is tested.
-                    owner = theirs[found[0]]
-                    where, index = (
-                        (order, order.index(owner)) if owner in order else (theirs, found[0])
-                    )
-                    yield from self._follow(where, index, found[1], made.test, trail)
-                    continue
-            if is_check(call.name) and isinstance(target, Class | Outside):
+        name = made.call.name
+        for target in self._meant(here, made.call.owner):
+            theirs = self._lineage.order(target) if isinstance(target, Class) else ()
+            found = self._find(theirs, name, 0)
+            if found is not None:
+                # What it calls on self is looked up from the class that is tested.
+                owner = theirs[found[0]]
+                where, index = (order, order.index(owner)) if owner in order else (theirs, found[0])
+                yield from self._follow(walk, where, index, found[1])
+            elif is_check(name) and isinstance(target, Class | Outside):
                 yield made
 
-    def _by_function(
-        self, order: Sequence[Ancestor], function: Function, call: Call, test: str, trail: Trail
+    def _by_functions(
+        self, walk: _Walk, order: Sequence[Ancestor], targets: Sequence[Target], call: Call
     ) -> Iterator[Check]:
         """A function that is handed the test: `check_all(self)`, `check_all(times=2, test=self)`."""
-        scope = self._names.facts(function.path).scopes[function.scope]
-        parameter, here = _parameter(scope, call.place), (function.path, function.scope)
-        if here in trail or len(trail) > _DEEPEST:
-            return
-        trail = (*trail, here)
-        for inner in scope.method.calls if scope.method is not None else ():
-            if inner.object != parameter:
-                continue
-            for check in self._in_function(order, function, inner, test, trail):
-                yield replace(
-                    check, when=inner.when + check.when, caught=inner.caught or check.caught
-                )
+        for function in targets:
+            if isinstance(function, Function):
+                scope = self._names.facts(function.path).scopes[function.scope]
+                parameter = _parameter(scope, call.place)
+                work = partial(self._handed, walk, order, function, parameter)
+                yield from walk.once((id(order), function.path, function.scope, parameter), work)
+
+    def _handed(
+        self, walk: _Walk, order: Sequence[Ancestor], function: Function, parameter: str
+    ) -> Iterator[Check]:
+        method = self._names.facts(function.path).scopes[function.scope].method
+        for call in method.calls if method is not None else ():
+            if call.object == parameter:
+                for check in self._in_function(walk, order, function, call):
+                    yield replace(
+                        check, when=call.when + check.when, caught=call.caught or check.caught
+                    )
 
     def _in_function(
-        self, order: Sequence[Ancestor], function: Function, call: Call, test: str, trail: Trail
+        self, walk: _Walk, order: Sequence[Ancestor], function: Function, call: Call
     ) -> Iterator[Check]:
-        found = self._find(order, call.name, 0) if call.receiver == "self" else None
+        if call.receiver == "free":
+            targets = self._names.resolve(function.path, function.scope, call.owner)
+            yield from self._by_functions(walk, order, targets, call)
+            return
+        found = self._find(order, call.name, 0)
         if found is not None:
-            yield from self._follow(order, *found, test, trail)
-        elif call.receiver == "self" and is_check(call.name):
-            yield Check(test=test, call=call, path=function.path)
-        elif call.receiver == "free":
-            for target in self._names.resolve(function.path, function.scope, call.owner):
-                if isinstance(target, Function):
-                    yield from self._by_function(order, target, call, test, trail)
+            yield from self._follow(walk, order, *found)
+        elif is_check(call.name):
+            yield Check(test=walk.test, call=call, path=function.path)
+
+
+@dataclass(slots=True)
+class _Walk:
+    """One test, and what the methods on its way come to, each worked out once however many ways lead there."""
+
+    test: str
+    _done: dict[Hashable, list[Check]] = field(default_factory=dict)
+    _depth: int = 0
+
+    def once(self, key: Hashable, work: Callable[[], Iterable[Check]]) -> list[Check]:
+        """What was worked out for the key, or is now."""
+        found = self._done.get(key)
+        if found is not None or self._depth > _DEEPEST:
+            return found or []
+        self._done[key] = []  # whoever comes here in a circle finds nothing new
+        self._depth += 1
+        # Of the same call under the same conditions, one will do.
+        kept = {(c.path, c.line, c.call.name, c.when, c.visible, c.caught): c for c in work()}
+        self._depth -= 1
+        most = sorted(kept.values(), key=lambda c: (c.caught, len(c.when) + len(c.visible)))
+        self._done[key] = most[:_MOST_CHECKS]
+        return self._done[key]
 
 
 def _parameter(scope: Scope, place: str) -> str:
     if not place.isdecimal():
         return place
     return scope.parameters[int(place)] if int(place) < len(scope.parameters) else ""
-
-
-def always(needs: Iterable[frozenset[str]]) -> bool:
-    """Whether one of several sets of conditions holds whatever happens: `c` and `not c` between them do."""
-    known = set(needs)
-    fresh = list(known)
-    while fresh and frozenset() not in known and len(known) < _MOST_SETS:
-        each = fresh.pop()
-        for condition in each:
-            rest = each - {condition}
-            if rest | {negated(condition)} in known and rest not in known:
-                known.add(rest)
-                # What was looked at before may meet its other half in this.
-                fresh = list(known)
-                break
-    return frozenset() in known
-
-
-def settled(check: Check, dtype: str | None, constants: Mapping[str, bool] = _NONE) -> Check | None:
-    """The check without conditions of which it is known that they hold; None where one is never met."""
-    if not check.when or (dtype is None and not constants):
-        return check
-    left = []
-    for condition in check.when:
-        # A part of what must all hold decides against it; what has an `or` in it stays open.
-        whole = " or " in condition or condition.startswith("not (")
-        parts = [condition] if whole else condition.split(" and ")
-        known = [_known(part, dtype, constants) for part in parts]
-        if False in known:
-            return None
-        if None in known:
-            left.append(condition)
-    return replace(check, when=tuple(left))
-
-
-def _known(condition: str, dtype: str | None, constants: Mapping[str, bool]) -> bool | None:
-    plain = condition.removeprefix("not ")
-    if plain in constants:
-        return constants[plain] == (plain == condition)
-    match = _DTYPE.fullmatch(condition) if dtype is not None else None
-    if match is None:
-        return None
-    named = {"uint16": "bfloat16", "bool_": "bool"}.get(match["dtype"], match["dtype"])
-    return ((named == dtype) == (match["sign"] == "==")) != bool(match["no"])
-
-
-def expects_failure(decorators: Sequence[Decorator]) -> bool:
-    """Whether a failure passes, whatever the condition."""
-    return any(d.last in EXPECTS_FAILURE and not d.condition for d in decorators)
-
-
-def conditions(decorators: Sequence[Decorator]) -> tuple[str, ...]:
-    """What skip decorators ask for."""
-    return tuple(d.condition for d in decorators if d.condition)
 
 
 def _state(

@@ -301,7 +301,16 @@ def _may_be_class(node: ast.expr) -> bool:
     """Whether an assigned expression is worth a look: most are arrays and numbers."""
     if isinstance(node, ast.Call):
         return dotted(node.func) == "type" or any(dotted(a) for a in node.args)
-    kinds = ast.Name | ast.Attribute | ast.Subscript | ast.IfExp | ast.BoolOp | ast.List | ast.Tuple | ast.Dict
+    kinds = (
+        ast.Name
+        | ast.Attribute
+        | ast.Subscript
+        | ast.IfExp
+        | ast.BoolOp
+        | ast.List
+        | ast.Tuple
+        | ast.Dict
+    )
     return isinstance(node, kinds)
 
 
