@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import re
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,7 +11,10 @@ import pytest
 from karat.cli import VERBS, cli
 from karat.compare.change import Verdict
 from karat.compare.rules import FIELDS
+from karat.config import load
 from karat.findings import KINDS
+from karat.policy.changed_policies_waiver import RULES
+from karat.policy.settings import PolicySettings
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -60,6 +64,25 @@ def test_every_key_of_a_rule_is_documented() -> None:
         r"`([a-z_]+)`", "\n".join(re.findall(r"^\| (`[^|]+) \|", page("config"), re.MULTILINE))
     )
     assert set(keys) == FIELDS
+
+
+def test_the_configuration_on_the_page_is_one_and_names_every_setting_of_the_policy(
+    tmp_path: Path,
+) -> None:
+    for block in re.findall(r"^```toml\n(.*?)^```$", page("config"), re.MULTILINE | re.DOTALL):
+        (tmp_path / "karat.toml").write_text(block, encoding="utf-8")
+        load(tmp_path)
+        if block.startswith("[policy]"):
+            assert set(tomllib.loads(block)["policy"]) == set(PolicySettings.__struct_fields__)
+            break
+    else:
+        pytest.fail("no block of [policy]")
+
+
+def test_every_rule_that_approvers_may_have_is_on_the_page() -> None:
+    said = page("config").partition("[policy.approvers]")[2].partition("The rules are ")[2]
+    rules = re.findall(r"`(\w+)`", said.partition("(")[0])
+    assert sorted(rules) == sorted(RULES)
 
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda p: p.name)
