@@ -96,6 +96,19 @@ def test_exemptions_are_found_beside_the_configuration(tmp_path: Path) -> None:
         assert late.err == "next: edit exemptions.toml  # line 2\n" or "next: " in late.err
 
 
+def test_github_shows_it_beside_the_code(tmp_path: Path) -> None:
+    journal(tmp_path / "evidence", op_test(line=7))
+    annotation = (
+        "::error file=tests/test_ops.py,line=7,title=karat policy gate%3A evidence-missing::"
+    )
+    shown, _ = gate(tmp_path, "evidence", GITHUB_ACTIONS="true")
+    assert sum(line.startswith(annotation) for line in shown.out.splitlines()) == 1
+    for words, variables in (((), {}), (("--no-github",), {"GITHUB_ACTIONS": "true"})):
+        assert "::error" not in gate(tmp_path, "evidence", *words, **variables)[0].out
+    aside = karat("policy", "gate", "evidence", "--json", "-", "--github", cwd=tmp_path)
+    assert (json.loads(aside.out)["exit_code"], annotation in aside.err) == (1, True)
+
+
 def test_a_clock_that_was_set_is_seen(tmp_path: Path) -> None:
     journal(tmp_path / "evidence", op_test())
     last, _ = gate(tmp_path, "evidence", KARAT_TODAY="2020-02-29")

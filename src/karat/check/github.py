@@ -1,7 +1,6 @@
 """GitHub Actions: annotations beside the code, and the summary of the step.
 
-A step may make ten error and ten warning annotations, and its summary may have 1 MiB; what is over is
-counted instead of silently dropped by the server.
+A summary may have 1 MiB; what is over is counted instead of silently dropped by the server.
 """
 
 from __future__ import annotations
@@ -12,46 +11,19 @@ from collections.abc import Iterator
 from karat.check.report import Checked, Report
 from karat.check.sentences import headline
 from karat.compare.gate_result import Outcome
-from karat.findings import Finding, Severity
+from karat.report import annotations
 from karat.report.words import count, printable
 
-MOST_ANNOTATIONS = 10
 LARGEST_SUMMARY = 1 << 20
 _ROOM = 1 << 10
 _LONGEST_MESSAGE = 4000
 _BACKTICKS = re.compile("`+")
 _MARKS = re.compile(r"[\\`*_\[\]<>|#~&@]")
-_COMMANDS = {Severity.FAIL: "error", Severity.WARN: "warning"}
 
 
 def workflow_commands(report: Report) -> str:
-    """Workflow commands, one line each; what does not fit is counted in the last of its kind."""
-    found: list[str] = []
-    everything = list(report.all_findings())
-    for severity, word in _COMMANDS.items():
-        mine = [finding for finding in everything if finding.severity is severity]
-        room = len(mine) if len(mine) <= MOST_ANNOTATIONS else MOST_ANNOTATIONS - 1
-        found += [_annotation(word, finding) for finding in mine[:room]]
-        if len(mine) > room:
-            rest = f"… and {len(mine) - room:,} more {word}s; the log of this step names them all"
-            found.append(f"::{word} title=karat check::{_message(rest)}")
-    return "".join(f"{line}\n" for line in found)
-
-
-def _annotation(word: str, finding: Finding) -> str:
-    message = finding.message if not finding.next else f"{finding.message}\nnext: {finding.next}"
-    title = f"karat check: {finding.kind}"
-    return f"::{word} file={_property(finding.path)},title={_property(title)}::{_message(message)}"
-
-
-def _message(text: str) -> str:
-    cut = text if len(text) <= _LONGEST_MESSAGE else text[: _LONGEST_MESSAGE - 1] + "…"
-    cut = "\n".join(printable(line) for line in cut.split("\n"))
-    return cut.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
-
-
-def _property(text: str) -> str:
-    return _message(text).replace(":", "%3A").replace(",", "%2C")
+    """Workflow commands, one line each."""
+    return annotations.workflow_commands(report.all_findings(), "karat check")
 
 
 def summary(report: Report, *, taken: int = 0) -> str:

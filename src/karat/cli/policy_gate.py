@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+import sys
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TextIO
 
 import click
 
 from karat.cli.output import deliver, last_line, one_report_each, typed
-from karat.findings import UsageError
+from karat.findings import Finding, UsageError
 
 if TYPE_CHECKING:
     from karat.policy.gate_places import Project
@@ -47,10 +48,12 @@ Examples:
     "--json", "json_file", metavar="F",
     help="Write everything, schema karat.policy-gate/1; - is stdout.",
 )  # fmt: skip
+@click.option("--github/--no-github", default=None, help="Annotations; by default where GITHUB_ACTIONS is true.")  # fmt: skip
 @click.option("-q", "--quiet", is_flag=True, help="Print nothing but what was asked for by option.")
 def command(  # noqa: PLR0913 - one parameter per option
     *, places: tuple[str, ...], complete: bool | None, exemptions: str | None, devices: tuple[str, ...],
-    update_baseline: bool, added: tuple[str, ...], today: str | None, json_file: str | None, quiet: bool,
+    update_baseline: bool, added: tuple[str, ...], today: str | None, json_file: str | None,
+    github: bool | None, quiet: bool,
 ) -> int:  # fmt: skip
     """Hold the evidence of test runs against the rule and its exemptions.
 
@@ -78,7 +81,15 @@ def command(  # noqa: PLR0913 - one parameter per option
         for line in lines(gated, today=held.asked.today) if json_file != "-" else ():
             print(printable(line))
         last_line(gated.findings)
+    if github or (github is None and os.environ.get("GITHUB_ACTIONS") == "true"):
+        _annotate(gated.findings, sys.stderr if json_file == "-" else sys.stdout)
     return int(gated.exit_code)
+
+
+def _annotate(findings: Iterable[Finding], stream: TextIO) -> None:
+    from karat.report.annotations import workflow_commands  # noqa: PLC0415 - only in GitHub's own runners
+
+    stream.write(workflow_commands(findings, "karat policy gate"))
 
 
 def _project(

@@ -214,5 +214,6 @@ def _invalid(message: str, path: str, line: int) -> Finding:
         message=message,
         path=path,
         where=f"line {line}" if line else None,
+        numbers={"line": line},
         next=f"edit {shlex.quote(path)}{f'  # line {line}' if line else ''}",
     )

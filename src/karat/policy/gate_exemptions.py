@@ -179,7 +179,7 @@ def _finding(entry: Exemption, kind: str, severity: Severity, said: str) -> Find
         path=entry.path,
         where=f"line {entry.line}",
         metric=entry.op,
-        numbers={"owner": entry.owner, "expires": str(entry.expires or "")},
+        numbers={"owner": entry.owner, "expires": str(entry.expires or ""), "line": entry.line},
         next=None
         if severity is Severity.INFO
         else f"edit {shlex.quote(entry.path)}  # line {entry.line}",

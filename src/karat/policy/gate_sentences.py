@@ -60,7 +60,12 @@ def _lacks(kind: str, judged: Judged, known: Known, needs: Sequence[Need]) -> Fi
         path=judged.file,
         metric=judged.op or None,
         where=judged.test,
-        numbers={"inputs": ", ".join(names), "ran": judged.ran, "total": judged.total},
+        numbers={
+            "inputs": ", ".join(names),
+            "ran": judged.ran,
+            "total": judged.total,
+            "line": judged.line,
+        },
         next=f"{messages.run_again(judged.test)} --karat-policy",
     )
 
@@ -95,7 +100,7 @@ def _skips(judged: Judged, lacking: Sequence[Need]) -> Finding:
         path=judged.file,
         metric=judged.op or None,
         where=judged.test,
-        numbers={"inputs": ", ".join(names), "reason": reason},
+        numbers={"inputs": ", ".join(names), "reason": reason, "line": judged.line},
         next="edit exemptions.toml",
     )
 
@@ -107,6 +112,7 @@ def _needless_skip(judged: Judged) -> Finding:
         message=f"{messages.told(judged.test, judged.op)}: is said to skip its gradient check, and has evidence for every input; remove skip_check_grad_ci",
         path=judged.file,
         where=judged.test,
+        numbers={"line": judged.line},
         next=f"edit {shlex.quote(judged.file)}",
     )
 
@@ -123,7 +129,7 @@ def _failed(judged: Judged, known: Known) -> Finding | None:
         path=judged.file,
         metric=judged.op or None,
         where=judged.test,
-        numbers={"seed": (evidence or reports)[0].seed},
+        numbers={"seed": (evidence or reports)[0].seed, "line": judged.line},
         next=_replayed(judged.test, evidence, reports),
     )
 

@@ -1,0 +1,47 @@
+"""Annotations of GitHub Actions: findings beside the code, as workflow commands.
+
+A step may make ten errors and ten warnings; what is over is counted instead of silently dropped by the server.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from karat.findings import Finding, Severity
+from karat.report.words import printable
+
+MOST_ANNOTATIONS = 10
+_LONGEST_MESSAGE = 4000
+_COMMANDS = {Severity.FAIL: "error", Severity.WARN: "warning"}
+
+
+def workflow_commands(findings: Iterable[Finding], verb: str) -> str:
+    """Workflow commands, one line each; what does not fit is counted in the last of its kind."""
+    found: list[str] = []
+    everything = list(findings)
+    for severity, word in _COMMANDS.items():
+        mine = [finding for finding in everything if finding.severity is severity]
+        room = len(mine) if len(mine) <= MOST_ANNOTATIONS else MOST_ANNOTATIONS - 1
+        found += [_annotation(word, finding, verb) for finding in mine[:room]]
+        if len(mine) > room:
+            rest = f"… and {len(mine) - room:,} more {word}s; the log of this step names them all"
+            found.append(f"::{word} title={_property(verb)}::{_message(rest)}")
+    return "".join(f"{line}\n" for line in found)
+
+
+def _annotation(word: str, finding: Finding, verb: str) -> str:
+    message = finding.message if not finding.next else f"{finding.message}\nnext: {finding.next}"
+    line = finding.numbers.get("line")
+    said = {"file": finding.path, "line": str(line or ""), "title": f"{verb}: {finding.kind}"}
+    words = ",".join(f"{key}={_property(value)}" for key, value in said.items() if value)
+    return f"::{word} {words}::{_message(message)}"
+
+
+def _message(text: str) -> str:
+    cut = text if len(text) <= _LONGEST_MESSAGE else text[: _LONGEST_MESSAGE - 1] + "…"
+    cut = "\n".join(printable(line) for line in cut.split("\n"))
+    return cut.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+
+
+def _property(text: str) -> str:
+    return _message(text).replace(":", "%3A").replace(",", "%2C")
