@@ -164,3 +164,49 @@ def test_a_gradient_that_is_zero_in_the_mean_is_checked_all_the_same() -> None:
 
     (failure,) = run_class(Zeroed).failures
     assert "FAIL  softmax" in failure
+
+
+class Cross(Checked):
+    """Paddle's kernel ends the process if it is asked for one of the gradients alone; the original never asks so."""
+
+    def setUp(self) -> None:
+        self.op_type, self.python_api = "cross", paddle.cross
+        x, y = np.random.random((4, 3)), np.random.random((4, 3))  # noqa: NPY002
+        self.inputs, self.attrs = {"X": x, "Y": y}, {"dim": 1}
+        self.outputs = {"Out": np.cross(x, y)}
+
+
+class LayerNorm(Checked):
+    """Paddle's gradient of x is wrong if that of the weight is not asked for at the same time."""
+
+    def setUp(self) -> None:
+        self.op_type, self.framework = "layer_norm", "paddle"
+        self.python_api = lambda x, w, b: paddle.nn.functional.layer_norm(x, [6], w, b)
+        x, w, b = np.random.random((3, 6)), np.random.random(6), np.random.random(6)  # noqa: NPY002
+        self.inputs = {"X": x, "Scale": w, "Bias": b}
+        scaled = (x - x.mean(1, keepdims=True)) / np.sqrt(x.var(1, keepdims=True) + 1e-5)
+        self.outputs = {"Y": scaled * w + b}
+        self.python_out_sig = ["Y"]
+
+    out = "Y"
+
+
+@pytest.mark.parametrize("cls", [Cross, LayerNorm])
+def test_one_gradient_is_compared_and_all_are_computed_as_in_the_original(
+    cls: type[Checked],
+) -> None:
+    run = run_class(cls)
+    assert run.result.wasSuccessful(), run.failures
+    assert run.evidence == {("X", "float64")}
+    assert "subset" not in {one.name for one in run.checked[0].report.properties}
+
+
+def test_a_wrong_gradient_is_seen_beside_others_that_are_not_compared() -> None:
+    class Wrong(Cross):
+        def setUp(self) -> None:
+            super().setUp()
+            self.python_api = lambda x, y, axis: paddle.cross(x, y, axis) + x.detach() - x
+
+    (failure,) = run_class(Wrong).failures
+    assert "not as expected" not in failure
+    assert "FAIL  cross" in failure

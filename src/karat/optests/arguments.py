@@ -113,10 +113,12 @@ def _in_order(
     queue += [given.either(name) for name in signature.attrs]
     found: dict[str, Argument | None] = {}
     for parameter in parameters:
-        if parameter.kind not in _POSITIONAL:
-            continue
         name = parameter.name
-        if name in PASSED_OVER:
+        if parameter.kind is inspect.Parameter.KEYWORD_ONLY:
+            found[name] = given.either(name)
+        elif parameter.kind not in _POSITIONAL:
+            continue
+        elif name in PASSED_OVER:
             queue = queue[1:]
             found[name] = Constant(given.attrs[name]) if name in given.attrs else None
         elif queue:
@@ -140,9 +142,14 @@ def _by_name(
         free = found[parameter.name] is None and parameter.name not in PASSED_OVER
         if free and left and parameter.kind in _POSITIONAL:
             found[parameter.name] = given.either(left.pop(0))
+    extra: dict[str, Argument] = {}
+    if any(one.kind is inspect.Parameter.VAR_KEYWORD for one in parameters):
+        extra = {name: Constant(given.attrs[name]) for name in left if name in given.attrs}
+        left = [name for name in left if name not in extra]
     if left:
         raise _mismatch(function, parameters, given, f"nothing takes {_listed(left)}")
-    return _planned(function, parameters, found, given)
+    made = _planned(function, parameters, found, given)
+    return Plan(positional=made.positional, keyword={**made.keyword, **extra})
 
 
 def _planned(

@@ -10,12 +10,13 @@ import numpy as np
 
 from karat.findings import UsageError, suggest
 from karat.gradients.report import GradReport
-from karat.optests.bfloat16 import convert_uint16_to_float
 from karat.optests.subjects import Subject
-from karat.optests.values import Array, Slot, members
+from karat.optests.values import Array, Slot, members, read_member
 
 _AUTHORS = 1e-5
 """How far the author's gradients may be from the op's: written in any precision, they prove little anyway."""
+
+_WIDE = {"c": np.complex128}
 
 
 class Asked(msgspec.Struct, frozen=True, kw_only=True):
@@ -37,25 +38,79 @@ def check(test: Any, subject: Subject, asked: Asked) -> GradReport:
     """The gradients of a subject, checked; whoever keeps evidence has heard of it afterwards."""
     from karat.gradients.checking import gradcheck  # noqa: PLC0415 - the mathematics, only for checks
 
-    given, wrt = _inputs(subject, asked)
-    outputs = tuple(one for name in asked.outputs for one in subject.expand(name))
-    call = Wanted(subject=subject, outputs=outputs, wrt=wrt, backward=_backward(test, subject))
+    call, given = _wanted(test, subject, asked)
     if call.is_empty():
         return _without_elements(call)
-    theirs = _theirs(asked, given, outputs)
-    if theirs is not None and theirs.cotangents is not None:
+    theirs = _theirs(asked, call, given)
+    if theirs.grads and theirs.cotangents is not None:
         _hold_against(call, theirs)
-    mean_loss = theirs is not None and theirs.cotangents is None
+    mean_loss = theirs.grads and theirs.cotangents is None
+    words = {"properties": _laws(subject)} | asked.more
     return gradcheck(
         call,
         subject.tensors,
         **call.words(),
         rtol=asked.rtol,
         delta=asked.delta,
-        grads=theirs.of(wrt) if theirs is not None and mean_loss else None,
+        grads=[theirs.grads[name] for name in call.wrt] if mean_loss else None,
+        cotangents=theirs.cotangents,
         identity=f"{subject.written.op} {type(test).__name__}.{test.id().rpartition('.')[2]}",
-        **asked.more,
+        **words,
     )
+
+
+def backward(test: Any, subject: Subject, asked: Asked) -> None:
+    """Runs the backward once in the test's own precision, to see whether there is one."""
+    from karat.gradients.adapter import named  # noqa: PLC0415 - only once there is a tensor
+
+    call, _ = _wanted(test, subject, asked)
+    adapter = named(subject.written.framework)
+    if subject.written.framework == "numpy":
+        return
+    with adapter.scope():
+        wanted = [name in call.wrt for name in subject.names]
+        ran = adapter.linearise(lambda tensors: call(*tensors), subject.tensors, wanted)
+        ran.pullback([_ones(adapter, one) for one in ran.outputs])
+
+
+def _ones(adapter: Any, output: Any) -> Any:
+    dtype = adapter.dtype_of(output)
+    if not dtype.startswith(("float", "bfloat", "complex")):
+        return None
+    return adapter.from_numpy(np.ones(adapter.shape_of(output)), dtype, output)
+
+
+def _wanted(test: Any, subject: Subject, asked: Asked) -> tuple[Wanted, tuple[str, ...]]:
+    """What is checked, and the names of all inputs that were asked for: the author's gradients follow those."""
+    known = {slot.name: slot for slot in subject.written.inputs}
+    excluded = [known[name].members if name in known else () for name in asked.no_grad]
+    no_grad = asked.no_grad | {one.name for listed in excluded for one in listed}
+    given, wrt = _inputs(subject, asked, no_grad)
+    outputs = dict.fromkeys(one for name in asked.outputs for one in subject.expand(name))
+    call = Wanted(
+        subject=subject,
+        outputs=tuple(outputs),
+        wrt=wrt,
+        backward=_backward(test, subject),
+        along=_along(subject, {*wrt, *no_grad}),
+    )
+    return call, given
+
+
+def _along(subject: Subject, left_out: set[str]) -> tuple[bool, ...]:
+    """Which tensors take part in Paddle's backward beside those that are checked: all but no_grad_set, as there."""
+    every = members(subject.written.inputs)
+    paddle = subject.written.framework == "paddle"
+    return tuple(paddle and one.differentiable and one.name not in left_out for one in every)
+
+
+def _laws(subject: Subject) -> list[str] | None:
+    """Every law; of Paddle, not that a gradient is the same if asked for alone, which can end the process."""
+    if subject.written.framework != "paddle":
+        return None
+    from karat.gradients.properties import NAMES  # noqa: PLC0415 - the mathematics, only for checks
+
+    return [name for name in NAMES if name != "subset"]
 
 
 class Wanted(msgspec.Struct, frozen=True, kw_only=True):
@@ -65,9 +120,11 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
     outputs: tuple[str, ...]
     wrt: tuple[str, ...]
     backward: Any = None
+    along: tuple[bool, ...] = ()
+    """Tensors that are not checked, and whose gradients Paddle computes all the same."""
 
     def __call__(self, *tensors: Any) -> tuple[Any, ...]:
-        found = self.subject(*tensors)
+        found = self.subject(*self._together(tensors))
         lost = [name for name in self.outputs if name not in found]
         if lost:
             raise UsageError(
@@ -76,6 +133,17 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
                 next_command="set self.python_out_sig to the names of what python_api gives, in order",
             )
         return tuple(found[name] for name in self.outputs)
+
+    def _together(self, tensors: tuple[Any, ...]) -> tuple[Any, ...]:
+        if not any(self.along):
+            return tensors
+        from karat.optests.paddle_backward import tied  # noqa: PLC0415 - Paddle is at hand
+
+        leader = tensors[self.subject.names.index(self.wrt[0])]
+        return tuple(
+            tied(leader, one) if along else one
+            for one, along in zip(tensors, self.along, strict=True)
+        )
 
     def words(self) -> dict[str, Any]:
         """What `gradcheck` and `open_problem` are told alike."""
@@ -104,24 +172,21 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Theirs(msgspec.Struct, frozen=True, kw_only=True):
-    """Gradients that the test's author wrote, and for which cotangents; None is the original's mean loss."""
+    """What the test's author wrote: gradients by input, and cotangents; without those it is the mean loss."""
 
-    grads: dict[str, Array]
-    cotangents: tuple[Array, ...] | None = None
-
-    def of(self, names: tuple[str, ...]) -> tuple[Array, ...]:
-        """Those of some inputs."""
-        return tuple(self.grads[name] for name in names)
+    grads: dict[str, Array | None]
+    cotangents: tuple[Array | None, ...] | None = None
 
 
-def _theirs(asked: Asked, given: tuple[str, ...], outputs: tuple[str, ...]) -> Theirs | None:
-    if asked.grads is None:
-        return None
-    grads = _arrays(asked.grads, given, "user_defined_grads")
-    cotangents = None
-    if asked.cotangents is not None:
-        cotangents = _arrays(asked.cotangents, outputs, "user_defined_grad_outputs")
-    return Theirs(grads=dict(zip(given, grads, strict=True)), cotangents=cotangents)
+def _theirs(asked: Asked, call: Wanted, given: tuple[str, ...]) -> Theirs:
+    written = call.subject.written
+    shapes = {one.name: one.array.shape for one in members(written.inputs)}
+    grads = _arrays(asked.grads, given, shapes, "user_defined_grads")
+    shapes = {one.name: one.array.shape for one in members(written.outputs)}
+    cotangents = _arrays(asked.cotangents, call.outputs, shapes, "user_defined_grad_outputs")
+    return Theirs(
+        grads=dict(zip(given, grads, strict=True)) if grads else {}, cotangents=cotangents
+    )
 
 
 def _hold_against(call: Wanted, theirs: Theirs) -> None:
@@ -132,7 +197,9 @@ def _hold_against(call: Wanted, theirs: Theirs) -> None:
     problem = call.problem()
     found = problem.vjp(problem.point, theirs.cotangents)
     for slot, gradient in zip(problem.inputs, found, strict=True):
-        expected = theirs.grads[slot.name].reshape(slot.shape)
+        expected = theirs.grads[slot.name]
+        if expected is None:
+            continue
         mine = np.zeros(slot.shape) if gradient is None else gradient
         scale = float(np.max(np.abs(expected), initial=0.0)) or 1.0
         error = float(np.max(np.abs(mine - expected), initial=0.0))
@@ -157,7 +224,9 @@ def _without_elements(call: Wanted) -> GradReport:
     )
 
 
-def _inputs(subject: Subject, asked: Asked) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def _inputs(
+    subject: Subject, asked: Asked, no_grad: frozenset[str]
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Names of tensors that were asked for, lists by their tensors; and of those, what is to be checked."""
     known = {slot.name: slot for slot in subject.written.inputs}
     given = tuple(
@@ -174,7 +243,7 @@ def _inputs(subject: Subject, asked: Asked) -> tuple[tuple[str, ...], tuple[str,
     dtypes = {
         one.name: one.dtype for one in members(subject.written.inputs) if not one.differentiable
     }
-    wrt = tuple(name for name in given if name not in asked.no_grad and name not in dtypes)
+    wrt = tuple(name for name in given if name not in no_grad and name not in dtypes)
     if not wrt:
         why = [f"{name} is {dtypes.get(name, 'in no_grad_set')}" for name in given]
         raise unittest.SkipTest(
@@ -196,21 +265,31 @@ def _expanded(name: str, known: dict[str, Slot], subject: Subject) -> list[str]:
     )
 
 
-def _arrays(given: Any, names: tuple[str, ...], what: str) -> tuple[Array, ...]:
-    """One array per name, with bfloat16 widened."""
+def _arrays(
+    given: Any, names: tuple[str, ...], shapes: dict[str, tuple[int, ...]], what: str
+) -> tuple[Array | None, ...] | None:
+    """One array per name, with bfloat16 widened; None for what its author left out."""
+    if given is None:
+        return None
     listed = list(given) if isinstance(given, (list, tuple)) else [given]
     if len(listed) != len(names):
         raise UsageError(
             f"{what}: expected an array for each of {', '.join(names)}, found {len(listed)}",
             next_command=f"{what}=[…] with {len(names)} arrays, in the order of the names",
         )
-    return tuple(_wide(np.asarray(one)) for one in listed)
-
-
-def _wide(array: Array) -> Array:
-    if array.dtype == np.uint16:
-        array = convert_uint16_to_float(array)
-    return array.astype(np.complex128 if array.dtype.kind == "c" else np.float64)
+    made = tuple(
+        None if one is None else read_member(name, one, what).array
+        for name, one in zip(names, listed, strict=True)
+    )
+    for name, one in zip(names, made, strict=True):
+        if one is not None and one.shape != shapes.get(name, one.shape):
+            raise UsageError(
+                f"{what}: expected the shape {shapes[name]} for {name}, found {one.shape}",
+                next_command=f"{what}=[…] with the shapes of {', '.join(names)}",
+            )
+    return tuple(
+        None if one is None else one.astype(_WIDE.get(one.dtype.kind, np.float64)) for one in made
+    )
 
 
 def _backward(test: Any, subject: Subject) -> Any:

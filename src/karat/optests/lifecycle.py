@@ -23,6 +23,8 @@ class Life:
         self.declared: list[events.Declared] = []
         self.ran: set[str] = set()
         """Test methods that came to their end, whatever it was."""
+        self.passed = False
+        """Whether one of them passed, as far as plain unittest tells."""
         self.told: list[events.Event] = []
         """Every event that was told while a test of the class ran."""
         self.begun = False

@@ -88,10 +88,11 @@ class OpTest(unittest.TestCase):
         **asked: Any,
     ) -> None:
         """The op's outputs are `self.outputs`, at every place."""
-        for place in self._get_places():
-            self.check_output_with_place(
+        self._everywhere(
+            lambda place: self.check_output_with_place(
                 place, atol, rtol, no_check_set, equal_nan, check_dygraph, **asked
             )
+        )
 
     def check_output_with_place(
         self,
@@ -107,16 +108,18 @@ class OpTest(unittest.TestCase):
         from karat.optests.outputs import Tolerance, compare_outputs  # noqa: PLC0415 - brings numpy
 
         requests.noted(self, asked, check_dygraph=check_dygraph)
+        left_out = _left_out(no_check_set)
         tolerance = Tolerance(atol=atol, rtol=rtol, equal_nan=equal_nan)
-        left_out = frozenset(no_check_set or ())
         self._at(place, lambda subject: compare_outputs(subject, tolerance, left_out))
 
     def check_output_customized(
         self, checker: Callable[[list[Any]], Any], place: Any = None
     ) -> None:
         """Hands the op's outputs to a function that judges them."""
-        for each in self._get_places() if place is None else [place]:
-            checker(self.calc_output(each))
+        if place is not None:
+            self.check_output_with_place_customized(checker, place)
+        else:
+            self._everywhere(lambda each: checker(self.calc_output(each)))
 
     def check_output_with_place_customized(
         self, checker: Callable[[list[Any]], Any], place: Any
@@ -129,7 +132,7 @@ class OpTest(unittest.TestCase):
         from karat.optests.outputs import array_of  # noqa: PLC0415 - brings numpy
 
         def outputs(subject: Subject) -> list[Any]:
-            found = subject(*subject.tensors).values()
+            found = subject.outputs().values()
             return [array_of(subject.written.framework, one) for one in found]
 
         made: list[Any] = self._at(place, outputs)
@@ -139,8 +142,8 @@ class OpTest(unittest.TestCase):
 
     def check_grad(  # noqa: PLR0913, PLR0917 - the original's signature
         self,
-        inputs_to_check: str | Sequence[str],
-        output_names: str | Sequence[str],
+        inputs_to_check: str | Iterable[str],
+        output_names: str | Iterable[str],
         no_grad_set: Iterable[str] | None = None,
         numeric_grad_delta: float | None = None,
         in_place: bool = False,  # noqa: FBT001, FBT002
@@ -151,8 +154,8 @@ class OpTest(unittest.TestCase):
         **asked: Any,
     ) -> None:
         """The gradients of inputs are right, at every place."""
-        for place in self._get_places():
-            self.check_grad_with_place(
+        self._everywhere(
+            lambda place: self.check_grad_with_place(
                 place,
                 inputs_to_check,
                 output_names,
@@ -165,12 +168,13 @@ class OpTest(unittest.TestCase):
                 check_dygraph,
                 **asked,
             )
+        )
 
     def check_grad_with_place(  # noqa: PLR0913, PLR0917 - the original's signature
         self,
         place: Any,
-        inputs_to_check: str | Sequence[str],
-        output_names: str | Sequence[str],
+        inputs_to_check: str | Iterable[str],
+        output_names: str | Iterable[str],
         no_grad_set: Iterable[str] | None = None,
         numeric_grad_delta: float | None = None,
         in_place: bool = False,  # noqa: FBT001, FBT002, ARG002 - inputs are never written to here
@@ -181,10 +185,10 @@ class OpTest(unittest.TestCase):
         **asked: Any,
     ) -> GradReport:
         """The gradients of inputs are right, at this place; skipped if it is not there."""
-        from karat.optests.gradient_checks import Asked, check  # noqa: PLC0415 - brings numpy
+        from karat.optests.gradient_checks import Asked, backward, check  # noqa: PLC0415 - brings numpy
 
-        requests.noted(self, asked, check_dygraph=check_dygraph)
-        excluded = frozenset(no_grad_set or ())
+        requests.noted(self, asked, requests.KARATS, check_dygraph=check_dygraph)
+        excluded = _left_out(no_grad_set)
         self._declared(excluded)
         wanted = Asked(
             inputs=_names(inputs_to_check),
@@ -197,14 +201,32 @@ class OpTest(unittest.TestCase):
             more=requests.of_karat(asked),
         )
         report: GradReport = self._at(
-            place, lambda subject: check(self, subject, wanted), widen=True
+            place,
+            lambda subject: check(self, subject, wanted),
+            lambda subject: backward(self, subject, wanted),
         )
         return settled(report)
 
     # -- where ------------------------------------------------------------------------------------
 
+    def _everywhere(self, check: Callable[[Any], object]) -> None:
+        """The check at every place; SkipTest at the end if there was one at some place, so that it keeps no other."""
+        skipped: list[str] = []
+        for place in self._get_places():
+            try:
+                check(place)
+            except unittest.SkipTest as why:
+                skipped.append(str(why))
+        if skipped:
+            raise unittest.SkipTest("; ".join(dict.fromkeys(skipped)))
+
     def _get_places(self) -> Sequence[Any]:
         if self.places is not None:
+            if not self.places:
+                raise UsageError(
+                    f"{op_name(self)}: places: expected at least one, found {self.places!r}",
+                    next_command="places = ['cpu'] in the class",
+                )
             return self.places
         if written_by(self).framework == "paddle":
             from karat.optests.original import get_places  # noqa: PLC0415 - Paddle is at hand
@@ -213,11 +235,16 @@ class OpTest(unittest.TestCase):
             return found
         return [None]
 
-    def _at(self, place: Any, use: Callable[[Subject], Any], *, widen: bool = False) -> Any:
+    def _at(
+        self,
+        place: Any,
+        use: Callable[[Subject], Any],
+        backward: Callable[[Subject], object] | None = None,
+    ) -> Any:
         """What `use` makes of the op at a place; SkipTest with the reason if it cannot be had there.
 
-        With `widen`, an op without a kernel for the test's low precision is used in float64 first: that is evidence
-        of its own, and the test is skipped all the same.
+        With `backward`, an op without a kernel for the test's low precision is used in float64 first: that is
+        evidence of its own, and the test is skipped all the same.
         """
         written: Written = written_by(self)
         device = places.device_name(place, written.framework)
@@ -226,10 +253,10 @@ class OpTest(unittest.TestCase):
             raise unittest.SkipTest(f"{written.op}: nothing was compared: {absent}")
         with places.at(device, written.framework) as like:
             subject = subject_at(written, device, like)
-            lacking = requests.why_not_computed(subject)
+            lacking = requests.why_not_computed(subject, backward or Subject.outputs)
             if lacking is None:
                 return use(subject)
-            if widen:
+            if backward is not None:
                 settled(use(subject_at(in_double(written), device, like)))
         raise unittest.SkipTest(f"{written.op}: nothing was compared in that precision: {lacking}")
 
@@ -254,6 +281,8 @@ class OpTest(unittest.TestCase):
         return input
 
     np_value_to_base_value = np_dtype_to_base_dtype
+    np_dtype_to_fluid_dtype = np_dtype_to_base_dtype
+    np_value_to_fluid_value = np_dtype_to_base_dtype
 
     def _dtypes(self) -> set[str]:
         from karat.optests.values import members, read_slots  # noqa: PLC0415 - brings numpy
@@ -271,8 +300,15 @@ def settled(report: GradReport) -> GradReport:
     return report.require()
 
 
-def _names(words: str | Sequence[str]) -> tuple[str, ...]:
-    names = (words,) if isinstance(words, str) else tuple(words)
+def _left_out(names: Iterable[str] | None) -> frozenset[str]:
+    """A name alone is one name, not its letters."""
+    return frozenset([names] if isinstance(names, str) else names or ())
+
+
+def _names(words: str | Iterable[str]) -> tuple[str, ...]:
+    # The order of a set changes from process to process, and the seed comes from the order.
+    listed = sorted(words, key=str) if isinstance(words, (set, frozenset)) else words
+    names = (words,) if isinstance(words, str) else tuple(listed)
     if not names or not all(isinstance(name, str) for name in names):
         raise UsageError(
             f"check_grad: expected names of inputs and outputs, found {words!r}",

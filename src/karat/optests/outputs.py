@@ -34,7 +34,7 @@ def compare_outputs(
     subject: Subject, tolerance: Tolerance, left_out: Collection[str]
 ) -> tuple[str, ...]:
     """The names of outputs that were compared and are as expected; AssertionError for one that is not."""
-    found = subject(*subject.tensors)
+    found = subject.outputs()
     wanted = [
         member
         for slot in subject.written.outputs
@@ -93,12 +93,24 @@ def _compare_one(
         raise AssertionError(
             f"{op}: output {member.name!r} on {device}: expected the shape {expected.shape}, found {actual.shape}"
         )
+    if _sort(actual) != _sort(expected):
+        raise AssertionError(
+            f"{op}: output {member.name!r} on {device}: expected {_sort(expected)} ({member.dtype}), "
+            f"found {_sort(actual)} ({actual.dtype})"
+        )
     limits = tolerance.at_least(member.dtype)
     close = np.isclose(
         actual, expected, rtol=limits.rtol, atol=limits.atol, equal_nan=limits.equal_nan
     )
     if not close.all():
         raise AssertionError(_difference(subject, member, actual, close, limits))
+
+
+def _sort(array: Array) -> str:
+    """Precision is the tolerance's business; whether these are truths, whole numbers or fractions is not."""
+    return {"b": "booleans", "i": "integers", "u": "integers", "c": "complex numbers"}.get(
+        array.dtype.kind, "floating-point numbers"
+    )
 
 
 def _difference(
@@ -111,8 +123,11 @@ def _difference(
     error = np.where(close, -1.0, np.where(np.isnan(error), np.inf, error))
     worst = np.unravel_index(int(np.argmax(error)), error.shape)
     at = tuple(int(one) for one in worst)
+    expected, found = member.array[worst].item(), actual[worst].item()
+    both_nan = expected != expected and found != found  # noqa: PLR0124 - NaN alone differs from itself, complex or not
     return (
         f"{subject.written.op}: output {member.name!r} on {subject.device} is not as expected in "
-        f"{int((~close).sum())} of {close.size} elements; worst at {at}: expected {member.array[worst]!r}, "
-        f"found {actual[worst]!r} (atol={limits.atol:g}, rtol={limits.rtol:g})"
+        f"{int((~close).sum())} of {close.size} elements; worst at {at}: expected {expected!r}, found {found!r} "
+        f"(atol={limits.atol:g}, rtol={limits.rtol:g})"
+        f"{'; if NaN is right there, say equal_nan=True' if both_nan else ''}"
     )

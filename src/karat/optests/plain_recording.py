@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import atexit
 import os
+import sys
 import unittest
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from karat.gradients import events
 
@@ -21,8 +22,8 @@ _ran: list[str] = []
 
 
 def under_pytest() -> bool:
-    """Whether pytest runs this test; its plugin keeps evidence and judges."""
-    return "PYTEST_CURRENT_TEST" in os.environ
+    """Whether pytest runs this test; its plugin keeps evidence and judges. A process that a test starts is no such run."""
+    return "pytest" in sys.modules and "PYTEST_CURRENT_TEST" in os.environ
 
 
 def begin(test: str, names: list[str], *, first: bool) -> None:
@@ -37,25 +38,25 @@ def begin(test: str, names: list[str], *, first: bool) -> None:
         recorder.note(Collected(test=test, selected=len(names)))
 
 
-def ended(test: str, name: str, result: unittest.TestResult | None, case: object) -> None:
-    """A test of a class came to its end."""
+def ended(test: str, name: str, result: unittest.TestResult, case: object) -> str:
+    """A test of a class came to its end: `passed`, `failed` or `skipped`."""
+    failed = [why for one, why in (*result.failures, *result.errors) if _is(one, case)]
+    skipped = [why for one, why in result.skipped if _is(one, case)]
+    outcome: Literal["passed", "failed", "skipped"]
+    outcome = "failed" if failed else "skipped" if skipped else "passed"
     recorder = _recorder()
-    if recorder is None or result is None:
-        return
+    if recorder is None:
+        return outcome
     from karat.policy.records import Outcome  # noqa: PLC0415
 
     _ran.append(name)
-    failed = [why for one, why in (*result.failures, *result.errors) if _is(one, case)]
-    skipped = [why for one, why in result.skipped if _is(one, case)]
     reason = (failed or skipped or [""])[0].strip().splitlines()
     recorder.note(
         Outcome(
-            test=test,
-            item=f"{test}::{name}",
-            outcome="failed" if failed else "skipped" if skipped else "passed",
-            reason=reason[-1] if reason else "",
+            test=test, item=f"{test}::{name}", outcome=outcome, reason=reason[-1] if reason else ""
         )
     )
+    return outcome
 
 
 def _is(found: object, case: object) -> bool:

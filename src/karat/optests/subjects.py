@@ -48,6 +48,10 @@ class Subject(msgspec.Struct, frozen=True, kw_only=True):
         keyword = {name: _filled(one, slots) for name, one in self.plan.keyword.items()}
         return self.named(self.written.function(*positional, **keyword))
 
+    def outputs(self) -> dict[str, Any]:
+        """Every output at the test's own inputs."""
+        return self(*self.tensors)
+
     def named(self, result: Any) -> dict[str, Any]:
         """What the function gave, by the names of the op's outputs; lists by the names inside them."""
         found = list(result) if isinstance(result, (tuple, list)) else [result]
@@ -96,7 +100,7 @@ def written_by(test: Any) -> Written:
     op = op_name(test)
     if not callable(function):
         raise UsageError(
-            f"{op}: expected self.python_api, the function that runs the op, found {function!r}",
+            f"{op or type(test).__name__}: expected self.python_api, the function that runs the op, found {function!r}",
             next_command="set self.python_api in setUp: self.python_api = paddle.matmul",
         )
     backward = getattr(test, "backward", None)

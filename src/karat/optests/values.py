@@ -79,25 +79,42 @@ def members(slots: tuple[Slot, ...]) -> Iterator[Member]:
 
 def _slot(name: str, value: Any, where: str) -> Slot:
     if isinstance(value, list) and value and all(_is_named(one) for one in value):
-        listed = tuple(_member(inner, one, where) for inner, one in value)
+        listed = tuple(read_member(inner, one, where) for inner, one in value)
         return Slot(name=name, members=listed, listed=True)
     if isinstance(value, list) and value and all(isinstance(one, np.ndarray) for one in value):
-        listed = tuple(_member(f"{name}.{n}", one, where) for n, one in enumerate(value))
+        listed = tuple(read_member(f"{name}.{n}", one, where) for n, one in enumerate(value))
         return Slot(name=name, members=listed, listed=True)
-    return Slot(name=name, members=(_member(name, value, where),))
+    return Slot(name=name, members=(read_member(name, value, where),))
+
+
+def _without_lengths(value: Any) -> Any:
+    """Of an array and its sequence lengths, the array: ops that take the others cannot be called as a function."""
+    pair = isinstance(value, tuple) and len(value) == 2 and isinstance(value[1], list)
+    return value[0] if pair else value
+
+
+def _array(value: Any) -> Array | None:
+    """None for what is no array: rows of different lengths, or arrays side by side that nobody named."""
+    if isinstance(value, tuple) and any(isinstance(one, np.ndarray) for one in value):
+        return None
+    try:
+        return np.asarray(value)
+    except ValueError:
+        return None
 
 
 def _is_named(value: Any) -> bool:
     return isinstance(value, (tuple, list)) and len(value) == 2 and isinstance(value[0], str)
 
 
-def _member(name: str, value: Any, where: str) -> Member:
-    # An array and its sequence lengths; the lengths are the business of ops that nobody can call as a function.
-    held = value[0] if isinstance(value, tuple) and len(value) == 2 else value
-    array = np.asarray(held)
-    if array.dtype.kind not in "biufcV":
+def read_member(name: str, value: Any, where: str) -> Member:
+    """One array, by its name; an error says where it was written."""
+    held = _without_lengths(value)
+    array = _array(held)
+    if array is None or array.dtype.kind not in "biufcV":
+        found = "" if array is None else f" ({array.dtype})"
         raise UsageError(
-            f"{where}[{name!r}]: expected an array of numbers, found {type(held).__name__} ({array.dtype})",
+            f"{where}[{name!r}]: expected an array of numbers, found {type(held).__name__}{found}",
             next_command="give a numpy array, (array, lod) or [(name, array), …]",
         )
     if array.dtype == np.uint16:
