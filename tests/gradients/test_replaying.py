@@ -137,3 +137,19 @@ def test_what_may_be_a_secret_is_not_repeated(tmp_path: Path) -> None:
     line = subprocess.check_output(arguments, text=True, env=environment)
     assert "hunter2" not in line
     assert line.rstrip().endswith(f"python {script} --fast")
+
+
+def test_the_line_is_right_in_a_folder_below_the_root_of_the_tests(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "tests" / "deep").mkdir(parents=True)
+    (tmp_path / "tests" / "test_x.py").write_text("")
+    monkeypatch.setenv("PYTEST_CURRENT_TEST", "tests/test_x.py::test_y[a::b] (call)")
+    for folder, expected in (
+        (".", "tests/test_x.py"),
+        ("tests", "test_x.py"),
+        ("tests/deep", "../test_x.py"),
+    ):
+        monkeypatch.chdir(tmp_path / folder)
+        words = shlex.split(command(seed=1))
+        assert words[1] == f"{expected}::test_y[a::b]"

@@ -161,7 +161,7 @@ names = st.text(min_size=0, max_size=300)
 @given(names, names, names, names)
 def test_hostile_names_keep_to_their_column(op: str, source: str, output: str, reason: str) -> None:
     one = structs.replace(WRONG, input=source, output=output, reason=reason)
-    found = Diagnosis(input=source, output=output, dtype="float64", hint=reason)
+    found = Diagnosis(input=source, output=output, dtype="float64", hint=reason, replay="x")
     law = Property(name=op, verdict=GradVerdict.FAIL, detail=reason, dtype="bfloat16")
     shown = text(
         report(
@@ -210,3 +210,42 @@ def test_a_shortened_name_fits_and_keeps_both_ends(name: str, room: int) -> None
     assert len(shown) <= room
     whole = printable(name)
     assert shown == whole or (shown[0] == whole[0] and shown[-1] == whole[-1] and "…" in shown)
+
+
+def test_a_report_is_its_own_story_and_a_short_one_in_an_assertion() -> None:
+    made = report(WRONG)
+    assert str(made) == text(made)
+    assert repr(made) == "<GradReport FAIL softmax: the gradient of out by x is wrong>"
+
+
+def test_what_is_said_of_several_rows_is_said_once_below_the_last() -> None:
+    one, two, other = (
+        structs.replace(WRONG, input=name, reason=reason)
+        for name, reason in (("a", "lost"), ("b", "lost"), ("c", "found"))
+    )
+    lines = text(report(one, two, other)).splitlines()
+    shown = [
+        line.split()[0] + line.split()[1] for line in lines if "float64" in line or "- " in line
+    ]
+    assert shown == ["a→", "b→", "-lost", "c→", "-found"]
+
+
+def test_what_is_no_evidence_is_not_counted_among_what_passed() -> None:
+    vacuous = structs.replace(RIGHT, vacuous=True)
+    shown = text(report(*[WRONG] * 12, RIGHT, vacuous, vacuous))
+    assert "and 3 more (2 no evidence, 1 PASS)" in shown
+
+
+def test_a_long_identity_is_shortened() -> None:
+    shown = text(report(RIGHT, identity="x" * 5000, verdict=GradVerdict.PASS))
+    assert 20 < shown.count("x") < 100
+
+
+def test_a_broken_law_can_be_replayed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTEST_CURRENT_TEST", "tests/test_ops.py::test_softmax (call)")
+    law = Property(name="linearity", verdict=GradVerdict.FAIL, detail="bent")
+    shown = text(report(RIGHT, properties=(law,)))
+    assert shown.endswith("\n  replay: pytest tests/test_ops.py::test_softmax --karat-grad-seed 7")
+    assert "replay" not in text(report(RIGHT, verdict=GradVerdict.PASS))
+    diagnosed = Diagnosis(input="x", output="out", dtype="float64", replay="pytest x")
+    assert text(report(WRONG, diagnoses=(diagnosed,))).count("replay") == 1

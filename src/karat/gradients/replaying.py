@@ -11,6 +11,7 @@ import re
 import shlex
 import sys
 from itertools import takewhile
+from pathlib import Path
 from urllib.parse import quote, unquote
 
 import msgspec
@@ -99,7 +100,19 @@ def command(*, seed: int, focus: Focus | Comparison | None = None) -> str:
 def _running_test() -> str | None:
     """The id of the test that pytest runs right now; the phase behind it is dropped."""
     running = os.environ.get("PYTEST_CURRENT_TEST")
-    return re.sub(r" \((setup|call|teardown)\)$", "", running) if running else None
+    if not running:
+        return None
+    path, mark, rest = re.sub(r" \((setup|call|teardown)\)$", "", running).partition("::")
+    return f"{_from_here(path)}{mark}{rest}"
+
+
+def _from_here(path: str) -> str:
+    """A path from the root of the tests, as pytest has it, from where the line is pasted: a folder below, maybe."""
+    here = Path.cwd()
+    for folder in (here, *here.parents):
+        if (folder / path).exists():
+            return os.path.relpath(folder / path, here)
+    return path
 
 
 def _program() -> str:

@@ -118,6 +118,16 @@ class GradReport(msgspec.Struct, frozen=True, kw_only=True):
         """`assert karat.gradcheck(…)`: true for PASS alone."""
         return self.verdict is GradVerdict.PASS
 
+    def __repr__(self) -> str:
+        """What `assert karat.gradcheck(…)` shows where it fails; `str` has the rest."""
+        return f"<GradReport {self.verdict} {self.op}: {self.reason}>"
+
+    def __str__(self) -> str:
+        """The whole story, for a person."""
+        from karat.gradients.text import text  # noqa: PLC0415 - nobody prints the thousands that pass
+
+        return text(self)
+
     @property
     def smallest_error(self) -> float:
         """The smallest error of one element that every comparison could have seen."""
@@ -131,7 +141,5 @@ class GradReport(msgspec.Struct, frozen=True, kw_only=True):
     def require(self) -> GradReport:
         """Itself if it passed and could have failed; else AssertionError with the whole story."""
         if not self or self.vacuous or not self.comparisons:
-            from karat.gradients.text import text  # noqa: PLC0415 - only for failures
-
-            raise AssertionError(text(self))
+            raise AssertionError(str(self))
         return self

@@ -6,9 +6,11 @@ Names come from test files and frameworks, so nothing is printed that could move
 from __future__ import annotations
 
 import textwrap
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 
+from karat.gradients.replaying import command
 from karat.gradients.report import (
     Comparison,
     Diagnosis,
@@ -24,6 +26,7 @@ _PROPERTIES = 8
 _NOTES = 6
 _EXCLUDED = 6
 _NAME = 30
+_IDENTITY = 60
 _GRAVITY = {GradVerdict.FAIL: 0, GradVerdict.INCONCLUSIVE: 1, GradVerdict.PASS: 2}
 _PAIR = "input → output"
 _TITLES = ("verdict", "dtype", "mode", "oracle", "error", "allowed", "sees")
@@ -69,9 +72,11 @@ def _table(comparisons: Sequence[Comparison]) -> Iterator[str]:
     room = max(map(len, (_PAIR, *names)))
     yield ""
     yield _aligned((_PAIR, *_TITLES), (room, *widths))
-    for one, name, cells in zip(shown, names, rest, strict=True):
+    remarks = [list(_remarks(one)) for one in shown]
+    for name, cells, said, next_said in zip(names, rest, remarks, [*remarks[1:], []], strict=True):
         yield _aligned((name, *cells), (room, *widths))
-        yield from _remarks(one)
+        # What is said of several rows in a row stands below the last of them.
+        yield from said if said != next_said else ()
     if len(ranked) > len(shown):
         yield f"  and {_more(ranked[len(shown) :])}"
 
@@ -82,9 +87,13 @@ def _gravity(one: Comparison) -> tuple[int, bool]:
 
 def _cells(one: Comparison) -> tuple[str, ...]:
     mode = one.mode if one.order == 1 else f"{one.mode} {one.order}"
-    verdict = "no evidence" if one.vacuous and one.verdict is GradVerdict.PASS else one.verdict
     numbers = (number(one.error), number(one.tolerance), number(one.smallest_error))
-    return str(verdict), printable(one.dtype)[:15], mode, one.oracle, *numbers
+    return _word(one), printable(one.dtype)[:15], mode, one.oracle, *numbers
+
+
+def _word(one: Comparison) -> str:
+    vacuous = one.vacuous and one.verdict is GradVerdict.PASS
+    return "no evidence" if vacuous else one.verdict.value
 
 
 def _aligned(row: Sequence[str], widths: Sequence[int]) -> str:
@@ -111,10 +120,8 @@ def _remarks(one: Comparison) -> Iterator[str]:
 
 
 def _more(rest: Sequence[Comparison]) -> str:
-    tally = dict.fromkeys(GradVerdict, 0)
-    for one in rest:
-        tally[one.verdict] += 1
-    parts = ", ".join(f"{n:,} {verdict.value}" for verdict, n in tally.items() if n)
+    tally = Counter(_word(one) for one in rest)
+    parts = ", ".join(f"{n:,} {word}" for word, n in tally.items())
     return f"{len(rest):,} more ({parts})"
 
 
@@ -206,8 +213,11 @@ def _listed(title: str, names: Sequence[str], most: int) -> Iterator[str]:
 
 def _last(report: GradReport) -> Iterator[str]:
     cost = f"{report.forwards:,} forwards, {report.backwards:,} backwards, {report.seconds:.2f} s"
-    made_from = f" from {printable(report.identity)!r}" if report.identity else ""
+    # All of it is in the JSON; the seed is what replays.
+    made_from = f" from {shortened(report.identity, _IDENTITY)}" if report.identity else ""
     yield from _wrapped(f"  {cost}; seed {report.seed}{made_from}", indent="    ")
+    if not report and not any(one.replay for one in report.diagnoses):
+        yield f"  replay: {printable(command(seed=report.seed))}"
 
 
 def _pair(source: str, output: str, room: int = 2 * _NAME) -> str:
