@@ -96,9 +96,10 @@ class GitHubPull:
     retargeted: list[float] = field(default_factory=list)
     """When it was pointed at another branch."""
 
-    def retarget(self) -> None:
+    def retarget(self) -> float:
         """Point it at another branch, after all reviews so far."""
         self.retargeted.append(EPOCH + 60.0 * len(self.reviews) - 30.0)
+        return self.retargeted[-1]
 
     def review(
         self, login: str | None, state: str = "APPROVED", commit: str | None = ""

@@ -138,6 +138,93 @@ def test_what_main_did_meanwhile_is_not_the_branchs(tree: PolicyRange) -> None:
     assert one(tree).waiver.scope == "TestHurried"
 
 
+OP_TEST = """
+def skip_check_grad_ci(reason=None):
+    return lambda cls: cls
+
+class OpTest:
+    tol = 0.01
+"""
+HELPERS = {
+    "tests/op_test.py": OP_TEST,
+    "tests/skips.py": "from op_test import skip_check_grad_ci\nquiet = skip_check_grad_ci(reason='x')\n"
+    "def wrap(c): return skip_check_grad_ci('y')(c)\n",
+    "tests/again.py": "from skips import quiet as q2, wrap\nfrom circle import *\ndef again(c): return wrap(c)\n",
+    "tests/circle.py": "from again import *\n",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("take", "skip"),
+    [
+        ("from skips import quiet", "quiet"),
+        ("from skips import quiet as other", "other"),
+        ("import skips as s", "s.wrap"),
+        ("from skips import *", "wrap"),
+        ("from .skips import wrap", "wrap"),
+        ("from tests import skips", "skips.wrap"),
+        ("import tests.skips", "tests.skips.wrap"),
+        ("from again import q2", "q2"),
+        ("from again import again", "again"),
+        ("from circle import again", "again"),
+    ],
+)
+def test_a_skip_of_another_file_is_seen_where_it_is_used(
+    tmp_path: Path, take: str, skip: str
+) -> None:
+    tree = PolicyRange(tmp_path / "r", **HELPERS)
+    tree.write("tests/test_new.py", f"{take}\n@{skip}\nclass TestNew: pass\n")
+    change = one(tree)
+    assert (change.waiver.scope, change.waiver.shown) == ("TestNew", f"through {skip}")
+
+
+def test_importing_from_files_with_skips_is_no_skip(tmp_path: Path) -> None:
+    tree = PolicyRange(tmp_path / "r", **HELPERS)
+    text = "from op_test import OpTest\nfrom circle import *\nclass TestNew(OpTest):\n    x = nothing()\n"
+    tree.write("tests/test_new.py", text)
+    assert look(tree) == ([], [])
+
+
+USES = {
+    "a constant": ("from tols import TOL", "TOL", "TOL = {0}"),
+    "of a module": ("import tols", "tols.TOL", "TOL = {0}"),
+    "by star": ("from tols import *", "TOL * 2", "TOL = {0}"),
+    "a function": ("from tols import pick", "pick(3)", "def pick(x): return {0}"),
+    "an attribute of the base class": ("from tols import Base", "self.tol", "class Base: tol = {0}"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("how", USES)
+def test_a_tolerance_of_another_file_that_grows(tmp_path: Path, how: str) -> None:
+    take, expression, definition = USES[how]
+    test = f"""
+{take}
+class TestX(Base):
+    def test_check_grad(self):
+        self.check_grad(["X"], "Out", max_relative_error={expression})
+"""
+    files = {"tests/test_x.py": test, "lib/tols.py": definition.format("0.01")}
+    tree = PolicyRange(
+        tmp_path / "r", **files, **{"tests/test_broken.py": "tols check_grad print 'two'"}
+    )
+    tree.write("lib/tols.py", definition.format("0.01") + "\nOTHER = 1\n")
+    assert look(tree) == ([], [])
+    tree.write("lib/tols.py", definition.format("0.5"))
+    change = one(tree)
+    assert (change.what, change.waiver.path) == ("changed", "tests/test_x.py")
+    if how != "a function":
+        tree.write("lib/tols.py", definition.format("0.001"))
+        assert look(tree) == ([], [])
+
+
+def test_a_new_file_that_stands_in_front_of_another(tmp_path: Path) -> None:
+    test = "from tols import TOL\nself.check_grad(['X'], 'Out', max_relative_error=TOL)\n"
+    files = {"lib/tols.py": "TOL = 0.01\n", "tests/test_x.py": test}
+    tree = PolicyRange(tmp_path / "r", **files)
+    tree.write("tests/tols.py", "TOL = 0.5\n")
+    assert one(tree).waiver.path == "tests/test_x.py"
+
+
 EXEMPTIONS = {
     "another entry": (EXEMPTION.replace("argmax", "argsort"), "added"),
     "a later end": (EXEMPTION.replace("2027-03-31", "2027-04-30"), "changed"),

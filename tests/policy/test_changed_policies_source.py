@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given, strategies as st
 
 from karat.policy.changed_policies_pairing import changes
-from karat.policy.changed_policies_source import Unparsable, waivers_of
+from karat.policy.changed_policies_source import waivers_of
 from karat.policy.changed_policies_waiver import Waiver
+from karat.policy.scan_source import Unreadable
 
 
 def found(source: str, path: str = "t.py") -> tuple[Waiver, ...]:
@@ -72,6 +73,70 @@ def test_a_factory_of_skipped_classes_skips_with_each_call() -> None:
     (change,) = changes(found(factory), found(factory + "    create(TestB)\n"))
     assert change.waiver.about == "skip_check_grad_ci on TestB"
     assert change.waiver.shown == "through create"
+
+
+CARRIERS = {
+    "an attribute of a class": ("class C: quiet = skip_check_grad_ci", "@C.quiet('x')"),
+    "a function that is called like a test": ("def testing(c): return skip_check_grad_ci('x')(c)", "@testing"),
+    "a class": ("class quiet:\n    def __new__(cls, c): return skip_check_grad_ci('x')(c)", "@quiet"),
+    "a static method": ("class C:\n    @staticmethod\n    def q(c): return skip_check_grad_ci('x')(c)", "@C.q"),
+    "a partial": ("quiet = partial(skip_check_grad_ci, reason='x')", "@quiet()"),
+    "joined texts": ("", "@getattr(op_test, 'skip_' + 'check_grad_ci')('x')"),
+    "a dict of names": ("", "@op_test.__dict__.get('skip_check_grad_ci')('x')"),
+    "a joined key": ("", "@vars(op_test)[f'skip_{\"check\"}_grad_ci']('x')"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("how", CARRIERS)
+def test_what_carries_the_skip_is_seen_where_it_is_used(how: str) -> None:
+    before, skip = CARRIERS[how]
+    head = f"import op_test\nfrom op_test import *\n{before}\n"
+    (change,) = changes(found(head), found(f"{head}{skip}\nclass T: pass\n"))
+    assert (change.what, change.waiver.kind, change.waiver.scope) == ("added", "skip", "T")
+
+
+def test_a_base_class_that_skips_whoever_inherits() -> None:
+    base = "from op_test import *\nclass B:\n    def __init_subclass__(cls): skip_check_grad_ci('x')(cls)\n"
+    (change,) = changes(found(base), found(base + "class T(B): pass\n"))
+    assert change.waiver.shown == "passed on as B"
+
+
+WORTH = {
+    "multiplied later": "TOL = 0.01\nTOL *= {0}\nself.check_grad(['X'], 'Out', max_relative_error=TOL)",
+    "a function": "def pick(): return {0}\nself.check_grad(['X'], 'Out', max_relative_error=pick())",
+    "a method": "class T:\n    def tol(self): return {0}\n    def test(self): self.check_grad(['X'], 'Out', max_relative_error=self.tol())",
+    "a lambda": "tol = lambda: {0}\nself.check_grad(['X'], 'Out', max_relative_error=tol())",
+    "a loop": "for tol in (0.001, {0}): self.check_grad(['X'], 'Out', max_relative_error=tol)",
+    "a loop over pairs": "for x, tol in [(1, {0})]: self.check_grad([x], 'Out', max_relative_error=tol)",
+    "a comprehension": "[self.check_grad(['X'], 'Out', max_relative_error=tol) for tol in [{0}]]",
+    "a parameter": "class T:\n    def check(self, tol): self.check_grad(['X'], 'Out', max_relative_error=tol)\n    def test(self): self.check({0})",
+    "a parameter behind a constant of its name": "tol = 1e-9\ndef check(t, tol): t.check_grad(['X'], 'Out', max_relative_error=tol)\ncheck(t, tol={0})",
+    "all the rest": "def check(f, **more): gradcheck(f, **more)\ncheck(f, rtol={0})",
+    "parametrize": "@pytest.mark.parametrize('tol', [{0}])\ndef test(tol): gradcheck(f, rtol=tol)",
+    "an entry": "TOLS = dict(a={0})\nself.check_grad(['X'], 'Out', max_relative_error=TOLS['a'])",
+    "an annotated attribute": "class T:\n    tol: float = {0}\n    def test(self): self.check_grad(['X'], 'Out', max_relative_error=self.tol)",
+    "a dict of pairs": "kw = dict([('max_relative_error', {0})])\nself.check_grad(['X'], 'Out', **kw)",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("how", WORTH)
+def test_a_tolerance_is_wider_wherever_its_worth_comes_from(how: str) -> None:
+    old = found(WORTH[how].format("0.05"))
+    (change,) = changes(old, found(WORTH[how].format("0.5")))
+    assert (change.what, change.waiver.rule) == ("changed", "tolerance")
+    assert changes(old, found("y = 0.5\n" + WORTH[how].format("5e-2"))) == []
+
+
+def test_a_reason_that_is_one_of_two() -> None:
+    source = "from op_test import *\nWHY = 'a'\nif x: WHY = '{0}'\n@skip_check_grad_ci(WHY)\nclass T: pass\n"
+    (change,) = changes(found(source.format("b")), found(source.format("c")))
+    assert change.waiver.shown == "WHY, by WHY: 'a' and 1 more"
+
+
+@pytest.mark.parametrize("name", ["'no_need' + '_check_grad'", "NAME", "f'{NAME}'"])
+def test_a_flag_under_a_name_that_is_put_together(name: str) -> None:
+    source = f"NAME = 'no_need_check_grad'\nsetattr(T, {name}, True)"
+    assert [(w.kind, w.about) for w in found(source)] == [("flag", "no_need_check_grad of T")]
 
 
 @pytest.mark.parametrize(
@@ -211,7 +276,7 @@ def test_the_op_of_a_class_is_known() -> None:
      b"(" * 5000 + b")" * 5000, b"x" + b".a" * 50_000],
 )  # fmt: skip
 def test_what_is_no_python_says_so(source: bytes) -> None:
-    with pytest.raises(Unparsable):
+    with pytest.raises(Unreadable):
         waivers_of(source, "t.py")
 
 
@@ -223,7 +288,7 @@ def test_other_encodings_hide_nothing(encoding: str) -> None:
         body = body.replace(b"skip_check", b"+AHM-kip_check")
     try:
         (one,) = waivers_of(body, "t.py")
-    except Unparsable:
+    except Unreadable:
         assert encoding == "utf-16"  # Python reads none of it either
     else:
         assert one.kind == "skip"

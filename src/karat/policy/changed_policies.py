@@ -16,8 +16,10 @@ from karat.policy.changed_policies_data import (
 )
 from karat.policy.changed_policies_files import Range, Side, Touched, blobs, touched
 from karat.policy.changed_policies_pairing import changes
-from karat.policy.changed_policies_source import Unparsable, waivers_of
+from karat.policy.changed_policies_source import waivers_of
 from karat.policy.changed_policies_waiver import PolicyChange, Waiver
+from karat.policy.changed_policies_world import World
+from karat.policy.scan_source import Unreadable
 from karat.policy.settings import PolicySettings
 
 
@@ -66,9 +68,15 @@ class _Reader:
         self.files = 0
         self._span = span
         self._globs = [glob_regex(glob) for glob in globs]
+        self._changed: list[Touched] = []
+        """Python files, wherever they are."""
         self._touched: list[Touched] = []
+        """Those that are looked into."""
+        self._worlds = World(span.root, span.base), World(span.root, span.head)
 
     def note(self, one: Touched) -> None:
+        if any(path and path.endswith(".py") for path in (one.old_path, one.new_path)):
+            self._changed.append(one)
         if one.link and one.new_path and self._wanted(one.new_path):
             said = "found a symbolic link, which may lead anywhere"
             self._cannot_read(one.new_path, self._span.head, said)
@@ -90,7 +98,26 @@ class _Reader:
                 new += self._source(data[one.new], one.new_path, old=False)
             if one.old_path and one.new_path:
                 renamed[one.new_path] = one.old_path
+        for path in sorted(self._users()):
+            before, after = (world.read(path) for world in self._worlds)
+            if before is not None and after is not None:
+                old += self._source(before, path, old=True)
+                new += self._source(after, path, old=False)
         return old, new, renamed
+
+    def _users(self) -> set[str]:
+        """Files that did not change, and may mean something else now, because what they import did."""
+        paths = {path for one in self._changed for path in (one.old_path, one.new_path) if path}
+        after = self._worlds[1]
+        if not after.users(paths):
+            return set()
+        stirred = {path for path in paths if self._exports(path, 0) != self._exports(path, 1)}
+        found = filter(self._wanted, after.users(stirred) - paths)
+        return {path for path in found if after.names(path)}  # what is no Python was none before
+
+    def _exports(self, path: str, side: int) -> frozenset[str] | None:
+        names = self._worlds[side].names(path)
+        return names.exports() if names else None
 
     def data(self, side: Side, placed: Placed, *, old: bool) -> list[Waiver]:
         """Waivers in exemptions.toml and in the ratchet's list."""
@@ -116,8 +143,8 @@ class _Reader:
 
     def _source(self, data: bytes, path: str, *, old: bool) -> tuple[Waiver, ...]:
         try:
-            return waivers_of(data, path)
-        except Unparsable as error:
+            return waivers_of(data, path, self._worlds[0 if old else 1].loader(path))
+        except Unreadable as error:
             said = f"expected Python, found: {error}"
             if old:
                 self._unreadable_before(path, said)

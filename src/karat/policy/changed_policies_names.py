@@ -3,47 +3,75 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from math import isfinite
+from typing import TypeAlias, TypeVar
 
+from karat.policy.changed_policies_bindings import (
+    Bindings,
+    Definition,
+    bound_name,
+    dotted,
+    returned,
+)
+from karat.policy.changed_policies_words import ANYWHERE, IN_CHECKS
 from karat.policy.scan_vocabulary import SKIP_RULE
 
 _DEEPEST = 8
+_MOST_ORIGINS = 60
 _LARGEST_POWER = 400
 _NUMBERS = frozenset({"float", "int", "float16", "float32", "float64", "abs"})
+
+Parameters: TypeAlias = Mapping[str, Definition]
+"""The parameters that may be meant at a place, and whose they are."""
+Import: TypeAlias = Callable[[str, bool], "Names | None"]
+"""Module, as a file says it, and whether only skips are looked for → its names, if it is a file of the same tree."""
+_T = TypeVar("_T")
 
 
 class Names:
     """Aliases and constants; a name that is bound several times may be worth any of its values."""
 
-    def __init__(self, tree: ast.Module) -> None:
-        self._aliases: dict[str, set[str]] = {}
-        self._values: dict[str, list[ast.expr]] = {}
-        self._skips: dict[str, ast.AST] = {}
-        nodes = list(ast.walk(tree))
-        for node in nodes:
-            if isinstance(node, _BINDING):
-                self._note(node)
-        if any(map(_is_the_skip, nodes)):
-            self._find_skips()
-            self._find_skip_functions([n for n in nodes if isinstance(n, ast.FunctionDef)])
+    def __init__(self, tree: ast.Module, load: Import = lambda _module, _skips: None) -> None:
+        self.bound = Bindings(tree)
+        self._load = load
+        self._skips: set[str] = set()
+        self._searched = False
+        self._foreign: dict[tuple[str, ...], bool] = {}
+        self._depth = 0
 
     def canonical(self, node: ast.AST) -> str:
         """The last part of the name that an expression means: `skip_check_grad_ci` for `op_test.skip_check_grad_ci`."""
         return next(iter(self._canonical(node, 0)), "")
 
     def is_skip(self, node: ast.AST) -> bool:
-        """Whether an expression means the skip decorator, or what this file made of it."""
-        return any(name == SKIP_RULE or name in self._skips for name in self._canonical(node, 0))
+        """Whether an expression means the skip decorator, or what this file or another made of it."""
+        if any(name == SKIP_RULE or name in self._carriers for name in self._canonical(node, 0)):
+            return True
+        return self._comes_as_skip(node)
 
-    def numbers(self, node: ast.AST) -> tuple[float, ...]:
+    def numbers(self, node: ast.AST, parameters: Parameters) -> tuple[float, ...]:
         """Every number that an expression may be worth; none where that cannot be told."""
-        found = self._numbers(node, 0)
+        found = self._numbers(node, parameters, 0)
         return tuple(found) if found and all(map(isfinite, found)) else ()
+
+    def text(self, node: ast.AST) -> str | None:
+        """The text that an expression is worth: a literal, several joined, or a name for one."""
+        match self.literal(node):
+            case ast.Constant(value=str(text)):
+                return text
+            case ast.BinOp(left=left, op=ast.Add(), right=right):
+                pair = self.text(left), self.text(right)
+                return f"{pair[0]}{pair[1]}" if None not in pair else None
+            case ast.JoinedStr(values=values):
+                inner = (v.value if isinstance(v, ast.FormattedValue) else v for v in values)
+                texts = [self.text(value) for value in inner]
+                return "".join(map(str, texts)) if None not in texts else None
+        return None
 
     def texts(self, node: ast.AST) -> tuple[str, ...] | None:
         """The texts of a set, list or tuple of literals, or of one literal; None for anything else."""
-        found = self._resolved(node)
+        found = self.literal(node)
         if isinstance(found, ast.Call) and self.canonical(found.func) in {"set", "frozenset"}:
             if not found.args:
                 return ()
@@ -59,110 +87,184 @@ class Names:
 
     def literal(self, node: ast.AST) -> ast.expr | None:
         """The one expression that a name was given in this file, or the expression itself."""
-        return self._resolved(node)
+        for _ in range(_DEEPEST):
+            values = self.bound.values.get(bound_name(node), ())
+            if len(values) != 1:
+                break
+            node = values[0]
+        return node if isinstance(node, ast.expr) else None
 
-    def _note(self, node: ast.AST) -> None:
-        match node:
-            case ast.ImportFrom(names=names) | ast.Import(names=names):
-                for alias in names:
-                    if alias.asname and alias.asname != alias.name:
-                        self._alias(alias.asname, alias.name.rpartition(".")[2])
-            case ast.Assign(targets=targets, value=value):
-                for target in targets:
-                    self._bind(target, value)
-            case (
-                ast.AnnAssign(target=target, value=ast.expr() as value)
-                | ast.NamedExpr(target=target, value=value)
-            ):
-                self._bind(target, value)
-            case ast.ClassDef(body=body):
-                self._note_class(body)
+    def origins(self, node: ast.AST, parameters: Parameters) -> tuple[str, ...]:
+        """What the names in an expression stand for, each once: `TOL: 0.1`; what it is worth changes only with these."""
+        found: dict[str, None] = {}
+        waiting, seen = [node], set[str]()
+        while waiting and len(found) < _MOST_ORIGINS:
+            for inner in ast.walk(waiting.pop()):
+                name = bound_name(inner)
+                if not name or name in seen:
+                    continue
+                seen.add(name)
+                given = self._sources(inner, parameters)
+                found |= {f"{name}: {ast.unparse(one)}": None for one in given}
+                waiting += given
+                found |= dict.fromkeys(self._foreign_origins(inner) if not given else ())
+        return tuple(sorted(found))
 
-    def _note_class(self, body: list[ast.stmt]) -> None:
-        """What a class body binds is read as an attribute."""
-        for statement in body:
-            for target in statement.targets if isinstance(statement, ast.Assign) else ():
-                if isinstance(target, ast.Name) and isinstance(statement, ast.Assign):
-                    self._values.setdefault(f".{target.id}", []).append(statement.value)
+    def exports(self) -> frozenset[str]:
+        """All that another file could take from this one, as a text each."""
+        given = [(name, value) for name, values in self.bound.values.items() for value in values]
+        made = ((name, f) for name, functions in self.bound.functions.items() for f in functions)
+        given += [(name, value) for name, function in made for value in returned(function)]
+        return frozenset(f"{name}: {ast.dump(value)}" for name, value in given)
 
-    def _bind(self, target: ast.AST, value: ast.expr) -> None:
-        if isinstance(target, ast.Tuple | ast.List) and isinstance(value, ast.Tuple | ast.List):
-            for one, its in zip(target.elts, value.elts, strict=False):
-                self._bind(one, its)
+    def _sources(self, node: ast.AST, parameters: Parameters) -> list[ast.expr]:
+        """Everything in this file that a name or an attribute may get its worth from."""
+        name = bound_name(node)
+        found = list(self.bound.values.get(name, ()))
+        if name in parameters:
+            found += self._given(parameters[name], name)
+        for function in self.bound.functions.get(name.removeprefix("."), ()):
+            found += returned(function)
+        return found
+
+    def _given(self, function: Definition, parameter: str) -> Iterator[ast.expr]:
+        """What a parameter is given: by calls in this file, by its default, by decorators such as parametrize."""
+        plain = [argument.arg for argument in (*function.args.posonlyargs, *function.args.args)]
+        told = parameter in ANYWHERE  # where it stands, then
+        yield from function.decorator_list
+        for call in self.bound.calls.get(function.name, ()):
+            bare = (
+                plain[1:]
+                if isinstance(call.func, ast.Attribute) and plain[:1] == ["self"]
+                else plain
+            )
+            yield from (v for n, v in zip(bare, call.args, strict=False) if n == parameter)
+            yield from (a for a in call.args if isinstance(a, ast.Starred))
+            words = (k for k in call.keywords if k.arg in {None, parameter})
+            yield from (k.value for k in words if not (told and k.arg))
+            if function.args.kwarg and function.args.kwarg.arg == parameter:
+                passed = [k for k in call.keywords if k.arg in IN_CHECKS]
+                yield from (
+                    ast.Call(func=_expression("dict"), args=[], keywords=[k]) for k in passed
+                )
+        if not told:
+            yield from (value for name, value in defaults(function) if name == parameter)
+
+    def _foreign_origins(self, node: ast.AST) -> Iterator[str]:
+        for other, name in self._abroad(node):
+            yield from other.origins_of(name)
+
+    def origins_of(self, name: str) -> tuple[str, ...]:
+        """What a name, or an attribute, of this file stands for, asked from another."""
+        return self._guarded(lambda: self.origins(_expression(name), {}), ())
+
+    def numbers_of(self, name: str) -> list[float]:
+        """What a name, or an attribute, of this file may be worth, asked from another."""
+        return self._guarded(lambda: self._numbers(_expression(name), {}, 0), [])
+
+    def carries(self, name: str) -> bool:
+        """Whether a name of this file is the skip, asked from another."""
+        return self._guarded(lambda: self.is_skip(_expression(name)), default=False)
+
+    def _guarded(self, ask: Callable[[], _T], default: _T) -> _T:
+        """Files import each other in circles."""
+        if self._depth > 2:
+            return default
+        self._depth += 1
+        try:
+            return ask()
+        finally:
+            self._depth -= 1
+
+    def _abroad(self, node: ast.AST) -> Iterator[tuple[Names, str]]:
+        """Other files, and the names there, that an expression may mean; of attributes, where base classes are from."""
+        yield from self._elsewhere(node, skips=False)
+        if isinstance(node, ast.Attribute):
+            for base in self.bound.bases:
+                for other, _ in self._elsewhere(base, skips=False):
+                    yield other, f".{node.attr}"
+
+    def _elsewhere(self, node: ast.AST, *, skips: bool) -> Iterator[tuple[Names, str]]:
+        """`from m import x`, `m.x`, `from m import *`."""
+        parts = dotted(node)
+        if not parts:
             return
-        name = _bound_name(target)
-        if not name:
-            return
-        self._values.setdefault(name, []).append(value)
-        inner = value.value if isinstance(value, ast.NamedExpr) else value
-        if isinstance(target, ast.Name) and isinstance(inner, ast.Name):
-            self._alias(name, inner.id)
-        elif isinstance(target, ast.Name) and isinstance(inner, ast.Attribute):
-            self._alias(name, inner.attr)
+        for module, name in sorted(self.bound.imports.get(parts[0], ())):
+            chain = [*filter(None, (name, *parts[1:]))]
+            # Whatever is not the last part is a module of a package.
+            home = (
+                ".".join((module, *chain[:-1]))
+                if module.strip(".")
+                else module + ".".join(chain[:-1])
+            )
+            if chain and (names := self._load(home, skips)) is not None:
+                yield names, chain[-1]
+        if len(parts) == 1 and parts[0] not in self.bound.values:
+            for star in self.bound.stars:
+                if (names := self._load(star, skips)) is not None:
+                    yield names, parts[0]
 
-    def _alias(self, name: str, means: str) -> None:
-        if name != means:
-            self._aliases.setdefault(name, set()).add(means)
+    def _comes_as_skip(self, node: ast.AST) -> bool:
+        parts = dotted(node)
+        if parts not in self._foreign:
+            self._foreign[parts] = False  # for those who ask in a circle
+            there = self._elsewhere(node, skips=True)
+            self._foreign[parts] = any(other.carries(name) for other, name in there)
+        return self._foreign[parts]
+
+    @property
+    def _carriers(self) -> set[str]:
+        """Names that carry the skip on: assigned, or a function or class that applies it."""
+        if not self._searched:
+            self._searched = True
+            while self._spread():
+                pass
+        return self._skips
+
+    def _spread(self) -> bool:
+        before = len(self._skips)
+        for name, values in self.bound.values.items():
+            if name.removeprefix(".") not in self._skips and any(map(self._passes_on, values)):
+                self._skips.add(name.removeprefix("."))
+        for name, mentioned in self.bound.bodies:
+            fresh = name != SKIP_RULE and name not in self._skips
+            if fresh and any(self.is_skip(_expression(one)) for one in mentioned):
+                self._skips.add(name)
+        return len(self._skips) > before
+
+    def _passes_on(self, value: ast.expr) -> bool:
+        if isinstance(value, ast.Call):
+            given = value.args[:1] if self.canonical(value.func) == "partial" else []
+            return any(self.is_skip(node) for node in (value, value.func, *given))
+        return isinstance(value, ast.Lambda) and any(
+            isinstance(n, ast.Name | ast.Attribute) and self.is_skip(n) for n in ast.walk(value)
+        )
 
     def _canonical(self, node: ast.AST, depth: int) -> Iterator[str]:
         match node:
             case ast.Name(id=name):
                 yield from self._meant(name, depth)
             case ast.Attribute(attr=name):
+                values = self.bound.values.get(f".{name}", ()) if depth < _DEEPEST else ()
+                for value in values:
+                    if isinstance(value, ast.Name | ast.Attribute):
+                        yield from self._canonical(value, depth + 1)
                 yield name
             case ast.NamedExpr(value=value):
                 yield from self._canonical(value, depth)
-            case ast.Call(func=ast.Name(id="getattr"), args=[_, ast.Constant(value=str(name)), *_]):
-                yield name
-            case ast.Subscript(slice=ast.Constant(value=str(name))):
-                yield name  # globals()["skip_check_grad_ci"]
+            case ast.Subscript(slice=ast.expr() as key):
+                yield self.text(key) or ""  # globals()["skip_check_grad_ci"]
+            case ast.Call(args=args):
+                # getattr, vars(…).get, attrgetter: whatever is asked for the skip by its name
+                yield from (name for name in map(self.text, args) if name == SKIP_RULE)
 
     def _meant(self, name: str, depth: int) -> Iterator[str]:
         if depth < _DEEPEST:
-            for other in sorted(self._aliases.get(name, ())):
+            for other in sorted(self.bound.aliases.get(name, ())):
                 yield from self._meant(other, depth + 1)
         yield name
 
-    def _find_skips(self) -> None:
-        """Names that carry the skip on: `skip = skip_check_grad_ci(reason=…)`."""
-        found = True
-        while found:
-            found = False
-            for name, values in self._values.items():
-                if name not in self._skips and any(self._carries(value) for value in values):
-                    self._skips[name] = values[0]
-                    found = True
-
-    def _find_skip_functions(self, functions: list[ast.FunctionDef]) -> None:
-        """Functions that apply the skip are skips themselves: wrappers, and factories of classes that have it."""
-        for _ in range(_DEEPEST):
-            for node in functions:
-                own = node.name != SKIP_RULE and node.name not in self._skips
-                if own and not node.name.startswith("test") and self._mentions(node):
-                    self._skips[node.name] = node
-
-    def _mentions(self, function: ast.FunctionDef) -> bool:
-        inside = (n for s in function.body for n in ast.walk(s))
-        return any(isinstance(n, ast.Name | ast.Attribute) and self.is_skip(n) for n in inside)
-
-    def _carries(self, value: ast.expr) -> bool:
-        if isinstance(value, ast.Call):
-            given = value.args[:1] if self.canonical(value.func) == "partial" else []
-            return any(self.is_skip(node) for node in (value.func, *given))
-        return isinstance(value, ast.Lambda) and any(
-            isinstance(n, ast.Name | ast.Attribute) and self.is_skip(n) for n in ast.walk(value)
-        )
-
-    def _resolved(self, node: ast.AST) -> ast.expr | None:
-        for _ in range(_DEEPEST):
-            name = _bound_name(node)
-            values = self._values.get(name, []) if name else []
-            if len(values) != 1:
-                break
-            node = values[0]
-        return node if isinstance(node, ast.expr) else None
-
-    def _numbers(self, node: ast.AST, depth: int) -> list[float]:  # noqa: PLR0911 - one for each kind of expression
+    def _numbers(self, node: ast.AST, parameters: Parameters, depth: int) -> list[float]:  # noqa: PLR0911 - one for each kind of expression
         if depth > _DEEPEST:
             return []
         match node:
@@ -171,47 +273,57 @@ class Names:
             case ast.Constant(value=int() | float() as value):
                 return _applied(float, value)
             case ast.UnaryOp(op=ast.USub(), operand=inner):
-                return [-n for n in self._numbers(inner, depth + 1)]
+                return [-n for n in self._numbers(inner, parameters, depth + 1)]
             case ast.BinOp(left=left, op=op, right=right) if type(op) in _OPERATIONS:
                 pairs = [
                     (a, b)
-                    for a in self._numbers(left, depth + 1)
-                    for b in self._numbers(right, depth + 1)
+                    for a in self._numbers(left, parameters, depth + 1)
+                    for b in self._numbers(right, parameters, depth + 1)
                 ]
                 return [n for a, b in pairs[:64] for n in _applied(_OPERATIONS[type(op)], a, b)]
             case ast.IfExp(body=body, orelse=orelse):
-                return self._all([body, orelse], depth)
+                return self._all([body, orelse], parameters, depth)
             case ast.Call(func=function, args=[inner]) if self.canonical(function) in _NUMBERS:
-                return self._numbers(inner, depth + 1)
+                return self._numbers(inner, parameters, depth + 1)
             case ast.Call(func=ast.Name(id="min" | "max"), args=[_, *_] as given):
-                return self._all(given, depth)
+                return self._all(given, parameters, depth)
             case ast.Name() | ast.Attribute():
-                return self._all(self._values.get(_bound_name(node), []), depth)
+                return self._named_numbers(node, parameters, depth)
         return []
 
-    def _all(self, nodes: list[ast.expr], depth: int) -> list[float]:
+    def _named_numbers(
+        self, node: ast.Name | ast.Attribute, parameters: Parameters, depth: int
+    ) -> list[float]:
+        name = bound_name(node)
+        given = list(self.bound.values.get(name, ()))
+        if name in parameters:
+            given += self._given(parameters[name], name)
+        if given:
+            return self._all(given, parameters, depth)
+        each = [other.numbers_of(there) for other, there in self._abroad(node)]
+        return [n for one in each for n in one]
+
+    def _all(self, nodes: Sequence[ast.expr], parameters: Parameters, depth: int) -> list[float]:
         """What any of them may be worth; nothing if one of them cannot be told."""
-        each = [self._numbers(node, depth + 1) for node in nodes]
+        each = [self._numbers(node, parameters, depth + 1) for node in nodes]
         return [n for one in each for n in one] if all(each) else []
 
 
-_BINDING = (ast.Import, ast.ImportFrom, ast.Assign, ast.AnnAssign, ast.NamedExpr, ast.ClassDef)
+def _expression(name: str) -> ast.expr:
+    """`TOL` as it stands in a program, or `.tol` as an attribute of something."""
+    if name.startswith("."):
+        return ast.Attribute(value=ast.Constant(value=None), attr=name[1:], ctx=ast.Load())
+    return ast.Name(id=name, ctx=ast.Load())
 
 
-def _is_the_skip(node: ast.AST) -> bool:
-    match node:
-        case ast.Name(id=name) | ast.Attribute(attr=name) | ast.alias(name=name):
-            return name.endswith(SKIP_RULE)
-        case ast.Constant(value=str(text)):
-            return text == SKIP_RULE
-    return False
-
-
-def _bound_name(node: ast.AST) -> str:
-    """`TOL`, or `.tol` for an attribute of anything."""
-    if isinstance(node, ast.Attribute):
-        return f".{node.attr}"
-    return node.id if isinstance(node, ast.Name) else ""
+def defaults(function: Definition) -> Iterator[tuple[str, ast.expr]]:
+    """Parameters that have a default, and which."""
+    given = function.args
+    plain = [*given.posonlyargs, *given.args]
+    pairs = zip(plain[len(plain) - len(given.defaults) :], given.defaults, strict=True)
+    yield from ((argument.arg, value) for argument, value in pairs)
+    named = zip(given.kwonlyargs, given.kw_defaults, strict=True)
+    yield from ((argument.arg, value) for argument, value in named if value is not None)
 
 
 def _applied(operation: Callable[..., float], *numbers: float) -> list[float]:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import ast
 import hashlib
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 
-from karat.policy.changed_policies_names import Names
+from karat.policy.changed_policies_bindings import Definition, arguments
+from karat.policy.changed_policies_names import Import, Names, defaults
 from karat.policy.changed_policies_waiver import Waiver
 from karat.policy.changed_policies_words import (
     ANYWHERE,
@@ -16,37 +16,30 @@ from karat.policy.changed_policies_words import (
     OPS,
     POSITIONS,
 )
+from karat.policy.scan_source import Unreadable, parse
 from karat.policy.scan_vocabulary import FLAGS, FREE_CHECKS, SKIP_RULE, is_check
 
 
-class Unparsable(Exception):  # noqa: N818 - a state of a file, not a bug
-    """A file that is no Python."""
-
-
-def waivers_of(source: bytes, path: str) -> tuple[Waiver, ...]:
-    """Every waiver in a file's source; raises `Unparsable`."""
+def waivers_of(source: bytes, path: str, load: Import | None = None) -> tuple[Waiver, ...]:
+    """Every waiver in a file's source, other files' names looked up by `load`; raises `Unreadable`."""
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of the file's escapes and comparisons
-            tree = ast.parse(source)
-        reader = _Reader(tree, path)
+        tree = parse(source)
+        reader = _Reader(Names(tree, load) if load else Names(tree), path)
         reader.visit(tree)
-    except SyntaxError as error:
-        line = f" (line {error.lineno})" if error.lineno else ""
-        raise Unparsable(f"{error.msg}{line}") from error
-    except (ValueError, LookupError) as error:  # null bytes, an encoding that nobody knows
-        raise Unparsable(str(error)) from error
-    except (RecursionError, MemoryError) as error:
-        raise Unparsable("an expression that is nested too deeply") from error
+    except RecursionError as error:
+        raise Unreadable("its expressions are nested too deeply to be read") from error
     return tuple(reader.found)
+
+
+_SHOWN = 60
 
 
 class _Reader(ast.NodeVisitor):
     """Walks a file, and knows at every moment in which class and function it is."""
 
-    def __init__(self, tree: ast.Module, path: str) -> None:
+    def __init__(self, names: Names, path: str) -> None:
         self.found: list[Waiver] = []
-        self._names = Names(tree)
+        self._names = names
         self._path = path
         self._scope: list[str] = []
         self._around: list[ast.AST] = []
@@ -140,12 +133,8 @@ class _Reader(ast.NodeVisitor):
 
     def _defaults(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
         """`def check(self, max_relative_error=0.1)` grants it to whoever calls."""
-        given = node.args
-        plain = [*given.posonlyargs, *given.args]
-        pairs = [*zip(plain[len(plain) - len(given.defaults) :], given.defaults, strict=True)]
-        pairs += [(a, d) for a, d in zip(given.kwonlyargs, given.kw_defaults, strict=True) if d]
-        for argument, default in pairs:
-            self._named(argument.arg, default, f"default of {argument.arg}")
+        for name, default in defaults(node):
+            self._named(name, default, f"default of {name}")
             self.visit(default)
 
     def _assignment(self, target: ast.expr, value: ast.expr) -> None:
@@ -169,11 +158,11 @@ class _Reader(ast.NodeVisitor):
         self.visit(value)
 
     def _setattr(self, node: ast.Call) -> None:
-        match node:
-            case ast.Call(func=function, args=[owner, ast.Constant(value=str(name)), value]) if (
-                self._names.canonical(function) in {"setattr", "__setattr__"}
-            ):
-                self._named(name, value, _attribute(owner, name))
+        if self._names.canonical(node.func) in {"setattr", "__setattr__"} and len(node.args) > 1:
+            *owner, key, value = node.args
+            name = self._names.text(key)
+            if name is not None:
+                self._named(name, value, _attribute(owner[0] if owner else node.func, name))
 
     def _reference(self, node: ast.Name | ast.Attribute) -> None:
         """A skip that is handed on as a value may be applied to anything."""
@@ -184,14 +173,8 @@ class _Reader(ast.NodeVisitor):
         ):
             self._applied.add(id(node))
             text = ast.unparse(node)
-            self._add(
-                "gradient",
-                "skip",
-                node,
-                SKIP_RULE,
-                value=f"as a value: {text}",
-                shown=f"passed on as {text}",
-            )
+            value, shown = f"as a value: {text}", f"passed on as {text}"
+            self._add("gradient", "skip", node, SKIP_RULE, value=value, shown=shown)
 
     def _skip(self, call: ast.Call, applied_to: Sequence[ast.expr] = ()) -> None:
         if id(call.func) in self._applied:
@@ -216,8 +199,29 @@ class _Reader(ast.NodeVisitor):
         if isinstance(found, ast.Constant) and isinstance(found.value, str):
             text = " ".join(found.value.split())
             return f"reason: {text}", text or "an empty reason"
-        text = ast.unparse(found or node)
-        return f"expression: {text}", text
+        value, shown = self._explained(node)
+        return f"expression: {value}", shown
+
+    def _explained(self, node: ast.expr) -> tuple[str, str]:
+        """An expression that cannot be told the worth of: itself, and all that its names stand for."""
+        text = ast.unparse(node)
+        origins = self._names.origins(node, self._parameters)
+        if not origins:
+            return text, text
+        first = f"{origins[0][:_SHOWN]}…" if len(origins[0]) > _SHOWN else origins[0]
+        more = f" and {len(origins) - 1} more" if len(origins) > 1 else ""
+        digest = hashlib.sha256("\n".join(origins).encode("utf-8", "replace")).hexdigest()
+        return f"{text} by {digest}", f"{text}, by {first}{more}"
+
+    @property
+    def _parameters(self) -> dict[str, Definition]:
+        """The parameters of the functions around this place, the innermost last."""
+        return {
+            argument.arg: node
+            for node in self._around
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+            for argument in arguments(node)
+        }
 
     def _arguments(self, node: ast.Call) -> None:
         name, given, first = self._called(node)
@@ -260,16 +264,9 @@ class _Reader(ast.NodeVisitor):
                 if name in IN_CHECKS:  # the others are told of where the dict is
                     self._named(name, value, f"{name} of {subject}", checks=True, op=op)
             return
-        text = ast.unparse(node)
-        self._add(
-            "tolerance",
-            "tolerance",
-            node,
-            f"arguments of {subject}",
-            value=text,
-            shown=f"**{text}",
-            op=op,
-        )
+        text, shown = self._explained(node)
+        about = f"arguments of {subject}"
+        self._add("tolerance", "tolerance", node, about, value=text, shown=f"**{shown}", op=op)
 
     def _named(
         self, name: str, value: ast.expr, about: str, *, checks: bool = False, op: str = ""
@@ -285,23 +282,16 @@ class _Reader(ast.NodeVisitor):
         if kind == "no-grad":
             self._no_grad(value, about, op)
         elif kind == "own-gradients":
-            self._add(
-                rule,
-                kind,
-                value,
-                about,
-                value=_text(value),
-                shown="its author's own gradients",
-                op=op,
-            )
+            own = "its author's own gradients"
+            self._add(rule, kind, value, about, value=ast.unparse(value), shown=own, op=op)
         else:
             self._amount(rule, kind, value, about, op)
 
     def _no_grad(self, value: ast.expr, about: str, op: str) -> None:
         inputs = self._names.texts(value)
         if inputs is None:
-            text = _text(value)
-            self._add("gradient", "no-grad", value, about, value=text, shown=text, op=op)
+            text, shown = self._explained(value)
+            self._add("gradient", "no-grad", value, about, value=text, shown=shown, op=op)
         elif inputs:
             shown = f"no gradient of {', '.join(inputs)}"
             self._add("gradient", "no-grad", value, about, parts=inputs, shown=shown, op=op)
@@ -312,11 +302,11 @@ class _Reader(ast.NodeVisitor):
                 of = f"{ast.unparse(key) if key else '**'}: {about}"
                 self._amount(rule, kind, each, of, op)
             return
-        own = isinstance(value, ast.Attribute) and value.attr in ANYWHERE
-        numbers = () if own else self._names.numbers(value)
+        own = isinstance(value, ast.Attribute) and value.attr in ANYWHERE  # told where it is set
+        numbers = () if own else self._names.numbers(value, self._parameters)
         if not numbers:
-            text = _text(value)
-            self._add(rule, kind, value, about, value=text, shown=text, op=op)
+            text, shown = (ast.unparse(value),) * 2 if own else self._explained(value)
+            self._add(rule, kind, value, about, value=text, shown=shown, op=op)
         elif kind == "step":  # neither a larger nor a smaller one is stricter
             text = ", ".join(f"{n:g}" for n in sorted(set(numbers)))
             self._add(rule, kind, value, about, value=text, shown=text, op=op)
@@ -352,10 +342,6 @@ class _Reader(ast.NodeVisitor):
 
 def _digest(node: ast.AST) -> str:
     return hashlib.sha256(ast.dump(node).encode("utf-8", "replace")).hexdigest()
-
-
-def _text(node: ast.expr) -> str:
-    return ast.unparse(node)
 
 
 def _attribute(owner: ast.expr, name: str) -> str:
