@@ -137,6 +137,14 @@ def test_all_of_it_is_judged(suite: Suite) -> None:
     assert "next: pytest test_ops.py::TestOther --karat-policy" in ran.out
 
 
+def test_a_folder_that_cannot_be_written_is_said_before_any_test_runs(suite: Suite) -> None:
+    ran = suite.run("--karat-evidence", "test_plain.py/evidence")
+    assert ran.code == 4
+    assert "ERROR: expected to write evidence to " in ran.out
+    assert "next: pytest --karat-evidence=DIR" in ran.out
+    assert "Traceback" not in ran.out
+
+
 def test_files_that_cannot_be_collected_are_not_passed_over(suite: Suite) -> None:
     suite.write("test_broken.py", "import no_such_module")
     words = ("--karat-evidence", "evidence", "--continue-on-collection-errors")

@@ -70,6 +70,10 @@ class GateSession:
         self._recorder = Recorder(
             self._handed.folder, session=self._handed.session, worker=name, root=root
         )
+        try:
+            self._recorder.begin()
+        except KaratError as error:
+            raise pytest.UsageError(f"{error}\nnext: {error.next_command}") from error
         self._stop = events.listen(self._hear)
 
     def _decide(self) -> Handed:

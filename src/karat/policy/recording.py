@@ -66,10 +66,11 @@ class Recorder:
 
     def note(self, record: Record) -> None:
         """Writes one line."""
-        self._begin()
+        self.begin()
         self._append(record)
 
-    def _begin(self) -> None:
+    def begin(self) -> None:
+        """The first line, unless it stands there; from then on a journal without a last line was cut off."""
         if os.getpid() != self._pid:
             # With the parent's handle, lines of both would be one journal of neither.
             self._pid, self._handle, self.written = os.getpid(), None, 0
@@ -86,7 +87,7 @@ class Recorder:
         whole: bool = False,
     ) -> None:
         """The last line; without it the journal counts as cut off."""
-        self._begin()  # a session without a word about gradients has a journal, too
+        self.begin()  # a session without a word about gradients has a journal, too
         self._append(
             Ended(
                 exit_status=exit_status,
