@@ -175,6 +175,21 @@ def test_a_class_without_a_check_is_asked_for_its_gradient() -> None:
     ]
 
 
+def test_inputs_are_those_that_the_op_was_given() -> None:
+    class Hides(ScaleOp):
+        def setUp(self) -> None:
+            super().setUp()
+            self.kept, self.inputs = self.inputs, {}
+
+        def test_check_output(self) -> None:
+            self.inputs = self.kept
+            self.check_output()
+
+    run = run_class(Hides)
+    assert [one.inputs for one in run.declared] == [{}, {"X": "float64", "Y": "float64"}]
+    assert "no gradient evidence in float64 for X, Y" in run.failures[0]
+
+
 def test_only_what_has_no_evidence_is_asked_for() -> None:
     class Half(ScaleOp):
         def test_check_grad(self) -> None:

@@ -246,6 +246,7 @@ class OpTest(unittest.TestCase):
         With `backward`, an op without a kernel for the test's low precision is used in float64 first: that is
         evidence of its own, and the test is skipped all the same.
         """
+        self._declared()  # a test may have set other inputs than setUp did
         written: Written = written_by(self)
         device = places.device_name(place, written.framework)
         absent = places.why_absent(device, written.framework)
