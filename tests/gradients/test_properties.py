@@ -387,6 +387,16 @@ def test_a_backward_that_raises_for_a_frozen_input_says_so() -> None:
     assert "where one input alone wants a gradient" in found.detail
 
 
+def test_paddle_s_own_kernels_are_not_asked_for_one_input_alone() -> None:
+    # Its cross ends the process there.
+    paddle = framework("paddle")
+    x = paddle.to_tensor(np.random.default_rng(0).normal(size=(3, 3)))
+    found = tried(paddle.cross, (x, x + 1))
+    assert not broken(found)
+    assert "subset" not in passed(found)
+    assert "accumulation" in passed(found)
+
+
 def test_a_sparse_gradient_is_a_gradient() -> None:
     torch = framework("torch")
     table = torch.randn(5, 3, dtype=torch.float64)

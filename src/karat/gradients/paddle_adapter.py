@@ -18,6 +18,10 @@ if TYPE_CHECKING:
     from karat.gradients.problem import Array
 
 
+_HELD = "GradNodeAccumulation"
+"""Where a backward leaves a gradient, in an input or a parameter."""
+
+
 def _paddle() -> Any:
     import paddle  # noqa: PLC0415 - there is a tensor of it, or the user named it
 
@@ -136,6 +140,9 @@ class PaddleAdapter:
         leaves = [_leaf(one, wants=want) for one, want in zip(inputs, wanted, strict=True)]
         with _paddle().enable_grad():
             outputs = function(leaves)
+        if not all(wanted) and not _in_python(outputs):
+            # cross, prelu, solve and more write the gradient that nobody asked for to nowhere.
+            raise Unsupported("paddle's own kernels may end the process where an input is frozen")
         return PaddleLinearised(leaves, wanted, outputs)
 
     def pushforward(
@@ -182,7 +189,7 @@ class PaddleAdapter:
                 for out, one in zip(outputs, cotangents, strict=True)
                 if not out.stop_gradient
             ]
-            if _reaches([out for out, _ in pairs]) > len(leaves):
+            if _nodes(outputs).count(_HELD) > len(leaves):
                 # There is no way to keep gradients out of them.
                 raise Unsupported("the function holds parameters, which would get gradients, too")
             if pairs:
@@ -219,8 +226,13 @@ def _states(paddle: Any) -> list[list[str]]:
     ]
 
 
-def _reaches(outputs: Sequence[Any]) -> int:
-    """How many tensors a backward would leave gradients in."""
+def _in_python(outputs: Sequence[Any]) -> bool:
+    """Whether every backward was written in Python."""
+    return all(name == _HELD or "PyLayer" in name for name in _nodes(outputs))
+
+
+def _nodes(outputs: Sequence[Any]) -> list[str]:
+    """What a backward runs through, by name; the ends, where gradients are left, are all called alike."""
     left = [out.grad_fn for out in outputs if out.grad_fn is not None]
     seen = set()
     while left:
@@ -228,7 +240,7 @@ def _reaches(outputs: Sequence[Any]) -> int:
         if node not in seen:
             seen.add(node)
             left += [one for one in node.next_functions if one is not None]
-    return sum(node.name() == "GradNodeAccumulation" for node in seen)
+    return [node.name() for node in seen]
 
 
 def _leaf(value: Any, *, wants: bool) -> Any:
