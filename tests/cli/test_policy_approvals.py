@@ -11,6 +11,7 @@ import jsonschema
 import pytest
 
 from factories.commands import Outcome, karat
+from factories.faults import Fault
 from factories.forge import Forge
 from factories.forge_github import GitHubPull
 from factories.policy_ranges import POLICY, PolicyRange, key, sign
@@ -72,6 +73,17 @@ def test_missing_says_why_and_what_to_do(tree: PolicyRange, pull: GitHubPull, fo
                  "@bob or @octo/numerics", "their approval is of 000000000000, not of the head"):  # fmt: skip
         assert word in row
     assert done.err == f"next: gh pr edit 7 --repo {REPO} --add-reviewer bob,octo/numerics\n"
+
+
+def test_the_next_command_asks_about_the_same_request(
+    tree: PolicyRange, pull: GitHubPull, forge: Forge
+) -> None:
+    pull.review("bob")
+    forge.faults.add(Fault(pattern="/reviews", status=200, body=b"<html>", times=None))
+    done = ask(tree, "--head", "topic", "--pr", "7", "--repo", REPO, forge=forge)
+    assert done.code == 3
+    again = f"next: karat policy approvals --base main --head topic --pr 7 --repo {REPO}\n"
+    assert done.err.endswith(again)
 
 
 def test_run_from_a_folder_further_down(tree: PolicyRange, pull: GitHubPull, forge: Forge) -> None:
@@ -210,8 +222,6 @@ def test_a_planted_token_is_found_nowhere(
     elif trouble == "gone":
         forge.github.repositories.clear()
     elif trouble == "redirect":
-        from factories.faults import Fault  # noqa: PLC0415 - for one case
-
         away = {"location": f"{forge.blobs.host.url}/elsewhere"}
         forge.faults.add(Fault(pattern="/reviews", status=302, headers=away, body=b"", times=None))
     loud = "import logging, sys; logging.basicConfig(level=1); from karat.cli import run; sys.exit(run(sys.argv[1:]))"

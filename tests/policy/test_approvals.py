@@ -422,6 +422,20 @@ def test_the_ci_says_which_request(world: World, tmp_path: Path, how: str) -> No
     assert world.ask(pull=None, repo=None, env=env).exit_code == 0
 
 
+NONSENSE = ["refs/pull/0/merge", f"refs/pull/{'9' * 5000}/merge", "refs/pull/\u0667/merge"]
+
+
+@pytest.mark.parametrize("ref", NONSENSE)
+@pytest.mark.parametrize("event", ["-5", "1e400", '"7"', "9" * 5000])
+def test_a_ci_that_says_nonsense_names_no_request(
+    world: World, tmp_path: Path, ref: str, event: str
+) -> None:
+    (tmp_path / "event.json").write_text(f'{{"pull_request": {{"number": {event}}}}}')
+    env = {"GITHUB_ACTIONS": "true", "GITHUB_EVENT_PATH": str(tmp_path / "event.json")}
+    told = world.ask(pull=None, env={**env, "GITHUB_REF": ref})
+    assert "so nobody was asked" in told.findings[0].message
+
+
 @pytest.mark.parametrize(
     "url", ["https://user:secret@example.org/octo/goldens.git", "git@example.org:octo/goldens.git"]
 )

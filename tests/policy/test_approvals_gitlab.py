@@ -111,7 +111,8 @@ def test_what_is_no_approval(world: World, what: str) -> None:
     told = world.ask()
     assert told.exit_code == 1
     assert expected in why(told)
-    assert told.findings[0].next == "glab mr update 5 --reviewer bob,octo/experts,reviewers"
+    expected = f"glab mr update 5 --repo {PROJECT} --reviewer bob,octo/experts,reviewers"
+    assert told.findings[0].next == expected
 
 
 def test_approved_again_after_the_push(world: World) -> None:

@@ -335,12 +335,38 @@ def test_a_symbolic_link_is_not_followed_and_not_ignored(tree: PolicyRange, name
     assert [(f.kind, f.path) for f in findings] == [("cannot-read", name)]
 
 
+@pytest.mark.parametrize("target", ["elsewhere", "../elsewhere", "/etc"])
+def test_a_link_to_a_folder_is_said(tree: PolicyRange, target: str) -> None:
+    tree.write("elsewhere/test_x.txt", NEW_SKIP)
+    (tree.root / "more tests").symlink_to(target)
+    _, (finding,) = look(tree)
+    assert (finding.kind, finding.severity.value) == ("unreadable", "warn")
+    assert "more tests is a symbolic link" in finding.message
+
+
+def test_a_link_to_a_file_that_is_here_is_nothing_to_say(tree: PolicyRange) -> None:
+    tree.write("docs/README.md", "x")
+    (tree.root / "docs/README").symlink_to("README.md")
+    (tree.root / "README").symlink_to("docs/README.md")
+    assert look(tree) == ([], [])
+
+
+def test_a_submodule_is_said(tree: PolicyRange, tmp_path: Path) -> None:
+    other = PolicyRange(tmp_path / "other")
+    git = tree.repository.git
+    git("update-index", "--add", "--cacheinfo", f"160000,{other.base},tests/other")
+    git("commit", "--quiet", "-m", "a submodule")
+    changes = Sides(tree.root, "main", "HEAD").changes()
+    assert [(f.severity.value, f.path) for f in changes.findings] == [("warn", "tests/other")]
+
+
 def test_exemptions_behind_a_folder_that_leads_elsewhere(tmp_path: Path) -> None:
     policy = POLICY + 'exemptions = "policy/exemptions.toml"\n'
     tree = PolicyRange(tmp_path / "r", policy)
     tree.write("elsewhere/exemptions.toml", EXEMPTION)
     (tree.root / "policy").symlink_to("elsewhere")
-    _, (finding,) = look(tree)
+    _, (link, finding) = look(tree)
+    assert (link.severity.value, link.path) == ("warn", "policy")
     assert (finding.kind, finding.path) == ("cannot-read", "policy/exemptions.toml")
     assert "found a symbolic link at policy" in finding.message
 
@@ -402,6 +428,9 @@ BAD_POLICIES = {
     "[policy]\n": "found none",
     '[policy]\napprovers = {gradeint = ["@a"]}\n': "did you mean 'gradient'",
     '[policy]\napprovers = {default = ["bob"]}\n': "found 'bob'",
+    "[policy]\napprovers = {default = []}\n": "of default: expected somebody, found nobody",
+    '[policy]\napprovers = {default = ["@a"]}\nsigners = "/etc/keys"\n': "a file of the repository",
+    '[policy]\napprovers = {default = ["@a"]}\nsigners = ""\n': "a file of the repository",
     '[policy]\napprovers = {default = ["@a"]}\nexemptions = "../x.toml"\n': "a file of the repository",
 }
 

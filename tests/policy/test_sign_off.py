@@ -258,3 +258,11 @@ def test_an_author_does_not_sign_under_the_address_his_account_shows(
     assert approvals(tree.root, options).exit_code == 0  # nobody can know
     forge.github.emails["alice"] = "alice@example.org"
     assert "is the author of the pull request" in why(approvals(tree.root, options))
+
+
+def test_what_is_on_the_list_wants_a_signature_and_what_is_not_another_list(world: World) -> None:
+    (_, finding) = world.ask().findings
+    assert finding.next == f"ssh-keygen -Y sign -n karat-policy -f ~/.ssh/id_ed25519 {world.file}"
+    world.tree.edit(FILE, "in a hurry", "in a great hurry")
+    world.tree.commit()
+    assert "--print-sign-off > " in (world.ask().findings[-1].next or "")

@@ -85,7 +85,7 @@ def command(  # noqa: PLR0913 - one parameter per option
     _check(sign_off, signers, unsigned=unsigned_sign_off)
     options = Options(
         base=base, head=head, pull=pr, merge=merge_request, repo=repo, sign_off=sign_off,
-        signers=signers, unsigned=unsigned_sign_off, again=_again(base, head), env=os.environ,
+        signers=signers, unsigned=unsigned_sign_off, again=_again(base, head, repo, pr, merge_request), env=os.environ,
         notice=None if quiet else _notice,
     )  # fmt: skip
     if print_sign_off:
@@ -116,11 +116,18 @@ def _check(sign_off: Path | None, signers: Path | None, *, unsigned: bool) -> No
         )
 
 
-def _again(base: str, head: str) -> str:
+def _again(
+    base: str, head: str, repo: str | None, pr: int | None, merge_request: int | None
+) -> str:
+    """The command as it was typed, as far as it says what is asked about."""
     import shlex  # noqa: PLC0415 - help must be quick
 
-    words = ["karat", "policy", "approvals", "--base", base]
-    return shlex.join([*words, "--head", head] if head != "HEAD" else words)
+    given = {
+        "--base": base, "--head": head if head != "HEAD" else None, "--pr": pr, "--merge-request": merge_request,
+        "--repo": repo,
+    }  # fmt: skip
+    words = (word for option, value in given.items() if value for word in (option, str(value)))
+    return shlex.join(["karat", "policy", "approvals", *words])
 
 
 def _notice(text: str) -> None:

@@ -77,9 +77,7 @@ def approvals(folder: Path, options: Options) -> Approvals:
             forge.close()
     said = [*found.findings, *about_range(sides, found, options.base), *about_sign_off(sign_off)]
     if found.changes:
-        said += objections(
-            judged, place, sides.span.head, options.again, listed=sign_off is not None
-        )
+        said += objections(judged, place, sign_off, sides.span.head, options.again)
     return Approvals(
         base=sides.span.base,
         head=sides.span.head,

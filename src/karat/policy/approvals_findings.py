@@ -10,7 +10,7 @@ from karat.policy.approvals_judging import Judged
 from karat.policy.approvals_sides import Sides
 from karat.policy.changed_policies import Changed
 from karat.policy.reviews_opening import Place
-from karat.policy.sign_off import SignOff
+from karat.policy.sign_off import SignOff, signing
 
 _WHO = (
     "[policy] approvers", "[policy] signers", "[policy] forge", "CODEOWNERS", "keys that may sign",
@@ -54,10 +54,10 @@ def about_sign_off(sign_off: SignOff | None) -> Iterator[Finding]:
 
 
 def objections(
-    judged: Sequence[Judged], place: Place | None, head: str, again: str, *, listed: bool
+    judged: Sequence[Judged], place: Place | None, sign_off: SignOff | None, head: str, again: str
 ) -> Iterator[Finding]:
     """One finding for each change that is not approved, or not known to be."""
-    if place is None and not listed:
+    if place is None and sign_off is None:
         yield Finding(
             kind="nothing-compared",
             severity=Severity.FAIL,
@@ -67,10 +67,10 @@ def objections(
         return
     for one in judged:
         if not one.approved_by:
-            yield _objection(one, place, head, again)
+            yield _objection(one, head, _next(one, place, sign_off, again))
 
 
-def _objection(one: Judged, place: Place | None, head: str, again: str) -> Finding:
+def _objection(one: Judged, head: str, advice: str) -> Finding:
     waiver = one.change.waiver
     note = f" ({one.change.note})" if one.change.note else ""
     what = f"{one.change.what} {waiver.label}: {waiver.shown or waiver.value}{note}"
@@ -82,17 +82,19 @@ def _objection(one: Judged, place: Place | None, head: str, again: str) -> Findi
         message=f"{what}; expected approval of {head[:12]} by {who}, found: {reasons}",
         path=waiver.path,
         where=f"line {waiver.line}" if waiver.line else None,
-        next=_next(one, place, again),
+        next=advice,
     )
 
 
-def _next(one: Judged, place: Place | None, again: str) -> str:
+def _next(one: Judged, place: Place | None, sign_off: SignOff | None, again: str) -> str:
     people = [word.removeprefix("@") for word in one.needed if word.startswith("@")]
     if one.unknown and place is not None and place.forge == "github":
         return "gh auth refresh --scopes read:org"
+    if place is None and sign_off is not None and one.change.digest in sign_off.digests:
+        return signing(sign_off.path)  # it is on the list, and wants a signature
     if place is None or not people:
         return f"{again} --print-sign-off > sign-off.toml"
     names = shlex.quote(",".join(people))
     if place.forge == "github":
         return f"gh pr edit {place.number} --repo {place.repo} --add-reviewer {names}"
-    return f"glab mr update {place.number} --reviewer {names}"
+    return f"glab mr update {place.number} --repo {place.repo} --reviewer {names}"

@@ -53,6 +53,7 @@ def _candidates(folder: str) -> Iterator[str]:
 
 def _placed(settings: PolicySettings, file: str) -> Placed:
     home = posixpath.dirname(file)
+    _inside("", settings.signers, "signers")
     return Placed(
         settings=settings,
         file=file,
@@ -86,6 +87,11 @@ def check_approvers(placed: Placed, commit: str) -> None:
         if rule not in known:
             raise UsageError(
                 f"[policy] approvers: no rule is called {rule!r}{suggest(rule, known)} (there are {', '.join(known)})",
+                next_command="karat config",
+            )
+        if not people:
+            raise UsageError(
+                f"[policy] approvers of {rule}: expected somebody, found nobody",
                 next_command="karat config",
             )
         for word in people:

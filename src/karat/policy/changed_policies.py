@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 
 import msgspec
 
@@ -43,7 +43,7 @@ class Changed(msgspec.Struct, frozen=True, kw_only=True):
 
 def changed(span: Range, old: Placed, new: Placed) -> Changed:
     """Every waiver that the range adds or makes laxer."""
-    reader = _Reader(span, old.settings.tests)
+    reader = _Reader(span, old.settings.tests, {new.exemptions, new.baseline})
     for one in touched(span):
         reader.note(one)
     before, after, renamed = reader.sources()
@@ -63,10 +63,11 @@ def changed(span: Range, old: Placed, new: Placed) -> Changed:
 class _Reader:
     """Collects the waivers of both sides; what cannot be read is a finding, and never silence."""
 
-    def __init__(self, span: Range, globs: Sequence[str]) -> None:
+    def __init__(self, span: Range, globs: Sequence[str], lists: Set[str]) -> None:
         self.findings: list[Finding] = []
         self.files = 0
         self._span = span
+        self._lists = lists
         self._globs = [glob_regex(glob) for glob in globs]
         self._changed: list[Touched] = []
         """Python files, wherever they are."""
@@ -77,12 +78,24 @@ class _Reader:
     def note(self, one: Touched) -> None:
         if any(path and path.endswith(".py") for path in (one.old_path, one.new_path)):
             self._changed.append(one)
-        if one.link and one.new_path and self._wanted(one.new_path):
-            said = "found a symbolic link, which may lead anywhere"
-            self._cannot_read(one.new_path, self._span.head, said)
+        if one.detour and one.new_path:
+            if one.new_path not in self._lists:  # which are read for themselves
+                self._detour(one.new_path, one.detour)
         elif any(path and self._wanted(path) for path in (one.old_path, one.new_path)):
             self._touched.append(one)
             self.files += 1
+
+    def _detour(self, path: str, what: str) -> None:
+        """A file behind a link cannot be verified; folders are said, for a data folder would stop every merge."""
+        if self._wanted(path):
+            self._cannot_read(path, self._span.head, f"found {what}, which may lead anywhere")
+        elif what == "a submodule" or not Side(self._span.root, self._span.head).leads_to_a_file(
+            path
+        ):
+            said = f"{path} is {what} that the range adds or changes; what is behind it is not looked at"
+            self.findings.append(
+                Finding(kind="unreadable", severity=Severity.WARN, message=said, path=path)
+            )
 
     def sources(self) -> tuple[list[Waiver], list[Waiver], dict[str, str]]:
         """Waivers of the changed Python files on both sides, and which file was which."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import posixpath
 import re
 import shlex
 from collections.abc import Iterator, Sequence
@@ -36,8 +37,8 @@ class Touched(msgspec.Struct, frozen=True, kw_only=True):
     new_path: str | None
     old: str | None
     new: str | None
-    link: bool = False
-    """It is a symbolic link on the new side."""
+    detour: str = ""
+    """`a symbolic link` or `a submodule`, where it is one on the new side: what is behind it is not here."""
 
 
 def touched(span: Range) -> list[Touched]:
@@ -60,13 +61,13 @@ def _touched(meta: bytes, fields: Iterator[bytes]) -> Iterator[Touched]:
     old_mode, new_mode, old, new, status = meta.lstrip(b":").decode().split(" ")
     first = os.fsdecode(next(fields))
     second = os.fsdecode(next(fields)) if status[0] in "RC" else first
-    there = [mode not in {"000000", _SUBMODULE, _LINK} for mode in (old_mode, new_mode)]
+    there = [mode not in {"000000", *_DETOURS} for mode in (old_mode, new_mode)]
     yield Touched(
         old_path=first if there[0] else None,
-        new_path=second if there[1] or new_mode == _LINK else None,
+        new_path=second if there[1] or new_mode in _DETOURS else None,
         old=old if there[0] else None,
         new=new if there[1] else None,
-        link=new_mode == _LINK,
+        detour=_DETOURS.get(new_mode, ""),
     )
 
 
@@ -104,6 +105,13 @@ class Side:
             f"expected a file at {path} of {self.commit[:12]}, found {what} at {at}, which may lead anywhere",
             next_command=f"git ls-tree {self.commit[:12]} -- {shlex.quote(at)}",
         )
+
+    def leads_to_a_file(self, path: str) -> bool:
+        """Whether a symbolic link leads to a plain file of the same commit."""
+        oid = self._entry(path).partition(b"\t")[0].split(b" ")[-1].decode()
+        target = os.fsdecode(git.run_git(self._root, "cat-file", "blob", oid))
+        aim = posixpath.normpath(posixpath.join(posixpath.dirname(path), target))
+        return not aim.startswith(("/", "..")) and self._entry(aim)[:3] == b"100"
 
     def first(self, paths: Sequence[str]) -> tuple[str, bytes] | None:
         """The first of these files that is there."""

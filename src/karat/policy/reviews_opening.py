@@ -6,6 +6,7 @@ import os
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Annotated
 from urllib.parse import urlsplit
 
 import msgspec
@@ -16,7 +17,8 @@ from karat.policy.code_owners import Forge as Kind
 from karat.policy.reviews import Forge
 from karat.sources.patience import Patience
 
-_REF = re.compile(r"refs/pull/(\d+)/(?:merge|head)")
+_REF = re.compile(r"refs/pull/([1-9][0-9]{0,17})/(?:merge|head)")
+_NUMBER = re.compile(r"[1-9][0-9]{0,17}")
 _LARGEST_EVENT = 32 << 20
 
 
@@ -89,14 +91,14 @@ def open_forge(
 def _number(forge: Kind, env: Mapping[str, str]) -> int | None:
     if forge == "gitlab":
         text = env.get("CI_MERGE_REQUEST_IID", "")
-        return int(text) if text.isascii() and text.isdigit() else None
+        return int(text) if _NUMBER.fullmatch(text) else None
     if found := _REF.fullmatch(env.get("GITHUB_REF", "")):
         return int(found[1])
     return _event_number(env.get("GITHUB_EVENT_PATH", ""))
 
 
 class _Pull(msgspec.Struct, frozen=True):
-    number: int
+    number: Annotated[int, msgspec.Meta(ge=1, le=10**18)]
 
 
 class _Event(msgspec.Struct, frozen=True):

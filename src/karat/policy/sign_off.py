@@ -48,11 +48,16 @@ class SignOff(msgspec.Struct, frozen=True, kw_only=True):
     """Why a signature beside it does not count."""
 
 
+def signing(path: str) -> str:
+    """The command that signs a list."""
+    return f"ssh-keygen -Y sign -n {NAMESPACE} -f ~/.ssh/id_ed25519 {shlex.quote(path)}"
+
+
 def render(changes: Iterable[PolicyChange]) -> str:
     """The list to sign, as TOML."""
     head = (
         "# Read what each entry grants. Then sign this file:\n"
-        f"#   ssh-keygen -Y sign -n {NAMESPACE} -f ~/.ssh/id_ed25519 sign-off.toml\n"
+        f"#   {signing('sign-off.toml')}\n"
         f'schema = "{SCHEMA}"\n'
     )
     blocks = [head]
