@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from conftest import framework
 from factories.pytest_runs import Suite
 from karat.policy.journals import read_journal
 from karat.policy.merging import Known, merge
@@ -43,6 +42,13 @@ class TestTanh(karat.OpTest):
 class TestOther(TestTanh):
     def test_check_grad(self):
         assert "FAIL" not in os.environ
+"""
+NO_GRADIENT = """
+[[exemption]]
+op = "sign"
+kind = "no-grad-op"
+reason = "jumps, and is flat everywhere else"
+owner = "@alice"
 """
 PLAIN = """
 def test_plain():
@@ -248,12 +254,10 @@ def test_replays_are_told_through_the_environment(suite: Suite) -> None:
 
 
 def test_each_op_of_a_class_of_specs_is_a_test_of_its_own(suite: Suite) -> None:
-    framework("torch")
     suite.write(
         "test_specs.py",
         """
         import numpy as np
-        import torch
 
         from karat.optests.op_spec import OpSpec, Sample, op_tests
 
@@ -262,18 +266,31 @@ def test_each_op_of_a_class_of_specs_is_a_test_of_its_own(suite: Suite) -> None:
             return [Sample(inputs=(rng.standard_normal(3),))]
 
 
+        def of_tanh(inputs, outputs, cotangents):
+            return (cotangents[0] * (1 - np.tanh(inputs[0]) ** 2),)
+
+
+        def of_sign(inputs, outputs, cotangents):
+            return (np.zeros(3),)
+
+
+        common = {"samples": samples, "framework": "numpy"}
         TestOps = op_tests([
-            OpSpec(op="tanh", fn=torch.tanh, samples=samples, dtypes=("float64",)),
-            OpSpec(op="sin", fn=torch.sin, samples=samples, dtypes=("float64",), devices=("cuda",)),
+            OpSpec(op="tanh", fn=np.tanh, backward=of_tanh, **common),
+            OpSpec(op="sign", fn=np.sign, backward=of_sign, **common),
+            OpSpec(op="sin", fn=np.sin, backward=of_tanh, devices=("cuda",), **common),
         ])
         """,
     )
+    suite.write("exemptions.toml", NO_GRADIENT)
     ran = suite.run("test_specs.py", "--karat-evidence", "evidence", "--karat-policy")
     known = evidence(suite)
     assert known["test_specs.py::TestOps[tanh]"].evidence != (), ran.out
     assert ran.code == 1
     assert "test_specs.py::TestOps[sin] (op sin): no gradient evidence in float64" in ran.out
     assert "nothing was compared" in ran.out
+    assert "covers test_specs.py::TestOps[sign]" in ran.out
+    assert ran.out.count("fail  ") == 1  # that sign has no gradient was asked
     assert suite.run("test_specs.py", "-k", "tanh", "--karat-policy").code == 0
 
 
@@ -293,4 +310,8 @@ def test_a_suite_that_says_it_is_whole_is_judged_whole_if_nothing_narrowed_it(su
     whole = suite.run("--karat-policy")
     assert whole.code == 1
     assert "new-op: smalllib.cosh" in whole.out
+    suite.write("below/test_below.py", OPS.partition("class TestOther")[0])
+    below = "import os, sys, pytest; os.chdir('below'); sys.exit(pytest.main(['--karat-policy']))"
+    part = suite.python("-c", below)
+    assert part.code == 0, part.out
     assert "smalllib.tanh" not in whole.out

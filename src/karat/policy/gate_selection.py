@@ -103,7 +103,8 @@ def _is_named_in_part(unit: str, args: Sequence[str]) -> bool:
 def is_narrowed(config: pytest.Config) -> bool:
     """Whether paths or options left anything out."""
     source = getattr(config, "args_source", None)
-    named = source is None or source.name == "ARGS"
+    below = config.invocation_params.dir != config.rootpath
+    named = source is None or source.name == "ARGS" or (source.name == "INVOCATION_DIR" and below)
     return named or any(config.getoption(option, None) for option in _NARROWING)
 
 
