@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -90,6 +91,11 @@ def test_a_forward_of_another_shape_fails() -> None:
         spec_checks.forward(only(spec(reference=lambda x: (x, x))))
 
 
+def test_a_forward_of_another_sort_fails() -> None:
+    with pytest.raises(AssertionError, match=r"expected floating-point numbers, .* found integers"):
+        spec_checks.forward(only(spec(fn=lambda x: (0 * x).int(), reference=lambda x: 0 * x)))
+
+
 def test_a_sample_may_say_what_comes_out() -> None:
     def samples(_dtype: str, _device: str, _rng: Any) -> list[Sample]:
         return [Sample(inputs=(np.zeros((1, 2)),), expected=np.full((1, 2), 0.5), name="even")]
@@ -163,6 +169,33 @@ def test_in_place_gives_the_same_bits() -> None:
         spec_checks.in_place(only(spec(fn=torch.exp, in_place=lambda x: x.sinh_())))
 
 
+def test_in_place_is_tried_in_the_precision_of_the_case() -> None:
+    torch = framework("torch")
+
+    def wrong_in_half(x: Any) -> Any:
+        return x.exp_() if x.dtype is not torch.bfloat16 else x.sinh_()
+
+    double, low = cases(
+        [spec(fn=torch.exp, in_place=wrong_in_half, dtypes=("float64", "bfloat16"))], 0
+    )
+    spec_checks.in_place(double)
+    with pytest.raises(AssertionError, match="softmax-bfloat16-cpu-sample0: in-place: output 0"):
+        spec_checks.in_place(low)
+
+
+def test_an_in_place_form_of_numpy_returns_nothing() -> None:
+    def backward(inputs: Any, _outputs: Any, cotangents: Any) -> Any:
+        return -np.ones_like(inputs[0]) * cotangents[0]
+
+    def written(x: Any) -> None:
+        np.negative(x, out=x)
+
+    words = {"fn": lambda x: -x, "framework": "numpy", "backward": backward}
+    spec_checks.in_place(only(spec(**words, in_place=written)))
+    with pytest.raises(AssertionError, match="in-place: output 0"):
+        spec_checks.in_place(only(spec(**words, in_place=lambda _: None)))
+
+
 def test_an_op_over_numpy_brings_its_backward() -> None:
     made = OpSpec(
         op="square",
@@ -204,10 +237,92 @@ def test_a_tolerance_for_a_dtype_that_is_not_tested_is_refused() -> None:
         spec(tolerances={"float16": 0.1})
 
 
-@pytest.mark.parametrize("field", ["op", "dtypes", "devices"])
-def test_a_spec_that_says_nothing_is_refused(field: str) -> None:
-    with pytest.raises(UsageError, match=f"expected {field}"):
-        spec(**{field: ()})
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("op", ""),
+        ("op", 5),
+        ("fn", None),
+        ("samples", []),
+        ("dtypes", ()),
+        ("dtypes", "float64"),
+        ("dtypes", ("int32",)),
+        ("devices", ()),
+        ("devices", "cpu"),
+        ("wrt", "x"),
+        ("no_grad", "x"),
+        ("order", 3),
+    ],
+)
+def test_a_spec_that_says_nothing_or_what_nobody_understands_is_refused(
+    field: str, value: Any
+) -> None:
+    with pytest.raises(UsageError, match=f"{field}: expected .*, found ") as caught:
+        spec(**{field: value})
+    assert repr(value) in str(caught.value)
+
+
+def test_an_input_without_a_gradient_must_be_an_input() -> None:
+    with pytest.raises(UsageError, match="no_grad: expected floating inputs out of x, found 'xx'"):
+        spec_checks.gradient(only(spec(no_grad=("xx",))))
+
+
+@pytest.mark.parametrize("given", [None, [np.ones(3)], 3])
+def test_samples_are_samples(given: Any) -> None:
+    with pytest.raises(UsageError, match="expected samples for float64 on cpu, found"):
+        only(spec(samples=lambda *_: given))
+
+
+class Pair(NamedTuple):
+    left: Any
+    right: Any
+
+
+def test_samples_may_be_generated_and_nested() -> None:
+    def samples(_dtype: str, _device: str, rng: np.random.Generator) -> Iterator[Sample]:
+        for _ in range(2):
+            yield Sample(inputs={"pair": Pair(rng.random(3), rng.random(3))})
+
+    def product(pair: Pair) -> Any:
+        return pair.left * pair.right
+
+    made = spec(fn=product, samples=samples, reference=product)
+    for case in cases([made], 0):
+        spec_checks.forward(case)
+        spec_checks.gradient(case)
+
+
+def test_each_test_has_tensors_of_its_own() -> None:
+    torch = framework("torch")
+    given = torch.ones(3, dtype=torch.float64)
+
+    def writes(x: Any) -> Any:
+        return x.add_(1.0)
+
+    made = spec(fn=writes, samples=lambda *_: [Sample(inputs=(given,), expected=np.full(3, 2.0))])
+    case = only(made)
+    spec_checks.forward(case)
+    spec_checks.forward(case)
+    assert given.tolist() == [1.0, 1.0, 1.0]
+
+
+def test_samples_are_drawn_once_for_all_tests_of_a_spec() -> None:
+    drawn: list[str] = []
+
+    def samples(dtype: str, _device: str, rng: np.random.Generator) -> list[Sample]:
+        drawn.append(dtype)
+        return [Sample(inputs={"x": rng.random((2, 2))}) for _ in range(20)]
+
+    found = cases([spec(samples=samples)], 0)
+    first = [case.sample() for case in found]
+    assert drawn == ["float64"]
+    cases([spec()], 0)
+    again = [case.sample() for case in found]
+    assert drawn == ["float64", "float64"]
+    assert all(
+        np.array_equal(one.inputs["x"], other.inputs["x"])  # type: ignore[call-overload]
+        for one, other in zip(first, again, strict=True)
+    )
 
 
 def test_no_samples_no_specs_and_names_that_are_the_same_are_refused() -> None:
@@ -215,6 +330,8 @@ def test_no_samples_no_specs_and_names_that_are_the_same_are_refused() -> None:
         only(spec(samples=lambda *_: []))
     with pytest.raises(UsageError, match="found none"):
         op_tests([])
+    with pytest.raises(UsageError, match="expected specs, found int"):
+        op_tests([3])  # type: ignore[list-item]
     with pytest.raises(UsageError, match="'softmax-float64-cpu-sample0' twice"):
         cases([spec(), spec()], 0)
 

@@ -262,6 +262,23 @@ def test_outputs_of_another_sort_are_not_as_expected(made: Any, found: str) -> N
     assert f"expected floating-point numbers (float64), {found}" in failure
 
 
+@pytest.mark.parametrize("atol", [1e-5, 1.0])
+def test_whole_numbers_are_off_by_what_the_author_says_or_not_at_all(atol: float) -> None:
+    """A relative tolerance would let an index of a million be off by ten; no float tells 2⁵³ from 2⁵³ + 1."""
+
+    class Index(ScaleOp):
+        def setUp(self) -> None:
+            super().setUp()
+            self.inputs = {"X": np.zeros(1, np.float16)}
+            self.attrs, self.python_api = {}, lambda x: np.array([2**53]) + 0 * x.astype(int)
+            self.outputs = {"Out": np.array([2**53 + 1])}
+
+        def test_check_output(self) -> None:
+            self.check_output(atol=atol)
+
+    assert run_class(Index).result.wasSuccessful() is (atol == 1.0)
+
+
 def test_nan_on_both_sides_says_how_to_have_it() -> None:
     class Hollow(ScaleOp):
         equal = False

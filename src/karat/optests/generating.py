@@ -41,9 +41,10 @@ KINDS: dict[str, tuple[Chosen, Callable[[Case], None]]] = {
 
 def op_tests(specs: Sequence[OpSpec], *, seed: int) -> type:
     """The class of all tests of all specs."""
-    if not specs:
+    odd = [one for one in specs if not isinstance(one, OpSpec)]
+    if not specs or odd:
         raise UsageError(
-            "op_tests: expected specs, found none: nothing would be tested",
+            f"op_tests: expected specs, found {type(odd[0]).__name__ if odd else 'none: nothing would be tested'}",
             next_command="TestOps = karat.op_tests([karat.OpSpec(op=…, fn=…, samples=…)])",
         )
     every = cases(specs, seed)

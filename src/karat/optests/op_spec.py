@@ -28,6 +28,7 @@ from karat.findings import UsageError
 
 Draw = Callable[[str, str, Any], "Iterable[Sample]"]
 """dtype, device and a seeded numpy generator → samples."""
+_FLOATS = ("float", "bfloat", "complex")
 
 
 class Sample(msgspec.Struct, frozen=True, kw_only=True):
@@ -83,12 +84,21 @@ class OpSpec(msgspec.Struct, frozen=True, kw_only=True):
     """Floating inputs that have no gradient; declared, so that it is seen."""
 
     def __post_init__(self) -> None:
-        """A spec that says nothing is refused where it is written."""
-        for what, found in (("op", self.op), ("dtypes", self.dtypes), ("devices", self.devices)):
-            if not found:
+        """A spec that says nothing, or what nobody understands, is refused where it is written."""
+        for what, expected, fine in (
+            ("op", "a name", isinstance(self.op, str) and self.op),
+            ("fn", "a function", callable(self.fn)),
+            ("samples", "a function of dtype, device and rng", callable(self.samples)),
+            ("dtypes", "floating-point dtypes", _are_names(self.dtypes, _FLOATS)),
+            ("devices", "names of devices", _are_names(self.devices)),
+            ("no_grad", "names of inputs", self.no_grad == () or _are_names(self.no_grad)),
+            ("wrt", "names of inputs", self.wrt is None or _are_names(self.wrt)),
+            ("order", "1, 2 or None", self.order in {None, 1, 2}),
+        ):
+            if not fine:
                 raise UsageError(
-                    f"OpSpec({self.op!r}): expected {what}, found {found!r}",
-                    next_command=f"karat.OpSpec(op=…, fn=…, samples=…, {what}=…)",
+                    f"OpSpec({self.op!r}): {what}: expected {expected}, found {getattr(self, what)!r}",
+                    next_command="karat.OpSpec(op='softmax', fn=…, samples=…, dtypes=('float64',), devices=('cpu',))",
                 )
         unknown = set(self.tolerances) - set(self.dtypes)
         if unknown:
@@ -99,8 +109,15 @@ class OpSpec(msgspec.Struct, frozen=True, kw_only=True):
             )
 
 
+def _are_names(found: object, begin: tuple[str, ...] = ("",)) -> bool:
+    """Whether it is a tuple of names, and not a single one, whose letters would be taken for names."""
+    listed = isinstance(found, (tuple, list)) and bool(found)
+    return listed and all(isinstance(one, str) and one and one.startswith(begin) for one in found)  # type: ignore[attr-defined]
+
+
 def op_tests(specs: Iterable[OpSpec], *, seed: int = 0) -> type:
     """All tests of all specs as one class, for pytest to find under a name that begins with `Test`."""
     from karat.optests.generating import op_tests as made  # noqa: PLC0415 - brings pytest
 
-    return made(tuple(specs), seed=seed)
+    listed = (specs,) if isinstance(specs, OpSpec) else tuple(specs)
+    return made(listed, seed=seed)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 import msgspec
 import numpy as np
 
 from karat.optests.subjects import Subject
-from karat.optests.values import Array, Member, Slot
+from karat.optests.values import Array, Member, Slot, members
 
 # Below these nothing can be told in that precision: a few units in the last place, as the original has them.
 _FLOORS = {"bfloat16": 1e-2, "float16": 1e-3}
@@ -22,18 +22,22 @@ class Tolerance(msgspec.Struct, frozen=True, kw_only=True):
     rtol: float
     equal_nan: bool = False
 
-    def at_least(self, dtype: str) -> Tolerance:
-        """The same, but no tighter than the dtype allows."""
-        floor = _FLOORS.get(dtype, 0.0)
+    def at_least(self, dtypes: Iterable[str]) -> Tolerance:
+        """The same, but no tighter than the lowest of the dtypes allows."""
+        floor = max((_FLOORS.get(one, 0.0) for one in dtypes), default=0.0)
         return Tolerance(
             atol=max(self.atol, floor), rtol=max(self.rtol, floor), equal_nan=self.equal_nan
         )
 
+    def close(self, found: Array, expected: Array) -> Array:
+        """Where the two are near enough; whole numbers are compared as such, since not all have a float."""
+        if self.atol < 1 and found.dtype.kind in "biu":
+            return np.asarray(found == expected)
+        return np.isclose(found, expected, rtol=self.rtol, atol=self.atol, equal_nan=self.equal_nan)
 
-def compare_outputs(
-    subject: Subject, tolerance: Tolerance, left_out: Collection[str]
-) -> tuple[str, ...]:
-    """The names of outputs that were compared and are as expected; AssertionError for one that is not."""
+
+def compare_outputs(subject: Subject, tolerance: Tolerance, left_out: Collection[str]) -> None:
+    """AssertionError for an output that is not as expected, and if there is none to compare."""
     found = subject.outputs()
     wanted = [
         member
@@ -47,10 +51,8 @@ def compare_outputs(
             f"{subject.written.op}: check_output compared nothing: self.outputs names no output that python_api "
             f"gives ({', '.join(found) or 'none'}) and that is not left out"
         )
-    worst = _lowest([one.dtype for slot in subject.written.inputs for one in slot.members])
     for member in wanted:
-        _compare_one(subject, member, found, tolerance.at_least(worst))
-    return tuple(member.name for member in wanted)
+        _compare_one(subject, member, found, _limits(subject, member, tolerance))
 
 
 def array_of(framework: str, value: Any) -> Array:
@@ -74,12 +76,17 @@ def _is_given(slot: Slot, subject: Subject) -> bool:
     return slot.name in names or any(member.name in names for member in slot.members)
 
 
-def _lowest(dtypes: list[str]) -> str:
-    return max(dtypes, key=lambda one: _FLOORS.get(one, 0.0), default="float64")
+def _limits(subject: Subject, member: Member, tolerance: Tolerance) -> Tolerance:
+    """For fractions, no tighter than the precision allows; whole numbers are off by what the author says, or not."""
+    if sort_of(member.array) in {"integers", "booleans"}:
+        return Tolerance(atol=tolerance.atol, rtol=0.0)
+    return tolerance.at_least(
+        [member.dtype, *(one.dtype for one in members(subject.written.inputs))]
+    )
 
 
 def _compare_one(
-    subject: Subject, member: Member, found: Mapping[str, Any], tolerance: Tolerance
+    subject: Subject, member: Member, found: Mapping[str, Any], limits: Tolerance
 ) -> None:
     op, device = subject.written.op, subject.device
     if member.name not in found:
@@ -93,20 +100,17 @@ def _compare_one(
         raise AssertionError(
             f"{op}: output {member.name!r} on {device}: expected the shape {expected.shape}, found {actual.shape}"
         )
-    if _sort(actual) != _sort(expected):
+    if sort_of(actual) != sort_of(expected):
         raise AssertionError(
-            f"{op}: output {member.name!r} on {device}: expected {_sort(expected)} ({member.dtype}), "
-            f"found {_sort(actual)} ({actual.dtype})"
+            f"{op}: output {member.name!r} on {device}: expected {sort_of(expected)} ({member.dtype}), "
+            f"found {sort_of(actual)} ({actual.dtype})"
         )
-    limits = tolerance.at_least(member.dtype)
-    close = np.isclose(
-        actual, expected, rtol=limits.rtol, atol=limits.atol, equal_nan=limits.equal_nan
-    )
+    close = limits.close(actual, expected)
     if not close.all():
         raise AssertionError(_difference(subject, member, actual, close, limits))
 
 
-def _sort(array: Array) -> str:
+def sort_of(array: Array) -> str:
     """Precision is the tolerance's business; whether these are truths, whole numbers or fractions is not."""
     return {"b": "booleans", "i": "integers", "u": "integers", "c": "complex numbers"}.get(
         array.dtype.kind, "floating-point numbers"

@@ -10,11 +10,12 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from karat.findings import UsageError, suggest
 from karat.gradients import events
 from karat.gradients.report import Comparison, GradReport, GradVerdict
 from karat.optests import places
 from karat.optests.op_test import settled
-from karat.optests.outputs import array_of
+from karat.optests.outputs import array_of, sort_of
 from karat.optests.probing import gradients_of
 from karat.optests.spec_cases import Case, plain, tensors
 
@@ -102,8 +103,16 @@ def forward_mode(case: Case) -> None:
 
 
 def in_place(case: Case) -> None:
-    """The in-place form gives the same bits, forward and backward."""
+    """The in-place form gives the same bits: forward in the case's own precision, and backward in double."""
     __tracebackhide__ = True
+    with opened(case) as made, opened(case) as other:
+        usual = _flat(case, _called(made, case.spec.fn))
+        found = _flat(case, _written(other))
+    for number, (one, wanted) in enumerate(zip(found, usual, strict=False)):
+        if not np.array_equal(one, wanted, equal_nan=one.dtype.kind in "fc"):
+            raise AssertionError(
+                f"{case.id}: in-place: output {number}: expected what the out-of-place form gives, found other numbers"
+            )
     _law(case, "in-place", in_place=case.spec.in_place)
 
 
@@ -186,8 +195,15 @@ def _wrt(made: Opened) -> tuple[str, ...] | None:
     spec = made.case.spec
     if not spec.no_grad:
         return spec.wrt
-    named = spec.wrt or tuple(one.name for one in _problem(made, whole=True).inputs)
-    return tuple(name for name in named if name not in spec.no_grad)
+    every = tuple(one.name for one in _problem(made, whole=True).inputs)
+    for name in spec.no_grad:
+        if name not in every:
+            raise UsageError(
+                f"OpSpec({spec.op!r}): no_grad: expected floating inputs out of {', '.join(every) or 'none'}, "
+                f"found {name!r}{suggest(name, every)}",
+                next_command=f"no_grad=({every[0]!r},)" if every else "no_grad=()",
+            )
+    return tuple(name for name in spec.wrt or every if name not in spec.no_grad)
 
 
 def _has_second_order(made: Opened) -> bool:
@@ -237,6 +253,8 @@ def _ask(made: Opened, report: GradReport) -> None:
     proved = {one.input for one in report.comparisons if one.counts}
     whole = _problem(made, whole=True)
     lacking = [one.name for one in whole.inputs if one.name not in proved]
+    if not lacking:
+        return
     for name, (outcome, detail) in gradients_of(lambda: whole, lacking).items():
         events.tell(
             events.NoGrad(op=made.case.spec.op, input=name, test=_unit(), outcome=outcome, detail=detail)
@@ -256,6 +274,14 @@ def _called(made: Opened, function: Any, *, as_numpy: bool = False) -> Any:
     if isinstance(inputs, dict):
         return function(**inputs, **kwargs)
     return function(*inputs, **kwargs)
+
+
+def _written(made: Opened) -> Any:
+    """What the in-place form gives: what it returns, or, in numpy's habit, what it wrote to."""
+    result = _called(made, made.case.spec.in_place)
+    if result is not None:
+        return result
+    return list(made.inputs.values() if isinstance(made.inputs, dict) else made.inputs)
 
 
 def _expected(made: Opened) -> list[Any]:
@@ -279,6 +305,10 @@ def _close(case: Case, number: int, found: Any, expected: Any) -> None:
     if found.shape != expected.shape:
         raise AssertionError(
             f"{case.id}: output {number}: expected the shape {expected.shape}, found {found.shape}"
+        )
+    if sort_of(found) != sort_of(expected):
+        raise AssertionError(
+            f"{case.id}: output {number}: expected {sort_of(expected)}, as the reference gives, found {sort_of(found)}"
         )
     floor = _ULPS * _UNIT.get(case.dtype, 0.0)
     rtol = max(case.spec.rtol, floor)
