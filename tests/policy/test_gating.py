@@ -60,6 +60,7 @@ def test_evidence_in_float64_for_every_input_is_what_the_rule_asks(tmp_path: Pat
         ([evidence(input="Y")], "evidence-missing", ""),
         ([evidence(**WEAK)], "evidence-weak", "the author's own gradients"),
         ([evidence(vacuous=True)], "evidence-vacuous", "corrupted gradients passed"),
+        ([evidence(**WEAK, vacuous=True)], "evidence-vacuous", "corrupted gradients passed"),
         ([evidence(**INCONCLUSIVE)], "evidence-inconclusive", "the oracle is too coarse"),
     ],
 )  # fmt: skip
@@ -317,6 +318,24 @@ def test_a_skip_needs_a_matching_entry(tmp_path: Path) -> None:
 def test_a_skip_beside_evidence_is_a_word(tmp_path: Path) -> None:
     result = gated(tmp_path, op_test(evidence(), skip_reason="once upon a time"))
     assert told(result) == [("warn", "exemption-stale")]
+
+
+def test_a_wrong_gradient_is_never_exempt(tmp_path: Path) -> None:
+    result = gated(tmp_path, op_test(evidence(verdict=GradVerdict.FAIL)), entry())
+    assert result.tests[0].state == "failed"
+    assert told(result) == [("fail", "grad-failed")]
+
+
+def test_inputs_are_those_of_the_op(tmp_path: Path) -> None:
+    other = [declared(op="relu", inputs={"Y": "float64"}), evidence(op="relu", input="Y")]
+    result = gated(tmp_path, op_test(evidence(), *other))
+    assert [(one.op, [n.input for n in one.needs]) for one in result.tests] == [("relu", ["Y"]), ("tanh", ["X"])]  # fmt: skip
+    assert result.exit_code is ExitCode.OK
+
+
+def test_limits_of_plain_tests_are_their_own(tmp_path: Path) -> None:
+    plain = [collected("t.py::test_f", op_test=False), evidence(test="t.py::test_f", widened=0.5)]
+    assert gated(tmp_path, [*op_test(evidence()), *plain]).findings == ()
 
 
 def test_an_input_that_is_set_aside_needs_an_entry(tmp_path: Path) -> None:

@@ -120,7 +120,7 @@ def test_an_empty_folder_beside_a_full_one_is_said(tmp_path: Path) -> None:
 def test_evidence_of_several_commits_proves_nothing_of_one(tmp_path: Path) -> None:
     for session, commit in (("a", "1" * 40), ("b", "2" * 40)):
         journal(tmp_path / session, op_test(evidence()), session=session, commit=commit, run="7")
-    assert kinds(merge([tmp_path])) == ["evidence-foreign"]
+    assert kinds(merge([tmp_path / "a", tmp_path / "b"])) == ["evidence-foreign"]
 
 
 @pytest.mark.parametrize("later", [{"run": "8"}, {"run": "7", "commit": "2" * 40}])
@@ -130,18 +130,28 @@ def test_what_an_earlier_ci_run_left_in_the_folder_is_not_heard(tmp_path: Path, 
     journal(tmp_path, old, session="a", run="7", commit="1" * 40)
     journal(tmp_path, op_test(), session="b", started="2026-11-16T00:00:00+00:00", **{"commit": "1" * 40, **later})  # fmt: skip
     merged = merge([tmp_path])
-    assert (kinds(merged), merged.sessions) == ([], 1)
+    assert (kinds(merged), merged.sessions) == (["superseded"], 1)
     assert merged.tests.keys() == {TEST}
     assert merged.tests[TEST].evidence == ()
 
 
-def test_a_session_after_a_ci_run_speaks_of_what_it_ran(tmp_path: Path) -> None:
-    other = "tests/test_ops.py::TestOther"
-    both = [*op_test(evidence()), *op_test(evidence(test=other), test=other)]
-    journal(tmp_path, both, session="a", run="7")
-    journal(tmp_path, op_test(), session="b", started="2026-11-16T00:00:00+00:00")
-    merged = merge([tmp_path])
-    assert [len(merged.tests[test].evidence) for test in (TEST, other)] == [0, 1]
+@pytest.mark.parametrize("run", [None, "9999"])
+def test_a_journal_that_somebody_committed_is_not_heard_by_the_run_that_asks(tmp_path: Path, run: str | None) -> None:  # fmt: skip
+    journal(tmp_path, op_test(evidence()), session="z", run=run, started="2099-01-01T00:00:00+00:00")  # fmt: skip
+    journal(tmp_path, op_test(), session="a", run="7")
+    merged = merge([tmp_path], run="7")
+    assert (kinds(merged), merged.journals) == (["superseded"], 1)
+    assert merged.findings[0].message.startswith("1 journal of other runs")
+    assert merged.tests[TEST].evidence == ()
+
+
+def test_runs_are_all_heard_where_each_is_named(tmp_path: Path) -> None:
+    journal(tmp_path / "cpu", op_test(), session="a", run="7")
+    journal(tmp_path / "gpu", op_test(evidence()), session="b", run="8")
+    named = merge([tmp_path / "cpu", tmp_path / "gpu"], run="7")
+    assert (kinds(named), len(named.tests[TEST].evidence)) == ([], 1)
+    swept = merge([tmp_path], run="7")
+    assert (kinds(swept), len(swept.tests[TEST].evidence)) == (["superseded"], 0)
 
 
 def test_tests_of_one_name_in_two_suites_are_not_one(tmp_path: Path) -> None:

@@ -71,9 +71,10 @@ def _coverage(places: tuple[str, ...], ops: tuple[str, ...], *, namespaces: bool
     from karat.policy.coverage import coverage  # noqa: PLC0415
     from karat.policy.gate_places import day, places as journal_places, project  # noqa: PLC0415
     from karat.policy.merging import merge  # noqa: PLC0415
+    from karat.policy.recording import run_of  # noqa: PLC0415
 
     config = load(Path.cwd())
-    merged = merge(journal_places(places, config))
+    merged = merge(journal_places(places, config), run=run_of(os.environ))
     today = day(None, os.environ)
     asked = project(config, Path.cwd(), today=today, complete=namespaces).asked
     active = [one for one in asked.exemptions.entries if not one.has_expired(today)]

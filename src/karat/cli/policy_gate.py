@@ -65,12 +65,13 @@ def command(  # noqa: PLR0913 - one parameter per option
     from karat.policy.gate_report import document, lines  # noqa: PLC0415
     from karat.policy.gating import gate  # noqa: PLC0415
     from karat.policy.merging import merge  # noqa: PLC0415
+    from karat.policy.recording import run_of  # noqa: PLC0415
     from karat.report.words import printable  # noqa: PLC0415
 
     one_report_each({"--json": json_file})
     _refuse_in_ci(added, os.environ)
     config = load(Path.cwd())
-    merged = merge(journal_places(places, config))
+    merged = merge(journal_places(places, config), run=run_of(os.environ))
     held = _project(exemptions=exemptions, devices=devices, complete=complete, today=today)
     if update_baseline or added:
         held = _rewritten(held, merged, added, shorten=update_baseline)

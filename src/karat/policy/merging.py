@@ -1,8 +1,8 @@
 """Merging: journals of workers, shards and CI jobs become what is known of each test.
 
-Journals are believed to be JSON and nothing more. What is in two of them counts once. In one folder the newest CI
-run is the only one that speaks, and of sessions without a run the newest that ran a test: evidence of yesterday is
-none of today's.
+Journals are believed to be JSON and nothing more. What is in two of them counts once. In a place
+with journals of CI runs only one of these speaks, and else, in each folder, the newest session that ran a test:
+evidence of yesterday is none of today's.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import msgspec
 
 from karat.findings import Finding, Severity
 from karat.policy.journals import Journal, read_journal
-from karat.policy.merging_speakers import newest_runs, starts, strangers
+from karat.policy.merging_speakers import heard, starts, strangers, unheard
 from karat.policy.records import (
     Collected,
     Evidence,
@@ -82,8 +82,11 @@ class Merged(msgspec.Struct, frozen=True, kw_only=True):
     findings: tuple[Finding, ...] = ()
 
 
-def merge(places: Sequence[Path], *, session: str | None = None) -> Merged:
-    """What the journals in folders say together; with `session`, only those of one pytest session."""
+def merge(places: Sequence[Path], *, session: str | None = None, run: str | None = None) -> Merged:
+    """What the journals in folders say together; with `session`, only those of one pytest session.
+
+    `run` is the CI run that asks: where it left journals, they are the ones that are heard.
+    """
     found: list[Finding] = []
     journals: list[Journal] = []
     for place in places:
@@ -91,7 +94,9 @@ def merge(places: Sequence[Path], *, session: str | None = None) -> Merged:
         chosen = [one for one in here if session is None or one.session in {session, ""}]
         if not chosen:
             found.append(_nothing(place))
-        journals += newest_runs(chosen)
+        speaking = heard(chosen, run)
+        found += unheard(chosen, speaking)
+        journals += speaking
     found += (finding for journal in journals for finding in journal.findings)
     found += strangers(journals)
     ends = [one.ended for one in journals if one.ended]

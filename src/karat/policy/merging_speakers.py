@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from karat.findings import Finding, Severity
 from karat.policy.journals import Journal
+from karat.report.words import count
 
 
 def starts(journals: Iterable[Journal]) -> dict[str, str]:
@@ -19,15 +20,33 @@ def starts(journals: Iterable[Journal]) -> dict[str, str]:
     return first
 
 
-def newest_runs(journals: Sequence[Journal]) -> list[Journal]:
-    """Without what earlier CI runs left in a folder: a runner that is not cleaned up keeps their evidence."""
+def heard(journals: Sequence[Journal], run: str | None = None) -> list[Journal]:
+    """Of a place with journals of CI runs, those of one: of `run`, which asks, or of the newest.
+
+    A runner that is not cleaned up keeps the evidence of earlier runs, and anybody can commit a journal.
+    """
     started = starts(journals)
-    newest: dict[str, str] = {}
-    for journal in journals:
-        if journal.run:
-            speakers = (newest.get(journal.group, journal.speaker), journal.speaker)
-            newest[journal.group] = max(speakers, key=lambda one: (started[one], one))
-    return [one for one in journals if not one.run or newest[one.group] == one.speaker]
+    runs = [
+        (one.began.run == run, started[one.speaker], one.speaker)
+        for one in journals
+        if one.began and one.run
+    ]
+    if not runs:
+        return list(journals)
+    _, _, speaker = max(runs)
+    return [one for one in journals if one.began is None or one.speaker == speaker]
+
+
+def unheard(journals: Sequence[Journal], heard: Sequence[Journal]) -> Iterator[Finding]:
+    """One line for what was left out."""
+    left = len(journals) - len(heard)
+    if left:
+        yield Finding(
+            kind="superseded",
+            severity=Severity.INFO,
+            message=f"{count(left, 'journal')} of other runs or sessions left out, beside those of the CI run",
+            numbers={"journals": left},
+        )
 
 
 def strangers(journals: Sequence[Journal]) -> Iterator[Finding]:

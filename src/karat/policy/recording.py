@@ -142,10 +142,15 @@ class Recorder:
             started=datetime.now(UTC).isoformat(),
             commit=_first(said, _COMMITS),
             shard=said.get("KARAT_SHARD") or (f"{node}/{total}" if node and total else None),
-            run=_first(said, _RUNS),
+            run=run_of(said),
             root=self._root,
             forked=forked,
         )
+
+
+def run_of(environment: Mapping[str, str]) -> str | None:
+    """The CI run, or what KARAT_SESSION says."""
+    return _first(environment, _RUNS)
 
 
 def _first(said: Mapping[str, str], names: tuple[str, ...]) -> str | None:
