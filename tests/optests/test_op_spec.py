@@ -193,7 +193,7 @@ def test_an_in_place_form_of_numpy_returns_nothing() -> None:
     words = {"fn": lambda x: -x, "framework": "numpy", "backward": backward}
     spec_checks.in_place(only(spec(**words, in_place=written)))
     with pytest.raises(AssertionError, match="in-place: output 0"):
-        spec_checks.in_place(only(spec(**words, in_place=lambda _: None)))
+        spec_checks.in_place(only(spec(**words, in_place=lambda x: None)))  # noqa: ARG005
 
 
 def test_an_op_over_numpy_brings_its_backward() -> None:
