@@ -12,6 +12,7 @@ from karat.gradients.report import GradVerdict
 from karat.policy.exemptions import Exemption, Exemptions
 from karat.policy.gating import Asked, Gated, gate
 from karat.policy.merging import merge
+from karat.policy.ratchet import Ratchet
 from karat.policy.records import NoGradAsked, Record, Reported
 
 TODAY = date(2026, 11, 15)
@@ -336,6 +337,66 @@ def test_inputs_are_those_of_the_op(tmp_path: Path) -> None:
 def test_limits_of_plain_tests_are_their_own(tmp_path: Path) -> None:
     plain = [collected("t.py::test_f", op_test=False), evidence(test="t.py::test_f", widened=0.5)]
     assert gated(tmp_path, [*op_test(evidence()), *plain]).findings == ()
+
+
+def test_an_operator_without_a_test_may_be_what_an_entry_speaks_of(tmp_path: Path) -> None:
+    records = op_test(evidence())
+    held = {"complete": True, "ratchet": Ratchet(ops=("m.relu", "m.tanh"))}
+    assert told(gated(tmp_path, records, entry(op="relu"), **held)) == []
+    assert told(gated(tmp_path, records, entry(op="gelu"), **held)) == [
+        ("fail", "exemption-unused"),
+        ("fail", "new-op"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("inputs", "said"),
+    [
+        ("float64", {"rule": "tolerance", "max_relative_error": 0.1}),
+        ("float64", {"rule": "determinism", "nondeterminism_bound": 0.1}),
+        ("int64", {}),
+    ],
+)
+def test_part_of_a_test_makes_no_entry_stale(tmp_path: Path, inputs: str, said: Any) -> None:
+    report = Reported(op="tanh", test=TEST, device="cpu", framework="numpy", verdict=GradVerdict.PASS)  # fmt: skip
+    half = [collected(selected=1, deselected=1), declared(inputs={"X": inputs}), evidence(), report, outcome()]  # fmt: skip
+    assert told(gated(tmp_path, half, entry(**said))) == []
+
+
+def test_a_test_that_never_said_its_op_is_not_every_entrys(tmp_path: Path) -> None:
+    records: list[Record] = [*op_test(evidence(op="relu"), op="relu"), collected("t.py::TestT"), outcome(test="t.py::TestT", result="skipped")]  # fmt: skip
+    old = entry(expires=date(2020, 1, 1))
+    assert ("warn", "exemption-expired") in told(gated(tmp_path, records, old))
+    named = entry(expires=date(2020, 1, 1), scope="TestT")
+    assert ("fail", "exemption-expired") in told(gated(tmp_path, records, named))
+
+
+@pytest.mark.parametrize(
+    ("said", "state"),
+    [
+        ({"scope": "TestTanh"}, "exempt"),
+        ({"scope": TEST}, "exempt"),
+        ({"scope": "Test*"}, "missing"),
+        ({"scope": "tests/*"}, "missing"),
+        ({"scope": "*"}, "missing"),
+        ({"scope": "input:*"}, "missing"),
+        ({"scope": "TestTanh", "rule": "weak"}, "missing"),
+    ],
+)
+def test_a_test_that_never_said_its_op_is_exempt_by_its_own_name_alone(
+    tmp_path: Path, said: Any, state: str
+) -> None:
+    result = gated(tmp_path, [collected(), outcome(result="skipped")], entry(**said))
+    assert [one.state for one in result.tests] == [state]
+
+
+@pytest.mark.parametrize(
+    ("said", "state"),
+    [({}, "exempt"), ({"scope": "Test*"}, "exempt"), ({"scope": "input:X"}, "missing")],
+)
+def test_a_test_that_was_never_set_up_may_have_said_its_op(tmp_path: Path, said: Any, state: str) -> None:  # fmt: skip
+    result = gated(tmp_path, [collected(op="tanh"), outcome(result="skipped")], entry(**said))
+    assert [one.state for one in result.tests] == [state]
 
 
 def test_an_input_that_is_set_aside_needs_an_entry(tmp_path: Path) -> None:

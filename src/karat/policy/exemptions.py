@@ -61,10 +61,11 @@ class Exemption(msgspec.Struct, frozen=True, kw_only=True):
         if colon and not name.startswith(":"):
             said = {"input": input, "dtype": dtype}.get(what)
             return said is None or fnmatchcase(said, name)
-        # `file.py::TestOps[relu]`: a class made from specs is one test per op.
-        name = test.rpartition("::")[2]
-        names = (test, name, test.partition("[")[0], name.partition("[")[0])
-        return self.scope in names or any(fnmatchcase(name, self.scope) for name in names)
+        return self.names(test) or any(fnmatchcase(name, self.scope) for name in _names(test))
+
+    def names(self, test: str) -> bool:
+        """Whether its scope is this very test, and not a glob that holds it."""
+        return self.scope in _names(test)
 
     @property
     def narrow(self) -> bool:
@@ -90,6 +91,12 @@ class Exemptions(msgspec.Struct, frozen=True, kw_only=True):
     entries: tuple[Exemption, ...] = ()
     findings: tuple[Finding, ...] = ()
     path: str = ""
+
+
+def _names(test: str) -> tuple[str, ...]:
+    """What a test may be called: with and without its file; `TestOps[relu]` is one op of a class made from specs."""
+    name = test.rpartition("::")[2]
+    return test, name, test.partition("[")[0], name.partition("[")[0]
 
 
 def names_op(pattern: str, op: str) -> bool:

@@ -45,13 +45,16 @@ def findings(
 def _matched(
     judged: Sequence[Judged], entries: Sequence[Exemption], named: ByOp
 ) -> dict[int, list[Judged]]:
-    """What each entry speaks of; a test that never said its op may be any entry's that names the test."""
+    """What each entry speaks of; of a test that never said its op, those that name it."""
     found: dict[int, list[Judged]] = {}
     for one in judged:
-        about = named.about(one.op) if one.op else [e for e in entries if e.scope != "*"]
-        for entry in about:
-            if entry.narrow or entry.speaks_of(one.test):
-                found.setdefault(id(entry), []).append(one)
+        mine = (
+            [e for e in named.about(one.op) if e.narrow or e.speaks_of(one.test)]
+            if one.op
+            else [e for e in entries if e.names(one.test)]
+        )
+        for entry in mine:
+            found.setdefault(id(entry), []).append(one)
     return found
 
 

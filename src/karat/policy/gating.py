@@ -136,9 +136,13 @@ def _unknown(known: Known, op: str, active: Sequence[Exemption]) -> tuple[Need, 
     if known.declared:
         return ()
     for entry in active:
-        named = entry.covers("gradient", op) if op else entry.rule == "gradient"
-        whole = entry.scope != "*" or bool(op)
-        if named and whole and not entry.narrow and entry.speaks_of(known.test):
+        # Without an op there is only the name of the test to go by, and a glob would cover whatever was skipped.
+        about = (
+            entry.covers("gradient", op) and entry.speaks_of(known.test)
+            if op
+            else entry.names(known.test)
+        )
+        if about and entry.rule == "gradient" and not entry.narrow:
             why = f"{entry.kind}: {entry.reason}"
             return (Need(input="*", dtype="", state="exempt", why=why, line=entry.line),)
     return (Need(input="*", dtype="", state="missing"),)
