@@ -370,3 +370,50 @@ def test_a_wrong_forward_mode_is_told_from_a_wrong_backward(size: int) -> None:
     assert found.coordinate == (0,)
     assert isinstance(found.expected, float)
     assert found.found == pytest.approx(2 * found.expected)
+
+
+@pytest.mark.parametrize("size", [6, 300])
+def test_a_constant_gradient_of_a_sum_is_no_odd_multiple_of_the_right_one(size: int) -> None:
+    found = diagnosed(
+        np.sum,
+        (np.linspace(-1, 2, size),),
+        lambda i, _o, _c: np.full_like(i[0], 3.0),
+    )
+    assert found.hint == "the gradient does not change with the cotangent"
+
+
+def test_a_few_wrong_elements_are_not_taken_for_a_part() -> None:
+    # Both lie where the input is positive, as half of all elements do.
+    off = at(250, 300) + at(270, 300)
+    found = diagnosed(
+        np.sin, (np.linspace(-2, 2, 300),), lambda i, _o, c: np.cos(i[0]) * c[0] * (1 + off)
+    )
+    assert found.hint.startswith("two elements are wrong, the other at [2")
+
+
+def test_three_wrong_elements_are_no_part_either() -> None:
+    off = at(250, 300) + at(270, 300) + at(290, 300)
+    hints = {
+        diagnosed(
+            np.sin,
+            (np.linspace(-2, 2, 300),),
+            lambda i, _o, c: np.cos(i[0]) * c[0] * (1 + off),
+            seed,
+        ).hint
+        for seed in range(3)
+    }
+    assert hints == {""}
+
+
+@pytest.mark.parametrize("shape", [(30,), (6, 50)])
+def test_the_same_deviation_everywhere_is_a_constant(shape: tuple[int, ...]) -> None:
+    x = np.random.default_rng(0).normal(size=shape)
+    found = diagnosed(np.sin, (x,), lambda i, _o, c: np.cos(i[0]) * c[0] + 0.25)
+    assert found.hint.startswith("the deviation is the same everywhere")
+
+
+def test_what_is_rolled_the_wrong_way_is_off_by_two() -> None:
+    found = diagnosed(
+        lambda x: np.roll(x, 1), (np.linspace(-1, 1, 40),), lambda _i, _o, c: np.roll(c[0], 1)
+    )
+    assert found.hint == "off by two along axis 0: two too far"

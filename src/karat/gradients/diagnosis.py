@@ -19,6 +19,7 @@ from karat.gradients.experiments import (
     behaviour,
     confined,
     conjugated,
+    ignores_cotangent,
     missing_term,
     shifted,
 )
@@ -174,13 +175,16 @@ class _Case:
             return self.at(int(np.argmax(lost)), f"{kind} at {_count(int(lost.sum()))}")
         guess = self.guess()
         if guess is not None:
-            return self.at(self.furthest(guess.right), guess.hint)
+            hint = (guess.odd and ignores_cotangent(self.wrong())) or guess.hint
+            return self.at(self.furthest(guess.right), hint)
         place = (
             self.furthest(self.known.expected(self.scales))
             if self.known.whole
             else locate(self.asking, self.scales, self.asked.rng)
         )
-        return _Found(hint=self.hint()) if place is None else self.at_with_hint(place)
+        if place is None:
+            return _Found(hint=self.hint() or confined(self.wrong()))
+        return self.at_with_hint(place)
 
     def guess(self) -> Guess | None:
         output = self.asked.problem.outputs[self.asked.output]
@@ -205,7 +209,8 @@ class _Case:
         alone = self.corrected(self.gradient, found)
         if self.gradient.size > self.asked.parts and self.known.fits(alone):
             return replace(found, hint="this element alone is wrong")
-        return replace(found, hint=self.hint() or self.few(alone))
+        # A few elements may all lie where the input is positive; that there are few says more.
+        return replace(found, hint=self.hint() or self.few(alone) or confined(self.wrong()))
 
     def corrected(self, gradient: Vector, found: _Found) -> Vector:
         """The gradient with one element put right."""
@@ -219,7 +224,8 @@ class _Case:
         """Whether a second element explains the rest; how many are wrong, where all are known."""
         if self.known.whole:
             wrong = sum(one.gap(self.gradient) > 1 for one in self.known.all)
-            return f"{wrong:,} of {_count(self.gradient.size)} are wrong"
+            place = confined(self.wrong())
+            return place or f"{wrong:,} of {_count(self.gradient.size)} are wrong"
         rest = _Case(self.asked, alone, self.slope, self.scales)
         second = locate(rest.asking, self.scales, self.asked.rng)
         if second is None or not self.known.fits(self.corrected(alone, self.at(second, ""))):
@@ -236,7 +242,7 @@ class _Case:
         turned = conjugated(wrong)
         if turned is not None and self.known.fits(turned):
             return "the conjugate is missing"
-        return behaviour(wrong) or shifted(wrong) or missing_term(wrong) or confined(wrong)
+        return behaviour(wrong) or shifted(wrong) or missing_term(wrong)
 
     def wrong(self) -> Wrong:
         off = [

@@ -57,7 +57,7 @@ class Wrong:
 
 def behaviour(wrong: Wrong) -> str:
     """What the backward does that it must not; nothing if it passes every experiment."""
-    for experiment in (_ignores_cotangent, _one_slice, _stale):
+    for experiment in (ignores_cotangent, _one_slice, _stale):
         try:
             hint = experiment(wrong)
         except Exception:  # noqa: BLE001, S112 - what a wrong backward raises elsewhere is not what failed here
@@ -67,7 +67,8 @@ def behaviour(wrong: Wrong) -> str:
     return ""
 
 
-def _ignores_cotangent(wrong: Wrong) -> str:
+def ignores_cotangent(wrong: Wrong) -> str:
+    """Whether the gradient is the same for another cotangent."""
     signs = wrong.rng.choice([-1.0, 1.0], wrong.cotangent.shape)
     other = wrong.again(wrong.cotangent * signs * wrong.rng.uniform(0.5, 1.5, signs.shape))
     if other is not None and np.any(wrong.gradient) and _same(other, wrong.gradient):
@@ -145,9 +146,19 @@ def confined(wrong: Wrong) -> str:
         # What is outside a part is the whole less the part: one probe tells both.
         inside, error = wrong.asking(direction * mask)
         allowed = 8 * error + 1e-10 * norm(wrong.gradient * direction)
-        if abs(whole - inside) <= allowed < abs(inside) / 8:
+        if abs(whole - inside) <= allowed < abs(inside) / 8 and _throughout(wrong, mask):
             return name
     return ""
+
+
+def _throughout(wrong: Wrong, mask: NDBool) -> bool:
+    """Whether every eighth of a part that is drawn is wrong, or only a few of its elements, which may all lie there by chance."""
+    for _ in range(4):
+        some = mask & (wrong.rng.random(mask.size) < 0.125)
+        some[wrong.rng.choice(np.flatnonzero(mask))] = True
+        if not wrong.asking.clear(mixed(wrong.scales.size, wrong.rng) * wrong.scales * some):
+            return False
+    return True
 
 
 def _parts(wrong: Wrong) -> Iterator[tuple[str, NDBool]]:
@@ -176,6 +187,11 @@ def missing_term(wrong: Wrong) -> str:
     shape = wrong.slot.shape
     if wrong.slot.complex:
         return ""
+    every = tuple(range(len(shape)))
+    if wrong.scales.size > 2 and _nothing(wrong, _balanced(wrong, every, None)):
+        return (
+            "the deviation is the same everywhere: a constant, or a mean or sum over all elements"
+        )
     for axis in range(min(len(shape), _MOST_AXES)):
         if shape[axis] > 2 and _nothing(wrong, _balanced(wrong, axis, None)):
             return f"the deviation is the same all along axis {axis}: a mean or sum term over it is missing"
@@ -188,8 +204,8 @@ def missing_term(wrong: Wrong) -> str:
     return ""
 
 
-def _balanced(wrong: Wrong, axis: int, weights: Array | None) -> Vector:
-    """A direction whose (weighted) sum along every line of an axis is zero."""
+def _balanced(wrong: Wrong, axis: int | tuple[int, ...], weights: Array | None) -> Vector:
+    """A direction whose (weighted) sum along every line of an axis, or over all of them, is zero."""
     shape = wrong.slot.shape
     drawn = mixed(wrong.scales.size, wrong.rng).reshape(shape) * np.median(wrong.scales)
     along = np.ones(shape) if weights is None else np.asarray(weights, np.float64)

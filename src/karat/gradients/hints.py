@@ -31,6 +31,8 @@ class Guess:
 
     hint: str
     right: Vector
+    odd: bool = False
+    """A factor without a name, which may be chance: there is one for every constant gradient of a sum."""
 
 
 def recognised(wrong: Vector, slot: Slot, output: Slot, known: Soundings) -> Guess | None:
@@ -59,7 +61,7 @@ def _multiples(wrong: Vector, slot: Slot, output: Slot, known: Soundings) -> Ite
         named, hint = words
         yield Guess(hint, named * wrong)
     elif np.count_nonzero(wrong) >= _FEW and len(known.all) >= _FEW:
-        yield Guess(f"{1 / factor:.6g} times the expected gradient", factor * wrong)
+        yield Guess(f"{1 / factor:.6g} times the expected gradient", factor * wrong, odd=True)
 
 
 def _factor_words(
@@ -148,8 +150,9 @@ def _rearranged(whole: Array, axes: range) -> Iterator[tuple[str, Array]]:
 
 
 def _shifted(whole: Array, axis: int) -> Iterator[tuple[str, Array]]:
-    """One further, or one back; the end wraps around or is lost."""
-    if whole.shape[axis] < 2:
-        return
-    for step, words in ((-1, "too far"), (1, "too early")):
-        yield f"off by one along axis {axis}: one {words}", np.roll(whole, step, axis)
+    """One or two further, or back, as where something is moved the wrong way; the end wraps around."""
+    for count, word in ((1, "one"), (2, "two")):
+        if whole.shape[axis] > 2 * count - 1:
+            for step, words in ((-count, "too far"), (count, "too early")):
+                hint = f"off by {word} along axis {axis}: {word} {words}"
+                yield hint, np.roll(whole, step, axis)
