@@ -399,6 +399,18 @@ def test_a_test_that_was_never_set_up_may_have_said_its_op(tmp_path: Path, said:
     assert [one.state for one in result.tests] == [state]
 
 
+def test_a_plain_test_that_failed_has_said_so_itself(tmp_path: Path) -> None:
+    test = "t.py::test_f"
+    wrong = Reported(op="sin", test=test, device="cpu", framework="numpy", verdict=GradVerdict.FAIL)
+    plain = [collected(test, op_test=False), wrong, outcome(test=test, result="failed")]
+    assert gated(tmp_path, [*op_test(evidence()), *plain]).findings == ()
+
+
+def test_nothing_is_said_once(tmp_path: Path) -> None:
+    result = gate(merge([tmp_path / "nowhere"]), Asked(today=TODAY))
+    assert told(result) == [("fail", "nothing-compared")]
+
+
 def test_an_input_that_is_set_aside_needs_an_entry(tmp_path: Path) -> None:
     both = {"X": "float64", "Y": "float64"}
     records = op_test(evidence(), inputs=both, no_grad=("Y",))

@@ -70,6 +70,13 @@ def test_jobs_of_one_ci_run_all_speak(tmp_path: Path) -> None:
     assert len(merge([tmp_path]).tests[TEST].evidence) == 1
 
 
+def test_a_suite_is_whole_if_every_part_of_it_says_so(tmp_path: Path) -> None:
+    journal(tmp_path, op_test(evidence()), worker="gw0")
+    assert merge([tmp_path]).whole
+    journal(tmp_path, op_test(evidence()), worker="gw1", whole=False)
+    assert not merge([tmp_path]).whole
+
+
 def test_a_cut_line_is_said_and_the_rest_counts(tmp_path: Path) -> None:
     path = journal(tmp_path, op_test(evidence()), ended=False)
     path.write_bytes(path.read_bytes() + b'{"type":"evidence","op":"ta')
