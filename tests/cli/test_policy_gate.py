@@ -39,6 +39,20 @@ def test_evidence_for_all_is_0(tmp_path: Path) -> None:
     assert result.out == "gate passed: 1 op test: 1 with evidence; 1 comparison in 1 journal of 1 session\n"  # fmt: skip
 
 
+def test_op_tests_of_integers_are_not_counted_as_evidence(tmp_path: Path) -> None:
+    journal(tmp_path / "evidence", op_test(inputs={"Ids": "int8"}))
+    result, _ = gate(tmp_path, "evidence")
+    assert result.code == 0
+    assert "1 op test: 0 with evidence, 1 without floating inputs; 0 comparisons" in result.out
+
+
+def test_the_entry_for_a_tolerance_says_what_a_tolerance_needs(tmp_path: Path) -> None:
+    journal(tmp_path / "evidence", op_test(evidence(widened=0.1)))
+    result, _ = gate(tmp_path, "evidence")
+    assert result.code == 1
+    assert 'rule = "tolerance"\n  kind = "special"\n  reason = "why it is needed"' in result.out
+
+
 def test_what_lacks_evidence_is_1_with_three_ways_out(tmp_path: Path) -> None:
     journal(tmp_path / "evidence", op_test())
     result, report = gate(tmp_path, "evidence")

@@ -53,6 +53,13 @@ def test_a_cell_is_the_gravest_of_its_inputs(tmp_path: Path) -> None:
     assert row.state == "missing"
 
 
+def test_an_op_of_integers_lacks_nothing(tmp_path: Path) -> None:
+    found = covered(tmp_path, op_test(inputs={"Ids": "int8", "Mask": "bool"}))
+    assert [row.state for row in found.rows] == ["no-float"]
+    assert text(found)[-1] == "1 op: 1 no-float; 1 journal of 1 session"
+    assert "missing 1" not in page(found)
+
+
 def test_an_exempt_input_is_exempt(tmp_path: Path) -> None:
     entry = Exemption(op="tanh", scope="input:X", reason="r", owner="o")
     (row,) = covered(tmp_path, op_test(), entries=[entry]).rows

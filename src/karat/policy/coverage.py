@@ -18,10 +18,12 @@ from karat.policy.ratchet import is_among
 from karat.policy.records import Evidence
 
 CellState = Literal["failed", "missing", "inconclusive", "vacuous", "weak", "exempt", "strong"]
+RowState = CellState | Literal["no-float"]
 STATES: tuple[CellState, ...] = (
     "failed", "missing", "inconclusive", "vacuous", "weak", "exempt", "strong",
 )  # fmt: skip
 """Gravest first."""
+ROW_STATES: tuple[RowState, ...] = (*STATES, "no-float")
 _DTYPES = ("complex128", "float64", "complex64", "float32", "bfloat16", "float16")
 
 
@@ -53,9 +55,9 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     cells: tuple[Cell, ...]
 
     @property
-    def state(self) -> CellState:
-        """The gravest of its cells."""
-        return min((cell.state for cell in self.cells), key=STATES.index, default="missing")
+    def state(self) -> RowState:
+        """The gravest of its cells; an op without any has no input that could have a gradient."""
+        return min((cell.state for cell in self.cells), key=STATES.index, default="no-float")
 
     def cell(self, column: Column) -> Cell | None:
         """Its cell in a column; None where nobody asked and nothing was compared."""
@@ -107,7 +109,7 @@ def coverage(
     ]  # fmt: skip
     columns = {cell.column for row in rows for cell in row.cells}
     return Coverage(
-        rows=tuple(sorted(rows, key=lambda row: STATES.index(row.state))),
+        rows=tuple(sorted(rows, key=lambda row: ROW_STATES.index(row.state))),
         columns=tuple(sorted(columns, key=_place)),
         journals=merged.journals,
         sessions=merged.sessions,

@@ -13,7 +13,7 @@ from importlib import resources
 from itertools import groupby
 
 from karat.findings import Severity
-from karat.policy.coverage import STATES, Cell, Column, Coverage, Row
+from karat.policy.coverage import ROW_STATES, STATES, Cell, Column, Coverage, Row
 from karat.policy.coverage_text import MARKS
 from karat.report.words import count, printable
 
@@ -48,7 +48,7 @@ def _text(words: str) -> str:
 
 def _totals(found: Coverage) -> str:
     states = found.states
-    parts = ", ".join(f"{states[state]:,} {state}" for state in STATES if states[state])
+    parts = ", ".join(f"{states[state]:,} {state}" for state in ROW_STATES if states[state])
     tail = f"{count(found.journals, 'journal')} of {count(found.sessions, 'session')}."
     return f"<strong>{count(len(found.rows), 'op')}</strong>{f': {parts}' if parts else ''}; {tail}"
 
@@ -64,7 +64,7 @@ def _findings(found: Coverage) -> str:
 
 def _chips(found: Coverage) -> Iterator[str]:
     states = found.states
-    for state in STATES:
+    for state in ROW_STATES:
         if states[state]:
             yield f'<button type="button" aria-pressed="false" data-state="{state}">{state} {states[state]:,}</button>'
 

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from karat.findings import exit_code
-from karat.policy.coverage import STATES, Coverage, Row
+from karat.policy.coverage import ROW_STATES, Coverage, Row
 from karat.report.plain import encode, finding_json
 
 SCHEMA = "karat.policy-coverage/1"
@@ -22,7 +22,7 @@ def document(found: Coverage) -> bytes:
             "exit_code": int(exit_code(found.findings)),
             "journals": found.journals,
             "sessions": found.sessions,
-            "states": {state: states[state] for state in STATES},
+            "states": {state: states[state] for state in ROW_STATES},
             "columns": [msgspec.to_builtins(column) for column in found.columns],
             "ops": [_row(row) for row in found.rows],
             "findings": [finding_json(finding) for finding in found.findings],

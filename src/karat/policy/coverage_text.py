@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 
-from karat.policy.coverage import STATES, CellState, Column, Coverage, Row
+from karat.policy.coverage import ROW_STATES, STATES, CellState, Column, Coverage, Row
 from karat.report.words import count, elide, printable
 
 Piece = tuple[str, str]
@@ -23,7 +23,7 @@ _SHORT = {"float64": "f64", "float32": "f32", "float16": "f16", "bfloat16": "bf1
 _NAME = 40
 _MANY = 60
 """Ops up to which each gets a line; above, those with nothing to object to are put together."""
-_CALM = frozenset({"exempt", "strong"})
+_CALM = frozenset({"exempt", "strong", "no-float"})
 
 
 def lines(found: Coverage, *, width: int = 100, every: bool = False) -> Iterator[tuple[Piece, ...]]:
@@ -139,7 +139,7 @@ def _legend(found: Coverage) -> tuple[Piece, ...]:
 
 def _summary(found: Coverage) -> tuple[Piece, ...]:
     states = found.states
-    parts = ", ".join(f"{states[state]:,} {state}" for state in STATES if states[state])
+    parts = ", ".join(f"{states[state]:,} {state}" for state in ROW_STATES if states[state])
     journals = f"{count(found.journals, 'journal')} of {count(found.sessions, 'session')}"
     ops = count(len(found.rows), "op")
     return ((f"{ops}{f': {parts}' if parts else ''}; {journals}", "bold"),)

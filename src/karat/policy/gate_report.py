@@ -80,7 +80,9 @@ def _as_of(today: date | None) -> str:
 
 def _last(gated: Gated) -> str:
     states = Counter(one.state for one in gated.tests)
-    parts = [f"{states['evidence']:,} with evidence"]
+    none = sum(one.state == "evidence" and not one.needs for one in gated.tests)
+    parts = [f"{states['evidence'] - none:,} with evidence"]
+    parts += [f"{none:,} without floating inputs"] if none else []
     parts += [f"{states['exempt']:,} exempt"] if states["exempt"] else []
     parts += [f"{states['not-selected']:,} not selected"] if states["not-selected"] else []
     lacking = len(gated.tests) - states["evidence"] - states["exempt"] - states["not-selected"]

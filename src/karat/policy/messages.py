@@ -94,8 +94,12 @@ def _entry(
         yield f"scope = {_text(scope)}"
     if rule != "gradient":
         yield f"rule = {_text(rule)}"
-    yield 'kind = "special"  # or "no-grad-op", if it has no gradient at all, which is verified'
-    yield f"reason = {_text(reason or 'why this cannot be checked')}"
+    if rule == "gradient":
+        yield 'kind = "special"  # or "no-grad-op", if it has no gradient at all, which is verified'
+        yield f"reason = {_text(reason or 'why this cannot be checked')}"
+    else:
+        yield 'kind = "special"'
+        yield f"reason = {_text(reason or 'why it is needed')}"
     yield 'owner = "@you"'
     yield 'issue = "https://…"'
     yield f"expires = {day.isoformat()}"
