@@ -14,32 +14,38 @@ from karat.policy.coverage_page import page as made_page
 from karat.policy.merging import merge
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Page
+    from playwright.sync_api import Browser, Page
 
 pytestmark = pytest.mark.browser
 HOSTILE = "</td><img src=x onerror=alert(1)>\u202e"
 
 
-@pytest.fixture
-def page(chromium: str, tmp_path: Path) -> Iterator[Page]:
-    """A matrix of three ops, open; whatever the page complains of is an error."""
+@pytest.fixture(scope="module")
+def browser(chromium: str) -> Iterator[Browser]:
     from playwright.sync_api import sync_playwright  # noqa: PLC0415 - it may not be installed
 
+    with sync_playwright() as driver:
+        launched = driver.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+        yield launched
+        launched.close()
+
+
+@pytest.fixture
+def page(browser: Browser, tmp_path: Path) -> Iterator[Page]:
+    """A matrix of three ops, open; whatever the page complains of is an error."""
     records = op_test(evidence())
     for name in ("relu", HOSTILE):
         records += op_test(op=name, test=f"t.py::{name}")
     journal(tmp_path / "evidence", records)
     (tmp_path / "c.html").write_text(made_page(coverage(merge([tmp_path]))), encoding="utf-8")
     complaints: list[str] = []
-    with sync_playwright() as driver:
-        browser = driver.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
-        opened = browser.new_page()
-        opened.on("console", lambda message: complaints.append(message.text))
-        opened.on("pageerror", lambda error: complaints.append(str(error)))
-        opened.on("dialog", lambda dialog: complaints.append(dialog.message))
-        opened.goto((tmp_path / "c.html").as_uri())
-        yield opened
-        browser.close()
+    opened = browser.new_page()
+    opened.on("console", lambda message: complaints.append(message.text))
+    opened.on("pageerror", lambda error: complaints.append(str(error)))
+    opened.on("dialog", lambda dialog: complaints.append(dialog.message))
+    opened.goto((tmp_path / "c.html").as_uri())
+    yield opened
+    opened.close()
     assert complaints == []
 
 

@@ -51,6 +51,13 @@ def test_one_that_is_gone_must_leave_the_list(merged: Merged) -> None:
     assert told(merged, held, complete=False) == []
 
 
+@pytest.mark.parametrize("said", [{"ops": OPS, "sure": False}, {"ops": ()}])
+def test_nothing_is_gone_where_not_all_could_be_imported(merged: Merged, said: Any) -> None:
+    held = Ratchet(baseline=("mylib.ops.gone", "mylib.ops.relu"), **said)
+    assert told(merged, held) == []
+    assert shortened(merged, [], held, complete=True) == held.baseline
+
+
 def test_an_exempt_operator_needs_no_evidence(merged: Merged) -> None:
     entry = Exemption(op="relu", reason="r", owner="o")
     assert told(merged, Ratchet(ops=OPS), entry) == []

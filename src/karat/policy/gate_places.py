@@ -38,6 +38,7 @@ def project(
     held = ratchet.Ratchet(
         ops=walked.ops,
         baseline=ratchet.read(root / settings.baseline, settings.baseline),
+        sure=not walked.findings,
         path=settings.baseline,
     )
     asked = Asked(

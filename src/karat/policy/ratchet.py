@@ -29,6 +29,8 @@ class Ratchet(msgspec.Struct, frozen=True, kw_only=True):
 
     ops: tuple[str, ...] = ()
     baseline: tuple[str, ...] = ()
+    sure: bool = True
+    """Whether all namespaces could be imported; what is not found in the others need not be gone."""
     path: str = "policy-baseline.json"
     again: str = "karat policy gate --complete"
     """The command as it was typed, for advice."""
@@ -113,7 +115,7 @@ def judge_ops(
     for op in ratchet.baseline:
         if is_among(op, proved):
             yield _stale(ratchet, op, "it has gradient evidence now")
-        elif complete and there and op not in there:
+        elif complete and ratchet.sure and there and op not in there:
             yield _stale(ratchet, op, "it is gone")
     for op in ratchet.ops if complete else ():
         exempt = any(entry.covers("gradient", op) for entry in named.about(op))
