@@ -97,8 +97,8 @@ def coverage(
             tests.setdefault(e.op, set()).add(known.test)
         for declared in known.declared:
             tests.setdefault(declared.op, set()).add(known.test)
-            named = inputs.setdefault(declared.op, {})
-            named |= {n.casefold(): n for n, d in declared.inputs.items() if is_differentiable(d)}
+            floats = inputs.setdefault(declared.op, {})
+            floats |= {n.casefold(): n for n, d in declared.inputs.items() if is_differentiable(d)}
     seen = frozenset(tests)
     names = [*seen, *(op for op in ops if not is_among(op, seen))]
     wanted = [op for op in names if not only or any(fnmatchcase(op, glob) for glob in only)]
