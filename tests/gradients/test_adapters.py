@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -313,6 +314,23 @@ class TestNothingIsLeftBehind:
                 same(problem.jvp((X,), (X,)), (X * X,))
                 assert not torch.is_grad_enabled()
             same(found, X * X)
+
+    def test_threads_do_not_meet(self) -> None:
+        torch = framework("torch")
+        x = tensor("torch", X)
+        problems = [open_problem(torch.sin, (x,)) for _ in range(8)]
+        problems += [open_problem(torch.nn.functional.dropout, (x,)) for _ in range(8)]
+        expected = [one.jvp((X,), (X,)) for one in problems]
+        with ThreadPoolExecutor(8) as pool:
+            for _ in range(20):
+                found = list(pool.map(lambda one: one.jvp((X,), (X,)), problems))
+                same(found, expected)
+
+    def test_within_somebody_s_forward_mode_there_is_no_second(self) -> None:
+        torch = framework("torch")
+        problem = open_problem(torch.sin, (tensor("torch", X),))
+        with torch.autograd.forward_ad.dual_level(), pytest.raises(Unsupported):
+            problem.jvp((X,), (X,))
 
     def test_paddle_s_static_mode(self) -> None:
         paddle = framework("paddle")

@@ -7,6 +7,7 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
+from threading import RLock
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,6 +17,10 @@ from karat.gradients.problem import Unsupported
 
 if TYPE_CHECKING:
     from karat.gradients.problem import Array
+
+
+_ONE_AT_A_TIME = RLock()
+"""Forward mode has one level in a process, and random numbers one state, whatever threads there are."""
 
 
 def _torch() -> Any:
@@ -116,19 +121,20 @@ class TorchAdapter:
             index = torch.device(device).index
             at = torch.cuda.current_device() if index is None else index
             generators.append(torch.cuda.default_generators[at])
-        # Not torch.manual_seed: that reaches for devices nobody asked for.
-        states = [one.get_state() for one in generators]
-        try:
-            for one in generators:
-                one.manual_seed(seed)
-            begun = [one.get_state() for one in generators]
-            yield lambda: any(
-                not one.get_state().equal(state)
-                for one, state in zip(generators, begun, strict=True)
-            )
-        finally:
-            for one, state in zip(generators, states, strict=True):
-                one.set_state(state)
+        with _ONE_AT_A_TIME:
+            # Not torch.manual_seed: that reaches for devices nobody asked for.
+            states = [one.get_state() for one in generators]
+            try:
+                for one in generators:
+                    one.manual_seed(seed)
+                begun = [one.get_state() for one in generators]
+                yield lambda: any(
+                    not one.get_state().equal(state)
+                    for one, state in zip(generators, begun, strict=True)
+                )
+            finally:
+                for one, state in zip(generators, states, strict=True):
+                    one.set_state(state)
 
     def forward(self, function: Flat, inputs: Sequence[Any]) -> tuple[Any, ...]:
         with _torch().no_grad():
@@ -150,7 +156,7 @@ class TorchAdapter:
         torch = _torch()
         ad = torch.autograd.forward_ad
         try:
-            with _quiet(), ad.dual_level(), torch.enable_grad():
+            with _ONE_AT_A_TIME, _quiet(), ad.dual_level(), torch.enable_grad():
                 # Leaves that want gradients, so that a function which takes some itself can be pushed through too.
                 duals = [
                     ad.make_dual(one.detach().requires_grad_(), tangent)
@@ -167,7 +173,10 @@ class TorchAdapter:
             raise Unsupported(f"torch has no forward mode here: {error}") from error
         except RuntimeError as error:
             # In place: on what it takes for a view of the input, which reverse mode speaks of.
-            if any(word in str(error) for word in ("forward AD", "jvp", "in-place operation")):
+            if any(
+                word in str(error)
+                for word in ("forward AD", "forward mode AD", "jvp", "in-place operation")
+            ):
                 raise Unsupported(f"torch has no forward mode here: {error}") from error
             raise
 
