@@ -12,6 +12,8 @@ from karat.gradients.scales import element_scales
 from karat.gradients.tolerances import ULPS, unit
 
 Array = np.ndarray[Any, np.dtype[Any]]
+X = np.random.default_rng(6).uniform(0.5, 1.0, 40)
+STEEP = ladders("float64")[:1]
 Function = Callable[[Array, Array], Array]
 
 # Each beside its derivative, which is evaluated in extended precision.
@@ -159,3 +161,16 @@ def test_narrow_precisions_take_larger_steps() -> None:
 
 def test_a_given_step_is_taken_as_a_power_of_two() -> None:
     assert ladders("float64", 0.005)[0][0] == 2.0**-8
+
+
+def test_steps_longer_than_the_way_to_a_pole_are_not_believed() -> None:
+    (coarse,) = sweep(lambda h: [1 / (1e-6 + h * X)], [np.full(X.size, 1e6)], [0 * X], STEEP)
+    assert np.isinf(coarse.error).all()
+
+
+def test_finer_steps_that_contradict_coarser_ones_are_in_doubt() -> None:
+    def quantised(h: float) -> list[Array]:
+        return [np.floor((X + h) * 2.0**20) / 2.0**20]
+
+    (found,) = sweep(quantised, quantised(0.0), [np.full(X.size, 1e-17)], ladders("float64"))
+    assert np.all(np.abs(found.value - 1) <= found.error)

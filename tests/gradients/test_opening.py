@@ -156,6 +156,14 @@ class TestPrecision:
 
         assert open_problem(strict, (torch.ones(3).double(),)).computes == "float64"
 
+    def test_what_bends_within_a_step_is_not_taken_for_rounded(self) -> None:
+        torch = framework("torch")
+        x = torch.randn(50, dtype=torch.float64, generator=torch.Generator().manual_seed(3))
+        ill = 1.0 / (torch.arange(6)[:, None] + torch.arange(6) + 1).double()
+        assert open_problem(lambda x: x.var(), (x + 1000,)).computes == "float64"
+        assert open_problem(torch.sin, (1e6 * x,)).computes == "float64"
+        assert open_problem(torch.linalg.inv, (ill,)).computes == "float64"
+
     def test_a_part_in_float32_is_found_out(self) -> None:
         torch = framework("torch")
         x = torch.rand(9, dtype=torch.float64) + 0.5

@@ -19,6 +19,7 @@ from karat.gradients.scales import natural_sizes
 
 STEP = 2.0**-66
 """About 1e-20: its square is far below round-off."""
+_UNDERFLOW = tolerances.TINY / STEP
 _ULPS = 32.0
 _MOST_UNREST = 1e-9
 _VAGUE = 1e-3
@@ -65,7 +66,7 @@ def _slopes(
         value = found.imag / STEP
         # What is exactly 0 did not move at all; its neighbours' sizes say nothing of it.
         sizes = np.where(value == 0, 0.0, natural_sizes(value))
-        floor = _ULPS * unit * (sizes + np.abs(base))
+        floor = _ULPS * unit * (sizes + np.abs(base)) + _UNDERFLOW
     error = np.where(np.isfinite(floor), floor, np.inf)
     return Slopes(value, error, np.zeros_like(value), floor)
 

@@ -24,6 +24,8 @@ Ladder = tuple[float, ...]
 
 _CENTRAL, _EVEN, _ONE_SIDED = (2, 4, 6), (1, 3, 5), (1, 2, 3)
 _AMPLIFIED = 1.5  # what extrapolation makes of the smallest step's round-off
+_SLIGHT = 1e-3  # a relative change from step to step that is no sign of anything
+_OUTLYING = 256.0
 _GOOD = 1e-9  # a relative error at which finer steps are not worth their forwards
 
 
@@ -126,7 +128,7 @@ def slopes(
         doubt = doubt + 4 * floor
         kink = kinks.kinked(jump, doubt, value, even[0])
         error = 4 * spread + 4 * _pooled(spread) + floor + np.where(kink, 0.0, np.abs(jump))
-        error = np.where(np.isfinite(error), error, np.inf)
+        error = np.where(np.isfinite(error) & ~_diverges(central, value, floor), error, np.inf)
         # An element that is small by cancellation is as rough as its neighbours.
         error[kinks.singular(even, floor + _pooled(floor))] = np.inf
         found = Slopes(value, error, np.where(kink, jump, 0.0), floor)
@@ -141,6 +143,13 @@ def extrapolated(levels: Sequence[Vector], powers: Sequence[int]) -> tuple[Vecto
     return value, np.maximum(without_fine, without_coarse)
 
 
+def _diverges(levels: Sequence[Vector], value: Vector, floor: Vector) -> NDArray[np.bool_]:
+    """Where values move ever faster as the step shrinks: a pole is nearer than the steps are long."""
+    late, early = np.abs(levels[-1] - levels[-2]), np.abs(levels[-2] - levels[-3])
+    found: NDArray[np.bool_] = late > early + 4 * floor + _SLIGHT * np.abs(value)
+    return found
+
+
 def _limit(levels: Sequence[Vector], powers: Sequence[int]) -> Vector:
     table = list(levels)
     for power in powers[: len(levels) - 1]:
@@ -150,12 +159,17 @@ def _limit(levels: Sequence[Vector], powers: Sequence[int]) -> Vector:
 
 def better(old: Slopes, new: Slopes) -> Slopes:
     """Element by element, the one that knows more; `new` has the finer steps."""
+    with np.errstate(all="ignore"):
+        gap = np.abs(new.value - old.value)
+        known = np.isfinite(old.error) & ~old.kinked
+        apart = known & (new.error < old.error) & (gap > old.error + new.error)
     take = new.error < old.error
     # What looks like a kink from afar may be one nearby: the finer look decides.
     take |= old.kinked & (new.error < np.abs(old.jump) / 10)
     return Slopes(
         np.where(take, new.value, old.value),
-        np.where(take, new.error, old.error),
+        # Two that contradict each other are both in doubt.
+        np.where(take, new.error, old.error) + np.where(apart & take, gap, 0.0),
         np.where(take, new.jump, old.jump),
         np.where(take, new.floor, old.floor),
     )
@@ -172,7 +186,17 @@ def unresolved(one: Slopes, base: Vector, precision: str) -> NDArray[np.bool_]:
     limit = tolerances.cap(precision) / 10 * sizes(one)
     # A slope of zero is known well enough if the function would have to be that flat.
     flat = tolerances.cap(precision) * 1e-4 * np.abs(base)
-    found: NDArray[np.bool_] = ~(one.error <= np.maximum(np.maximum(limit, flat), 8 * one.floor))
+    rough = np.where(_outlying(one, base), 0.0, 8 * one.floor)
+    found: NDArray[np.bool_] = ~(one.error <= np.maximum(np.maximum(limit, flat), rough))
+    return found
+
+
+def _outlying(one: Slopes, base: Vector) -> NDArray[np.bool_]:
+    """Where round-off is far more than it is typically: only the very shortest steps found a slope there."""
+    with np.errstate(all="ignore"):
+        share = one.floor / (np.abs(base) + np.abs(one.value))
+        share = np.where(np.isfinite(share), share, 0.0)
+    found: NDArray[np.bool_] = share > _OUTLYING * np.median(share) if share.size else share > 0
     return found
 
 

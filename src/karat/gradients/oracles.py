@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from karat.gradients import complex_step, tolerances
+from karat.gradients import complex_step, noise, tolerances
 from karat.gradients.differences import Ladder, Line, Slopes, ladders, sweep
 from karat.gradients.directions import directions
 from karat.gradients.flattened import Flat, Vector
@@ -38,7 +38,7 @@ class Ground:
     """The function whose slopes are believed: the same one, or a reference."""
     base: list[Vector]
     noise: list[Vector]
-    """What each element of a forward may be off: a few units in the last place, or what two runs differ by."""
+    """What each element of a forward may be off."""
     computes: str
     """The precision of the gradient that is checked."""
     precision: str
@@ -57,21 +57,15 @@ class Ground:
 
 
 def ground(flat: Flat, source: Flat | None = None, *, delta: float | None = None) -> Ground:
-    """The forward at the point, twice: what differs between the two is noise."""
+    """The forward at the point, and how rough it is."""
     computes = flat.problem.computes
     own = source is None or source is flat
     source = flat if source is None else source
     precision = computes if own else "float64"
     with np.errstate(all="ignore"):
-        base, again = source.base(), source.forward(source.point)
-        noise = [_noise(one, two, precision) for one, two in zip(base, again, strict=True)]
-    return Ground(flat, source, base, noise, computes, precision, ladders(precision, delta))
-
-
-def _noise(one: Vector, two: Vector, precision: str) -> Vector:
-    measured = np.abs(one - two)
-    common = float(np.max(measured[np.isfinite(measured)], initial=0.0))
-    return tolerances.ULPS * tolerances.unit(precision) * np.abs(one) + common
+        base = source.base()
+        rough = noise.noise(source, base, precision)
+    return Ground(flat, source, base, rough, computes, precision, ladders(precision, delta))
 
 
 def line(source: Flat, index: int, direction: Vector) -> Line:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 TINY, SMALL, LARGE = 2.0**-30, 2.0**-17, 2.0**-6
 """Relative steps: below float32's resolution, above it, and above bfloat16's."""
+_BENT = {SMALL: 0.5, LARGE: 2.0}
 _QUANTUM = 2.0**-6
 """What is rounded jumps by no more than this, relatively; what jumps further does so by design."""
 _EPS = float(np.finfo(np.float64).eps)
@@ -50,27 +51,37 @@ def computes(problem: OpenedProblem) -> str:
 
 
 def _by_steps(problem: OpenedProblem, base: list[Array]) -> str:
-    """Up to three more runs: no change where one was foretold means that it was rounded away."""
+    """A few more runs: no change where one was foretold means that it was rounded away."""
     try:
-        tiny = _moved(problem, TINY)
-        small = _moved(problem, SMALL)
-        if any(_is_narrow(one) for one in tiny):
+        tiny = _Step(problem, TINY)
+        small = _Step(problem, SMALL)
+        if any(_is_narrow(one) for one in tiny.ahead):
             return "float32"
-        narrow = _rounded_away(base, tiny, small, SMALL)
-        if _mostly_differ(base, small):
-            return "float32" if narrow else "float64"
-        # Hardly anything moved: it is a flat function, or one that rounds more coarsely still.
-        large = _moved(problem, LARGE)
+        narrow = _rounded_away(base, tiny, small)
+        if _mostly_differ(base, small) and not narrow:
+            return "float64"
+        # It rounds, perhaps more coarsely still; or hardly anything moved: that, or it is flat.
+        large = _Step(problem, LARGE)
     except Exception:  # noqa: BLE001 - a point beside this one may be outside of the domain
         return "float64"
-    if _mostly_differ(base, large) and _rounded_away(base, small, large, LARGE, SMALL):
+    if _mostly_differ(base, large) and _rounded_away(base, small, large):
         return "bfloat16"
     return "float32" if narrow else "float64"
 
 
-def _mostly_differ(base: list[Array], other: tuple[Array, ...]) -> bool:
+class _Step:
+    """The outputs a step ahead and a step back, and half of what differs: curvature is gone from that."""
+
+    def __init__(self, problem: OpenedProblem, size: float) -> None:
+        self.size = size
+        self.ahead, self.back = _moved(problem, size), _moved(problem, -size)
+        with np.errstate(all="ignore"):
+            self.change = [np.abs(a - b) / 2 for a, b in zip(self.ahead, self.back, strict=True)]
+
+
+def _mostly_differ(base: list[Array], step: _Step) -> bool:
     return any(
-        np.mean(one != here) > 0.5 for one, here in zip(other, base, strict=True) if one.size
+        np.mean(one != here) > 0.5 for one, here in zip(step.ahead, base, strict=True) if one.size
     )
 
 
@@ -95,31 +106,22 @@ def _moved(problem: OpenedProblem, step: float) -> tuple[Array, ...]:
     return problem.forward(at)
 
 
-def _rounded_away(
-    base: list[Array],
-    near: tuple[Array, ...],
-    far: tuple[Array, ...],
-    step: float,
-    short: float = TINY,
-) -> bool:
-    return any(
-        _is_rounded(here, close, distant, short / step)
-        for here, close, distant in zip(base, near, far, strict=True)
-    )
+def _rounded_away(base: list[Array], near: _Step, far: _Step) -> bool:
+    return any(_is_rounded(one, k, near, far) for k, one in enumerate(base))
 
 
-def _is_rounded(base: Array, near: Array, far: Array, ratio: float) -> bool:
+def _is_rounded(base: Array, k: int, near: _Step, far: _Step) -> bool:
+    seen, foretold = near.change[k], far.change[k] * (near.size / far.size)
     with np.errstate(all="ignore"):
-        foretold = np.abs(far - base) * ratio
-        seen = np.abs(near - base)
         # What moves by less than float64 can show says nothing; nor do whole numbers, which are rounded on purpose.
         telling = np.isfinite(foretold) & (foretold > 256 * _EPS * np.abs(base))
-        telling &= (base != np.rint(base.real)) | (far != np.rint(far.real)) | (np.abs(base) > 1e6)
-        if not telling.any():
-            return False
+        whole = (base == np.rint(base.real)) & (far.ahead[k] == np.rint(far.ahead[k].real))
+        telling &= ~whole | (np.abs(base) > 1e6)
+        # What bends on the way foretells nothing; rounding to bfloat16 bends a little by itself.
+        bent = np.abs(far.ahead[k] + far.back[k] - 2 * base) > _BENT[far.size] * far.change[k]
         off = (np.abs(seen - foretold) > 0.25 * foretold) & (seen < _QUANTUM * np.abs(base))
-        off = off[telling]
-    return bool(np.mean(off) > 0.5)
+        off = (off & (~bent | (seen == 0)))[telling]
+    return bool(off.size and np.mean(off) > 0.5)
 
 
 def _real(dtype: str) -> str:

@@ -1,0 +1,117 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import karat
+from karat.gradients.differences import ladders, sweep, unresolved
+from karat.gradients.flattened import Flat, Vector
+from karat.gradients.noise import noise
+from karat.gradients.opening import open_problem
+from karat.gradients.report import GradVerdict
+
+RNG = np.random.default_rng(11)
+X = RNG.standard_normal(200)
+UNIT = 2.0**-53
+HILBERT = 1.0 / (np.arange(6)[:, None] + np.arange(6) + 1)
+
+Fn = Callable[[Vector], Vector]
+
+
+def _noise(fn: Fn, x: Vector) -> tuple[Vector, Vector]:
+    flat = Flat(open_problem(fn, (x,), backward=lambda _i, _o, c: c))
+    base = flat.base()
+    return noise(flat, base, "float64")[0], base[0]
+
+
+@pytest.mark.parametrize("fn", [np.sin, np.exp, lambda x: 3 * x, lambda x: 1 / x, np.cumsum])
+def test_a_smooth_function_is_off_by_units_in_the_last_place(fn: Fn) -> None:
+    found, base = _noise(fn, X)
+    assert np.all(found >= 4 * UNIT * np.abs(base))
+    assert np.median(found / np.abs(base)) < 64 * UNIT
+
+
+@pytest.mark.parametrize(
+    ("fn", "x", "off"),
+    [
+        (lambda x: np.exp(x) - 1, 1e-6 * X, UNIT),
+        (lambda x: np.exp(x) - 1, 1e-9 * X, UNIT),
+        (lambda x: (x + 1e8) - 1e8, X, 1e8 * UNIT),
+        (lambda x: np.sin(x.astype(np.float32)).astype(np.float64), X, 2.0**-26),
+    ],
+)
+def test_what_was_rounded_on_the_way_is_seen(fn: Fn, x: Vector, off: float) -> None:
+    found, _ = _noise(fn, x)
+    assert off / 4 < np.median(found) < 64 * off
+
+
+def test_steep_is_not_rough() -> None:
+    fast, base = _noise(lambda x: np.sin(1e5 * x), X)
+    assert np.median(fast / np.abs(base)) < 1e-9
+    poles, base = _noise(lambda x: np.linalg.inv(x.reshape(6, 6)).reshape(-1), HILBERT.reshape(-1))
+    assert np.median(poles / np.abs(base)) < 1e-6
+
+
+def _over(fn: Fn, slope: Fn, x: Vector) -> float:
+    """The share of slopes that are further off than their errors say."""
+    u = RNG.choice([-1.0, 1.0], x.size) * 2.0 ** np.floor(np.log2(np.abs(x))) * 0.7
+    rough, base = _noise(fn, x)
+    (found,) = sweep(lambda h: [fn(x + h * u)], [base], [rough], ladders("float64"))
+    return float(np.mean(np.abs(found.value - slope(x) * u) > found.error))
+
+
+@pytest.mark.parametrize("size", [1e-4, 1e-6, 1e-9])
+def test_errors_are_honest_where_large_numbers_cancel(size: float) -> None:
+    assert _over(lambda x: np.exp(x) - 1, np.exp, size * X) < 0.02
+
+
+@pytest.mark.parametrize("times", [1e3, 1e5, 1e6])
+def test_errors_are_honest_where_the_function_swings_fast(times: float) -> None:
+    assert _over(lambda x: np.sin(times * x), lambda x: times * np.cos(times * x), X) < 0.02
+
+
+def _ill(i: Any, o: Any, c: Any) -> Any:
+    del i
+    return -o[0].T @ c[0] @ o[0].T
+
+
+RIGHT: dict[str, tuple[Any, Any, Any]] = {
+    "cancelling": (lambda x: np.exp(x) - 1, 1e-6 * X, lambda i, _o, c: np.exp(i[0]) * c[0]),
+    "next to a pole": (np.linalg.inv, HILBERT, _ill),
+    "fast": (np.sin, 1e6 * X, lambda i, _o, c: np.cos(i[0]) * c[0]),
+    "underflowing": (
+        lambda x: np.exp(-((50 * x) ** 2)),
+        X,
+        lambda i, o, c: -5000 * i[0] * o[0] * c[0],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", RIGHT)
+def test_right_gradients_of_difficult_functions_hold_and_wrong_ones_do_not(name: str) -> None:
+    fn, x, backward = RIGHT[name]
+
+    def slightly(i: Any, o: Any, c: Any) -> Any:
+        return backward(i, o, c) * (1 + 1e-3)
+
+    for seed in range(20):
+        held = karat.gradcheck(fn, (x,), backward=backward, properties=(), seed=seed)
+        assert held.verdict is GradVerdict.PASS, held.reason
+        assert held.comparisons[0].dtype == "float64"
+        wrong = karat.gradcheck(fn, (x,), backward=slightly, properties=(), seed=seed)
+        assert wrong.verdict is GradVerdict.FAIL
+
+
+def test_slopes_that_only_the_shortest_steps_found_are_left_out() -> None:
+    x = np.sort(RNG.standard_normal(3000))
+    u = RNG.choice([-1.0, 1.0], x.size)
+    # Two that all but touch: whatever is longer than a hair exchanges them.
+    x[1000], u[1000], u[1001] = x[1001] - 1e-11, 1.0, -1.0
+    rough, base = _noise(np.sort, x)
+    (found,) = sweep(lambda h: [np.sort(x + h * u)], [base], [rough], ladders("float64"))
+    left_out = unresolved(found, base, "float64")
+    assert left_out[1000]
+    assert np.mean(left_out) < 0.1
