@@ -33,15 +33,18 @@ def missing(what: str) -> NoReturn:
     """Skips for want of a tool; fails where KARAT_REQUIRE=all says that nothing may be missing."""
     if os.environ.get("KARAT_REQUIRE") == "all":
         pytest.fail(f"{what} is missing and KARAT_REQUIRE=all")
-    pytest.skip(f"needs {what}")
+    pytest.skip(f"needs {what}", allow_module_level=True)
 
 
 def framework(name: str) -> Any:
-    """A framework as a module; without it, as `missing` says."""
+    """A framework as a module; without it, as `missing` says. A module of tests may ask for all of them."""
     try:
         return importlib.import_module(name)
     except ImportError:
-        missing(f"{name} (pip install {name})")
+        missing(f"{name} (pip install {_PACKAGES.get(name, name)})")
+
+
+_PACKAGES = {"paddle": "paddlepaddle"}
 
 
 # Every token that a test hands to karat looks like one of these; they must be found nowhere.

@@ -286,6 +286,7 @@ def test_samples_may_be_generated_and_nested() -> None:
     def product(pair: Pair) -> Any:
         return pair.left * pair.right
 
+    framework("torch")  # what a spec of the tests is of
     made = spec(fn=product, samples=samples, reference=product)
     for case in cases([made], 0):
         spec_checks.forward(case)
