@@ -161,3 +161,11 @@ def test_more_evidence_never_hides_a_failure(
     failed = any(one.verdict is GradVerdict.FAIL for one in more if hasattr(one, "verdict"))
     assert (row.state == "failed") == failed
     assert row.state in STATES
+
+
+def test_an_operator_that_is_tested_under_another_name_has_no_row_of_its_own(
+    tmp_path: Path,
+) -> None:
+    ops = {"ops": ("m.hypertan", "m.relu"), "aliases": {"m.hypertan": ("m.tanh",)}}
+    found = covered(tmp_path, op_test(evidence()), **ops)
+    assert {row.op for row in found.rows} == {"tanh", "m.relu"}

@@ -328,21 +328,29 @@ def test_a_wrong_gradient_is_never_exempt(tmp_path: Path) -> None:
 
 
 def test_inputs_are_those_of_the_op(tmp_path: Path) -> None:
-    other = [declared(op="relu", inputs={"Y": "float64"}), evidence(op="relu", input="Y")]
+    other: list[Record] = [
+        declared(op="relu", inputs={"Y": "float64"}),
+        evidence(op="relu", input="Y"),
+    ]
     result = gated(tmp_path, op_test(evidence(), *other))
     assert [(one.op, [n.input for n in one.needs]) for one in result.tests] == [("relu", ["Y"]), ("tanh", ["X"])]  # fmt: skip
     assert result.exit_code is ExitCode.OK
 
 
 def test_limits_of_plain_tests_are_their_own(tmp_path: Path) -> None:
-    plain = [collected("t.py::test_f", op_test=False), evidence(test="t.py::test_f", widened=0.5)]
+    plain: list[Record] = [
+        collected("t.py::test_f", op_test=False),
+        evidence(test="t.py::test_f", widened=0.5),
+    ]
     assert gated(tmp_path, [*op_test(evidence()), *plain]).findings == ()
 
 
 def test_an_operator_without_a_test_may_be_what_an_entry_speaks_of(tmp_path: Path) -> None:
     records = op_test(evidence())
-    held = {"complete": True, "ratchet": Ratchet(ops=("m.relu", "m.tanh"))}
+    ratchet = Ratchet(ops=("m.relu", "m.tanh"), aliases={"m.relu": ("m.ramp",)})
+    held = {"complete": True, "ratchet": ratchet}
     assert told(gated(tmp_path, records, entry(op="relu"), **held)) == []
+    assert told(gated(tmp_path, records, entry(op="ramp"), **held)) == []
     assert told(gated(tmp_path, records, entry(op="gelu"), **held)) == [
         ("fail", "exemption-unused"),
         ("fail", "new-op"),
@@ -359,7 +367,7 @@ def test_an_operator_without_a_test_may_be_what_an_entry_speaks_of(tmp_path: Pat
 )
 def test_part_of_a_test_makes_no_entry_stale(tmp_path: Path, inputs: str, said: Any) -> None:
     report = Reported(op="tanh", test=TEST, device="cpu", framework="numpy", verdict=GradVerdict.PASS)  # fmt: skip
-    half = [collected(selected=1, deselected=1), declared(inputs={"X": inputs}), evidence(), report, outcome()]  # fmt: skip
+    half: list[Record] = [collected(selected=1, deselected=1), declared(inputs={"X": inputs}), evidence(), report, outcome()]  # fmt: skip
     assert told(gated(tmp_path, half, entry(**said))) == []
 
 
@@ -402,7 +410,11 @@ def test_a_test_that_was_never_set_up_may_have_said_its_op(tmp_path: Path, said:
 def test_a_plain_test_that_failed_has_said_so_itself(tmp_path: Path) -> None:
     test = "t.py::test_f"
     wrong = Reported(op="sin", test=test, device="cpu", framework="numpy", verdict=GradVerdict.FAIL)
-    plain = [collected(test, op_test=False), wrong, outcome(test=test, result="failed")]
+    plain: list[Record] = [
+        collected(test, op_test=False),
+        wrong,
+        outcome(test=test, result="failed"),
+    ]
     assert gated(tmp_path, [*op_test(evidence()), *plain]).findings == ()
 
 

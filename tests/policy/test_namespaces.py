@@ -66,6 +66,7 @@ def test_operators_are_public_callables_by_their_shortest_name(project: Path) ->
         "somelib.ops.table",
         "somelib.ops.tanh",
     )
+    assert walked.aliases == {"somelib.ops.tanh": ("somelib.ops.pointwise.tanh",)}
     assert "somelib" not in sys.modules
 
 

@@ -58,6 +58,19 @@ def test_nothing_is_gone_where_not_all_could_be_imported(merged: Merged, said: A
     assert shortened(merged, [], held, complete=True) == held.baseline
 
 
+def test_evidence_under_another_name_of_it_will_do(merged: Merged) -> None:
+    held = Ratchet(ops=("mylib.ops.hypertan",), aliases={"mylib.ops.hypertan": ("mylib.ops.tanh",)})
+    assert told(merged, held) == []
+    other = Ratchet(ops=("mylib.ops.relu",), aliases={"mylib.ops.relu": ("mylib.ops.ramp",)})
+    assert told(merged, other) == [("new-op", "mylib.ops.relu")]
+    assert told(merged, other, Exemption(op="ramp", reason="r", owner="o")) == []
+
+
+def test_forward_mode_is_no_evidence_of_an_operator(tmp_path: Path) -> None:
+    journal(tmp_path, op_test(evidence(mode="forward"), evidence(order=2)))
+    assert told(merge([tmp_path]), Ratchet(ops=("tanh",))) == [("new-op", "tanh")]
+
+
 def test_an_exempt_operator_needs_no_evidence(merged: Merged) -> None:
     entry = Exemption(op="relu", reason="r", owner="o")
     assert told(merged, Ratchet(ops=OPS), entry) == []

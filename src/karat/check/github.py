@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from karat.check.report import Checked, Report
 from karat.check.sentences import headline
 from karat.compare.gate_result import Outcome
-from karat.report import annotations
+from karat.report.annotations import workflow_commands as commands_of
 from karat.report.words import count, printable
 
 LARGEST_SUMMARY = 1 << 20
@@ -23,7 +23,7 @@ _MARKS = re.compile(r"[\\`*_\[\]<>|#~&@]")
 
 def workflow_commands(report: Report) -> str:
     """Workflow commands, one line each."""
-    return annotations.workflow_commands(report.all_findings(), "karat check")
+    return commands_of(report.all_findings(), "karat check")
 
 
 def summary(report: Report, *, taken: int = 0) -> str:

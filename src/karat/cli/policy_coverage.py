@@ -78,7 +78,10 @@ def _coverage(places: tuple[str, ...], ops: tuple[str, ...], *, namespaces: bool
     today = day(None, os.environ)
     asked = project(config, Path.cwd(), today=today, complete=namespaces).asked
     active = [one for one in asked.exemptions.entries if not one.has_expired(today)]
-    found = coverage(merged, entries=active, devices=asked.devices, ops=asked.ratchet.ops, only=ops)
+    held = asked.ratchet
+    found = coverage(
+        merged, entries=active, devices=asked.devices, ops=held.ops, aliases=held.aliases, only=ops
+    )
     if ops and not found.rows and merged.tests:
         raise UsageError(
             f"expected --op {' '.join(ops)} to name ops with tests, found none",

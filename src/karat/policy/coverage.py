@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Literal
 
@@ -85,6 +85,7 @@ def coverage(
     entries: Sequence[Exemption] = (),
     devices: Sequence[str] = (),
     ops: Iterable[str] = (),
+    aliases: Mapping[str, tuple[str, ...]] | None = None,
     only: Sequence[str] = (),
 ) -> Coverage:
     """The matrix of all ops with evidence, with op tests, or of the registered namespaces."""
@@ -100,7 +101,9 @@ def coverage(
             floats = inputs.setdefault(declared.op, {})
             floats |= {n.casefold(): n for n, d in declared.inputs.items() if is_differentiable(d)}
     seen = frozenset(tests)
-    names = [*seen, *(op for op in ops if not is_among(op, seen))]
+    also = aliases or {}
+    bare = [op for op in ops if not any(is_among(name, seen) for name in (op, *also.get(op, ())))]
+    names = [*seen, *bare]
     wanted = [op for op in names if not only or any(fnmatchcase(op, glob) for glob in only)]
     named = ByOp(entries)
     rows = [

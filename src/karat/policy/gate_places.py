@@ -37,6 +37,7 @@ def project(
     walked = walk(settings.namespaces if complete else (), folder=root, exclude=settings.exclude)
     held = ratchet.Ratchet(
         ops=walked.ops,
+        aliases=walked.aliases,
         baseline=ratchet.read(root / settings.baseline, settings.baseline),
         sure=not walked.findings,
         path=settings.baseline,

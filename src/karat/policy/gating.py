@@ -87,7 +87,7 @@ def gate(merged: Merged, asked: Asked) -> Gated:
     found += gate_sentences.not_selected(judged)
     found += _plain_failures(merged)
     found += gate_limits.findings(merged, active, today=asked.today)
-    found += gate_exemptions.findings(merged, judged, asked.exemptions.entries, today=asked.today, complete=asked.complete, ops=asked.ratchet.ops)  # fmt: skip
+    found += gate_exemptions.findings(merged, judged, asked.exemptions.entries, today=asked.today, complete=asked.complete, ops=asked.ratchet.names)  # fmt: skip
     found += judge_ops(merged, active, asked.ratchet, complete=asked.complete)
     if all(one.state == "not-selected" for one in judged) and not found_nothing(found):
         found.append(_nothing(merged, len(judged)))

@@ -15,19 +15,17 @@ import msgspec
 
 from karat.policy.namespaces import Answer
 
-Operator = tuple[str, Any]
-"""Its name, and itself: what a lazy module makes anew each time must not have the address of what is gone."""
-
 
 def main(words: list[str]) -> int:
     """`ANSWER MODULE…`."""
     target, *modules = words
-    found: dict[int, Operator] = {}
+    found: dict[int, list[Any]] = {}
     errors: dict[str, str] = {}
     for module in modules:
         for one in _walk(module, errors):
             _note(one, module, found, errors)
-    answer = Answer(ops=tuple(sorted({name for name, _ in found.values()})), errors=errors)
+    each = sorted(sorted(set(names), key=_length) for _, *names in found.values())
+    answer = Answer(ops={name: tuple(others) for name, *others in each}, errors=errors)
     Path(target).write_bytes(msgspec.json.encode(answer))
     return 0
 
@@ -50,9 +48,9 @@ def _said(error: BaseException) -> str:
 
 
 def _note(
-    module: ModuleType, root: str, found: dict[int, Operator], errors: dict[str, str]
+    module: ModuleType, root: str, found: dict[int, list[Any]], errors: dict[str, str]
 ) -> None:
-    """Every operator once, by its shortest name: packages offer again what their modules define."""
+    """Every operator once, with all of its names: packages offer again what their modules define."""
     said = getattr(module, "__all__", None)
     for name in map(str, dir(module) if said is None else said):
         full = f"{module.__name__}.{name}"
@@ -62,9 +60,13 @@ def _note(
         except BaseException as error:  # noqa: BLE001 - a lazy module imports when it is asked
             errors[full] = _said(error)
             continue
-        known, _ = found.get(id(value), (full, value))
         if wanted:
-            found[id(value)] = (min(known, full, key=lambda one: (one.count("."), one)), value)
+            # With itself: what a lazy module makes anew each time must not have the address of what is gone.
+            found.setdefault(id(value), [value]).append(full)
+
+
+def _length(name: str) -> tuple[int, str]:
+    return name.count("."), name
 
 
 def _is_operator(value: object) -> bool:

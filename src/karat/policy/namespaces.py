@@ -28,13 +28,16 @@ class Walked(msgspec.Struct, frozen=True, kw_only=True):
     """What importing the namespaces gave."""
 
     ops: tuple[str, ...] = ()
+    aliases: dict[str, tuple[str, ...]] = msgspec.field(default_factory=dict)
+    """Operator → its other names."""
     findings: tuple[Finding, ...] = ()
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
     """What the other process writes down."""
 
-    ops: tuple[str, ...] = ()
+    ops: dict[str, tuple[str, ...]] = msgspec.field(default_factory=dict)
+    """Operator, by its shortest name → its other names."""
     errors: dict[str, str] = msgspec.field(default_factory=dict)
     """Module → why it could not be imported."""
 
@@ -56,7 +59,11 @@ def walk(
             return Walked(findings=(_unanswered(modules, status, said),))
     ops = [op for op in found.ops if not any(fnmatchcase(op, glob) for glob in exclude)]
     errors = tuple(_broken(module, why) for module, why in sorted(found.errors.items()))
-    return Walked(ops=tuple(sorted(ops)), findings=errors or tuple(_empty(modules, ops)))
+    return Walked(
+        ops=tuple(sorted(ops)),
+        aliases={op: found.ops[op] for op in ops if found.ops[op]},
+        findings=errors or tuple(_empty(modules, ops)),
+    )
 
 
 def _run(words: Sequence[str], folder: Path, log: Path, seconds: float) -> str:

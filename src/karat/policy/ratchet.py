@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
 
@@ -28,12 +28,19 @@ class Ratchet(msgspec.Struct, frozen=True, kw_only=True):
     """The operators of the registered namespaces, and the list of those that lack evidence."""
 
     ops: tuple[str, ...] = ()
+    aliases: Mapping[str, tuple[str, ...]] = msgspec.field(default_factory=dict)
+    """Operator → its other names, under any of which it may be tested."""
     baseline: tuple[str, ...] = ()
     sure: bool = True
     """Whether all namespaces could be imported; what is not found in the others need not be gone."""
     path: str = "policy-baseline.json"
     again: str = "karat policy gate --complete"
     """The command as it was typed, for advice."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Every name of every operator."""
+        return (*self.ops, *(name for others in self.aliases.values() for name in others))
 
 
 def parse(data: bytes, path: str) -> tuple[str, ...]:
@@ -118,8 +125,11 @@ def judge_ops(
         elif complete and ratchet.sure and there and op not in there:
             yield _stale(ratchet, op, "it is gone")
     for op in ratchet.ops if complete else ():
-        exempt = any(entry.covers("gradient", op) for entry in named.about(op))
-        if op not in listed and not exempt and not is_among(op, proved):
+        names = (op, *ratchet.aliases.get(op, ()))
+        exempt = any(
+            entry.covers("gradient", name) for name in names for entry in named.about(name)
+        )
+        if op not in listed and not exempt and not any(is_among(name, proved) for name in names):
             yield _new(ratchet, op)
 
 
