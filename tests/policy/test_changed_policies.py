@@ -335,6 +335,42 @@ def test_a_symbolic_link_is_not_followed_and_not_ignored(tree: PolicyRange, name
     assert [(f.kind, f.path) for f in findings] == [("cannot-read", name)]
 
 
+LAX = '[policy]\nexemptions = "mine.toml"\n'
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [("karat.toml", LAX), ("pyproject.toml", LAX.replace("policy", "tool.karat.policy"))],
+)
+def test_settings_of_another_folder_hide_no_exemptions(
+    tree: PolicyRange, name: str, text: str
+) -> None:
+    """With a pytest.ini beside it, tests/ is where a session looks for its settings."""
+    tree.write(f"tests/{name}", text)
+    tree.write("tests/mine.toml", EXEMPTION + EXEMPTION.replace("argmax", "argsort"))
+    changes, _ = look(tree)
+    assert [(c.waiver.path, c.waiver.op) for c in changes] == [
+        ("tests/mine.toml", "argsort"),  # the other one held there before
+        (f"tests/{name}", ""),
+    ]
+    assert changes[1].waiver.about == "[policy] approvers"
+
+
+def test_broken_settings_of_another_folder_stop_only_who_breaks_them(tmp_path: Path) -> None:
+    tree = PolicyRange(tmp_path / "r", **{"examples/bad/karat.toml": "[policy\n"})
+    tree.write("README", "more")
+    assert look(tree) == ([], [])
+    tree.write("tests/karat.toml", '[policy]\nexemptions = "/etc/mine.toml"\n')
+    _, (finding,) = look(tree)
+    assert (finding.kind, finding.path) == ("cannot-read", "tests")
+
+
+def test_exemptions_of_another_folder_are_looked_at_too(tmp_path: Path) -> None:
+    tree = PolicyRange(tmp_path / "r", **{"lib/karat.toml": POLICY, "lib/pyproject.toml": "[x]\n"})
+    tree.write("lib/exemptions.toml", EXEMPTION)
+    assert one(tree).waiver.path == "lib/exemptions.toml"
+
+
 @pytest.mark.parametrize("target", ["elsewhere", "../elsewhere", "/etc"])
 def test_a_link_to_a_folder_is_said(tree: PolicyRange, target: str) -> None:
     tree.write("elsewhere/test_x.txt", NEW_SKIP)

@@ -11,7 +11,7 @@ from pathlib import Path, PurePosixPath
 
 from karat.config import load
 from karat.findings import UsageError, suggest
-from karat.policy.changed_policies import Placed
+from karat.policy.changed_policies import CONFIGURATIONS, Placed
 from karat.policy.changed_policies_files import Side
 from karat.policy.changed_policies_waiver import RULES
 from karat.policy.code_owners import is_owner
@@ -47,7 +47,7 @@ def placed_at(side: Side, folder: str) -> Placed:
 def _candidates(folder: str) -> Iterator[str]:
     here = PurePosixPath(folder)
     for place in (here, *here.parents) if folder else (here,):
-        for name in ("karat.toml", "pyproject.toml"):
+        for name in CONFIGURATIONS:
             yield (place / name).as_posix()
 
 

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Set as AbstractSet
 from pathlib import Path
 
 import msgspec
 
-from karat.findings import UsageError
+from karat.findings import CannotVerify, Finding, KaratError, Severity, UsageError
 from karat.goldens import git
 from karat.policy.approvals_settings import CODE_OWNERS, check_approvers, placed_at
-from karat.policy.changed_policies import Changed, Placed, changed
+from karat.policy.changed_policies import CONFIGURATIONS, Changed, Placed, changed
 from karat.policy.changed_policies_data import file_waiver
 from karat.policy.changed_policies_files import Side, commit_of, range_of
 from karat.policy.changed_policies_waiver import PolicyChange, Waiver
@@ -46,9 +46,13 @@ class Sides:
 
     def changes(self) -> Changed:
         """What the range grants; changing who may approve is a grant, too."""
-        found = changed(self.span, self._began(), placed_at(self._after, self._within))
+        old, new = self._placed(self._within)
+        others, findings = self._other_settings({old.file, new.file})
+        found = changed(self.span, old, new, *others)
         extra = [PolicyChange(waiver=waiver) for waiver in self._approving_files()]
-        return msgspec.structs.replace(found, changes=(*found.changes, *extra))
+        return msgspec.structs.replace(
+            found, changes=(*found.changes, *extra), findings=(*found.findings, *findings)
+        )
 
     def owners(self, side: Side | None = None) -> CodeOwners | None:
         """CODEOWNERS of a side, by default of the base as it is now."""
@@ -66,11 +70,36 @@ class Sides:
         entries = [entry.decode("utf-8", "replace") for entry in out.split(b"\0") if entry]
         return authors_of(person for entry in entries for person in _people(entry))
 
-    def _began(self) -> Placed:
+    def _other_settings(
+        self, mine: AbstractSet[str]
+    ) -> tuple[list[tuple[Placed, Placed]], list[Finding]]:
+        """Tests further down may be held to settings of their own: whoever adds some is no freer for it."""
+        pairs, findings = [], []
+        sides = [side.folders_with(CONFIGURATIONS) for side in (self._before, self._after)]
+        for folder in sorted(sides[0] | sides[1]):
+            try:
+                pair = self._placed(folder)
+            except (UsageError, CannotVerify) as error:
+                # What was no better before is an example of a mistake, perhaps, and grants nothing new.
+                if not self._same(folder):
+                    findings.append(_unreadable(folder, error))
+                continue
+            if {pair[0].file, pair[1].file} - mine:
+                pairs.append(pair)
+        return pairs, findings
+
+    def _same(self, folder: str) -> bool:
+        sides = (self._before, self._after)
+        entries = [[side.entry(f"{folder}/{name}") for name in CONFIGURATIONS] for side in sides]
+        return entries[0] == entries[1]
+
+    def _placed(self, folder: str) -> tuple[Placed, Placed]:
+        """The settings that held in a folder, and those that hold now."""
+        new = placed_at(self._after, folder)
         try:
-            return placed_at(self._before, self._within)
+            return placed_at(self._before, folder), new
         except UsageError:
-            return self.trusted  # an old mistake that somebody has put right since
+            return self.trusted, new  # an old mistake that somebody has put right since
 
     @property
     def _kind(self) -> Forge:
@@ -90,6 +119,16 @@ class Sides:
         new_keys = self._after.read(keys)
         if self._before.read(keys) != new_keys:
             yield file_waiver(keys, "keys that may sign", repr(new_keys))
+
+
+def _unreadable(folder: str, error: KaratError) -> Finding:
+    return Finding(
+        kind="cannot-read",
+        severity=Severity.FAIL,
+        message=f"settings of {folder}: {error}",
+        path=folder,
+        next=error.next_command,
+    )
 
 
 def _people(entry: str) -> Iterator[tuple[str, str | None, str]]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import posixpath
 import shlex
-from collections.abc import Sequence, Set
+from collections.abc import Sequence
 
 import msgspec
 
@@ -15,12 +16,16 @@ from karat.policy.changed_policies_data import (
     setting_waivers,
 )
 from karat.policy.changed_policies_files import Range, Side, Touched, blobs, touched
+from karat.policy.changed_policies_names import Names
 from karat.policy.changed_policies_pairing import changes
 from karat.policy.changed_policies_source import waivers_of
 from karat.policy.changed_policies_waiver import PolicyChange, Waiver
 from karat.policy.changed_policies_world import World
 from karat.policy.scan_source import Unreadable
 from karat.policy.settings import PolicySettings
+
+CONFIGURATIONS = ("karat.toml", "pyproject.toml")
+"""Files that may say something of the policy, in any folder."""
 
 
 class Placed(msgspec.Struct, frozen=True, kw_only=True):
@@ -41,18 +46,22 @@ class Changed(msgspec.Struct, frozen=True, kw_only=True):
     """How many changed Python files were read."""
 
 
-def changed(span: Range, old: Placed, new: Placed) -> Changed:
-    """Every waiver that the range adds or makes laxer."""
-    reader = _Reader(span, old.settings.tests, {new.exemptions, new.baseline})
+def changed(span: Range, old: Placed, new: Placed, *others: tuple[Placed, Placed]) -> Changed:
+    """Every waiver that the range adds or makes laxer; `others` are settings of other folders, on both sides."""
+    pairs = ((old, new), *others)
+    lists = {path for _, placed in pairs for path in (placed.exemptions, placed.baseline)}
+    reader = _Reader(span, old.settings.tests, lists)
     for one in touched(span):
         reader.note(one)
     before, after, renamed = reader.sources()
-    before += reader.data(Side(span.root, span.base), old, old=True)
-    after += reader.data(Side(span.root, span.head), new, old=False)
-    # One list under two names is still one list.
-    renamed |= {new.exemptions: old.exemptions, new.baseline: old.baseline}
+    settings: list[Waiver] = []
+    for was, now in pairs:
+        before += reader.data(Side(span.root, span.base), was, old=True)
+        after += reader.data(Side(span.root, span.head), now, old=False)
+        # One list under two names is still one list.
+        renamed |= {now.exemptions: was.exemptions, now.baseline: was.baseline}
+        settings += setting_waivers(was.settings, now.settings, now.file or was.file)
     found = changes(before, after, renamed)
-    settings = setting_waivers(old.settings, new.settings, new.file or old.file)
     return Changed(
         changes=(*found, *(PolicyChange(waiver=waiver) for waiver in settings)),
         findings=tuple(reader.findings),
@@ -63,7 +72,7 @@ def changed(span: Range, old: Placed, new: Placed) -> Changed:
 class _Reader:
     """Collects the waivers of both sides; what cannot be read is a finding, and never silence."""
 
-    def __init__(self, span: Range, globs: Sequence[str], lists: Set[str]) -> None:
+    def __init__(self, span: Range, globs: Sequence[str], lists: set[str]) -> None:
         self.findings: list[Finding] = []
         self.files = 0
         self._span = span
@@ -87,7 +96,7 @@ class _Reader:
 
     def _detour(self, path: str, what: str) -> None:
         """A file behind a link cannot be verified; folders are said, for a data folder would stop every merge."""
-        if self._wanted(path):
+        if self._wanted(path) or posixpath.basename(path) in CONFIGURATIONS:
             self._cannot_read(path, self._span.head, f"found {what}, which may lead anywhere")
         elif what == "a submodule" or not Side(self._span.root, self._span.head).leads_to_a_file(
             path
@@ -121,16 +130,14 @@ class _Reader:
     def _users(self) -> set[str]:
         """Files that did not change, and may mean something else now, because what they import did."""
         paths = {path for one in self._changed for path in (one.old_path, one.new_path) if path}
-        after = self._worlds[1]
-        if not after.users(paths):
+        before, after = self._worlds
+        if not after.mentioning(paths) - paths:
             return set()
-        stirred = {path for path in paths if self._exports(path, 0) != self._exports(path, 1)}
-        found = filter(self._wanted, after.users(stirred) - paths)
+        changed = {path: _differing(before.names(path), after.names(path)) for path in paths}
+        stirred = [path for path, names in changed.items() if names]
+        names = {name for found in changed.values() for name in found}
+        found = filter(self._wanted, after.users(stirred, names) - paths)
         return {path for path in found if after.names(path)}  # what is no Python was none before
-
-    def _exports(self, path: str, side: int) -> frozenset[str] | None:
-        names = self._worlds[side].names(path)
-        return names.exports() if names else None
 
     def data(self, side: Side, placed: Placed, *, old: bool) -> list[Waiver]:
         """Waivers in exemptions.toml and in the ratchet's list."""
@@ -190,3 +197,9 @@ class _Reader:
         if not path.endswith(".py"):
             return False
         return not self._globs or any(glob.fullmatch(path) for glob in self._globs)
+
+
+def _differing(old: Names | None, new: Names | None) -> set[str]:
+    """Names that stand for something else now."""
+    sides = [names.exports() if names else frozenset[tuple[str, str]]() for names in (old, new)]
+    return {name for name, _ in sides[0] ^ sides[1]}

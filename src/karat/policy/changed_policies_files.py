@@ -6,7 +6,7 @@ import os
 import posixpath
 import re
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path, PurePosixPath
 
 import msgspec
@@ -80,7 +80,7 @@ class Side:
 
     def read(self, path: str) -> bytes | None:
         """The bytes of a file; None if there is none."""
-        entry = self._entry(path)
+        entry = self.entry(path)
         if not entry:
             self._refuse_detour(path)
             return None
@@ -92,11 +92,12 @@ class Side:
     def _refuse_detour(self, path: str) -> None:
         """What is not in the tree may still be on the disk, behind a folder that is a link or a submodule."""
         for folder in list(PurePosixPath(path).parents)[:-1]:
-            mode = self._entry(folder.as_posix())[:6].decode()
+            mode = self.entry(folder.as_posix())[:6].decode()
             if mode in _DETOURS:
                 raise self._elsewhere(path, folder.as_posix(), _DETOURS[mode])
 
-    def _entry(self, path: str) -> bytes:
+    def entry(self, path: str) -> bytes:
+        """What git's tree says of a path: mode, kind and object; nothing where it is not."""
         words = ("--literal-pathspecs", "ls-tree", "-z", "--full-tree", self.commit, "--", path)
         return git.run_git(self._root, *words).rstrip(b"\0")
 
@@ -106,12 +107,17 @@ class Side:
             next_command=f"git ls-tree {self.commit[:12]} -- {shlex.quote(at)}",
         )
 
+    def folders_with(self, names: Collection[str]) -> set[str]:
+        """Folders that hold a file of one of these names, seen from the root."""
+        paths = map(PurePosixPath, git.tree_paths(self._root, self.commit))
+        return {str(path.parent).removeprefix(".") for path in paths if path.name in names}
+
     def leads_to_a_file(self, path: str) -> bool:
         """Whether a symbolic link leads to a plain file of the same commit."""
-        oid = self._entry(path).partition(b"\t")[0].split(b" ")[-1].decode()
+        oid = self.entry(path).partition(b"\t")[0].split(b" ")[-1].decode()
         target = os.fsdecode(git.run_git(self._root, "cat-file", "blob", oid))
         aim = posixpath.normpath(posixpath.join(posixpath.dirname(path), target))
-        return not aim.startswith(("/", "..")) and self._entry(aim)[:3] == b"100"
+        return not aim.startswith(("/", "..")) and self.entry(aim)[:3] == b"100"
 
     def first(self, paths: Sequence[str]) -> tuple[str, bytes] | None:
         """The first of these files that is there."""

@@ -110,12 +110,21 @@ class Names:
                 found |= dict.fromkeys(self._foreign_origins(inner) if not given else ())
         return tuple(sorted(found))
 
-    def exports(self) -> frozenset[str]:
-        """All that another file could take from this one, as a text each."""
-        given = [(name, value) for name, values in self.bound.values.items() for value in values]
-        made = ((name, f) for name, functions in self.bound.functions.items() for f in functions)
-        given += [(name, value) for name, function in made for value in returned(function)]
-        return frozenset(f"{name}: {ast.dump(value)}" for name, value in given)
+    def exports(self) -> frozenset[tuple[str, str]]:
+        """All that another file could take from this one: names, and what they stand for."""
+        return frozenset((name, ast.dump(value)) for name, value in self._made())
+
+    def made_of(self, words: set[str]) -> Iterator[str]:
+        """Names that stand for something in which one of the words stands."""
+        for name, value in self._made():
+            if any(bound_name(node).removeprefix(".") in words for node in ast.walk(value)):
+                yield name
+
+    def _made(self) -> Iterator[tuple[str, ast.expr]]:
+        for name, values in self.bound.values.items():
+            yield from ((name.removeprefix("."), value) for value in values)
+        for name, functions in self.bound.functions.items():
+            yield from ((name, value) for function in functions for value in returned(function))
 
     def _sources(self, node: ast.AST, parameters: Parameters) -> list[ast.expr]:
         """Everything in this file that a name or an attribute may get its worth from."""

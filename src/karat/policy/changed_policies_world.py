@@ -52,13 +52,19 @@ class World:
         oid = self._files.get(path)
         return git.run_git(self._root, "cat-file", "blob", oid) if oid else None
 
-    def users(self, paths: Iterable[str]) -> set[str]:
-        """Files that grant something, and mention one of these modules, or one that does."""
+    def mentioning(self, paths: Iterable[str]) -> set[str]:
+        """Files with a word that is the name of one of these modules."""
+        return self._with_words(stem(f"/{path}") for path in paths)
+
+    def users(self, paths: Iterable[str], names: Iterable[str]) -> set[str]:
+        """Files that grant something, and may have one of these names from one of these modules, or through others."""
         found: set[str] = set()
-        waiting = set(paths)
+        waiting, words = set(paths), set(names)
         for _ in range(_ROUNDS):
-            waiting = self._mentioning(waiting) - found
+            waiting = (self.mentioning(waiting) & self._with_words(words)) - found
             found |= waiting
+            known = [one for one in map(self.names, waiting) if one is not None]
+            words |= {name for one in known for name in one.made_of(words)}
         return (found & self._grep(_GRANTS)) - set(paths)
 
     def _further(self, path: str) -> Import:
@@ -91,12 +97,10 @@ class World:
     def _skipping(self) -> set[str]:
         """Files that mention the skip, or a module that does; tests are imported by nobody."""
         found = self._grep(SKIP_RULE)
-        return found | self._mentioning(p for p in found if not stem(f"/{p}").startswith("test"))
+        return found | self.mentioning(p for p in found if not stem(f"/{p}").startswith("test"))
 
-    def _mentioning(self, paths: Iterable[str]) -> set[str]:
-        """Files with a word that is the name of one of these modules."""
-        stems = sorted({stem(f"/{path}") for path in paths})
-        plain = [name for name in stems if _PLAIN.fullmatch(name)]
+    def _with_words(self, words: Iterable[str]) -> set[str]:
+        plain = sorted({word for word in words if _PLAIN.fullmatch(word)})
         return self._grep(rf"\b({'|'.join(plain)})\b") if plain else set()
 
     def _grep(self, pattern: str) -> set[str]:

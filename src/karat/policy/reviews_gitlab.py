@@ -207,11 +207,13 @@ class GitLabReviews:
 
     def _reviewers(self) -> tuple[_Reviewer, ...]:
         try:
-            return self._client.get(f"{self._home}/reviewers", tuple[_Reviewer, ...])
+            path = f"{self._home}/reviewers"
+            pages = list(self._client.pages(path, tuple[_Reviewer, ...], per_page=100))
         except Refused as error:
             if error.status == 404:  # older servers have no such list
                 return ()
             raise
+        return tuple(reviewer for page in pages for reviewer in page)
 
     def _authors(self, asked: _MergeRequest) -> Iterator[tuple[str, str | None, str]]:
         if asked.author is not None:
