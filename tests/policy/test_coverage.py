@@ -169,3 +169,12 @@ def test_an_operator_that_is_tested_under_another_name_has_no_row_of_its_own(
     ops = {"ops": ("m.hypertan", "m.relu"), "aliases": {"m.hypertan": ("m.tanh",)}}
     found = covered(tmp_path, op_test(evidence()), **ops)
     assert {row.op for row in found.rows} == {"tanh", "m.relu"}
+
+
+@pytest.mark.parametrize(("other", "seen"), [(1e-9, 1e-9), (1e-15, 1e-12), (None, None)])
+def test_a_cell_could_have_seen_what_all_of_its_comparisons_could(
+    tmp_path: Path, other: float | None, seen: float | None
+) -> None:
+    records = op_test(evidence(), evidence(output="Mask", smallest_error=other))
+    (row,) = covered(tmp_path, records).rows
+    assert row.cells[0].smallest_error == seen

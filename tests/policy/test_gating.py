@@ -321,6 +321,12 @@ def test_a_skip_beside_evidence_is_a_word(tmp_path: Path) -> None:
     assert told(result) == [("warn", "exemption-stale")]
 
 
+def test_what_a_wrong_gradient_kept_from_being_compared_is_not_said_as_well(tmp_path: Path) -> None:
+    both = {"X": "float64", "Y": "float64"}
+    result = gated(tmp_path, op_test(evidence(verdict=GradVerdict.FAIL), inputs=both))
+    assert told(result) == [("fail", "grad-failed")]
+
+
 def test_a_wrong_gradient_is_never_exempt(tmp_path: Path) -> None:
     result = gated(tmp_path, op_test(evidence(verdict=GradVerdict.FAIL)), entry())
     assert result.tests[0].state == "failed"

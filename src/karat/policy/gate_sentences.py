@@ -91,7 +91,7 @@ def _skips(judged: Judged, lacking: Sequence[Need]) -> Finding:
     names = [need.input for need in lacking if need.input != "*"]
     slow = f"; {TOO_SLOW}" if is_slow(reason) else ""
     return Finding(
-        kind="skip-without-exemption" if reason.strip() else "skip-without-reason",
+        kind="skip-without-exemption",
         severity=Severity.FAIL,
         message=(
             f"{messages.told(judged.test, judged.op)}: skips its gradient check of {messages.listed(names) or 'all inputs'}"
