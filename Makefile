@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test lint format bench bench-gradients soak clean
+.PHONY: demo test lint format bench frameworks bench-gradients soak clean
 
 $(STAMP): pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "karat needs Python 3.11 or newer; found " + sys.version.split()[0] + "; run: make PYTHON=python3.12")'
@@ -34,12 +34,15 @@ bench: $(STAMP)
 	$(BIN)/python benchmarks/capture_overhead.py
 	$(BIN)/python benchmarks/refresh_download.py
 
-# These need frameworks that karat does not: pip install torch jax paddlepaddle
-bench-gradients: $(STAMP)
+# These need frameworks that karat does not.
+frameworks: $(STAMP)
+	@$(BIN)/python -c 'import sys; from importlib.util import find_spec; all(map(find_spec, ("torch", "jax", "paddle"))) or sys.exit("expected torch, jax and paddle beside karat; run: $(BIN)/pip install torch jax paddlepaddle")'
+
+bench-gradients: frameworks
 	$(BIN)/python benchmarks/gradcheck_library.py
 	$(BIN)/python benchmarks/gradcheck_cost.py
 
-soak: $(STAMP)
+soak: frameworks
 	$(BIN)/python benchmarks/gradcheck_library.py --seeds 50
 
 clean:
