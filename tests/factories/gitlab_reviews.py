@@ -97,9 +97,10 @@ class GitLabReviewsApi:
         ordered = [first, *notes]
         return self._page(request, ordered if request.query.get("sort") == "asc" else ordered[::-1])
 
-    def _reviewers(self, request: Request, project: GitLabProject, iid: str) -> Response:  # noqa: ARG002
-        states = _of(project, iid).states
-        return _json([{"user": self._basic(who), "state": state} for who, state in states.items()])
+    def _reviewers(self, request: Request, project: GitLabProject, iid: str) -> Response:
+        states = _of(project, iid).states.items()
+        shown = [{"user": self._basic(who), "state": state} for who, state in states]
+        return self._page(request, shown)
 
     def _commits(self, request: Request, project: GitLabProject, iid: str) -> Response:
         shown = [

@@ -115,6 +115,14 @@ def test_what_is_no_approval(world: World, what: str) -> None:
     assert told.findings[0].next == expected
 
 
+def test_the_hundredth_reviewer_is_heard_too(world: World) -> None:
+    world.request.approve("bob")
+    world.request.states |= {f"r{i}": "unreviewed" for i in range(130)} | {
+        "bob": "requested_changes"
+    }
+    assert "@bob: their latest review asks for changes" in why(world.ask())
+
+
 def test_approved_again_after_the_push(world: World) -> None:
     world.request.approve("bob")
     push_again(world)
