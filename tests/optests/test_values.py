@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 import ml_dtypes
 import numpy as np
 import pytest
@@ -62,3 +64,12 @@ def test_what_is_no_number_is_refused(value: object) -> None:
 def test_inputs_are_a_dict() -> None:
     with pytest.raises(UsageError, match="expected a dict of arrays, found list"):
         read_slots([X], "inputs")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "values",
+    [{"X": [("a", np.ones(2)), ("a", np.ones(2))]}, {"X": [("a", np.ones(2))], "a": np.ones(2)}],
+)
+def test_names_must_differ(values: dict[str, Any]) -> None:
+    with pytest.raises(UsageError, match="outputs: expected names that differ, found 'a' 2 times"):
+        read_slots(values, "outputs")

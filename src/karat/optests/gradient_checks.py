@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import unittest
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -45,7 +46,6 @@ def check(test: Any, subject: Subject, asked: Asked) -> GradReport:
     if theirs.grads and theirs.cotangents is not None:
         _hold_against(call, theirs)
     mean_loss = theirs.grads and theirs.cotangents is None
-    words = {"properties": _laws(subject)} | asked.more
     return gradcheck(
         call,
         subject.tensors,
@@ -55,7 +55,7 @@ def check(test: Any, subject: Subject, asked: Asked) -> GradReport:
         grads=[theirs.grads[name] for name in call.wrt] if mean_loss else None,
         cotangents=theirs.cotangents,
         identity=f"{subject.written.op} {type(test).__name__}.{test.id().rpartition('.')[2]}",
-        **words,
+        **asked.more,
     )
 
 
@@ -63,13 +63,20 @@ def backward(test: Any, subject: Subject, asked: Asked) -> None:
     """Runs the backward once in the test's own precision, to see whether there is one."""
     from karat.gradients.adapter import named  # noqa: PLC0415 - only once there is a tensor
 
-    call, _ = _wanted(test, subject, asked)
-    adapter = named(subject.written.framework)
     if subject.written.framework == "numpy":
         return
+    call, _ = _wanted(test, subject, asked)
+    adapter = named(subject.written.framework)
+    inputs = dict(zip(subject.names, subject.tensors, strict=True))
+
+    def of_checked(given: Sequence[Any]) -> tuple[Any, ...]:
+        every = inputs | dict(zip(call.wrt, given, strict=True))
+        return call(*every.values())
+
     with adapter.scope():
-        wanted = [name in call.wrt for name in subject.names]
-        ran = adapter.linearise(lambda tensors: call(*tensors), subject.tensors, wanted)
+        ran = adapter.linearise(
+            of_checked, [inputs[one] for one in call.wrt], [True] * len(call.wrt)
+        )
         ran.pullback([_ones(adapter, one) for one in ran.outputs])
 
 
@@ -102,15 +109,6 @@ def _along(subject: Subject, left_out: set[str]) -> tuple[bool, ...]:
     every = members(subject.written.inputs)
     paddle = subject.written.framework == "paddle"
     return tuple(paddle and one.differentiable and one.name not in left_out for one in every)
-
-
-def _laws(subject: Subject) -> list[str] | None:
-    """Every law; of Paddle, not that a gradient is the same if asked for alone, which can end the process."""
-    if subject.written.framework != "paddle":
-        return None
-    from karat.gradients.properties import NAMES  # noqa: PLC0415 - the mathematics, only for checks
-
-    return [name for name in NAMES if name != "subset"]
 
 
 class Wanted(msgspec.Struct, frozen=True, kw_only=True):

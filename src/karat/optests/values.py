@@ -6,6 +6,7 @@ A slot holds an array, an array with its sequence lengths (`(array, lod)`), or a
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -50,7 +51,14 @@ def read_slots(values: Mapping[str, Any], where: str) -> tuple[Slot, ...]:
             f"{where}: expected a dict of arrays, found {type(values).__name__}",
             next_command="write self.inputs = {'X': array} in setUp",
         )
-    return tuple(_slot(name, value, where) for name, value in values.items() if value is not None)
+    slots = tuple(_slot(name, value, where) for name, value in values.items() if value is not None)
+    names = Counter(one.name for one in members(slots))
+    for name in (one for one, times in names.items() if times > 1):
+        raise UsageError(
+            f"{where}: expected names that differ, found {name!r} {names[name]} times",
+            next_command="give each array of a list a name of its own: [('x0', array), ('x1', array)]",
+        )
+    return slots
 
 
 def widened(slots: tuple[Slot, ...]) -> tuple[Slot, ...]:
