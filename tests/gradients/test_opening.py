@@ -311,6 +311,26 @@ class TestModules:
         same(problem.forward((X,))[0], 2 * X)
 
 
+def test_what_torch_returns_by_name_may_go_in_again() -> None:
+    torch = framework("torch")
+    found = torch.max(torch.tensor(np.array([X, Y])), 0)
+    problem = open_problem(lambda pair: 2 * pair.values, (found,))
+    same(problem.forward((X,))[0], 2 * X)
+    assert [one.name for one in problem.excluded] == ["pair.1"]
+
+
+def test_a_function_may_take_gradients_of_its_own() -> None:
+    torch = framework("torch")
+    scale = torch.ones(3, dtype=torch.float64, requires_grad=True)
+
+    def stepped(x: Any) -> Any:
+        (slope,) = torch.autograd.grad((scale**2).sum(), scale)
+        return x * slope
+
+    problem = open_problem(stepped, (torch.tensor(X),))
+    same(problem.forward((X,))[0], 2 * X)
+
+
 class TestRefusals:
     def test_what_has_no_numbers_or_is_not_dense(self) -> None:
         torch = framework("torch")

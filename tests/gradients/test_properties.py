@@ -397,6 +397,15 @@ def test_paddle_s_own_kernels_are_not_asked_for_one_input_alone() -> None:
     assert "accumulation" in passed(found)
 
 
+def test_a_function_of_jax_may_use_its_inputs_up() -> None:
+    jax = framework("jax")
+    found = tried(jax.jit(lambda x: 2 * x, donate_argnums=0), (jax.numpy.ones(3),))
+    assert not broken(found)
+    # Nobody writes to an array of jax, so that a law about it could not fail.
+    assert passed(found) >= {"gradient-form", "linearity"}
+    assert "inputs-unmodified" not in passed(found)
+
+
 def test_a_sparse_gradient_is_a_gradient() -> None:
     torch = framework("torch")
     table = torch.randn(5, 3, dtype=torch.float64)

@@ -56,5 +56,7 @@ def _under(name: str, key: str) -> str:
 def _like(value: Any, parts: list[Any]) -> Any:
     if isinstance(value, list):
         return parts
-    # A named tuple takes its fields one by one.
-    return type(value)(*parts) if hasattr(value, "_fields") else tuple(parts)
+    if hasattr(value, "_fields"):  # a named tuple, which takes its fields one by one
+        return type(value)(*parts)
+    # One written in C, as torch.max returns, takes them together.
+    return type(value)(parts) if hasattr(value, "n_sequence_fields") else tuple(parts)

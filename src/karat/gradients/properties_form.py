@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from karat.gradients.adapter import Adapter
 from karat.gradients.opened import OpenedProblem
 from karat.gradients.problem import Unsupported
 from karat.gradients.properties_trial import MARGIN, Compared, Trial
@@ -27,16 +28,14 @@ def gradient_form(trial: Trial) -> Property | None:
     adapter = native.adapter
     with adapter.scope():
         inputs = native.natives(native.point, None)
+        # Asked before the run, in which a function of jax may use its inputs up.
+        forms = [_form(adapter, one) for one in inputs]
         ran = native.linearise(inputs)
         found = native.pull(ran, native.native_cotangents(ran, trial.cotangents))
-        for slot, one, like in zip(native.inputs, found, inputs, strict=True):
+        for slot, one, form in zip(native.inputs, found, forms, strict=True):
             if one is None or not adapter.owns(one):
                 continue
-            for what, have, want in (
-                ("shape", adapter.shape_of(one), adapter.shape_of(like)),
-                ("dtype", adapter.dtype_of(one), adapter.dtype_of(like)),
-                ("device", adapter.device_of(one), adapter.device_of(like)),
-            ):
+            for (what, have), (_, want) in zip(_form(adapter, one), form, strict=True):
                 if have != want:
                     return trial.property(
                         "gradient-form",
@@ -44,6 +43,14 @@ def gradient_form(trial: Trial) -> Property | None:
                         f"gradient of {slot.name}: expected {what} {want}, as the input has, found {have}",
                     )
     return trial.property("gradient-form", GradVerdict.PASS)
+
+
+def _form(adapter: Adapter, tensor: Any) -> list[tuple[str, object]]:
+    return [
+        ("shape", adapter.shape_of(tensor)),
+        ("dtype", adapter.dtype_of(tensor)),
+        ("device", adapter.device_of(tensor)),
+    ]
 
 
 def finite(trial: Trial) -> Property | None:

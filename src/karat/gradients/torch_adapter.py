@@ -137,8 +137,9 @@ class TorchAdapter:
                     one.set_state(state)
 
     def forward(self, function: Flat, inputs: Sequence[Any]) -> tuple[Any, ...]:
-        with _torch().no_grad():
-            return function(inputs)
+        # No input wants a gradient; but a function may take gradients of its own.
+        with _torch().enable_grad():
+            return tuple(out.detach() for out in function(inputs))
 
     def linearise(
         self, function: Flat, inputs: Sequence[Any], wanted: Sequence[bool]
