@@ -18,7 +18,7 @@ X = RNG.standard_normal(200)
 UNIT = 2.0**-53
 HILBERT = 1.0 / (np.arange(6)[:, None] + np.arange(6) + 1)
 
-Fn = Callable[[Vector], Vector]
+Fn = Callable[[Any], Any]
 
 
 def _noise(fn: Fn, x: Vector) -> tuple[Vector, Vector]:
@@ -103,6 +103,46 @@ def test_right_gradients_of_difficult_functions_hold_and_wrong_ones_do_not(name:
         assert held.comparisons[0].dtype == "float64"
         wrong = karat.gradcheck(fn, (x,), backward=slightly, properties=(), seed=seed)
         assert wrong.verdict is GradVerdict.FAIL
+
+
+def test_what_computes_in_float32_can_be_checked_all_the_same() -> None:
+    x = RNG.standard_normal((10, 12))
+    y = RNG.standard_normal((12, 4)).astype(np.float32)
+
+    def product(x: Any) -> Any:
+        return (x.astype(np.float32) @ y).astype(np.float64)
+
+    for fn, backward in (
+        (product, lambda _i, _o, c: c[0] @ y.T.astype(np.float64)),
+        (lambda x: np.tanh(x.astype(np.float32)).astype(np.float64), _tanh),
+    ):
+        for seed in range(10):
+            report = karat.gradcheck(fn, (x,), backward=backward, properties=(), seed=seed)
+            assert report.comparisons[0].dtype == "float32"
+            assert report.verdict is GradVerdict.PASS, report.reason
+
+
+def _tanh(i: Any, _o: Any, c: Any) -> Any:
+    return (1 - np.tanh(i[0]) ** 2) * c[0]
+
+
+@pytest.mark.parametrize("size", [1e-250, 1e-120, 1e120])
+def test_what_is_very_small_or_large_is_seen_as_well(size: float) -> None:
+    def backward(i: Any, _o: Any, c: Any) -> Any:
+        return 2 * i[0] * c[0] if size != 1e-250 else 3 * c[0]
+
+    fn = (lambda x: x**2) if size != 1e-250 else (lambda x: 3 * x)
+    report = karat.gradcheck(fn, (size * X,), backward=backward, properties=())
+    assert report.verdict is GradVerdict.PASS
+    assert report.smallest_error < 1e-9
+
+
+def test_a_derivative_that_is_zero_at_zero_is_looked_at_nearby() -> None:
+    def backward(i: Any, _o: Any, c: Any) -> Any:
+        return 2 * i[0] * c[0]
+
+    report = karat.gradcheck(lambda x: x**2, (np.zeros(4),), backward=backward, properties=())
+    assert report.verdict is GradVerdict.PASS
 
 
 def test_slopes_that_only_the_shortest_steps_found_are_left_out() -> None:

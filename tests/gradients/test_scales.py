@@ -1,10 +1,12 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import given, strategies as st
 from hypothesis.extra.numpy import arrays
 
-from karat.gradients.scales import element_scales, natural_sizes, power_of_two, typical
+from karat.gradients.scales import element_scales, natural_sizes, power_of_two, some, typical
+from karat.gradients.tolerances import norm
 
 sizes = st.floats(1e-290, 1e290)
 
@@ -37,3 +39,17 @@ def test_near_zero_takes_a_share_of_the_typical_size_and_another_scale_its_own()
 def test_nothing_but_zeros_is_taken_for_ones() -> None:
     assert typical(np.zeros(3)) == 1.0
     assert element_scales(np.zeros(3)).tolist() == [0.25] * 3
+
+
+def test_the_typical_of_very_many_is_that_of_some() -> None:
+    many = np.abs(np.random.default_rng(3).standard_normal(300_001)) + 1e-9
+    assert typical(many) == pytest.approx(np.median(many), rel=0.05)
+    lonely = np.zeros(300_001)
+    lonely[7] = 3.0
+    assert typical(lonely) == 3.0
+    assert some(many).size < 70_000
+
+
+@pytest.mark.parametrize("size", [1e-320, 1e-200, 1.0, 1e200])
+def test_a_norm_neither_overflows_nor_underflows(size: float) -> None:
+    assert norm(np.array([3.0, -4.0]) * size) == pytest.approx(5 * size)

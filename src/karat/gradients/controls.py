@@ -11,6 +11,7 @@ import numpy as np
 
 from karat.gradients.comparing import Met, judge
 from karat.gradients.flattened import Vector
+from karat.gradients.tolerances import norm
 
 OFF = 0.01
 """One per cent: the least error that a check has to notice."""
@@ -92,7 +93,7 @@ def typical(gradient: Vector, scales: Vector) -> float:
     """The typical size of a gradient's elements, each times the scale of its input."""
     terms = gradient * scales
     terms = terms[np.isfinite(terms) & (scales > 0)]
-    return float(np.sqrt(np.mean(np.square(terms)))) if terms.size else 0.0
+    return norm(terms) / float(np.sqrt(max(1, terms.size)))
 
 
 def _worst_place(groups: Sequence[Group], scales: Vector) -> int:
@@ -109,5 +110,4 @@ def _transposed(gradient: Vector, shape: tuple[int, ...]) -> Vector | None:
     if len(shape) < 2 or min(shape[-2:]) < 2 or gradient.size != int(np.prod(shape)):
         return None
     other: Vector = np.swapaxes(gradient.reshape(shape), -1, -2).reshape(-1)
-    moved = np.linalg.norm(other - gradient)
-    return other if moved > OFF * np.linalg.norm(gradient) else None
+    return other if norm(other - gradient) > OFF * norm(gradient) else None

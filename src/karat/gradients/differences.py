@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from karat.gradients import kinks, tolerances
 from karat.gradients.flattened import Vector
-from karat.gradients.scales import natural_sizes
+from karat.gradients.scales import natural_sizes, some
 
 Line = Callable[[float], list[Vector]]
 """The outputs at a distance along a direction."""
@@ -58,7 +58,7 @@ def ladders(precision: str, first: float | None = None) -> tuple[Ladder, ...]:
 
 _WIDE = ("float64", "complex128")
 _TOPS = (2.0**-5, 2.0**-12, 2.0**-22, 2.0**-32, 2.0**-42)
-_NARROW_TOPS = (2.0**-3, 2.0**-8)
+_NARROW_TOPS = (2.0**-1, 2.0**-4, 2.0**-8)
 _DEEP = 3
 """From this ladder on steps are so small that only the edge of a domain, where slopes are steep, is worth them."""
 
@@ -196,7 +196,9 @@ def _outlying(one: Slopes, base: Vector) -> NDArray[np.bool_]:
     with np.errstate(all="ignore"):
         share = one.floor / (np.abs(base) + np.abs(one.value))
         share = np.where(np.isfinite(share), share, 0.0)
-    found: NDArray[np.bool_] = share > _OUTLYING * np.median(share) if share.size else share > 0
+    found: NDArray[np.bool_] = (
+        share > _OUTLYING * np.median(some(share)) if share.size else share > 0
+    )
     return found
 
 
@@ -211,7 +213,7 @@ def _at_an_edge(one: Slopes, base: Vector) -> bool:
 
 def _pooled(spread: Vector) -> float:
     """What elements typically disagree by: one element may agree with itself by chance."""
-    known = spread[np.isfinite(spread)]
+    known = some(spread[np.isfinite(spread)])
     return float(np.median(known)) if known.size >= 4 else 0.0
 
 

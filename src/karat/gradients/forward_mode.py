@@ -15,7 +15,7 @@ from karat.gradients.flattened import Vector
 from karat.gradients.oracles import Probe
 from karat.gradients.problem import Unsupported
 from karat.gradients.report import Comparison, GradVerdict
-from karat.gradients.scales import natural_sizes
+from karat.gradients.scales import natural_sizes, some
 from karat.gradients.seen import Seen
 from karat.gradients.weighing import UNKNOWN
 
@@ -102,7 +102,7 @@ def _verdict(
     seen: Seen, tangents: Sequence[Tangent], scale: float, *, failed: bool
 ) -> tuple[GradVerdict, str]:
     cap = tolerances.cap(seen.ground.computes)
-    typical = max(float(np.median(one.allowed)) for one in tangents)
+    typical = max(float(np.median(some(one.allowed))) for one in tangents)
     error, tolerance = _worst(tangents)
     if typical > cap * scale and not error > 100 * tolerance:
         return GradVerdict.INCONCLUSIVE, "the forward is too noisy to judge tangents by"

@@ -75,7 +75,7 @@ class Weighed:
         cap = tolerances.cap(self.seen.ground.computes)
         size = judged.weight if judged.zero else judged.scale
         doubt = self.seen.lost(self.pair[1])
-        if not doubt and judged.widest > cap * size and not widened:
+        if not doubt and judged.widest > max(cap * size, tolerances.NOTHING) and not widened:
             doubt = self._noisy(judged)
         if doubt:
             return GradVerdict.INCONCLUSIVE, doubt
