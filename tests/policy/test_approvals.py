@@ -109,6 +109,10 @@ MISSING: dict[str, tuple[Callable[[GitHubPull], object], str]] = {
         lambda p: (p.review("bob"), p.retarget()),
         "@bob: they approved before the pull request was pointed at another branch",
     ),
+    "of the same second as that": (
+        lambda p: p.retargeted.append(p.review("bob").submitted or 0),
+        "@bob: they approved before the pull request was pointed at another branch",
+    ),
     "the author of the request": (
         by_its_author,
         "@bob: is the author of the pull request",

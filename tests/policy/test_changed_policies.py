@@ -161,6 +161,7 @@ HELPERS = {
         ("from skips import quiet as other", "other"),
         ("import skips as s", "s.wrap"),
         ("from skips import *", "wrap"),
+        ("wrap = None\nfrom skips import *", "wrap"),
         ("from .skips import wrap", "wrap"),
         ("from tests import skips", "skips.wrap"),
         ("import tests.skips", "tests.skips.wrap"),
@@ -190,6 +191,9 @@ USES = {
     "of a module": ("import tols", "tols.TOL", "TOL = {0}"),
     "by star": ("from tols import *", "TOL * 2", "TOL = {0}"),
     "a function": ("from tols import pick", "pick(3)", "def pick(x): return {0}"),
+    "behind a constant of its name": ("TOL = 1e-9\nfrom tols import TOL", "TOL", "TOL = {0}"),
+    "behind another, by star": ("TOL = 1e-9\nfrom tols import *", "TOL", "TOL = {0}"),
+    "through another file": ("from mid import WIDE", "WIDE", "TOL = {0}"),
     "an attribute of the base class": ("from tols import Base", "self.tol", "class Base: tol = {0}"),
 }  # fmt: skip
 
@@ -203,9 +207,12 @@ class TestX(Base):
     def test_check_grad(self):
         self.check_grad(["X"], "Out", max_relative_error={expression})
 """
-    files = {"tests/test_x.py": test, "lib/tols.py": definition.format("0.01")}
+    mid = "from tols import TOL\nWIDE = TOL * 2\n"
+    files = {"tests/test_x.py": test, "lib/mid.py": mid, "lib/tols.py": definition.format("0.01")}
     tree = PolicyRange(
-        tmp_path / "r", **files, **{"tests/test_broken.py": "tols check_grad print 'two'"}
+        tmp_path / "r",
+        **files,
+        **{"tests/test_broken.py": "tols mid TOL WIDE pick Base tol check_grad print 'two'"},
     )
     tree.write("lib/tols.py", definition.format("0.01") + "\nOTHER = 1\n")
     assert look(tree) == ([], [])
@@ -326,7 +333,7 @@ def test_a_file_that_was_no_python_before_counts_as_new(tree: PolicyRange) -> No
     assert [(f.kind, f.severity.value) for f in findings] == [("unreadable", "info")]
 
 
-@pytest.mark.parametrize("name", ["tests/test_link.py", "exemptions.toml"])
+@pytest.mark.parametrize("name", ["tests/test_link.py", "exemptions.toml", "tests/karat.toml"])
 def test_a_symbolic_link_is_not_followed_and_not_ignored(tree: PolicyRange, name: str) -> None:
     tree.write("elsewhere.txt", NEW_SKIP)
     (tree.root / name).unlink(missing_ok=True)

@@ -111,6 +111,7 @@ WORTH = {
     "a comprehension": "[self.check_grad(['X'], 'Out', max_relative_error=tol) for tol in [{0}]]",
     "a parameter": "class T:\n    def check(self, tol): self.check_grad(['X'], 'Out', max_relative_error=tol)\n    def test(self): self.check({0})",
     "a parameter behind a constant of its name": "tol = 1e-9\ndef check(t, tol): t.check_grad(['X'], 'Out', max_relative_error=tol)\ncheck(t, tol={0})",
+    "a starred argument": "def check(t, tol): t.check_grad(['X'], 'Out', max_relative_error=tol)\ncheck(t, *[{0}])",
     "all the rest": "def check(f, **more): gradcheck(f, **more)\ncheck(f, rtol={0})",
     "parametrize": "@pytest.mark.parametrize('tol', [{0}])\ndef test(tol): gradcheck(f, rtol=tol)",
     "an entry": "TOLS = dict(a={0})\nself.check_grad(['X'], 'Out', max_relative_error=TOLS['a'])",
@@ -125,6 +126,20 @@ def test_a_tolerance_is_wider_wherever_its_worth_comes_from(how: str) -> None:
     (change,) = changes(old, found(WORTH[how].format("0.5")))
     assert (change.what, change.waiver.rule) == ("changed", "tolerance")
     assert changes(old, found("y = 0.5\n" + WORTH[how].format("5e-2"))) == []
+
+
+def test_a_tighter_loop_is_no_change_and_what_is_passed_on_is_told_once() -> None:
+    loop = WORTH["a loop"]
+    assert changes(found(loop.format("0.05")), found(loop.format("0.04"))) == []
+    passing = """
+        class T:
+            def check(self, max_relative_error):
+                self.check_grad(["X"], "Out", max_relative_error=max_relative_error)
+            def test(self):
+                self.check(max_relative_error=0.05)
+    """
+    assert len(changes(found(passing), found(passing.replace("0.05", "0.5")))) == 1
+    assert changes(found(passing), found(passing.replace("0.05", "0.04"))) == []
 
 
 def test_a_reason_that_is_one_of_two() -> None:

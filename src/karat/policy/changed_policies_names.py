@@ -107,7 +107,9 @@ class Names:
                 given = self._sources(inner, parameters)
                 found |= {f"{name}: {ast.unparse(one)}": None for one in given}
                 waiting += given
-                found |= dict.fromkeys(self._foreign_origins(inner) if not given else ())
+                # A name may be bound here and imported, too, and only running tells which is the last.
+                if not given or isinstance(inner, ast.Name):
+                    found |= dict.fromkeys(self._foreign_origins(inner))
         return tuple(sorted(found))
 
     def exports(self) -> frozenset[tuple[str, str]]:
@@ -208,7 +210,7 @@ class Names:
             )
             if chain and (names := self._load(home, skips)) is not None:
                 yield names, chain[-1]
-        if len(parts) == 1 and parts[0] not in self.bound.values:
+        if len(parts) == 1:
             for star in self.bound.stars:
                 if (names := self._load(star, skips)) is not None:
                     yield names, parts[0]
@@ -307,10 +309,11 @@ class Names:
         given = list(self.bound.values.get(name, ()))
         if name in parameters:
             given += self._given(parameters[name], name)
-        if given:
-            return self._all(given, parameters, depth)
-        each = [other.numbers_of(there) for other, there in self._abroad(node)]
-        return [n for one in each for n in one]
+        each = [self._numbers(one, parameters, depth + 1) for one in given]
+        if not given or isinstance(node, ast.Name):
+            there = [other.numbers_of(name) for other, name in self._abroad(node)]
+            each += [found for found in there if found or not given]
+        return [n for one in each for n in one] if all(each) else []
 
     def _all(self, nodes: Sequence[ast.expr], parameters: Parameters, depth: int) -> list[float]:
         """What any of them may be worth; nothing if one of them cannot be told."""
