@@ -417,3 +417,40 @@ def test_what_is_rolled_the_wrong_way_is_off_by_two() -> None:
         lambda x: np.roll(x, 1), (np.linspace(-1, 1, 40),), lambda _i, _o, c: np.roll(c[0], 1)
     )
     assert found.hint == "off by two along axis 0: two too far"
+
+
+def softmax(x: Array) -> Array:
+    e = np.exp(x - x.max(-1, keepdims=True))
+    made: Array = e / e.sum(-1, keepdims=True)
+    return made
+
+
+def softmax_back(axis: int) -> Backward:
+    def backward(_x: Any, y: Any, v: Any) -> Any:
+        return (y[0] * (v[0] - (y[0] * v[0]).sum(axis, keepdims=True)),)
+
+    return backward
+
+
+def cumulated_back(axis: int) -> Backward:
+    return lambda _x, _y, v: (np.flip(np.cumsum(np.flip(v[0], axis), axis), axis),)
+
+
+@pytest.mark.parametrize("shape", [(4, 6), (5, 5), (40, 30), (3, 4, 5)])
+@pytest.mark.parametrize(
+    ("fn", "back"),
+    [(softmax, softmax_back), (lambda x: np.cumsum(x, -1), cumulated_back)],
+    ids=["softmax", "cumsum"],
+)
+def test_a_wrong_axis_is_named(fn: Any, back: Any, shape: tuple[int, ...]) -> None:
+    x = np.random.default_rng(1).standard_normal(shape)
+    last = len(shape) - 1
+    for axis in range(last):
+        hint = diagnosed(fn, (x,), back(axis)).hint
+        assert hint == (
+            f"along the wrong axis: the gradient runs along axis {axis}, the function along axis {last}"
+        )
+    # Along the right axis, and wrong for another reason.
+    half = back(last)
+    other = diagnosed(fn, (x,), lambda x, y, v: (half(x, y, v)[0] + 0.1 * v[0],)).hint
+    assert "the wrong axis" not in other

@@ -13,6 +13,7 @@ from functools import cached_property
 
 import numpy as np
 
+from karat.gradients.axes import other_axis
 from karat.gradients.bisection import Asking, coordinate, locate
 from karat.gradients.experiments import (
     Wrong,
@@ -242,7 +243,7 @@ class _Case:
         turned = conjugated(wrong)
         if turned is not None and self.known.fits(turned):
             return "the conjugate is missing"
-        return behaviour(wrong) or shifted(wrong) or missing_term(wrong)
+        return behaviour(wrong) or shifted(wrong) or missing_term(wrong) or other_axis(wrong)
 
     def wrong(self) -> Wrong:
         off = [
