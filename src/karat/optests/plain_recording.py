@@ -9,6 +9,7 @@ import atexit
 import os
 import sys
 import unittest
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from karat.gradients import events
@@ -69,9 +70,9 @@ def _recorder() -> Recorder | None:
     if not folder or under_pytest():
         return None
     if not _kept:
-        from karat.policy.recording import Recorder  # noqa: PLC0415
+        from karat.policy.recording import Recorder, place_of  # noqa: PLC0415
 
-        recorder = Recorder(folder, worker="unittest")
+        recorder = Recorder(folder, worker="unittest", root=place_of(Path.cwd()))
         _kept.append(recorder)
         events.listen(recorder.tell)
         atexit.register(lambda: recorder.end(0, ran=len(_ran)))

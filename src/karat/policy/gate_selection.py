@@ -6,7 +6,6 @@ import sys
 import unittest
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 
 import pytest
 
@@ -106,12 +105,6 @@ def is_narrowed(config: pytest.Config) -> bool:
     below = config.invocation_params.dir != config.rootpath
     named = source is None or source.name == "ARGS" or (source.name == "INVOCATION_DIR" and below)
     return named or any(config.getoption(option, None) for option in _NARROWING)
-
-
-def place_of(root: Path) -> str:
-    """Where pytest's root lies in its repository; empty at its top, or without one."""
-    top = next((one for one in (root, *root.parents) if (one / ".git").exists()), root)
-    return "" if top == root else root.relative_to(top).as_posix()
 
 
 def only_looks(config: pytest.Config) -> bool:

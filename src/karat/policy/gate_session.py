@@ -18,8 +18,8 @@ import pytest
 
 from karat.findings import KaratError
 from karat.gradients import events
-from karat.policy.gate_selection import Selection, is_narrowed, only_looks, place_of, unit_of_item
-from karat.policy.recording import Recorder, new_session, unit_of
+from karat.policy.gate_selection import Selection, is_narrowed, only_looks, unit_of_item
+from karat.policy.recording import Recorder, new_session, place_of, unit_of
 from karat.policy.records import Outcome
 
 _KEY = "karat_policy"

@@ -162,6 +162,12 @@ def new_session() -> str:
     return os.urandom(6).hex()
 
 
+def place_of(root: Path) -> str:
+    """Where a suite's root lies in its repository; empty at its top, or without one."""
+    top = next((one for one in (root, *root.parents) if (one / ".git").exists()), root)
+    return "" if top == root else root.relative_to(top).as_posix()
+
+
 def encode(record: Record) -> bytes:
     """One line of JSON; what UTF-8 cannot hold (half a surrogate pair in a name) is spelt out."""
     try:
