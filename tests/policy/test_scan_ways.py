@@ -345,3 +345,27 @@ def test_names_that_are_handed_on_by_many_modules(tmp_path: Path) -> None:
     (tmp_path / "m30.py").write_text("from op_test import OpTest as Start\nfrom m0 import *\n")
     text = CLASS.replace("OpTest", "Start")
     assert states(tmp_path, f"from m0 import *\n{text}") == {"T": "unchecked"}
+
+
+def test_names_that_are_bound_again_and_again_are_followed_once(tmp_path: Path) -> None:
+    """Each line doubles the ways that lead to the first."""
+    lines = "".join("    x = f(x, y)\n    y = f(y, x)\n" for _ in range(60))
+    layers = (
+        f"def f(a, b): return a or b\ndef make(x, y):\n{lines}    class F(x): pass\n    return F\n"
+    )
+    assert states(tmp_path, f"{PARENT}{layers}Y = make(P, P)\n")["P"] == "unchecked"
+
+
+def test_a_factory_that_wraps_its_parent_first(tmp_path: Path) -> None:
+    factory = "def wrap(one): return one\ndef make(parent):\n    parent = wrap(parent)\n    class F(parent): pass\n"
+    assert states(tmp_path, f"{PARENT}{factory}make(P)\n") == {
+        "P": "unchecked",
+        "F[P]": "unchecked",
+    }
+
+
+def test_a_factory_in_a_file_that_names_nothing_of_op_tests(tmp_path: Path) -> None:
+    (tmp_path / "makers.py").write_text(FACTORY)
+    (tmp_path / "other.py").write_text("import makers, op_helpers\nclass X(makers.Y): pass\n")
+    found = states(tmp_path, f"{PARENT}from makers import make\nmake(P)\n")
+    assert found == {"P": "unchecked", "F[P]": "unchecked"}

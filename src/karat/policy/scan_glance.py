@@ -15,7 +15,7 @@ import msgspec
 from karat.policy.scan_facts import facts_of
 from karat.policy.scan_shapes import FileFacts
 from karat.policy.scan_source import words
-from karat.policy.scan_vocabulary import MARK
+from karat.policy.scan_vocabulary import MARK, ROOT_MARK
 
 # Whatever may be an import statement, in strings and comments as well: too much does no harm.
 _IMPORT = re.compile(
@@ -35,8 +35,10 @@ class Glance(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Words of its import statements; `.` for an import from its own package."""
     error: str = ""
     """Why its bytes could not be had."""
-    size: int = 0
     marked: bool = False
+    """It names something of op tests."""
+    rooted: bool = False
+    """It names a root, or something like one."""
 
 
 def glance(path: str, roots: Collection[str] = ()) -> Glance:
@@ -47,9 +49,11 @@ def glance(path: str, roots: Collection[str] = ()) -> Glance:
     except OSError as error:
         return Glance(path=path, error=error.strerror or str(error))
     plain = words(source)
-    if MARK.search(plain) or any(root.rpartition(".")[2].encode() in plain for root in roots):
-        return Glance(path=path, facts=facts_of(source, path), size=len(source), marked=True)
-    return Glance(path=path, imports=imported_words(plain), size=len(source))
+    named = any(root.rpartition(".")[2].encode() in plain for root in roots)
+    if named or MARK.search(plain):
+        rooted = named or ROOT_MARK.search(plain) is not None
+        return Glance(path=path, facts=facts_of(source, path), marked=True, rooted=rooted)
+    return Glance(path=path, imports=imported_words(plain))
 
 
 def imported_words(source: bytes) -> tuple[str, ...]:

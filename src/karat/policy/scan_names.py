@@ -71,6 +71,7 @@ class Names:
         self._load = load
         self._tables: dict[str, Mapping[tuple[int, str], list[Binding]]] = {}
         self._known: dict[tuple[str, str], list[Target]] = {}
+        self._aliases: dict[tuple[str, int, Environment], list[Target]] = {}
         self._needs: dict[tuple[str, int], frozenset[tuple[int, str]]] = {}
         self._depth = 0
 
@@ -176,15 +177,25 @@ class Names:
                 return [Module(found) if found is not None else Outside(binding.module)]
             case "from":
                 return self._imported(path, binding)
-            case "alias" if binding.reference is not None and self._depth < _DEEPEST:
-                self._depth += 1
-                try:
-                    return self.refer(path, binding.scope, binding.reference, line=binding.line,
-                                      environment=environment)  # fmt: skip
-                finally:
-                    self._depth -= 1
+            case "alias" if binding.reference is not None:
+                return self._aliased(path, binding, binding.reference, environment)
             case _:
                 return []
+
+    def _aliased(
+        self, path: str, binding: Binding, reference: Reference, environment: Environment
+    ) -> list[Target]:
+        """What an assigned name stands for, worked out once: `x = f(x)` in a row doubles the ways with each line."""
+        key = (path, id(binding), environment)
+        if key not in self._aliases:
+            self._aliases[key] = []  # whoever comes here in a circle finds nothing
+            if self._depth < _DEEPEST:
+                self._depth += 1
+                self._aliases[key] = self.refer(
+                    path, binding.scope, reference, line=binding.line, environment=environment
+                )
+                self._depth -= 1
+        return self._aliases[key]
 
     def instance(self, path: str, index: int, environment: Environment = ()) -> Class:
         """A class, with what is bound of those parameters that its bases depend on, and of no others."""
@@ -200,24 +211,31 @@ class Names:
             facts = self.facts(path).classes[index]
             if facts.scope > 0:
                 self._needs[key] = frozenset(
-                    pair for base in facts.bases for pair in self._needed(path, facts.scope, base)
+                    pair
+                    for base in facts.bases
+                    for pair in self._needed(path, facts.scope, base, set())
                 )
         return self._needs[key]
 
-    def _needed(self, path: str, scope: int, reference: Reference) -> Iterator[tuple[int, str]]:
+    def _needed(
+        self, path: str, scope: int, reference: Reference, seen: set[tuple[int, str]]
+    ) -> Iterator[tuple[int, str]]:
         for name in (*reference.names, reference.function):
-            yield from self._needed_by_name(path, scope, name.partition(".")[0])
+            yield from self._needed_by_name(path, scope, name.partition(".")[0], seen)
         for inner in (*reference.arguments, *reference.keywords.values()):
-            yield from self._needed(path, scope, inner)
+            yield from self._needed(path, scope, inner, seen)
 
-    def _needed_by_name(self, path: str, scope: int, name: str) -> Iterator[tuple[int, str]]:
+    def _needed_by_name(
+        self, path: str, scope: int, name: str, seen: set[tuple[int, str]]
+    ) -> Iterator[tuple[int, str]]:
         scopes = self.facts(path).scopes
-        while scope > 0:
+        while scope > 0 and (scope, name) not in seen:
+            seen.add((scope, name))  # `parent = wrap(parent)` needs what it needs
             for binding in self._table(path).get((scope, name), ()):
                 if binding.kind == "class":
                     yield from self.depends(path, binding.index)
-                elif binding.reference is not None and name not in binding.reference.names:
-                    yield from self._needed(path, scope, binding.reference)
+                elif binding.reference is not None:
+                    yield from self._needed(path, scope, binding.reference, seen)
             if name in scopes[scope].parameters:
                 yield scope, name
             scope = scopes[scope].parent

@@ -13,12 +13,12 @@ from karat.findings import Finding, Severity
 from karat.policy.exemptions import Exemptions
 from karat.policy.scan_class_findings import ClassFindings
 from karat.policy.scan_files import Found, find
-from karat.policy.scan_glance import Glance, parsed
 from karat.policy.scan_judging import Judge, Judged, Rules, unbound
-from karat.policy.scan_modules import Modules, stem
+from karat.policy.scan_modules import Modules
 from karat.policy.scan_names import Class, Names
 from karat.policy.scan_report import OpTestRow, ScanReport, ordered
-from karat.policy.scan_shapes import FileFacts, Flag, Scope
+from karat.policy.scan_shapes import Flag
+from karat.policy.scan_shelf import Shelf
 from karat.policy.scan_wording import finding
 from karat.policy.scan_workers import look, no_collection
 from karat.policy.scan_world import OpTestClass, World
@@ -37,7 +37,6 @@ class ScanOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 Progress = Callable[[int, int], None]
-_NOTHING = FileFacts(path="", scopes=(Scope(kind="module"),))
 
 
 def scan(
@@ -53,8 +52,8 @@ def _scan(paths: Sequence[str], options: ScanOptions, progress: Progress | None)
     found = find(paths, options.exclude)
     shown = [path for path, _ in found.files]
     glances = look(shown, roots=options.base_classes, jobs=options.jobs, progress=progress)
-    shelf = _Shelf(glances)
     modules = Modules([*found.files, *found.links])
+    shelf = Shelf(glances, modules)
     world = World(Names(modules, shelf.facts), options.base_classes)
     tests = list(world.op_tests(shelf.that_matter()))
     rows, findings = _judge(world, tests, options)
@@ -69,56 +68,6 @@ def _scan(paths: Sequence[str], options: ScanOptions, progress: Progress | None)
         excluded=found.excluded, op_tests=tuple(rows), findings=ordered(findings), fail_on=options.fail_on,
         seconds=time.perf_counter() - begin,
     )  # fmt: skip
-
-
-class _Shelf:
-    """The facts of files; those that did not matter at first are parsed when they turn out to."""
-
-    def __init__(self, glances: Sequence[Glance]) -> None:
-        self.parsed = {g.path: g.facts for g in glances if g.facts is not None}
-        self._marked = {g.path for g in glances if g.marked}
-        self._others = {
-            g.path: frozenset(g.imports) for g in glances if g.facts is None and not g.error
-        }
-        self._lost = [g for g in glances if g.error]
-
-    def facts(self, path: str) -> FileFacts:
-        """What a file says, read now if need be."""
-        found = self.parsed.get(path)
-        if found is None:
-            found = self.parsed[path] = parsed(path)
-            self._others.pop(path, None)
-        if not found.scopes:
-            # A file that cannot be read binds nothing.
-            return _NOTHING
-        return found
-
-    def that_matter(self) -> list[str]:
-        """Files that may hold op tests: those that name them, and whoever imports those, and so on."""
-        fresh = set(self.parsed)
-        while fresh:
-            stems = {stem(path) for path in fresh}
-            if any(path.endswith("__init__.py") for path in fresh):
-                stems.add(".")
-            fresh = {path for path, words in self._others.items() if not words.isdisjoint(stems)}
-            for path in fresh:
-                self.facts(path)
-        return sorted(self.parsed)
-
-    def problems(self) -> Iterator[Finding]:
-        """Files that could not be had, or not be understood."""
-        for lost in self._lost:
-            yield Finding(
-                kind="cannot-read", severity=Severity.FAIL, path=lost.path,
-                message=f"expected to read it, but: {lost.error}", next=f"ls -ld {shlex.quote(lost.path)}",
-            )  # fmt: skip
-        for path, facts in self.parsed.items():
-            if facts.problem:
-                # A file that names op tests and cannot be read may hold any number of unchecked ones.
-                severity = Severity.FAIL if path in self._marked else Severity.WARN
-                yield finding("unreadable", severity, path, facts.line, "",
-                              f"expected Python, found: {facts.problem}; no op test of this file was seen",
-                              next=f"python -m py_compile {shlex.quote(path)}")  # fmt: skip
 
 
 def _judge(

@@ -59,8 +59,10 @@ TOLERANCES_OF_DTYPE = {
 WEAK = ("user_defined_grads", "grads")
 """Keywords that hand a check its author's own gradients."""
 
-MARK = re.compile(rb"OpTest|op_test|OpSpec|check_grad|skip_check_grad|no_need_check_grad")
+MARK = re.compile(rb"OpTest|op_test|OpSpec|check_grad")
 """A file without any of these can only hold op tests through what it imports."""
+ROOT_MARK = re.compile(rb"OpTest|op_test|OpSpec")
+"""A file with one of these may hand a root on to whoever imports it."""
 
 
 def is_check(name: str) -> bool:
