@@ -314,6 +314,20 @@ def test_outputs_can_be_chosen() -> None:
     assert ("bad", "not asked for") in [(one.name, one.why) for one in report.excluded]
 
 
+def test_a_number_is_an_output_too() -> None:
+    def mean(x: Any) -> Any:
+        return {"mean": float(np.mean(x**2)), "all": [x, 3]}
+
+    def backward(i: Any, _o: Any, c: Any) -> Any:
+        return 2 * i[0] * c[0] / i[0].size + c[1]
+
+    report = _check(mean, (X,), backward)
+    assert report.verdict is GradVerdict.PASS, report.reason
+    assert [one.output for one in report.comparisons] == ["mean", "all.0"]
+    half = _check(lambda x: float(np.sum(x**2)), (X,), lambda i, _o, c: i[0] * c[0])
+    assert half.verdict is GradVerdict.FAIL
+
+
 @pytest.mark.parametrize(
     ("wrong", "words"),
     [

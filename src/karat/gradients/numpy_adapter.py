@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from karat.gradients.adapter import Drew, Flat, Linearised
+from karat.gradients.nesting import Leaf, filled, taken
 from karat.gradients.problem import Unsupported
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ class NumpyAdapter:
         return value.copy()
 
     def function(self, fn: Callable[..., Any], dtype: str | None) -> Callable[..., Any]:
-        return fn
+        return lambda *args, **kwargs: _arrays(fn(*args, **kwargs))
 
     def parameters(self, fn: Callable[..., Any]) -> list[str]:
         return []
@@ -137,3 +138,10 @@ def _dtype(name: str) -> Any:
 
 
 ADAPTER = NumpyAdapter()
+
+
+def _arrays(result: Any) -> Any:
+    """What a function returned, with arrays of no axes for Python's own floats."""
+    found: list[Leaf] = []
+    form = taken(result, lambda one: isinstance(one, float | complex), "", found)
+    return filled(form, [np.asarray(leaf.value) for leaf in found])
