@@ -454,3 +454,11 @@ def test_a_wrong_axis_is_named(fn: Any, back: Any, shape: tuple[int, ...]) -> No
     half = back(last)
     other = diagnosed(fn, (x,), lambda x, y, v: (half(x, y, v)[0] + 0.1 * v[0],)).hint
     assert "the wrong axis" not in other
+
+
+def test_a_gradient_that_need_not_follow_the_inputs_is_not_called_stale() -> None:
+    rng = np.random.default_rng(0)
+    right, wrong = rng.normal(size=(2, 30, 30))
+    found = diagnosed(lambda x: right @ x, (rng.normal(size=30),), lambda _i, _o, c: wrong.T @ c[0])
+    assert found.coordinate is not None
+    assert "does not change" not in found.hint

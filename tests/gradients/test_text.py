@@ -249,3 +249,7 @@ def test_a_broken_law_can_be_replayed(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "replay" not in text(report(RIGHT, verdict=GradVerdict.PASS))
     diagnosed = Diagnosis(input="x", output="out", dtype="float64", replay="pytest x")
     assert text(report(WRONG, diagnoses=(diagnosed,))).count("replay") == 1
+
+
+def test_nothing_that_a_ci_log_takes_for_a_command_is_printed() -> None:
+    assert "##[" not in text(report(WRONG, reason="##[error] gone", op="##[group]"))
