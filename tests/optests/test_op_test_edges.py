@@ -126,6 +126,16 @@ def test_an_author_may_leave_gradients_out() -> None:
     assert {one.input for one in weak} == {"Y"}
 
 
+def test_the_authors_gradients_follow_the_order_of_the_asking() -> None:
+    class Turned(ScaleOp):
+        def test_check_grad(self) -> None:
+            grads = [3 * self.inputs["X"] / 20, 3 * self.inputs["Y"] / 20]
+            self.check_grad(["Y", "X"], "Out", user_defined_grads=grads)
+
+    run = run_class(Turned)
+    assert run.result.wasSuccessful(), run.failures
+
+
 class Named(ScaleOp):
     """Inputs with names of more than one letter, one of them in a list."""
 

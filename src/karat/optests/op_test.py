@@ -307,9 +307,7 @@ def _left_out(names: Iterable[str] | None) -> frozenset[str]:
 
 
 def _names(words: str | Iterable[str]) -> tuple[str, ...]:
-    # The order of a set changes from process to process, and the seed comes from the order.
-    listed = sorted(words, key=str) if isinstance(words, (set, frozenset)) else words
-    names = (words,) if isinstance(words, str) else tuple(listed)
+    names = (words,) if isinstance(words, str) else tuple(words)
     if not names or not all(isinstance(name, str) for name in names):
         raise UsageError(
             f"check_grad: expected names of inputs and outputs, found {words!r}",
