@@ -12,6 +12,7 @@ from hypothesis import given, strategies as st
 from karat.policy.scan_conditions import always
 from karat.policy.scan_expressions import negated
 from karat.policy.scan_report import ScanReport
+from karat.policy.scan_text import lines
 from karat.policy.scan_tree import ScanOptions, scan
 
 HEAD = """import contextlib, functools, unittest
@@ -26,6 +27,11 @@ CHECK = "def test_check_grad(self): self.check_grad(['X'], 'Out')\n"
 def scanned(folder: Path, text: str) -> ScanReport:
     (folder / "test_x.py").write_text(text, encoding="utf-8")
     compile(text, "test_x.py", "exec")
+    return scan([str(folder)], ScanOptions(jobs=1))
+
+
+def scanned_bytes(folder: Path, source: bytes) -> ScanReport:
+    (folder / "test_x.py").write_bytes(source)
     return scan([str(folder)], ScanOptions(jobs=1))
 
 
@@ -369,3 +375,9 @@ def test_a_factory_in_a_file_that_names_nothing_of_op_tests(tmp_path: Path) -> N
     (tmp_path / "other.py").write_text("import makers, op_helpers\nclass X(makers.Y): pass\n")
     found = states(tmp_path, f"{PARENT}from makers import make\nmake(P)\n")
     assert found == {"P": "unchecked", "F[P]": "unchecked"}
+
+
+def test_a_file_that_is_no_python_is_not_called_a_golden(tmp_path: Path) -> None:
+    told = list(lines(scanned_bytes(tmp_path, b"class OpTest(")))
+    assert "the file cannot be understood as Python" in str(told)
+    assert "golden" not in str(told)

@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from typing import Any
 from urllib.parse import quote
 
-from karat.findings import KINDS, Finding, Severity
+from karat.findings import Finding, Severity
 from karat.policy.scan_report import ScanReport, line_of
-from karat.policy.scan_wording import HELP
+from karat.policy.scan_wording import HELP, title
 from karat.report.plain import encode
 
 _LEVELS = {Severity.FAIL: "error", Severity.WARN: "warning", Severity.INFO: "note"}
@@ -64,12 +64,12 @@ def _invocation(report: ScanReport, shown: int) -> dict[str, Any]:
 
 def _rule(kind: str, findings: Sequence[Finding]) -> dict[str, Any]:
     gravest = min((f.severity for f in findings if f.kind == kind), key=lambda s: s.rank)
-    advice = HELP.get(kind, KINDS[kind])
+    advice = HELP.get(kind, title(kind))
     return {
         "id": kind,
         "name": "".join(part.capitalize() for part in kind.split("-")),
-        "shortDescription": {"text": KINDS[kind]},
-        "fullDescription": {"text": f"{KINDS[kind].capitalize()}."},
+        "shortDescription": {"text": title(kind)},
+        "fullDescription": {"text": f"{title(kind).capitalize()}."},
         "help": {"text": advice, "markdown": advice},
         "defaultConfiguration": {"level": _LEVELS[gravest]},
         "properties": {"tags": ["gradients", "tests"], "precision": "high"},

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from karat.findings import KINDS, Finding, Severity
+from karat.findings import Finding, Severity
 from karat.policy.scan_report import ScanReport, line_of
-from karat.policy.scan_wording import HELP
+from karat.policy.scan_wording import HELP, title
 from karat.report.terminal import Line
 from karat.report.words import count
 
@@ -41,7 +41,7 @@ def _group(
     yield (
         (f"{severity.value:<4} ", _STYLE[severity]),
         (kind, "bold"),
-        (f"  {len(found):,}: {KINDS[kind]}", ""),
+        (f"  {len(found):,}: {title(kind)}", ""),
     )
     shown = found if everything else found[: _SHOWN[severity]]
     width = max((len(_place(f)) for f in shown), default=0)

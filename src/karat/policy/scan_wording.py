@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 
-from karat.findings import Finding, Severity
+from karat.findings import KINDS, Finding, Severity
 
 DEVICE = re.compile(
     r"is_compiled_with|support|fp16|cuda|CUDA|xpu|XPU|rocm|device|place|gpu|GPU|bf16|avx",
@@ -34,6 +34,11 @@ HELP = {
     "unresolved-base": "Scan the folder that holds the base as well, or name it by --base-class.",
 }  # fmt: skip
 """Kind → what to do about it."""
+
+
+def title(kind: str) -> str:
+    """A kind of finding, in words that fit a source file."""
+    return "the file cannot be understood as Python" if kind == "unreadable" else KINDS[kind]
 
 
 def finding(  # noqa: PLR0913 - all of one finding
