@@ -111,7 +111,7 @@ WORTH = {
     "a comprehension": "[self.check_grad(['X'], 'Out', max_relative_error=tol) for tol in [{0}]]",
     "a parameter": "class T:\n    def check(self, tol): self.check_grad(['X'], 'Out', max_relative_error=tol)\n    def test(self): self.check({0})",
     "a parameter behind a constant of its name": "tol = 1e-9\ndef check(t, tol): t.check_grad(['X'], 'Out', max_relative_error=tol)\ncheck(t, tol={0})",
-    "a starred argument": "def check(t, tol): t.check_grad(['X'], 'Out', max_relative_error=tol)\ncheck(t, *[{0}])",
+    "a starred argument": "def check(t, tol): t.check_grad(['X'], 'Out', max_relative_error=tol)\ncheck(*[t, {0}])",
     "all the rest": "def check(f, **more): gradcheck(f, **more)\ncheck(f, rtol={0})",
     "parametrize": "@pytest.mark.parametrize('tol', [{0}])\ndef test(tol): gradcheck(f, rtol=tol)",
     "an entry": "TOLS = dict(a={0})\nself.check_grad(['X'], 'Out', max_relative_error=TOLS['a'])",
@@ -307,6 +307,15 @@ def test_other_encodings_hide_nothing(encoding: str) -> None:
         assert encoding == "utf-16"  # Python reads none of it either
     else:
         assert one.kind == "skip"
+
+
+@pytest.mark.parametrize(
+    "source",
+    ["x = x + 'a'\nf(x)", "x += 'a'\nsetattr(T, x, 1)", "x = f'{x}'\nf(x)", "x = y\ny = x\nf(x)",
+     "x = x * 2\ngradcheck(f, rtol=x)", "def f(): return f()\ngradcheck(f, rtol=f())"],
+)  # fmt: skip
+def test_names_that_stand_for_themselves_end(source: str) -> None:
+    assert {waiver.kind for waiver in found(source)} <= {"tolerance"}
 
 
 def test_warnings_of_a_file_are_its_own() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from math import isfinite
 from typing import TypeAlias, TypeVar
 
@@ -55,19 +55,23 @@ class Names:
         found = self._numbers(node, parameters, 0)
         return tuple(found) if found and all(map(isfinite, found)) else ()
 
-    def text(self, node: ast.AST) -> str | None:
+    def text(self, node: ast.AST, depth: int = 0) -> str | None:
         """The text that an expression is worth: a literal, several joined, or a name for one."""
+        if depth > _DEEPEST:  # `text = text + more`
+            return None
         match self.literal(node):
             case ast.Constant(value=str(text)):
                 return text
             case ast.BinOp(left=left, op=ast.Add(), right=right):
-                pair = self.text(left), self.text(right)
-                return f"{pair[0]}{pair[1]}" if None not in pair else None
+                return self._joined((left, right), depth)
             case ast.JoinedStr(values=values):
-                inner = (v.value if isinstance(v, ast.FormattedValue) else v for v in values)
-                texts = [self.text(value) for value in inner]
-                return "".join(map(str, texts)) if None not in texts else None
+                parts = (v.value if isinstance(v, ast.FormattedValue) else v for v in values)
+                return self._joined(parts, depth)
         return None
+
+    def _joined(self, nodes: Iterable[ast.expr], depth: int) -> str | None:
+        texts = [self.text(node, depth + 1) for node in nodes]
+        return "".join(map(str, texts)) if None not in texts else None
 
     def texts(self, node: ast.AST) -> tuple[str, ...] | None:
         """The texts of a set, list or tuple of literals, or of one literal; None for anything else."""
