@@ -78,6 +78,34 @@ def test_a_right_op_passes_everything() -> None:
         check(case)
 
 
+def test_functions_that_take_no_names_get_what_is_named_in_order() -> None:
+    torch = framework("torch")
+
+    class Quotient(torch.autograd.Function):  # type: ignore[misc,name-defined]
+        @staticmethod
+        def forward(ctx: Any, one: Any, two: Any) -> Any:
+            ctx.save_for_backward(one, two)
+            return one / two
+
+        @staticmethod
+        def backward(ctx: Any, cotangent: Any) -> Any:
+            one, two = ctx.saved_tensors
+            return cotangent / two, -cotangent * one / two**2
+
+    def pairs(_dtype: str, _device: str, rng: np.random.Generator) -> list[Sample]:
+        return [Sample(inputs={"x": rng.uniform(1, 2, (3, 4)), "y": rng.uniform(1, 2, (3, 4))})]
+
+    made = spec(op="quotient", fn=Quotient.apply, reference=np.divide, samples=pairs)
+    spec_checks.forward(only(made))
+    heard: list[events.Event] = []
+    stop = events.listen(heard.append)
+    spec_checks.gradient(only(made))
+    stop()
+    (report,) = [one.report for one in heard if isinstance(one, events.Checked)]
+    assert {one.input for one in report.comparisons if one.counts} == {"x", "y"}
+    assert {one.oracle for one in report.comparisons} == {"reference"}
+
+
 def test_a_forward_that_is_not_the_references_fails() -> None:
     case = only(spec(reference=lambda x: reference(x) + 1e-3))
     with pytest.raises(AssertionError, match="not what the reference gives in 12 of 12 elements"):

@@ -108,6 +108,18 @@ def name_of(fn: Callable[..., Any]) -> str:
     return str(name).rpartition("<locals>.")[2]
 
 
+def goes_by_order(fn: Callable[..., Any], count: int) -> bool:
+    """Whether a function takes its first arguments by their order alone: `np.tanh`, `Softmax.apply`, `f(x, /)`."""
+    if _class_applied(fn) is not None:
+        return True
+    try:
+        parameters = list(inspect.signature(fn).parameters.values())[:count]
+    except (TypeError, ValueError):
+        # Ufuncs of older numpys have no signature; what else has none takes names, or says that it does not.
+        return hasattr(fn, "nin") and hasattr(fn, "nout")
+    return bool(parameters) and all(one.kind is one.POSITIONAL_ONLY for one in parameters)
+
+
 def _class_applied(fn: Callable[..., Any]) -> type | None:
     """The autograd.Function or PyLayer whose `apply` this is."""
     owner = getattr(fn, "__self__", None)

@@ -40,9 +40,10 @@ def open_problem(  # noqa: PLR0913 - all but two are optional, and each is a fac
 ) -> OpenedProblem:
     """The function at the given inputs, as a problem.
 
-    `inputs` are its arguments: a tuple or list, a dict by keyword, or one tensor. They may be nested, and hold
-    what is no tensor. `names` default to the function's own parameters; a tensor in a list goes by `xs.0`. `wrt`
-    says which are checked, by name or by position; by default every floating or complex tensor.
+    `inputs` are its arguments: a tuple or list, a dict by keyword (by order, where a function takes no
+    keywords), or one tensor. They may be nested, and hold what is no tensor. `names` default to the function's own
+    parameters; a tensor in a list goes by `xs.0`. `wrt` says which are checked, by name or by position; by default
+    every floating or complex tensor.
     """
     _refuse_uncallable({"fn": fn, "backward": backward or fn})
     if not isinstance(kwargs or {}, Mapping):
@@ -50,6 +51,8 @@ def open_problem(  # noqa: PLR0913 - all but two are optional, and each is a fac
             f"gradcheck: kwargs: expected arguments by name, found {type(kwargs).__name__}",
             next_command="kwargs={'axis': 1}",
         )
+    if isinstance(inputs, Mapping) and naming.goes_by_order(fn, len(inputs)):
+        names, inputs = list(inputs) if names is None else names, tuple(inputs.values())
     args, named = _arguments(inputs)
     labels, rename = naming.labels(fn, args, named, names)
     adapter = adapter_of(_everything(args, named, kwargs or {}), framework)

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from karat.findings import UsageError
 from karat.gradients import tolerances
 from karat.gradients.flattened import Array, Flat, Vector, shaped, vector
+from karat.gradients.naming import goes_by_order
 from karat.gradients.nesting import Leaf, filled, taken
 from karat.gradients.report import GradVerdict, Property
 from karat.gradients.scales import natural_sizes
@@ -77,8 +78,10 @@ class ReferenceFlat(Flat):
         leaves = self._bound()
         for index, one in zip(call.chosen, at, strict=True):
             leaves[index] = one
-        args, kwargs = call.form
-        result = self.reference(*filled(args, leaves), **filled(kwargs, leaves))
+        args, kwargs = (filled(one, leaves) for one in call.form)
+        if kwargs and goes_by_order(self.reference, len(args) + len(kwargs)):
+            args, kwargs = (*args, *kwargs.values()), {}
+        result = self.reference(*args, **kwargs)
         found: list[Leaf] = []
         taken(result, _is_number, "", found)
         arrays = [np.asarray(one.value) for one in found]

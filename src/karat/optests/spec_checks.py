@@ -12,6 +12,7 @@ import numpy as np
 
 from karat.findings import UsageError, suggest
 from karat.gradients import events
+from karat.gradients.naming import goes_by_order
 from karat.gradients.report import Comparison, GradReport, GradVerdict
 from karat.optests import places
 from karat.optests.op_test import settled
@@ -271,8 +272,10 @@ def _called(made: Opened, function: Any, *, as_numpy: bool = False) -> Any:
     inputs, kwargs = made.inputs, made.kwargs
     if as_numpy:
         inputs, kwargs = plain(inputs, made.case), plain(kwargs, made.case)
-    if isinstance(inputs, dict):
+    if isinstance(inputs, dict) and not goes_by_order(function, len(inputs)):
         return function(**inputs, **kwargs)
+    if isinstance(inputs, dict):
+        inputs = inputs.values()
     return function(*inputs, **kwargs)
 
 
