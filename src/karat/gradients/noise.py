@@ -75,4 +75,7 @@ def _typical(rough: Vector, base: Vector) -> Vector:
     if not known.any():
         return np.zeros_like(sizes)
     seen, size = some(rough[known]), some(sizes[known])
-    return np.minimum(float(np.median(seen / size)) * sizes, float(np.median(seen)))
+    common = float(np.median(seen))
+    share = np.minimum(float(np.median(seen / size)) * sizes, common)
+    # An element that is small by cancellation is rough by more than its share.
+    return np.maximum(share, np.minimum(np.where(np.isfinite(rough), rough, 0.0), common))
