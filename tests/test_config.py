@@ -154,3 +154,9 @@ def test_bounds_may_be_negative_or_alone(tmp_path: Path) -> None:
 def test_a_maximum_of_outliers_without_an_end_is_the_default(tmp_path: Path) -> None:
     write(tmp_path, '[[rules]]\nmetric = "x"\noutliers_max = inf\ndrift_max = inf\n')
     assert load(tmp_path).rule_book().rule_for("x").outliers_max == float("inf")
+
+
+def test_a_choice_that_may_be_absent_names_its_choices(tmp_path: Path) -> None:
+    write(tmp_path, '[policy]\nforge = "gitea"\n')
+    with pytest.raises(UsageError, match=r"forge must be github or gitlab, found 'gitea'"):
+        load(tmp_path)

@@ -8,7 +8,7 @@ golden nobody guards.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf
 from pathlib import Path
@@ -271,12 +271,21 @@ def _in_our_words(text: str, kind: type[msgspec.Struct]) -> str:
     if types:
         words = [_NAMES.get(name, name) for name in types[1].split(" | ") if name != "null"]
         return f"{key} must be {' or '.join(words)}, found {_NAMES.get(types[2], types[2])}"
-    choices = get_args(get_type_hints(kind).get(key))
+    choices = list(_choices(get_type_hints(kind).get(key)))
     if said.startswith("Invalid enum value") and choices:
         return (
             f"{key} must be {' or '.join(choices)}, found{said.removeprefix('Invalid enum value')}"
         )
     return f"{key}: {said}" if key else said
+
+
+def _choices(hint: object) -> Iterator[str]:
+    """The texts that a field may be: of a Literal, and of one that may be absent."""
+    for part in get_args(hint):
+        if isinstance(part, str):
+            yield part
+        else:
+            yield from _choices(part)
 
 
 def _rule(raw: object, index: int, origin: str) -> PartialRule:

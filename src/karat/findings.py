@@ -181,7 +181,7 @@ KINDS: Mapping[str, str] = {
     "type-changed": "a value changed its type",
     "unexpected-file": "a bundle holds a file that its manifest does not know",
     "unmatched-artifact": "no pattern reads an identity off an artifact's name",
-    "unreadable": "the file cannot be understood as a golden",
+    "unreadable": "the file cannot be understood as what it should be",
     "unresolved-base": "a base class could not be found, so what it holds is not known",
     "unsafe-type": "a class of the capture is not known here; its fields came back without it",
     "value-drift": "values moved",

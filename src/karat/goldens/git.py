@@ -66,10 +66,11 @@ def finish_git(process: subprocess.Popen[bytes]) -> bytes:
     """The output of a command that `start_git` started; its own words on failure."""
     output, complaint = process.communicate()
     if process.returncode:
-        root, verb = map(str, process.args[4:6])  # type: ignore[index]
-        words = complaint.decode("utf-8", "replace").strip()
+        _, root, *words = map(str, process.args[len(_GIT) :])  # type: ignore[index]
+        verb = next(word for word in words if not word.startswith("-"))
+        said = complaint.decode("utf-8", "replace").strip()
         raise CannotVerify(
-            f"git {verb} failed in {root}: {words}",
+            f"git {verb} failed in {root}: {said}",
             next_command=f"git -C {shlex.quote(root)} status",
         )
     return output
