@@ -3,8 +3,10 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pytest
 
 import karat
+from karat.findings import UsageError
 from karat.gradients.report import Comparison, GradReport, GradVerdict
 
 X = np.random.default_rng(2).standard_normal((3, 5))
@@ -58,3 +60,19 @@ def test_other_gradients_fail() -> None:
     report, weak = _check(np.sin, _sin, np.cos(X))
     assert weak.verdict is GradVerdict.FAIL
     assert report.verdict is GradVerdict.FAIL
+
+
+@pytest.mark.parametrize("shape", [(5, 3), (15,), (3, 5, 1)])
+def test_gradients_of_another_shape_are_refused_not_reshaped(shape: tuple[int, ...]) -> None:
+    ones = np.full(shape, 1 / X.size)
+    with pytest.raises(UsageError, match=r"grads: expected shape \(3, 5\) for x, found") as caught:
+        karat.gradcheck(lambda x: x, (X,), backward=lambda _i, _o, c: c[0], grads=ones)
+    assert ("transposed" in str(caught.value)) == (shape == (5, 3))
+    assert caught.value.next_command
+
+
+def test_cotangents_of_another_shape_are_refused_not_reshaped() -> None:
+    with pytest.raises(UsageError, match=r"cotangents: expected shape \(3, 5\)"):
+        karat.gradcheck(
+            lambda x: x, (X,), backward=lambda _i, _o, c: c[0], cotangents=[np.ones((5, 3))]
+        )

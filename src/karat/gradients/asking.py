@@ -67,7 +67,7 @@ def vectors(cotangents: Sequence[Any] | None, slots: Sequence[Slot]) -> list[Vec
 
 
 def _fitting(array: Array, slot: Slot) -> Vector:
-    if array.size != int(np.prod(slot.shape)):
+    if array.shape != slot.shape:
         raise refused("cotangents", f"shape {slot.shape} for {slot.name}", f"{array.shape}")
     found = vector(array.astype(np.complex128 if slot.complex else np.float64))
     if not np.isfinite(found).all():

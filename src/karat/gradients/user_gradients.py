@@ -75,9 +75,11 @@ def _fitting(one: Any, flat: Flat, i: int) -> Vector | None:
     if one is None:
         return None
     slot, array = flat.inputs[i], np.asarray(one)
-    if array.size != int(np.prod(slot.shape)):
+    if array.shape != slot.shape:
+        # As many elements in another order would be compared with those of other places.
+        turned = ", which is transposed" if array.shape == slot.shape[::-1] else ""
         raise UsageError(
-            f"gradcheck: grads: expected shape {slot.shape} for {slot.name}, found {array.shape}",
+            f"gradcheck: grads: expected shape {slot.shape} for {slot.name}, found {array.shape}{turned}",
             next_command="grads=(…) with the shapes of the inputs",
         )
     return vector(array.astype(np.complex128) if slot.complex else array)
