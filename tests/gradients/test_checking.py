@@ -352,3 +352,9 @@ def test_a_number_is_an_output_too() -> None:
 def test_wrong_usage_says_what_was_expected(wrong: dict[str, Any], words: str) -> None:
     with pytest.raises(UsageError, match=words):
         _check(np.sin, (X,), _sin, **wrong)
+
+
+def test_numpy_without_a_backward_is_refused_with_the_way_out() -> None:
+    with pytest.raises(UsageError, match="backward: expected the gradient of a numpy") as caught:
+        karat.gradcheck(np.sin, (np.ones(3),))
+    assert "f(inputs, outputs, cotangents)" in str(caught.value.next_command)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from typing import Any
 
 import numpy as np
@@ -217,3 +219,93 @@ def test_layers_pass(torch: Any) -> None:
     assert _check(lambda x, w, b: torch.nn.functional.layer_norm(x, (9,), w, b), (x, w, b))
     assert _check(lambda x: torch.nn.functional.max_pool2d(x, 2), (image,))
     assert _check(torch.linalg.inv, (torch.tensor(rng.standard_normal((6, 6))),))
+
+
+@pytest.mark.filterwarnings("ignore:None of the inputs have requires_grad")
+def test_a_reentrant_checkpoint_is_no_wrong_gradient() -> None:
+    torch = framework("torch")
+    from torch.utils.checkpoint import checkpoint  # noqa: PLC0415
+
+    x = torch.linspace(0.1, 1, 4, dtype=torch.float64)
+    report = karat.gradcheck(lambda x: checkpoint(torch.sin, x, use_reentrant=True), (x,))
+    assert report.verdict is GradVerdict.INCONCLUSIVE
+    assert "use_reentrant=False" in report.reason
+    assert "exemption" not in str(report)
+    assert karat.gradcheck(lambda x: checkpoint(torch.sin, x, use_reentrant=False), (x,))
+
+
+def sine_with_jvp(torch: Any, jvp: Any) -> Any:
+    class Sine(torch.autograd.Function):  # type: ignore[misc]
+        @staticmethod
+        def forward(ctx: Any, x: Any) -> Any:
+            ctx.save_for_backward(x)
+            ctx.save_for_forward(x)
+            return x.sin()
+
+        @staticmethod
+        def backward(ctx: Any, g: Any) -> Any:
+            return g * ctx.saved_tensors[0].cos()
+
+    if jvp is not None:
+        Sine.jvp = staticmethod(jvp)
+    return Sine.apply
+
+
+@pytest.mark.parametrize("modes", [("reverse", "forward"), ("forward",)])
+def test_a_jvp_that_raises_fails_and_ends_nothing(modes: tuple[Any, ...]) -> None:
+    torch = framework("torch")
+    x = torch.linspace(0.1, 1, 4, dtype=torch.float64)
+
+    def broken(_ctx: Any, _tangent: Any) -> Any:
+        raise KeyError("saved")
+
+    report = karat.gradcheck(sine_with_jvp(torch, broken), (x,), modes=modes)
+    assert report.verdict is GradVerdict.FAIL
+    assert "forward mode raised KeyError: 'saved'" in report.reason
+    (reverse,) = (one for one in report.comparisons if one.mode == "reverse")
+    assert reverse.counts
+
+
+def test_forward_mode_alone_must_be_there_and_reverse_is_not_left_out_in_silence() -> None:
+    torch = framework("torch")
+    x = torch.linspace(0.1, 1, 4, dtype=torch.float64)
+    without = sine_with_jvp(torch, None)
+    assert karat.gradcheck(without, (x,))
+    report = karat.gradcheck(without, (x,), modes=("forward",))
+    assert report.verdict is GradVerdict.INCONCLUSIVE
+    assert "forward mode was asked for, and there is none" in report.reason
+    right = karat.gradcheck(
+        sine_with_jvp(torch, lambda ctx, t: t * ctx.saved_tensors[0].cos()),
+        (x,),
+        modes=("forward",),
+    )
+    assert right
+    assert {one.mode for one in right.comparisons} == {"reverse", "forward"}
+    assert "reverse mode was checked, too: it always is" in right.notes
+
+
+PADDLE = """
+import numpy as np, paddle, karat
+rng = np.random.default_rng(0)
+t = lambda *shape: paddle.to_tensor(rng.standard_normal(shape))
+for fn, inputs in (
+    (lambda x, y: paddle.cross(x, y, axis=1), (t(4, 3), t(4, 3))),
+    (paddle.addmm, (t(2, 3), t(2, 4), t(4, 3))),
+    (lambda x, w: paddle.nn.functional.prelu(x, w), (t(2, 3), t(3))),
+    (paddle.linalg.solve, (t(3, 3), t(3, 2))),
+):
+    for index in range(len(inputs)):
+        karat.gradcheck(fn, inputs, wrt=index).require()
+        karat.gradcheck(fn, inputs, wrt=index, order=2)
+print("all of it")
+"""
+
+
+def test_paddle_may_be_asked_for_some_inputs_alone() -> None:
+    """In a process of its own: kernels that are asked for some gradients alone end it."""
+    framework("paddle")
+    done = subprocess.run(
+        [sys.executable, "-c", PADDLE], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert done.stdout.endswith("all of it\n")

@@ -217,6 +217,18 @@ def test_an_op_that_does_not_run_is_not_without_a_gradient() -> None:
     assert run_class(Broken).no_grads == []
 
 
+def test_an_op_whose_gradient_nobody_wrote_was_not_asked() -> None:
+    class Unwritten(ScaleOp):
+        backward = None  # type: ignore[assignment]
+
+        def test_check_output(self) -> None:
+            self.check_output()
+
+    run = run_class(Unwritten)
+    assert run.declared
+    assert run.no_grads == []  # what the gate calls exemption-unverified
+
+
 def test_an_op_without_a_gradient_says_so() -> None:
     class Signs(ScaleOp):
         def setUp(self) -> None:

@@ -35,6 +35,8 @@ class Asked:
     outputs: frozenset[int]
     forward: bool = True
     """Whether forward mode is looked at, where there is one."""
+    forward_alone: bool = False
+    """Whether only forward mode was asked for: then it must be there."""
     rtol: float | None = None
     atol: float | None = None
     delta: float | None = None

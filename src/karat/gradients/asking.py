@@ -40,6 +40,16 @@ def refuse(*, order: Any, modes: Any, seed: Any, sizes: Mapping[str, Any]) -> No
         raise refused("delta", "a step that goes somewhere", "0")
 
 
+def refuse_without_backward(framework: str, backward: object) -> None:
+    """Raise for numpy functions whose gradient nobody wrote: there is nothing that could be right or wrong."""
+    if framework == "numpy" and backward is None:
+        raise UsageError(
+            "gradcheck: backward: expected the gradient of a numpy function, written by hand, found none",
+            next_command="backward=f with f(inputs, outputs, cotangents) -> gradients;"
+            " or framework='jax' (torch, paddle) if the function is one of theirs",
+        )
+
+
 def wanted(slots: Sequence[Slot], outputs: Any) -> frozenset[int]:
     """Which outputs are looked at, by name."""
     if outputs is None:

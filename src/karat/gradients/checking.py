@@ -75,8 +75,10 @@ def gradcheck(  # noqa: PLR0913 - all but two are optional, and each is a word o
     twin), then in each of `dtypes` with the double gradient. The cost is a few dozen forwards, whatever the size.
 
     `rtol` wider than what the check derives is used and recorded; `atol` may excuse, never certify. `grads` are the
-    author's own gradients: weak evidence. `order=2` checks the gradient's gradient, too. What comes back is true for
-    PASS alone; `.require()` raises the whole story for anything else.
+    author's own gradients: weak evidence. `order=2` checks the gradient's gradient, too. Reverse mode is always
+    checked; `modes` says whether forward mode is, too: beside "reverse" where there is one, and without it must be one,
+    or the check is inconclusive. What comes back is true for PASS alone; `.require()` raises the whole story for
+    anything else.
     """
     started = time.perf_counter()
     sizes = {"rtol": rtol, "atol": atol, "delta": delta}
@@ -93,18 +95,22 @@ def gradcheck(  # noqa: PLR0913 - all but two are optional, and each is a word o
         backward=backward,
         framework=framework,
     )
+    asking.refuse_without_backward(problem.framework, backward)
     whole = seeds.identity_of(problem, identity)
     asked = Asked(
         seed=_seed(seed, whole),
         inputs=frozenset(range(len(problem.inputs))),
         outputs=asking.wanted(problem.outputs, outputs),
         forward="forward" in modes,
+        forward_alone="forward" in modes and "reverse" not in modes,
         rtol=rtol,
         atol=atol,
         delta=delta,
         extra=asking.vectors(cotangents, problem.outputs),
     )
     check = _Check(problem, asked, overrides().focus)
+    if "reverse" not in modes:
+        check.notes.append("reverse mode was checked, too: it always is")
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         # What a function says at steps that karat chose is not its caller's concern.
         warnings.simplefilter("ignore")
@@ -188,7 +194,14 @@ class _Check:
         except Exception as error:  # noqa: BLE001 - frameworks refuse in many ways
             self._no_second_order(error)
             return
-        asked = replace(self.asked, order=2, forward=False, extra=(), outputs=_all(problem.inputs))
+        asked = replace(
+            self.asked,
+            order=2,
+            forward=False,
+            forward_alone=False,
+            extra=(),
+            outputs=_all(problem.inputs),
+        )
         found = examined(problem, asked, None)
         self.notes += [f"second order: {note}" for note in found.notes]
         self._diagnose(problem, asked, found.pairs)

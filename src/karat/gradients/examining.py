@@ -14,9 +14,11 @@ from karat.gradients.comparing import expectation, judge, meet, together, unrest
 from karat.gradients.directions import mixed
 from karat.gradients.flattened import Vector
 from karat.gradients.oracles import Ground
+from karat.gradients.problem import Unsupported
 from karat.gradients.report import Comparison, GradVerdict
 from karat.gradients.seen import Seen, look
 from karat.gradients.weighing import Weighed
+from karat.gradients.wording import said
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,9 +109,12 @@ def _gradients(seen: Seen, given: dict[int, Vector]) -> list[Vector | None]:
 
 
 def _raised(seen: Seen, pair: tuple[int, int], error: Exception) -> Pair:
-    line = (str(error).strip().splitlines() or [""])[0][:300]
+    if isinstance(error, Unsupported):
+        # It was not the backward that refused.
+        why = f"no gradient could be asked for: {said(error)}"
+        return Pair(*pair, seen.comparison(pair, GradVerdict.INCONCLUSIVE, why))
     why = (
-        f"no gradient: the backward raised {type(error).__name__}: {line}; if the op has none by nature,"
+        f"no gradient: the backward raised {said(error)}; if the op has none by nature,"
         " add an exemption of kind no-grad-op to exemptions.toml"
     )
     return Pair(*pair, seen.comparison(pair, GradVerdict.FAIL, why))
@@ -222,12 +227,17 @@ def _forward(seen: Seen, found: Sequence[Pair]) -> list[Pair]:
     made: list[Pair] = []
     for i in sorted(seen.asked.inputs):
         pushed = forward_mode.push(seen, i)
-        for pair in found if pushed else ():
+        for pair in found:
             if pair.input != i or pair.comparison.mode != "reverse" or pair.zero:
                 continue
             if not seen.ground.base[pair.output].size:
                 continue
-            comparison = forward_mode.compare(seen, (i, pair.output), pushed)
+            which = (i, pair.output)
+            if not pushed.along:
+                lacking = forward_mode.missing(seen, which, pushed)
+                made += [] if lacking is None else [Pair(*which, lacking)]
+                continue
+            comparison = forward_mode.compare(seen, which, pushed)
             if comparison is not None:
                 made.append(replace(pair, comparison=comparison))
     return made

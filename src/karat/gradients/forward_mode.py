@@ -18,6 +18,7 @@ from karat.gradients.report import Comparison, GradVerdict
 from karat.gradients.scales import natural_sizes, some
 from karat.gradients.seen import Seen
 from karat.gradients.weighing import UNKNOWN
+from karat.gradients.wording import said
 
 PROBES = 3
 _ROOM = 8.0  # one element's error estimate may be small by chance; sums of many are not
@@ -37,26 +38,47 @@ class Tangent:
             return not bool(np.all(np.abs(found - self.expected) <= self.allowed))
 
 
-Pushed = Sequence[tuple[Probe, list[Vector]]]
+@dataclass(frozen=True, slots=True)
+class Pushed:
+    """J·u along the first probes of an input, or why there is none."""
+
+    along: Sequence[tuple[Probe, list[Vector]]] = ()
+    absent: str = ""
+    """The framework has no forward mode for it."""
+    raised: str = ""
+    """There is one, and it ends in an error."""
 
 
 def push(seen: Seen, i: int) -> Pushed:
-    """J·u along the first probes of an input; none where the framework has no forward mode for it."""
+    """J·u along the first probes of an input."""
     found: list[tuple[Probe, list[Vector]]] = []
     try:
         for probe in seen.probes[i][:PROBES]:
             with np.errstate(all="ignore"):
                 found.append((probe, seen.ground.flat.jvp(i, probe.direction)))
-    except Unsupported:
-        return ()
-    return found
+    except Unsupported as why:
+        return Pushed(absent=said(why))
+    except Exception as error:  # noqa: BLE001 - whatever a jvp raises, there is no tangent
+        return Pushed(raised=said(error))
+    return Pushed(found)
+
+
+def missing(seen: Seen, pair: tuple[int, int], pushed: Pushed) -> Comparison | None:
+    """A pair without tangents: wrong where forward mode raises; without it, unknown if it was all that was asked for."""
+    if pushed.raised:
+        why = f"no tangent: forward mode raised {pushed.raised}"
+        return seen.comparison(pair, GradVerdict.FAIL, why, mode="forward")
+    if pushed.absent and seen.asked.forward_alone:
+        why = f"forward mode was asked for, and there is none: {pushed.absent}"
+        return seen.comparison(pair, GradVerdict.INCONCLUSIVE, why, mode="forward")
+    return None
 
 
 def compare(seen: Seen, pair: tuple[int, int], pushed: Pushed) -> Comparison | None:
     """The forward mode of one pair; None where the derivative is zero and so is what came out."""
     k = pair[1]
     keep = ~seen.masks[k]
-    tangents = [_tangent(seen, probe, k, given[k], keep) for probe, given in pushed]
+    tangents = [_tangent(seen, probe, k, given[k], keep) for probe, given in pushed.along]
     if not keep.any():
         return seen.comparison(pair, GradVerdict.INCONCLUSIVE, UNKNOWN, mode="forward")
     scale = max(_rms(one.expected) for one in tangents)

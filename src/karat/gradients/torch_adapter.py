@@ -267,14 +267,21 @@ def _gradients(
     ]
     if not pairs or not leaves:
         return (None,) * len(leaves)
-    found: tuple[Any, ...] = _torch().autograd.grad(
-        [out for out, _ in pairs],
-        leaves,
-        [one for _, one in pairs],
-        retain_graph=retain_graph,
-        create_graph=create_graph,
-        allow_unused=True,
-    )
+    try:
+        found: tuple[Any, ...] = _torch().autograd.grad(
+            [out for out, _ in pairs],
+            leaves,
+            [one for _, one in pairs],
+            retain_graph=retain_graph,
+            create_graph=create_graph,
+            allow_unused=True,
+        )
+    except RuntimeError as error:
+        if "use_reentrant" in str(error):
+            raise Unsupported(
+                "reentrant checkpoints give gradients to .backward() alone; pass use_reentrant=False to checkpoint"
+            ) from error
+        raise
     return found
 
 
