@@ -275,6 +275,7 @@ def test_a_tolerance_for_a_dtype_that_is_not_tested_is_refused() -> None:
         ("dtypes", ()),
         ("dtypes", "float64"),
         ("dtypes", ("int32",)),
+        ("dtypes", ("float64", "float46")),
         ("devices", ()),
         ("devices", "cpu"),
         ("wrt", "x"),
@@ -288,6 +289,12 @@ def test_a_spec_that_says_nothing_or_what_nobody_understands_is_refused(
     with pytest.raises(UsageError, match=f"{field}: expected .*, found ") as caught:
         spec(**{field: value})
     assert repr(value) in str(caught.value)
+
+
+def test_a_dtype_that_nobody_knows_is_suggested_one() -> None:
+    with pytest.raises(UsageError, match="did you mean 'float64'") as caught:
+        spec(dtypes=("float46",))
+    assert caught.value.next_command
 
 
 def test_an_input_without_a_gradient_must_be_an_input() -> None:

@@ -26,6 +26,10 @@ def is_float(dtype: str) -> bool:
     return of is not None and of.kind in {"float", "complex"}
 
 
+FLOATS = tuple(name for name in TABLE if is_float(name))
+"""Every dtype whose tensors can have gradients."""
+
+
 def is_complex(dtype: str) -> bool:
     """Whether its elements are complex."""
     of = TABLE.get(dtype)

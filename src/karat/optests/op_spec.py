@@ -24,11 +24,10 @@ from typing import Any, Literal
 
 import msgspec
 
-from karat.findings import UsageError
+from karat.findings import UsageError, suggest
 
 Draw = Callable[[str, str, Any], "Iterable[Sample]"]
 """dtype, device and a seeded numpy generator → samples."""
-_FLOATS = ("float", "bfloat", "complex")
 
 
 class Sample(msgspec.Struct, frozen=True, kw_only=True):
@@ -89,7 +88,7 @@ class OpSpec(msgspec.Struct, frozen=True, kw_only=True):
             ("op", "a name", isinstance(self.op, str) and self.op),
             ("fn", "a function", callable(self.fn)),
             ("samples", "a function of dtype, device and rng", callable(self.samples)),
-            ("dtypes", "floating-point dtypes", _are_names(self.dtypes, _FLOATS)),
+            ("dtypes", "floating-point dtypes", _are_names(self.dtypes)),
             ("devices", "names of devices", _are_names(self.devices)),
             ("no_grad", "names of inputs", self.no_grad == () or _are_names(self.no_grad)),
             ("wrt", "names of inputs", self.wrt is None or _are_names(self.wrt)),
@@ -100,6 +99,7 @@ class OpSpec(msgspec.Struct, frozen=True, kw_only=True):
                     f"OpSpec({self.op!r}): {what}: expected {expected}, found {getattr(self, what)!r}",
                     next_command="karat.OpSpec(op='softmax', fn=…, samples=…, dtypes=('float64',), devices=('cpu',))",
                 )
+        _refuse_unknown(self.op, self.dtypes)
         unknown = set(self.tolerances) - set(self.dtypes)
         if unknown:
             raise UsageError(
@@ -109,10 +109,22 @@ class OpSpec(msgspec.Struct, frozen=True, kw_only=True):
             )
 
 
-def _are_names(found: object, begin: tuple[str, ...] = ("",)) -> bool:
+def _refuse_unknown(op: str, dtypes: Sequence[str]) -> None:
+    """Raise for a dtype that has no gradients, or that nobody knows."""
+    from karat.gradients.calls import FLOATS  # noqa: PLC0415 - as the adapters
+
+    odd = [one for one in dtypes if one not in FLOATS]
+    if odd:
+        raise UsageError(
+            f"OpSpec({op!r}): dtypes: expected floating-point dtypes, found {dtypes!r}{suggest(odd[0], FLOATS)}",
+            next_command="dtypes=('float64', 'float32', 'bfloat16')",
+        )
+
+
+def _are_names(found: object) -> bool:
     """Whether it is a tuple of names, and not a single one, whose letters would be taken for names."""
     listed = isinstance(found, (tuple, list)) and bool(found)
-    return listed and all(isinstance(one, str) and one and one.startswith(begin) for one in found)  # type: ignore[attr-defined]
+    return listed and all(isinstance(one, str) and one for one in found)  # type: ignore[attr-defined]
 
 
 def op_tests(specs: Iterable[OpSpec], *, seed: int = 0) -> type:
