@@ -120,3 +120,42 @@ def test_evidence_is_recorded_as_under_pytest(suite: Suite) -> None:
         assert any(e.counts and e.dtype == "float64" and e.input == "X" for e in known.evidence)
         assert sorted(one.outcome for one in known.outcomes) == ["passed", "passed"]
     assert not unit.tests["test_square.py::TestEmpty"].is_whole
+
+
+FAILING = """
+    import numpy as np
+    import karat
+
+    class TestWrong(karat.OpTest):
+        framework = "numpy"
+        def setUp(self):
+            x = np.random.random((3, 4))
+            self.op_type, self.python_api = "square", np.square
+            self.inputs, self.outputs = {"X": x}, {"Out": x + x}
+        def backward(self, inputs, outputs, cotangents):
+            return 3 * inputs[0] * cotangents[0]
+        def test_check_output(self):
+            self.check_output()
+        def test_check_grad(self):
+            self.check_grad(["X"], "Out")
+
+    def test_plain():
+        x = np.ones(3)
+        karat.gradcheck(np.square, (x,), backward=lambda i, o, c: 3 * i[0] * c[0]).require()
+"""
+
+
+@pytest.mark.parametrize("runner", ["pytest", "unittest"])
+def test_a_failure_shows_the_line_of_the_test_and_none_of_karats(suite: Suite, runner: str) -> None:
+    suite.write("test_failing.py", FAILING)
+    if runner == "pytest":
+        ran = suite.run("test_failing.py")
+        assert ran.count("failed") == 3
+        assert "lambda i, o, c: 3 * i[0] * c[0]).require()" in ran.out
+    else:
+        ran = suite.python("-m", "unittest", "test_failing")
+    assert 'self.check_grad(["X"], "Out")' in ran.out
+    assert "self.check_output()" in ran.out
+    assert "1.5 times the expected gradient" in ran.out
+    for module in ("op_test.py", "report.py", "outputs.py", "gradient_checks.py"):
+        assert module not in ran.out

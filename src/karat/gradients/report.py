@@ -8,6 +8,10 @@ from typing import Literal
 
 import msgspec
 
+__unittest = (
+    True  # unittest leaves these frames out of failures, and so does pytest for its classes
+)
+
 
 class GradVerdict(StrEnum):
     """What may be said of a gradient after a check."""
@@ -140,6 +144,7 @@ class GradReport(msgspec.Struct, frozen=True, kw_only=True):
 
     def require(self) -> GradReport:
         """Itself if it passed and could have failed; else AssertionError with the whole story."""
+        __tracebackhide__ = True  # a failure is of the line that asked
         if not self or self.vacuous or not self.comparisons:
             raise AssertionError(str(self))
         return self

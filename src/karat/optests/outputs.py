@@ -14,6 +14,8 @@ from karat.optests.values import Array, Member, Slot, members
 # Below these nothing can be told in that precision: a few units in the last place, as the original has them.
 _FLOORS = {"bfloat16": 1e-2, "float16": 1e-3}
 
+__unittest = True  # as in `op_test`
+
 
 class Tolerance(msgspec.Struct, frozen=True, kw_only=True):
     """How far an output may be from what is expected: |found − expected| ≤ atol + rtol·|expected|."""
