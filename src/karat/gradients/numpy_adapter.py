@@ -141,7 +141,9 @@ ADAPTER = NumpyAdapter()
 
 
 def _arrays(result: Any) -> Any:
-    """What a function returned, with arrays of no axes for Python's own floats."""
+    """What a function returned, with arrays of no axes for Python's own floats; a list of them is no tensor."""
+    if isinstance(result, list):
+        return result
     found: list[Leaf] = []
     form = taken(result, lambda one: isinstance(one, float | complex), "", found)
     return filled(form, [np.asarray(leaf.value) for leaf in found])
