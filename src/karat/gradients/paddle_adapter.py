@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from karat.gradients import paddle_ties
 from karat.gradients.adapter import Drew, Flat
+from karat.gradients.calls import is_float
 from karat.gradients.problem import Unsupported
 
 if TYPE_CHECKING:
@@ -31,16 +33,23 @@ def _paddle() -> Any:
 class PaddleLinearised:
     """A graph, and its ends."""
 
-    def __init__(self, leaves: list[Any], wanted: Sequence[bool], outputs: tuple[Any, ...]) -> None:
+    def __init__(
+        self,
+        leaves: list[Any],
+        wanted: Sequence[bool],
+        outputs: tuple[Any, ...],
+        leads: Sequence[Any] = (),
+    ) -> None:
         self._wanted = [leaf for leaf, one in zip(leaves, wanted, strict=True) if one]
         self._outputs = outputs
+        self._leads = leads
         self.outputs = tuple(out.detach() for out in outputs)
 
     def pullback(self, cotangents: Sequence[Any | None], *, keep: bool = False) -> tuple[Any, ...]:
         """paddle.grad; outputs without a graph have no part in it."""
-        return _gradients(
-            self._outputs, self._wanted, cotangents, retain_graph=keep, create_graph=False
-        )
+        asked = [*self._wanted, *self._leads]
+        found = _gradients(self._outputs, asked, cotangents, retain_graph=keep, create_graph=False)
+        return found[: len(self._wanted)]
 
 
 class PaddleAdapter:
@@ -87,6 +96,9 @@ class PaddleAdapter:
         return plain.clone() if self.dtype_of(plain) == dtype else plain.astype(dtype)
 
     def fresh(self, value: Any) -> Any:
+        along = paddle_ties.tied(value) if is_float(self.dtype_of(value)) else None
+        if along is not None:
+            return along
         made = value.detach().clone()
         made.stop_gradient = value.stop_gradient
         return made
@@ -138,12 +150,12 @@ class PaddleAdapter:
         self, function: Flat, inputs: Sequence[Any], wanted: Sequence[bool]
     ) -> PaddleLinearised:
         leaves = [_leaf(one, wants=want) for one, want in zip(inputs, wanted, strict=True)]
-        with _paddle().enable_grad():
+        with _paddle().enable_grad(), paddle_ties.tying() as leads:
             outputs = function(leaves)
         if not all(wanted) and not _in_python(outputs):
             # cross, prelu, solve and more write the gradient that nobody asked for to nowhere.
             raise Unsupported("paddle's own kernels may end the process where an input is frozen")
-        return PaddleLinearised(leaves, wanted, outputs)
+        return PaddleLinearised(leaves, wanted, outputs, leads)
 
     def pushforward(
         self, function: Flat, inputs: Sequence[Any], tangents: Sequence[Any]
@@ -154,17 +166,18 @@ class PaddleAdapter:
         paddle = _paddle()
 
         def gradient(inputs: Sequence[Any]) -> tuple[Any, ...]:
-            with paddle.enable_grad():
+            with paddle.enable_grad(), paddle_ties.tying() as leads:
                 leaves = [_leaf(one, wants=True) if one.stop_gradient else one for one in inputs]
                 outputs = function(leaves)
                 given = [
                     None if one is None else one.astype(out.dtype)
                     for one, out in zip(cotangents, outputs, strict=True)
                 ]
-                found = _gradients(outputs, leaves, given, retain_graph=True, create_graph=True)
+                asked = [*leaves, *leads]
+                found = _gradients(outputs, asked, given, retain_graph=True, create_graph=True)
             return tuple(
                 paddle.zeros_like(leaf) if one is None else one
-                for one, leaf in zip(found, leaves, strict=True)
+                for one, leaf in zip(found[: len(leaves)], leaves, strict=True)
             )
 
         return gradient
@@ -182,14 +195,14 @@ class PaddleAdapter:
         for leaf, before in zip(leaves, held, strict=True):
             leaf.grad = before.clone()
         for _ in range(times):
-            with paddle.enable_grad():
+            with paddle.enable_grad(), paddle_ties.tying() as leads:
                 outputs = function(leaves)
             pairs = [
                 (out, one)
                 for out, one in zip(outputs, cotangents, strict=True)
                 if not out.stop_gradient
             ]
-            if _nodes(outputs).count(_HELD) > len(leaves):
+            if _nodes(outputs).count(_HELD) > len(leaves) + len(leads):
                 # There is no way to keep gradients out of them.
                 raise Unsupported("the function holds parameters, which would get gradients, too")
             if pairs:

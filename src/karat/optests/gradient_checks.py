@@ -14,6 +14,7 @@ from karat.gradients.report import GradReport
 from karat.optests.subjects import Subject
 from karat.optests.values import Array, Slot, members, read_member
 
+__unittest = True  # as in `op_test`
 _AUTHORS = 1e-5
 """How far the author's gradients may be from the op's: written in any precision, they prove little anyway."""
 
@@ -70,8 +71,11 @@ def backward(test: Any, subject: Subject, asked: Asked) -> None:
     inputs = dict(zip(subject.names, subject.tensors, strict=True))
 
     def of_checked(given: Sequence[Any]) -> tuple[Any, ...]:
-        every = inputs | dict(zip(call.wrt, given, strict=True))
-        return call(*every.values())
+        checked = dict(zip(call.wrt, given, strict=True))
+        every = {name: checked.get(name) for name in inputs}
+        return call(
+            *(adapter.fresh(inputs[name]) if one is None else one for name, one in every.items())
+        )
 
     with adapter.scope():
         ran = adapter.linearise(
@@ -99,16 +103,8 @@ def _wanted(test: Any, subject: Subject, asked: Asked) -> tuple[Wanted, tuple[st
         outputs=tuple(outputs),
         wrt=wrt,
         backward=_backward(test, subject),
-        along=_along(subject, {*wrt, *no_grad}),
     )
     return call, given
-
-
-def _along(subject: Subject, left_out: set[str]) -> tuple[bool, ...]:
-    """Which tensors take part in Paddle's backward beside those that are checked: all but no_grad_set, as there."""
-    every = members(subject.written.inputs)
-    paddle = subject.written.framework == "paddle"
-    return tuple(paddle and one.differentiable and one.name not in left_out for one in every)
 
 
 class Wanted(msgspec.Struct, frozen=True, kw_only=True):
@@ -118,11 +114,9 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
     outputs: tuple[str, ...]
     wrt: tuple[str, ...]
     backward: Any = None
-    along: tuple[bool, ...] = ()
-    """Tensors that are not checked, and whose gradients Paddle computes all the same."""
 
     def __call__(self, *tensors: Any) -> tuple[Any, ...]:
-        found = self.subject(*self._together(tensors))
+        found = self.subject(*tensors)
         lost = [name for name in self.outputs if name not in found]
         if lost:
             raise UsageError(
@@ -131,17 +125,6 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
                 next_command="set self.python_out_sig to the names of what python_api gives, in order",
             )
         return tuple(found[name] for name in self.outputs)
-
-    def _together(self, tensors: tuple[Any, ...]) -> tuple[Any, ...]:
-        if not any(self.along):
-            return tensors
-        from karat.optests.paddle_backward import tied  # noqa: PLC0415 - Paddle is at hand
-
-        leader = tensors[self.subject.names.index(self.wrt[0])]
-        return tuple(
-            tied(leader, one) if along else one
-            for one, along in zip(tensors, self.along, strict=True)
-        )
 
     def words(self) -> dict[str, Any]:
         """What `gradcheck` and `open_problem` are told alike."""
