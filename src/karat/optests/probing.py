@@ -69,6 +69,8 @@ def gradients_of(opened: Callable[[], Problem], wrt: Sequence[str]) -> Answers:
     """What comes of asking for the gradients of inputs, at a random cotangent; nothing of what cannot be asked."""
     try:
         problem = opened()
+        if not problem.outputs:
+            return dict.fromkeys(wrt, ("zero", "nothing that comes out is a float"))
         # Not ones: the gradient of a softmax's sum is zero, and that of the softmax is not.
         rng = np.random.default_rng(len(wrt))
         cotangents = [rng.standard_normal(slot.shape) for slot in problem.outputs]
