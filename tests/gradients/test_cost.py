@@ -10,6 +10,7 @@ import pytest
 
 from factories.wrong_backwards.judging import counted
 from karat import gradcheck
+from karat.gradients.report import GradVerdict
 
 WIDTH = 10
 W = np.random.default_rng(3).standard_normal((WIDTH, WIDTH))
@@ -52,3 +53,40 @@ def test_forwards_do_not_grow_with_the_number_of_elements(name: str) -> None:
         assert gradcheck(fn, (x,), backward=backward, seed=size).require()
         calls.append(count["forward"])
     assert max(calls) <= 1.3 * calls[0] < 130, calls
+
+
+def smooth(x: Array) -> Array:
+    return np.abs(x) ** 1.5  # no complex step goes through the absolute value
+
+
+def bent(x: Array) -> Array:
+    return np.maximum(x, 0.1 * x)
+
+
+WRONG: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
+    "one element": (smooth, lambda x, g: _off(1.5 * np.sign(x) * np.abs(x) ** 0.5 * g)),
+    "no pattern": (smooth, lambda x, g: np.cos(x) * g),
+    "where negative": (bent, lambda x, g: np.where(x > 0, 1.0, 0.2) * g),
+    "sine": (np.sin, lambda x, g: np.where(x > 0.5, 1.1, 1.0) * np.cos(x) * g),
+}
+
+
+def _off(gradient: Array) -> Array:
+    gradient[gradient.size // 3] *= 1.05
+    return gradient
+
+
+@pytest.mark.parametrize("size", [5, 20, 24, 1000, 100_000])
+@pytest.mark.parametrize("name", WRONG)
+def test_a_diagnosis_takes_tens_of_forwards(name: str, size: int) -> None:
+    forward, wrong = WRONG[name]
+    x = np.random.default_rng(size).standard_normal(size)
+    report = gradcheck(
+        forward, (x,), backward=lambda i, _o, c: (wrong(i[0], c[0]),), seed=size, properties=()
+    )
+    assert report.verdict is GradVerdict.FAIL
+    (one,) = report.diagnoses
+    assert one.forwards <= 130  # the last question may take the whole ladder of steps
+    assert one.coordinate is not None
+    if name == "one element":
+        assert one.coordinate == (size // 3,)

@@ -32,6 +32,10 @@ class Asking:
     deviation: Deviation
     most: int
     asked: int = 0
+    rough: Callable[[Vector], float] | None = None
+    """The deviation at less cost, without an error: good enough to choose between halves, where it is."""
+    broke: Callable[[], bool] = bool
+    """Whether what it may cost is spent; never, by default."""
 
     def __call__(self, direction: Vector) -> tuple[float, float]:
         """The deviation along a direction; (0, inf) where it is not known, or there have been too many."""
@@ -44,7 +48,15 @@ class Asking:
     @property
     def spent(self) -> bool:
         """Whether no more may be asked."""
-        return self.asked >= self.most
+        return self.asked >= self.most or self.broke()
+
+    def share(self, direction: Vector, *, rough: bool) -> float:
+        """The deviation as well as it is needed to choose between halves."""
+        if self.rough is None or not rough or self.spent:
+            return self(direction)[0]
+        self.asked += 1
+        value = self.rough(direction)
+        return value if np.isfinite(value) else 0.0
 
     def clear(self, direction: Vector) -> float:
         """The deviation where it is beyond doubt, else 0."""
@@ -59,12 +71,12 @@ def locate(asking: Asking, scales: Vector, rng: np.random.Generator) -> int | No
     signs are drawn anew.
     """
     support = np.flatnonzero(scales > 0)
-    for _ in range(_ATTEMPTS):
+    for attempt in range(_ATTEMPTS):
         direction = mixed(scales.size, rng) * scales
         whole = asking.clear(direction) if support.size else 0.0
         if whole == 0:
             continue
-        place = _descend(asking, direction, support, whole)
+        place = _descend(asking, direction, support, whole, rough=attempt == 0)
         if asking.clear(coordinate(scales, place)):
             return place
     return None
@@ -77,10 +89,12 @@ def coordinate(scales: Vector, place: int) -> Vector:
     return direction
 
 
-def _descend(asking: Asking, direction: Vector, support: Places, whole: float) -> int:
+def _descend(
+    asking: Asking, direction: Vector, support: Places, whole: float, *, rough: bool
+) -> int:
     while support.size > 1 and not asking.spent:
         left, right = np.array_split(support, 2)
-        value, _ = asking(_part(direction, left))
+        value = asking.share(_part(direction, left), rough=rough)
         rest = whole - value
         support, whole = (left, value) if abs(value) >= abs(rest) else (right, rest)
     return int(support[0])

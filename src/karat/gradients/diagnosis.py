@@ -7,7 +7,7 @@ Whatever is said was tested: the element by a probe of it alone, the hint by pro
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -15,6 +15,7 @@ import numpy as np
 
 from karat.gradients.axes import other_axis
 from karat.gradients.bisection import Asking, coordinate, locate
+from karat.gradients.directions import mixed
 from karat.gradients.experiments import (
     Wrong,
     behaviour,
@@ -31,7 +32,7 @@ from karat.gradients.problem import Problem, Slot
 from karat.gradients.report import Comparison, Diagnosis
 from karat.gradients.rounding import precision_of
 from karat.gradients.scales import element_scales
-from karat.gradients.sounding import WHOLE, Slope, Soundings, sound
+from karat.gradients.sounding import WHOLE, WHOLE_EXACTLY, Slope, Sounding, Soundings, sound
 from karat.gradients.tolerances import norm
 
 MOST_PROBES = 64
@@ -51,11 +52,15 @@ def diagnose(  # noqa: PLR0913 - one failure, seen from all its sides
     oracle: Directional,
     rng: np.random.Generator,
     replay: str = "",
+    given: Sequence[Sounding] = (),
+    rough: Callable[[Array], float] | None = None,
+    most_forwards: float = np.inf,
 ) -> Diagnosis:
     """What can be said of a failed comparison.
 
     `oracle` takes a direction in the input's shape (complex for a complex input) and gives ⟨v, J·u⟩ with its error;
-    `gradient` is the wrong Jᵀv of that input, None if there is none.
+    `rough` gives it for less, and without. `gradient` is the wrong Jᵀv of that input, None if there is none. `given`
+    are soundings that the check has made. After `most_forwards` no more questions are asked.
     """
     before = problem.forwards
     asked = _Asked(
@@ -65,6 +70,9 @@ def diagnose(  # noqa: PLR0913 - one failure, seen from all its sides
         output=_index(problem.outputs, failed.output),
         cotangent=np.array(cotangent),
         rng=rng,
+        given=tuple(given),
+        rough=rough,
+        until=before + most_forwards,
     )
     found = _found(asked, gradient, oracle)
     return Diagnosis(
@@ -94,6 +102,13 @@ class _Asked:
     output: int
     cotangent: Array
     rng: np.random.Generator
+    given: tuple[Sounding, ...] = ()
+    rough: Callable[[Array], float] | None = None
+    until: float = np.inf
+    """The count of the problem's forwards from which on no more is asked."""
+
+    def broke(self) -> bool:
+        return self.problem.forwards >= self.until
 
     @property
     def slot(self) -> Slot:
@@ -158,16 +173,25 @@ class _Case:
     asking: Asking = field(init=False)
 
     def __post_init__(self) -> None:
-        self.asking = Asking(self.deviation, MOST_PROBES)
+        rough = None if self.dtype or self.asked.rough is None else self.roughly
+        self.asking = Asking(self.deviation, MOST_PROBES, rough=rough, broke=self.asked.broke)
+
+    def roughly(self, direction: Vector) -> float:
+        expected = self.asked.rough(shaped(direction, self.asked.slot)) if self.asked.rough else 0.0
+        return float(np.sum(self.gradient * direction)) - expected
 
     def deviation(self, direction: Vector) -> tuple[float, float]:
-        expected, error = self.slope(direction)
+        # Where every element is known, so is every direction.
+        expected, error = (self.known.along if self.known.whole else self.slope)(direction)
         # Infinite and NaN elements of the gradient are named before anything is asked.
         return float(np.sum(self.gradient * direction)) - expected, error
 
     @cached_property
     def known(self) -> Soundings:
-        return sound(self.slope, self.scales, self.asked.rng, exact=self.exact)
+        given = () if self.dtype else self.asked.given
+        most = WHOLE_EXACTLY if self.asked.failed.oracle == "complex-step" else WHOLE
+        rng = self.asked.rng
+        return sound(self.slope, self.scales, rng, exact=self.exact, given=given, most=most)
 
     def found(self) -> _Found:
         lost = ~np.isfinite(self.gradient)
@@ -198,9 +222,9 @@ class _Case:
         """The element, confirmed by a probe of it alone; a complex one by a probe of each part."""
         first = place - place % self.asked.parts
         places = range(first, first + self.asked.parts)
-        expected = [
-            float(self.slope(coordinate(self.scales, i))[0] / self.scales[i]) for i in places
-        ]
+        known = self.known.whole and np.isfinite(self.gradient).all()
+        slope = self.known.along if known else self.slope
+        expected = [float(slope(coordinate(self.scales, i))[0] / self.scales[i]) for i in places]
         return _Found(place, expected, [float(self.gradient[i]) for i in places], hint)
 
     def at_with_hint(self, place: int) -> _Found:
@@ -228,10 +252,20 @@ class _Case:
             place = confined(self.wrong())
             return place or f"{wrong:,} of {_count(self.gradient.size)} are wrong"
         rest = _Case(self.asked, alone, self.slope, self.scales)
+        if rest.many():
+            return ""
         second = locate(rest.asking, self.scales, self.asked.rng)
         if second is None or not self.known.fits(self.corrected(alone, self.at(second, ""))):
             return ""
         return f"two elements are wrong, the other at {_place(self.asked.coordinate(second))}"
+
+    def many(self) -> bool:
+        """Whether two parts without a common element are both wrong: more than one element is."""
+        order = self.asked.rng.permutation(self.scales.size)
+        share = max(1, self.scales.size // 8)
+        direction = mixed(self.scales.size, self.asked.rng) * self.scales
+        masks = (np.isin(order, range(n * share, (n + 1) * share)) for n in range(2))
+        return all(self.asking.clear(direction * mask) != 0 for mask in masks)
 
     def hint(self) -> str:
         """What a wrong gradient that is no rearrangement of the right one looks like."""
@@ -322,7 +356,7 @@ def _forward_mode(asked: _Asked, slope: Slope, scales: Vector) -> _Found:
         expected, error = slope(direction)
         return pushed(direction) - expected, error
 
-    wrong = locate(Asking(deviation, MOST_PROBES), scales, asked.rng)
+    wrong = locate(Asking(deviation, MOST_PROBES, broke=asked.broke), scales, asked.rng)
     if wrong is None:
         return _Found(hint=said)
     first = wrong - wrong % asked.parts

@@ -9,15 +9,16 @@ import msgspec
 import numpy as np
 
 from karat.gradients import cotangents, forward_mode, kinks, tolerances
+from karat.gradients.adapter import MalformedGradient
 from karat.gradients.asked import Asked, Purpose
 from karat.gradients.comparing import expectation, judge, meet, together, unrest_of
 from karat.gradients.directions import mixed
 from karat.gradients.flattened import Vector
-from karat.gradients.oracles import Ground
+from karat.gradients.oracles import Ground, Probe
 from karat.gradients.problem import Unsupported
 from karat.gradients.report import Comparison, GradVerdict
 from karat.gradients.seen import Seen, look
-from karat.gradients.weighing import Weighed
+from karat.gradients.weighing import NO_GRAD_OP, Weighed
 from karat.gradients.wording import said
 
 
@@ -35,6 +36,8 @@ class Pair:
     zero: bool = False
     """Whether the derivative is zero wherever it was looked."""
     ground: Ground | None = None
+    probes: Sequence[Probe] = ()
+    """What was asked of the function, along which directions."""
 
     @property
     def key(self) -> tuple[int, int, str]:
@@ -113,10 +116,13 @@ def _raised(seen: Seen, pair: tuple[int, int], error: Exception) -> Pair:
         # It was not the backward that refused.
         why = f"no gradient could be asked for: {said(error)}"
         return Pair(*pair, seen.comparison(pair, GradVerdict.INCONCLUSIVE, why))
-    why = (
-        f"no gradient: the backward raised {said(error)}; if the op has none by nature,"
-        " add an exemption of kind no-grad-op to exemptions.toml"
-    )
+    if isinstance(error, MalformedGradient):
+        # There is one, and it is wrong: no reason to exempt the op.
+        return Pair(
+            *pair, seen.comparison(pair, GradVerdict.FAIL, f"no gradient to compare: {error}")
+        )
+    first = seen.asked.order == 1
+    why = f"no gradient: the backward raised {said(error)}{NO_GRAD_OP if first else ''}"
     return Pair(*pair, seen.comparison(pair, GradVerdict.FAIL, why))
 
 
@@ -148,6 +154,7 @@ def _reverse(seen: Seen, pair: tuple[int, int], pulled: Pulled) -> Pair:
         masked=bool(seen.masks[k].any()),
         zero=zero,
         ground=seen.ground,
+        probes=probes,
     )
     return made if pulled.at_kinks is None else _at_kinks(seen, made, pulled.at_kinks)
 

@@ -1,6 +1,7 @@
 """Sounding: what is known of the expected gradient along a few directions, to try guesses against at no cost.
 
-Up to a few elements every coordinate is sounded, which is the whole gradient; beyond, some dense directions.
+Up to a few elements every coordinate is sounded, which is the whole gradient; beyond, some dense directions. What the
+check has sounded already is taken over.
 """
 
 from __future__ import annotations
@@ -15,8 +16,10 @@ from karat.gradients.directions import mixed
 from karat.gradients.flattened import Vector
 from karat.gradients.tolerances import norm
 
-WHOLE = 24
+WHOLE = 20
 """Up to so many elements the expected gradient is sounded in full."""
+WHOLE_EXACTLY = 64
+"""The same where a sounding is one complex step."""
 _DENSE = 4
 _ROUND_OFF = 1e-10
 """Relative to the terms of a sum: what the guess itself may lose."""
@@ -68,6 +71,14 @@ class Soundings:
         energy = float(np.dot(seen, seen))
         return float(np.dot(seen, wanted)) / energy if energy > 0 else np.nan
 
+    def along(self, direction: Vector) -> tuple[float, float]:
+        """The derivative along any direction, and its error; only where every element was sounded."""
+        lengths = np.array([float(np.sum(one.direction)) for one in self.all])
+        parts = np.divide(direction, lengths, out=np.zeros_like(direction), where=lengths != 0)
+        values = parts * np.array([one.expected for one in self.all])
+        errors = parts * np.array([one.error for one in self.all])
+        return float(np.sum(values)), float(np.sum(np.abs(errors)))
+
     def expected(self, scales: Vector) -> Vector:
         """The whole expected gradient; only where every element was sounded."""
         values = np.array([one.expected for one in self.all])
@@ -76,15 +87,26 @@ class Soundings:
 
 
 def sound(
-    slope: Slope, scales: Vector, rng: np.random.Generator, *, exact: float = 1e-6
+    slope: Slope,
+    scales: Vector,
+    rng: np.random.Generator,
+    *,
+    exact: float = 1e-6,
+    given: Sequence[Sounding] = (),
+    most: int = WHOLE,
 ) -> Soundings:
-    """Soundings of every element where there are few, else along dense directions."""
-    whole = scales.size <= WHOLE
-    drawn = (
-        [coordinate(scales, i) for i in range(scales.size)]
-        if whole
-        else [mixed(scales.size, rng) * scales for _ in range(_DENSE)]
-    )
-    found = [Sounding(one, *slope(one)) for one in drawn]
+    """Soundings of every element up to so many, else along dense directions; given ones are not made again."""
+    given = [one for one in given if np.isfinite(one.expected) and np.isfinite(one.error)]
+    whole = scales.size <= most
+    if whole:
+        drawn = [coordinate(scales, i) for i in range(scales.size)]
+        found = [_taken(one, given) or Sounding(one, *slope(one)) for one in drawn]
+    else:
+        more = (mixed(scales.size, rng) * scales for _ in range(max(1, _DENSE - len(given))))
+        found = [*given, *(Sounding(one, *slope(one)) for one in more)]
     known = [one for one in found if np.isfinite(one.expected) and np.isfinite(one.error)]
     return Soundings(known, whole=whole and len(known) == len(found), exact=exact)
+
+
+def _taken(direction: Vector, given: Sequence[Sounding]) -> Sounding | None:
+    return next((one for one in given if np.array_equal(one.direction, direction)), None)
