@@ -358,3 +358,29 @@ def test_numpy_without_a_backward_is_refused_with_the_way_out() -> None:
     with pytest.raises(UsageError, match="backward: expected the gradient of a numpy") as caught:
         karat.gradcheck(np.sin, (np.ones(3),))
     assert "f(inputs, outputs, cotangents)" in str(caught.value.next_command)
+
+
+def test_a_gradient_of_another_shape_is_no_reason_for_an_exemption() -> None:
+    report = _check(np.sin, (X[:1],), lambda i, _o, c: (np.cos(i[0]) * c[0])[None])
+    assert report.verdict is GradVerdict.FAIL
+    assert "expected shape (1,), found (1, 1)" in report.reason
+    assert "no-grad-op" not in str(report)
+    assert "the sum" not in str(report)
+
+
+def test_a_backward_that_raises_may_be_of_an_op_without_gradient() -> None:
+    def refuse(_i: Any, _o: Any, _c: Any) -> Any:
+        raise NotImplementedError
+
+    assert "kind no-grad-op" in str(_check(np.sin, (X,), refuse))
+
+
+@pytest.mark.parametrize("made", [lambda g: -g, lambda g: g.T.copy(), lambda g: g / 1.01])
+def test_the_corruption_that_a_gradient_has_is_not_told_as_unnoticed(made: Any) -> None:
+    x = X[:36].reshape(6, 6)
+    report = _check(np.sin, (x,), lambda i, _o, c: made(np.cos(i[0]) * c[0]))
+    assert report.verdict is GradVerdict.FAIL
+    assert not all(report.comparisons[0].controls.values())
+    assert "unnoticed for" not in str(report)
+    noticed = sum(report.comparisons[0].controls.values())
+    assert f"{noticed} of {noticed} corrupted gradients were noticed" in str(report)

@@ -111,6 +111,23 @@ def test_a_wrong_second_order_fails(torch: Any) -> None:
     assert "second order" in report.reason
 
 
+def test_a_backward_that_cannot_be_differentiated_is_no_op_without_gradient(torch: Any) -> None:
+    class Square(torch.autograd.Function):  # type: ignore[misc]
+        @staticmethod
+        def forward(ctx: Any, x: Any) -> Any:
+            ctx.twice = 2 * x.detach()
+            return x * x
+
+        @staticmethod
+        def backward(ctx: Any, grad: Any) -> Any:
+            return ctx.twice * grad
+
+    report = _check(Square.apply, (torch.tensor(X),), order=2)
+    assert report.verdict is GradVerdict.FAIL
+    assert "no second-order gradient" in report.reason
+    assert "no-grad-op" not in str(report)
+
+
 def test_the_second_derivative_of_a_linear_function_is_no_objection(torch: Any) -> None:
     report = _check(lambda x: 3 * x, (torch.tensor(X),), order=2)
     assert report.verdict is GradVerdict.PASS, report.reason

@@ -434,6 +434,7 @@ class TestWrittenBackwards:
         ("gradient", "told"),
         [
             (lambda c: np.ones((2, 3)) * c, "leading axes, which were broadcast"),
+            (lambda c: c[None], "length 1 too many"),
             (lambda c: c[:2], r"expected shape \(3,\), found \(2,\)"),
             (lambda c: (c, c), "expected 1 gradient .*, found 2"),
             (lambda c: c * 1j, "expected real numbers"),

@@ -219,6 +219,8 @@ def _fitting(array: Array, dtype: str) -> Array:
 def _of_another_shape(slot: Slot, found: Array) -> str:
     text = f"gradient of {slot.name}: expected shape {slot.shape}, found {found.shape}"
     extra = found.ndim - len(slot.shape)
+    if extra > 0 and found.shape[extra:] == slot.shape and set(found.shape[:extra]) == {1}:
+        return f"{text}; it has an axis of length 1 too many, and wants a reshape"
     if extra > 0 and found.shape[extra:] == slot.shape:
         return f"{text}; the sum over the leading axes, which were broadcast, is missing"
     if extra == 0 and all(

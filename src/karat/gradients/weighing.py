@@ -15,10 +15,11 @@ from karat.gradients.report import Comparison, GradVerdict
 from karat.gradients.scales import element_scales
 from karat.gradients.seen import Seen
 
-NO_GRADIENT = (
-    "no gradient: None, where the derivative is not zero; write the backward, or, if the op has none by nature,"
-    " add an exemption of kind no-grad-op to exemptions.toml"
+NO_GRAD_OP = (
+    "; if the op has none by nature, add an exemption of kind no-grad-op to exemptions.toml"
 )
+NO_GRADIENT = f"no gradient: None, where the derivative is not zero; write the backward{NO_GRAD_OP}"
+NO_SECOND = "no second-order gradient: None, where the derivative of the gradient is not zero; the backward cannot be differentiated"
 ZERO = "the gradient is zero everywhere it was looked"
 EDGE = "the gradient is not finite, and not every slope is: the point is at the edge of the domain"
 UNKNOWN = "no slope is known: near the point the function is not smooth, or not finite"
@@ -86,7 +87,7 @@ class Weighed:
     def _failed(self, judged: Judged) -> tuple[GradVerdict, str]:
         worst, atol = judged.worst, self.seen.asked.atol
         if self.none:
-            return GradVerdict.FAIL, NO_GRADIENT
+            return GradVerdict.FAIL, NO_GRADIENT if self.seen.asked.order == 1 else NO_SECOND
         if not np.isfinite(worst.found):
             if self.seen.masks[self.pair[1]].any():
                 return GradVerdict.INCONCLUSIVE, EDGE
