@@ -104,6 +104,7 @@ def test_a_comparison_is_a_focus() -> None:
 
 SCRIPT = """
 import os, sys
+import pytest  # which is not to run under it, whatever the environment has been told
 from karat.gradients.replaying import Focus, command, overrides
 if overrides().seed is None:
     print(command(seed=41, focus=Focus(input="it's a: x", output="$HOME", dtype="float64")))
@@ -115,7 +116,7 @@ else:
 def test_outside_pytest_the_line_runs_in_a_shell_as_it_stands(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delenv("PYTEST_CURRENT_TEST")
+    monkeypatch.setenv("PYTEST_CURRENT_TEST", "tests/test_ops.py::test_that_starts_it (call)")
     script = tmp_path / "my check's.py"
     script.write_text(SCRIPT)
     line = subprocess.check_output(

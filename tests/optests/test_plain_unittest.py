@@ -122,6 +122,24 @@ def test_evidence_is_recorded_as_under_pytest(suite: Suite) -> None:
     assert not unit.tests["test_square.py::TestEmpty"].is_whole
 
 
+def test_a_process_that_a_test_starts_keeps_its_own_evidence(suite: Suite) -> None:
+    """It has inherited pytest's variable, and may import pytest for a mark."""
+    source = (suite.root / "test_square.py").read_text()
+    suite.write("test_square.py", f"import pytest\n{source}")
+    outer = {"PYTEST_CURRENT_TEST": "test_outer.py::TestRight::test_it (call)"}
+    ran = unittested(suite, "TestRight", KARAT_EVIDENCE="unit", **outer)
+    assert ran.code == 0, ran.out
+    known = merge([suite.root / "unit"]).tests["test_square.py::TestRight"]
+    assert any(e.counts for e in known.evidence)
+
+
+def test_a_process_that_a_test_starts_is_judged(suite: Suite) -> None:
+    source = (suite.root / "test_square.py").read_text()
+    suite.write("test_square.py", f"import pytest\n{source}")
+    outer = {"PYTEST_CURRENT_TEST": "test_outer.py::test_it (call)"}
+    assert unittested(suite, "TestEmpty", **outer).code == 1
+
+
 FAILING = """
     import numpy as np
     import karat

@@ -18,6 +18,7 @@ import msgspec
 
 from karat.findings import UsageError
 from karat.gradients.report import Comparison
+from karat.gradients.running import running_test
 
 SEED = "KARAT_GRAD_SEED"
 FOCUS = "KARAT_GRAD_FOCUS"
@@ -98,11 +99,11 @@ def command(*, seed: int, focus: Focus | Comparison | None = None) -> str:
 
 
 def _running_test() -> str | None:
-    """The id of the test that pytest runs right now; the phase behind it is dropped."""
-    running = os.environ.get("PYTEST_CURRENT_TEST")
-    if not running:
+    """The id of the test that pytest runs right now, seen from here."""
+    running = running_test()
+    if running is None:
         return None
-    path, mark, rest = re.sub(r" \((setup|call|teardown)\)$", "", running).partition("::")
+    path, mark, rest = running.partition("::")
     return f"{_from_here(path)}{mark}{rest}"
 
 

@@ -6,12 +6,12 @@ the class (`exist_check_grad`, `no_need_check_grad`) is read by nobody.
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
 
 from karat.gradients import events
+from karat.gradients.running import running_test
 from karat.optests.skipping import skip_reason
 from karat.optests.values import members, read_slots
 
@@ -49,10 +49,9 @@ def forget(cls: type) -> None:
 
 def test_id(cls: type) -> str:
     """`file.py::Class`, seen from pytest's root, or from the current folder."""
-    running = os.environ.get("PYTEST_CURRENT_TEST")
+    running = running_test()
     if running:
-        node = running.rpartition(" ")[0].partition("[")[0]
-        path, _, rest = node.partition("::")
+        path, _, rest = running.partition("[")[0].partition("::")
         names = rest.split("::")
         if len(names) > 1 and names[-2] == cls.__name__:
             return "::".join([path, *names[:-1]])

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import atexit
 import os
-import sys
 import unittest
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from karat.gradients import events
+from karat.gradients.running import running_test
 
 if TYPE_CHECKING:
     from karat.policy.recording import Recorder
@@ -24,7 +24,7 @@ _ran: list[str] = []
 
 def under_pytest() -> bool:
     """Whether pytest runs this test; its plugin keeps evidence and judges. A process that a test starts is no such run."""
-    return "pytest" in sys.modules and "PYTEST_CURRENT_TEST" in os.environ
+    return running_test() is not None
 
 
 def begin(test: str, names: list[str], *, first: bool) -> None:

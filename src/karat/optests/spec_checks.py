@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -14,6 +13,7 @@ from karat.findings import UsageError, suggest
 from karat.gradients import events
 from karat.gradients.naming import goes_by_order
 from karat.gradients.report import Comparison, GradReport, GradVerdict
+from karat.gradients.running import running_test
 from karat.optests import places
 from karat.optests.op_test import settled
 from karat.optests.outputs import array_of, sort_of
@@ -264,8 +264,7 @@ def _ask(made: Opened, report: GradReport) -> None:
 
 def _unit() -> str:
     """`file.py::TestOps`, of the item that runs."""
-    node = os.environ.get("PYTEST_CURRENT_TEST", "").rpartition(" ")[0].partition("[")[0]
-    return node.rpartition("::")[0]
+    return (running_test() or "").partition("[")[0].rpartition("::")[0]
 
 
 def _called(made: Opened, function: Any, *, as_numpy: bool = False) -> Any:
