@@ -326,3 +326,20 @@ def test_paddle_may_be_asked_for_some_inputs_alone() -> None:
     )
     assert done.returncode == 0, done.stderr[-2000:]
     assert done.stdout.endswith("all of it\n")
+
+
+def test_a_tolerance_that_is_asked_for_is_one_of_forward_mode_too(torch: Any) -> None:
+    x = torch.linspace(0.1, 1, 4, dtype=torch.float64)
+    off = sine_with_jvp(torch, lambda ctx, t: (1 + 1e-7) * t * ctx.saved_tensors[0].cos())
+    assert _check(off, (x,)).verdict is GradVerdict.FAIL
+    assert _check(off, (x,), rtol=1e-8).verdict is GradVerdict.FAIL
+    report = _check(off, (x,), rtol=1e-6)
+    assert report.verdict is GradVerdict.PASS, report.reason
+    assert {one.mode: one.widened for one in report.comparisons}["forward"] == 1e-6
+
+
+def test_without_forward_mode_no_law_is_about_it(torch: Any) -> None:
+    x = torch.linspace(0.1, 1, 4, dtype=torch.float64)
+    wrong = sine_with_jvp(torch, lambda ctx, t: 2 * t * ctx.saved_tensors[0].cos())
+    assert karat.gradcheck(wrong, (x,)).verdict is GradVerdict.FAIL
+    assert karat.gradcheck(wrong, (x,), modes=("reverse",))

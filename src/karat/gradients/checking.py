@@ -27,7 +27,7 @@ from karat.gradients.opened import OpenedProblem
 from karat.gradients.opening import open_problem
 from karat.gradients.points import Examined, examined
 from karat.gradients.problem import Problem, Slot, Unsupported
-from karat.gradients.properties import check_properties
+from karat.gradients.properties import NAMES, check_properties
 from karat.gradients.replaying import Focus, overrides
 from karat.gradients.report import (
     Comparison,
@@ -270,6 +270,8 @@ class _Check:
     ) -> None:
         if (which is not None and not which) or self.focus is not None:
             return
+        if which is None and not self.asked.forward:
+            which = [name for name in NAMES if name != "forward-reverse"]
         self.properties += check_properties(
             self.problem,
             rng=self.asked.draw(Purpose.PROPERTIES),
