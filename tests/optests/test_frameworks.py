@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import importlib.util
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -41,7 +43,57 @@ def test_a_backward_of_ones_own_is_numpys() -> None:
     assert frameworks.framework_of(nothing, backward=doubled) == "numpy"
 
 
-def test_where_nothing_tells_it_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_functions_helpers_call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    framework("torch")
+    (tmp_path / "my_ops.py").write_text("import torch\n\ndef relu(x):\n    return torch.relu(x)\n")
+    (tmp_path / "my_tests.py").write_text(
+        "import my_ops\n\ndef api(x):\n    return my_ops.relu(x)\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    assert frameworks.framework_of(importlib.import_module("my_tests").api) == "torch"
+
+
+def test_what_a_function_is_made_by() -> None:
+    torch, jax = framework("torch"), framework("jax")
+
+    class Same(torch.nn.Module):  # type: ignore[misc]
+        def forward(self, x: Any) -> Any:
+            return x
+
+    assert frameworks.framework_of(jax.jit(nothing)) == "jax"
+    assert frameworks.framework_of(Same()) == "torch"
+    assert frameworks.framework_of(torch.relu) == "torch"
+    assert frameworks.framework_of(np.sin) == "numpy"
+
+
+def _in_a_file(folder: Path, imports: str) -> Any:
+    path = folder / "api.py"
+    path.write_text(f"{imports}\ndef api(x):\n    return x * x\n")
+    loaded = importlib.util.spec_from_file_location("api", path)
+    assert loaded is not None
+    assert loaded.loader is not None
+    module = importlib.util.module_from_spec(loaded)
+    loaded.loader.exec_module(module)
+    return module.api
+
+
+def test_what_hints_at_nothing_is_numpys_whatever_others_import(tmp_path: Path) -> None:
+    for name in ("torch", "jax", "paddle"):
+        framework(name)
+    api = _in_a_file(tmp_path, "import numpy as np")
+    assert frameworks.framework_of(api) == "numpy"
+    assert frameworks.framework_of(api, original=True) == "paddle"
+
+
+def test_the_file_of_a_function_is_a_hint(tmp_path: Path) -> None:
+    framework("torch")
+    framework("jax")
+    assert frameworks.framework_of(_in_a_file(tmp_path, "import torch")) == "torch"
+    assert frameworks.framework_of(_in_a_file(tmp_path, "import torch"), original=True) == "torch"
+    with pytest.raises(UsageError, match=r"'api' is of: .* its file imports torch and jax"):
+        frameworks.framework_of(_in_a_file(tmp_path, "import torch, jax"))
+
+
+def test_without_paddle_the_originals_manner_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("karat.optests.frameworks.sys.modules", {})
-    with pytest.raises(UsageError, match="cannot tell which framework 'nothing' is of"):
-        frameworks.framework_of(nothing)
+    assert frameworks.framework_of(nothing, original=True) == "numpy"

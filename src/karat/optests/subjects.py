@@ -108,7 +108,8 @@ def written_by(test: Any) -> Written:
     return Written(
         op=op,
         function=function,
-        framework=getattr(test, "framework", None) or framework_of(function, backward=backward),
+        framework=getattr(test, "framework", None)
+        or framework_of(function, backward=backward, original=hasattr(test, "op_type")),
         inputs=read_slots(getattr(test, "inputs", {}), "inputs"),
         attrs={k: v for k, v in (getattr(test, "attrs", None) or {}).items() if v is not None},
         outputs=read_slots(getattr(test, "outputs", {}), "outputs"),
