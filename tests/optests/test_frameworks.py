@@ -54,7 +54,8 @@ def test_what_a_functions_helpers_call(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 def test_what_a_function_is_made_by() -> None:
-    torch, jax = framework("torch"), framework("jax")
+    torch: Any = framework("torch")
+    jax = framework("jax")
 
     class Same(torch.nn.Module):  # type: ignore[misc]
         def forward(self, x: Any) -> Any:

@@ -100,6 +100,35 @@ def test_a_wrong_gradient_outdoes_a_right_one_and_any_exemption(tmp_path: Path) 
     )
 
 
+@pytest.mark.parametrize(
+    ("count", "told_"), [(2, " and 1 more comparison:"), (3, " and 2 more comparisons:")]
+)
+def test_other_comparisons_are_counted(tmp_path: Path, count: int, told_: str) -> None:
+    wrong = [evidence(input=name, verdict=GradVerdict.FAIL, reason="off") for name in "XYZ"[:count]]
+    result = gated(tmp_path, op_test(*wrong, inputs=dict.fromkeys("XYZ"[:count], "float64")))
+    assert f"(reverse, order 1){told_} off" in the(result, "grad-failed").message
+
+
+def test_an_operator_whose_gradient_is_wrong_is_not_told_to_be_tested(tmp_path: Path) -> None:
+    ops = Ratchet(ops=("mylib.tanh", "mylib.relu"))
+    records = op_test(evidence(verdict=GradVerdict.FAIL))
+    result = gated(tmp_path, records, complete=True, ratchet=ops)
+    assert told(result) == [("fail", "grad-failed"), ("fail", "new-op")]
+    assert the(result, "new-op").metric == "mylib.relu"
+
+
+def test_a_wrong_gradient_of_which_the_gate_says_nothing_is_no_evidence(tmp_path: Path) -> None:
+    """A plain test that fails says so itself; the operator has no evidence all the same."""
+    wrong = evidence(test="t.py::test_plain", verdict=GradVerdict.FAIL)
+    records = [
+        *op_test(evidence()),
+        wrong,
+        outcome("test_plain", "failed", test="t.py::test_plain"),
+    ]
+    result = gated(tmp_path, records, complete=True, ratchet=Ratchet(ops=("mylib.tanh",)))
+    assert ("fail", "new-op") in told(result)
+
+
 def test_a_law_that_is_broken_is_a_wrong_gradient(tmp_path: Path) -> None:
     report = Reported(
         op="tanh", test=TEST, device="cpu", framework="torch", verdict=GradVerdict.FAIL,

@@ -148,7 +148,8 @@ def _what_failed(evidence: Sequence[Evidence], reports: Sequence[Reported]) -> s
     if not evidence:
         return reports[0].reason or "a gradient check failed"
     first = evidence[0]
-    more = f" and {len(evidence) - 1} more comparisons" if len(evidence) > 1 else ""
+    others = len(evidence) - 1
+    more = f" and {others:,} more comparison{'s' if others > 1 else ''}" if others else ""
     why = f": {first.reason}" if first.reason else ""
     return (
         f"the gradient of {first.input} by {first.output} is wrong in {first.dtype} on {first.device}"

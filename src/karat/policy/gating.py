@@ -88,7 +88,10 @@ def gate(merged: Merged, asked: Asked) -> Gated:
     found += _plain_failures(merged)
     found += gate_limits.findings(merged, active, today=asked.today)
     found += gate_exemptions.findings(merged, judged, asked.exemptions.entries, today=asked.today, complete=asked.complete, ops=asked.ratchet.names)  # fmt: skip
-    found += judge_ops(merged, active, asked.ratchet, complete=asked.complete)
+    wrong = frozenset(
+        one.metric for one in found if one.metric and one.kind == "grad-failed" and one.severity is Severity.FAIL
+    )  # fmt: skip
+    found += judge_ops(merged, active, asked.ratchet, complete=asked.complete, told=wrong)
     if all(one.state == "not-selected" for one in judged) and not found_nothing(found):
         found.append(_nothing(merged, len(judged)))
     evidence = [e for known in merged.tests.values() for e in known.evidence]

@@ -113,9 +113,17 @@ def is_among(op: str, names: frozenset[str]) -> bool:
 
 
 def judge_ops(
-    merged: Merged, active: Sequence[Exemption], ratchet: Ratchet, *, complete: bool
+    merged: Merged,
+    active: Sequence[Exemption],
+    ratchet: Ratchet,
+    *,
+    complete: bool,
+    told: frozenset[str] = frozenset(),
 ) -> Iterator[Finding]:
-    """New operators without evidence, and entries of the list that have had their day."""
+    """New operators without evidence, and entries of the list that have had their day.
+
+    `told` names the operators whose gradient is known to be wrong: they have been tested, and that is said of them.
+    """
     proved = with_evidence(merged, active)
     named = ByOp(active)
     listed, there = set(ratchet.baseline), set(ratchet.ops)
@@ -129,7 +137,11 @@ def judge_ops(
         exempt = any(
             entry.covers("gradient", name) for name in names for entry in named.about(name)
         )
-        if op not in listed and not exempt and not any(is_among(name, proved) for name in names):
+        if (
+            op not in listed
+            and not exempt
+            and not any(is_among(name, proved | told) for name in names)
+        ):
             yield _new(ratchet, op)
 
 
