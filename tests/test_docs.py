@@ -13,8 +13,7 @@ from karat.compare.change import Verdict
 from karat.compare.rules import FIELDS
 from karat.config import load
 from karat.findings import KINDS
-from karat.policy.changed_policies_waiver import RULES
-from karat.policy.settings import PolicySettings
+from karat.policy.settings import RULES, PolicySettings
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"

@@ -21,7 +21,7 @@ from karat.check.settings import CheckSettings, Exemption
 from karat.compare.rules import CHECKS, FIELDS, STATUS_ORDER, PartialRule, RuleBook
 from karat.findings import Severity, UsageError, parse_fail_on, suggest
 from karat.goldens.paths import DEFAULT_GLOBS
-from karat.policy.settings import PolicySettings
+from karat.policy.settings import DEFAULT_RULE, RULES, PolicySettings
 from karat.refresh.settings import RefreshSettings
 from karat.runs.settings import RecordSettings
 from karat.store.settings import StoreSettings
@@ -191,7 +191,7 @@ def _read(
         store=_section(raw, "store", base.store, origin).seen_from(
             file.parent if file is not None else Path.cwd()
         ),
-        policy=_section(raw, "policy", base.policy, origin),
+        policy=_policy(raw, base.policy, origin),
         exempt=(*_exemptions(raw, origin), *base.exempt),
         preset=preset,
         file=file,
@@ -224,6 +224,13 @@ def _section(raw: Mapping[str, Any], name: str, base: Settings, origin: str) -> 
     table = raw.get(name, {})
     under = {key: getattr(base, key) for key in base.__struct_fields__}
     return _converted({**under, **table}, type(base), f"{origin} [{name}]")
+
+
+def _policy(raw: Mapping[str, Any], base: PolicySettings, origin: str) -> PolicySettings:
+    """The table [policy]; approvers of a rule that there is not would approve nothing, in silence."""
+    found = _section(raw, "policy", base, origin)
+    _known(found.approvers, (*RULES, DEFAULT_RULE), f"{origin} [policy.approvers]")
+    return found
 
 
 def _exemptions(raw: Mapping[str, Any], origin: str) -> list[Exemption]:

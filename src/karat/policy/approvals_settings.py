@@ -10,12 +10,11 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath
 
 from karat.config import load
-from karat.findings import UsageError, suggest
+from karat.findings import UsageError
 from karat.policy.changed_policies import CONFIGURATIONS, Placed
 from karat.policy.changed_policies_files import Side
-from karat.policy.changed_policies_waiver import RULES
 from karat.policy.code_owners import is_owner
-from karat.policy.settings import PolicySettings
+from karat.policy.settings import DEFAULT_RULE, PolicySettings
 
 CODE_OWNERS = "CODEOWNERS"
 _FALLBACKS = {"float64": ("gradient",)}
@@ -82,13 +81,7 @@ def check_approvers(placed: Placed, commit: str) -> None:
             "a branch does not appoint its own approvers",
             next_command=f"git show {commit[:12]}:{shlex.quote(placed.file or 'karat.toml')}",
         )
-    known = [*RULES, "default"]
     for rule, people in approvers.items():
-        if rule not in known:
-            raise UsageError(
-                f"[policy] approvers: no rule is called {rule!r}{suggest(rule, known)} (there are {', '.join(known)})",
-                next_command="karat config",
-            )
         if not people:
             raise UsageError(
                 f"[policy] approvers of {rule}: expected somebody, found nobody",
@@ -105,7 +98,7 @@ def check_approvers(placed: Placed, commit: str) -> None:
 
 def approvers_of(rule: str, approvers: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:
     """Who may approve a waiver from a rule; raises where nobody may."""
-    for name in (rule, *_FALLBACKS.get(rule, ()), "default"):
+    for name in (rule, *_FALLBACKS.get(rule, ()), DEFAULT_RULE):
         if approvers.get(name):
             return approvers[name]
     if rule == "policy":  # those whom it is about

@@ -6,9 +6,6 @@ import hashlib
 
 import msgspec
 
-RULES = ("gradient", "float64", "tolerance", "determinism", "weak", "baseline", "policy")
-"""What a waiver is from; each has its approvers."""
-
 
 class Waiver(msgspec.Struct, frozen=True, kw_only=True):
     """One of them, on one side of a range."""

@@ -7,6 +7,11 @@ from typing import Literal
 
 import msgspec
 
+RULES = ("gradient", "float64", "tolerance", "determinism", "weak", "baseline", "policy")
+"""What a waiver is from; each has its approvers."""
+DEFAULT_RULE = "default"
+"""Whose approvers decide on the rules that have none of their own."""
+
 
 class PolicySettings(msgspec.Struct, frozen=True, kw_only=True):
     """The table [policy]."""
