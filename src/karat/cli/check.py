@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping
-from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -133,6 +132,7 @@ def _options(  # noqa: PLR0913 - one parameter per option
 
     from karat.check.matching import Where  # noqa: PLC0415
     from karat.check.options import Options  # noqa: PLC0415
+    from karat.policy.today import day  # noqa: PLC0415
 
     where = Where(
         cwd=Path.cwd(), globs=tuple(config.paths), exclude=tuple(config.exclude), only=only,
@@ -140,7 +140,7 @@ def _options(  # noqa: PLR0913 - one parameter per option
     )  # fmt: skip
     tables = config.refresh.tables
     options = Options(
-        where=where, today=_today(os.environ), rules=config.rule_book(),
+        where=where, today=day(None, os.environ), rules=config.rule_book(),
         status=tuple(config.status), record=config.record, exemptions=tuple(config.exempt),
         fill=tables.fill if tables else {}, exact=exact, strict=strict,
         improved=config.check.improved, unknown=config.check.unknown, environment=_ci(os.environ),
@@ -166,20 +166,6 @@ def _identity(words: tuple[str, ...]) -> dict[str, str]:
             )
         found[key] = value
     return found
-
-
-def _today(environment: Mapping[str, str]) -> date:
-    """The day on which exemptions are looked at; KARAT_TODAY for those who must repeat a check."""
-    said = environment.get("KARAT_TODAY")
-    if not said:
-        return date.today()  # noqa: DTZ011 - the day where the person is
-    try:
-        return date.fromisoformat(said)
-    except ValueError as error:
-        raise UsageError(
-            f"expected KARAT_TODAY as YYYY-MM-DD, found {said!r}",
-            next_command="unset KARAT_TODAY",
-        ) from error
 
 
 def _tell_github(report: Report, *, stdout: bool) -> None:

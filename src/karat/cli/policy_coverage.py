@@ -69,9 +69,10 @@ def _coverage(places: tuple[str, ...], ops: tuple[str, ...], *, namespaces: bool
 
     from karat.config import load  # noqa: PLC0415
     from karat.policy.coverage import coverage  # noqa: PLC0415
-    from karat.policy.gate_places import day, places as journal_places, project  # noqa: PLC0415
+    from karat.policy.gate_places import places as journal_places, project  # noqa: PLC0415
     from karat.policy.merging import merge  # noqa: PLC0415
     from karat.policy.recording import run_of  # noqa: PLC0415
+    from karat.policy.today import day  # noqa: PLC0415
 
     config = load(Path.cwd())
     merged = merge(journal_places(places, config), run=run_of(os.environ))

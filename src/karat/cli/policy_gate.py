@@ -100,7 +100,8 @@ def _project(
 
     from karat.config import load  # noqa: PLC0415
     from karat.policy.exemptions import read  # noqa: PLC0415
-    from karat.policy.gate_places import day, project  # noqa: PLC0415
+    from karat.policy.gate_places import project  # noqa: PLC0415
+    from karat.policy.today import day  # noqa: PLC0415
 
     config = load(Path.cwd())
     held = project(

@@ -71,8 +71,8 @@ def command(  # noqa: PLR0913 - one parameter per option
     nothing is run. Reported are op tests without a gradient check, empty checks, flags set by hand, skips without
     a reason or an exemption, and widened tolerances.
     """
-    from karat.policy.gate_places import day  # noqa: PLC0415 - help must be quick
     from karat.policy.scan_tree import ScanOptions, scan  # noqa: PLC0415
+    from karat.policy.today import day  # noqa: PLC0415 - help must be quick
 
     one_report_each({"--json": json_file, "--sarif": sarif_file})
     options = ScanOptions(

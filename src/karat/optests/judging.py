@@ -9,12 +9,12 @@ from pathlib import Path
 from karat.config import load
 from karat.gradients.events import Event
 from karat.policy.exemptions import Exemptions, read
-from karat.policy.gate_places import day
 from karat.policy.gate_report import lines
 from karat.policy.gating import Asked, gate
 from karat.policy.merging import Known, Merged
 from karat.policy.recording import records_of
 from karat.policy.records import Evidence, NoGradAsked, OpTested, Reported
+from karat.policy.today import day
 
 
 def unmet(test: str, told: Sequence[Event]) -> str:

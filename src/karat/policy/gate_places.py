@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import date
 from pathlib import Path
 
 import msgspec
 
 from karat.config import Config
-from karat.findings import UsageError
 from karat.policy import exemptions, ratchet
 from karat.policy.gating import Asked
 from karat.policy.namespaces import walk
@@ -58,17 +57,3 @@ def places(words: Sequence[str], config: Config) -> list[Path]:
     if words or config.file is None:
         return [Path(word) for word in words or (config.policy.evidence,)]
     return [Path(os.path.relpath(config.file.parent / config.policy.evidence))]
-
-
-def day(said: str | None, environment: Mapping[str, str]) -> date:
-    """The day on which exemptions are looked at: as said, as KARAT_TODAY says, or today."""
-    where, word = ("--today", said) if said else ("KARAT_TODAY", environment.get("KARAT_TODAY"))
-    if not word:
-        return date.today()  # noqa: DTZ011 - the day where the person is
-    try:
-        return date.fromisoformat(word)
-    except ValueError as error:
-        raise UsageError(
-            f"{where}: expected a day as YYYY-MM-DD, found {word!r}",
-            next_command="karat policy gate --help",
-        ) from error

@@ -210,10 +210,11 @@ class GateSession:
 def judge(folder: Path, session: str, root: Path) -> tuple[int, list[str]]:
     """The exit code and the report of one session."""
     from karat.config import load  # noqa: PLC0415 - it brings the settings of every room
-    from karat.policy.gate_places import day, project  # noqa: PLC0415
+    from karat.policy.gate_places import project  # noqa: PLC0415
     from karat.policy.gate_report import lines  # noqa: PLC0415
     from karat.policy.gating import gate  # noqa: PLC0415
     from karat.policy.merging import merge  # noqa: PLC0415
+    from karat.policy.today import day  # noqa: PLC0415
     from karat.report.words import printable  # noqa: PLC0415
 
     merged = merge([folder], session=session)
