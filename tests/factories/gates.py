@@ -1,0 +1,40 @@
+"""Gates: what the gate says of records and exemptions."""
+
+from __future__ import annotations
+
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+from factories.evidence import journal
+from karat.findings import Finding, Severity
+from karat.policy.exemptions import Exemption, Exemptions
+from karat.policy.gating import Asked, Gated, gate
+from karat.policy.merging import merge
+from karat.policy.records import Record
+
+TODAY = date(2026, 11, 15)
+WEAK = {"strength": "weak", "oracle": "user"}
+
+
+def entry(**said: Any) -> Exemption:
+    usual: dict[str, Any] = {
+        "op": "tanh", "reason": "it has its reasons", "owner": "@a", "issue": "https://x.org/1",
+        "expires": date(2027, 1, 1), "path": "exemptions.toml", "line": 1,
+    }  # fmt: skip
+    return Exemption(**{**usual, **said})
+
+
+def gated(tmp_path: Path, records: list[Record], *entries: Exemption, **asked: Any) -> Gated:
+    journal(tmp_path / "evidence", records)
+    held = Exemptions(entries=entries, path="exemptions.toml")
+    return gate(merge([tmp_path / "evidence"]), Asked(exemptions=held, today=TODAY, **asked))
+
+
+def told(result: Gated, *, least: Severity = Severity.WARN) -> list[tuple[str, str]]:
+    return [(f.severity.value, f.kind) for f in result.findings if f.severity.rank <= least.rank]
+
+
+def the(result: Gated, kind: str) -> Finding:
+    (found,) = [one for one in result.findings if one.kind == kind]
+    return found
