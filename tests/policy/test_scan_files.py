@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import ast
 import os
 import random
 import subprocess
@@ -12,7 +13,8 @@ from hypothesis import given, strategies as st
 
 from karat.findings import CannotVerify, ExitCode
 from karat.policy.scan_files import find
-from karat.policy.scan_glance import glance, imported_words
+from karat.policy.scan_glance import glance
+from karat.policy.scan_imports import Tangled, imported_modules
 from karat.policy.scan_modules import Modules
 from karat.policy.scan_report import ScanReport
 from karat.policy.scan_tree import ScanOptions, scan
@@ -182,39 +184,95 @@ def test_imports_are_looked_for_nearest_first(name: str, beside: str, found: str
 
 
 @pytest.mark.parametrize(
-    "source",
+    ("source", "modules"),
     [
-        b"from a.b import c as d",
-        b"import a.b, c as d",
-        b"x = 1; from a.b import c, d",
-        b"from a.b import (\n    c,  # not ) here\n    d,\n)",
-        b"from a.b \\\n    import c, \\\n    d",
-        b"from a.b import(c,d)",
-        b"if x: import a.b.c.d",
-        b"def f():\n\timport a.b as c;import d",
-        b"from\ta.b\timport\tc,d",
+        (b"from a.b import c as d", "a a.b a.b.c"),
+        (b"import a.b, c as d", "a a.b c"),
+        (b"x = 1; from a.b import c, d", "a a.b a.b.c a.b.d"),
+        (b"from a.b import (\n    c,  # not ) here\n    d,\n)", "a a.b a.b.c a.b.d"),
+        (b"from a.b import \\\n (  # why\n    c as x, d)", "a a.b a.b.c a.b.d"),
+        (b"from a.b \\\r\n    import c, \\\r\n    d", "a a.b a.b.c a.b.d"),
+        (b"from a.b import(c,d)", "a a.b a.b.c a.b.d"),
+        (b"if x: import a.b.c.d", "a a.b a.b.c a.b.c.d"),
+        (b"def f():\n\timport a.b as c;import d", "a a.b d"),
+        (b"from\ta . b\timport\tc,d", "a a.b a.b.c a.b.d"),
+        (b"from fromage import x", "fromage fromage.x"),
+        (b"from a import *", "a"),
+        (b"from . import x", ". .x"),
+        (b"from .. import (x)", ".. ..x"),
+        (b"from . \\\n import x", ". .x"),
+        (b"from.a import x", ".a .a.x"),
+        (b"from ... a.b import x", "...a ...a.b ...a.b.x"),
+        (b"import a\rimport b", "a b"),
+        ("from ä.b import ö".encode(), "ä ä.b ä.b.ö"),
+        (b"important = from_importer(1)", ""),
     ],
 )
-def test_every_word_of_an_import_is_seen(source: bytes) -> None:
-    assert {"a", "b", "c", "d"} <= set(imported_words(source))
-
-
-@pytest.mark.parametrize(
-    "source", [b"from . import x", b"from .. import (x)", b"from . \\\n import x"]
-)
-def test_imports_from_the_own_package_are_seen(source: bytes) -> None:
-    assert {".", "x"} <= set(imported_words(source))
+def test_every_module_that_is_imported_is_seen(source: bytes, modules: str) -> None:
+    assert imported_modules(source) >= set(modules.split())
+    if b"\\" not in source:
+        assert imported_modules(source) == set(modules.split())
 
 
 @given(
     st.lists(
-        st.sampled_from(["a", "bb", "(", ")", "#", "\n", "\\\n", ";", " ", "'", '"""', ","]),
+        st.sampled_from(
+            [
+                "a",
+                "bb",
+                "(",
+                ")",
+                "#",
+                "\n",
+                "\\\n",
+                ";",
+                " ",
+                "'",
+                '"""',
+                ",",
+                "from ",
+                ".",
+                " import ",
+            ]
+        ),
         max_size=30,
-    )
+    ),
+    st.booleans(),
 )
-def test_no_text_hides_a_later_import(parts: list[str]) -> None:
+def test_no_text_hides_a_later_import(parts: list[str], plain: bool) -> None:  # noqa: FBT001
     before = "".join(f"import {part}" for part in parts)
-    assert "needle" in imported_words(f"{before}\nfrom needle import x\n".encode())
+    after = "import needle" if plain else "from needle import x"
+    assert "needle" in imported_modules(f"{before}\n{after}\n".encode())
+
+
+@given(st.data())
+def test_pythons_own_reading_of_imports_finds_no_more(data: st.DataObject) -> None:
+    space = st.sampled_from([" ", "  ", "\t", " \\\n ", "\f"])
+    lines, truth = [], set[str]()
+    for _ in range(data.draw(st.integers(1, 4))):
+        module = data.draw(st.sampled_from(["m", "m.n", ".", "..m", ". m . n", "fromm.imports"]))
+        names = data.draw(st.lists(st.sampled_from(["x", "importer", "from_y as z"]), min_size=1))
+        a, b, c = data.draw(space), data.draw(space), data.draw(space)
+        listed = (
+            f"{c}({f',{a}'.join(names)})" if data.draw(st.booleans()) else f"{c}{', '.join(names)}"
+        )
+        lines.append(
+            f"from{a}{module}{b}import{listed}{data.draw(st.sampled_from(['', '  # from (', ';']))}"
+        )
+    for node in ast.walk(ast.parse("\n".join(lines))):
+        if isinstance(node, ast.ImportFrom):
+            whole = "." * node.level + (node.module or "")
+            dot = "." if node.module else ""
+            truth |= {whole, *(f"{whole}{dot}{alias.name}" for alias in node.names)}
+    assert imported_modules("\n".join(lines).encode()) >= truth
+
+
+def test_a_text_that_may_be_imports_over_and_over_is_parsed_instead(tmp_path: Path) -> None:
+    source = b"# from a import (\n" * 20_000
+    with pytest.raises(Tangled):
+        imported_modules(source)
+    (tmp_path / "x.py").write_bytes(source)
+    assert glance(str(tmp_path / "x.py")).facts is not None
 
 
 @pytest.mark.parametrize(

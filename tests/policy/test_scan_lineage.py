@@ -67,25 +67,57 @@ class OpTest:
 """
 
 
-def random_package(rng: random.Random, folder: Path) -> list[str]:
-    """Modules that derive, rename, re-export, star-import and factor classes of modules before them."""
+GROUND = """
+class Ground(OpTest):
+    def helper(self):
+        self.check_grad()
+
+    def test_other(self):
+        self.helper()
+"""
+
+
+def random_package(rng: random.Random, folder: Path, *, distant: bool = False) -> list[str]:
+    """Modules that derive, rename, re-export, star-import and factor classes of modules before them.
+
+    In a distant one no module but the first spells a root or a check, and three others hand its class on.
+    """
     (folder / "__init__.py").write_text("")
-    (folder / "op_test.py").write_text(ROOT)
+    (folder / "op_test.py").write_text(ROOT + GROUND if distant else ROOT)
     sub = folder / "sub"
     sub.mkdir()
-    (sub / "__init__.py").write_text(
-        "from ..op_test import OpTest as Start\nfrom .. import op_test as tools\n"
-    )
-    exported: dict[str, list[str]] = {"op_test": ["OpTest"], "sub": ["Start"]}
+    start = "from ..op_test import *" if distant else "from ..op_test import OpTest as Start"
+    (sub / "__init__.py").write_text(f"{start}\nfrom .. import op_test as tools\n")
+    exported = {"op_test": ["OpTest"], "sub": ["Start"]}
+    if distant:
+        exported = _hops(rng, folder)
     for number in range(rng.randint(3, 9)):
         name = f"m{number}"
         lines, local = _imports(rng, exported)
         for k in range(rng.randint(1, 4)):
-            lines += _definition(rng, f"T{number}_{k}", local)
+            lines += _definition(rng, f"T{number}_{k}", local, QUIET if distant else BODIES)
             local.append(f"T{number}_{k}")
         (folder / f"{name}.py").write_text("\n".join(lines) + "\n")
         exported[name] = [n for n in local if "." not in n]
     return [*exported]
+
+
+def _hops(rng: random.Random, folder: Path) -> dict[str, list[str]]:
+    """Modules that hand a class on without using it, each by the one before it."""
+    exported: dict[str, list[str]] = {}
+    before, thing = rng.choice([("op_test", "Ground"), ("sub", "Ground"), ("sub", "tools.Ground")])
+    for number in range(3):
+        head, _, rest = thing.partition(".")
+        line, thing = rng.choice([
+            (f"from .{before} import *", thing),
+            (f"from .{before} import {head}", thing),
+            (f"from .{before} import {head} as K{number}", f"K{number}.{rest}".rstrip(".")),
+            (f"from . import {before} as through{number}", f"through{number}.{thing}"),
+        ])  # fmt: skip
+        before = f"hop{number}"
+        (folder / f"{before}.py").write_text(f"{line}\n")
+        exported[before] = [thing]
+    return {before: [thing]}
 
 
 def _imports(rng: random.Random, exported: dict[str, list[str]]) -> tuple[list[str], list[str]]:
@@ -93,13 +125,14 @@ def _imports(rng: random.Random, exported: dict[str, list[str]]) -> tuple[list[s
     local: list[str] = []
     for module in rng.sample(sorted(exported), k=min(2, len(exported))):
         thing = rng.choice(exported[module])
+        head, dot, rest = thing.partition(".")
         match rng.randrange(5):
             case 0:
-                lines.append(f"from .{module} import {thing}")
+                lines.append(f"from .{module} import {head}")
                 local.append(thing)
             case 1:
-                lines.append(f"from .{module} import (\n    {thing} as N{len(lines)},\n)")
-                local.append(f"N{len(lines) - 1}")
+                lines.append(f"from .{module} import (\n    {head} as N{len(lines)},\n)")
+                local.append(f"N{len(lines) - 1}{dot}{rest}")
             case 2:
                 lines.append(f"from .{module} import *")
                 local += exported[module]
@@ -112,14 +145,21 @@ def _imports(rng: random.Random, exported: dict[str, list[str]]) -> tuple[list[s
     return lines, local
 
 
-def _definition(rng: random.Random, name: str, local: list[str]) -> list[str]:
+QUIET = ("def test_other(self): self.helper()", "def test_more(self):\n        super().test_other()", "pass",
+         "test_other = None", "def helper(self): pass")  # fmt: skip
+BODIES = (
+    "def test_check_grad(self): self.check_grad()", "def test_check_grad(self): pass",
+    "def test_check_grad(self):\n        super().test_check_grad()", "def helper(self): self.check_grad()",
+    "def test_other(self): self.helper()", "test_check_grad = None", "pass",
+)  # fmt: skip
+
+
+def _definition(
+    rng: random.Random, name: str, local: list[str], bodies: tuple[str, ...]
+) -> list[str]:
     base = rng.choice([*local, "Plain"])
     base = "object" if base == "Plain" else base
-    body = rng.choice([
-        "def test_check_grad(self): self.check_grad()", "def test_check_grad(self): pass",
-        "def test_check_grad(self):\n        super().test_check_grad()", "def helper(self): self.check_grad()",
-        "def test_other(self): self.helper()", "test_check_grad = None", "pass",
-    ])  # fmt: skip
+    body = rng.choice(bodies)
     plain = f"class {name}({base}):\n    {body}"
     match rng.randrange(6):
         case 0:
@@ -178,12 +218,13 @@ def _runs(cls: Any, tests: list[str]) -> bool:
     return False
 
 
+@pytest.mark.parametrize("distant", [False, True], ids=["near", "distant"])
 @pytest.mark.parametrize("seed", range(60))
-def test_a_scan_finds_what_importing_finds(seed: int, imported: Path) -> None:
+def test_a_scan_finds_what_importing_finds(seed: int, distant: bool, imported: Path) -> None:  # noqa: FBT001
     rng = random.Random(seed)
-    folder = imported / f"scanned{seed}"
+    folder = imported / f"scanned{seed}{distant}"
     folder.mkdir()
-    modules = random_package(rng, folder)
+    modules = ["op_test", *random_package(rng, folder, distant=distant)]
     truth = really(folder.name, modules)
     report = scan([str(folder)], ScanOptions(jobs=1))
     seen = {
@@ -194,14 +235,21 @@ def test_a_scan_finds_what_importing_finds(seed: int, imported: Path) -> None:
     assert {name: state in {"checked", "conditional"} for name, state in seen.items()} == truth
 
 
+@pytest.mark.parametrize("distant", [False, True], ids=["near", "distant"])
 @pytest.mark.parametrize("seed", range(20))
-def test_files_that_were_not_parsed_would_not_have_mattered(seed: int, tmp_path: Path) -> None:
+def test_files_that_were_not_parsed_would_not_have_mattered(
+    seed: int, distant: bool, tmp_path: Path  # noqa: FBT001
+) -> None:  # fmt: skip
     folder = tmp_path / "scanned"
     folder.mkdir()
-    random_package(random.Random(seed), folder)
+    random_package(random.Random(seed), folder, distant=distant)
     for number in range(5):
         (folder / f"other{number}.py").write_text(
             "import unittest\n\nclass T(unittest.TestCase): pass\n"
+        )
+        # It imports the root's file, and spells no name that means an op test there.
+        (folder / f"near{number}.py").write_text(
+            "from . import op_test\n\nclass T(op_test.Other): pass\n"
         )
     quick = scan([str(folder)], ScanOptions(jobs=1))
     # Every file with a class or an import holds an `s` or an `m`: as a base's name it makes all of them matter.

@@ -2,7 +2,8 @@
 
 A class is an op test because its bases lead to a root. In the file that spells the root's name, that name stands
 as a word; in any other, the way leads over an import of a file that matters. So a file with neither needs no
-parser, and a file with an import is parsed once the file that it imports is known to matter.
+parser, and a file with an import is parsed once the file that it imports is known to matter, and it spells a name
+that means an op test there.
 """
 
 from __future__ import annotations
@@ -13,16 +14,12 @@ from collections.abc import Collection
 import msgspec
 
 from karat.policy.scan_facts import facts_of
+from karat.policy.scan_imports import Tangled, imported_modules
 from karat.policy.scan_shapes import FileFacts
 from karat.policy.scan_source import words
-from karat.policy.scan_vocabulary import MARK, ROOT_MARK
+from karat.policy.scan_vocabulary import MARK
 
-# Whatever may be an import statement, in strings and comments as well: too much does no harm.
-_IMPORT = re.compile(
-    rb"\b(?:from|import)\b((?:[^\n;()\\]|\\\r?\n|\\|\((?:\#[^\n]*|[^\#)])*\)?)*)", re.DOTALL
-)
-_WORDS = re.compile(rb"[^\W\d]\w*", re.ASCII)
-_RELATIVE = re.compile(rb"\s*\.+\s*(?:\\\r?\n\s*)?import\b")
+_WORDS = re.compile(rb"[\w\x80-\xff]+")
 
 
 class Glance(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -32,13 +29,11 @@ class Glance(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     facts: FileFacts | None = None
     """None for a file that can only matter through its imports."""
     imports: tuple[str, ...] = ()
-    """Words of its import statements; `.` for an import from its own package."""
+    """Modules that it may import, as its statements name them."""
     error: str = ""
     """Why its bytes could not be had."""
     marked: bool = False
     """It names something of op tests."""
-    rooted: bool = False
-    """It names a root, or something like one."""
 
 
 def glance(path: str, roots: Collection[str] = ()) -> Glance:
@@ -49,22 +44,23 @@ def glance(path: str, roots: Collection[str] = ()) -> Glance:
     except OSError as error:
         return Glance(path=path, error=error.strerror or str(error))
     plain = words(source)
-    named = any(root.rpartition(".")[2].encode() in plain for root in roots)
-    if named or MARK.search(plain):
-        rooted = named or ROOT_MARK.search(plain) is not None
-        return Glance(path=path, facts=facts_of(source, path), marked=True, rooted=rooted)
-    return Glance(path=path, imports=imported_words(plain))
+    marked = MARK.search(plain) is not None
+    if marked or any(root.rpartition(".")[2].encode() in plain for root in roots):
+        return Glance(path=path, facts=facts_of(source, path), marked=True)
+    try:
+        return Glance(path=path, imports=tuple(sorted(imported_modules(plain))))
+    except Tangled:
+        return Glance(path=path, facts=facts_of(source, path))
 
 
-def imported_words(source: bytes) -> tuple[str, ...]:
-    """Every word that an import statement of the file may hold."""
-    found: set[bytes] = set()
-    for match in _IMPORT.finditer(source):
-        statement = match[1]
-        found.update(_WORDS.findall(statement))
-        if _RELATIVE.match(statement):
-            found.add(b".")
-    return tuple(sorted(word.decode() for word in found))
+def spelled(path: str) -> frozenset[str]:
+    """Every word of a file; nothing where it went away meanwhile."""
+    try:
+        with open(path, "rb") as file:  # noqa: PTH123
+            found = set(_WORDS.findall(words(file.read())))
+    except OSError:
+        return frozenset()
+    return frozenset(word.decode("utf-8", "replace") for word in found)
 
 
 def parsed(path: str) -> FileFacts:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 
 class Modules:
@@ -19,9 +19,11 @@ class Modules:
         self._shown: dict[str, str] = {}
         self._absolute: dict[str, str] = {}
         self._by_stem: dict[str, list[str]] = {}
+        self._places: dict[str, list[str]] = {}
         for shown, absolute in paths:
             self._shown[absolute] = shown
             self._absolute.setdefault(shown, absolute)
+            self._places.setdefault(shown, []).append(absolute)
             self._by_stem.setdefault(stem(absolute), []).append(absolute)
         self._found: dict[tuple[str, str], str | None] = {}
 
@@ -32,6 +34,20 @@ class Modules:
         if key not in self._found:
             self._found[key] = self._find(module, folder)
         return self._found[key]
+
+    def stems(self, shown: str) -> set[str]:
+        """The last parts of the names by which a file is imported; several where links lead to it."""
+        return {stem(place) for place in self._places.get(shown, ())}
+
+    def packages(self, shown: str) -> Iterator[str]:
+        """The packages that a file is a module of."""
+        for place in self._places.get(shown, ()):
+            folder, name = os.path.split(place)
+            if name == "__init__.py":
+                folder = os.path.dirname(folder)  # noqa: PTH120
+            package = self._shown.get(os.path.join(folder, "__init__.py"))  # noqa: PTH118
+            if package is not None and package != shown:
+                yield package
 
     def _find(self, module: str, folder: str) -> str | None:
         name = module.lstrip(".")

@@ -6,10 +6,10 @@ import shlex
 from collections.abc import Iterator, Sequence
 
 from karat.findings import Finding, Severity
-from karat.policy.scan_glance import Glance, parsed
-from karat.policy.scan_modules import Modules, stem
+from karat.policy.scan_glance import Glance, parsed, spelled
+from karat.policy.scan_importers import Importers
+from karat.policy.scan_kin import Kin
 from karat.policy.scan_shapes import FileFacts, Scope
-from karat.policy.scan_vocabulary import is_check
 from karat.policy.scan_wording import finding
 
 _NOTHING = FileFacts(path="", scopes=(Scope(kind="module"),))
@@ -18,14 +18,11 @@ _NOTHING = FileFacts(path="", scopes=(Scope(kind="module"),))
 class Shelf:
     """The facts of files; those that did not matter at first are parsed when they turn out to."""
 
-    def __init__(self, glances: Sequence[Glance], modules: Modules) -> None:
-        self._modules = modules
-        self._rooted = {g.path for g in glances if g.rooted}
+    def __init__(self, glances: Sequence[Glance], importers: Importers, kin: Kin) -> None:
+        self._importers = importers
+        self._kin = kin
         self.parsed = {g.path: g.facts for g in glances if g.facts is not None}
         self._marked = {g.path for g in glances if g.marked}
-        self._others = {
-            g.path: frozenset(g.imports) for g in glances if g.facts is None and not g.error
-        }
         self._lost = [g for g in glances if g.error]
 
     def facts(self, path: str) -> FileFacts:
@@ -33,29 +30,33 @@ class Shelf:
         found = self.parsed.get(path)
         if found is None:
             found = self.parsed[path] = parsed(path)
-            self._others.pop(path, None)
         if not found.scopes:
             # A file that cannot be read binds nothing.
             return _NOTHING
         return found
 
     def that_matter(self) -> list[str]:
-        """Files that may hold op tests: those that name them, and whoever imports one that hands them on."""
-        carriers = {p for p, facts in self.parsed.items() if p in self._rooted or _checks(facts)}
-        fresh, asked = carriers, dict[str, frozenset[str]]()
-        while fresh:
-            words = {stem(path) for path in fresh}
-            if any(path.endswith("__init__.py") for path in fresh):
-                words.add(".")
-            for path in [p for p, said in self._others.items() if not said.isdisjoint(words)]:
-                asked[path] = imported_files(self.facts(path), self._modules)
-            fresh = {
-                p
-                for p, files in asked.items()
-                if p not in carriers and not files.isdisjoint(carriers)
-            }
-            carriers |= fresh
-        return sorted(carriers | self._marked)
+        """Files that may hold op tests: those that name them, and whoever imports one and spells what is kin there."""
+        mattering = set[str]()
+        waiting: dict[str, frozenset[str] | None] = {}
+        found = [*self.parsed]
+        while found:
+            mattering.update(found)
+            waiting.update(dict.fromkeys(self._importers.ask(found) - mattering - waiting.keys()))
+            for path in found:
+                waiting.pop(path, None)
+                self._kin.learn(path, self.facts(path))
+            found = [path for path in waiting if self._spells_kin(path, waiting)]
+        return sorted(mattering)
+
+    def _spells_kin(self, path: str, waiting: dict[str, frozenset[str] | None]) -> bool:
+        """Whether a file spells what means an op test in a file that it imports."""
+        if not self._importers.seen_from(path) & self._kin.all:
+            return False
+        said = waiting[path]
+        if said is None:
+            said = waiting[path] = spelled(path)
+        return self._kin.means(path, said & self._kin.words)
 
     def problems(self) -> Iterator[Finding]:
         """Files that could not be had, or not be understood."""
@@ -71,21 +72,3 @@ class Shelf:
                 yield finding("unreadable", severity, path, facts.line, "",
                               f"expected Python, found: {facts.problem}; no op test of this file was seen",
                               next=f"python -m py_compile {shlex.quote(path)}")  # fmt: skip
-
-
-def _checks(facts: FileFacts) -> bool:
-    """Whether a class of the file checks gradients, so that its children may be op tests."""
-    calls = (call for cls in facts.classes for method in cls.methods for call in method.calls)
-    return any(is_check(call.name) for call in calls)
-
-
-def imported_files(facts: FileFacts, modules: Modules) -> frozenset[str]:
-    """The scanned files that a file imports."""
-    found: set[str | None] = set()
-    for binding in facts.bindings:
-        if binding.kind in {"module", "from", "star"}:
-            found.add(modules.find(binding.module, facts.path))
-        if binding.kind == "from":
-            dot = "" if binding.module.endswith(".") else "."
-            found.add(modules.find(f"{binding.module}{dot}{binding.target}", facts.path))
-    return frozenset(path for path in found if path is not None)

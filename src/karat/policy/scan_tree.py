@@ -13,7 +13,9 @@ from karat.findings import Finding, Severity
 from karat.policy.exemptions import Exemptions
 from karat.policy.scan_class_findings import ClassFindings
 from karat.policy.scan_files import Found, find
+from karat.policy.scan_importers import Importers
 from karat.policy.scan_judging import Judge, Judged, Rules, unbound
+from karat.policy.scan_kin import Kin
 from karat.policy.scan_modules import Modules
 from karat.policy.scan_names import Class, Names
 from karat.policy.scan_report import OpTestRow, ScanReport, ordered
@@ -53,9 +55,12 @@ def _scan(paths: Sequence[str], options: ScanOptions, progress: Progress | None)
     shown = [path for path, _ in found.files]
     glances = look(shown, roots=options.base_classes, jobs=options.jobs, progress=progress)
     modules = Modules([*found.files, *found.links])
-    shelf = Shelf(glances, modules)
-    world = World(Names(modules, shelf.facts), options.base_classes)
-    tests = list(world.op_tests(shelf.that_matter()))
+    importers = Importers(glances, modules)
+    kin = Kin(importers, options.base_classes)
+    shelf = Shelf(glances, importers, kin)
+    mattering = shelf.that_matter()
+    world = World(Names(modules, shelf.facts), kin, options.base_classes)
+    tests = list(world.op_tests(mattering))
     rows, findings = _judge(world, tests, options)
     for path in shelf.parsed:
         findings += _stray_flags(world, path)

@@ -59,10 +59,8 @@ TOLERANCES_OF_DTYPE = {
 WEAK = ("user_defined_grads", "grads")
 """Keywords that hand a check its author's own gradients."""
 
-MARK = re.compile(rb"OpTest|op_test|OpSpec|check_grad")
+MARK = re.compile(rb"OpTest|check_(?:outputs?_and_)?(?:double_|triple_)?grad")
 """A file without any of these can only hold op tests through what it imports."""
-ROOT_MARK = re.compile(rb"OpTest|op_test|OpSpec")
-"""A file with one of these may hand a root on to whoever imports it."""
 
 
 def is_check(name: str) -> bool:

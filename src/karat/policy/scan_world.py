@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 
+from karat.policy.scan_kin import Kin, words_of
 from karat.policy.scan_lineage import Lineage
 from karat.policy.scan_names import Class, Environment, Function, Names, Outside, Target
 from karat.policy.scan_shapes import FileFacts, Made, Reference, Scope
@@ -36,8 +37,9 @@ class OpTestClass:
 class World:
     """Finds op tests in files that are all known."""
 
-    def __init__(self, names: Names, roots: Collection[str] = ()) -> None:
+    def __init__(self, names: Names, kin: Kin, roots: Collection[str] = ()) -> None:
         self.names = names
+        self._kin = kin
         self.lineage = Lineage(names, roots)
         self._seen: set[tuple[str, int, Environment]] = set()
         self.unbound: list[tuple[str, int]] = []
@@ -49,6 +51,8 @@ class World:
         made: dict[tuple[str, int], list[OpTestClass]] = {}
         for path in paths:
             for call in self.names.facts(path).made:
+                if not self._kin.means(path, words_of(call.call)):
+                    continue
                 for found in self._expand(path, call, (), 0):
                     made.setdefault((found.cls.path, found.cls.index), []).append(found)
         # A factory may stand in a file that holds nothing else of op tests.
@@ -65,6 +69,8 @@ class World:
             if not instances:
                 self.unbound.append((path, index))
             yield from (one for one in instances if self.lineage.is_op_test(one.cls))
+            return
+        if not self._kin.means(path, (facts.classes[index].name,)):
             return
         cls = self.names.instance(path, index)
         assumed = self._assumed(cls)
