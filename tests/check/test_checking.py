@@ -1,57 +1,21 @@
 from __future__ import annotations
 
-import json
 import os
-import subprocess
-import sys
-from datetime import date
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
-import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
-from factories.repositories import Repository, curves, golden_path, golden_text
-from karat.check.checking import Options, check
-from karat.check.matching import Where
-from karat.check.report import Checked, Report
-from karat.check.settings import CheckSettings, Exemption
+from factories.checked import TABLE, kinds, only, options, outcomes, run
+from factories.repositories import Repository, curves, golden_text
+from karat.check.checking import check
+from karat.check.settings import CheckSettings
 from karat.compare.gate_result import Outcome
 from karat.compare.rules import PartialRule, RuleBook
-from karat.config import load
 from karat.findings import ExitCode, Severity
-from karat.goldens.paths import DEFAULT_GLOBS
-from karat.runs.settings import RecordSettings
 
-TODAY = date(2026, 5, 1)
-TABLE = "name,accuracy,graph_breaks\n\n\n\na,pass,3\n\n\n\nb,pass,11\n\n\n\nc,fail_to_run,3\n"
 EXPECTED = "x,instructions,1000,0.1\n\n\n\nx,size,50,0.05\n\n\n\ny,instructions,2000,0.1\n"
-
-
-def options(cwd: Path, **sets: Any) -> Options:
-    where = Where(cwd=cwd, globs=DEFAULT_GLOBS, settings=sets.pop("settings", CheckSettings()))
-    return Options(where=where, today=TODAY, **sets)
-
-
-def run(cwd: Path, golden: str, actual: str, suffix: str = "csv", **sets: Any) -> Report:
-    (cwd / f"golden.{suffix}").write_text(golden)
-    (cwd / f"actual.{suffix}").write_text(actual)
-    return check([f"actual.{suffix}"], f"golden.{suffix}", options(cwd, **sets))
-
-
-def only(report: Report) -> Checked:
-    assert len(report.checks) == 1
-    return report.checks[0]
-
-
-def outcomes(report: Report) -> dict[str, str]:
-    return {r.metric: r.outcome.value for r in only(report).results}
-
-
-def kinds(report: Report) -> set[str]:
-    return {f.kind for f in report.all_findings()}
 
 
 def test_a_result_equal_to_its_golden_passes(tmp_path: Path) -> None:
@@ -238,9 +202,6 @@ def test_a_folder_in_which_nothing_has_a_golden_compared_nothing(tmp_path: Path)
         assert "nothing-compared" in kinds(report)
 
 
-# Instruction counts: rows have margins of their own, and results are plain.
-
-
 @pytest.mark.parametrize(
     ("actual", "outcome"),
     [
@@ -271,122 +232,6 @@ def test_a_result_may_have_more_columns_and_other_names(tmp_path: Path) -> None:
     report = run(tmp_path, TABLE, actual, settings=settings, fill={"graph_breaks": "3"})
     assert report.outcome is Outcome.PASS
     assert outcomes(report)["(unknown columns)"] == "missing-golden"
-
-
-# Training curves.
-
-
-def preset(tmp_path: Path) -> RuleBook:
-    (tmp_path / ".git").mkdir(exist_ok=True)
-    return load(tmp_path, preset="megatron-lm").rule_book()
-
-
-def megatron(tmp_path: Path, values: dict[str, np.ndarray], **sets: Any) -> Report:
-    golden, actual = golden_text(curves(1)), golden_text(values, stop=sets.pop("stop", None))
-    return run(tmp_path, golden, actual, "json", rules=preset(tmp_path), **sets)
-
-
-def test_megatrons_gate_allows_one_step_of_fifty(tmp_path: Path) -> None:
-    values = curves(1)
-    values["lm loss"][10] *= 1.2
-    assert megatron(tmp_path, values).outcome is Outcome.PASS
-    values["lm loss"][20] *= 1.2
-    report = megatron(tmp_path, values)
-    assert outcomes(report)["lm loss"] == "fail"
-    exact = curves(1)
-    exact["lm loss"] = exact["lm loss"] * (1 + 1e-6)
-    assert megatron(tmp_path, exact).outcome is Outcome.PASS
-    assert megatron(tmp_path, exact, exact=("lm loss",)).outcome is Outcome.FAIL
-
-
-def test_megatrons_gate_judges_timings_by_their_median(tmp_path: Path) -> None:
-    values = curves(1)
-    values["iteration-time"][:29] *= 3
-    assert megatron(tmp_path, values).outcome is Outcome.PASS
-    values["iteration-time"] *= 1.1
-    assert outcomes(megatron(tmp_path, values))["iteration-time"] == "fail"
-
-
-def test_a_run_that_died_fails_and_is_not_offered_as_a_golden(tmp_path: Path) -> None:
-    report = megatron(tmp_path, curves(1), stop=13)
-    assert report.exit_code is ExitCode.FAIL
-    assert "truncated" in kinds(report)
-    assert only(report).refresh is None
-    assert all("karat diff" in (f.next or "") for f in report.all_findings())
-    covered = Exemption(
-        kind="flaky", owner="o", reason="r", link="l", expires=TODAY, covers="missing"
-    )
-    report = megatron(tmp_path, curves(1), stop=13, exemptions=(covered,))
-    assert (report.outcome, report.exit_code) == (Outcome.EXEMPTED, ExitCode.OK)
-
-
-def test_rules_and_exemptions_know_a_golden_by_its_path_in_the_repository(
-    repository: Repository,
-) -> None:
-    golden = golden_path("flaky")
-    repository.write(golden, golden_text(curves(1)))
-    values = curves(1)
-    values["lm loss"] *= 1.5
-    repository.write("out.json", golden_text(values))
-    inner = repository.root / "tests"
-    known = Exemption(
-        kind="flaky",
-        owner="o",
-        reason="r",
-        link="l",
-        expires=TODAY,
-        path="tests/functional_tests/test_cases/gpt/flaky/*",
-        metric="lm loss",
-    )
-    below = str(Path(golden).relative_to("tests"))
-    report = check(["../out.json"], below, options(inner, exemptions=(known,)))
-    assert (report.outcome, report.exit_code) == (Outcome.EXEMPTED, ExitCode.OK)
-    assert only(report).golden == golden
-    there = {"CI_PIPELINE_ID": "7"}
-    report = check(["../out.json"], below, options(inner, environment=there))
-    assert (only(report).refresh or "").endswith(f"--only {golden}")
-
-
-def test_a_golden_may_be_one_that_git_keeps(repository: Repository) -> None:
-    repository.write("golden.csv", TABLE)
-    repository.commit()
-    repository.write("golden.csv", "broken")
-    repository.write("actual.csv", TABLE)
-    report = check(["actual.csv"], "HEAD:golden.csv", options(repository.root))
-    assert report.outcome is Outcome.PASS
-    report = check(["actual.csv"], "HEAD:nowhere.csv", options(repository.root))
-    assert report.exit_code is ExitCode.CANNOT_VERIFY
-
-
-def test_json_lines_of_a_run_are_a_result(tmp_path: Path) -> None:
-    values = curves(1)["lm loss"]
-    golden = golden_text({"lm loss": values})
-    lines = [json.dumps({"step": i, "lm loss": v}) for i, v in enumerate(values.tolist(), 1)]
-    (tmp_path / "golden.json").write_text(golden)
-    (tmp_path / "run.jsonl").write_text("\n".join(lines) + "\n")
-    assert check(["run.jsonl"], "golden.json", options(tmp_path)).outcome is Outcome.PASS
-    (tmp_path / "run.jsonl").write_text("\n".join(lines[:20]) + "\n")
-    report = check(["run.jsonl"], "golden.json", options(tmp_path))
-    assert (report.outcome, "truncated" in kinds(report)) == (Outcome.FAIL, True)
-
-
-def test_event_files_of_a_run_are_a_result(tmp_path: Path) -> None:
-    values = curves(1)["lm loss"]
-    (tmp_path / "golden.json").write_text(golden_text({"lm loss": values}))
-    # A writer in a process of its own: it leaves threads behind, and its imports warn.
-    program = (
-        "import json, sys\nfrom tensorboardX import SummaryWriter\n"
-        "w = SummaryWriter(sys.argv[1])\n"
-        "[w.add_scalar('lm loss', v, i) for i, v in enumerate(json.loads(sys.argv[2]), 1)]\n"
-        "w.close()\n"
-    )
-    made = [sys.executable, "-c", program, str(tmp_path / "tb"), json.dumps(values.tolist())]
-    subprocess.run(made, check=True, capture_output=True)
-    record = RecordSettings(rename={"lm_loss": "lm loss"})  # as that writer spells it
-    report = check(["tb"], "golden.json", options(tmp_path, record=record))
-    assert (report.outcome, report.compared) == (Outcome.PASS, 50)
-    report = check(["tb"], "golden.json", options(tmp_path))
-    assert report.outcome is Outcome.MISSING_ACTUAL
 
 
 DAMAGE = st.lists(

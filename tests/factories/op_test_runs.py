@@ -80,3 +80,13 @@ class ScaleOp(OpTest):
     def backward(self, inputs: Any, _outputs: Any, cotangents: Any) -> Any:
         x, y = inputs
         return 3.0 * y * cotangents[0], 3.0 * x * cotangents[0]
+
+
+class Right(ScaleOp):
+    """An op test that is right."""
+
+    def test_check_output(self) -> None:
+        self.check_output()
+
+    def test_check_grad(self) -> None:
+        self.check_grad(["X", "Y"], "Out")

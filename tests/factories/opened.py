@@ -1,4 +1,4 @@
-"""Small functions to open as problems."""
+"""A point for problems, and values that are the same to the bit."""
 
 from __future__ import annotations
 

@@ -8,71 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
-from numpy.typing import NDArray
 
 from conftest import framework
+from factories.diagnosed import Array, Backward, at, diagnosed, differences, failed
 from karat.gradients.diagnosis import MOST_PROBES, NONE, ZERO, diagnose
-from karat.gradients.flattened import Flat, vector
 from karat.gradients.low_precision import compare_low
 from karat.gradients.opening import open_problem
-from karat.gradients.problem import Problem
-from karat.gradients.report import Comparison, Diagnosis, GradVerdict
-
-Array = NDArray[Any]
-Backward = Callable[[Any, Any, Any], Any]
-
-
-def failed(problem: Problem, index: int = 0, **more: Any) -> Comparison:
-    fields = {
-        "input": problem.inputs[index].name,
-        "output": problem.outputs[0].name,
-        "dtype": "float64",
-        "verdict": GradVerdict.FAIL,
-        "oracle": "differences",
-        "error": 1.0,
-        "tolerance": 0.0,
-        "scale": 1.0,
-        "smallest_error": 0.0,
-    }
-    return Comparison(**{**fields, **more})
-
-
-def differences(problem: Problem, index: int, cotangent: Array) -> Callable[[Array], Any]:
-    """Central differences extrapolated twice: an oracle of six forwards, and its error."""
-    flat, weights = Flat(problem), vector(cotangent)
-
-    def slope(direction: Array) -> tuple[float, float]:
-        along = vector(direction)
-
-        def central(step: float) -> float:
-            ahead, behind = (flat.moved(index, s * step * along)[0] for s in (1, -1))
-            return float(weights @ (ahead - behind)) / (2 * step)
-
-        coarse, middle, fine = (central(2.0**-k) for k in (7, 8, 9))
-        first, second = (4 * middle - coarse) / 3, (4 * fine - middle) / 3
-        value = (16 * second - first) / 15
-        return value, 0.1 * abs(second - first) + 1e-12 * float(np.abs(weights).sum())
-
-    return slope
-
-
-def diagnosed(fn: Any, inputs: Any, backward: Backward, seed: int = 0) -> Diagnosis:
-    problem = open_problem(fn, inputs, backward=backward)
-    rng = np.random.default_rng(seed)
-    shape = problem.outputs[0].shape
-    cotangent = rng.choice([-1.0, 1.0], shape) * rng.uniform(0.5, 1, shape)
-    if problem.outputs[0].complex:
-        cotangent = cotangent + 1j * rng.uniform(0.5, 1, shape)
-    gradient = problem.vjp(problem.point, [cotangent])[0]
-    return diagnose(
-        problem,
-        failed(problem),
-        cotangent=cotangent,
-        gradient=gradient,
-        oracle=differences(problem, 0, cotangent),
-        rng=rng,
-        replay="pytest here",
-    )
+from karat.gradients.report import GradVerdict
 
 
 def spoilt(how: Callable[..., Any]) -> Backward:
@@ -83,10 +25,6 @@ def spoilt(how: Callable[..., Any]) -> Backward:
         return (how(right, inputs[0], outputs[0], cotangents[0]),)
 
     return backward
-
-
-def at(place: int, size: int) -> Array:
-    return np.asarray(np.arange(size) == place)
 
 
 PATTERNS: dict[str, tuple[Callable[..., Any], str]] = {
@@ -370,95 +308,3 @@ def test_a_wrong_forward_mode_is_told_from_a_wrong_backward(size: int) -> None:
     assert found.coordinate == (0,)
     assert isinstance(found.expected, float)
     assert found.found == pytest.approx(2 * found.expected)
-
-
-@pytest.mark.parametrize("size", [6, 300])
-def test_a_constant_gradient_of_a_sum_is_no_odd_multiple_of_the_right_one(size: int) -> None:
-    found = diagnosed(
-        np.sum,
-        (np.linspace(-1, 2, size),),
-        lambda i, _o, _c: np.full_like(i[0], 3.0),
-    )
-    assert found.hint == "the gradient does not change with the cotangent"
-
-
-def test_a_few_wrong_elements_are_not_taken_for_a_part() -> None:
-    # Both lie where the input is positive, as half of all elements do.
-    off = at(250, 300) + at(270, 300)
-    found = diagnosed(
-        np.sin, (np.linspace(-2, 2, 300),), lambda i, _o, c: np.cos(i[0]) * c[0] * (1 + off)
-    )
-    assert found.hint.startswith("two elements are wrong, the other at [2")
-
-
-def test_three_wrong_elements_are_no_part_either() -> None:
-    off = at(250, 300) + at(270, 300) + at(290, 300)
-    hints = {
-        diagnosed(
-            np.sin,
-            (np.linspace(-2, 2, 300),),
-            lambda i, _o, c: np.cos(i[0]) * c[0] * (1 + off),
-            seed,
-        ).hint
-        for seed in range(3)
-    }
-    assert hints == {""}
-
-
-@pytest.mark.parametrize("shape", [(30,), (6, 50)])
-def test_the_same_deviation_everywhere_is_a_constant(shape: tuple[int, ...]) -> None:
-    x = np.random.default_rng(0).normal(size=shape)
-    found = diagnosed(np.sin, (x,), lambda i, _o, c: np.cos(i[0]) * c[0] + 0.25)
-    assert found.hint.startswith("the deviation is the same everywhere")
-
-
-def test_what_is_rolled_the_wrong_way_is_off_by_two() -> None:
-    found = diagnosed(
-        lambda x: np.roll(x, 1), (np.linspace(-1, 1, 40),), lambda _i, _o, c: np.roll(c[0], 1)
-    )
-    assert found.hint == "off by two along axis 0: two too far"
-
-
-def softmax(x: Array) -> Array:
-    e = np.exp(x - x.max(-1, keepdims=True))
-    made: Array = e / e.sum(-1, keepdims=True)
-    return made
-
-
-def softmax_back(axis: int) -> Backward:
-    def backward(_x: Any, y: Any, v: Any) -> Any:
-        return (y[0] * (v[0] - (y[0] * v[0]).sum(axis, keepdims=True)),)
-
-    return backward
-
-
-def cumulated_back(axis: int) -> Backward:
-    return lambda _x, _y, v: (np.flip(np.cumsum(np.flip(v[0], axis), axis), axis),)
-
-
-@pytest.mark.parametrize("shape", [(4, 6), (5, 5), (40, 30), (3, 4, 5)])
-@pytest.mark.parametrize(
-    ("fn", "back"),
-    [(softmax, softmax_back), (lambda x: np.cumsum(x, -1), cumulated_back)],
-    ids=["softmax", "cumsum"],
-)
-def test_a_wrong_axis_is_named(fn: Any, back: Any, shape: tuple[int, ...]) -> None:
-    x = np.random.default_rng(1).standard_normal(shape)
-    last = len(shape) - 1
-    for axis in range(last):
-        hint = diagnosed(fn, (x,), back(axis)).hint
-        assert hint == (
-            f"along the wrong axis: the gradient runs along axis {axis}, the function along axis {last}"
-        )
-    # Along the right axis, and wrong for another reason.
-    half = back(last)
-    other = diagnosed(fn, (x,), lambda x, y, v: (half(x, y, v)[0] + 0.1 * v[0],)).hint
-    assert "the wrong axis" not in other
-
-
-def test_a_gradient_that_need_not_follow_the_inputs_is_not_called_stale() -> None:
-    rng = np.random.default_rng(0)
-    right, wrong = rng.normal(size=(2, 30, 30))
-    found = diagnosed(lambda x: right @ x, (rng.normal(size=30),), lambda _i, _o, c: wrong.T @ c[0])
-    assert found.coordinate is not None
-    assert "does not change" not in found.hint

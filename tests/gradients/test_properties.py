@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -12,12 +11,13 @@ from hypothesis import given, strategies as st
 from hypothesis.extra.numpy import arrays
 
 from conftest import framework
+from factories.tried import broken, passed, tried
 from karat.findings import UsageError
 from karat.gradients.opening import open_problem
 from karat.gradients.precision import eps_of
 from karat.gradients.problem import Slot
 from karat.gradients.properties import LAWS, NAMES, check_properties
-from karat.gradients.report import GradVerdict, Property
+from karat.gradients.report import GradVerdict
 
 TORCH = [name for name in LAWS if name != "gradient-form"]
 NUMPY = [
@@ -35,25 +35,6 @@ JAX = ["finite", "zero-cotangent", "linearity"]
 def cases_of(name: str) -> Any:
     framework(name)
     return importlib.import_module(f"factories.lawless_{name}").cases()
-
-
-def tried(fn: Callable[..., Any], inputs: Any, seed: int = 0, **more: Any) -> tuple[Property, ...]:
-    in_place = more.pop("in_place", None)
-    bound = more.pop("nondeterminism_bound", 0.0)
-    return check_properties(
-        open_problem(fn, inputs, **more),
-        rng=np.random.default_rng(seed),
-        in_place=in_place,
-        nondeterminism_bound=bound,
-    )
-
-
-def broken(found: tuple[Property, ...]) -> set[str]:
-    return {one.name for one in found if one.verdict is GradVerdict.FAIL}
-
-
-def passed(found: tuple[Property, ...]) -> set[str]:
-    return {one.name for one in found if one.verdict is GradVerdict.PASS}
 
 
 @pytest.mark.parametrize(
@@ -323,99 +304,6 @@ def test_whatever_bends_in_the_cotangent_is_found(bend: float, power: int, seed:
     assert broken(found) == {"linearity"}
 
 
-OPS: dict[str, Callable[[Any], Any]] = {
-    "softmax": lambda x: x.softmax(-1),
-    "log_softmax": lambda x: x.log_softmax(-1),
-    "cumsum": lambda x: x.cumsum(-1),
-    "matmul": lambda x: x @ x.mT,
-    "norm": lambda x: x.norm(dim=-1),
-    "max": lambda x: x.max(-1).values,
-    "sort": lambda x: x.sort(-1),
-    "logsumexp": lambda x: x.logsumexp(-1),
-    "relu": lambda x: x.relu(),
-    "fft": lambda x: x.to(dtype=x.dtype).unsqueeze(-1).mT.squeeze(-2) * 1,
-    "inverse": lambda x: (x @ x.mT + 10).cos().sin(),
-    "std": lambda x: x.std(-1),
-    "prod": lambda x: x.prod(-1),
-    "gelu": lambda x: x.sigmoid() * x,
-    "roll": lambda x: x.roll(1, -1)[..., ::2],
-}
-
-
-@pytest.mark.parametrize("op", OPS)
-def test_torch_s_own_operators_obey_every_law(op: str) -> None:
-    torch = framework("torch")
-    for seed in range(2):
-        generator = torch.Generator().manual_seed(seed)
-        for dtype in (torch.float32, torch.float64):
-            x = torch.randn(5, 7, dtype=dtype, generator=generator)
-            assert not broken(tried(OPS[op], (x,), seed=seed))
-
-
-def test_a_random_function_obeys_every_law() -> None:
-    torch, paddle = framework("torch"), framework("paddle")
-    x = torch.randn(4, 5, dtype=torch.float64)
-    assert not broken(tried(torch.nn.functional.dropout, (x,)))
-    y = paddle.to_tensor(x.numpy())
-    assert not broken(tried(paddle.nn.functional.dropout, (y,)))
-
-
-@pytest.mark.parametrize("rank", [5, 6, 9])
-def test_paddle_s_tensors_of_many_axes_obey_every_law(rank: int) -> None:
-    paddle = framework("paddle")
-    x = paddle.to_tensor(np.random.default_rng(0).normal(size=(2,) * rank))
-    assert not broken(tried(paddle.tanh, (x,)))
-
-
-def test_a_backward_that_raises_for_a_frozen_input_says_so() -> None:
-    paddle: Any = framework("paddle")
-
-    class Product(paddle.autograd.PyLayer):  # type: ignore[misc]
-        @staticmethod
-        def forward(ctx: Any, x: Any, y: Any) -> Any:
-            ctx.save_for_backward(x, y)
-            return x * y
-
-        @staticmethod
-        def backward(ctx: Any, v: Any) -> Any:
-            x, y = ctx.saved_tensor()
-            return v * y, v * x
-
-    x = paddle.to_tensor([1.0, 2.0], dtype="float64")
-    (found,) = [one for one in tried(Product.apply, (x, x + 1)) if one.name == "subset"]
-    assert found.verdict is GradVerdict.FAIL
-    assert "where one input alone wants a gradient" in found.detail
-
-
-def test_paddle_s_own_kernels_are_not_asked_for_one_input_alone() -> None:
-    # Its cross ends the process there.
-    paddle = framework("paddle")
-    x = paddle.to_tensor(np.random.default_rng(0).normal(size=(3, 3)))
-    found = tried(paddle.cross, (x, x + 1))
-    assert not broken(found)
-    assert "subset" not in passed(found)
-    assert "accumulation" in passed(found)
-
-
-def test_a_function_of_jax_may_use_its_inputs_up() -> None:
-    jax = framework("jax")
-    found = tried(jax.jit(lambda x: 2 * x, donate_argnums=0), (jax.numpy.ones(3),))
-    assert not broken(found)
-    # Nobody writes to an array of jax, so that a law about it could not fail.
-    assert passed(found) >= {"gradient-form", "linearity"}
-    assert "inputs-unmodified" not in passed(found)
-
-
-def test_a_sparse_gradient_is_a_gradient() -> None:
-    torch = framework("torch")
-    table = torch.randn(5, 3, dtype=torch.float64)
-    rows = torch.tensor([0, 0, 4])
-    lookup = torch.nn.functional.embedding
-    found = tried(lambda w: lookup(rows, w, sparse=True), (table,))
-    assert not broken(found)
-    assert "linearity" in passed(found)
-
-
 @pytest.mark.parametrize(
     ("given", "told"),
     [
@@ -435,18 +323,3 @@ def test_a_variant_that_raises_is_named() -> None:
     found = tried(framework("torch").sin, (x,), in_place=lambda _x: 1 / 0)
     (one,) = [one for one in found if one.name == "in-place"]
     assert one.detail == "the in-place variant raised ZeroDivisionError: division by zero"
-
-
-def test_complex_functions_obey_every_law() -> None:
-    torch, jax = framework("torch"), framework("jax")
-    z = np.array([0.3 + 1j, -2 + 0.1j, 1 - 1j])
-
-    def function(z: Any) -> Any:
-        return z * z.conj() * (1 + 2j) + z**2
-
-    found = tried(function, (torch.tensor(z),))
-    assert not broken(found)
-    assert "forward-reverse" in passed(found)
-    found = tried(function, (jax.numpy.asarray(z),))
-    assert not broken(found)
-    assert "forward-reverse" in passed(found)

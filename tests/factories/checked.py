@@ -1,0 +1,40 @@
+"""Results, checked."""
+
+from __future__ import annotations
+
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+from karat.check.checking import Options, check
+from karat.check.matching import Where
+from karat.check.report import Checked, Report
+from karat.check.settings import CheckSettings
+from karat.goldens.paths import DEFAULT_GLOBS
+
+TODAY = date(2026, 5, 1)
+TABLE = "name,accuracy,graph_breaks\n\n\n\na,pass,3\n\n\n\nb,pass,11\n\n\n\nc,fail_to_run,3\n"
+
+
+def options(cwd: Path, **sets: Any) -> Options:
+    where = Where(cwd=cwd, globs=DEFAULT_GLOBS, settings=sets.pop("settings", CheckSettings()))
+    return Options(where=where, today=TODAY, **sets)
+
+
+def run(cwd: Path, golden: str, actual: str, suffix: str = "csv", **sets: Any) -> Report:
+    (cwd / f"golden.{suffix}").write_text(golden)
+    (cwd / f"actual.{suffix}").write_text(actual)
+    return check([f"actual.{suffix}"], f"golden.{suffix}", options(cwd, **sets))
+
+
+def only(report: Report) -> Checked:
+    assert len(report.checks) == 1
+    return report.checks[0]
+
+
+def outcomes(report: Report) -> dict[str, str]:
+    return {r.metric: r.outcome.value for r in only(report).results}
+
+
+def kinds(report: Report) -> set[str]:
+    return {f.kind for f in report.all_findings()}

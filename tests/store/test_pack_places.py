@@ -1,0 +1,185 @@
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import subprocess
+import sys
+import threading
+from hashlib import sha256
+from pathlib import Path
+
+import pytest
+
+from factories.captured import capture, capture_many, identity
+from factories.packed import NAME, packed, tree
+from karat.bundles.zips_place import SUMS
+from karat.findings import CannotVerify, UsageError
+from karat.store.pack import Packed, PackOptions, pack
+from karat.store.pack_output import read_sums
+from karat.store.verify_target import verify_target
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    return capture_many(tmp_path / "captures", 2)
+
+
+def test_directories_must_be_apart(tmp_path: Path, root: Path) -> None:
+    for roots in ((root, root), (root, root / "models"), (root / "models", root)):
+        with pytest.raises(UsageError, match="apart from each other"):
+            packed(tmp_path, *roots)
+    with pytest.raises(UsageError, match="outside of what is packed"):
+        packed(tmp_path, root, out="captures/out")
+    with pytest.raises(UsageError, match="found nothing there"):
+        packed(tmp_path, tmp_path / "nowhere")
+    packed(tmp_path, root)
+    with pytest.raises(UsageError, match="expected a capture directory, found a zip"):
+        packed(tmp_path, tmp_path / "out" / NAME, out="again")
+    with pytest.raises(UsageError, match="found a folder that `karat pack` filled"):
+        packed(tmp_path, tmp_path / "out", out="again")
+    for words, out in (([""], "x"), ([str(root)], "")):
+        with pytest.raises(UsageError, match="found an empty word"):
+            pack(words, PackOptions(output=out, combined=NAME))
+
+
+def test_a_pack_with_a_case_fewer_and_right_in_itself_is_not_what_the_sums_say(
+    tmp_path: Path, root: Path
+) -> None:
+    packed(tmp_path, root)
+    shutil.rmtree(next((root / "models").iterdir()))
+    packed(tmp_path, root, out="fewer")
+    assert not verify_target(str(tmp_path / "fewer")).findings
+    shutil.copy(tmp_path / "fewer" / NAME, tmp_path / "out" / NAME)
+    assert not verify_target(str(tmp_path / "out" / NAME)).findings, "nobody but the sums can tell"
+    told = verify_target(str(tmp_path / "out"))
+    assert [(f.kind, f.path) for f in told.findings] == [("bundle-damaged", NAME)]
+
+
+@pytest.mark.parametrize("mended", [True, False])
+def test_interrupted_amid_its_renames_it_gives_back_what_was_being_replaced(
+    tmp_path: Path, root: Path, monkeypatch: pytest.MonkeyPatch, *, mended: bool
+) -> None:
+    """Ctrl-C, after which files can be renamed back, or a disk that fails for good."""
+    packed(tmp_path, root)
+    out = tmp_path / "out"
+    before = tree(out)
+    rename, left = Path.rename, [4]
+
+    def interrupted(self: Path, target: Path) -> Path:
+        left[0] -= 1
+        if left[0] == 0 or (left[0] < 0 and not mended):
+            raise KeyboardInterrupt if mended else OSError(errno.EIO, "Input/output error")
+        return rename(self, target)
+
+    shutil.rmtree(next((root / "models").iterdir()))
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "rename", interrupted)
+        if mended:
+            patch.setattr(shutil, "rmtree", lambda *_, **__: None)
+        with pytest.raises(KeyboardInterrupt if mended else CannotVerify):
+            packed(tmp_path, root, replace=True)
+    assert left[0] < 0, "it has tried to rename back"
+    # Without `old`, whoever clears the rest away can be killed, too.
+    assert len([*out.glob(".karat-pack-*/old")]) == (not mended)
+    with pytest.raises(UsageError, match="expected a folder that is empty or not there"):
+        packed(tmp_path, root)
+    assert tree(out) == before
+
+
+def test_what_stands_in_the_way_is_replaced_only_if_asked_and_if_it_is_a_pack(
+    tmp_path: Path, root: Path
+) -> None:
+    out = tmp_path / "out"
+    packed(tmp_path, root)
+    before = tree(out)
+    with pytest.raises(UsageError, match="expected a folder that is empty or not there"):
+        packed(tmp_path, root)
+    shutil.rmtree(next((root / "models").iterdir()))
+    told = packed(tmp_path, root, replace=True, combined="other.zip")
+    assert told.packed == 2
+    assert NAME not in tree(out)
+    after = tree(out)
+    assert before != after
+    (out / "cases" / "mine.txt").write_text("precious", encoding="utf-8")
+    with pytest.raises(
+        UsageError, match=r"found cases/mine.txt, which its SHA256SUMS does not list"
+    ):
+        packed(tmp_path, root, replace=True)
+    assert tree(out) == {**after, "cases/mine.txt": b"precious"}
+
+
+def test_two_packs_at_once_into_one_folder(tmp_path: Path, root: Path) -> None:
+    results: list[Packed | UsageError] = []
+
+    def one() -> None:
+        try:
+            results.append(packed(tmp_path, root))
+        except UsageError as error:
+            results.append(error)
+
+    threads = [threading.Thread(target=one) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    written = [one for one in results if isinstance(one, Packed)]
+    assert len(results) == 4
+    assert [one.state for one in written] == ["written"], "one wins, the others say so"
+    sums = read_sums((tmp_path / "out" / SUMS).read_bytes())
+    assert all(sha256((tmp_path / "out" / p).read_bytes()).hexdigest() == d for d, p in sums)
+    assert not list((tmp_path / "out").glob(".karat-pack-*"))
+
+
+def test_a_killed_pack_s_leftovers_are_cleared_away(tmp_path: Path, root: Path) -> None:
+    left = tmp_path / "out" / ".karat-pack-0123" / "new"
+    left.mkdir(parents=True)
+    (left / "half.zip").write_bytes(b"PK")
+    assert packed(tmp_path, root).exit_code == 0
+    assert not left.exists()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs to mount a small disk")
+def test_a_full_disk_leaves_nothing(tmp_path: Path) -> None:
+    import numpy as np  # noqa: PLC0415 - only here
+
+    root, disk = tmp_path / "captures", tmp_path / "disk"
+    capture(root, identity(), expected=np.zeros(1 << 20, np.float64))
+    disk.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", str(disk)],
+        check=False,
+        capture_output=True,
+    )
+    if mounted.returncode:
+        pytest.skip("this machine mounts no tmpfs")
+    try:
+        for cases in (True, False):
+            with pytest.raises(
+                CannotVerify, match="No space left on device; nothing was"
+            ) as caught:
+                packed(tmp_path, root, out="disk/out", cases=cases)
+            assert list(disk.iterdir()) == []
+            assert caught.value.next_command == f"df -h {disk}", "which is there"
+        assert (
+            packed(tmp_path, root, out="disk/out", cases=False, compression="deflate").exit_code
+            == 0
+        )
+    finally:
+        subprocess.run(["umount", str(disk)], check=True)
+
+
+def test_without_zstandard_it_says_how_to_install_it(
+    tmp_path: Path, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "zstandard", None)
+    with pytest.raises(UsageError, match="expected the library zstandard") as caught:
+        packed(tmp_path, root, compression="zstd")
+    assert caught.value.next_command == "pip install 'karat[zstd]'"
+    assert not (tmp_path / "out").exists()
+
+
+def test_an_output_that_cannot_be_made(tmp_path: Path, root: Path) -> None:
+    (tmp_path / "out").write_text("a file", encoding="utf-8")
+    with pytest.raises(CannotVerify, match="expected to write into"):
+        packed(tmp_path, root)
