@@ -45,7 +45,8 @@ def takes_failure(node: ast.AST) -> bool:
     """Whether an expression takes the failure of what it is handed, or stands around, for granted."""
     if not isinstance(node, ast.Call):
         return False
-    last = dotted(node.func).rpartition(".")[2]
+    function = node.func
+    last = function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
     if last == "suppress":
         return any(dotted(kind).rpartition(".")[2] in CATCHES for kind in node.args)
     return last == "raises" or last.startswith("assertRaises")

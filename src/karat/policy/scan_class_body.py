@@ -11,6 +11,7 @@ import msgspec
 from karat.policy.scan_bodies import FunctionNode, lambda_of, method_of
 from karat.policy.scan_decorators import decorators
 from karat.policy.scan_expressions import dotted, literal, negated, text_of, truth
+from karat.policy.scan_lines import Lines
 from karat.policy.scan_shapes import ClassFacts, Flag, Method
 from karat.policy.scan_vocabulary import FLAGS, is_check, is_test
 
@@ -26,6 +27,10 @@ class Statements(Protocol):
     @property
     def renamed(self) -> Mapping[str, ast.expr]:
         """What decorates, by the names that the file gives it."""
+
+    @property
+    def lines(self) -> Lines:
+        """The text of the file."""
 
     def statement(self, node: ast.stmt, scope: int, when: tuple[str, ...]) -> None:
         """Any statement."""
@@ -86,12 +91,15 @@ class ClassBody:
         self._reader.assign(node, self._scope)
 
     def _method(self, node: FunctionNode, when: tuple[str, ...]) -> None:
-        method = method_of(node, decorators(node.decorator_list, self._reader.renamed), when)
+        method = method_of(
+            node, decorators(node.decorator_list, self._reader.renamed), when, self._reader.lines
+        )
         before = self.methods.get(node.name)
         self.methods[node.name] = merged(before, method) if before and when else method
         self.attributes.pop(node.name, None)
-        me = node.args.args[0].arg if node.args.args else "self"
-        self._assignments(node.body, me)
+        if not self._reader.lines.sets_nothing(node.body):
+            me = node.args.args[0].arg if node.args.args else "self"
+            self._assignments(node.body, me)
 
     def _assignments(self, statements: Sequence[ast.stmt], me: str) -> None:
         """What methods set on the object or its class."""

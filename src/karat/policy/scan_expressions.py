@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 
+from karat.policy.scan_one_line import one_line
 from karat.policy.scan_shapes import Reference
 
 _LONGEST = 80
@@ -26,7 +27,9 @@ def dotted(node: ast.AST) -> str:
 def text_of(node: ast.AST) -> str:
     """The expression on one line, shortened."""
     try:
-        text = dotted(node) or " ".join(ast.unparse(node).split())
+        text = dotted(node)
+        if not text:
+            text = " ".join((one_line(node, beginning=True) or ast.unparse(node)).split())
     except RecursionError:
         return "…"
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"

@@ -19,6 +19,7 @@ from karat.policy.scan_expressions import (
     text_of,
     truth,
 )
+from karat.policy.scan_lines import Lines
 from karat.policy.scan_shapes import (
     Binding,
     ClassFacts,
@@ -31,9 +32,9 @@ from karat.policy.scan_shapes import (
 from karat.policy.scan_vocabulary import FLAGS, is_check, is_test
 
 
-def read(tree: ast.Module, path: str) -> FileFacts:
+def read(tree: ast.Module, path: str, lines: Lines) -> FileFacts:
     """Everything of a file that op tests can be known by."""
-    reader = _Reader()
+    reader = _Reader(lines)
     reader.open(Scope(kind="module"))
     reader.block(tree.body, 0, ())
     return FileFacts(
@@ -45,7 +46,8 @@ def read(tree: ast.Module, path: str) -> FileFacts:
 class _Reader:
     """Collects facts while going through statements; expressions are looked at only where they matter."""
 
-    def __init__(self) -> None:
+    def __init__(self, lines: Lines) -> None:
+        self.lines = lines
         self.scopes: list[Scope] = []
         self.classes: list[ClassFacts] = []
         self.bindings: list[Binding] = []

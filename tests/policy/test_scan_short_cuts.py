@@ -1,0 +1,69 @@
+"""Short cuts of the reading: each says what going the whole way says."""
+
+from __future__ import annotations
+
+import ast
+import unittest
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from karat.policy.scan_facts import facts_of
+from karat.policy.scan_lines import Lines
+from karat.policy.scan_one_line import one_line
+from karat.policy.scan_shapes import ClassFacts, FileFacts
+from karat.policy.scan_source import parse
+from karat.policy.scan_syntax import read
+from karat.policy.scan_vocabulary import is_test
+
+FILES = [
+    *sorted(Path(unittest.__file__).parent.glob("*.py")), *sorted(Path(ast.__file__).parent.glob("c*.py")),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
+def test_an_expression_on_one_line_is_as_python_writes_it(path: Path) -> None:
+    expressions = [n for n in ast.walk(ast.parse(path.read_bytes())) if isinstance(n, ast.expr)]
+    said = [(node, one_line(node)) for node in expressions]
+    plain = [(node, text) for node, text in said if text is not None]
+    assert [text for _, text in plain] == [ast.unparse(node) for node, _ in plain]
+    assert len(plain) >= len(expressions) // 2
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
+def test_methods_that_are_not_gone_through_would_have_said_nothing(path: Path) -> None:
+    source = path.read_bytes().replace(b"assertEqual", b"check_grad")
+    slow, quick = read(parse(source), "x.py", Lines()), facts_of(source, "x.py")
+    assert without_does(quick) == without_does(slow)
+
+
+def without_does(facts: FileFacts) -> list[ClassFacts]:
+    """Whether a method that is no test does anything is never asked."""
+    replace = msgspec.structs.replace
+    return [
+        replace(
+            cls, methods=tuple(replace(m, does=is_test(m.name) and m.does) for m in cls.methods)
+        )
+        for cls in facts.classes
+    ]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "self.a.b(1)", "x = self.a  # why\n", "return (self.a\n(1))", "return (self.a  # why\n(1))",
+        "return (self  # why\n.a(1))", "return self.a\\\n(1)", "me = self\nme.go()", "go(self)", "go(x=self)",
+        "x = [self]", "getattr(self, 'go')()", "super().go()", "f = self.go\nf()", "x = self.a[self.b()]",
+        "self.exist_check_grad = True", "setattr(self, 'exist_check_gr' + 'ad', 1)", "self.dtype = 'float16'",
+        "self.op_type = 'x'", "class A(OpTest): pass", "self.test_x = lambda: 1", "x = f'{self.go()}'",
+    ],
+)  # fmt: skip
+def test_they_lead_past_nothing(body: str) -> None:
+    indented = body.replace("\n", "\n        ")
+    source = (
+        f"class T(OpTest):\n    def go(self, x=1):\n        {indented}\n        return 2\n".encode()
+    )
+    slow, quick = read(parse(source), "x.py", Lines()), facts_of(source, "x.py")
+    assert without_does(quick) == without_does(slow)
+    assert quick.bindings == slow.bindings
