@@ -202,6 +202,9 @@ def test_a_folder_in_which_nothing_has_a_golden_compared_nothing(tmp_path: Path)
         assert "nothing-compared" in kinds(report)
 
 
+# Instruction counts: rows have margins of their own, and results are plain.
+
+
 @pytest.mark.parametrize(
     ("actual", "outcome"),
     [

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import importlib.util
+import sys
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -96,5 +97,5 @@ def test_the_file_of_a_function_is_a_hint(tmp_path: Path) -> None:
 
 
 def test_without_paddle_the_originals_manner_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("karat.optests.frameworks.sys.modules", {})
+    monkeypatch.delitem(sys.modules, "paddle", raising=False)
     assert frameworks.framework_of(nothing, original=True) == "numpy"

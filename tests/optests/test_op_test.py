@@ -100,6 +100,9 @@ def test_an_output_that_is_not_given_fails() -> None:
     assert "expected the output 'Mean', found Out" in run_class(More).failures[0]
 
 
+# -- nothing is inherited, nothing is set by hand ------------------------------------------------------
+
+
 def test_a_child_with_an_empty_test_has_no_evidence() -> None:
     class Empty(Right):
         def test_check_grad(self) -> None:

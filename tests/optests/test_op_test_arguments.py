@@ -9,6 +9,8 @@ import pytest
 from factories.op_test_runs import Right, ScaleOp, run_class
 from karat.optests import requests
 
+# -- places, requests, precision -------------------------------------------------------------------
+
 
 def test_a_place_that_is_not_there_is_skipped_with_the_reason() -> None:
     class Elsewhere(ScaleOp):
@@ -98,6 +100,9 @@ def test_what_cannot_be_told_is_skipped_not_passed() -> None:
     assert run.evidence == set()
 
 
+# -- the original's arguments ----------------------------------------------------------------------
+
+
 def test_no_grad_set_is_honoured_and_declared() -> None:
     class Without(ScaleOp):
         def test_check_grad(self) -> None:
@@ -115,6 +120,9 @@ def test_a_wider_tolerance_is_recorded() -> None:
 
     (event,) = run_class(Wide).checked
     assert {one.widened for one in event.report.comparisons if one.mode == "reverse"} == {0.3}
+
+
+# -- what setUp must say ------------------------------------------------------------------------------
 
 
 def test_a_test_without_a_function_says_what_to_write() -> None:

@@ -125,6 +125,9 @@ def test_a_test_that_was_never_set_up_is_known_by_its_class(tmp_path: Path) -> N
     assert "test_check_grad was skipped: no CUDA device" in message
 
 
+# --- what was not selected
+
+
 def test_what_was_not_selected_is_not_judged(tmp_path: Path) -> None:
     other = op_test(evidence(test="b.py::B"), test="b.py::B")
     records = [
