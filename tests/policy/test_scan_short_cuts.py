@@ -15,6 +15,7 @@ from karat.policy.scan_one_line import one_line
 from karat.policy.scan_shapes import ClassFacts, FileFacts
 from karat.policy.scan_source import parse
 from karat.policy.scan_syntax import read
+from karat.policy.scan_tree import ScanOptions, scan
 from karat.policy.scan_vocabulary import is_test
 
 FILES = [
@@ -67,3 +68,27 @@ def test_they_lead_past_nothing(body: str) -> None:
     slow, quick = read(parse(source), "x.py", Lines()), facts_of(source, "x.py")
     assert without_does(quick) == without_does(slow)
     assert quick.bindings == slow.bindings
+
+
+def test_hundreds_of_elifs(tmp_path: Path) -> None:
+    cases = "".join(f"        elif self.a == {n}: self.check_grad()\n" for n in range(400))
+    around = "".join(f"elif a == {n}:\n    class T{n}(Base): pass\n" for n in range(400))
+    (tmp_path / "test_x.py").write_text(
+        "from op_test import OpTest\nclass Base(OpTest):\n    def test_check_grad(self):\n"
+        f"        if self.a < 0: self.check_grad()\n{cases}        else: self.check_grad()\nif a < 0: pass\n{around}"
+    )
+    report = scan([str(tmp_path)], ScanOptions(jobs=1))
+    assert {row.state for row in report.op_tests} <= {"checked", "conditional"}
+    assert len(report.op_tests) == 401
+
+
+@pytest.mark.parametrize("ends", ["return", "pass"])
+@pytest.mark.parametrize("other", ["return", "pass"])
+def test_what_comes_after_an_elif(tmp_path: Path, ends: str, other: str) -> None:
+    (tmp_path / "test_x.py").write_text(
+        "from op_test import OpTest\nclass T(OpTest):\n    def test_check_grad(self):\n"
+        f"        if self.a: {ends}\n        elif self.b: {other}\n        else: {other}\n        self.check_grad()\n"
+    )
+    (row,) = scan([str(tmp_path)], ScanOptions(jobs=1)).op_tests
+    expected = {"pass pass": "checked", "return return": "unchecked"}
+    assert row.state == expected.get(f"{ends} {other}", "conditional")

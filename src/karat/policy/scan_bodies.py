@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from karat.policy.scan_calls import CATCHES, Known, calls, takes_failure
+from karat.policy.scan_calls import Known, calls, drops, swallows, takes_failure
 from karat.policy.scan_expressions import dotted, negated, text_of, truth
 from karat.policy.scan_lines import Lines
 from karat.policy.scan_shapes import Call, Decorator, Method
@@ -236,16 +236,24 @@ class _Body:
         return False, ()
 
     def _if(self, node: ast.If, when: tuple[str, ...]) -> tuple[bool, tuple[str, ...]]:
-        self.expressions(node.test, when)
-        known = truth(node.test)
-        if known is not None:
-            return self.block(node.body if known else node.orelse, when), ()
-        condition = text_of(node.test)
-        yes = self.block(node.body, (*when, condition))
-        no = self.block(node.orelse, (*when, negated(condition)))
-        if yes and no:
-            return True, ()
-        return False, (negated(condition),) if yes else (condition,) if no else ()
+        open_ = truth(node.test) is None
+        depth, ended = len(when), list[bool]()
+        while True:  # an elif is an if in an else, hundreds deep in generated files
+            self.expressions(node.test, when)
+            known = truth(node.test)
+            if known is None:
+                condition = text_of(node.test)
+                ended.append(self.block(node.body, (*when, condition)))
+                when = (*when, negated(condition))
+            after = None if known else otherwise(node)
+            if after is None:
+                break
+            node = after
+        ended.append(self.block(node.body if known else node.orelse, when))
+        if all(ended) or not open_:
+            return all(ended), ()
+        not_first = when[depth]
+        return False, (not_first,) if ended[0] else (negated(not_first),) if all(ended[1:]) else ()
 
     def _with(
         self, node: ast.With | ast.AsyncWith, when: tuple[str, ...]
@@ -259,7 +267,7 @@ class _Body:
         return ended and not catches, ()
 
     def _try(self, node: ast.Try, when: tuple[str, ...]) -> tuple[bool, tuple[str, ...]]:
-        catches = any(_swallows(handler) for handler in node.handlers) or _drops(node.finalbody)
+        catches = any(swallows(handler) for handler in node.handlers) or drops(node.finalbody)
         self._caught += catches
         ended = self.block(node.body, when)
         self._caught -= catches
@@ -370,21 +378,14 @@ class _Body:
         self.calls.extend(calls(node, self._known, when, caught=self._caught > 0))
 
 
+def otherwise(node: ast.If) -> ast.If | None:
+    """The `elif` of an `if`."""
+    match node.orelse:
+        case [ast.If() as after]:
+            return after
+        case _:
+            return None
+
+
 def _last(node: ast.expr) -> str:
     return node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", "")
-
-
-def _swallows(handler: ast.ExceptHandler) -> bool:
-    """Whether a handler takes a failed comparison for granted."""
-    kinds = handler.type.elts if isinstance(handler.type, ast.Tuple) else [handler.type]
-    names = {dotted(kind).rpartition(".")[2] if kind is not None else "" for kind in kinds}
-    if not names & CATCHES:
-        return False
-    return not any(isinstance(n, ast.Raise) or "fail" in text_of(n) for s in handler.body for n in ast.walk(s)
-                   if isinstance(n, ast.Raise | ast.Call))  # fmt: skip
-
-
-def _drops(statements: Sequence[ast.stmt]) -> bool:
-    """Whether a `finally` leaves by itself, and the failure with it."""
-    leaves = ast.Return | ast.Break | ast.Continue
-    return any(isinstance(node, leaves) for statement in statements for node in ast.walk(statement))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from karat.policy.scan_expressions import dotted, literal, number, text_of
@@ -50,6 +50,22 @@ def takes_failure(node: ast.AST) -> bool:
     if last == "suppress":
         return any(dotted(kind).rpartition(".")[2] in CATCHES for kind in node.args)
     return last == "raises" or last.startswith("assertRaises")
+
+
+def swallows(handler: ast.ExceptHandler) -> bool:
+    """Whether a handler takes a failed comparison for granted."""
+    kinds = handler.type.elts if isinstance(handler.type, ast.Tuple) else [handler.type]
+    names = {dotted(kind).rpartition(".")[2] if kind is not None else "" for kind in kinds}
+    if not names & CATCHES:
+        return False
+    return not any(isinstance(n, ast.Raise) or "fail" in text_of(n) for s in handler.body for n in ast.walk(s)
+                   if isinstance(n, ast.Raise | ast.Call))  # fmt: skip
+
+
+def drops(statements: Sequence[ast.stmt]) -> bool:
+    """Whether a `finally` leaves by itself, and the failure with it."""
+    leaves = ast.Return | ast.Break | ast.Continue
+    return any(isinstance(node, leaves) for statement in statements for node in ast.walk(statement))
 
 
 def calls(node: ast.Call, known: Known, when: tuple[str, ...], *, caught: bool) -> Iterator[Call]:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Protocol
 
 import msgspec
 
-from karat.policy.scan_bodies import FunctionNode, lambda_of, method_of
+from karat.policy.scan_bodies import FunctionNode, lambda_of, method_of, otherwise
 from karat.policy.scan_decorators import decorators
 from karat.policy.scan_expressions import dotted, literal, negated, text_of, truth
 from karat.policy.scan_lines import Lines
@@ -103,7 +103,9 @@ class ClassBody:
 
     def _assignments(self, statements: Sequence[ast.stmt], me: str) -> None:
         """What methods set on the object or its class."""
-        for node in statements:
+        pending = [*reversed(statements)]
+        while pending:
+            node = pending.pop()
             if isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None:
                 for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
                     self._set(dotted(target), node.value, node.lineno, me)
@@ -112,10 +114,7 @@ class ClassBody:
             elif isinstance(node, ast.ClassDef):
                 self._reader.statement(node, self._scope, ())
             else:
-                for inner in ("body", "orelse", "finalbody"):
-                    self._assignments(getattr(node, inner, ()), me)
-                for handler in getattr(node, "handlers", ()):
-                    self._assignments(handler.body, me)
+                pending += reversed([*_inner(node)])
 
     def _set(self, name: str, value: ast.expr, line: int, me: str) -> None:
         owner, _, last = name.rpartition(".")
@@ -152,6 +151,14 @@ class ClassBody:
             self.methods.pop(name, None)
 
 
+def _inner(node: ast.stmt) -> Iterator[ast.stmt]:
+    """The statements in a statement."""
+    for part in ("body", "orelse", "finalbody"):
+        yield from getattr(node, part, ())
+    for handler in getattr(node, "handlers", ()):
+        yield from handler.body
+
+
 def merged(before: Method, after: Method) -> Method:
     """A method of which one definition counts under a condition, and another where it does not hold."""
     first = before.when or (negated(" and ".join(after.when)),)
@@ -182,14 +189,23 @@ def patched(
 
 
 def branches(node: ast.If) -> list[tuple[list[ast.stmt], tuple[str, ...]]]:
-    """The branches that can be taken, each with its condition."""
-    known = truth(node.test)
-    condition = text_of(node.test)
-    if known is not None:
-        return [(node.body if known else node.orelse, ())]
-    if condition.startswith("__name__ =="):
-        return [(node.body, ()), (node.orelse, ())]
-    return [(node.body, (condition,)), (node.orelse, (negated(condition),))]
+    """The branches that can be taken, those of every `elif` included, each with its conditions."""
+    found: list[tuple[list[ast.stmt], tuple[str, ...]]] = []
+    before: tuple[str, ...] = ()
+    while True:
+        known = truth(node.test)
+        if known:
+            return [*found, (node.body, before)]
+        condition = text_of(node.test)
+        if condition.startswith("__name__ =="):
+            found.append((node.body, before))
+        elif known is None:
+            found.append((node.body, (*before, condition)))
+            before = (*before, negated(condition))
+        after = otherwise(node)
+        if after is None:
+            return [*found, (node.orelse, before)]
+        node = after
 
 
 def try_parts(node: ast.Try | ast.TryStar) -> list[list[ast.stmt]]:

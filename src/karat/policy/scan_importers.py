@@ -54,6 +54,10 @@ class Importers:
                     told.add(importer)
         return told
 
+    def has_any(self, path: str) -> bool:
+        """Whether anyone imports a file."""
+        return bool(self._importers(path))
+
     def _importers(self, path: str) -> tuple[str, ...]:
         if path not in self._direct:
             self._direct[path] = tuple(dict.fromkeys(self._found(path)))

@@ -21,8 +21,8 @@ class Kin:
     def __init__(self, importers: Importers, roots: Collection[str] = ()) -> None:
         self._importers = importers
         self._roots = ROOTS | {root.rpartition(".")[2] for root in roots}
-        self._leads: dict[str, list[tuple[str, str]]] = {}
-        """Word → (file, a word that this file derives from it)."""
+        self._leads: dict[str, dict[str, set[str]]] = {}
+        """Word → file → the words that this file derives from it."""
         self._files: dict[str, int] = {}
         """Word → the files in which it is kin, one bit each."""
         self.words = self._files.keys()
@@ -42,7 +42,7 @@ class Kin:
         """What a file derives from what."""
         fresh = [c.name for c in facts.classes if self._is_root(c.name) or _checks(c)]
         for word, derived in set(_derived(facts)):
-            self._leads.setdefault(word, []).append((path, derived))
+            self._leads.setdefault(word, {}).setdefault(path, set()).add(derived)
             if self.means(path, (word,)):
                 fresh.append(derived)
         pending = [(path, word) for word in fresh]
@@ -57,9 +57,11 @@ class Kin:
             return
         self._files[word] = known | bit
         self.all |= bit
-        for other, derived in self._leads.get(word, ()):
+        leads = self._leads.get(word, {})
+        # The same names stand in thousands of files, of which hardly any is imported.
+        for other in leads if self._importers.has_any(path) else leads.keys() & {path}:
             if self._importers.seen_from(other) & bit:
-                yield other, derived
+                yield from ((other, derived) for derived in leads[other])
 
 
 def words_of(reference: Reference) -> Iterator[str]:

@@ -42,6 +42,8 @@ class World:
         self._kin = kin
         self.lineage = Lineage(names, roots)
         self._seen: set[tuple[str, int, Environment]] = set()
+        self._functions: dict[tuple[str, int], tuple[list[int], list[Made]]] = {}
+        self._last: dict[str, dict[tuple[int, str], int]] = {}
         self.unbound: list[tuple[str, int]] = []
         """Classes of factories that nobody calls: (path, index)."""
 
@@ -76,7 +78,7 @@ class World:
         assumed = self._assumed(cls)
         if self.lineage.is_root(cls) or (not assumed and not self.lineage.is_op_test(cls)):
             return
-        again = self._again(facts, index)
+        again = self._again(path, facts, index)
         yield OpTestClass(
             cls=cls, path=path, line=cls.facts.line, name=cls.facts.qualname, assumed=assumed,
             collected=self._collected(cls, facts), shadowed=again,
@@ -124,16 +126,17 @@ class World:
                         return True
         return False
 
-    @staticmethod
-    def _again(facts: FileFacts, index: int) -> int:
+    def _again(self, path: str, facts: FileFacts, index: int) -> int:
         """The line where the same scope defines the class's name again, neither under a condition."""
         cls = facts.classes[index]
         if cls.when or facts.scopes[cls.scope].kind == "function":
             return 0
-        for other in facts.classes[index + 1 :]:
-            if (other.name, other.scope, other.when) == (cls.name, cls.scope, ()):
-                return other.line
-        return 0
+        if path not in self._last:
+            self._last[path] = {
+                (c.scope, c.name): n for n, c in enumerate(facts.classes) if not c.when
+            }
+        last = self._last[path][cls.scope, cls.name]
+        return facts.classes[last].line if last > index else 0
 
     def _expand(
         self, path: str, made: Made, around: Environment, depth: int
@@ -160,10 +163,10 @@ class World:
         self, path: str, made: Made, function: Function, environment: Environment, depth: int
     ) -> Iterator[OpTestClass]:
         facts = self.names.facts(function.path)
-        inside = _inside(facts, function.scope)
+        classes, calls = self._parts(function.path, function.scope)
         constants = _constants(facts.scopes[function.scope], made.call)
-        for index, cls in enumerate(facts.classes):
-            needed = self.names.depends(function.path, index) if cls.scope in inside else ()
+        for index in classes:
+            needed = self.names.depends(function.path, index)
             instance = self.names.instance(function.path, index, environment)
             if not needed or len(instance.environment) < len(needed):
                 continue
@@ -171,9 +174,18 @@ class World:
             if key not in self._seen:
                 self._seen.add(key)
                 yield OpTestClass(cls=instance, path=path, line=made.line, name=_label(instance), constants=constants)  # fmt: skip
-        for inner in facts.made:
-            if inner.scope in inside:
-                yield from self._expand(function.path, inner, environment, depth + 1)
+        for inner in calls:
+            yield from self._expand(function.path, inner, environment, depth + 1)
+
+    def _parts(self, path: str, scope: int) -> tuple[list[int], list[Made]]:
+        """The classes of a function, and the calls in it that may make more; once, however often it is called."""
+        key = (path, scope)
+        if key not in self._functions:
+            facts = self.names.facts(path)
+            inside = _inside(facts, scope)
+            classes = [index for index, cls in enumerate(facts.classes) if cls.scope in inside]
+            self._functions[key] = classes, [m for m in facts.made if m.scope in inside]
+        return self._functions[key]
 
 
 def _inside(facts: FileFacts, scope: int) -> set[int]:
