@@ -167,6 +167,8 @@ class _Reader:
                 self._bind(scope, name, target.lineno, "alias", reference(value))
             if owner:
                 self._patch(scope, owner, last, value, when)
+            if not when:
+                self._decorated(scope, name, value)
             # After the alias: what is bound last wins.
             self._calls(value, scope, name, when)
 
@@ -181,10 +183,30 @@ class _Reader:
         """`T.test_check_grad = None`, `del T.test_check_grad`: a class that is changed after its statement."""
         if not owner or not (is_test(name) or is_check(name) or name == "__test__"):
             return
+        index = self._latest(owner, scope)
+        if index is not None:
+            self.classes[index] = patched(self.classes[index], name, value, when)
+
+    def _latest(self, name: str, scope: int) -> int | None:
+        """The class that a name means in a scope, so far."""
         for index in range(len(self.classes) - 1, -1, -1):
-            if (self.classes[index].name, self.classes[index].scope) == (owner, scope):
-                self.classes[index] = patched(self.classes[index], name, value, when)
-                return
+            if (self.classes[index].name, self.classes[index].scope) == (name, scope):
+                return index
+        return None
+
+    def _decorated(self, scope: int, name: str, value: ast.expr) -> None:
+        """`T = unittest.skip("why")(T)`: a decorator that is called by hand."""
+        match value:
+            case ast.Call(func=function, args=[ast.Name(id=given)], keywords=[]) if given == name:
+                found = decorators([function], self.renamed)
+                index = self._latest(name, scope) if found else None
+                if index is not None:
+                    cls = self.classes[index]
+                    self.classes[index] = msgspec.structs.replace(
+                        cls, decorators=cls.decorators + found
+                    )
+            case _:
+                pass
 
     def _loop(self, target: ast.expr, values: ast.expr, scope: int) -> None:
         """What a loop's names stand for: any of what it goes over."""
