@@ -82,7 +82,9 @@ def needs_of(
     for name, dtype in inputs_of(known, op).items():
         every = [e for e in known.evidence if (e.op, e.input) == (op, name)]
         mine = [e for e in every if is_of_backward(e)]
-        beside = "on other devices" if mine else "in forward mode or a higher order" if every else ""
+        beside = (
+            "on other devices" if mine else "in forward mode or a higher order" if every else ""
+        )
         for device in devices or (None,):
             here = [e for e in mine if device is None or same_device(e.device, device)]
             state, why = _state(here, set_aside=name in set_aside, beside=beside)
