@@ -97,7 +97,7 @@ def test_a_diagnosis_tells_where_what_and_how_to_see_it_again() -> None:
     lines = text(report(WRONG, diagnoses=(found,))).splitlines()
     at = lines.index("  x → out in float64")
     assert lines[at + 1 : at + 6] == [
-        "    worst at  [3, 7]",
+        "    wrong at  [3, 7]",
         "    expected  0.25",
         "    found     0.5 - 1i",
         "    hint      twice the expected gradient",

@@ -88,6 +88,8 @@ def test_the_test_that_runs_is_the_one_that_tells(tmp_path: Path) -> None:
     assert reported.test == "t.py::Child"
 
 
+# Where another test of this process has imported jax, it warns; the child below runs nothing of it.
+@pytest.mark.filterwarnings("ignore:os.fork:RuntimeWarning")
 def test_a_forked_process_has_its_own_journal(tmp_path: Path) -> None:
     recorder = Recorder(tmp_path)
     recorder.tell(NoGrad(op="a", input="X", test="t", outcome="zero"))

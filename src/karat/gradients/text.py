@@ -188,7 +188,7 @@ def _diagnoses(diagnoses: Sequence[Diagnosis]) -> Iterator[str]:
 def _findings(one: Diagnosis) -> Mapping[str, str]:
     found: dict[str, str] = {}
     if one.coordinate is not None:
-        found["worst at"] = f"[{', '.join(map(str, one.coordinate))}]"
+        found["wrong at"] = f"[{', '.join(map(str, one.coordinate))}]"
     if one.expected is not None:
         found["expected"] = number(one.expected, digits=9)
     if one.found is not None:
