@@ -156,6 +156,7 @@ def test_outside_of_a_repository(tmp_path: Path) -> None:
     done = karat("policy", "approvals", "--base", "main", cwd=tmp_path)
     assert done.code == 2
     assert "expected a git work tree" in done.err
+    assert "next: cd REPOSITORY && karat policy approvals" in done.err
 
 
 def test_a_list_from_printing_to_signing_to_passing(tmp_path: Path) -> None:

@@ -245,12 +245,14 @@ class Blobs:
         return data if header[1] == b"blob" and len(data) == size else None
 
 
-def ensure_repository(start: Path) -> Path:
+def ensure_repository(
+    start: Path, *, next_command: str = "karat diff OLD_FOLDER NEW_FOLDER"
+) -> Path:
     """The root of the work tree around `start`; a clear error outside of one."""
     root = find_root(start)
     if root is None:
         raise UsageError(
             f"expected a git work tree, found none around {start}; the old side is read from git",
-            next_command="karat diff OLD_FOLDER NEW_FOLDER",
+            next_command=next_command,
         )
     return root

@@ -22,7 +22,9 @@ class Sides:
     """One range of one repository."""
 
     def __init__(self, folder: Path, base: str, head: str) -> None:
-        self.root = git.ensure_repository(folder)
+        self.root = git.ensure_repository(
+            folder, next_command="cd REPOSITORY && karat policy approvals --base REV"
+        )
         within = folder.resolve().relative_to(self.root.resolve()).as_posix()
         self._within = "" if within == "." else within
         self._asked = base
