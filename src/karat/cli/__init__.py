@@ -34,6 +34,8 @@ VERBS = {
     "gc": "Forget references that have expired, and delete what nothing needs.",
     "replay": "Run captured programs here, and hold their outputs against the captured ones.",
     "policy": "Hold op tests to the gradient policy.",
+    "changes": "Find where a series changed its level, crashed, or has a hole.",
+    "hunt": "Find every regression, dip and crash, down to the commit.",
     "tolerance": "Recommend tolerances from repeated runs.",
     "config": "Show the configuration in force, and where each value came from.",
     "schema": "Print a published JSON schema.",

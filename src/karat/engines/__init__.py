@@ -1,0 +1,1 @@
+"""Engines: where work runs: processes of this machine, or a Ray cluster."""

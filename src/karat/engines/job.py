@@ -1,0 +1,100 @@
+"""Jobs: what an engine runs, and what comes back.
+
+In: a `Job`, a list of commands that are run one after the other, in one slot that nobody else uses meanwhile. Out: a
+`JobResult`. An engine judges nothing: it does not know what a crash or a metric is.
+
+Words in `argv`, `cwd`, `env` and `unless` that the runner replaces: `@AREA@` the kept folder of the slot, `@OUT@` an empty
+folder of this job, `@SLOT@` the number of the slot, `@GPUS@` the GPUs the slot owns (`0,1`; empty for none).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal
+
+import msgspec
+
+Role = Literal["prepare", "build", "identify", "warmup", "measure"]
+
+
+class Command(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One command of a job."""
+
+    role: Role
+    argv: tuple[str, ...]
+    name: str = ""
+    cwd: str = "@AREA@"
+    env: Mapping[str, str] = msgspec.field(default_factory=dict)
+    """Beside the runner's own environment."""
+    timeout: float | None = None
+    unless: tuple[str, ...] = ()
+    """Not needed if this command succeeds: a clone that is there, a container that runs."""
+    when_killed: tuple[tuple[str, ...], ...] = ()
+    """Run if the command is killed: what a container's client started lives elsewhere."""
+    may_fail: bool = False
+    """Whether the job goes on after it failed."""
+
+
+class Resources(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a job has for itself while it runs."""
+
+    cores: float = 1
+    gpus: float = 0
+    memory: int = 0
+    custom: Mapping[str, float] = msgspec.field(default_factory=dict)
+
+
+class Job(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Commands that are run one after the other in one slot."""
+
+    key: str
+    commands: tuple[Command, ...]
+    resources: Resources = Resources()
+    collect: tuple[str, ...] = ()
+    """Globs, seen from @OUT@ and then from the last command's folder: files that come back."""
+    hash_files: tuple[str, ...] = ()
+    """Globs, seen from @AREA@ (or absolute): built files whose hash is part of the identity."""
+    known: tuple[str, ...] = ()
+    """Identities that have been measured: what follows `identify` is left out for them."""
+    identity: Mapping[str, str] = msgspec.field(default_factory=dict)
+    """What is known of the point without running anything: image digest, commit ids."""
+
+
+class Ran(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One command that was run, or was not needed."""
+
+    role: Role
+    name: str = ""
+    exit_code: int | None = None
+    """None: killed, or not run."""
+    signal: int | None = None
+    timed_out: bool = False
+    skipped: bool = False
+    seconds: float = 0.0
+    output: bytes = b""
+    """stdout and stderr together; of a long one the first and the last part, with a line that says what was left out."""
+    error: str = ""
+    """Why it could not be started."""
+
+
+class JobResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What came of a job."""
+
+    key: str
+    ran: tuple[Ran, ...]
+    started: float
+    """Seconds since 1970."""
+    seconds: float
+    where: str
+    """Host, slot and devices, for a person."""
+    files: Mapping[str, bytes] = msgspec.field(default_factory=dict)
+    hashes: Mapping[str, str] = msgspec.field(default_factory=dict)
+    """Built file → sha256."""
+    identity: Mapping[str, str] = msgspec.field(default_factory=dict)
+    """The job's, and what `identify` and the hashes added."""
+    identity_key: str = ""
+    """One digest of the identity."""
+    shared: bool = False
+    """Whether measuring was left out because this identity is known."""
+    lost: str = ""
+    """Why nothing came back: the worker died, the node is gone. Nothing is known of the point then."""

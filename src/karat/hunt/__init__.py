@@ -1,0 +1,1 @@
+"""Hunts: a timeline × a probe → measurements → changes → culprits."""
