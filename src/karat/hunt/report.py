@@ -106,6 +106,10 @@ class HuntReport(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The probe's."""
     state: str
     """done, running, stopped: by the budget, by a person, by a kill."""
+    units: Mapping[str, str] = msgspec.field(default_factory=dict)
+    """Metric → unit, of those that have one."""
+    betters: Mapping[str, Better] = msgspec.field(default_factory=dict)
+    """Metric → which direction is better, where somebody said so."""
     stages: tuple[StageReport, ...]
     culprits: tuple[Culprit, ...] = ()
     runs: int = 0

@@ -1,0 +1,186 @@
+"""Sentences of a hunt's report, which the terminal, Markdown and the page share. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import floor, log10
+
+from karat.changes.series import Outcome
+from karat.hunt.point import Point, Suspect
+from karat.hunt.report import ChangeReport, Culprit, HuntReport, PointReport, StageReport
+from karat.hunt.searching import Missed
+
+_MARKS = {
+    Outcome.OK: "·",
+    Outcome.CRASH: "✗",
+    Outcome.HANG: "⧖",
+    Outcome.BROKEN: "□",
+    Outcome.MISSING: " ",
+}
+UNTRIED = "˙"
+
+
+def value(number: float | None) -> str:
+    """A measured value: four significant digits, more where it is large anyway."""
+    if number is None:
+        return "–"
+    if number == 0:
+        return "0"
+    digits = max(0, 3 - floor(log10(abs(number))))
+    return f"{number:,.{digits}f}" if digits <= 6 and abs(number) < 1e15 else f"{number:.4g}"
+
+
+def percent(old: float | None, new: float | None) -> str:
+    """`−7.0%`, or nothing where the old value is zero or either is not known."""
+    if old is None or new is None or old == 0:
+        return ""
+    relative = (new - old) / abs(old) * 100
+    digits = 1 if abs(relative) >= 1 else 2
+    return f"{relative:+.{digits}f}%".replace("-", "−")
+
+
+def amount(change: ChangeReport, unit: str = "") -> str:
+    """`577.4 → 536.7 MLUPS (−7.0%)`."""
+    span = change.span
+    if span.kind == "crash" or span.before is None or span.after is None:
+        return "works → crashes" if span.kind == "crash" else ""
+    moved = percent(span.before, span.after)
+    shown = f"{value(span.before)} → {value(span.after)}{f' {unit}' if unit else ''}"
+    return f"{shown} ({moved})" if moved else shown
+
+
+def sure(confidence: float) -> str:
+    """A confidence as it may be said: never as certainty."""
+    if confidence >= 0.9995:
+        return "over 99.9%"
+    return f"{floor(confidence * 1000) / 10:g}%"
+
+
+def between(change: ChangeReport) -> str:
+    """`after 2023-08-24, not after 2023-08-26`, with what lies between and could not be tried."""
+    lost = len(change.span.between)
+    note = f" ({lost} between them could not be tried)" if lost else ""
+    return f"after {change.old.label}, not after {change.new.label}{note}"
+
+
+def suspect(one: Suspect) -> str:
+    """`xla 1a2b3c4d5e6f Fuse more convolutions (A. Author)`."""
+    name = one.id[:12] if len(one.id) == 40 else one.id
+    words = [one.part, name, one.title, f"({one.author})" if one.author else ""]
+    return " ".join(word for word in words if word)
+
+
+def headline(culprit: Culprit, unit: str = "") -> str:
+    """The one line that says it: what, by how much, since when, who."""
+    change = culprit.change
+    what = amount(change, unit)
+    first = f"{change.kind} of {culprit.metric}" if culprit.metric != "crash" else "crash"
+    who = ""
+    if len(culprit.suspects) == 1:
+        only = culprit.suspects[0]
+        who = f": {suspect(only)}"
+    elif culprit.suspects:
+        who = f": one of {len(culprit.suspects)} suspects"
+    return f"{first}{f', {what}' if what else ''}, {between(change)}{who}"
+
+
+def confirmed(change: ChangeReport) -> str:
+    """Whether the culprit and its parent, run again, still differed, and how sure it all is."""
+    verdict = change.verdict
+    confidence = verdict.confidence or change.span.confidence
+    said = {
+        True: "confirmed by running both sides again",
+        False: "NOT confirmed: both sides, run again, do not differ",
+        None: "not run again",
+    }[verdict.confirmed]
+    return f"{said}; confidence {sure(confidence)}"
+
+
+def blame(change: ChangeReport) -> str:
+    """What swapping said: which repository, or that it takes several."""
+    verdict = change.verdict
+    if verdict.interaction:
+        return "it takes several repositories together: neither alone makes the change"
+    return f"made by {verdict.part}" if verdict.part else ""
+
+
+def missed(what: Missed | None) -> str:
+    """What could not have been seen, and its price."""
+    return what.message if what else ""
+
+
+def tried(stage: StageReport) -> str:
+    """`38 of 76 points tried, 41 runs, 12 min`."""
+    done = sum(point.outcome not in (None, Outcome.MISSING) for point in stage.points)
+    return f"{done:,} of {len(stage.points):,} points tried, {stage.runs:,} runs, {duration(stage.seconds)}"
+
+
+def duration(seconds: float) -> str:
+    """`3.2 s`, `12 min`, `5.1 h`."""
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    if seconds < 5400:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.1f} h"
+
+
+def strip(points: Sequence[PointReport], changes: Sequence[ChangeReport], width: int) -> str:
+    """The timeline in one line: a mark per point or, where there is no room, per stretch; `|` where it changed."""
+    cuts = {change.new.id for change in changes}
+    cells = [("|" if p.point.id in cuts else "") + _mark(p) for p in points]
+    if sum(map(len, cells)) <= width:
+        return "".join(cells)
+    size = -(-len(points) // max(1, width - len(cuts)))
+    return "".join(_stretch(cells[i : i + size]) for i in range(0, len(cells), size))
+
+
+def _mark(point: PointReport) -> str:
+    return UNTRIED if point.outcome is None else _MARKS[point.outcome]
+
+
+def _stretch(cells: Sequence[str]) -> str:
+    """One mark for several points: the gravest there is."""
+    marks = "".join(cells)
+    cut = "|" if "|" in marks else ""
+    order = (
+        _MARKS[Outcome.CRASH],
+        _MARKS[Outcome.HANG],
+        _MARKS[Outcome.OK],
+        _MARKS[Outcome.BROKEN],
+        UNTRIED,
+        " ",
+    )
+    return cut + next(mark for mark in order if mark in marks)
+
+
+def failures(stage: StageReport) -> dict[tuple[str, str], list[Point]]:
+    """(outcome, signature) → points, of those that did not succeed."""
+    found: dict[tuple[str, str], list[Point]] = {}
+    for one in stage.points:
+        if one.outcome in (Outcome.CRASH, Outcome.HANG, Outcome.BROKEN):
+            last = one.attempts[-1] if one.attempts else None
+            key = (one.outcome.value, (last.signature or last.note) if last else "")
+            found.setdefault(key, []).append(one.point)
+    return found
+
+
+def conclusion(report: HuntReport) -> str:
+    """The first line: what a person wants to know before anything else."""
+    state = "" if report.state == "done" else f" so far (the hunt is {report.state})"
+    if not report.culprits:
+        return f"{report.name}: no change found{state}"
+    dips = len({c.change.dip for c in report.culprits if c.change.dip is not None})
+    single = [c for c in report.culprits if c.change.dip is None]
+    kinds = [c.change.kind for c in single]
+    words = [
+        f"{kinds.count(kind)} {_plural(kind, kinds.count(kind))}" for kind in dict.fromkeys(kinds)
+    ]
+    if dips:
+        words.append(f"{dips} {_plural('dip', dips)}")
+    return f"{report.name}: {', '.join(words)}{state}"
+
+
+def _plural(kind: str, count: int) -> str:
+    if count == 1:
+        return kind
+    return f"{kind}es" if kind.endswith("sh") else f"{kind}s"
