@@ -1,7 +1,8 @@
 """Settings: what hunt.toml may say. Unknown keys are errors, with a suggestion; see `hunt.hunt_file` for reading it.
 
 Durations are texts with a unit (`90 s`, `10 min`, `1 h`, `1 day`, `1 week`) or numbers of seconds; sizes are texts (`50 GB`).
-Commands are lists of words, or a text that is split as a shell would, without ever being handed to one.
+Commands are lists of words, or a text that is split as a shell would, without ever being handed to one. A day without a
+time is its midnight, and a time without a zone is UTC.
 """
 
 from __future__ import annotations
@@ -83,8 +84,8 @@ class ContainerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
 
     image: str
     """With `{date:%Y-%m-%d}`."""
-    start: dt.date | dt.datetime | None = None
-    end: dt.date | dt.datetime | None = None
+    start: dt.datetime | None = None
+    end: dt.datetime | None = None
     step: Duration = "1 day"
     engine: Literal["docker", "podman"] | None = None
     mounts: tuple[str, ...] = ()
@@ -122,8 +123,8 @@ class RepositorySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
 class CheckoutSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """[checkouts] and [commits]: how repositories are brought to a point and built."""
 
-    start: dt.datetime | dt.date | None = None
-    end: dt.datetime | dt.date | None = None
+    start: dt.datetime | None = None
+    end: dt.datetime | None = None
     step: Duration = "1 h"
     margin: Duration = 0
     """Looks so much further on both sides of what a coarser stage found."""
