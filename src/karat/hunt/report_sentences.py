@@ -13,7 +13,7 @@ from karat.hunt.searching import Missed
 _MARKS = {
     Outcome.OK: "·",
     Outcome.CRASH: "✗",
-    Outcome.HANG: "⧖",
+    Outcome.HANG: "∞",
     Outcome.BROKEN: "□",
     Outcome.MISSING: " ",
 }
