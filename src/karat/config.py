@@ -257,33 +257,57 @@ def _converted(table: Mapping[str, Any], kind: type[Settings], where: str) -> Se
     try:
         return msgspec.convert(dict(table), kind)
     except msgspec.ValidationError as error:
-        said = _in_our_words(str(error), kind)
+        said = in_our_words(str(error), kind)
         raise UsageError(f"{where}: {said}", next_command="karat config") from error
 
 
-_NAMES = {"str": "a text", "int": "a number", "float": "a number", "bool": "true or false",
+_NAMES = {"str": "a text", "int": "a whole number", "float": "a number", "bool": "true or false",
           "array": "a list", "object": "a table", "date": "a day such as 2027-01-31",
           "null": "nothing", "datetime": "a day with a time"}  # fmt: skip
+_FOUND = {"int": "a number", "float": "a decimal number"}
 _MISSING = re.compile(r"Object missing required field `(\w+)`")
+_UNKNOWN = re.compile(r"Object contains unknown field `(.+)`")
 _TYPES = re.compile(r"Expected `([\w| ]+)`, got `(\w+)`")
 
 
-def _in_our_words(text: str, kind: type[msgspec.Struct]) -> str:
+def in_our_words(text: str, kind: type[msgspec.Struct]) -> str:
     """What the decoder says, as karat would: the key, what was expected, and what was found."""
     said, _, place = text.partition(" - at `$")
     key = place.rstrip("`").removeprefix(".")
-    missing, types = _MISSING.match(said), _TYPES.match(said)
+    missing, types, unknown = _MISSING.match(said), _TYPES.match(said), _UNKNOWN.match(said)
     if missing:
-        return f"expected {missing[1]} to be set, found nothing"
+        return f"expected {f'{key}.' if key else ''}{missing[1]} to be set, found nothing"
+    if unknown:
+        known = next(_structs(_hint_at(kind, key)), kind).__struct_fields__
+        within = f"{key}: " if key else ""
+        return f"{within}unknown key {unknown[1]!r}{suggest(unknown[1], known)} (known: {', '.join(known)})"
     if types:
-        words = [_NAMES.get(name, name) for name in types[1].split(" | ") if name != "null"]
-        return f"{key} must be {' or '.join(words)}, found {_NAMES.get(types[2], types[2])}"
-    choices = list(_choices(get_type_hints(kind).get(key)))
+        names = types[1].replace("int | float", "float").split(" | ")
+        words = [_NAMES.get(name, name) for name in names if name != "null"]
+        return f"{key} must be {' or '.join(words)}, found {_FOUND.get(types[2]) or _NAMES.get(types[2], types[2])}"
+    choices = list(_choices(_hint_at(kind, key)))
     if said.startswith("Invalid enum value") and choices:
         return (
             f"{key} must be {' or '.join(choices)}, found{said.removeprefix('Invalid enum value')}"
         )
     return f"{key}: {said}" if key else said
+
+
+def _hint_at(kind: type[msgspec.Struct], key: str) -> object:
+    """The type of a key such as `probe.metrics[0].which`, from the outermost struct inwards."""
+    hint: object = kind
+    for part in key.split(".") if key else ():
+        inside = next(_structs(hint), None)
+        hint = get_type_hints(inside).get(part.partition("[")[0]) if inside else None
+    return hint
+
+
+def _structs(hint: object) -> Iterator[type[msgspec.Struct]]:
+    """The structs that a field may be, or hold."""
+    if isinstance(hint, type) and issubclass(hint, msgspec.Struct):
+        yield hint
+    for part in get_args(hint):
+        yield from _structs(part)
 
 
 def _choices(hint: object) -> Iterator[str]:

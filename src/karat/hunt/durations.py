@@ -27,7 +27,7 @@ def seconds(value: Duration) -> float:
 def step(text: str) -> float | None:
     """The step that stands behind `by`: `day`, `2 hours`, `30 min`; None where it is none."""
     found = _sum(text if text[:1].isdigit() else f"1 {text}")
-    return found if found else None
+    return found or None
 
 
 def written(value: float) -> str:

@@ -1,0 +1,209 @@
+"""Agreement: what hunt.toml says must fit together, beyond the type of each key.
+
+Each mistake is a `UsageError` whose message begins with the key. Nothing is asked of a network or a disk here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from itertools import pairwise
+from typing import TypeVar
+
+from karat.findings import UsageError, suggest
+from karat.hunt import durations, sizes, words
+from karat.hunt.metric_agreement import check_metrics
+from karat.hunt.settings import CheckoutSettings, HuntSettings, ProbeSettings, Stage
+from karat.hunt.stages import stages
+from karat.hunt.words import EDIT
+
+T = TypeVar("T")
+_ALONE = ("packages", "values")
+_ORDER = ("containers", "checkouts", "commits")
+
+
+def check(settings: HuntSettings) -> None:
+    """Raises for the first thing that does not fit."""
+    _probe(settings.probe)
+    check_metrics(settings.probe)
+    found = stages(settings)
+    _chain(found)
+    _tables(settings, {stage.timeline for stage in found})
+    _repositories(settings)
+    _first(settings, found[0])
+    _search(settings)
+    _engine(settings)
+    _skip(settings.skip)
+
+
+def expect(condition: bool, message: str) -> None:  # noqa: FBT001 - reads as a sentence
+    """A mistake, unless."""
+    if not condition:
+        raise UsageError(message, next_command=EDIT)
+
+
+def _understood(key: str, reader: Callable[[T], object], value: T) -> None:
+    try:
+        reader(value)
+    except UsageError as error:
+        raise UsageError(f"{key}: {error}", next_command=EDIT) from error
+
+
+def _probe(probe: ProbeSettings) -> None:
+    for key, command in (
+        ("command", probe.command),
+        ("setup", probe.setup),
+        ("identify", probe.identify),
+    ):
+        _understood(f"probe.{key}", words.split, command)
+    expect(bool(words.split(probe.command)), "probe.command: expected a command, found no words")
+    _understood("probe.timeout", durations.seconds, probe.timeout)
+    expect(durations.seconds(probe.timeout) > 0, "probe.timeout must be more than 0")
+    expect(probe.repeats >= 1, f"probe.repeats must be at least 1, found {probe.repeats}")
+    expect(probe.warmups >= 0, f"probe.warmups must be at least 0, found {probe.warmups}")
+    expect(
+        0 not in probe.skip_exit_codes,
+        "probe.skip_exit_codes: expected codes of runs that say nothing, found 0, which is success",
+    )
+    for name in probe.env:
+        expect(
+            bool(name) and "=" not in name and "\0" not in name,
+            f"probe.env: expected a name, found {name!r}",
+        )
+
+
+def _tables(settings: HuntSettings, timelines: set[str]) -> None:
+    """A stage without the table that says what it is about."""
+    for name in ("containers", "packages", "values"):
+        expect(
+            name not in timelines or getattr(settings, name) is not None,
+            f"stages names {name}: expected a table [{name}], found none",
+        )
+    for name in sorted(timelines & {"checkouts", "commits"}):
+        expect(
+            bool(settings.repositories),
+            f"stages names {name}: expected [[repositories]], found none",
+        )
+    if settings.values is not None:
+        both = (bool(settings.values.list), bool(settings.values.file))
+        expect(
+            sum(both) == 1,
+            "values: expected either list or file to be set, found "
+            + ("both" if all(both) else "neither"),
+        )
+    for name in ("containers", "checkouts", "commits"):
+        table = getattr(settings, name)
+        if table is None:
+            continue
+        _understood(f"{name}.step", durations.seconds, table.step)
+        expect(durations.seconds(table.step) > 0, f"{name}.step must be more than 0")
+        expect(
+            table.start is None or table.end is None or table.start <= table.end,
+            f"{name}: expected start up to end, found {table.start} and {table.end}",
+        )
+    if settings.containers is not None:
+        _understood("containers.cache", sizes.size, settings.containers.cache)
+        expect(
+            "{date" in settings.containers.image,
+            f"containers.image: expected a template with {{date:%Y-%m-%d}}, found {settings.containers.image!r}",
+        )
+
+
+def _chain(found: Iterable[Stage]) -> None:
+    """Coarse to fine: a stage must be able to look between two points of the one before it."""
+    listed = list(found)
+    for stage in listed:
+        expect(
+            stage.timeline not in _ALONE or len(listed) == 1,
+            f"stages: expected {stage.timeline} alone, found it among {len(listed)} stages; nothing is finer or coarser than it",
+        )
+    for coarse, fine in pairwise(listed):
+        if coarse.timeline not in _ORDER or fine.timeline not in _ORDER:
+            continue
+        steps = _ORDER.index(fine.timeline) - _ORDER.index(coarse.timeline)
+        closer = coarse.step is not None and fine.step is not None and fine.step < coarse.step
+        expect(
+            steps > 0 or (steps == 0 and closer),
+            f"stages: expected coarse to fine, found {coarse.text!r} before {fine.text!r}",
+        )
+
+
+def _repositories(settings: HuntSettings) -> None:
+    names = [repository.name for repository in settings.repositories]
+    folders = [repository.folder or repository.name for repository in settings.repositories]
+    for what, listed in (("name", names), ("folder", folders)):
+        twice = next((item for item in listed if listed.count(item) > 1), None)
+        expect(twice is None, f"repositories: expected each {what} once, found {twice!r} twice")
+    for name in names:
+        plain = bool(name) and name.replace("-", "").replace("_", "").replace(".", "").isalnum()
+        expect(
+            plain,
+            f"repositories: expected a name of letters, digits, '-', '_' and '.', found {name!r}",
+        )
+    for table, checkouts in (("checkouts", settings.checkouts), ("commits", settings.commits)):
+        if checkouts is not None:
+            _revisions(table, checkouts, names)
+
+
+def _revisions(table: str, checkouts: CheckoutSettings, names: list[str]) -> None:
+    _understood(f"{table}.build", words.split, checkouts.build)
+    _understood(f"{table}.build_timeout", durations.seconds, checkouts.build_timeout)
+    _understood(f"{table}.margin", durations.seconds, checkouts.margin)
+    for key, revisions in (("good", checkouts.good), ("bad", checkouts.bad)):
+        for name in revisions:
+            expect(
+                name in names,
+                f"{table}.{key}: no repository is called {name!r}{suggest(name, names)} (known: {', '.join(names)})",
+            )
+
+
+def _first(settings: HuntSettings, stage: Stage) -> None:
+    """The first stage has no coarser one that says where to look."""
+    if stage.timeline == "containers" and settings.containers is not None:
+        expect(
+            settings.containers.start is not None,
+            "containers.start: expected the first day, found nothing",
+        )
+    if stage.timeline == "checkouts":
+        expect(
+            settings.checkouts.start is not None,
+            "checkouts.start: expected a day or a time to start at, found nothing",
+        )
+    if stage.timeline == "commits":
+        table = settings.commits or settings.checkouts
+        name = "commits" if settings.commits else "checkouts"
+        known = (table.good and table.bad) or table.start is not None
+        expect(
+            bool(known),
+            f"{name}: expected good and bad (repository = revision), or start, found neither",
+        )
+
+
+def _search(settings: HuntSettings) -> None:
+    search = settings.search
+    expect(
+        0.5 < search.confidence < 1,
+        f"search.confidence must be above 0.5 and below 1, found {search.confidence}",
+    )
+    expect(
+        0 <= search.smallest < 1,
+        f"search.smallest must be at least 0 and below 1, found {search.smallest}",
+    )
+    for key in ("grid", "max_runs", "confirmations"):
+        value = getattr(search, key)
+        expect(value >= 0, f"search.{key} must be at least 0, found {value}")
+
+
+def _engine(settings: HuntSettings) -> None:
+    engine = settings.engine
+    expect(engine.slots >= 1, f"engine.slots must be at least 1, found {engine.slots}")
+    for key in ("cores", "gpus", "retries"):
+        value = getattr(engine, key)
+        expect(value >= 0, f"engine.{key} must be at least 0, found {value}")
+    _understood("engine.memory", sizes.size, engine.memory)
+
+
+def _skip(skip: Iterable[str]) -> None:
+    for text in skip:
+        old, dots, new = text.partition("..")
+        good = bool(text.strip()) and (not dots or (bool(old.strip()) and bool(new.strip())))
+        expect(good, f"skip: expected a point or a range OLD..NEW, found {text!r}")
