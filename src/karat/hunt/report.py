@@ -94,7 +94,7 @@ class Culprit(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     message: str = ""
 
 
-class HuntReport(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class HuntReport(msgspec.Struct, frozen=True, kw_only=True):
     """Everything a hunt found."""
 
     schema: str = "karat.hunt/1"

@@ -15,6 +15,7 @@ from karat.hunt.report import ChangeReport, PointReport, StageReport
 _WIDTH, _HEIGHT = 960, 300
 _LEFT, _RIGHT, _TOP, _BOTTOM = 70, 16, 14, 46
 _LABELS = 6
+_LARGEST = 1.7e308
 _DOTS = 1500
 """Beyond so many points the dots shrink to a line's width."""
 
@@ -25,8 +26,9 @@ class _Frame:
     def __init__(self, points: Sequence[PointReport], metric: str) -> None:
         values = [v for point in points for v in point.values.get(metric, ())]
         low, high = (min(values), max(values)) if values else (0.0, 1.0)
-        room = (high - low) * 0.08 or abs(high) * 0.01 or 1.0
-        self.low, self.high = low - room, high + room
+        # Halves, so that values near the largest double do not overflow.
+        room = (high / 2 - low / 2) * 0.16 or abs(high) * 0.01 or 1.0
+        self.low, self.high = max(low - room, -_LARGEST), min(high + room, _LARGEST)
         self.count = len(points)
 
     def x(self, index: float) -> float:
@@ -34,7 +36,6 @@ class _Frame:
         return round(_LEFT + room * (index + 0.5) / max(1, self.count), 1)
 
     def y(self, value: float) -> float:
-        # Halved first, so that values near the largest double do not overflow.
         share = (value / 2 - self.low / 2) / ((self.high / 2 - self.low / 2) or 1.0)
         return round(_HEIGHT - _BOTTOM - (_HEIGHT - _TOP - _BOTTOM) * share, 1)
 
@@ -59,7 +60,7 @@ def chart(stage: StageReport, metric: str, unit: str = "") -> str:
 
 def _grid(frame: _Frame) -> Iterator[str]:
     for step in range(5):
-        value = frame.low + (frame.high - frame.low) * step / 4
+        value = frame.low * (1 - step / 4) + frame.high * (step / 4)
         y = frame.y(value)
         yield f'<line class="grid" x1="{_LEFT}" x2="{_WIDTH - _RIGHT}" y1="{y}" y2="{y}"/>'
         yield f'<text class="axis" x="{_LEFT - 6}" y="{y + 4}" text-anchor="end">{html.escape(say.value(value))}</text>'

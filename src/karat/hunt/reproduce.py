@@ -1,0 +1,152 @@
+"""Reproduce: one line for a shell that puts a point under test again, by hand, without karat. Pure.
+
+In: what hunt.toml says, a point and what was under test there. Out: a line that can be pasted. Where a point needs more than a
+line (a build inside a kept container), it is the command that shows every step.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Mapping
+
+from karat.hunt.point import Point
+from karat.hunt.settings import HuntSettings
+from karat.hunt.words import split
+
+_SECRET = re.compile(r"TOKEN|KEY|SECRET|PASS|CREDENTIAL|AUTH", re.IGNORECASE)
+
+
+def one_line(
+    settings: HuntSettings, stage: str, timeline: str, point: Point, identity: Mapping[str, str]
+) -> str:
+    """The line; seen from hunt.toml's folder."""
+    makers = {
+        "containers": _container,
+        "checkouts": _checkout,
+        "commits": _checkout,
+        "packages": _package,
+        "values": _value,
+    }
+    maker = makers.get(timeline)
+    made = maker(settings, point, identity) if maker is not None else ""
+    return made or f"karat hunt show {shlex.quote(point.id)} --stage {shlex.quote(stage)}"
+
+
+def _probe(settings: HuntSettings, point: Point) -> str:
+    """The probe's command, with what karat would put into it."""
+    named = {"{point}": point.id, "{root}": "$PWD", "{value}": point.parts.get("value", "{value}")}
+    words = [_word(word, named) for word in split(settings.probe.command)]
+    return " ".join([*_assignments(settings.probe.env), *words])
+
+
+def _word(word: str, named: Mapping[str, str]) -> str:
+    """A word for a shell; `{root}` is the folder it is pasted in."""
+    if "{root}" in word:
+        before, _, after = word.partition("{root}")
+        return f'{shlex.quote(before) if before else ""}"$PWD"{shlex.quote(after) if after else ""}'
+    for name, text in named.items():
+        word = word.replace(name, text)
+    return shlex.quote(word)
+
+
+def _assignments(env: Mapping[str, str]) -> list[str]:
+    return [_assignment(name, text) for name, text in env.items()]
+
+
+def _assignment(name: str, text: str) -> str:
+    """What may be a secret is taken from the reader's own environment: the line goes into issues."""
+    return f'{name}="${name}"' if _SECRET.search(name) else f"{name}={shlex.quote(text)}"
+
+
+def _container(settings: HuntSettings, point: Point, identity: Mapping[str, str]) -> str:
+    if settings.containers is None or "image" not in point.parts:
+        return ""
+    asked = settings.containers
+    engine = asked.engine or "docker"
+    image = point.parts["image"]
+    digest = identity.get("image.digest", "")
+    # By its digest: a tag may have moved since.
+    exact = f"{_without_tag(image)}@{digest}" if digest.startswith("sha256:") else image
+    mounts = [word for mount in asked.mounts for word in ("-v", _mount(mount))]
+    env = {**asked.env, **settings.probe.env}
+    values = [word for one in _assignments(env) for word in ("-e", one)]
+    gpus = [f"--gpus={shlex.quote(asked.gpus)}"] if asked.gpus else []
+    words = [_word(word, {"{point}": point.id}) for word in split(settings.probe.command)]
+    options = [shlex.quote(option) for option in asked.options]
+    return " ".join(
+        [engine, "run", "--rm", *gpus, *mounts, *values, *options, shlex.quote(exact), *words]
+    )
+
+
+def _without_tag(image: str) -> str:
+    head, _, tail = image.rpartition("/")
+    name = tail.partition("@")[0].partition(":")[0]
+    return f"{head}/{name}" if head else name
+
+
+def _mount(mount: str) -> str:
+    """`"$PWD":/dir`: engines want whole paths."""
+    host, _, rest = mount.partition(":")
+    if host.startswith("/"):
+        return shlex.quote(mount)
+    inner = "" if host in {".", "./"} else shlex.quote("/" + host.removeprefix("./"))
+    return f'"$PWD"{inner}:{shlex.quote(rest)}'
+
+
+def _checkout(settings: HuntSettings, point: Point, identity: Mapping[str, str]) -> str:  # noqa: ARG001 - one signature
+    """Fresh clones beside one another, at the point's commits, built, and the probe."""
+    asked = settings.commits or settings.checkouts
+    moved = [r for r in settings.repositories if r.name in point.parts]
+    if asked.container or settings.checkouts.container or not moved:
+        return ""
+    steps = []
+    for one in moved:
+        folder = one.folder or one.name
+        source = (
+            one.url
+            if "://" in one.url or one.url.startswith(("/", "git@"))
+            else f"$OLDPWD/{one.url}"
+        )
+        quoted = shlex.quote(source) if not source.startswith("$OLDPWD") else f'"{source}"'
+        steps += [f"git clone -q {quoted} {shlex.quote(folder)}"]
+        steps += [f"git -C {shlex.quote(folder)} checkout -q {point.parts[one.name]}"]
+    return _joined(settings, point, steps, [shlex.quote(word) for word in split(asked.build)])
+
+
+def _joined(settings: HuntSettings, point: Point, steps: list[str], build: list[str]) -> str:
+    probe = _probe(settings, point).replace('"$PWD"', '"$OLDPWD"')
+    chain = ['cd "$(mktemp -d)"', *steps, *([" ".join(build)] if build else []), probe]
+    return f"({' && '.join(chain)})"
+
+
+def _package(settings: HuntSettings, point: Point, identity: Mapping[str, str]) -> str:  # noqa: ARG001 - one signature
+    asked = settings.packages
+    if asked is None:
+        return ""
+    wanted = [f"{asked.name}=={point.parts.get(asked.name, point.id)}", *asked.requires]
+    python = ["--python", shlex.quote(asked.python)] if asked.python else []
+    index = (
+        ["--default-index", shlex.quote(asked.index)]
+        if asked.index and "@" not in asked.index
+        else []
+    )
+    withs = [word for name in wanted for word in ("--with", shlex.quote(name))]
+    return " ".join(
+        [
+            "uv",
+            "run",
+            "--no-project",
+            "--isolated",
+            *python,
+            *index,
+            *withs,
+            "--",
+            _probe(settings, point),
+        ]
+    )
+
+
+def _value(settings: HuntSettings, point: Point, identity: Mapping[str, str]) -> str:  # noqa: ARG001 - one signature
+    value = point.parts.get("value", point.id)
+    return f"KARAT_VALUE={shlex.quote(value)} {_probe(settings, point)}"

@@ -1,0 +1,86 @@
+from __future__ import annotations
+
+import io
+
+import pytest
+from hypothesis import given, strategies as st
+
+from factories.hunt_reports import NIGHTS, nightly, nothing
+from karat.hunt import report_sentences as say
+from karat.hunt.report import HuntReport
+from karat.hunt.report_text import lines
+from karat.report.terminal import print_lines
+
+
+def shown(report: HuntReport, width: int | None = None) -> str:
+    stream = io.StringIO()
+    print_lines(lines(report, width=width), stream)
+    return stream.getvalue()
+
+
+def test_the_answer_comes_first() -> None:
+    text = shown(nightly())
+    assert text.startswith("mlups: 1 regression, 1 dip\n")
+    regression = text[text.index("\nregression") :]
+    for fact in (
+        "577.3 → 536.7 MLUPS/s (−7.0%)",
+        "after xla@bbbbbbbb, not after xla@cccccccc",
+        "made by xla",
+        "xla cccccccccccc Fuse convolutions",
+        "(A. N. Author)",
+        f"https://github.com/openxla/xla/commit/{'c' * 40}",
+        "confirmed by running both sides again; confidence over 99.9%",
+        "karat hunt show 'xla@cccccccc' --stage 0.2/1",
+    ):
+        assert fact in regression
+
+
+def test_both_ends_of_a_dip_are_told_apart() -> None:
+    text = shown(nightly())
+    assert text.index("dip (there)") < text.index("dip (and back)")
+
+
+def test_each_stage_has_its_strip_changes_failures_and_what_it_may_have_missed() -> None:
+    text = shown(nightly())
+    assert "  ··|··|·· ·✗|··∞·\n" in text
+    assert "(1 between them could not be tried)" in text
+    assert "crash      2023-08-09: ImportError: cannot import name '<b>x</b>' from \"jax\"" in text
+    assert "hang       2023-08-12: no end within 600 s" in text
+    assert "a dip of one night could hide; 3 more runs rule it out" in text
+    assert "flaky: about 10% of the runs" in text
+
+
+def test_a_hunt_that_was_stopped_does_not_look_finished() -> None:
+    assert shown(nothing()).startswith("quiet: no change found so far (the hunt is stopped)\n")
+
+
+@pytest.mark.parametrize("width", [10, 30, 100])
+def test_a_strip_fits_its_room(width: int) -> None:
+    stage = nightly().stages[0]
+    found = say.strip(stage.points * 20, stage.changes, width)
+    assert len(found) <= width + found.count("|")
+    assert "✗" in found
+    assert len(stage.points) == len(NIGHTS)
+
+
+@pytest.mark.parametrize(
+    ("number", "text"),
+    [(577.30134, "577.3"), (0.0, "0"), (12345.6, "12,346"), (0.00012345, "0.0001234"), (1e-9, "1e-09"), (None, "–"),
+     (-2.5, "-2.500"), (1e300, "1e+300")],
+)  # fmt: skip
+def test_values_are_short(number: float | None, text: str) -> None:
+    assert say.value(number) == text
+
+
+@given(st.floats(min_value=0, max_value=1))
+def test_no_confidence_is_rounded_up_to_certainty(confidence: float) -> None:
+    text = say.sure(confidence)
+    assert "100%" not in text
+    if text != "over 99.9%":
+        assert float(text.removesuffix("%")) / 100 <= confidence + 1e-12
+
+
+@given(st.floats(allow_nan=False, allow_infinity=False))
+def test_every_number_can_be_said(number: float) -> None:
+    assert say.value(number)
+    assert say.percent(1.0, number).endswith("%")
