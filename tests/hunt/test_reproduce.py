@@ -1,0 +1,116 @@
+from __future__ import annotations
+
+import shlex
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from factories.repositories import Repository
+from karat.hunt.point import Point
+from karat.hunt.reproduce import one_line
+from karat.hunt.settings import HuntSettings
+
+
+def settings(**tables: Any) -> HuntSettings:
+    probe = {"command": ["sh", "-c", "cat code/speed; echo at {value}"], **tables.pop("probe", {})}
+    return msgspec.convert({"stages": ["values"], "probe": probe, **tables}, HuntSettings)
+
+
+def pasted(line: str, folder: Path) -> str:
+    """What the line prints when it is pasted into a shell in hunt.toml's folder."""
+    done = subprocess.run(
+        ["bash", "-c", line], cwd=folder, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_a_commit_is_cloned_built_and_probed(repository: Repository) -> None:
+    repository.write("speed.in", "one\n")
+    first = repository.commit()
+    repository.write("speed.in", "two\n")
+    repository.commit()
+    made = settings(
+        stages=["commits"],
+        repositories=[{"name": "code", "url": "."}],
+        commits={"build": ["cp", "code/speed.in", "code/speed"]},
+    )
+    point = Point(id="code@1", label="1", parts={"code": first})
+    line = one_line(made, "0", "commits", point, {})
+    assert pasted(line, repository.root) == "one\nat {value}\n"
+    assert not (repository.root / "code").exists()
+
+
+def test_a_script_beside_hunt_toml_is_found(repository: Repository) -> None:
+    commit = repository.commit()
+    repository.write("bench it.sh", "echo measured in $(git -C code rev-parse HEAD)\n")
+    made = settings(
+        stages=["commits"],
+        probe={"command": ["sh", "{root}/bench it.sh"]},
+        repositories=[{"name": "code", "url": "."}],
+    )
+    line = one_line(made, "0", "commits", Point(id="p", label="p", parts={"code": commit}), {})
+    assert pasted(line, repository.root) == f"measured in {commit}\n"
+
+
+def test_a_value_is_where_the_probe_looks_for_it(tmp_path: Path) -> None:
+    made = settings(probe={"command": ["sh", "-c", 'echo "$KARAT_VALUE" and {value}']})
+    value = "it's $HOME; `x`"
+    point = Point(id="0", label="0", parts={"value": "x y"})
+    assert pasted(one_line(made, "0", "values", point, {}), tmp_path) == "x y and x y\n"
+    odd = one_line(
+        settings(probe={"command": ["printenv", "KARAT_VALUE"]}), "0", "values", Point(id="1", label="1", parts={"value": value}), {}
+    )  # fmt: skip
+    assert pasted(odd, tmp_path) == f"{value}\n"
+
+
+def test_an_image_is_named_by_what_was_really_run() -> None:
+    made = settings(
+        stages=["containers by day"],
+        probe={"command": ["bash", "/dir/test.sh"], "env": {"XLA_FLAGS": "a b"}},
+        containers={
+            "image": "r.example:5000/jax:n-{date:%F}", "engine": "podman", "mounts": [".:/dir", "/data:/data:ro"],
+            "gpus": "all", "options": ["--shm-size=1g"],
+        },
+    )  # fmt: skip
+    point = Point(id="d", label="d", parts={"image": "r.example:5000/jax:n-2023-08-24"})
+    line = one_line(made, "0", "containers", point, {"image.digest": "sha256:abc"})
+    assert shlex.split(line) == [
+        "podman", "run", "--rm", "--gpus=all", "-v", "$PWD:/dir", "-v", "/data:/data:ro", "-e", "XLA_FLAGS=a b",
+        "--shm-size=1g", "r.example:5000/jax@sha256:abc", "bash", "/dir/test.sh",
+    ]  # fmt: skip
+    assert "r.example:5000/jax:n-2023-08-24" in one_line(made, "0", "containers", point, {})
+
+
+def test_what_may_be_a_secret_is_not_in_the_line() -> None:
+    made = settings(probe={"command": ["true"], "env": {"HF_TOKEN": "hf_secret", "MODE": "fast"}})
+    line = one_line(made, "0", "values", Point(id="v", label="v", parts={"value": "1"}), {})
+    assert "hf_secret" not in line
+    assert 'HF_TOKEN="$HF_TOKEN"' in line
+    assert "MODE=fast" in line
+
+
+def test_a_package_is_installed_beside_what_it_needs() -> None:
+    made = settings(
+        stages=["packages"], packages={"name": "idna", "requires": ["numpy<2"], "python": "3.12"}
+    )
+    line = one_line(made, "0", "packages", Point(id="3.4", label="3.4", parts={"idna": "3.4"}), {})
+    assert line.startswith(
+        "uv run --no-project --isolated --python 3.12 --with idna==3.4 --with 'numpy<2' -- sh -c "
+    )
+
+
+@pytest.mark.parametrize("timeline", ["commits", "checkouts"])
+def test_what_is_built_in_a_kept_container_is_shown_step_by_step(timeline: str) -> None:
+    made = settings(
+        stages=["commits"],
+        repositories=[{"name": "code", "url": "."}],
+        checkouts={"container": "last good"},
+    )
+    line = one_line(
+        made, "0.1/2", timeline, Point(id="code@1 x", label="1", parts={"code": "1" * 40}), {}
+    )
+    assert line == "karat hunt show 'code@1 x' --stage 0.1/2"
