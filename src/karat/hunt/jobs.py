@@ -60,8 +60,8 @@ def out_folder(probe: ProbeSettings, number: int) -> str:
 
 
 def reads_failures(probe: ProbeSettings) -> bool:
-    """Whether a run that fails is a measurement all the same: a metric reads its exit code, report or result."""
-    return any(m.exit_code or m.junit is not None or m.golden is not None for m in probe.metrics)
+    """Whether a run that fails is a measurement all the same: a metric reads its exit code or its report."""
+    return any(metric.exit_code or metric.junit is not None for metric in probe.metrics)
 
 
 def _environment(
