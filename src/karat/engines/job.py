@@ -4,7 +4,8 @@ In: a `Job`, a list of commands that are run one after the other, in one slot th
 `JobResult`. An engine judges nothing: it does not know what a crash or a metric is.
 
 Words in `argv`, `cwd`, `env` and `unless` that the runner replaces: `@AREA@` the kept folder of the slot, `@OUT@` an empty
-folder of this job, `@SLOT@` the number of the slot, `@GPUS@` the GPUs the slot owns (`0,1`; empty for none).
+folder of this job (inside `@AREA@`, and the same for every job of the slot), `@SLOT@` the number of the slot, `@GPUS@` the
+GPUs the slot owns (`0,1`; empty for none), `@CORES@` its cores (`0,1`; empty: not pinned).
 """
 
 from __future__ import annotations
@@ -98,3 +99,5 @@ class JobResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Whether measuring was left out because this identity is known."""
     lost: str = ""
     """Why nothing came back: the worker died, the node is gone. Nothing is known of the point then."""
+    notes: tuple[str, ...] = ()
+    """Sentences: a file that was too large to come back, a worker that was lost before this one."""

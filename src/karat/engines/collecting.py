@@ -1,0 +1,66 @@
+"""Collecting: files that a job left, brought back; within limits, and never through a link that leads elsewhere."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from karat.engines.globbing import is_inside, matching, shown
+
+LARGEST = 16 << 20
+TOTAL = 64 << 20
+MOST = 10_000
+
+
+class Collected:
+    """Files that came back, and sentences on those that did not."""
+
+    def __init__(self, *, largest: int = LARGEST, total: int = TOTAL) -> None:
+        self._largest, self._room, self._total = largest, total, total
+        self.files: dict[str, bytes] = {}
+        self.notes: list[str] = []
+
+    def add(self, folder: Path, patterns: Iterable[str]) -> None:
+        """What matches in a folder; a name that is there already stays what it is."""
+        for name, path in _named(folder, patterns):
+            if name in self.files:
+                continue
+            if len(self.files) >= MOST:
+                self.notes.append(f"more than {MOST:,} files match; the rest was left out")
+                return
+            if is_inside(path, folder):
+                self._take(name, path)
+            else:
+                self.notes.append(f"{name}: leads out of its folder, and was left out")
+
+    def _take(self, name: str, path: Path) -> None:
+        try:
+            # Not blocking: a pipe would wait for somebody who writes.
+            handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+            with open(handle, "rb") as file:  # noqa: PTH123 - an open descriptor
+                status = os.fstat(handle)
+                if not stat.S_ISREG(status.st_mode):
+                    return
+                self._read(name, status.st_size, file.read(min(self._largest, self._room) + 1))
+        except OSError as error:
+            self.notes.append(f"{name}: could not be read, {error.strerror or error}")
+
+    def _read(self, name: str, size: int, content: bytes) -> None:
+        """A part of a file would be taken for the whole one, so it is all or nothing."""
+        if len(content) > self._largest:
+            limit = f"the {self._largest:,} that come back of one file"
+        elif len(content) > self._room:
+            limit = f"what is left of the {self._total:,} that come back of one run"
+        else:
+            self.files[name] = content
+            self._room -= len(content)
+            return
+        self.notes.append(f"{name}: {size:,} bytes are more than {limit}; left out")
+
+
+def _named(folder: Path, patterns: Iterable[str]) -> Iterator[tuple[str, Path]]:
+    for pattern in patterns:
+        for path in matching(folder, pattern):
+            yield shown(path, folder), path

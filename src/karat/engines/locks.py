@@ -1,0 +1,50 @@
+"""Locks: what this process has for itself on this machine; a killed process has let go of it.
+
+`flock`ed files: areas beside the area, cores and GPUs in a folder of the user, so that two hunts of one user that know
+nothing of each other never measure on the same core or GPU. Users do not see each other's.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import stat
+import tempfile
+from pathlib import Path
+
+from karat.findings import CannotVerify
+
+
+def take(path: Path) -> int | None:
+    """A descriptor that holds the lock, or None while somebody else does."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    except OSError as error:
+        raise CannotVerify(
+            f"expected to write the lock {path}, found: {error.strerror or error}",
+            next_command=f"ls -ld {path.parent}",
+        ) from error
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(handle)
+        return None
+    return handle
+
+
+def users_folder() -> Path:
+    """Where locks of this user on this machine are."""
+    runtime = os.environ.get("XDG_RUNTIME_DIR", "")
+    if runtime and os.access(runtime, os.W_OK):
+        return Path(runtime) / "karat"
+    folder = Path(tempfile.gettempdir()) / f"karat-{os.getuid()}"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    status = folder.lstat()
+    # In a folder that everybody may write to, somebody else may have been first.
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid():
+        raise CannotVerify(
+            f"expected {folder} to be a folder of this user, found one of somebody else",
+            next_command=f"ls -ld {folder}; export XDG_RUNTIME_DIR=…",
+        )
+    return folder

@@ -1,0 +1,116 @@
+"""Process trees: who descends from whom, who carries a job's mark, and ending them for sure.
+
+Read from /proc, so Linux only; elsewhere every list is empty, and process groups are all there is. The warden imports this
+module with nothing but the standard library at hand.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import time
+from collections.abc import Callable, Iterable, Mapping
+from typing import NamedTuple
+
+MARK = "KARAT_JOB"
+"""The environment variable by which a job's processes are known, wherever they went."""
+_PROC = "/proc"
+_PATIENCE = 10.0
+_LOOK_AGAIN = 0.01
+
+
+class Process(NamedTuple):
+    """One process; its number alone may be somebody else's a moment later."""
+
+    pid: int
+    parent: int
+    session: int
+    started: int
+
+
+Table = Mapping[int, Process]
+
+
+def processes() -> Table:
+    """Every process that has not ended."""
+    try:
+        names = os.listdir(_PROC)  # noqa: PTH208 - called often, of hundreds
+    except OSError:
+        return {}
+    found = (process_of(int(name)) for name in names if name.isdigit())
+    return {process.pid: process for process in found if process is not None}
+
+
+def process_of(pid: int) -> Process | None:
+    """A process by its number; None if it has ended, a zombie included."""
+    try:
+        with open(f"{_PROC}/{pid}/stat", "rb") as file:  # noqa: PTH123 - called for every process there is
+            text = file.read()
+    except OSError:
+        return None
+    # The name in the middle may hold anything, brackets and spaces included; what follows its end does not.
+    state, parent, _, session, *rest = text.rpartition(b")")[2].split()
+    if state in {b"Z", b"X"}:
+        return None
+    return Process(pid, int(parent), int(session), int(rest[15]))
+
+
+def descendants(root: int, table: Table) -> set[int]:
+    """All that come from a process; itself is not among them."""
+    children: dict[int, list[int]] = {}
+    for process in table.values():
+        children.setdefault(process.parent, []).append(process.pid)
+    found: set[int] = set()
+    open_ends = [root]
+    while open_ends:
+        for child in children.get(open_ends.pop(), ()):
+            if child not in found:
+                found.add(child)
+                open_ends.append(child)
+    return found
+
+
+def marked(token: str, among: Iterable[int]) -> set[int]:
+    """Those of the processes that were started with the job's mark in their environment."""
+    wanted = f"{MARK}={token}".encode()
+    return {pid for pid in among if wanted in _environment(pid)}
+
+
+def _environment(pid: int) -> list[bytes]:
+    try:
+        with open(f"{_PROC}/{pid}/environ", "rb") as file:  # noqa: PTH123 - as above
+            return file.read().split(b"\0")
+    except OSError:  # it has ended, or is another user's
+        return []
+
+
+def send_signal(process: Process, number: int) -> None:
+    """A signal for just that process, not for whoever has its number by now."""
+    with contextlib.suppress(OSError):
+        handle = os.pidfd_open(process.pid)
+        try:
+            if process_of(process.pid) == process:
+                signal.pidfd_send_signal(handle, number)
+        finally:
+            os.close(handle)
+
+
+def end_all(targets: Callable[[Table], set[int]], *, idle: Callable[[], None] | None = None) -> int:
+    """End what `targets` picks, again until it picks nothing; how many would not end."""
+    until = time.monotonic() + _PATIENCE
+    while True:
+        table = processes()
+        left = targets(table) - {os.getpid()}
+        if not left or time.monotonic() > until:
+            return len(left)
+        for pid in left:
+            send_signal(table[pid], signal.SIGKILL)
+        time.sleep(_LOOK_AGAIN)
+        if idle is not None:
+            idle()
+
+
+def end_marked(token: str) -> int:
+    """End every process that carries a job's mark; how many would not end."""
+    return end_all(lambda table: marked(token, table))

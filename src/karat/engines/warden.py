@@ -1,0 +1,288 @@
+"""The warden: a small process that runs the commands of one job, and outlives whoever started it, just long enough.
+
+It is what every process of a job descends from, daemons included (a "subreaper" in Linux's words), so it can end them all. Its
+stdin is its tie to the runner: when that closes, because the runner ended, was killed or lost its machine's patience, the
+warden ends what runs, does what `when_killed` says, and goes.
+
+In: one JSON document a line, an `Order` each, or `{"kill": true}` while one is under way. Out: a line of JSON, then the bytes
+of the outputs. Only the standard library is imported: it must start in a blink, many times.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import json
+import os
+import selectors
+import signal
+import subprocess
+import sys
+import time
+from typing import Any, NamedTuple
+
+from karat.engines.process_tree import MARK, Table, descendants, end_all, marked, processes
+from karat.engines.recent_output import RecentOutput
+
+GRACE = 5.0
+"""Seconds between asking to end and ending."""
+_AFTERWARDS = 60.0
+"""For each `when_killed` command, and for each `unless` without a time of its own."""
+_SUBREAPER, _PARENT_DEATH_SIGNAL = 36, 1
+
+
+class Ended(NamedTuple):
+    """How a command ended."""
+
+    status: int | None = None
+    """As subprocess has it; None: it was never started."""
+    timed_out: bool = False
+    killed: bool = False
+    seconds: float = 0.0
+    error: str = ""
+    left: int = 0
+    """Processes that could not be ended."""
+
+
+class Warden:
+    """Runs one command after the other."""
+
+    def __init__(self, orders: int, answers: int) -> None:
+        self._orders, self._answers = orders, answers
+        self._pending = b""
+        self._cut = False
+        """Whether the runner is gone."""
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(orders, selectors.EVENT_READ)
+        self._token = ""
+        self._prctl = _prctl()
+        self._prctl(_SUBREAPER, 1)
+        self._watch_children()
+
+    def _watch_children(self) -> None:
+        receiver, sender = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        signal.set_wakeup_fd(sender, warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
+            signal.signal(number, self._told_to_go)
+        self._selector.register(receiver, selectors.EVENT_READ)
+        self._wakeups = receiver
+
+    def _told_to_go(self, *_: object) -> None:
+        self._cut = True
+
+    def serve(self) -> None:
+        """Until the runner is done with it."""
+        while (order := self._next()) is not None:
+            self._token = order["env"].get(MARK, "")
+            ended, outputs = self._run(order)
+            if self._cut:
+                break
+            self._answer(ended, outputs)
+        self._end(lambda table: self._marked(set(table)))
+
+    def _next(self) -> dict[str, Any] | None:
+        while not self._cut:
+            order = self._order()
+            if order is not None and "argv" in order:
+                return order
+            if order is None:
+                self._look(None)
+        return None
+
+    def _order(self) -> dict[str, Any] | None:
+        line, newline, rest = self._pending.partition(b"\n")
+        if not newline:
+            return None
+        self._pending = rest
+        order: dict[str, Any] = json.loads(line)
+        return order
+
+    def _look(self, seconds: float | None, outputs: dict[int, RecentOutput] | None = None) -> None:
+        """Wait for something to happen, and take in what came."""
+        for key, _ in self._selector.select(seconds):
+            if key.fd == self._orders:
+                came = os.read(key.fd, 1 << 20)
+                self._pending += came
+                self._cut |= not came
+            elif key.fd == self._wakeups:
+                os.read(key.fd, 4096)
+            else:
+                self._take(key.fd, (outputs or {}).get(key.fd))
+        if self._cut and self._orders in self._selector.get_map():
+            self._selector.unregister(self._orders)
+
+    def _take(self, pipe: int, output: RecentOutput | None) -> bool:
+        """Some of a pipe; what nobody wants any more is dropped, so that a daemon may go on printing."""
+        try:
+            came = os.read(pipe, 1 << 18)
+        except BlockingIOError:
+            return False
+        if output is not None:
+            output.add(came)
+        if not came:
+            self._selector.unregister(pipe)
+            os.close(pipe)
+        return bool(came)
+
+    def _run(self, order: dict[str, Any]) -> tuple[Ended, list[RecentOutput]]:
+        before = descendants(os.getpid(), processes())
+        outputs: dict[int, RecentOutput] = {}
+        pipes = [os.pipe() for _ in range(2 if order["apart"] else 1)]
+        for ours, _ in pipes:
+            os.set_blocking(ours, False)
+            self._selector.register(ours, selectors.EVENT_READ)
+            outputs[ours] = RecentOutput()
+        try:
+            process = self._started(order, pipes[0][1], pipes[-1][1])
+        except (OSError, ValueError) as error:
+            process = None
+            ended = Ended(error=_reason(error, order))
+        finally:
+            for _, theirs in pipes:
+                os.close(theirs)
+        if process is not None:
+            ended = self._attend(process, order, outputs, before)
+        for pipe, output in outputs.items():
+            # No more than a pipe holds: a daemon that was left may never stop printing.
+            for _ in range(8):
+                if pipe not in self._selector.get_map() or not self._take(pipe, output):
+                    break
+        return ended, list(outputs.values())
+
+    def _started(self, order: dict[str, Any], out: int, errors: int) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(
+            order["argv"],
+            cwd=order["cwd"],
+            env=order["env"],
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=errors,
+            start_new_session=True,
+            # One thread, so that code between fork and exec is safe. It dies with the warden.
+            preexec_fn=lambda: self._prctl(_PARENT_DEATH_SIGNAL, signal.SIGKILL),  # noqa: PLW1509
+        )
+
+    def _attend(
+        self,
+        process: subprocess.Popen[bytes],
+        order: dict[str, Any],
+        outputs: dict[int, RecentOutput],
+        before: set[int],
+    ) -> Ended:
+        """Until it ends, is to be killed, or has had its time."""
+        timeout, started = order["timeout"], time.monotonic()
+        until = None if timeout is None else started + timeout
+        while process.returncode is None:
+            late = until is not None and time.monotonic() >= until
+            if late or self._cut or self._is_to_be_killed():
+                left = self._kill(process, order, outputs, before)
+                seconds = time.monotonic() - started
+                status = process.returncode
+                return Ended(status, timed_out=late, killed=not late, seconds=seconds, left=left)
+            self._look(None if until is None else max(0.0, until - time.monotonic()), outputs)
+            self._reap(process)
+        seconds, left = time.monotonic() - started, 0
+        if order["sweep"]:
+            left = self._end(lambda table: self._astray(process, before, table))
+        return Ended(process.returncode, seconds=seconds, left=left)
+
+    def _is_to_be_killed(self) -> bool:
+        order = self._order()
+        return order is not None and bool(order.get("kill"))
+
+    def _kill(
+        self,
+        process: subprocess.Popen[bytes],
+        order: dict[str, Any],
+        outputs: dict[int, RecentOutput],
+        before: set[int],
+    ) -> int:
+        """Ask the group, then end it; then what was started elsewhere; then whatever is left of it."""
+        _signal_group(process, signal.SIGTERM)
+        until = time.monotonic() + GRACE
+        while process.returncode is None and (left := until - time.monotonic()) > 0:
+            self._look(left, outputs)
+            self._reap(process)
+        _signal_group(process, signal.SIGKILL)
+        self._end(lambda table: self._of(process, table))
+        while process.returncode is None:
+            self._look(0.1, outputs)
+            self._reap(process)
+        for words in order["when_killed"]:
+            _run_afterwards(words, order)
+        return self._end(lambda table: self._of(process, table) | self._new(before, table))
+
+    def _reap(self, process: subprocess.Popen[bytes] | None = None) -> None:
+        """Whoever has ended, orphans of the job among them; the command's own status is kept."""
+        with contextlib.suppress(ChildProcessError):
+            while True:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+                if pid == 0:
+                    return
+                if process is not None and pid == process.pid:
+                    process.returncode = os.waitstatus_to_exitcode(status)
+
+    def _end(self, targets: Any) -> int:
+        return end_all(targets, idle=self._reap)
+
+    def _astray(self, process: subprocess.Popen[bytes], before: set[int], table: Table) -> set[int]:
+        """What a measured run left running; what took care to lose the mark, a container's monitor, is not ours to end."""
+        return self._of(process, table) | self._marked(self._new(before, table))
+
+    def _of(self, process: subprocess.Popen[bytes], table: Table) -> set[int]:
+        return {pid for pid, found in table.items() if found.session == process.pid}
+
+    def _new(self, before: set[int], table: Table) -> set[int]:
+        return descendants(os.getpid(), table) - before
+
+    def _marked(self, among: set[int]) -> set[int]:
+        return marked(self._token, among) if self._token else set()
+
+    def _answer(self, ended: Ended, outputs: list[RecentOutput]) -> None:
+        texts = [output.text() for output in outputs]
+        header = {**ended._asdict(), "sizes": [len(text) for text in texts]}
+        with contextlib.suppress(BrokenPipeError), os.fdopen(os.dup(self._answers), "wb") as file:
+            file.write(json.dumps(header).encode() + b"\n" + b"".join(texts))
+
+
+def _prctl() -> Any:
+    """Linux's prctl; elsewhere something that does nothing."""
+    if not sys.platform.startswith("linux"):
+        return lambda *_: 0
+    return ctypes.CDLL(None).prctl
+
+
+def _signal_group(process: subprocess.Popen[bytes], number: int) -> None:
+    # Once it has been waited for, its number may be somebody else's.
+    if process.returncode is None:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, number)
+
+
+def _run_afterwards(words: list[str], order: dict[str, Any]) -> None:
+    with contextlib.suppress(OSError, ValueError, subprocess.TimeoutExpired):
+        subprocess.run(
+            words,
+            env=order["env"],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            timeout=_AFTERWARDS,
+            check=False,
+        )
+
+
+def _reason(error: OSError | ValueError, order: dict[str, Any]) -> str:
+    if not isinstance(error, OSError):
+        return f"{order['argv'][0]}: {error}"
+    return f"{error.filename or order['argv'][0]}: {error.strerror or error}"
+
+
+def main() -> None:
+    """Serve the runner whose pipes are stdin and stdout."""
+    orders, answers = os.dup(0), os.dup(1)
+    null = os.open(os.devnull, os.O_RDWR)
+    os.dup2(null, 0)
+    os.dup2(null, 1)
+    Warden(orders, answers).serve()
