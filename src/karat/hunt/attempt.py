@@ -30,5 +30,7 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     seconds: float = 0.0
     started: float = 0.0
     where: str = ""
+    why: str = ""
+    """What it was run for, in a few words: `grid`, `midpoint of 12 and 24`, `old jax with new xla`."""
     note: str = ""
     """One sentence: what went wrong, or what is odd."""

@@ -1,0 +1,55 @@
+"""Opening a journal's file, and what to say when that fails."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from karat.findings import CannotVerify
+
+if TYPE_CHECKING:
+    import sqlite3
+
+
+def no_journal(path: Path) -> CannotVerify:
+    """There is no hunt at that path."""
+    return CannotVerify(
+        f"expected the journal of a hunt at {path}, found none", next_command="karat hunt run"
+    )
+
+
+def connected(path: Path, *, writing: bool) -> sqlite3.Connection:
+    """The file as a database; to be written, or only looked at."""
+    import sqlite3  # noqa: PLC0415 - help must be quick
+    from urllib.parse import quote  # noqa: PLC0415
+
+    if not path.is_file():
+        raise no_journal(path)
+    uri = f"file:{quote(str(path.absolute()))}"
+    try:
+        db = sqlite3.connect(
+            f"{uri}?mode={'rw' if writing else 'ro'}", uri=True, isolation_level=None, timeout=30
+        )
+        if writing:
+            db.execute("PRAGMA journal_mode=WAL")
+            db.execute("PRAGMA synchronous=FULL")
+        else:
+            db.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchone()
+    except sqlite3.OperationalError as error:
+        if writing or path.with_name(f"{path.name}-wal").exists():
+            raise cannot(path, "write" if writing else "read", error) from error
+        # In a folder that nobody may write, WAL has no place for its index: the file alone is all there is.
+        return sqlite3.connect(f"{uri}?mode=ro&immutable=1", uri=True, isolation_level=None)
+    except sqlite3.Error as error:
+        raise cannot(path, "read", error) from error
+    return db
+
+
+def cannot(path: Path, verb: str, error: Exception) -> CannotVerify:
+    """What SQLite says, in karat's voice."""
+    full = "full" in str(error)
+    return CannotVerify(
+        f"expected to {verb} the journal {path}, but: {error}",
+        next_command="df -h" if full else f"ls -ld {shlex.quote(str(path))}",
+    )
