@@ -127,6 +127,7 @@ KINDS: Mapping[str, str] = {
     "gap": "neighbouring points of a series are not there, or could not be tried",
     "grad-check-missing": "an op test has no gradient check",
     "grad-failed": "a gradient is wrong",
+    "history-odd": "the history of a repository is cut off, not one line, or dated out of order",
     "hunt-unfinished": "a hunt was stopped before it had its answer",
     "identity-conflict": "two names of one file disagree about which golden it is",
     "identity-incomplete": "names and manifest do not say which golden a file is",

@@ -1,0 +1,91 @@
+"""The container that checkouts are built in: one per slot, kept, with the work area at the same path inside."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Sequence
+
+from karat.findings import UsageError
+from karat.hunt.container_engine import (
+    HUNT_LABEL,
+    SESSION_LABEL,
+    find_engine,
+    remove_leftovers,
+    session,
+)
+from karat.hunt.kept_container import KeptContainer
+from karat.hunt.mirrors import Mirror
+from karat.hunt.point import Window
+from karat.hunt.settings import CheckoutSettings, HuntSettings
+from karat.hunt.timeline import Place
+from karat.hunt.words import EDIT
+
+LAST_GOOD = "last good"
+# The area belongs to another user than the container's root, as git sees it.
+_TRUST = {
+    "GIT_CONFIG_COUNT": "1",
+    "GIT_CONFIG_KEY_0": "safe.directory",
+    "GIT_CONFIG_VALUE_0": "*",
+}
+
+
+def open_container(
+    hunt: HuntSettings,
+    settings: CheckoutSettings,
+    window: Window | None,
+    place: Place,
+    mirrors: Sequence[Mirror],
+) -> KeptContainer | None:
+    """The container, as hunt.toml wants it; None: builds run on the host."""
+    if not settings.container:
+        return None
+    theirs = hunt.containers
+    engine = find_engine(theirs.engine if theirs else None)
+    remove_leftovers(engine, place.hunt)
+    # Another node has no mirror at that path; a mount of what is not there would stop the container.
+    borrowed = () if hunt.engine.kind == "ray" else tuple(f"{m.path}:{m.path}:ro" for m in mirrors)
+    own = theirs.mounts if theirs else ()
+    return KeptContainer(
+        engine=engine,
+        image=_image(settings, window),
+        name=f"karat-{place.hunt}-@SLOT@",
+        hunt=place.hunt,
+        mounts=("@AREA@:@AREA@", *borrowed, *own),
+        env={**_TRUST, **(theirs.env if theirs else {})},
+        gpus=theirs.gpus if theirs else None,
+        options=theirs.options if theirs else (),
+    )
+
+
+def remove_kept(container: KeptContainer) -> None:
+    """Removes the containers of all slots of this machine that this process started."""
+    before, _, after = container.full_name.partition("@SLOT@")
+    mine = (f"label={HUNT_LABEL}={container.hunt}", f"label={SESSION_LABEL}={session()}")
+    filters = [word for each in mine for word in ("--filter", each)]
+    listing = (container.engine.program, "ps", "--all", *filters, "--format", "{{.Names}}")
+    names = [n for n in _said(listing).split() if n.startswith(before) and n.endswith(after)]
+    if names:
+        _said(container.engine.remove(*names))
+
+
+def _said(argv: Sequence[str]) -> str:
+    """What a client prints; nothing if it fails: a container that is left is removed by the next process."""
+    try:
+        done = subprocess.run(
+            argv, check=False, capture_output=True, stdin=subprocess.DEVNULL, timeout=60
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return done.stdout.decode(errors="replace")
+
+
+def _image(settings: CheckoutSettings, window: Window | None) -> str:
+    if settings.container != LAST_GOOD:
+        return settings.container
+    found = window.old.parts.get("image", "") if window else ""
+    if not found:
+        raise UsageError(
+            f'container = "{LAST_GOOD}": expected a containers stage before this one, found none',
+            next_command=EDIT,
+        )
+    return found

@@ -1,0 +1,237 @@
+"""Mirrors: one bare clone of each repository, shared by all hunts of a work folder, and asked for its history.
+
+In: a repository's settings and the place. Out: a `Mirror` that answers in one git process per question, however many
+commits it is about. Work areas borrow its objects, so nothing is ever collected here. It is fetched when a hunt sees it
+for the first time; a hunt that is resumed finds the branch where it was, whatever was pushed or rewritten meanwhile.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from karat.findings import CannotVerify, UsageError, suggest
+from karat.hunt import git_program
+from karat.hunt.history import Commit, parse
+from karat.hunt.settings import RepositorySettings
+from karat.hunt.timeline import Place
+
+FOLDER = "mirrors"
+_EDIT = "edit hunt.toml"
+_KEPT = (
+    "+refs/heads/*:refs/heads/*",
+    "+refs/tags/*:refs/tags/*",
+    # Of a clone on this disk: the branches it has seen, which its own may be behind of.
+    "+refs/remotes/origin/*:refs/remotes/origin/*",
+)
+
+
+class Mirror:
+    """One repository's history, on this disk."""
+
+    def __init__(self, settings: RepositorySettings, place: Place) -> None:
+        self.settings = settings
+        self.url = clone_url(settings, place.root)
+        self.path = place.work.absolute() / FOLDER / _folder(settings.name, self.url)
+        self._pin = f"refs/karat/hunts/{_plain(place.hunt)}/{_plain(settings.name)}"
+
+    @property
+    def name(self) -> str:
+        """The repository's, in hunt.toml."""
+        return self.settings.name
+
+    def open(self) -> str:
+        """The branch's last commit, as this hunt saw it first."""
+        with self._locked() as held:
+            pin = f"{self._pin}-{_plain(self.settings.branch)}"
+            pinned = git_program.answer(self.path, "rev-parse", "--verify", "--quiet", pin)
+            if pinned:
+                return pinned
+            self._fetch(held, *_KEPT)
+            tip = self._branch()
+            git_program.local(self.path, "update-ref", pin, tip)
+        return tip
+
+    def commit(self, revision: str) -> str:
+        """The commit that a revision names: an id, a tag, a branch; fetched by its id where it is not here."""
+        found = self._named(revision)
+        if found is None and git_program.is_commit_id(revision):
+            # No branch has it (any more): some servers hand a commit out all the same.
+            with self._locked() as held, suppress(CannotVerify):
+                self._fetch(held, f"{revision}:refs/karat/kept/{revision}")
+            found = self._named(revision)
+        if found is None:
+            raise CannotVerify(
+                f"repository {self.name}: expected the commit {revision!r} in {self.shown_url}, which has none by that name",
+                next_command=_EDIT,
+            )
+        return found
+
+    def line(self, tip: str) -> tuple[list[Commit], int]:
+        """First parents of a commit, oldest first, and how many of their dates were not believed."""
+        return self.listed("--first-parent", tip)
+
+    def listed(self, *words: str) -> tuple[list[Commit], int]:
+        """Commits that `git rev-list` lists, oldest first, with dates in order."""
+        form = ("--no-commit-header", "--format=%H %ct", "--reverse")
+        out = git_program.local(self.path, "rev-list", *form, *words, "--")
+        return parse(out.decode().splitlines())
+
+    def parents(self, commit: str) -> list[str]:
+        """First parent first; none of a root commit."""
+        out = git_program.local(self.path, "rev-list", "--parents", "--no-walk", commit, "--")
+        return out.decode().split()[1:]
+
+    def merge_base(self, one: str, other: str) -> str | None:
+        """The commit that two have in common; None for unrelated histories."""
+        found = git_program.answer(self.path, "merge-base", one, other)
+        return found.split()[0] if found else None
+
+    @property
+    def shallow_at(self) -> str:
+        """Where the history is cut off; empty: it is whole."""
+        try:
+            return (self.path / "shallow").read_text(encoding="ascii").split()[0]
+        except (OSError, IndexError):
+            return ""
+
+    @property
+    def shown_url(self) -> str:
+        """Fit for a report."""
+        return git_program.hushed(self.url)
+
+    @property
+    def page_url(self) -> str:
+        """What links are made of: of a clone on this disk, where that was cloned from."""
+        if not Path(self.url).is_dir():
+            return self.url
+        for folder in (Path(self.url) / ".git", Path(self.url)):
+            found = git_program.answer(folder, "config", "--get", "remote.origin.url")
+            if found:
+                return found
+        return self.url
+
+    def _branch(self) -> str:
+        found = self._named(self.settings.branch)
+        if found is None:
+            there = git_program.local(
+                self.path, "for-each-ref", "--format=%(refname:lstrip=2)", "refs/heads", "refs/tags"
+            )
+            names = there.decode("utf-8", "replace").split()
+            shown = (
+                f" (there are {', '.join(names[:8])}{', …' if len(names) > 8 else ''})"
+                if names
+                else ""
+            )
+            raise UsageError(
+                f"repository {self.name}: expected a branch or tag {self.settings.branch!r} in {self.shown_url}, "
+                f"found none{suggest(self.settings.branch, names)}{shown}",
+                next_command=_EDIT,
+            )
+        return found
+
+    def _named(self, revision: str) -> str | None:
+        if git_program.is_commit_id(revision):
+            names = [revision]
+        else:
+            own = revision.removeprefix("refs/heads/")
+            remote = (
+                [f"refs/remotes/{own}", own.removeprefix("origin/")]
+                if own.startswith("origin/")
+                else []
+            )
+            names = [
+                n
+                for name in (*remote, own)
+                for n in (f"refs/heads/{name}", f"refs/tags/{name}", name)
+            ]
+        for name in names:
+            # Only names and ids: what begins with a dash or has git's operators in it is looked up nowhere.
+            if not name.startswith("-") and not name.startswith(":"):
+                verify = (
+                    "rev-parse",
+                    "--verify",
+                    "--quiet",
+                    "--end-of-options",
+                    f"{name}^{{commit}}",
+                )
+                found = git_program.answer(self.path, *verify)
+                if found and git_program.is_commit_id(found):
+                    return found
+        return None
+
+    def _fetch(self, held: int, *wanted: str) -> None:
+        flags = (
+            "--quiet",
+            "--no-tags",
+            "--no-recurse-submodules",
+            "--no-write-fetch-head",
+            "--update-shallow",
+        )
+        try:
+            git_program.remote(self.path, "fetch", *flags, "--", self.url, *wanted, held=held)
+        except CannotVerify as error:
+            raise CannotVerify(
+                f"repository {self.name}: {error}", next_command=f"git ls-remote {self.shown_url}"
+            ) from error
+
+    @contextmanager
+    def _locked(self) -> Iterator[int]:
+        """One at a time, over all processes; git inherits the lock, so that one outlived by its git still has it."""
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            held = os.open(
+                self.path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644
+            )
+        except OSError as error:
+            raise CannotVerify(
+                f"expected to keep a clone of {self.name} in {self.path.parent}: {error.strerror}",
+                next_command="edit hunt.toml: work = a folder that can be written",
+            ) from error
+        try:
+            fcntl.flock(held, fcntl.LOCK_EX)
+            self._heal()
+            yield held
+        finally:
+            os.close(held)
+
+    def _heal(self) -> None:
+        """What a killed git left: its locks. Whoever holds ours is the only one."""
+        for left in self.path.glob("**/*.lock"):
+            left.unlink(missing_ok=True)
+        if not (self.path / "HEAD").is_file() or not (self.path / "config").is_file():
+            git_program.local(self.path, "init", "--quiet", "--bare", "--template=")
+
+
+def clone_url(settings: RepositorySettings, root: Path) -> str:
+    """What git clones: a path is seen from hunt.toml's folder; a password in a URL is refused."""
+    url = settings.url
+    if not url or url.startswith("-"):
+        raise UsageError(
+            f"repository {settings.name}: expected a URL or a path, found {url!r}",
+            next_command=_EDIT,
+        )
+    if re.match(r"[a-z+]+://[^/@]*:[^/@]+@", url, re.IGNORECASE):
+        raise UsageError(
+            f"repository {settings.name}: expected a URL without a password; others see it on the command line",
+            next_command="git credential-store --help",
+        )
+    if "://" in url or re.match(r"[^/]+:", url):
+        return url.removeprefix("file://") if url.startswith("file:///") else url
+    return str((root / url).resolve())
+
+
+def _folder(name: str, url: str) -> str:
+    return f"{_plain(name)}-{hashlib.sha256(url.encode()).hexdigest()[:12]}.git"
+
+
+def _plain(text: str) -> str:
+    """Fit for a file's and a reference's name; two texts that look alike stay two."""
+    plain = re.sub(r"[^A-Za-z0-9]+", "-", text).strip("-")
+    same = plain == text
+    return plain if same else f"{plain}-{hashlib.sha256(text.encode()).hexdigest()[:8]}"

@@ -1,0 +1,134 @@
+"""Work areas: the commands that bring repositories to their commits in a slot's kept folder, and build them there.
+
+An area borrows its objects from the mirror, so that making one takes no time and no room; where the mirror is not (another
+node), it fetches from the URL. Every git command names its repository: an area may lie within a work tree of the user's,
+and git, left to search, would find that one. Every command may be killed at any moment, and run again.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+import msgspec
+
+from karat.engines.job import Command
+from karat.goldens.atomic import write_bytes
+from karat.hunt import git_program
+from karat.hunt.mirrors import Mirror
+
+ALTERNATES = "karat-alternates"
+"""A file of the mirror: what an area is given to borrow from it."""
+_FETCH_SECONDS = 7200.0
+_CHECKOUT_SECONDS = 1800.0
+
+
+class Checkout(msgspec.Struct, frozen=True, kw_only=True):
+    """One repository in a work area."""
+
+    mirror: Mirror
+    clean: bool = False
+
+    @property
+    def folder(self) -> str:
+        """Where it is checked out."""
+        return f"@AREA@/{self.mirror.settings.folder or self.mirror.name}"
+
+    def commands(self, commit: str) -> list[Command]:
+        """Everything that brings the repository to a commit, whatever state it is in."""
+        folder, git_folder = self.folder, f"{self.folder}/.git"
+        borrowed = str(self.mirror.path / ALTERNATES)
+        return [
+            self._plain("init", "git", "init", "--quiet", "--template=", folder, cwd="@AREA@"),
+            # Whoever held a lock of this area was killed: the slot is ours alone.
+            self._plain(
+                "heal", "find", git_folder, "-path", "*/objects", "-prune", "-o", "-type", "f",
+                "-name", "*.lock", "-exec", "rm", "-f", "{}", "+",
+            ),
+            self._plain(
+                "borrow", "cp", borrowed, f"{git_folder}/objects/info/alternates", may_fail=True
+            ),
+            self._fetch(commit),
+            self._git("checkout", "checkout", "--quiet", "--force", "--detach", commit, "--"),
+            *(self._submodules() if self.mirror.settings.submodules else ()),
+            *([self._git("clean", "clean", "-ffdxq")] if self.clean else ()),
+        ]  # fmt: skip
+
+    def _fetch(self, commit: str) -> Command:
+        """From the URL, unless the commit is there: borrowed, or fetched before."""
+        kept = ("+refs/heads/*:refs/karat/heads/*", "+refs/tags/*:refs/karat/tags/*")
+        fetch = (
+            "fetch",
+            "--quiet",
+            "--no-tags",
+            "--no-recurse-submodules",
+            "--no-write-fetch-head",
+            "--",
+        )
+        command = self._git("fetch", *fetch, self.mirror.url, *kept, env=git_program.QUIET)
+        there = (*self._words, "cat-file", "-e", f"{commit}^{{commit}}")
+        return msgspec.structs.replace(command, unless=there, timeout=_FETCH_SECONDS)
+
+    def _submodules(self) -> list[Command]:
+        # Relative URLs of submodules are seen from the repository's own.
+        update = ("submodule", "--quiet", "update", "--init", "--recursive", "--force")
+        local = self.mirror.url.startswith("/")
+        trusted = ("-c", "protocol.file.allow=always") if local else ()
+        return [
+            self._git("origin", "config", "remote.origin.url", self.mirror.url),
+            self._git("sync", "submodule", "--quiet", "sync", "--recursive"),
+            msgspec.structs.replace(
+                self._git("submodules", *update, before=trusted, env=git_program.QUIET),
+                timeout=_FETCH_SECONDS,
+            ),
+        ]
+
+    @property
+    def _words(self) -> tuple[str, ...]:
+        return (
+            "git", *git_program.SETTINGS, f"--git-dir={self.folder}/.git", f"--work-tree={self.folder}",
+        )  # fmt: skip
+
+    def _git(
+        self,
+        name: str,
+        *words: str,
+        before: tuple[str, ...] = (),
+        env: Mapping[str, str] = git_program.ALONE,
+    ) -> Command:
+        git, *settings = self._words
+        return Command(
+            role="prepare",
+            name=f"{self.mirror.name}: {name}",
+            argv=(git, *before, *settings, *words),
+            cwd=self.folder,
+            env={**env, "GIT_INDEX_FILE": f"{self.folder}/.git/index"},
+            timeout=_CHECKOUT_SECONDS,
+        )
+
+    def _plain(self, name: str, *argv: str, cwd: str = "", may_fail: bool = False) -> Command:
+        return Command(
+            role="prepare",
+            name=f"{self.mirror.name}: {name}",
+            argv=argv,
+            cwd=cwd or self.folder,
+            env=git_program.ALONE,
+            timeout=_CHECKOUT_SECONDS,
+            may_fail=may_fail,
+        )
+
+
+def lend(mirror: Mirror) -> None:
+    """Writes what areas of this machine are given to borrow the mirror's objects."""
+    objects = f"{mirror.path / 'objects'}\n".encode()
+    write_bytes(mirror.path / ALTERNATES, objects, durable=False)
+
+
+def commit_variables(commits: Mapping[str, str]) -> dict[str, str]:
+    """`KARAT_COMMIT_XLA` and so on: what a build may ask for."""
+    return {f"KARAT_COMMIT_{variable(name)}": commit for name, commit in commits.items()}
+
+
+def variable(name: str) -> str:
+    """A repository's name as a part of a variable's."""
+    return re.sub(r"[^A-Za-z0-9]", "_", name).upper()

@@ -1,0 +1,229 @@
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from factories.histories import HOUR, HOURS, NOON, History, hunting, imported, place, printed, run
+from karat.findings import CannotVerify, UsageError
+from karat.hunt.checkouts import open_checkouts
+from karat.hunt.point import Point, Window
+from karat.hunt.settings import CheckoutSettings, ContainerSettings, HuntSettings
+
+START = datetime.fromtimestamp(NOON, tz=UTC)
+
+
+def by_hour(hours: float) -> CheckoutSettings:
+    return CheckoutSettings(start=START, end=START + timedelta(hours=hours))
+
+
+@pytest.fixture
+def two(tmp_path: Path) -> dict[str, History]:
+    """Two repositories; their paths have a space and letters beyond ASCII."""
+    xla, jax = History(tmp_path / "Quellen ä" / "xla"), History(tmp_path / "Quellen ä" / "jax")
+    for number in range(4):
+        xla.at(NOON - 60 + number * HOUR, f"xla {number}", n=f"xla {number}")
+    jax.at(NOON - 120, "jax 0", n="jax 0")
+    jax.at(NOON + HOUR + 60, "jax 1", n="jax 1")
+    return {"xla": xla, "jax": jax}
+
+
+def commits_of(history: History) -> list[str]:
+    return history.git("rev-list", "--reverse", "main").split()
+
+
+def test_each_instant_has_the_last_commit_before_it_of_each(
+    two: dict[str, History], tmp_path: Path
+) -> None:
+    settings = hunting({n: h.root for n, h in two.items()}, checkouts=by_hour(4))
+    timeline = open_checkouts(settings, HOURS, None, place(tmp_path))
+    xla, jax = commits_of(two["xla"]), commits_of(two["jax"])
+    assert [(p.parts["xla"], p.parts["jax"]) for p in timeline.points] == [
+        (xla[0], jax[0]),
+        (xla[1], jax[0]),
+        (xla[2], jax[1]),
+        (xla[3], jax[1]),
+    ]
+    assert [p.label for p in timeline.points] == [f"2023-08-24 {h}:00" for h in (12, 13, 14, 15)]
+    assert timeline.points[0].when == START
+    assert timeline.points[0].id == f"xla@{xla[0][:10]} jax@{jax[0][:10]}"
+    assert timeline.identity(timeline.points[1]) == {"commit.xla": xla[1], "commit.jax": jax[0]}
+
+
+def test_points_are_checked_out_in_a_kept_area(two: dict[str, History], tmp_path: Path) -> None:
+    settings = hunting({n: h.root for n, h in two.items()}, checkouts=by_hour(4))
+    timeline = open_checkouts(settings, HOURS, None, place(tmp_path))
+    area = tmp_path / "slot 0"
+    assert printed(run(timeline, 3, area, "cat", "xla/n", "jax/n")) == "xla 3jax 1"
+    (area / "xla" / "built.o").write_text("kept")
+    (area / "xla" / "n").write_text("a build changed a file of git's")
+    assert (
+        printed(run(timeline, 0, area, "cat", "xla/n", "jax/n", "xla/built.o")) == "xla 0jax 0kept"
+    )
+
+
+def test_a_commit_before_the_first_is_missing(two: dict[str, History], tmp_path: Path) -> None:
+    early = CheckoutSettings(start=START - timedelta(hours=1), end=START)
+    settings = hunting({n: h.root for n, h in two.items()}, checkouts=early)
+    timeline = open_checkouts(settings, HOURS, None, place(tmp_path))
+    assert timeline.points[0].missing == "xla and jax had no commit yet"
+    assert not timeline.points[1].missing
+
+
+def test_a_window_with_commits_begins_and_ends_exactly_there(
+    two: dict[str, History], tmp_path: Path
+) -> None:
+    xla, jax = commits_of(two["xla"]), commits_of(two["jax"])
+    window = Window(
+        old=Point(id="a", label="a", when=START, parts={"image": "i:a"}),
+        new=Point(id="b", label="b", when=START + timedelta(days=1), parts={"image": "i:b"}),
+        old_identity={"commit.xla": xla[1], "commit.jax": jax[0]},
+        new_identity={"commit.xla": xla[3], "commit.jax": jax[1]},
+    )
+    settings = hunting({n: h.root for n, h in two.items()})
+    timeline = open_checkouts(settings, HOURS, window, place(tmp_path))
+    assert timeline.points[0].parts == {"xla": xla[1], "jax": jax[0]}
+    assert timeline.points[-1].parts == {"xla": xla[3], "jax": jax[1]}
+    # Round hours between the two ends.
+    assert [p.label for p in timeline.points[1:-1]] == ["2023-08-24 14:00"]
+
+
+def test_a_window_without_commits_goes_by_its_times_and_a_day_more(
+    two: dict[str, History], tmp_path: Path
+) -> None:
+    day = datetime(2023, 8, 24, tzinfo=UTC)
+    window = Window(
+        old=Point(id="a", label="a", when=day + timedelta(hours=12), parts={"image": "i:a"}),
+        new=Point(id="b", label="b", when=day + timedelta(hours=12), parts={"image": "i:b"}),
+    )
+    settings = replace(
+        hunting({n: h.root for n, h in two.items()}, checkouts=CheckoutSettings(margin="2 min")),
+        containers=ContainerSettings(image="i:{date:%Y}", step="2 h"),
+    )
+    timeline = open_checkouts(settings, HOURS, window, place(tmp_path))
+    first, last = timeline.points[0], timeline.points[-1]
+    assert first.missing  # two minutes before noon there was no xla yet
+    assert last.parts["xla"] == commits_of(two["xla"])[2]
+    assert [p.when for p in timeline.points] == sorted(p.when for p in timeline.points if p.when)
+
+
+def test_a_wrong_clock_does_not_change_the_order_of_the_branch(tmp_path: Path) -> None:
+    right = [NOON + i * HOUR for i in range(10)]
+    skewed = [*right[:5], NOON + 1000 * HOUR, *right[6:]]
+    history = imported(tmp_path / "r", skewed)
+    settings = hunting({"r": history.root}, checkouts=by_hour(9))
+    timeline = open_checkouts(settings, HOURS, None, place(tmp_path))
+    commits = commits_of(history)
+    places = [commits.index(p.parts["r"]) for p in timeline.points]
+    assert places == sorted(places)
+    assert places == [0, 1, 2, 3, 5, 6, 7, 8, 9]
+    assert ["1 of 10 commits" in f.message for f in timeline.findings] == [True]
+
+
+def test_git_is_asked_as_often_for_three_thousand_commits_as_for_three(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+    for count in (3, 3000):
+        history = imported(tmp_path / str(count), [NOON + i * 60 for i in range(count)])
+        settings = hunting({"r": history.root}, checkouts=by_hour(50))
+        trace = tmp_path / f"{count}.trace"
+        with monkeypatch.context() as patched:
+            patched.setenv("GIT_TRACE2_EVENT", str(trace))
+            timeline = open_checkouts(settings, HOURS, None, place(tmp_path))
+        asked.append(trace.read_text(encoding="utf-8").count('"event":"start"'))
+    assert len(timeline.points) == 51
+    assert asked[1] == asked[0] < 20
+
+
+def test_a_hunt_that_is_resumed_sees_what_it_saw(two: dict[str, History], tmp_path: Path) -> None:
+    settings = hunting({n: h.root for n, h in two.items()}, checkouts=CheckoutSettings(start=START))
+    before = open_checkouts(settings, HOURS, None, place(tmp_path)).points
+    two["xla"].at(NOON + 9 * HOUR, "later")
+    two["jax"].git("reset", "--quiet", "--hard", "HEAD~1")  # and a branch is rewritten
+    two["jax"].at(NOON + 9 * HOUR, "instead")
+    assert open_checkouts(settings, HOURS, None, place(tmp_path)).points == before
+    newer = open_checkouts(settings, HOURS, None, place(tmp_path, "h2"))
+    assert newer.points[-1].parts["xla"] == commits_of(two["xla"])[-1]
+    assert newer.points[-1].parts["jax"] == commits_of(two["jax"])[-1]
+    # What the first hunt may still ask for can be had, although no branch has it.
+    old = open_checkouts(settings, HOURS, None, place(tmp_path))
+    assert printed(run(old, len(old.points) - 1, tmp_path / "slot", "cat", "jax/n")) == "jax 1"
+
+
+@pytest.mark.parametrize("branch", ["main", "origin/main", "refs/heads/main", "v1"])
+def test_branches_go_by_several_names(two: dict[str, History], tmp_path: Path, branch: str) -> None:
+    two["xla"].git("tag", "-m", "release", "v1")
+    clone = tmp_path / "clone"
+    two["xla"].git("clone", "--quiet", str(two["xla"].root), str(clone))
+    settings = hunting({"xla": clone}, checkouts=by_hour(4), branch=branch)
+    timeline = open_checkouts(settings, HOURS, None, place(tmp_path))
+    assert timeline.points[-1].parts["xla"] == commits_of(two["xla"])[-1]
+
+
+def test_a_branch_that_is_not_there_is_named_with_those_that_are(
+    two: dict[str, History], tmp_path: Path
+) -> None:
+    settings = hunting({"xla": two["xla"].root}, checkouts=by_hour(4), branch="mian")
+    with pytest.raises(UsageError, match=r"branch or tag 'mian'.*did you mean 'main'"):
+        open_checkouts(settings, HOURS, None, place(tmp_path))
+
+
+def test_a_shallow_source_is_said(two: dict[str, History], tmp_path: Path) -> None:
+    two["xla"].git(
+        "clone", "--quiet", "--depth=2", f"file://{two['xla'].root}", str(tmp_path / "shallow")
+    )
+    settings = hunting({"xla": tmp_path / "shallow"}, checkouts=by_hour(4))
+    timeline = open_checkouts(settings, HOURS, None, place(tmp_path))
+    assert [f.kind for f in timeline.findings] == ["history-odd"]
+    assert "shallow" in timeline.findings[0].message
+    assert timeline.points[0].missing
+
+
+@pytest.mark.parametrize(
+    ("settings", "complaint"),
+    [
+        (hunting({}), "at least one"),
+        (hunting({"a b": "x"}), "a name of letters"),
+        (hunting({"image": "x"}), "a name of letters"),
+        (hunting({"a-b": "x", "a_b": "y"}), "A_B more than once"),
+        (hunting({"a": "--upload-pack=evil"}), "a URL or a path"),
+        (hunting({"a": "https://me:ghp_Planted@example.invalid/r"}), "without a password"),
+    ],
+)
+def test_what_cannot_work_is_refused(
+    settings: HuntSettings, complaint: str, tmp_path: Path
+) -> None:
+    with pytest.raises(UsageError, match=complaint) as caught:
+        open_checkouts(settings, HOURS, None, place(tmp_path))
+    assert "Planted" not in str(caught.value)
+
+
+def test_folders_stay_below_the_work_area(two: dict[str, History], tmp_path: Path) -> None:
+    for folder in ("../x", "/x", "a/.git", ".out"):
+        settings = hunting({"xla": two["xla"].root}, checkouts=by_hour(1))
+        bad = replace(settings, repositories=(replace(settings.repositories[0], folder=folder),))
+        with pytest.raises(UsageError, match="below the work area"):
+            open_checkouts(bad, HOURS, None, place(tmp_path))
+
+
+def test_a_start_is_needed(two: dict[str, History], tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="expected start"):
+        open_checkouts(hunting({"xla": two["xla"].root}), HOURS, None, place(tmp_path))
+
+
+def test_a_repository_that_is_not_there_cannot_be_verified(tmp_path: Path) -> None:
+    settings = hunting({"gone": tmp_path / "gone"}, checkouts=by_hour(1))
+    with pytest.raises(CannotVerify, match="repository gone: git fetch failed"):
+        open_checkouts(settings, HOURS, None, place(tmp_path))
+
+
+def test_a_work_folder_that_cannot_be_written(two: dict[str, History], tmp_path: Path) -> None:
+    # Not by permissions: root may write anywhere.
+    (tmp_path / "work").write_text("a file where the folder should be")
+    settings = hunting({"xla": two["xla"].root}, checkouts=by_hour(1))
+    with pytest.raises(CannotVerify, match="to keep a clone of xla") as caught:
+        open_checkouts(settings, HOURS, None, place(tmp_path))
+    assert "work =" in caught.value.next_command
