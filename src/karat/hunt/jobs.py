@@ -43,7 +43,6 @@ def job_for(
         key=key,
         commands=(
             *timeline.prepare(point),
-            *_folders(probe),
             *(timeline.command(point, command) for command in own),
         ),
         resources=_resources(settings.engine),
@@ -97,6 +96,7 @@ def _runs(probe: ProbeSettings, env: Mapping[str, str]) -> Iterator[Command]:
         name = f"warm-up {number + 1}"
         yield Command(role="warmup", name=name, argv=argv, env=env, timeout=timeout)
     for number in range(probe.repeats):
+        # The runner makes the folder.
         folder = out_folder(probe, number)
         yield Command(
             role="measure",
@@ -107,13 +107,6 @@ def _runs(probe: ProbeSettings, env: Mapping[str, str]) -> Iterator[Command]:
             # Otherwise the first failure is the answer, and more runs of it would cost time for nothing.
             may_fail=reads_failures(probe),
         )
-
-
-def _folders(probe: ProbeSettings) -> Iterator[Command]:
-    """One folder per run, so that none reads what another left."""
-    folders = [f"@OUT@/{out_folder(probe, number)}" for number in range(probe.repeats)]
-    if probe.repeats > 1:
-        yield Command(role="prepare", name="folders", argv=("mkdir", "-p", "--", *folders))
 
 
 def _words(words: Words, env: Mapping[str, str]) -> tuple[str, ...]:

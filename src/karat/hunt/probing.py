@@ -83,7 +83,15 @@ def read(
     if not runs:
         note = "" if result.shared else "nothing was run"
         return msgspec.structs.replace(attempt, note=note)
-    return _combined(attempt, [run_reading.read(run, settings.probe, place.root) for run in runs])
+    contained = _is_contained(settings, point)
+    readings = [run_reading.read(r, settings.probe, place.root, contained=contained) for r in runs]
+    return _combined(attempt, readings, result.notes)
+
+
+def _is_contained(settings: HuntSettings, point: Point) -> bool:
+    """Whether commands run inside containers, so that an exit code may be the container engine's."""
+    built = (settings.checkouts, settings.commits)
+    return "image" in point.parts or any(table and table.container for table in built)
 
 
 def _failed_before(ran: Sequence[Ran]) -> Ran | None:
@@ -136,7 +144,7 @@ def _files(files: Mapping[str, bytes], folder: str, *, last: bool) -> dict[str, 
     return {**rest, **own} if last else own
 
 
-def _combined(attempt: Attempt, readings: Sequence[RunReading]) -> Attempt:
+def _combined(attempt: Attempt, readings: Sequence[RunReading], notes: Sequence[str]) -> Attempt:
     """One outcome of several runs: the gravest counts, and that they disagree is said."""
     graver = [r for outcome in _GRAVEST for r in readings if r.outcome is outcome]
     chosen = graver[0]
@@ -152,7 +160,7 @@ def _combined(attempt: Attempt, readings: Sequence[RunReading]) -> Attempt:
         samples=samples,
         signature=_plain(chosen.signature),
         hunted=chosen.hunted,
-        note=_disagreement(readings, chosen) or _plain(chosen.note),
+        note=_disagreement(readings, chosen) or _plain(chosen.note or "; ".join(notes)),
     )
 
 

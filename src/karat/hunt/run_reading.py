@@ -10,6 +10,7 @@ import msgspec
 from karat.changes.series import Outcome
 from karat.changes.signatures import signature as signature_of
 from karat.engines.job import Ran
+from karat.hunt.container_engine import own_failure
 from karat.hunt.crash_kinds import is_hunted
 from karat.hunt.jobs import reads_failures
 from karat.hunt.metric_agreement import CRASH
@@ -27,9 +28,13 @@ class RunReading(msgspec.Struct, frozen=True, kw_only=True):
     hunted: bool | None = None
 
 
-def read(run: Run, probe: ProbeSettings, root: Path) -> RunReading:
+def read(run: Run, probe: ProbeSettings, root: Path, *, contained: bool = False) -> RunReading:
     """The reading of one run; `root` is what a golden's path is seen from."""
     ran = run.ran
+    own = own_failure(ran.exit_code, ran.output) if contained else ""
+    if own:
+        note = f"the container engine failed: {own}"
+        return RunReading(outcome=Outcome.BROKEN, signature="container engine", note=note)
     if ran.error:
         return RunReading(
             outcome=Outcome.BROKEN,

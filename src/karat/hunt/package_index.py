@@ -1,0 +1,183 @@
+"""Package index: the files that a simple API lists for one project, as JSON (PEP 691, PEP 700) or HTML (PEP 503).
+
+In: an address and a name. Out: `IndexFile`s and, where the index says, links to the project's pages. Nothing is installed
+and no file is fetched.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import time
+from collections.abc import Iterator, Mapping
+from html.parser import HTMLParser
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote, unquote, urlsplit, urlunsplit
+
+import msgspec
+
+from karat.findings import CannotVerify, UsageError
+from karat.hunt.index_address import Address
+
+if TYPE_CHECKING:
+    import httpx
+
+_ACCEPT = "application/vnd.pypi.simple.v1+json, application/vnd.pypi.simple.v1+html;q=0.2, text/html;q=0.1"
+_SECONDS = 30.0
+_TRIES = 3
+_LARGEST = 64 << 20
+_PASSING = frozenset({429, 500, 502, 503, 504})
+
+
+class IndexFile(msgspec.Struct, frozen=True, kw_only=True):
+    """One file of a project."""
+
+    filename: str
+    requires_python: str = ""
+    yanked: str | None = None
+    """Why it was withdrawn, maybe empty; None: it was not."""
+    uploaded: dt.datetime | None = None
+
+
+class Project(msgspec.Struct, frozen=True, kw_only=True):
+    """What an index says of a project."""
+
+    files: tuple[IndexFile, ...]
+
+
+def project(
+    address: Address, name: str, *, transport: httpx.BaseTransport | None = None
+) -> Project:
+    """Every file of a project."""
+    reply = _get(address, f"{_plain(address.url)}/{quote(name)}/", _ACCEPT, transport)
+    if reply.status_code == 404:
+        raise UsageError(
+            f"packages.name: expected a project that {address.shown} has, found none called {name!r}",
+            next_command="edit hunt.toml",
+        )
+    _usable(reply, address)
+    kind = reply.headers.get("content-type", "").partition(";")[0].strip()
+    if kind.endswith("json"):
+        return Project(files=tuple(_of_json(reply.content, address)))
+    return Project(files=tuple(_of_html(reply.text)))
+
+
+def pages(address: Address, name: str) -> Mapping[str, str]:
+    """Links of a project by their labels, where the index has PyPI's JSON beside its simple API; else none."""
+    base = _plain(address.url).removesuffix("/simple")
+    try:
+        reply = _get(address, f"{base}/pypi/{quote(name)}/json", "application/json", None)
+        info = msgspec.json.decode(reply.content).get("info") if reply.status_code == 200 else None
+    except (CannotVerify, msgspec.DecodeError, AttributeError):
+        return {}
+    urls = info.get("project_urls") if isinstance(info, dict) else None
+    listed = urls.items() if isinstance(urls, dict) else ()
+    return {str(k): v for k, v in listed if isinstance(v, str) and v.startswith("https://")}
+
+
+def _plain(url: str) -> str:
+    """The URL without who logs in: that goes into a header of its own."""
+    parts = urlsplit(url)
+    return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
+
+
+def _get(
+    address: Address, url: str, accept: str, transport: httpx.BaseTransport | None
+) -> httpx.Response:
+    import httpx  # noqa: PLC0415 - slow to import
+
+    said = ""
+    for attempt in range(_TRIES):
+        if attempt:
+            time.sleep(attempt)
+        try:
+            # httpx takes the credentials off where a redirect leads to another origin.
+            with httpx.Client(
+                timeout=_SECONDS, follow_redirects=True, transport=transport
+            ) as client:
+                reply = client.get(url, headers={"Accept": accept}, auth=address.credentials)
+        except httpx.HTTPError as error:
+            said = str(error) or type(error).__name__
+            continue
+        if reply.status_code not in _PASSING:
+            return reply
+        said = f"HTTP {reply.status_code}"
+    raise CannotVerify(
+        f"expected the package index {address.shown} to answer, but: {said}",
+        next_command=f"curl -I {_plain(url)}",
+    )
+
+
+def _usable(reply: httpx.Response, address: Address) -> None:
+    if reply.status_code != 200:
+        raise CannotVerify(
+            f"expected the package index {address.shown} ({address.origin}) to list files, found HTTP {reply.status_code}",
+            next_command=f"curl -I {_plain(str(reply.url))}",
+        )
+    if len(reply.content) > _LARGEST:
+        raise CannotVerify(
+            f"expected a list of files from {address.shown}, found {len(reply.content):,} bytes",
+            next_command="edit hunt.toml",
+        )
+
+
+def _of_json(body: bytes, address: Address) -> Iterator[IndexFile]:
+    try:
+        listed = msgspec.json.decode(body)["files"]
+    except (msgspec.DecodeError, KeyError, TypeError) as error:
+        raise CannotVerify(
+            f"expected a list of files from {address.shown}, found other JSON: {error}",
+            next_command="edit hunt.toml",
+        ) from error
+    for file in listed if isinstance(listed, list) else ():
+        if isinstance(file, dict) and isinstance(file.get("filename"), str):
+            yield IndexFile(
+                filename=file["filename"],
+                requires_python=_text(file.get("requires-python")),
+                yanked=_yanked(file.get("yanked")),
+                uploaded=_moment(file.get("upload-time")),
+            )
+
+
+def _yanked(value: Any) -> str | None:
+    if value is None or value is False:
+        return None
+    return value if isinstance(value, str) else ""
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else ""
+
+
+def _moment(value: Any) -> dt.datetime | None:
+    try:
+        found = dt.datetime.fromisoformat(value)
+    except (TypeError, ValueError):
+        return None
+    return found if found.tzinfo else found.replace(tzinfo=dt.UTC)
+
+
+def _of_html(text: str) -> Iterator[IndexFile]:
+    reader = _Anchors()
+    reader.feed(text)
+    for attributes in reader.found:
+        filename = unquote(urlsplit(attributes.get("href") or "").path).rpartition("/")[2]
+        if filename:
+            yield IndexFile(
+                filename=filename,
+                requires_python=attributes.get("data-requires-python") or "",
+                yanked=(attributes["data-yanked"] or "") if "data-yanked" in attributes else None,
+                uploaded=_moment(attributes.get("data-upload-time")),
+            )
+
+
+class _Anchors(HTMLParser):
+    """Attributes of every link of a page."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[dict[str, str | None]] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        """One element begins."""
+        if tag == "a":
+            self.found.append(dict(attrs))
