@@ -1,0 +1,210 @@
+"""Names of logs: the date, commit or number that a file's name says its log is of. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
+from typing import Literal
+
+import msgspec
+
+from karat.changes.moments import moment, utc
+from karat.findings import UsageError
+
+Kind = Literal["date", "day", "commit", "name"]
+
+_DATE = re.compile(r"(?<!\d)(\d{4})([-_.]?)(\d{2})\2(\d{2})(?!\d{3})")
+_CLOCK = re.compile(r"[-_.T ]?(\d{2})(?:[-_.:h]?(\d{2})(?:[-_.:m]?(\d{2}))?)?(?:\.\d+)?Z?(?!\d)")
+_DAY = re.compile(r"(?<![\d.])(\d{2})([-_])(\d{2})(?:[-_](\d{2}))?(?!\d)")
+_COMMIT = re.compile(r"(?<![0-9A-Za-z])(?=[a-f]*[0-9])(?=[0-9]*[a-f])[0-9a-f]{7,64}(?![0-9A-Za-z])")
+_ENOUGH = 0.8
+"""Of the names must have what the others are ordered by; the rest are left out, and named."""
+_LEAP, _BEFORE_LEAP = 2000, 1999
+
+
+class LogName(msgspec.Struct, frozen=True, kw_only=True):
+    """What a name says."""
+
+    label: str
+    at: datetime | None = None
+    dated: bool = False
+    """Whether the year is known."""
+    commit: str = ""
+
+
+class Names(msgspec.Struct, frozen=True, kw_only=True):
+    """What the names of all logs say: one kind for all."""
+
+    kind: Kind
+    found: Mapping[str, LogName]
+    """Those that say it; others are left out."""
+
+
+def read_names(paths: Sequence[str], *, year: int | None = None) -> Names:
+    """What most of the paths say: a date, else month and day, else a commit, else only their order."""
+    for kind, read in (("date", _dated), ("day", _day), ("commit", _commit)):
+        found = {path: name for path in paths if (name := _last_part(path, read)) is not None}
+        if found and len(found) >= _ENOUGH * len(paths):
+            named = _with_years(found, year) if kind == "day" else found
+            return Names(kind=kind, found=named)  # type: ignore[arg-type]
+    return Names(kind="name", found={path: LogName(label=_stem(path)) for path in paths})
+
+
+def read_pattern(paths: Sequence[str], pattern: str, *, year: int | None = None) -> Names:
+    """The same by an expression of the user's, with named groups."""
+    expression = _compiled(pattern)
+    found = {path: match for path in paths if (match := expression.search(path))}
+    parts = {path: match.groupdict() for path, match in found.items()}
+    groups = set(expression.groupindex)
+    if "commit" in groups:
+        names = {
+            p: LogName(label=g.get("label") or g["commit"] or "", commit=g["commit"] or "")
+            for p, g in parts.items()
+        }
+        return Names(kind="commit", found=names)
+    if groups & {"date", "day"}:
+        dated = {
+            p: n
+            for p, g in parts.items()
+            if (n := _by_groups(g, found[p].group(), year)) is not None
+        }
+        known = all(name.dated for name in dated.values())
+        return Names(
+            kind="date" if known else "day", found=dated if known else _with_years(dated, year)
+        )
+    return Names(
+        kind="name",
+        found={p: LogName(label=g.get("label") or found[p].group()) for p, g in parts.items()},
+    )
+
+
+def natural(text: str) -> list[tuple[int, int, str]]:
+    """A key that puts run-9 before run-10."""
+    parts = re.split(r"(\d+)", text)
+    return [
+        (0, int(part[:4000]), "") if part.isdecimal() and part.isascii() else (1, 0, part)
+        for part in parts
+        if part
+    ]
+
+
+def _compiled(pattern: str) -> re.Pattern[str]:
+    known = {"date", "year", "month", "day", "hour", "minute", "commit", "label"}
+    try:
+        found = re.compile(pattern)
+    except re.error as error:
+        raise UsageError(
+            f"expected --name-pattern to be a regular expression, found {pattern!r}: {error}",
+            next_command="karat changes --help",
+        ) from error
+    if not found.groupindex or set(found.groupindex) - known:
+        raise UsageError(
+            f"expected --name-pattern to have named groups out of {', '.join(sorted(known))}, as (?P<date>…),"
+            f" found {', '.join(found.groupindex) or 'none'}",
+            next_command="karat changes --help",
+        )
+    return found
+
+
+def _by_groups(groups: Mapping[str, str | None], whole: str, year: int | None) -> LogName | None:
+    label = groups.get("label") or whole
+    if groups.get("date"):
+        when = moment(groups["date"])
+        return None if when is None else LogName(label=label, at=utc(when), dated=True)
+    numbers = {key: int(value) for key, value in groups.items() if value and value.isdecimal()}
+    known = numbers.get("year", year)
+    at = _moment(known or _LEAP, numbers.get("month", 1), numbers.get("day", 1), numbers.get("hour", 0),
+                 numbers.get("minute", 0))  # fmt: skip
+    return None if at is None else LogName(label=label, at=at, dated=known is not None)
+
+
+def _last_part(path: str, read: Callable[[str], LogName | None]) -> LogName | None:
+    """What the file's name says; else what the folders say, the nearest first."""
+    return next((found for part in reversed(path.split("/")) if (found := read(part))), None)
+
+
+def _stem(path: str) -> str:
+    name = path.rpartition("/")[2]
+    stem, dot, ending = name.rpartition(".")
+    return stem if dot and stem and ending in {"log", "txt", "out", "err"} else name
+
+
+def _dated(name: str) -> LogName | None:
+    for match in _DATE.finditer(name):
+        year, month, day = int(match[1]), int(match[3]), int(match[4])
+        date = _moment(year, month, day) if 1970 <= year <= 2100 else None
+        if date is None:
+            continue
+        clock = _CLOCK.match(name, match.end())
+        if clock:
+            hours = [int(part) for part in clock.groups("0")]
+            with_clock = _moment(year, month, day, *hours)
+            if with_clock is not None:
+                label = name[match.start() : clock.end()]
+                return LogName(label=label, at=with_clock, dated=True)
+        return LogName(label=match.group(), at=date, dated=True)
+    return None
+
+
+def _day(name: str) -> LogName | None:
+    for match in _DAY.finditer(name):
+        at = _moment(_LEAP, int(match[1]), int(match[3]), int(match[4] or 0))
+        if at is not None:
+            return LogName(label=match.group(), at=at)
+        at = _moment(_LEAP, int(match[1]), int(match[3]))
+        if at is not None:
+            return LogName(label=name[match.start() : match.end(3)], at=at)
+    return None
+
+
+def _commit(name: str) -> LogName | None:
+    match = _COMMIT.search(name)
+    return LogName(label=match.group()[:10], commit=match.group()) if match else None
+
+
+def _moment(
+    year: int, month: int, day: int, hour: int = 0, minute: int = 0, second: int = 0
+) -> datetime | None:
+    """A moment in UTC; 24 o'clock, which `seq 0 24` makes, is the next day's beginning."""
+    later = timedelta(days=1) if (hour, minute, second) == (24, 0, 0) else timedelta()
+    try:
+        return datetime(year, month, day, 0 if later else hour, minute, second, tzinfo=UTC) + later
+    except (ValueError, OverflowError):
+        return None
+
+
+def _with_years(found: Mapping[str, LogName], year: int | None) -> dict[str, LogName]:
+    """Months and days in the order in which they were: nights from November to February are of two years."""
+    days = sorted({name.at.timetuple().tm_yday for name in found.values() if name.at is not None})
+    start = _first_day(days)
+    leap_day_late = 60 in days and start > 60
+    base = year if year is not None else (_BEFORE_LEAP if leap_day_late else _LEAP)
+    made = {}
+    for path, name in found.items():
+        if name.at is None:
+            continue
+        later = name.at.timetuple().tm_yday < start
+        at = _in_year(name.at, base + 1 if later else base, path)
+        made[path] = LogName(label=name.label, at=at, dated=year is not None)
+    return made
+
+
+def _first_day(days: Sequence[int]) -> int:
+    """The day of the year with which the nights begin: behind the longest pause, if that is not at the year's end."""
+    if not days:
+        return 0
+    pauses = [(after - before, after) for before, after in pairwise(days)]
+    longest, start = max(pauses, default=(0, days[0]))
+    return start if longest > max(days[0] + 366 - days[-1], 60) else days[0]
+
+
+def _in_year(at: datetime, year: int, path: str) -> datetime:
+    try:
+        return at.replace(year=year)
+    except ValueError as error:
+        raise UsageError(
+            f"expected the names of logs to be days of {year}, found {path}: there is no {at:%m-%d} in that year",
+            next_command="karat changes --help",
+        ) from error

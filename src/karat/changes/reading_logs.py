@@ -1,0 +1,270 @@
+"""Logs: one file per point, its value found by a regular expression, its place in time by its name.
+
+A log without a match is a crash if it says what its program died of, and else a missing point. What `grep` printed of
+many logs is read as those logs.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from functools import partial
+from pathlib import Path
+
+from karat.changes.cells import of_number
+from karat.changes.log_files import find_logs
+from karat.changes.log_matches import LogMetric, Matches, choose, log_metric
+from karat.changes.log_names import LogName, Names, natural, read_names, read_pattern
+from karat.changes.log_order import commit_order
+from karat.changes.series import Outcome
+from karat.changes.sheets import BROKEN, MISSING, Mark, ReadOptions, Row, Sheet
+from karat.changes.signatures import TAIL, found_in
+from karat.findings import Finding, Severity, UsageError
+from karat.goldens.hazards import Few
+
+_GREPPED = re.compile(rb"([^:\n]{1,1000}?)[:-](?:\d+[:-])?(.*)")
+
+
+def read_logs(words: Sequence[str], options: ReadOptions) -> Sheet:
+    """One row per log."""
+    metrics = _metrics(options)
+    paths = find_logs(words, options.root)
+    source = " ".join(words[:3]) + (" …" if len(words) > 3 else "")
+    if len(paths) == 1:
+        grepped = grepped_logs((options.root / paths[0]).read_bytes())
+        if grepped:
+            return read_grepped(grepped, paths[0], options)
+    odd = Few()
+    names = _named(paths, options, odd)
+    with Matches(metrics) as matches:
+        cells = {path: _cells(path, matches, options, odd) for path in names.found}
+    return _sheet(source, metrics, names, cells, options, odd)
+
+
+def grepped_logs(data: bytes) -> dict[str, list[bytes]]:
+    """File → lines, if the bytes are what `grep` printed of several files whose names have an order; else nothing."""
+    found: dict[str, list[bytes]] = {}
+    lines = [line for line in data.splitlines() if line.strip() and line != b"--"]
+    for line in lines:
+        match = _GREPPED.fullmatch(line)
+        if match:
+            found.setdefault(_file_of(line), []).append(line)
+    named = {name: held for name, held in found.items() if name}
+    covered = sum(len(held) for held in named.values())
+    if len(named) < 2 or covered < 0.9 * len(lines) or read_names(list(named)).kind == "name":
+        return {}
+    return {
+        name: [line[len(os.fsencode(name)) + 1 :] for line in held] for name, held in named.items()
+    }
+
+
+def _file_of(line: bytes) -> str:
+    return os.fsdecode(line.partition(b":")[0]) if b":" in line else ""
+
+
+def read_grepped(logs: Mapping[str, Sequence[bytes]], source: str, options: ReadOptions) -> Sheet:
+    """One row per file of what `grep` printed."""
+    metrics = _metrics(options)
+    odd = Few()
+    names = _named(list(logs), options, odd)
+    with Matches(metrics) as matches:
+        cells = {
+            path: _marked(matches.in_lines(logs[path]), b"\n".join(logs[path]), options)
+            for path in names.found
+        }
+    return _sheet(source, metrics, names, cells, options, odd)
+
+
+def read_one_log(data: bytes, source: str, options: ReadOptions) -> Sheet:
+    """One row per match: the points are in one log, in their order."""
+    metrics = _metrics(options)
+    with Matches(metrics) as matches:
+        found = matches.in_lines(data.splitlines())
+    length = max(map(len, found.values()), default=0)
+    rows = [
+        Row(
+            label=str(n + 1),
+            cells={m: of_number(v[n], nan=options.nan) for m, v in found.items() if n < len(v)},
+        )
+        for n in range(length)
+    ]
+    return Sheet(source=source, metrics=tuple(found), rows=tuple(rows), ordered=True,
+                 notes=("every match in the log is a point; --logs makes every file one",))  # fmt: skip
+
+
+def _metrics(options: ReadOptions) -> list[LogMetric]:
+    if not options.metrics:
+        raise UsageError(
+            "expected --metric to say where the number is in a log, as --metric 'MLUPS: ([0-9.]+)', found none",
+            next_command="karat changes --help",
+        )
+    metrics = [log_metric(text) for text in options.metrics]
+    names = [metric.name for metric in metrics]
+    if len(set(names)) < len(names):
+        raise UsageError(
+            f"expected a name of its own for every --metric, found {', '.join(names)};"
+            " name their groups, as (?P<speed>[0-9.]+)",
+            next_command="karat changes --help",
+        )
+    return metrics
+
+
+def _named(paths: Sequence[str], options: ReadOptions, odd: Few) -> Names:
+    if options.name_pattern:
+        names = read_pattern(paths, options.name_pattern, year=options.year)
+    else:
+        names = read_names(paths, year=options.year)
+    for path in paths:
+        if path not in names.found:
+            odd.note("unreadable", Severity.INFO, partial(_left_out, path, names.kind))
+    if not names.found:
+        raise UsageError(
+            f"expected --name-pattern to fit the names of logs, found none of {len(paths):,} that it fits, {paths[0]!r} among them",
+            next_command="karat changes --help",
+        )
+    return names
+
+
+def _cells(
+    path: str, matches: Matches, options: ReadOptions, odd: Few
+) -> dict[str, tuple[float, ...] | Mark]:
+    whole = options.root / path
+    try:
+        with whole.open("rb") as stream:
+            found = matches.in_stream(stream)
+        tail = b"" if all(found.values()) else _tail(whole)
+    except OSError as error:
+        odd.note("cannot-read", Severity.WARN, partial(_cannot_read, path, error.strerror or "?"))
+        return {metric.name: BROKEN for metric in matches.metrics}
+    if matches.odd:
+        odd.note("unreadable", Severity.WARN, partial(_no_number, path, matches.odd[0]))
+    return _marked(found, tail, options)
+
+
+def _tail(path: Path) -> bytes:
+    """The end of a file, which is where a program says what it died of."""
+    with path.open("rb") as stream:
+        head = stream.read(2)
+        size = stream.seek(0, os.SEEK_END)
+        stream.seek(max(size - TAIL, 0))
+        data = stream.read(TAIL)
+    utf16 = head in {b"\xff\xfe", b"\xfe\xff"} and size > TAIL
+    return head + data if utf16 else data
+
+
+def _marked(
+    found: Mapping[str, Sequence[float]], tail: bytes, options: ReadOptions
+) -> dict[str, tuple[float, ...] | Mark]:
+    """Samples, or why there are none: a crash where the log names one."""
+    said = "" if all(found.values()) else found_in(tail)
+    none = Mark(Outcome.CRASH, said) if said else MISSING
+    return {metric: _samples(values, none, options) for metric, values in found.items()}
+
+
+def _samples(values: Sequence[float], none: Mark, options: ReadOptions) -> tuple[float, ...] | Mark:
+    if not values:
+        return none
+    read = [of_number(value, nan=options.nan) for value in choose(values, options.which)]
+    samples = tuple(v for cell in read if not isinstance(cell, Mark) for v in cell)
+    return samples or read[0]
+
+
+def _sheet(
+    source: str, metrics: Sequence[LogMetric], names: Names,
+    cells: Mapping[str, Mapping[str, tuple[float, ...] | Mark]], options: ReadOptions, odd: Few,
+) -> Sheet:  # fmt: skip
+    labels = _labels(names.found)
+    paths, times, notes = _order(names, options, odd)
+    rows = []
+    for path in paths:
+        name = names.found[path]
+        when = name.at if name.dated else times.get(path)
+        rows.append(Row(label=labels[path], cells=cells[path], at=name.at, when=when, log=path))
+    return Sheet(
+        source=source, metrics=tuple(metric.name for metric in metrics), rows=tuple(rows),
+        findings=odd.findings(), notes=notes, ordered=names.kind in {"commit", "name"},
+    )  # fmt: skip
+
+
+def _labels(found: Mapping[str, LogName]) -> dict[str, str]:
+    """What the names say: two logs of one date in two folders are repeats, in one folder they are two points."""
+    seen: dict[tuple[str, str], int] = {}
+    for path, name in found.items():
+        key = (path.rpartition("/")[0], name.label)
+        seen[key] = seen.get(key, 0) + 1
+    return {
+        path: name.label
+        if seen[path.rpartition("/")[0], name.label] == 1
+        else path.rpartition("/")[2]
+        for path, name in found.items()
+    }
+
+
+def _order(
+    names: Names, options: ReadOptions, odd: Few
+) -> tuple[list[str], dict[str, datetime], tuple[str, ...]]:
+    """The paths in order, when their commits were made, and what is to be said of it."""
+    paths = sorted(names.found, key=natural)
+    if names.kind == "name":
+        return (
+            paths,
+            {},
+            (
+                "no date or commit is in the names of all logs; they are in the order of their names",
+            ),
+        )
+    if names.kind != "commit":
+        year = "" if options.year or names.kind == "date" else "names have no year (--year says it)"
+        return paths, {}, (year,) if year else ()
+    commits = {path: names.found[path].commit for path in paths}
+    order = commit_order(tuple(dict.fromkeys(commits.values())), options.root)
+    if order is None or not order.places:
+        said = "no git repository here knows the commits in the names of logs; they are in the order of their names"
+        return paths, {}, (said,)
+    for path in paths:
+        if commits[path] not in order.places:
+            odd.note("unreadable", Severity.WARN, partial(_unknown_commit, path, commits[path]))
+    known = [path for path in paths if commits[path] in order.places]
+    known.sort(key=lambda path: order.places[commits[path]])
+    times = {path: order.times[commits[path]] for path in known}
+    return known, times, ("in the order of git's history",)
+
+
+def _unknown_commit(path: str, commit: str) -> Finding:
+    return Finding(
+        kind="unreadable",
+        severity=Severity.WARN,
+        message=f"expected commit {commit} in the repository, found none; {path} has no place in the order and was left out",
+        path=path,
+        next="git fetch --all",
+    )
+
+
+def _left_out(path: str, kind: str) -> Finding:
+    return Finding(
+        kind="unreadable",
+        severity=Severity.INFO,
+        message=f"expected a {kind} in the name, as in the others, found {path!r}; it was left out",
+        path=path,
+    )
+
+
+def _cannot_read(path: str, said: str) -> Finding:
+    return Finding(
+        kind="cannot-read",
+        severity=Severity.WARN,
+        message=f"expected to read {path}, but: {said}",
+        path=path,
+        next=f"ls -l {path}",
+    )
+
+
+def _no_number(path: str, said: str) -> Finding:
+    return Finding(
+        kind="unreadable",
+        severity=Severity.WARN,
+        message=f"expected a number where --metric matches, found {said!r}; it was passed over",
+        path=path,
+    )
