@@ -1,0 +1,209 @@
+"""Levels: where a noisy number moved, from few runs at few points.
+
+Pure. In: numbers at some points. Out: for each pair of neighbouring tested points the probability that the level moved
+between them by at least `smallest`.
+
+A hidden Markov model: the level stays or jumps anywhere between two tested points, the likelier the more points lie
+between. So every run on a level speaks for the whole level: a single run at a new place is evidence of "same" as good as
+a second one at an old place. A number may be an outlier, so that one alone proves little. The spread is learned from the
+residuals, with a weak prior that comes from `smallest`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[np.float64]
+
+OUTLIERS = 0.02
+"""How many numbers come from somewhere else, as far as is known beforehand."""
+EXPECTED = 3.0
+"""How many changes a history has, as far as is known beforehand."""
+COUNTS = 0.7
+"""A change counts from this share of the smallest one that is wanted, so that one just as large is not lost."""
+_PRIOR_WEIGHT = 3.0
+_PRIOR_SPREAD = 0.25
+_FLOOR = 0.125
+_BINS = 2.0
+_ROOM = 40.0
+_ROUNDS = 4
+
+
+class Map(NamedTuple):
+    """What is known of one metric's changes."""
+
+    positions: tuple[int, ...]
+    """Tested points that have numbers, in order."""
+    chance: Array
+    """Of a change between a position and the next."""
+    spread: float
+    """Standard deviation of one run, relative to the level; of a binary metric 0."""
+    sure: bool
+    """Whether the spread is known well, so that a single run may be believed."""
+    flakes: float | None = None
+    """Of a binary metric: how often a good point fails."""
+
+
+def level_map(
+    values: Mapping[int, Sequence[float]],
+    count: int,
+    *,
+    smallest: float,
+    spread: float | None = None,
+) -> Map:
+    """The changes of a metric that has levels. `spread`: known beforehand, relative."""
+    positions = tuple(sorted(values))
+    gaps = np.diff(np.array(positions, dtype=np.float64))
+    hazards = 1.0 - np.power(1.0 - min(EXPECTED / max(count, 8), 0.25), gaps)
+    return solve([values[position] for position in positions], hazards, positions, smallest, spread)
+
+
+def solve(
+    numbers: Sequence[Sequence[float]],
+    hazards: Array,
+    positions: tuple[int, ...],
+    smallest: float,
+    spread: float | None,
+) -> Map:
+    """The model, with the spread that fits best."""
+    flat, owner = _flat(numbers)
+    least = COUNTS * math.log1p(smallest)
+    floor = max(_FLOOR * smallest, 1e-12)
+    sigma = max(_first_spread(flat, owner), floor) if spread is None else max(spread, floor)
+    wide = least if smallest else 0.0
+    chance, residual, freedom = _pass(flat, owner, hazards, sigma, wide)
+    for _ in range(_ROUNDS if spread is None else 0):
+        weight = _PRIOR_WEIGHT if smallest else 0.0
+        squares = weight * (_PRIOR_SPREAD * smallest) ** 2 + residual
+        better = (
+            max(math.sqrt(squares / max(weight + freedom, 1e-9)), floor)
+            if freedom + weight
+            else floor
+        )
+        if abs(better - sigma) <= 0.1 * sigma:
+            break
+        sigma = better
+        chance, residual, freedom = _pass(flat, owner, hazards, sigma, wide)
+    return Map(positions, chance, sigma, spread is not None or freedom >= 6)
+
+
+def _flat(numbers: Sequence[Sequence[float]]) -> tuple[Array, NDArray[np.intp]]:
+    """All numbers with their points; logarithms where all are positive, so that differences are relative."""
+    flat = np.array([value for at in numbers for value in at], dtype=np.float64)
+    owner = np.repeat(np.arange(len(numbers)), [len(at) for at in numbers])
+    if np.all(flat > 0):
+        return np.log(flat), owner
+    scale = float(np.median(np.abs(flat))) or float(np.max(np.abs(flat))) or 1.0
+    return flat / scale, owner
+
+
+def _first_spread(flat: Array, owner: NDArray[np.intp]) -> float:
+    """From the smaller half of the differences of neighbours, which changes leave alone."""
+    if len(flat) < 2:
+        return 0.0
+    differences = np.sort(np.abs(np.diff(flat)))
+    low = differences[: max(1, math.ceil(0.7 * len(differences)))]
+    within = np.abs(np.diff(flat))[np.diff(owner) == 0]
+    middle = float(np.median(low)) / 0.67
+    return max(middle, float(np.median(within)) / 0.95) if len(within) >= 3 else middle
+
+
+def _grid(flat: Array, sigma: float) -> Array:
+    """Levels to choose from: half a spread apart, and only where there are numbers."""
+    step = sigma / _BINS
+    base = float(flat[0])
+    bins = np.unique(np.rint((flat - base) / step))
+    around = np.unique((bins[:, None] + np.arange(-3, 4)[None, :]).ravel())
+    return np.asarray(base + step * around, dtype=np.float64)
+
+
+def _emissions(
+    flat: Array, owner: NDArray[np.intp], levels: Array, sigma: float
+) -> tuple[Array, float]:
+    """How likely a point's numbers are at each level, scaled to 1 at the best one."""
+    off = (flat[:, None] - levels[None, :]) / sigma
+    reach = max(float(np.ptp(flat)) / sigma, 20.0)
+    outlier = OUTLIERS / reach
+    each = np.log((1 - OUTLIERS) / math.sqrt(2 * math.pi) * np.exp(-0.5 * off * off) + outlier)
+    starts = np.flatnonzero(np.diff(owner, prepend=-1))
+    total = np.add.reduceat(each, starts, axis=0)
+    return np.asarray(np.exp(total - total.max(axis=1, keepdims=True)), dtype=np.float64), outlier
+
+
+def _pass(
+    flat: Array, owner: NDArray[np.intp], hazards: Array, sigma: float, least: float
+) -> tuple[Array, float, float]:
+    """Forward and backward once: chances of changes, the residual sum of squares and its degrees of freedom."""
+    levels = _grid(flat, sigma)
+    emission, outlier = _emissions(flat, owner, levels, sigma)
+    prior = 1.0 / max(len(levels), _ROOM * _BINS / 2)
+    forward = _forward(emission, hazards, prior)
+    ahead, post = _backward(emission, hazards, prior, forward)
+    chance, moved = _jumps(forward, ahead, hazards, prior, (levels, least))
+    centre = post @ levels
+    off = flat - centre[owner]
+    density = (1 - OUTLIERS) / math.sqrt(2 * math.pi) * np.exp(-0.5 * (off / sigma) ** 2)
+    inlier = density / (density + outlier)
+    freedom = float(inlier.sum() - 1.0 - moved.sum())
+    return chance, float((inlier * off * off).sum()), max(freedom, 0.0)
+
+
+def _forward(emission: Array, hazards: Array, prior: float) -> Array:
+    out = np.empty_like(emission)
+    now = emission[0] / emission[0].sum()
+    out[0] = now
+    for i in range(1, len(emission)):
+        hazard = hazards[i - 1]
+        now = emission[i] * ((1.0 - hazard) * now + hazard * prior)
+        now /= now.sum()
+        out[i] = now
+    return out
+
+
+def _backward(emission: Array, hazards: Array, prior: float, forward: Array) -> tuple[Array, Array]:
+    """What comes after each point, as seen from the point before it; and each point's level, given everything."""
+    ahead = np.empty_like(emission)
+    post = np.empty_like(emission)
+    post[-1] = forward[-1]
+    beta = np.ones(emission.shape[1])
+    for i in range(len(emission) - 1, 0, -1):
+        seen = emission[i] * beta
+        seen /= seen.sum()
+        ahead[i] = seen
+        hazard = hazards[i - 1]
+        beta = (1.0 - hazard) * seen + hazard * prior
+        at = forward[i - 1] * beta
+        post[i - 1] = at / at.sum()
+    return ahead, post
+
+
+def _jumps(
+    forward: Array, ahead: Array, hazards: Array, prior: float, scale: tuple[Array, float]
+) -> tuple[Array, Array]:
+    """Between each two neighbours: the probability of a jump of at least `least`, and of any jump."""
+    levels, least = scale
+    if len(forward) < 2:
+        return np.zeros(0), np.zeros(0)
+    before, after = forward[:-1], ahead[1:]
+    stay = (1.0 - hazards) * (before * after).sum(axis=1)
+    step = hazards * prior
+    total = stay + step
+    sums = np.concatenate([np.zeros((len(after), 1)), np.cumsum(after, axis=1)], axis=1)
+    # A jump to the very same level is none, however small `least` is.
+    margin = max(least, 1e-9 * float(np.max(np.abs(levels))), 0.75 * float(levels[1] - levels[0]))
+    low = np.searchsorted(levels, levels - margin, side="right")
+    high = np.searchsorted(levels, levels + margin, side="left")
+    near = sums[:, high] - sums[:, low]
+    far = step * np.maximum((before * (1.0 - near)).sum(axis=1), 0.0)
+    return np.minimum(far / total, 1.0), np.minimum(step / total, 1.0)
+
+
+def middle(values: Sequence[float]) -> float:
+    """The level of some numbers: their median."""
+    result: Any = np.median(np.asarray(values, dtype=np.float64))
+    return float(result)

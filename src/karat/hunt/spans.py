@@ -1,0 +1,87 @@
+"""Spans: changes as a search reports them, with the levels before and after.
+
+Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from itertools import pairwise
+
+from karat.changes.series import Better
+from karat.hunt.levels import Map, middle
+from karat.hunt.metric_agreement import CRASH
+from karat.hunt.searching import Metric, Missed, Span
+
+LIKELY = 0.5
+
+
+def spans_of(
+    metric: Metric, found: Map, values: Mapping[int, Sequence[float]], dead: Collection[int]
+) -> tuple[Span, ...]:
+    """Every likely change; while the search goes on, some are still wide."""
+    at = [i for i, chance in enumerate(found.chance) if chance > LIKELY]
+    edges = [-1, *at, len(found.positions) - 1]
+    levels = [
+        middle([value for p in found.positions[a + 1 : b + 1] for value in values[p]])
+        for a, b in pairwise(edges)
+    ]
+    if metric.binary:
+        levels = [round(level) for level in levels]
+    return tuple(
+        Span(
+            metric=metric.name,
+            good=found.positions[i],
+            bad=found.positions[i + 1],
+            before=levels[k],
+            after=levels[k + 1],
+            confidence=min(float(found.chance[i]), 0.9999),
+            kind=kind(metric, levels[k], levels[k + 1]),
+            between=between(found.positions[i], found.positions[i + 1], dead),
+        )
+        for k, i in enumerate(at)
+    )
+
+
+def between(low: int, high: int, dead: Collection[int]) -> tuple[int, ...]:
+    """Points between two that cannot be run."""
+    return tuple(sorted(at for at in dead if low < at < high))
+
+
+def kind(metric: Metric, before: float, after: float) -> str:
+    """regression, improvement, shift, crash."""
+    if metric.binary:
+        worse = after > before
+        return ("crash" if metric.name == CRASH else "regression") if worse else "improvement"
+    return direction(metric.better, after - before)
+
+
+def direction(better: Better | None, moved: float) -> str:
+    """What a move is called."""
+    if better not in {"higher", "lower"}:
+        return "shift"
+    return "regression" if (moved < 0) == (better == "higher") else "improvement"
+
+
+def missed(count: int, tested: Collection[int], dead: Collection[int], grid: int | None) -> Missed:
+    """What nobody looked at."""
+    longest = run = left = 0
+    for index in range(count):
+        if index in tested:
+            run = 0
+        elif index not in dead:
+            run += 1
+            left += 1
+            longest = max(longest, run)
+    if not left:
+        text = "every point that can be run was run: no dip was missed for want of looking"
+    else:
+        points = "1 point" if longest == 1 else f"{longest} points"
+        stated = (
+            f"; dips of {grid} points or more were looked for everywhere"
+            if grid and longest < grid
+            else ""
+        )
+        runs = "1 more run rules" if left == 1 else f"{left} more runs rule"
+        text = f"a dip of up to {points} between two tested ones could have been missed{stated}; {runs} it out (grid = 1, or --strategy sweep)"
+    return Missed(longest_dip=longest, runs_to_rule_out=left, message=text)
