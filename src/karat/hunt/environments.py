@@ -18,12 +18,15 @@ import msgspec
 
 from karat.engines.job import Command
 from karat.findings import UsageError
+from karat.hunt.releases import plain_name
 
 _SECONDS = 1800.0
 _MARK = "karat-is-whole"
-_VERSIONS = """from importlib import metadata
-for found in sorted({(d.metadata["Name"] or "").lower().replace("_", "-"): d.version for d in metadata.distributions()}.items()):
-    print("package.%s=%s" % found)
+_VERSIONS = """import re
+from importlib import metadata
+found = {re.sub("[-_.]+", "-", d.metadata["Name"] or "").lower(): d.version for d in metadata.distributions()}
+for pair in sorted(found.items()):
+    print("package.%s=%s" % pair)
 """
 
 
@@ -93,7 +96,7 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True):
         for mark in sorted(work.glob(f"*/environments/{self.key}/{_MARK}")):
             found = mark.parent.glob("lib/python*/site-packages/*.dist-info")
             names = [path.name.removesuffix(".dist-info").rpartition("-") for path in found]
-            return {name.lower().replace("_", "-"): version for name, _, version in names}
+            return {plain_name(name): version for name, _, version in names}
         return {}
 
 

@@ -18,7 +18,7 @@ from karat.hunt.environments import Environment, find_uv
 from karat.hunt.index_address import Address, find_address
 from karat.hunt.package_index import pages, project
 from karat.hunt.point import Point, Suspect, Window
-from karat.hunt.releases import Release, changed, releases, same, within
+from karat.hunt.releases import Release, changed, plain_name, releases, same, within
 from karat.hunt.settings import HuntSettings, PackageSettings, Stage
 from karat.hunt.timeline import Place
 from karat.report.words import count
@@ -45,7 +45,7 @@ class Packages:
 
     def identity(self, point: Point) -> Mapping[str, str]:
         """The version; what else is in the environment is found out there."""
-        return {f"package.{self._settings.name}": point.parts[self._settings.name]}
+        return {f"package.{plain_name(self._settings.name)}": point.parts[self._settings.name]}
 
     def prepare(self, point: Point) -> Sequence[Command]:
         """Makes the environment, unless the slot has it."""
@@ -75,7 +75,7 @@ class Packages:
             *(
                 Suspect(part=other, id=after or "gone", title=f"moved with it, from {before or 'nothing'}")
                 for other, (before, after) in moved.items()
-                if other != name.lower().replace("_", "-")
+                if other != plain_name(name)
             ),
             *(self._suspect(self._releases[version]) for version in between),
         ]  # fmt: skip

@@ -8,6 +8,7 @@ In: a `JobResult`. Out: an `Attempt`: values, a crash with its signature, a hang
 | a measured run did not end in time | hang |
 | it failed | crash, unless a metric reads failures: exit_code, junit |
 | it ran, and a metric has no value, or one that is not finite | crash: `no value for MLUPS`, `MLUPS is nan` |
+| `identify` says that another commit was under test than the point's | broken |
 | a golden could not be held against it | broken |
 | a crash is hunted, and this is another | broken |
 """
@@ -23,6 +24,7 @@ from karat.changes.signatures import signature as signature_of
 from karat.engines.job import JobResult, Ran
 from karat.hunt import run_reading
 from karat.hunt.attempt import Attempt
+from karat.hunt.identities import another_than_asked
 from karat.hunt.jobs import out_folder
 from karat.hunt.metric_agreement import CRASH, binary
 from karat.hunt.metric_values import Run
@@ -79,6 +81,9 @@ def read(
     if failed is not None:
         said, note = _why(failed)
         return msgspec.structs.replace(attempt, signature=said, note=note)
+    other = another_than_asked(point, result.identity)
+    if other:
+        return msgspec.structs.replace(attempt, signature="another commit under test", note=other)
     runs = _runs(result, settings.probe)
     if not runs:
         note = "" if result.shared else "nothing was run"

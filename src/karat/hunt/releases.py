@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from typing import TYPE_CHECKING
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from packaging.tags import Tag
     from packaging.version import Version
 
+_SEPARATORS = re.compile(r"[-_.]+")
 _SETTLED = dt.timedelta(days=1)
 """Wheels of a release may come hours after its first file."""
 
@@ -149,8 +151,15 @@ def _tags(python: tuple[int, ...]) -> frozenset[Tag]:
     return frozenset([*cpython_tags(python), *compatible_tags(python, interpreter=interpreter)])
 
 
+def plain_name(name: str) -> str:
+    """A project's name as indexes compare it."""
+    return _SEPARATORS.sub("-", name).lower()
+
+
 def changed(old: Mapping[str, str], new: Mapping[str, str]) -> dict[str, tuple[str, str]]:
-    """Packages whose versions differ between two environments; empty where one has none."""
+    """Packages whose versions differ between two environments; nothing where one is not known."""
+    if not old or not new:
+        return {}
     return {
         name: (old.get(name, ""), new.get(name, ""))
         for name in sorted({*old, *new})
