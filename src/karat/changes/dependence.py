@@ -1,0 +1,129 @@
+"""Dependence: how much a value tells about its neighbour, steps set aside.
+
+In: values. Out: an autocorrelation to reckon with, and whether the values jump between two modes. Pure.
+
+Steps look like autocorrelation and autocorrelation looks like steps. So a first, generous cut sets everything aside that
+might be a step, and neighbours are compared within its pieces only, by differences, which no level enters. Pieces that
+were cut out of plain autocorrelated noise hide some of it: how much was found by simulation, and is given back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+import numpy as np
+
+from karat.changes.scanning import Floats, clearest
+
+CLIP = 4.0
+"""Values count no further than this many standard deviations from their level."""
+_GENEROUS = 3.7
+_GENEROUS_NEAR = 6.5
+_FAR = (5, 6, 7, 8)
+"""Lags at which neighbours are taken to be strangers."""
+_GIVEN_BACK = 10.0
+"""Of the autocorrelation, per piece and point, that cutting hides."""
+_SWITCHES = 6
+"""Jumps between the same two modes that are noise rather than steps."""
+
+
+def robust_spread(deviations: Floats) -> float:
+    """The standard deviation that the bulk of deviations from a level has."""
+    sizes = np.abs(deviations)
+    middle = 1.4826 * float(np.median(sizes))
+    # More than half of them equal: quantised values.
+    return middle if middle > 0 else 1.2533 * float(sizes.mean())
+
+
+def clipped(values: Floats) -> Floats:
+    """Values about their median in standard deviations, clipped, with mean zero."""
+    centred = values - np.median(values)
+    spread = robust_spread(centred)
+    if spread <= 0:
+        return np.zeros_like(values)
+    inside = np.clip(centred / spread, -CLIP, CLIP)
+    return np.asarray(inside - inside.mean())
+
+
+def generous_cuts(values: Floats, fewest: int) -> list[int]:
+    """Everywhere a step might be."""
+    cuts: list[int] = []
+    near = robust_spread(np.diff(values)) / np.sqrt(2)
+    waiting = [(0, values.shape[0])]
+    while waiting:
+        start, stop = waiting.pop()
+        found = _might_be(values[start:stop], near, fewest)
+        if found:
+            edges = [start, *(start + cut for cut in found), stop]
+            waiting.extend(pairwise(edges))
+            cuts.extend(edges[1:-1])
+    return sorted(cuts)
+
+
+def _might_be(values: Floats, near: float, fewest: int) -> tuple[int, ...]:
+    """Cuts that are clear by the spread of the values, or clearer by that of their differences, which steps do not enter."""
+    centred = values - np.median(values)
+    spread = robust_spread(centred)
+    if spread <= 0:
+        return ()
+    row = np.clip(centred, -CLIP * spread, CLIP * spread)
+    row -= row.mean()
+    own = float(row.std())
+    height, found = clearest(row, spread=own, fewest=fewest)
+    return found if height > _GENEROUS or height * own > _GENEROUS_NEAR * near > 0 else ()
+
+
+def autocorrelation(values: Floats, fewest: int) -> float:
+    """The correlation of neighbours to reckon with, 0 to 0.95."""
+    n = values.shape[0]
+    if n < 20:
+        return 0.0
+    if mode_switches(values) >= _SWITCHES:
+        return _within(values, ())
+    cuts = generous_cuts(values, fewest)
+    given_back = 1 + _GIVEN_BACK * len(cuts) / n
+    return float(min(0.95, _within(values, cuts) * given_back))
+
+
+def _within(values: Floats, cuts: Sequence[int]) -> float:
+    """From differences within the pieces: those of neighbours against those of strangers."""
+    n = values.shape[0]
+    piece = np.zeros(n, dtype=np.int64)
+    piece[list(cuts)] = 1
+    piece = np.cumsum(piece)
+    level = np.concatenate(
+        [np.full(part.shape[0], np.median(part)) for part in np.split(values, cuts)]
+    )
+    residuals = values - level
+    spread = robust_spread(residuals)
+    residuals = np.clip(residuals, -CLIP * spread, CLIP * spread)
+
+    def difference(lag: int) -> tuple[float, int]:
+        inside = piece[lag:] == piece[:-lag]
+        return float((((residuals[lag:] - residuals[:-lag]) ** 2)[inside]).sum()), int(inside.sum())
+
+    near, pairs = difference(1)
+    far = [difference(lag) for lag in _FAR if lag < n]
+    total, strangers = sum(part[0] for part in far), sum(part[1] for part in far)
+    if strangers < 20 or total <= 0 or pairs == 0:
+        return 0.0
+    return max(0.0, 1 - near / pairs * strangers / total)
+
+
+def mode_switches(values: Floats) -> int:
+    """How often values jump between two modes that are clearly apart; 0 where there are not two."""
+    ordered = np.sort(values)
+    n = ordered.shape[0]
+    tenth = max(2, n // 10)
+    gaps = np.diff(ordered)[tenth - 1 : n - tenth]
+    if gaps.size == 0:
+        return 0
+    place = int(np.argmax(gaps)) + tenth
+    low, high = ordered[:place], ordered[place:]
+    apart = float(np.median(high) - np.median(low))
+    inner = max(robust_spread(low - np.median(low)), robust_spread(high - np.median(high)))
+    if apart <= 0 or apart < 4 * inner:
+        return 0
+    side = values >= ordered[place]
+    return int(np.count_nonzero(side[1:] != side[:-1]))

@@ -1,0 +1,48 @@
+"""Scaling: values as the detector can reckon with them.
+
+In: one number per observation. Out: the same about 1 in size, and the noise that they cannot show: rounding. Pure.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from karat.changes.scanning import Floats
+
+_FLOAT_NOISE = 1e-12
+"""Relative differences below this are arithmetic, not measurement."""
+_QUANTISED = 0.2887
+"""The standard deviation of rounding to whole steps: 1/√12 of a step."""
+_DIGITS = 12
+
+
+class Scaled(NamedTuple):
+    """Values about 1 in size."""
+
+    values: Floats
+    scale: float
+    floor: float
+    """Noise that there is, seen or not, in the scaled values."""
+
+
+def scaled(values: Floats) -> Scaled:
+    """Values divided by their largest size, so that squares neither overflow nor vanish."""
+    scale = float(np.abs(values).max(initial=0.0))
+    if scale == 0:
+        return Scaled(np.zeros_like(values), 1.0, _FLOAT_NOISE)
+    ratios = values / scale
+    return Scaled(ratios, scale, max(_FLOAT_NOISE, _QUANTISED * _resolution(values, scale) / scale))
+
+
+def _resolution(values: Floats, scale: float) -> float:
+    """The power of ten that all values are multiples of; 0 where they are not rounded that anyone could see."""
+    if np.unique(values).size > 0.7 * values.size or not 1e-200 < scale < 1e200:
+        return 0.0
+    top = int(np.floor(np.log10(scale)))
+    for exponent in range(top, top - _DIGITS, -1):
+        steps = values / 10.0**exponent
+        if np.abs(steps - np.round(steps)).max() < 1e-6:
+            return float(10.0**exponent)
+    return 0.0
