@@ -14,6 +14,22 @@ TOTAL = 64 << 20
 MOST = 10_000
 
 
+Stamps = dict[Path, tuple[int, ...]]
+
+
+def stamps(folder: Path, patterns: Iterable[str]) -> Stamps:
+    """What matches now, and by what a later version of it can be told."""
+    return {path: _stamp(path) for _, path in _named(folder, patterns)}
+
+
+def _stamp(path: Path) -> tuple[int, ...]:
+    try:
+        status = path.lstat()
+    except OSError:
+        return ()
+    return (status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
+
+
 class Collected:
     """Files that came back, and sentences on those that did not."""
 
@@ -22,10 +38,15 @@ class Collected:
         self.files: dict[str, bytes] = {}
         self.notes: list[str] = []
 
-    def add(self, folder: Path, patterns: Iterable[str]) -> None:
-        """What matches in a folder; a name that is there already stays what it is."""
+    def add(self, folder: Path, patterns: Iterable[str], before: Stamps | None = None) -> None:
+        """What matches in a folder, unless it was there before; a name that came already stays what it is."""
         for name, path in _named(folder, patterns):
             if name in self.files:
+                continue
+            if before and before.get(path) == _stamp(path):
+                self.notes.append(
+                    f"{name}: an earlier run left it, this one did not write it; left out"
+                )
                 continue
             if len(self.files) >= MOST:
                 self.notes.append(f"more than {MOST:,} files match; the rest was left out")

@@ -38,6 +38,11 @@ def users_folder() -> Path:
     runtime = os.environ.get("XDG_RUNTIME_DIR", "")
     if runtime and os.access(runtime, os.W_OK):
         return Path(runtime) / "karat"
+    return own_temporary_folder()
+
+
+def own_temporary_folder() -> Path:
+    """A folder of this user, and of nobody else, where temporary files are."""
     folder = Path(tempfile.gettempdir()) / f"karat-{os.getuid()}"
     folder.mkdir(mode=0o700, exist_ok=True)
     status = folder.lstat()
@@ -45,6 +50,6 @@ def users_folder() -> Path:
     if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid():
         raise CannotVerify(
             f"expected {folder} to be a folder of this user, found one of somebody else",
-            next_command=f"ls -ld {folder}; export XDG_RUNTIME_DIR=…",
+            next_command=f"ls -ld {folder}",
         )
     return folder

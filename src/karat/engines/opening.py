@@ -29,7 +29,7 @@ def open_engine(  # noqa: PLR0913 - what [engine] may say
     if kind == "local":
         return _local(slots, work, cores, gpus, notice)
     if kind == "ray":
-        from karat.engines.ray_engine import open_ray  # noqa: PLC0415 - ray takes seconds
+        from karat.engines.ray_opening import open_ray  # noqa: PLC0415 - ray takes seconds
 
         resources = Resources(cores=cores, gpus=gpus, memory=memory, custom=custom or {})
         return open_ray(

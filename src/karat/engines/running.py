@@ -9,12 +9,12 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from karat.engines.collecting import Collected
+from karat.engines.collecting import Collected, Stamps, stamps
 from karat.engines.guarding import Cancelled, Guard, WardenLost
 from karat.engines.hashing import combined, hash_files
 from karat.engines.identity import identity_key, read_identity
 from karat.engines.job import Command, Job, JobResult, Ran
-from karat.engines.placeholders import filled, filled_words
+from karat.engines.placeholders import filled, filled_text, filled_words
 from karat.engines.slots import Slot
 
 OUT = "KARAT_OUT"
@@ -67,11 +67,14 @@ class _Run:
             "GPUS": ",".join(slot.gpus),
             "CORES": ",".join(map(str, slot.cores)),
         }
-        self._last = slot.area
+        # Where the last command runs: what a probe leaves beside itself is there.
+        last = job.commands[-1].cwd if job.commands else "@AREA@"
+        self._end = Path(filled_text(last, self._words))
         self.ran: list[Ran] = []
         self.identity: dict[str, str] = dict(job.identity)
         self.hashes: dict[str, str] = {}
         self._settled = False
+        self._before: Stamps | None = None
         self.key = ""
         self.shared = False
         self.notes: list[str] = []
@@ -83,7 +86,10 @@ class _Run:
                 self._settle()
                 if self.shared:
                     return
-            ran = self._command(guard, filled(command, self._words))
+            ready = filled(command, self._words)
+            if command.role == "measure" and self._before is None:
+                self._before = stamps(self._end, self._job.collect)
+            ran = self._command(guard, ready)
             self.ran.append(ran)
             if not (command.may_fail or ran.skipped or ran.exit_code == 0):
                 return
@@ -94,7 +100,6 @@ class _Run:
         env = self._environment(command)
         if command.unless and guard.succeeds(command, env):
             return Ran(role=command.role, name=command.name, skipped=True)
-        self._last = Path(command.cwd)
         ran, printed = guard.run(command, env)
         if command.role == "identify" and ran.exit_code == 0:
             self.identity |= read_identity(printed)
@@ -128,7 +133,8 @@ class _Run:
         """Files of the job's own folder, then of the folder its last command ran in."""
         found = Collected()
         found.add(self._out, self._job.collect)
-        found.add(self._last, self._job.collect)
+        if self._before is not None:
+            found.add(self._end, self._job.collect, self._before)
         return found
 
 

@@ -21,6 +21,8 @@ class Slot(msgspec.Struct, frozen=True, kw_only=True):
     """GPUs that nobody else uses, as CUDA_VISIBLE_DEVICES names them."""
     held: tuple[int, ...] = ()
     """Descriptors of locks: the warden keeps them, so that they last as long as the last process of a job."""
+    node: str = ""
+    """Of a cluster: which node."""
     env: Mapping[str, str] | None = None
     """The environment commands run in; None: the runner's own."""
 
@@ -28,6 +30,8 @@ class Slot(msgspec.Struct, frozen=True, kw_only=True):
     def where(self) -> str:
         """Host, slot and devices, for a person."""
         parts = [f"{socket.gethostname()} slot {self.number}"]
+        if self.node:
+            parts.append(f"node {self.node}")
         if self.cores:
             parts.append(f"cores {','.join(map(str, self.cores))}")
         if self.gpus:

@@ -1,0 +1,163 @@
+"""The Ray engine: jobs on a cluster that is there already; a lost worker's job goes elsewhere.
+
+Ray itself retries nothing here, so that every attempt is counted and told.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgspec
+
+from karat.engines.job import Job, JobResult, Resources
+from karat.engines.ray_capacity import Capacity, options
+from karat.engines.ray_work import work
+from karat.findings import CannotVerify
+
+_LOOK_AGAIN = 5.0
+_ENDING = 20.0
+
+
+class _Flight(msgspec.Struct):
+    """A job on its way."""
+
+    job: Job
+    started: float
+    losses: list[str]
+
+
+class RayEngine:
+    """Runs jobs on a Ray cluster. Its methods are for one thread."""
+
+    name = "ray"
+
+    def __init__(
+        self,
+        ray: Any,
+        *,
+        hunt: str,
+        resources: Resources,
+        retries: int,
+        most: int,
+        notice: Callable[[str], None],
+    ) -> None:
+        self._ray, self._hunt, self._retries = ray, hunt, retries
+        self._capacity = Capacity(ray, resources, most, notice)
+        self._work = ray.remote(work)
+        self._flights: dict[Any, _Flight] = {}
+        """Reference of what is awaited → the job."""
+        self._cancelled: list[Any] = []
+
+    @property
+    def slots(self) -> int:
+        """How many jobs may run at once, as the cluster is now."""
+        return self._capacity.slots()
+
+    def require_room(self) -> None:
+        """CannotVerify where no node could ever run a job."""
+        if self.slots == 0:
+            raise CannotVerify(
+                f"expected a node of the Ray cluster with {self._capacity.wanted()} for each probe, "
+                f"found {self._capacity.there() or 'no node'}",
+                next_command="ray status  # then edit [engine] in hunt.toml",
+            )
+
+    def submit(self, job: Job) -> None:
+        """Start a job as soon as a node has room; returns at once."""
+        if any(flight.job.key == job.key for flight in self._flights.values()):
+            raise ValueError(f"a job with the key {job.key!r} is in flight already")
+        self._start(_Flight(job, time.time(), []))
+
+    def _start(self, flight: _Flight) -> None:
+        remote = self._work.options(**options(flight.job.resources))
+        self._flights[remote.remote(msgspec.msgpack.encode(flight.job), self._hunt)] = flight
+
+    def wait(self, seconds: float | None = None) -> Sequence[JobResult]:
+        """Results that have come, at least one unless `seconds` passed or nothing is in flight."""
+        until = None if seconds is None else time.monotonic() + seconds
+        results: list[JobResult] = []
+        while self._flights and not results:
+            left = _LOOK_AGAIN if until is None else min(_LOOK_AGAIN, until - time.monotonic())
+            results += [
+                result for ref in self._ready(max(0.0, left)) if (result := self._taken(ref))
+            ]
+            if until is not None and time.monotonic() >= until:
+                break
+            self._capacity.tell_if_none()
+        return results
+
+    def _ready(self, seconds: float) -> list[Any]:
+        refs = list(self._flights)
+        first, _ = self._ray.wait(refs, num_returns=1, timeout=seconds)
+        if not first:
+            return []
+        ready, _ = self._ray.wait(refs, num_returns=len(refs), timeout=0)
+        return list(ready or first)
+
+    def _taken(self, ref: Any) -> JobResult | None:
+        """What came of a job; None if it was lost, and has been sent on its way again."""
+        flight = self._flights.pop(ref)
+        result = self._got(ref, flight)
+        if not result.lost:
+            return msgspec.structs.replace(result, notes=(*result.notes, *_told(flight)))
+        flight.losses.append(f"{result.lost} ({result.where})" if result.where else result.lost)
+        if len(flight.losses) <= self._retries:
+            self._start(flight)
+            return None
+        return msgspec.structs.replace(result, notes=(*result.notes, *_told(flight)))
+
+    def _got(self, ref: Any, flight: _Flight) -> JobResult:
+        errors = self._ray.exceptions
+        try:
+            return msgspec.msgpack.decode(self._ray.get(ref), type=JobResult)
+        except (errors.RayTaskError, errors.RuntimeEnvSetupError) as error:
+            raise CannotVerify(
+                "expected the nodes of the Ray cluster to run karat, which is sent to them, with the msgspec they have; "
+                f"found: {_last_line(error)}",
+                next_command="pip install msgspec  # on every node, for the Python that Ray runs on",
+            ) from error
+        except errors.RayError as error:
+            return JobResult(
+                key=flight.job.key,
+                ran=(),
+                started=flight.started,
+                seconds=time.time() - flight.started,
+                where="",
+                lost=f"{type(error).__name__}: {_first_line(error)}",
+            )
+
+    def cancel(self, key: str) -> None:
+        """Stop a job with all it started; no result comes of it."""
+        for ref, flight in list(self._flights.items()):
+            if flight.job.key == key:
+                del self._flights[ref]
+                # Not by force: the worker stays until the job's processes have ended, and so does its slot.
+                self._ray.cancel(ref, force=False)
+                self._cancelled.append(ref)
+
+    def close(self) -> None:
+        """Stop everything that is in flight, whole process trees, and let go of the cluster."""
+        for flight in list(self._flights.values()):
+            self.cancel(flight.job.key)
+        if self._cancelled:
+            refs = self._cancelled
+            _, left = self._ray.wait(
+                refs, num_returns=len(refs), timeout=_ENDING, fetch_local=False
+            )
+            for ref in left:
+                self._ray.cancel(ref, force=True)
+        self._ray.shutdown()
+
+
+def _told(flight: _Flight) -> list[str]:
+    return [f"lost and tried again: {loss}" for loss in flight.losses]
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0][:300]
+
+
+def _last_line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[-1][:300]

@@ -1,0 +1,180 @@
+"""A real cluster of two nodes on this machine: jobs run on both, one is killed in the middle, and nothing is missing."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from conftest import missing
+from factories.engines_elsewhere import ElsewhereError, EngineElsewhere
+from factories.jobs import job, shell
+from factories.processes import gone, started
+from factories.ray_clusters import RayCluster, ray_cluster
+from karat.engines.engine import Engine
+from karat.engines.job import Job, JobResult, Resources
+from karat.engines.opening import open_engine
+
+if importlib.util.find_spec("ray") is None:
+    missing("ray (pip install 'karat[ray]')")
+if not Path("/proc/self/stat").exists():
+    missing("Linux, for its /proc")
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[RayCluster]:
+    with ray_cluster() as made:
+        yield made
+
+
+@pytest.fixture
+def engine(cluster: RayCluster, tmp_path: Path) -> Iterator[EngineElsewhere]:
+    made = EngineElsewhere(cluster.env, "ray", slots=1, work=str(tmp_path), address=cluster.address)
+    yield made
+    made.close()
+
+
+def answers(engine: Engine, jobs: list[Job]) -> dict[str, JobResult]:
+    for each in jobs:
+        engine.submit(each)
+    found: dict[str, JobResult] = {}
+    while len(found) < len(jobs):
+        found |= {result.key: result for result in engine.wait()}
+    return found
+
+
+def nodes(results: dict[str, JobResult]) -> set[str]:
+    return {result.where.split("node ")[1] for result in results.values()}
+
+
+def test_jobs_run_on_both_nodes_and_the_loss_of_one_changes_no_answer(
+    cluster: RayCluster, engine: EngineElsewhere, tmp_path: Path
+) -> None:
+    second = cluster.add("second")
+    square = "echo $((N * N)) | tee $KARAT_OUT/square.txt; sleep 0.5"
+    jobs = [
+        job(shell(square, env={"N": str(n)}), key=str(n), collect=("*.txt",)) for n in range(16)
+    ]
+    assert engine.slots == 4
+    for each in jobs:
+        engine.submit(each)
+    found: dict[str, JobResult] = {}
+    while len(nodes(found)) < 2:
+        found |= {result.key: result for result in engine.wait()}
+    assert len(found) < len(jobs)
+    second.kill()
+    while len(found) < len(jobs):
+        found |= {result.key: result for result in engine.wait()}
+    assert [result.lost for result in found.values()] == [""] * len(jobs)
+    assert any("tried again" in note for result in found.values() for note in result.notes)
+    assert engine.slots == 2
+    local = open_engine("local", slots=2, work=tmp_path)
+    try:
+        expected = answers(local, jobs)
+    finally:
+        local.close()
+    told = {key: (result.ran[0].output, result.files) for key, result in found.items()}
+    assert told == {key: (result.ran[0].output, result.files) for key, result in expected.items()}
+
+
+def test_a_worker_that_is_lost_again_and_again_gives_a_result_that_says_so(
+    engine: EngineElsewhere,
+) -> None:
+    # The warden's parent is the worker; it takes the worker along each time.
+    murder = "kill -9 $(awk '{print $4}' /proc/$(awk '{print $4}' /proc/$$/stat)/stat); sleep 100"
+    engine.submit(job(murder, key="murder"))
+    (result,) = engine.wait()
+    assert "WorkerCrashedError" in result.lost
+    assert len([note for note in result.notes if "lost and tried again" in note]) == 4
+
+
+def test_a_job_sees_its_nodes_environment_and_nothing_of_the_drivers_or_the_workers(
+    cluster: RayCluster, tmp_path: Path
+) -> None:
+    engine = EngineElsewhere(
+        cluster.env | {"OF_THE_DRIVER": "1", "RAY_ADDRESS": cluster.address},
+        "ray",
+        slots=1,
+        work=str(tmp_path),
+    )
+    try:
+        (result,) = answers(engine, [job(shell("env", env={"ASKED": "1"}))]).values()
+    finally:
+        engine.close()
+    names = {line.split(b"=")[0] for line in result.ran[0].output.splitlines()}
+    assert b"ASKED" in names
+    assert b"KARAT_OUT" in names
+    assert not names & {b"OF_THE_DRIVER", b"OMP_NUM_THREADS", b"PYTHONPATH", b"RAY_JOB_ID"}
+
+
+def test_cancelling_ends_the_processes_and_frees_the_node(
+    engine: EngineElsewhere, tmp_path: Path
+) -> None:
+    mark = tmp_path / "pids"
+    sleeper = f"setsid sh -c 'echo $$ >> {mark}; sleep 1000' & echo $$ >> {mark}; sleep 1000"
+    engine.submit(job(sleeper, key="long"))
+    pids = started(mark, 2)
+    engine.cancel("long")
+    assert gone(pids)
+    assert set(answers(engine, [job("echo 1", key=str(n)) for n in range(2)])) == {"0", "1"}
+
+
+def test_closing_ends_the_processes(cluster: RayCluster, tmp_path: Path) -> None:
+    mark = tmp_path / "pids"
+    engine = EngineElsewhere(
+        cluster.env, "ray", slots=1, work=str(tmp_path), address=cluster.address
+    )
+    engine.submit(job(f"echo $$ >> {mark}; sleep 1000", key="long"))
+    pids = started(mark, 1)
+    engine.close()
+    assert gone(pids)
+
+
+def test_a_killed_driver_leaves_nothing_running(cluster: RayCluster, tmp_path: Path) -> None:
+    mark = tmp_path / "pids"
+    engine = EngineElsewhere(
+        cluster.env, "ray", slots=1, work=str(tmp_path), address=cluster.address
+    )
+    engine.submit(job(f"echo $$ >> {mark}; sleep 1000", key="long"))
+    pids = started(mark, 1)
+    engine.process.kill()
+    engine.process.wait()
+    assert gone(pids)
+    engine.close()
+
+
+def test_more_than_any_node_has_cannot_be_had(cluster: RayCluster, tmp_path: Path) -> None:
+    with pytest.raises(ElsewhereError, match=r"expected a node .* with 1 CPU, 3 GPU") as caught:
+        EngineElsewhere(
+            cluster.env, "ray", slots=1, work=str(tmp_path), address=cluster.address, gpus=3
+        )
+    assert caught.value.next_command.startswith("ray status")
+
+
+def test_a_custom_resource_says_where_a_job_may_run(
+    cluster: RayCluster, engine: EngineElsewhere
+) -> None:
+    third = cluster.add("third")
+    wanted = Resources(cores=1, custom={"third": 1})
+    jobs = [job("echo 1", key=str(n), resources=wanted) for n in range(4)]
+    assert len(nodes(answers(engine, jobs))) == 1
+    third.kill()
+
+
+def test_areas_are_kept_and_no_two_jobs_share_one(engine: EngineElsewhere) -> None:
+    busy = "mkdir busy || exit 1; sleep 0.2; rmdir busy; echo x >> count; echo $PWD"
+    found = answers(engine, [job(busy, key=str(n)) for n in range(6)])
+    assert [result.ran[0].exit_code for result in found.values()] == [0] * 6
+    assert len({result.ran[0].output for result in found.values()}) <= 2
+
+
+def test_nobody_there(tmp_path: Path) -> None:
+    with pytest.raises(ElsewhereError, match=r"expected a Ray cluster at 127\.0\.0\.1:1"):
+        EngineElsewhere({}, "ray", slots=1, work=str(tmp_path), address="127.0.0.1:1")
+
+
+def test_no_cluster_is_started_by_accident(tmp_path: Path) -> None:
+    with pytest.raises(ElsewhereError, match="would start one"):
+        EngineElsewhere({"RAY_ADDRESS": "local"}, "ray", slots=1, work=str(tmp_path))
