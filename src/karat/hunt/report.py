@@ -38,7 +38,13 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     interaction: bool = False
     """It takes both: neither alone makes the change."""
     tried: tuple[str, ...] = ()
-    """Sentences: `old jax with new xla: 537.0 (bad)`."""
+    """Sentences: `new xla with old jax: 537 (as new)`."""
+    parts: tuple[str, ...] = ()
+    """Every repository that has a share in it, or that it takes: one, where `part` says so."""
+    shares: Mapping[str, float] = msgspec.field(default_factory=dict)
+    """Of those that make a part of it each: how much of it, alone."""
+    message: str = ""
+    """One sentence: `xla alone makes it`."""
     confirmed: bool | None = None
     """Whether the culprit and its parent, run again, still differ; None: not tried."""
     confidence: float = 0.0
