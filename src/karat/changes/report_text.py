@@ -1,0 +1,259 @@
+"""Changes for people: each series as a strip, one line per change, then what is broken, missing or to be known."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+from karat.changes.change import Analysis, Change, ChangeKind, Step
+from karat.changes.report import ChangesReport, Examined
+from karat.changes.report_strip import strip
+from karat.changes.series import Outcome, Series
+from karat.findings import Finding, Severity
+from karat.report.terminal import Line
+from karat.report.words import count
+
+_PLAIN_WIDTH = 100
+_SHOWN = 12
+_GAPS = 6
+_STYLES = {
+    ChangeKind.REGRESSION: "bold red",
+    ChangeKind.IMPROVEMENT: "green",
+    ChangeKind.SHIFT: "yellow",
+    ChangeKind.DIP: "yellow",
+    ChangeKind.CRASH: "red",
+}
+_BETTER = {"higher": "higher is better", "lower": "lower is better", "equal": "should stay equal"}
+_OWN = frozenset(
+    {"crash-range", "dip", "gap", "level-improved", "level-regressed", "level-shifted"}
+)
+"""Kinds of findings that stand as a line of their series already."""
+_SEVERITY = {Severity.FAIL: "bold red", Severity.WARN: "yellow", Severity.INFO: "dim"}
+
+
+def lines(
+    report: ChangesReport, *, everything: bool = False, width: int | None = None
+) -> Iterator[Line]:
+    """The whole report."""
+    quiet = 0
+    for entry in report.entries:
+        if _is_quiet(entry) and not everything and len(report.entries) > 1:
+            quiet += 1
+            continue
+        yield from _entry(entry, (width or _PLAIN_WIDTH) - 2, everything=everything)
+        yield ()
+    if quiet:
+        yield ((f"{quiet:,} more series without a change (--all shows them)", "dim"),)
+    yield from _odd(report.findings, everything=everything)
+    for note in report.notes:
+        yield (("note: ", "dim"), (note, "dim"))
+    yield ((_summary(report), "bold"),)
+
+
+def _is_quiet(entry: Examined) -> bool:
+    if entry.newest is not None:
+        return (
+            entry.newest.verdict == "same" and entry.series.observations[-1].outcome is Outcome.OK
+        )
+    return all(change.kind is ChangeKind.GAP for change in entry.analysis.changes)
+
+
+def _entry(entry: Examined, width: int, *, everything: bool) -> Iterator[Line]:
+    yield from _head(entry)
+    drawn, marks = strip(entry.series, entry.analysis, width)
+    yield ((f"  {drawn}", ""),)
+    if marks:
+        yield ((f"  {marks}", "dim"),)
+    if entry.newest is not None:
+        yield from _newest(entry)
+        return
+    rows = [_row(entry.series, entry.analysis, c) for c in entry.analysis.changes if c.steps]
+    shown = rows if everything else rows[-_SHOWN:]
+    if len(rows) > len(shown):
+        yield ((f"  {len(rows) - len(shown):,} earlier changes (--all shows them)", "dim"),)
+    widths = [max(map(len, column)) for column in zip(*(row[1] for row in shown), strict=True)]
+    for kind, cells in shown:
+        text = "  ".join(cell.ljust(room) for cell, room in zip(cells, widths, strict=True))
+        yield ((f"  {kind.value:<11} ", _STYLES.get(kind, "")), (text, ""))
+    yield from _crashes(entry, everything=everything)
+    yield from _gaps(entry, everything=everything)
+    if not any(change.kind is not ChangeKind.GAP for change in entry.analysis.changes):
+        yield (("  no change", "green"), _noise(entry))
+    elif entry.analysis.noise:
+        yield (_noise(entry),)
+
+
+def _head(entry: Examined) -> Iterator[Line]:
+    series, outcomes = entry.series, entry.outcomes
+    parts = [count(outcomes[Outcome.OK], "value")]
+    for outcome, word in (
+        (Outcome.CRASH, "crashed"),
+        (Outcome.HANG, "hung"),
+        (Outcome.BROKEN, "broken"),
+        (Outcome.MISSING, "missing"),
+    ):
+        if outcomes[outcome]:
+            parts.append(f"{outcomes[outcome]:,} {word}")
+    if series.observations:
+        parts.append(f"{series.observations[0].label} … {series.observations[-1].label}")
+    if series.better:
+        parts.append(_BETTER[series.better])
+    name = f"{series.metric} [{series.unit}]" if series.unit else series.metric
+    yield (
+        (name, "bold"),
+        (f"  {series.source}: " if series.source else "  ", "dim"),
+        (", ".join(parts), ""),
+    )
+
+
+def _row(series: Series, analysis: Analysis, change: Change) -> tuple[ChangeKind, tuple[str, ...]]:
+    steps = [analysis.steps[number] for number in change.steps]
+    return change.kind, (
+        _size(steps[0]),
+        _levels(steps),
+        _place(series, change, steps),
+        _chance(steps),
+    )
+
+
+def _size(step: Step) -> str:
+    if step.relative is None:
+        return f"{step.absolute:+.3g}".replace("-", "−")
+    return (
+        f"{100 * step.relative:+.2f}%".replace("-", "−")
+        if abs(step.relative) < 10
+        else f"×{1 + step.relative:.3g}"
+    )
+
+
+def _levels(steps: Sequence[Step]) -> str:
+    levels = [steps[0].before, *(step.after for step in steps)]
+    return " → ".join(_number(level.value) for level in levels)
+
+
+def _number(value: float) -> str:
+    """Five digits, and no exponent where a person would write none."""
+    if 1e5 <= abs(value) < 1e12:
+        text = f"{value:,.0f}"
+    else:
+        text = f"{value:.5g}"
+    return text.replace("-", "−")
+
+
+def _place(series: Series, change: Change, steps: Sequence[Step]) -> str:
+    label = [point.label for point in series.observations]
+    if change.kind is ChangeKind.DIP:
+        return (
+            label[change.first]
+            if change.first == change.last
+            else f"{label[change.first]} … {label[change.last]}"
+        )
+    step = steps[0]
+    place = f"last good {label[step.last_good]}, first bad {label[step.first_bad]}"
+    if change.kind is not ChangeKind.REGRESSION:
+        place = f"after {label[step.last_good]}, at {label[step.first_bad]}"
+    if (step.earliest, step.latest) != (step.last_good, step.first_bad):
+        place += f" (in {label[step.earliest]} … {label[step.latest]})"
+    return place + _hidden(series, step)
+
+
+def _hidden(series: Series, step: Step) -> str:
+    """What lies between the neighbours of a step: it may have happened at any of them."""
+    between = series.observations[step.last_good + 1 : step.first_bad]
+    words = {
+        Outcome.CRASH: "crashed",
+        Outcome.HANG: "hung",
+        Outcome.BROKEN: "broken",
+        Outcome.MISSING: "missing",
+    }
+    found = Counter(point.outcome for point in between)
+    told = ", ".join(
+        f"{found[outcome]} {word}" for outcome, word in words.items() if found[outcome]
+    )
+    return f" ({told} between)" if told else ""
+
+
+def _chance(steps: Sequence[Step]) -> str:
+    """The p-value: what can be told from a confidence of 99.99999% is how many nines there are."""
+    p_value = max(step.p_value for step in steps)
+    return f"p = {p_value:.1g}" if p_value >= 1e-12 else "p < 1e-12"
+
+
+def _crashes(entry: Examined, *, everything: bool) -> Iterator[Line]:
+    series = entry.series
+    found = [change for change in entry.analysis.changes if change.kind is ChangeKind.CRASH]
+    shown = found if everything else found[-_SHOWN:]
+    if len(found) > len(shown):
+        yield ((f"  {len(found) - len(shown):,} earlier crashes (--all shows them)", "dim"),)
+    for change in shown:
+        first, last = series.observations[change.first], series.observations[change.last]
+        place = first.label if first is last else f"{first.label} … {last.label}"
+        said = change.signature or first.outcome.value
+        log = f"  ({first.log})" if first.log and first.log != place else ""
+        kind = "hang" if first.outcome is Outcome.HANG else "crash"
+        yield (
+            (f"  {kind:<11} ", _STYLES[ChangeKind.CRASH]),
+            (f"{place}  {said}", ""),
+            (log, "dim"),
+        )
+
+
+def _gaps(entry: Examined, *, everything: bool) -> Iterator[Line]:
+    """All gaps in one line: that a night is missing is worth a word, and no more."""
+    gaps = [change for change in entry.analysis.changes if change.kind is ChangeKind.GAP]
+    if not gaps:
+        return
+    labels = [point.label for point in entry.series.observations]
+    texts = [
+        labels[c.first] if c.first == c.last else f"{labels[c.first]} … {labels[c.last]}"
+        for c in gaps
+    ]
+    points = sum(change.last - change.first + 1 for change in gaps)
+    shown = texts if everything else texts[:_GAPS]
+    more = f" and {len(texts) - len(shown)} more" if len(texts) > len(shown) else ""
+    yield (
+        ("  gap         ", "dim"),
+        (f"{count(points, 'point')}: {', '.join(shown)}{more}", "dim"),
+    )
+
+
+def _noise(entry: Examined) -> tuple[str, str]:
+    return (f"  (noise: {entry.analysis.noise})" if entry.analysis.noise else "", "dim")
+
+
+def _newest(entry: Examined) -> Iterator[Line]:
+    newest = entry.newest
+    if newest is not None:
+        style = {"change": "bold red", "unsure": "yellow"}.get(newest.verdict, "green")
+        yield ((f"  {newest.verdict:<11} ", style), (newest.message, ""))
+
+
+def _odd(findings: Sequence[Finding], *, everything: bool) -> Iterator[Line]:
+    """What is odd about the sources; changes stand above."""
+    found = [finding for finding in findings if finding.kind not in _OWN]
+    shown = found if everything else found[:_SHOWN]
+    for finding in shown:
+        place = f"{finding.path}: " if finding.path and finding.path not in finding.message else ""
+        yield (
+            (f"{finding.severity.value:<4} ", _SEVERITY[finding.severity]),
+            (f"{finding.kind}  ", "bold"),
+            (f"{place}{finding.message}", ""),
+        )
+    if len(found) > len(shown):
+        yield ((f"… and {len(found) - len(shown):,} more (--all lists them)", "dim"),)
+
+
+def _summary(report: ChangesReport) -> str:
+    if report.online:
+        verdicts = [entry.newest.verdict for entry in report.entries if entry.newest]
+        told = {"change": "changed", "unsure": "unsure", "same": "the same"}
+        parts = [
+            f"{verdicts.count(verdict):,} {word}"
+            for verdict, word in told.items()
+            if verdict in verdicts
+        ]
+        return f"newest points: {', '.join(parts)}"
+    kinds = [change.kind for entry in report.entries for change in entry.analysis.changes]
+    parts = [count(kinds.count(kind), kind.value) for kind in ChangeKind if kind in kinds]
+    series = "1 series" if len(report.entries) == 1 else f"{len(report.entries):,} series"
+    return f"{series}: {', '.join(parts).replace('crashs', 'crashes') or 'no change'}"
