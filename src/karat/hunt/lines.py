@@ -69,6 +69,11 @@ def branch_of_merge(mirror: Mirror, old: str, new: str) -> tuple[str, Line] | No
 def _forward(mirror: Mirror, old: str, new: str, *, every: bool) -> Line:
     words = ("--topo-order", "--ancestry-path") if every else ("--first-parent",)
     commits, _ = mirror.listed(*words, new, f"^{old}")
+    beside = not every and old not in mirror.parents(commits[0].id)[:1]
+    if beside:
+        # Those of the line that lack the old one would be steps back.
+        on_the_way = {c.id for c in mirror.listed("--ancestry-path", new, f"^{old}")[0]}
+        commits = [commit for commit in commits if commit.id in on_the_way]
     line = Line(commits=_ended(commits, new, mirror))
     notes = []
     if every and _branches(mirror, old, new):
@@ -76,7 +81,7 @@ def _forward(mirror: Mirror, old: str, new: str, *, every: bool) -> Line:
             f"{mirror.name}: the commits from {old[:10]} to {new[:10]} are not one line; one that was made beside another "
             'does not have it, so a change may show as a dip (history = "first-parent" looks into merges one by one)'
         )
-    elif not every and old not in mirror.parents(line.commits[0].id)[:1]:
+    elif beside:
         first = line.commits[0].id
         notes.append(
             f"{mirror.name}: {old[:10]} is not on the first-parent line of {new[:10]}; "
