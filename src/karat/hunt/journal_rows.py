@@ -82,4 +82,5 @@ class Found(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     swapped: bool = False
     """Whether swapping is over; a verdict without a part is one, too."""
     confirmed: bool = False
-    note: str = ""
+    towards: str = ""
+    """The mixed point that has the change with one part alone: a finer stage looks no further than that."""

@@ -1,0 +1,137 @@
+"""What `karat hunt run` and `karat hunt resume` share: an engine, a journal and someone who watches, until it ends."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import signal
+import sys
+from contextlib import closing
+from pathlib import Path
+
+import msgspec
+
+from karat.cli.output import complain, deliver, last_line, one_report_each
+from karat.engines.engine import Engine
+from karat.engines.opening import open_engine
+from karat.findings import exit_code
+from karat.hunt.driving import drive
+from karat.hunt.hunt_findings import findings_of
+from karat.hunt.journal import Journal
+from karat.hunt.journal_rows import HuntRow
+from karat.hunt.kept_settings import kept
+from karat.hunt.listening import Listener, Silence
+from karat.hunt.live import listener_for
+from karat.hunt.overrides import Overrides
+from karat.hunt.probing import metrics_of
+from karat.hunt.report import HuntReport
+from karat.hunt.reporting import report_of
+from karat.hunt.settings import HuntSettings
+from karat.hunt.sizes import size
+from karat.hunt.timeline import Place
+from karat.hunt.whereabouts import name_of
+from karat.hunt.words import split
+
+INTERRUPTED = 130
+
+
+class Reports(msgspec.Struct, frozen=True, kw_only=True):
+    """Where reports go, besides the terminal."""
+
+    json: str | None = None
+    html: str | None = None
+    markdown: str | None = None
+    quiet: bool = False
+
+    def check(self) -> None:
+        """Two reports in one place would be neither."""
+        one_report_each({"--json": self.json, "--html": self.html, "--markdown": self.markdown})
+
+    def write(self, report: HuntReport) -> None:
+        """Every report that was asked for."""
+        if self.json is not None:
+            from karat.hunt.report_json import document  # noqa: PLC0415 - only for those who asked
+
+            deliver(self.json, document(report))
+        if self.html is not None:
+            from karat.hunt import report_html  # noqa: PLC0415
+
+            deliver(self.html, report_html.render(report))
+        if self.markdown is not None:
+            from karat.hunt import report_markdown  # noqa: PLC0415
+
+            deliver(self.markdown, report_markdown.render(report))
+        if not self.quiet and "-" not in {self.json, self.html, self.markdown}:
+            self._show(report)
+
+    def _show(self, report: HuntReport) -> None:
+        from karat.hunt.report_text import lines  # noqa: PLC0415
+        from karat.report.terminal import print_lines, room_of  # noqa: PLC0415
+
+        print_lines(lines(report, width=room_of(sys.stdout)), sys.stdout)
+
+
+def row_of(file: Path, settings: HuntSettings, place: Place) -> HuntRow:
+    """The hunt as its journal knows it."""
+    return HuntRow(
+        name=name_of(file, settings),
+        file=str(file.absolute()),
+        root=str(place.root),
+        hunt=place.hunt,
+        settings=kept(settings),
+        command=split(settings.probe.command),
+        metrics=metrics_of(settings),
+        units={metric.name: metric.unit for metric in settings.probe.metrics if metric.unit},
+    )
+
+
+def hunt(settings: HuntSettings, place: Place, journal: Journal, reports: Reports) -> int:
+    """Hunt into the journal until it ends, one way or another; the exit code."""
+    reports.check()
+    listener: Listener = (
+        Silence() if reports.quiet else listener_for(sys.stderr, os.environ, settings)
+    )
+    # Whoever stops a service sends this; a hunt that is stopped so is as whole as after Ctrl-C.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        with closing(_engine(settings, place, listener)) as engine:
+            report = drive(settings, place, engine, journal, listener)
+    except KeyboardInterrupt:
+        reports.write(report_of(journal))
+        complain("the hunt was interrupted; what it measured is kept", _resume(journal))
+        return INTERRUPTED
+    reports.write(report)
+    findings = findings_of(report)
+    if not reports.quiet:
+        last_line(findings)
+    return int(exit_code(findings))
+
+
+def _resume(journal: Journal) -> str:
+    return f"karat hunt resume {shlex.quote(str(journal.path))}"
+
+
+def _engine(settings: HuntSettings, place: Place, listener: Listener) -> Engine:
+    wanted = settings.engine
+    return open_engine(
+        wanted.kind,
+        slots=wanted.slots,
+        work=place.work,
+        cores=wanted.cores,
+        gpus=wanted.gpus,
+        address=wanted.address,
+        retries=wanted.retries,
+        memory=size(wanted.memory),
+        custom=wanted.resources,
+        notice=listener.said,
+    )
+
+
+def remembered(journal: Journal) -> Overrides:
+    """What the command line said when the hunt was begun."""
+    return msgspec.json.decode(journal.facts().get("overrides", "{}"), type=Overrides)
+
+
+def remember_overrides(journal: Journal, said: Overrides) -> None:
+    """For a resume."""
+    journal.note("overrides", msgspec.json.encode(said).decode())

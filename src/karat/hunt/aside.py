@@ -1,0 +1,36 @@
+"""Putting a journal aside: a hunt that begins anew deletes nothing."""
+
+from __future__ import annotations
+
+import shlex
+from contextlib import suppress
+from pathlib import Path
+
+from karat.findings import CannotVerify
+from karat.hunt.journal import Journal
+from karat.hunt.journal_lock import WriterLock
+
+
+def put_aside(path: Path) -> Path:
+    """Rename a journal to `NAME.hunt.1`, `.2`, …; nobody may be at work on it."""
+    lock = WriterLock(path)
+    lock.release()
+    # Closing it as its writer leaves one whole file. One that cannot be read is all the more reason to begin anew.
+    with suppress(CannotVerify):
+        Journal.resume(path).close()
+    target = next(
+        free
+        for number in range(1, 1_000_000)
+        if not (free := path.with_name(f"{path.name}.{number}")).exists()
+    )
+    try:
+        for tail in ("-wal", "-shm", ""):
+            beside = path.with_name(f"{path.name}{tail}")
+            if beside.exists():
+                beside.rename(target.with_name(f"{target.name}{tail}"))
+    except OSError as error:
+        raise CannotVerify(
+            f"expected to put {path} aside as {target.name}, but: {error.strerror}",
+            next_command=f"ls -ld {shlex.quote(str(path.parent))}",
+        ) from error
+    return target

@@ -1,0 +1,124 @@
+"""Findings of a hunt: what its report comes to, and with it the exit code. Pure."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator
+
+from karat.changes.series import Outcome
+from karat.findings import Finding, Severity
+from karat.hunt.flags import REBUILT
+from karat.hunt.report import Culprit, HuntReport, StageReport
+from karat.hunt.report_sentences import failures, headline
+from karat.report.words import count
+
+_KINDS = {
+    "regression": ("level-regressed", Severity.FAIL),
+    "improvement": ("level-improved", Severity.INFO),
+    "shift": ("level-shifted", Severity.WARN),
+    "dip": ("dip", Severity.WARN),
+    "crash": ("crash-range", Severity.FAIL),
+}
+_NAMED = 4
+
+
+def findings_of(report: HuntReport) -> tuple[Finding, ...]:
+    """What a person should know of a hunt, changes first."""
+    return (
+        *(_change(culprit, report) for culprit in report.culprits),
+        *_unfinished(report),
+        *(finding for stage in report.stages for finding in _of_stage(stage, report)),
+    )
+
+
+def _change(culprit: Culprit, report: HuntReport) -> Finding:
+    change = culprit.change
+    kind, severity = _KINDS.get(change.kind, _KINDS["shift"])
+    if kind == "level-shifted" and culprit.better == "equal":
+        severity = Severity.FAIL
+    point = shlex.quote(change.new.id)
+    return Finding(
+        kind=kind,
+        severity=severity,
+        message=headline(culprit, report.units.get(culprit.metric, "")),
+        metric=culprit.metric,
+        where=change.new.id,
+        numbers={"before": change.span.before, "after": change.span.after, "confidence": change.span.confidence},
+        next=f"karat hunt show {point} --stage {shlex.quote(culprit.stage)}{_of(report)}",
+    )  # fmt: skip
+
+
+def _of(report: HuntReport) -> str:
+    return f" --journal {shlex.quote(report.journal)}"
+
+
+def _unfinished(report: HuntReport) -> Iterator[Finding]:
+    resume = f"karat hunt resume {shlex.quote(report.journal)}"
+    if report.state == "stopped":
+        said = report.notes[0] if report.notes else "the hunt is not finished"
+        yield Finding(kind="hunt-unfinished", severity=Severity.WARN, message=said, next=resume)
+    tried = [
+        p
+        for stage in report.stages
+        for p in stage.points
+        if p.outcome not in (None, Outcome.MISSING)
+    ]
+    if report.state == "done" and all(p.outcome is Outcome.BROKEN for p in tried):
+        message = "no point could be tried" if tried else "there was no point that can be had"
+        name = tried[0].point.id if tried else ""
+        yield Finding(
+            kind="hunt-unfinished",
+            severity=Severity.WARN,
+            message=message,
+            next=f"karat hunt show {shlex.quote(name)} --log{_of(report)}"
+            if name
+            else "karat hunt run --dry-run",
+        )
+
+
+def _crashes(stage: StageReport, report: HuntReport) -> Iterator[Finding]:
+    """Points that failed by themselves; where failures begin and stay, that is a change of its own."""
+    known = {change.new.id for change in stage.changes if change.kind == "crash"}
+    for (outcome, signature), points in failures(stage).items():
+        if outcome == Outcome.BROKEN.value or known & {point.id for point in points}:
+            continue
+        names = ", ".join(point.label for point in points[:_NAMED])
+        more = f" and {len(points) - _NAMED:,} more" if len(points) > _NAMED else ""
+        yield Finding(
+            kind="crash-range",
+            severity=Severity.WARN,
+            message=f"{stage.title}: {outcome} at {names}{more}: {signature}",
+            where=points[0].id,
+            next=f"karat hunt show {shlex.quote(points[0].id)} --log{_of(report)}",
+        )
+
+
+def _of_stage(stage: StageReport, report: HuntReport) -> Iterator[Finding]:
+    yield from _crashes(stage, report)
+    missing = [p.point.label for p in stage.points if p.outcome is Outcome.MISSING]
+    if missing:
+        yield Finding(
+            kind="points-missing",
+            severity=Severity.INFO,
+            message=f"{stage.title}: {count(len(missing), 'point')} cannot be had, {missing[0]} the first",
+            where=missing[0],
+        )
+    for point in stage.points:
+        for flag in point.flags:
+            if flag.endswith(REBUILT):
+                yield Finding(
+                    kind="nothing-rebuilt",
+                    severity=Severity.WARN,
+                    message=f"{point.point.label}: {flag}",
+                    where=point.point.id,
+                    next=f"karat hunt show {shlex.quote(point.point.id)}{_of(report)}",
+                )
+    for note in stage.notes:
+        if note.startswith(NOT_REPRODUCED):
+            yield Finding(
+                kind="not-reproduced", severity=Severity.WARN, message=note, where=stage.key
+            )
+
+
+NOT_REPRODUCED = "The change does not show here"
+"""How the note of a finer stage begins that does not see what the coarser one found."""
