@@ -30,15 +30,6 @@ def step(text: str) -> float | None:
     return found or None
 
 
-def written(value: float) -> str:
-    """For a person: `1 day`, `2 h`, `90 s`."""
-    for unit, size in (("week", 604800), ("day", 86400), ("h", 3600), ("min", 60)):
-        if value >= size and value % size == 0:
-            number = int(value // size)
-            return f"{number} {unit}{'s' if number > 1 and unit in {'week', 'day'} else ''}"
-    return f"{value:g} s"
-
-
 def _sum(text: str) -> float | None:
     """The parts of a text, added up; None unless all of it is understood."""
     total, place = 0.0, 0

@@ -64,8 +64,8 @@ def file_of(metric: MetricSettings, run: Run) -> bytes | None:
 
 
 def lines(output: bytes) -> Iterator[str]:
-    """The lines of an output as a terminal would show them: bounded, so that a pattern cannot take forever."""
-    for line in output.decode("utf-8", errors="replace").split("\n"):
+    """The lines of an output without colours, also those that a bar overwrote; bounded, so that no pattern takes forever."""
+    for line in output.decode("utf-8", errors="replace").replace("\r", "\n").split("\n"):
         yield plain(line)
 
 

@@ -1,0 +1,149 @@
+from __future__ import annotations
+
+import datetime as dt
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from factories.hunt_files import text
+from karat.findings import UsageError
+from karat.hunt.hunt_file import parse, read
+from karat.hunt.settings import HuntSettings
+from karat.hunt.stages import stages
+
+HERE = Path("hunt.toml")
+METRIC = '[[probe.metrics]]\nname = "m"\n'
+DATED = '[containers]\nimage = "x:{date:%Y}"\nstart = 2023-07-06\n'
+REPOSITORIES = '[[repositories]]\nname = "xla"\nurl = "/r/xla"\n'
+
+
+def mistake(toml: str) -> str:
+    with pytest.raises(UsageError) as caught:
+        parse(toml, HERE)
+    assert str(caught.value).startswith("hunt.toml: ")
+    assert caught.value.next_command == "edit hunt.toml"
+    return str(caught.value).removeprefix("hunt.toml: ")
+
+
+@pytest.mark.parametrize(
+    ("toml", "said"),
+    [
+        (text("wat = 1"), "probe: unknown key 'wat'"),
+        (text("timeouts = 1"), "did you mean 'timeout'?"),
+        (text(METRIC + 'wich = "last"'), "probe.metrics number 1: unknown key 'wich'; did you mean 'which'?"),
+        (text(METRIC + 'seconds = true\nwhich = "lst"'), "probe.metrics number 1: which must be first or last"),
+        (text("timeout = [1]"), "probe.timeout must be a number or a text, found a list"),
+        (text("repeats = 1.5"), "probe.repeats must be a whole number, found a decimal number"),
+        (text("repeats = 0"), "probe.repeats must be at least 1"),
+        (text("warmups = -1"), "probe.warmups must be at least 0"),
+        (text('timeout = "soon"'), "probe.timeout: expected a duration"),
+        (text("timeout = 0"), "probe.timeout must be more than 0"),
+        (text("skip_exit_codes = [0]"), "probe.skip_exit_codes"),
+        (text('[probe.env]\n"A=B" = "x"\n' + METRIC + "seconds = true"), "probe.env"),
+        (text(command='"it\'s"'), "probe.command: expected a command with closed quotes"),
+        (text(command="[]"), "probe.command: expected a command"),
+        (text(METRIC), "expected exactly one of regex, json, junit, exit_code, seconds, golden, found none of them"),
+        (text(METRIC + 'regex = "(x)"\nseconds = true'), "found regex and seconds"),
+        (text(METRIC + 'regex = "x"'), "expected a group"),
+        (text(METRIC + 'regex = "("'), "expected a regular expression"),
+        (text(METRIC + 'json = "a["'), "json: expected a path"),
+        (text(METRIC + 'golden = "g.json"'), "expected file (what the run leaves) beside golden"),
+        (text(METRIC + 'junit = "*"'), "expected file (what the run leaves) beside junit"),
+        (text(METRIC + 'seconds = true\nbetter = "equal"\nthreshold = 1'), "expected no threshold"),
+        (text(METRIC + "seconds = true\nthreshold = 1"), 'expected better = "higher" or "lower"'),
+        (text(METRIC + 'seconds = true\nbetter = "lower"\nthreshold = nan'), "threshold must be a finite number"),
+        (text((METRIC + "seconds = true\n") * 2), "found 'm' twice"),
+        (text('[[probe.metrics]]\nname = "crash"\nseconds = true'), "which karat uses itself"),
+        (text('[[probe.metrics]]\nname = " "\nseconds = true'), "expected a name"),
+        (text('[probe.crash]\nkind = "exception"'), "expected pattern"),
+        (text('[probe.crash]\npattern = "("'), "probe.crash.pattern"),
+        (text('[probe.crash]\nsignal = "SIGSEGV"'), 'expected kind = "signal"'),
+        (text('[probe.crash]\nkind = "signal"\nsignal = "SEGV"'), "expected a signal such as"),
+        ('stages = ["values"]\n[values]\nlist = ["a"]\n[probe]\ncommand = "x"', "found neither"),
+        ("[probe]\ncommand = 'x'", "expected stages to be set, found nothing"),
+        (text(rest="stages = []\n"), "stages: expected at least one of"),
+        (text(rest='stages = ["value"]\n'), "did you mean 'values'?"),
+        (text(rest='stages = ["values by day"]\n'), "expected 'values' without a step"),
+        (text(rest='stages = ["containers per day"]\n'), "or 'containers by day'"),
+        (text(rest='stages = ["containers by 0 days"]\n'), "or 'containers by day'"),
+        (text(rest='stages = ["containers by day"]\n'), "stages names containers: expected a table [containers]"),
+        (text(rest='stages = ["packages"]\n'), "stages names packages: expected a table [packages]"),
+        (text(rest='stages = ["commits"]\n'), "stages names commits: expected [[repositories]]"),
+        (text(rest='stages = ["values", "commits"]\n'), "expected values alone"),
+        (text(rest='stages = ["commits", "checkouts by hour"]\n' + REPOSITORIES), "expected coarse to fine"),
+        (text(rest='stages = ["containers by day", "containers by week"]\n' + DATED), "expected coarse to fine"),
+        (text(rest='stages = ["containers"]\n[containers]\nimage = "x"\n'), "expected a template with {date"),
+        (text(rest='stages = ["containers"]\n[containers]\nimage = "x{date:%d}"\n'), "containers.start: expected the first day"),
+        (text(rest='stages = ["checkouts"]\n' + REPOSITORIES), "checkouts.start"),
+        (text(rest='stages = ["commits"]\n' + REPOSITORIES), "expected good and bad (repository = revision), or start"),
+        (text(rest='stages = ["commits"]\n' + REPOSITORIES * 2), "repositories: expected each name once"),
+        (
+            text(rest='stages = ["commits"]\n' + REPOSITORIES + '[commits.good]\nxlo = "a"\n[commits.bad]\nxla = "b"\n'),
+            "commits.good: no repository is called 'xlo'; did you mean 'xla'?",
+        ),
+        (text(rest=DATED + "end = 2023-01-01\n"), "containers: expected start up to end"),
+        (text(rest=DATED.replace("2023-07-06", '"July"')), "containers.start: expected a day or a time"),
+        (text(rest=DATED.replace("2023-07-06", "[1]")), "containers.start must be a day with a time, found a list"),
+        (text(rest=DATED + 'cache = "many"\n'), "containers.cache: expected a size"),
+        (text(rest='[values]\nlist = ["a"]\nfile = "v"\n'), "values: expected either list or file to be set, found both"),
+        (text(rest="[search]\nconfidence = 1.0\n"), "search.confidence must be"),
+        (text(rest="[search]\nsmallest = 1.0\n"), "search.smallest must be"),
+        (text(rest="[search]\nmax_runs = -1\n"), "search.max_runs must be"),
+        (text(rest="[engine]\nslots = 0\n"), "engine.slots must be"),
+        (text(rest="[engine]\ngpus = -1\n"), "engine.gpus must be"),
+        (text(rest='[engine]\nmemory = "lots"\n'), "engine.memory: expected a size"),
+        (text(rest='skip = ["a.."]\n'), "skip: expected a point or a range"),
+    ],
+)  # fmt: skip
+def test_a_mistake_is_said_with_its_key(toml: str, said: str) -> None:
+    assert said in mistake(toml)
+
+
+def test_a_file_that_cannot_be_read_says_what_to_do(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="found no such file") as caught:
+        read(tmp_path / "hunt.toml")
+    assert caught.value.next_command == "karat hunt init"
+    (tmp_path / "hunt.toml").write_bytes(b"\xff\xfe")
+    with pytest.raises(UsageError, match="expected UTF-8"):
+        read(tmp_path / "hunt.toml")
+    (tmp_path / "hunt.toml").write_text("a = ", encoding="utf-8")
+    with pytest.raises(UsageError, match="expected TOML") as caught:
+        read(tmp_path / "hunt.toml")
+    assert caught.value.next_command == f"edit {tmp_path / 'hunt.toml'}"
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(UsageError, match="Is a directory"):
+        read(tmp_path / "folder")
+
+
+def test_days_are_moments_and_times_have_a_zone() -> None:
+    read_back = parse(text(rest=DATED + "end = 2023-07-08T06:00:00\n"), HERE).containers
+    assert read_back is not None
+    assert read_back.start == dt.datetime(2023, 7, 6, tzinfo=dt.UTC)
+    assert read_back.end == dt.datetime(2023, 7, 8, 6, tzinfo=dt.UTC)
+    quoted = parse(text(rest=DATED.replace("2023-07-06", '"2023-07-06"')), HERE).containers
+    assert quoted is not None
+    assert quoted.start == read_back.start
+
+
+def test_settings_survive_a_journal() -> None:
+    settings = parse(text(rest=DATED), HERE)
+    assert msgspec.json.decode(msgspec.json.encode(settings), type=HuntSettings) == settings
+
+
+def test_stages_have_the_step_they_say_or_their_tables() -> None:
+    found = stages(
+        parse(
+            text(rest=f'stages = ["containers", "checkouts by 2 hours", "commits"]\n{DATED}step = "1 week"\n{REPOSITORIES}'),
+            HERE,
+        )
+    )  # fmt: skip
+    assert [(stage.timeline, stage.step) for stage in found] == [
+        ("containers", 604800),
+        ("checkouts", 7200),
+        ("commits", None),
+    ]
+
+
+def test_a_crash_alone_is_enough_to_look_at() -> None:
+    assert parse(text('[probe.crash]\nkind = "hang"'), HERE).probe.crash is not None
