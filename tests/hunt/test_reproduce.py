@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from factories.repositories import Repository
+from karat.hunt.kept_settings import NOT_KEPT
 from karat.hunt.point import Point
 from karat.hunt.reproduce import one_line
 from karat.hunt.settings import HuntSettings
@@ -86,11 +87,13 @@ def test_an_image_is_named_by_what_was_really_run() -> None:
 
 
 def test_what_may_be_a_secret_is_not_in_the_line() -> None:
-    made = settings(probe={"command": ["true"], "env": {"HF_TOKEN": "hf_secret", "MODE": "fast"}})
+    env = {"HF_TOKEN": "hf_secret", "MODE": "fast", "FLAGS": NOT_KEPT}
+    made = settings(probe={"command": ["true"], "env": env})
     line = one_line(made, "0", "values", Point(id="v", label="v", parts={"value": "1"}), {})
     assert "hf_secret" not in line
     assert 'HF_TOKEN="$HF_TOKEN"' in line
     assert "MODE=fast" in line
+    assert 'FLAGS="$FLAGS"' in line
 
 
 def test_a_package_is_installed_beside_what_it_needs() -> None:

@@ -13,7 +13,8 @@ from karat.hunt.settings import HuntSettings
 HARMLESS = ("engine", "search", "name")
 """Tables and keys that change what is run next, and nothing about what was measured already."""
 _USERINFO = re.compile(r"(?<=://)[^/@\s]+@")
-_KEPT = "(not kept)"
+NOT_KEPT = "(not kept)"
+"""Stands for the value of an environment variable."""
 _LONG = 8
 
 
@@ -27,7 +28,7 @@ def kept(settings: HuntSettings) -> str:
 def _without_secrets(value: Any, name: str = "") -> Any:
     if isinstance(value, Mapping):
         if name == "env":
-            return dict.fromkeys(value, _KEPT)
+            return dict.fromkeys(value, NOT_KEPT)
         return {key: _without_secrets(inner, key) for key, inner in value.items()}
     if isinstance(value, list | tuple):
         return [_without_secrets(inner) for inner in value]

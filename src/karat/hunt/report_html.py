@@ -63,7 +63,7 @@ def _culprit(culprit: Culprit, report: HuntReport) -> Iterator[str]:
     if say.blame(change):
         yield _fact("where", _text(say.blame(change)))
     if culprit.suspects:
-        title = "commit" if len(culprit.suspects) == 1 else f"{len(culprit.suspects)} suspects"
+        title = "culprit" if len(culprit.suspects) == 1 else f"{len(culprit.suspects)} suspects"
         yield _fact(title, _list(map(_suspect, culprit.suspects)))
     yield _fact("sure", _text(say.confirmed(change)))
     if change.verdict.tried:

@@ -10,6 +10,7 @@ import re
 import shlex
 from collections.abc import Mapping
 
+from karat.hunt.kept_settings import NOT_KEPT
 from karat.hunt.point import Point
 from karat.hunt.settings import HuntSettings
 from karat.hunt.words import split
@@ -55,8 +56,9 @@ def _assignments(env: Mapping[str, str]) -> list[str]:
 
 
 def _assignment(name: str, text: str) -> str:
-    """What may be a secret is taken from the reader's own environment: the line goes into issues."""
-    return f'{name}="${name}"' if _SECRET.search(name) else f"{name}={shlex.quote(text)}"
+    """What may be a secret, or was not kept, is taken from the reader's own environment: the line goes into issues."""
+    hidden = text == NOT_KEPT or _SECRET.search(name)
+    return f'{name}="${name}"' if hidden else f"{name}={shlex.quote(text)}"
 
 
 def _container(settings: HuntSettings, point: Point, identity: Mapping[str, str]) -> str:
