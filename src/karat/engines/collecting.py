@@ -84,4 +84,5 @@ class Collected:
 def _named(folder: Path, patterns: Iterable[str]) -> Iterator[tuple[str, Path]]:
     for pattern in patterns:
         for path in matching(folder, pattern):
-            yield shown(path, folder), path
+            if path.is_symlink() or path.is_file():
+                yield shown(path, folder), path

@@ -10,7 +10,7 @@ import contextlib
 import os
 import signal
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import NamedTuple
 
 MARK = "KARAT_JOB"
@@ -56,8 +56,8 @@ def process_of(pid: int) -> Process | None:
     return Process(pid, int(parent), int(session), int(rest[15]))
 
 
-def descendants(root: int, table: Table) -> set[int]:
-    """All that come from a process; itself is not among them."""
+def descendants(root: int, table: Table, without: Collection[int] = ()) -> set[int]:
+    """All that come from a process, itself not among them; without some, and without what comes from those."""
     children: dict[int, list[int]] = {}
     for process in table.values():
         children.setdefault(process.parent, []).append(process.pid)
@@ -65,7 +65,7 @@ def descendants(root: int, table: Table) -> set[int]:
     open_ends = [root]
     while open_ends:
         for child in children.get(open_ends.pop(), ()):
-            if child not in found:
+            if child not in found and child not in without:
                 found.add(child)
                 open_ends.append(child)
     return found
@@ -90,7 +90,8 @@ def send_signal(process: Process, number: int) -> None:
     with contextlib.suppress(OSError):
         handle = os.pidfd_open(process.pid)
         try:
-            if process_of(process.pid) == process:
+            now = process_of(process.pid)
+            if now is not None and now.started == process.started:
                 signal.pidfd_send_signal(handle, number)
         finally:
             os.close(handle)

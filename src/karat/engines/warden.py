@@ -21,7 +21,7 @@ import sys
 import time
 from typing import Any, NamedTuple
 
-from karat.engines.process_tree import MARK, Table, descendants, end_all, marked, processes
+from karat.engines.process_tree import MARK, Process, Table, descendants, end_all, marked, processes
 from karat.engines.recent_output import RecentOutput
 
 GRACE = 5.0
@@ -206,12 +206,21 @@ class Warden:
             self._reap(process)
         _signal_group(process, signal.SIGKILL)
         self._end(lambda table: self._of(process, table))
-        while process.returncode is None:
+        until = time.monotonic() + GRACE
+        while process.returncode is None and time.monotonic() < until:
             self._look(0.1, outputs)
             self._reap(process)
+        # Those commands may start something that is to stay, a container anew; so what is to go is settled before them.
+        table = processes()
+        strays = {table[pid] for pid in self._new(before, table)}
         for words in order["when_killed"]:
             _run_afterwards(words, order)
-        return self._end(lambda table: self._of(process, table) | self._new(before, table))
+        return self._end(lambda table: self._of(process, table) | self._below(strays, table))
+
+    def _below(self, strays: set[Process], table: Table) -> set[int]:
+        """Processes that are still there, with all that comes from them."""
+        there = {stray.pid for stray in strays if _is_there(stray, table)}
+        return there.union(*(descendants(pid, table) for pid in there))
 
     def _reap(self, process: subprocess.Popen[bytes] | None = None) -> None:
         """Whoever has ended, orphans of the job among them; the command's own status is kept."""
@@ -234,7 +243,8 @@ class Warden:
         return {pid for pid, found in table.items() if found.session == process.pid}
 
     def _new(self, before: set[int], table: Table) -> set[int]:
-        return descendants(os.getpid(), table) - before
+        """What the command has started; an earlier one's server may go on, and start what it likes."""
+        return descendants(os.getpid(), table, without=before)
 
     def _marked(self, among: set[int]) -> set[int]:
         return marked(self._token, among) if self._token else set()
@@ -253,6 +263,12 @@ def _prctl() -> Any:
     return ctypes.CDLL(None).prctl
 
 
+def _is_there(stray: Process, table: Table) -> bool:
+    """Whether it is the same process, with another parent perhaps."""
+    found = table.get(stray.pid)
+    return found is not None and found.started == stray.started
+
+
 def _signal_group(process: subprocess.Popen[bytes], number: int) -> None:
     # Once it has been waited for, its number may be somebody else's.
     if process.returncode is None:
@@ -264,7 +280,7 @@ def _run_afterwards(words: list[str], order: dict[str, Any]) -> None:
     with contextlib.suppress(OSError, ValueError, subprocess.TimeoutExpired):
         subprocess.run(
             words,
-            env=order["env"],
+            env={name: value for name, value in order["env"].items() if name != MARK},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,

@@ -1,0 +1,196 @@
+from __future__ import annotations
+
+import hashlib
+import os
+from pathlib import Path
+
+import pytest
+
+from factories.jobs import job, shell
+from karat.engines.job import Command, Job, JobResult
+from karat.engines.running import run_job
+from karat.engines.slots import Slot
+
+
+@pytest.fixture
+def slot(tmp_path: Path) -> Slot:
+    return Slot(number=3, area=tmp_path / "ein Prüfstand" / "slot-3")
+
+
+def run(work: Job, slot: Slot) -> JobResult:
+    return run_job(work, slot, lambda: False)
+
+
+def test_commands_run_one_after_the_other_in_the_kept_folder(slot: Slot) -> None:
+    prepare = shell("echo there > file", role="prepare")
+    result = run(job(prepare, "cat file; echo oops >&2; pwd"), slot)
+    assert [ran.exit_code for ran in result.ran] == [0, 0]
+    assert result.ran[1].output.decode() == f"there\noops\n{slot.area}\n"
+    assert run(job("cat file"), slot).ran[0].output == b"there\n"
+
+
+def test_words_of_the_runner_are_replaced_everywhere(slot: Slot) -> None:
+    given = Slot(number=3, area=slot.area, gpus=("GPU-1", "4"))
+    command = Command(
+        role="measure",
+        argv=("sh", "-c", 'echo "@SLOT@ @GPUS@ [@CORES@] $HERE $KARAT_OUT @HOME@ a@b"; cd "@OUT@"'),
+        env={"HERE": "@AREA@"},
+    )
+    result = run(job(command), given)
+    area = slot.area
+    assert result.ran[0].output.decode() == f"3 GPU-1,4 [] {area} {area}/.out @HOME@ a@b\n"
+    assert result.where.endswith("slot 3, GPUs GPU-1,4")
+
+
+def test_the_environment_is_ours_with_the_commands_and_the_slots_gpus(
+    slot: Slot, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OURS", "1")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "7")
+    show = 'echo "$OURS $THEIRS $CUDA_VISIBLE_DEVICES"'
+    work = job(shell(show, env={"THEIRS": "2"}))
+    assert run(work, slot).ran[0].output == b"1 2 7\n"
+    given = Slot(number=0, area=slot.area, gpus=("0", "1"))
+    assert run(work, given).ran[0].output == b"1 2 0,1\n"
+
+
+def test_nothing_can_be_read_from_stdin(slot: Slot) -> None:
+    assert run(job("cat; echo end"), slot).ran[0].output == b"end\n"
+
+
+def test_what_is_there_already_is_not_done_again(slot: Slot) -> None:
+    clone = shell("mkdir clone", role="prepare", unless=("test", "-d", "clone"))
+    assert [ran.skipped for ran in run(job(clone, "true"), slot).ran] == [False, False]
+    assert [ran.skipped for ran in run(job(clone, "true"), slot).ran] == [True, False]
+
+
+def test_a_check_that_cannot_be_run_means_that_the_command_is_needed(slot: Slot) -> None:
+    command = shell("echo done", role="prepare", unless=("karat-no-such-program",))
+    assert run(job(command), slot).ran[0].output == b"done\n"
+
+
+@pytest.mark.parametrize("role", ["prepare", "build", "identify"])
+def test_a_failure_ends_the_job(slot: Slot, role: str) -> None:
+    failing = Command(role=role, argv=("sh", "-c", "exit 3"))  # type: ignore[arg-type]
+    result = run(job(failing, "echo never", identity={"a": "1"}), slot)
+    assert [ran.exit_code for ran in result.ran] == [3]
+    assert result.identity_key == ""
+
+
+def test_a_failure_that_is_allowed_does_not(slot: Slot) -> None:
+    result = run(
+        job(shell("exit 3", may_fail=True), shell("kill -SEGV $$", may_fail=True), ""), slot
+    )
+    assert [(ran.exit_code, ran.signal) for ran in result.ran] == [(3, None), (None, 11), (0, None)]
+
+
+def test_what_cannot_be_started_says_why(slot: Slot) -> None:
+    (ran,) = run(job(Command(role="measure", argv=("karat-no-such",))), slot).ran
+    assert ran.error == "karat-no-such: No such file or directory"
+    (ran,) = run(job(shell("true", cwd="@AREA@/no such folder")), slot).ran
+    assert ran.error.endswith("no such folder: No such file or directory")
+    (ran,) = run(job(Command(role="measure", argv=("sh", "-c", "a\0b"))), slot).ran
+    assert "null byte" in ran.error
+
+
+def test_identity_is_what_was_known_what_was_said_and_what_was_built(slot: Slot) -> None:
+    build = shell("mkdir -p out; echo code > out/lib.so", role="build")
+    identify = shell("echo commit.xla=1a2b; echo noise=1 >&2", role="identify")
+    work = job(
+        build, identify, "true", identity={"image.digest": "sha256:1"}, hash_files=("out/*.so",)
+    )
+    result = run(work, slot)
+    assert result.hashes == {"out/lib.so": hashlib.sha256(b"code\n").hexdigest()}
+    assert {**result.identity, "files.sha256": ""} == {
+        "image.digest": "sha256:1",
+        "commit.xla": "1a2b",
+        "files.sha256": "",
+    }
+    assert b"noise=1" in result.ran[1].output
+    assert run(work, slot).identity_key == result.identity_key
+
+
+def test_what_is_known_is_not_measured_again(slot: Slot) -> None:
+    commands = (shell("echo a=1", role="identify"), shell("echo", role="warmup"), shell("echo"))
+    first = run(job(*commands), slot)
+    assert not first.shared
+    again = run(job(*commands, known=("other", first.identity_key)), slot)
+    assert again.shared
+    assert [ran.role for ran in again.ran] == ["identify"]
+
+
+def test_points_of_which_nothing_is_known_are_nobodys_equal(slot: Slot) -> None:
+    result = run(job("echo 1", known=("",)), slot)
+    assert result.identity_key == ""
+    assert not result.shared
+    assert len(result.ran) == 1
+
+
+def test_no_file_to_hash_is_said(slot: Slot) -> None:
+    result = run(job("true", hash_files=("build/*.so",)), slot)
+    assert result.hashes == {}
+    assert result.notes == ("no file matches build/*.so, so none was hashed",)
+
+
+def test_files_come_back_from_the_jobs_folder_and_from_where_the_last_command_ran(
+    slot: Slot,
+) -> None:
+    leave = "echo out > $KARAT_OUT/a.json; echo here > a.json; echo b > b.json; echo c > c.txt"
+    result = run(job(leave, collect=("*.json",)), slot)
+    assert result.files == {"a.json": b"out\n", "b.json": b"b\n"}
+    assert not (slot.area / ".out").exists()
+
+
+def test_a_file_that_an_earlier_run_left_is_not_taken_for_this_ones(slot: Slot) -> None:
+    measured = job(
+        shell("true", role="prepare"), "test -e a.json || echo 1 > a.json", collect=("*",)
+    )
+    assert run(measured, slot).files == {"a.json": b"1\n"}
+    again = run(measured, slot)
+    assert again.files == {}
+    assert again.notes == ("a.json: an earlier run left it, this one did not write it; left out",)
+
+
+def test_each_job_begins_with_an_empty_folder_even_after_a_killed_one(slot: Slot) -> None:
+    (slot.area / ".out").mkdir(parents=True)
+    (slot.area / ".out" / "old").write_text("x")
+    assert run(job('ls "$KARAT_OUT"'), slot).ran[0].output == b""
+
+
+def test_a_command_may_have_a_folder_of_its_own_below_the_jobs(slot: Slot) -> None:
+    work = job(
+        shell("echo 1 > $KARAT_OUT/r", env={"KARAT_OUT": "@OUT@/run-1"}),
+        shell("echo 2 > $KARAT_OUT/r", env={"KARAT_OUT": "@OUT@/run-2"}),
+        collect=("run-*/r",),
+    )
+    assert run(work, slot).files == {"run-1/r": b"1\n", "run-2/r": b"2\n"}
+
+
+def test_a_runaway_printer_is_cut_in_the_middle(slot: Slot) -> None:
+    (ran,) = run(job("echo first; yes | head -c 30000000; echo last"), slot).ran
+    assert ran.exit_code == 0
+    assert ran.output.startswith(b"first\ny\n")
+    assert ran.output.endswith(b"y\nlast\n")
+    assert b"[karat left out 24,757,131 bytes here]" in ran.output
+    assert len(ran.output) < 6 << 20
+
+
+def test_times_are_the_commands_own(slot: Slot) -> None:
+    result = run(job(shell("sleep 0.3", role="prepare"), "sleep 0.1"), slot)
+    assert result.ran[0].seconds >= 0.3
+    assert 0.1 <= result.ran[1].seconds < result.seconds
+    assert result.started > 1e9
+
+
+def test_a_job_that_is_cancelled_says_so(slot: Slot) -> None:
+    looks = iter([False, False, True])
+    result = run_job(job("sleep 1000"), slot, lambda: next(looks, True))
+    assert result.lost == "cancelled"
+
+
+def test_a_name_that_is_no_text_is_brought_over(slot: Slot) -> None:
+    leave = "printf x > \"$(printf 'bad-\\377')\""
+    result = run(job(leave, collect=("bad*",), hash_files=()), slot)
+    assert result.files == {"bad-\\xff": b"x"}
+    odd = os.fsdecode(b"odd-\xff")
+    assert run(job(shell("echo $ODD", env={"ODD": odd})), slot).ran[0].output == b"odd-\xff\n"
