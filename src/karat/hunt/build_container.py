@@ -13,6 +13,7 @@ from karat.hunt.container_engine import (
     remove_leftovers,
     session,
 )
+from karat.hunt.image_mounts import absolute
 from karat.hunt.kept_container import KeptContainer
 from karat.hunt.mirrors import Mirror
 from karat.hunt.point import Window
@@ -44,16 +45,18 @@ def open_container(
     remove_leftovers(engine, place.hunt)
     # Another node has no mirror at that path; a mount of what is not there would stop the container.
     borrowed = () if hunt.engine.kind == "ray" else tuple(f"{m.path}:{m.path}:ro" for m in mirrors)
-    own = theirs.mounts if theirs else ()
+    own = tuple(absolute(mount, place.root) for mount in theirs.mounts) if theirs else ()
+    # Slots that own GPUs show a container their own ones; without any, it sees those it is given.
+    divided = {"CUDA_VISIBLE_DEVICES": "@GPUS@"} if hunt.engine.gpus > 0 else {}
     return KeptContainer(
         engine=engine,
         image=_image(settings, window),
         name=f"karat-{place.hunt}-@SLOT@",
         hunt=place.hunt,
         mounts=("@AREA@:@AREA@", *borrowed, *own),
-        env={**_TRUST, **(theirs.env if theirs else {})},
-        gpus=theirs.gpus if theirs else None,
-        options=theirs.options if theirs else (),
+        env={"KARAT_OUT": "@OUT@", **_TRUST, **(theirs.env if theirs else {}), **divided},
+        gpus=(theirs.gpus if theirs else None) or ("all" if divided else None),
+        options=("--cpuset-cpus=@CORES@", *(theirs.options if theirs else ())),
     )
 
 

@@ -36,15 +36,16 @@ class Checkout(msgspec.Struct, frozen=True, kw_only=True):
 
     def commands(self, commit: str) -> list[Command]:
         """Everything that brings the repository to a commit, whatever state it is in."""
-        folder, git_folder = self.folder, f"{self.folder}/.git"
+        git_folder = f"{self.folder}/.git"
         borrowed = str(self.mirror.path / ALTERNATES)
         return [
-            self._plain("init", "git", "init", "--quiet", "--template=", folder, cwd="@AREA@"),
+            self._plain("folder", "mkdir", "-p", git_folder, cwd="@AREA@"),
             # Whoever held a lock of this area was killed: the slot is ours alone.
             self._plain(
                 "heal", "find", git_folder, "-path", "*/objects", "-prune", "-o", "-type", "f",
                 "-name", "*.lock", "-exec", "rm", "-f", "{}", "+",
             ),
+            self._git("init", "init", "--quiet", "--template="),
             self._plain(
                 "borrow", "cp", borrowed, f"{git_folder}/objects/info/alternates", may_fail=True
             ),
@@ -102,7 +103,12 @@ class Checkout(msgspec.Struct, frozen=True, kw_only=True):
             name=f"{self.mirror.name}: {name}",
             argv=(git, *before, *settings, *words),
             cwd=self.folder,
-            env={**env, "GIT_INDEX_FILE": f"{self.folder}/.git/index"},
+            # A hunt that a hook started has these of another repository.
+            env={
+                **env,
+                "GIT_INDEX_FILE": f"{self.folder}/.git/index",
+                "GIT_OBJECT_DIRECTORY": f"{self.folder}/.git/objects",
+            },
             timeout=_CHECKOUT_SECONDS,
         )
 
