@@ -18,7 +18,7 @@ _FORMS = ("%Y-%m-%d", "%m-%d", "%Y-%m-%d-%H", "%m-%d-%H", "%Y%m%d", "%Y-%m-%dT%H
 _LEAST = 5
 _SLACK = 0.05
 """Of a step: a night that began an hour late, or when clocks were changed, is still that night's."""
-_DAY = 86400.0
+_HOUR, _DAY = 3600.0, 86400.0
 
 
 def with_missing(rows: Sequence[Row]) -> tuple[Row, ...]:
@@ -45,9 +45,13 @@ def regular_step(moments: Sequence[datetime]) -> float | None:
     apart = [(b - a).total_seconds() for a, b in pairwise(moments) if b > a]
     if len(apart) + 1 < _LEAST:
         return None
-    step, _ = Counter(round(seconds / 60) * 60.0 for seconds in apart).most_common(1)[0]
-    if step <= 0:
+    common = Counter(round(seconds / 60) * 60.0 for seconds in apart if seconds >= 30).most_common(
+        3
+    )
+    if not common:
         return None
+    candidates = [_HOUR, _DAY, 7 * _DAY, *(seconds for seconds, _ in common)]
+    step = max(candidates, key=lambda one: sum(abs(s / one - 1) <= _SLACK for s in apart))
     steps = [seconds / step for seconds in apart]
     off = [abs(n - round(n)) if round(n) else 1.0 for n in steps]
     single = sum(round(n) == 1 for n in steps)

@@ -133,21 +133,15 @@ def _levels(steps: Sequence[Step]) -> str:
 
 def _number(value: float) -> str:
     """Five digits, and no exponent where a person would write none."""
-    if 1e5 <= abs(value) < 1e12:
-        text = f"{value:,.0f}"
-    else:
-        text = f"{value:.5g}"
+    text = f"{value:,.0f}" if 1e5 <= abs(value) < 1e12 else f"{value:.5g}"
     return text.replace("-", "−")
 
 
 def _place(series: Series, change: Change, steps: Sequence[Step]) -> str:
     label = [point.label for point in series.observations]
     if change.kind is ChangeKind.DIP:
-        return (
-            label[change.first]
-            if change.first == change.last
-            else f"{label[change.first]} … {label[change.last]}"
-        )
+        ends = (label[change.first], label[change.last])
+        return " … ".join(dict.fromkeys(ends)) + _hidden(series, steps[0], "before")
     step = steps[0]
     place = f"last good {label[step.last_good]}, first bad {label[step.first_bad]}"
     if change.kind is not ChangeKind.REGRESSION:
@@ -157,7 +151,7 @@ def _place(series: Series, change: Change, steps: Sequence[Step]) -> str:
     return place + _hidden(series, step)
 
 
-def _hidden(series: Series, step: Step) -> str:
+def _hidden(series: Series, step: Step, where: str = "between") -> str:
     """What lies between the neighbours of a step: it may have happened at any of them."""
     between = series.observations[step.last_good + 1 : step.first_bad]
     words = {
@@ -170,7 +164,7 @@ def _hidden(series: Series, step: Step) -> str:
     told = ", ".join(
         f"{found[outcome]} {word}" for outcome, word in words.items() if found[outcome]
     )
-    return f" ({told} between)" if told else ""
+    return f" ({told} {where})" if told else ""
 
 
 def _chance(steps: Sequence[Step]) -> str:

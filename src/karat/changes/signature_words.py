@@ -25,7 +25,7 @@ _PATH = re.compile(
 )
 _TEMPORARY = re.compile(r"\btmp[a-zA-Z0-9_]{5,12}\b")
 _HASH = re.compile(r"\b(?=[0-9a-f]*[0-9])(?=[0-9a-f]*[a-f])[0-9a-f]{7,64}\b")
-_NUMBER = re.compile(r"(?<![A-Za-z_])[0-9]+(?:[.,:_][0-9]+)*(?:[eE][+-]?[0-9]+\b)?")
+_NUMBER = re.compile(r"(?<![A-Za-z0-9_])[0-9]+(?:[.,:_][0-9]+)*(?:[eE][+-]?[0-9]+\b)?")
 _SPACES = re.compile(r"\s+")
 
 
