@@ -14,8 +14,8 @@ from functools import lru_cache
 
 import numpy as np
 
-from karat.changes.dependence import clipped
 from karat.changes.partitions import cuts, left_over, without_spikes
+from karat.changes.robust import clipped
 from karat.changes.scanning import NOTHING, Floats, Found, scan, sum_variance, tail_probability
 
 _SEED = 20231117

@@ -14,10 +14,10 @@ from itertools import pairwise
 
 import numpy as np
 
+from karat.changes.locating import fit
+from karat.changes.robust import CLIP, robust_spread
 from karat.changes.scanning import Floats, clearest
 
-CLIP = 4.0
-"""Values count no further than this many standard deviations from their level."""
 _GENEROUS = 3.7
 _GENEROUS_NEAR = 6.5
 _FAR = (5, 6, 7, 8)
@@ -25,25 +25,8 @@ _FAR = (5, 6, 7, 8)
 _GIVEN_BACK = 10.0
 """Of the autocorrelation, per piece and point, that cutting hides."""
 _SWITCHES = 6
-"""Jumps between the same two modes that are noise rather than steps."""
-
-
-def robust_spread(deviations: Floats) -> float:
-    """The standard deviation that the bulk of deviations from a level has."""
-    sizes = np.abs(deviations)
-    middle = 1.4826 * float(np.median(sizes))
-    # More than half of them equal: quantised values.
-    return middle if middle > 0 else 1.2533 * float(sizes.mean())
-
-
-def clipped(values: Floats) -> Floats:
-    """Values about their median in standard deviations, clipped, with mean zero."""
-    centred = values - np.median(values)
-    spread = robust_spread(centred)
-    if spread <= 0:
-        return np.zeros_like(values)
-    inside = np.clip(centred / spread, -CLIP, CLIP)
-    return np.asarray(inside - inside.mean())
+_POINTS_PER_SWITCH = 12
+"""Jumps between the same two modes that often are noise rather than steps."""
 
 
 def generous_cuts(values: Floats, fewest: int) -> list[int]:
@@ -55,7 +38,8 @@ def generous_cuts(values: Floats, fewest: int) -> list[int]:
         start, stop = waiting.pop()
         found = _might_be(values[start:stop], near, fewest)
         if found:
-            edges = [start, *(start + cut for cut in found), stop]
+            own = fit(values, [start + cut for cut in found], start, stop, fewest)
+            edges = [start, *own, stop]
             waiting.extend(pairwise(edges))
             cuts.extend(edges[1:-1])
     return sorted(cuts)
@@ -79,7 +63,7 @@ def autocorrelation(values: Floats, fewest: int) -> float:
     n = values.shape[0]
     if n < 20:
         return 0.0
-    if mode_switches(values) >= _SWITCHES:
+    if two_modes(values):
         return _within(values, ())
     cuts = generous_cuts(values, fewest)
     given_back = 1 + _GIVEN_BACK * len(cuts) / n
@@ -111,7 +95,13 @@ def _within(values: Floats, cuts: Sequence[int]) -> float:
     return max(0.0, 1 - near / pairs * strangers / total)
 
 
-def mode_switches(values: Floats) -> int:
+def two_modes(values: Floats) -> bool:
+    """Whether values jump to and fro between two modes that are clearly apart, too often to be steps."""
+    many = max(_SWITCHES, len(values) // _POINTS_PER_SWITCH)
+    return _mode_switches(values) >= many
+
+
+def _mode_switches(values: Floats) -> int:
     """How often values jump between two modes that are clearly apart; 0 where there are not two."""
     ordered = np.sort(values)
     n = ordered.shape[0]

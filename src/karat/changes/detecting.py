@@ -15,10 +15,11 @@ import numpy as np
 import numpy.typing as npt
 
 from karat.changes.change import Analysis, Level, Step
-from karat.changes.dependence import mode_switches, robust_spread
+from karat.changes.dependence import two_modes
 from karat.changes.levels import level
 from karat.changes.naming import name_changes
 from karat.changes.options import DetectOptions
+from karat.changes.robust import robust_spread
 from karat.changes.scaling import scaled
 from karat.changes.scanning import Floats
 from karat.changes.segmenting import Cut, Segmented, segment
@@ -27,7 +28,6 @@ from karat.changes.series import Outcome, Series
 FEWEST = 5
 """Observations with values, below which nothing can be told."""
 _WILD = 5.0
-_MANY_SWITCHES = 6
 _DEFAULT = DetectOptions()
 
 
@@ -140,7 +140,7 @@ def _noise(values: Floats, found: Segmented) -> str:
         return ""
     words = []
     residuals = _residuals(values, found)
-    if mode_switches(residuals) >= _MANY_SWITCHES:
+    if two_modes(residuals):
         words.append("two modes")
     if found.rho >= 0.25:
         words.append(f"neighbours are alike (autocorrelation {found.rho:.1f})")

@@ -10,7 +10,7 @@ from statistics import NormalDist
 import numpy as np
 
 from karat.changes.change import Level
-from karat.changes.dependence import robust_spread
+from karat.changes.robust import robust_spread
 from karat.changes.scanning import Floats, sum_variance
 
 _CLIP = 2.5

@@ -8,10 +8,12 @@ says, and the range holds as many of them as are needed to be sure.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 
+from karat.changes.robust import clipped
 from karat.changes.scanning import Floats
 
 _CLIP = 3.0
@@ -31,7 +33,7 @@ def locate(
     """The best place for the one step of a row."""
     n = row.shape[0]
     fewest = max(1, min(fewest, n // 2))
-    explained, _ = _explained(row, fewest)
+    explained, _ = _explained(clipped(row), fewest)
     at = int(np.argmax(explained)) + fewest
     # Now that there are two levels, wild values can be told from them.
     values = _without_wild(row, at)
@@ -45,6 +47,17 @@ def locate(
     low = int(np.searchsorted(share, (1 - sure) / 2)) + fewest
     high = int(np.searchsorted(share, 1 - (1 - sure) / 2)) + fewest
     return Place(at, min(low, at), max(min(high, n - fewest), at))
+
+
+def fit(values: Floats, cuts: Sequence[int], start: int, stop: int, fewest: int) -> list[int]:
+    """Cuts of one piece, each moved to where it fits best: the sizes of stretches that are tried have gaps."""
+    moved = list(cuts)
+    for _ in range(2):
+        for number in range(len(moved)):
+            left = moved[number - 1] if number else start
+            right = moved[number + 1] if number + 1 < len(moved) else stop
+            moved[number] = left + locate(values[left:right], fewest).at
+    return moved
 
 
 def _explained(row: Floats, fewest: int) -> tuple[Floats, Floats]:

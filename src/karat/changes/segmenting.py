@@ -16,15 +16,21 @@ from typing import NamedTuple
 import numpy as np
 
 from karat.changes.chance import FEW, by_noise, by_permutation, on_its_own
-from karat.changes.dependence import autocorrelation, robust_spread
-from karat.changes.locating import Place, locate
+from karat.changes.dependence import autocorrelation
+from karat.changes.locating import Place, fit, locate
 from karat.changes.options import DetectOptions
+from karat.changes.robust import robust_spread
 from karat.changes.scanning import NOTHING, Floats, Found
 
 _SMALL = 40
-"""Pieces up to this long are judged by the noise of the whole series; longer ones by their own."""
+"""Longer pieces are judged by their own noise, unless there is as much of it outside of them."""
+_NOISIER = 1.5
+"""A piece this much noisier than the rest has noise of its own."""
 _ENOUGH_NOISE = 12
 _SWEEPS = 4
+_PERMUTED_TELL = 12
+"""A row of fewer values has too few permutations to tell anything."""
+_OWN_SHARE = 5.0
 
 
 class Cut(NamedTuple):
@@ -66,7 +72,7 @@ def _top_down(row: _Row) -> list[int]:
     whole = _ask_whole(row)
     if whole.p_value > row.options.false_alarms or not whole.cuts:
         return []
-    cuts = _fitted(row, whole.cuts, 0, n)
+    cuts = fit(row.values, whole.cuts, 0, n, row.options.min_points)
     for _ in range(_SWEEPS):
         new: list[int] = []
         for start, stop in _pieces(cuts, n):
@@ -83,23 +89,12 @@ def _inside(row: _Row, cuts: Sequence[int], start: int, stop: int) -> list[int]:
     found = _ask(row, cuts, start, stop)
     if found.p_value > row.options.false_alarms * (stop - start) / n or not found.cuts:
         return []
-    own = _fitted(row, [start + cut for cut in found.cuts], start, stop)
+    own = fit(row.values, [start + cut for cut in found.cuts], start, stop, row.options.min_points)
     cuts = sorted({*cuts, *own})
     edges = [start, *own, stop]
     for left, right in pairwise(edges):
         own.extend(_inside(row, cuts, left, right))
     return own
-
-
-def _fitted(row: _Row, cuts: Sequence[int], start: int, stop: int) -> list[int]:
-    """Cuts of one piece, each moved to where it fits best: the sizes of stretches that are tried have gaps."""
-    moved = list(cuts)
-    for _ in range(2):
-        for number in range(len(moved)):
-            left = moved[number - 1] if number else start
-            right = moved[number + 1] if number + 1 < len(moved) else stop
-            moved[number] = left + locate(row.values[left:right], row.options.min_points).at
-    return moved
 
 
 def _ask_whole(row: _Row) -> Found:
@@ -108,8 +103,13 @@ def _ask_whole(row: _Row) -> Found:
     if row.values.shape[0] > FEW:
         return permuted
     own = on_its_own(row.values, floor=row.floor, fewest=fewest)
-    best = min(permuted, own)
-    return Found(min(1.0, 2 * best.p_value), best.cuts)
+    # Two looks share the rate of false alarms: where there are permutations enough, they have most of it.
+    looks = [
+        Found(own.p_value * _OWN_SHARE, own.cuts),
+        Found(permuted.p_value * 1.25, permuted.cuts),
+    ]
+    best = min(looks) if row.values.shape[0] >= _PERMUTED_TELL else own
+    return Found(min(1.0, best.p_value), best.cuts)
 
 
 def _ask(row: _Row, cuts: Sequence[int], start: int, stop: int) -> Found:
@@ -119,16 +119,17 @@ def _ask(row: _Row, cuts: Sequence[int], start: int, stop: int) -> Found:
     size = stop - start
     if size < 2 * fewest:
         return NOTHING
-    if size > _SMALL:
-        return by_permutation(piece, rho=row.rho, fewest=fewest)
     noise = _left_over(row, cuts, start, stop)
+    if size > _SMALL and noise.shape[0] < 2 * size:
+        return by_permutation(piece, rho=row.rho, fewest=fewest)
     if noise.shape[0] < _ENOUGH_NOISE:
         return on_its_own(piece, floor=row.floor, fewest=fewest)
     spread = max(robust_spread(noise), row.floor)
-    if spread <= 0:
-        return NOTHING
     noise = np.clip(noise / spread, -6, 6)
     spread *= float(np.sqrt((noise**2).mean())) or 1.0
+    own = robust_spread(np.diff(piece)) / np.sqrt(2 * (1 - row.rho))
+    if own > _NOISIER * spread:
+        spread = own
     return by_noise(piece / spread, noise / (float(noise.std()) or 1.0), rho=row.rho, fewest=fewest)
 
 
