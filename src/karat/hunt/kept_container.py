@@ -12,7 +12,7 @@ from collections.abc import Mapping
 import msgspec
 
 from karat.engines.job import Command
-from karat.hunt.container_engine import HUNT_LABEL, ContainerEngine, env_options
+from karat.hunt.container_engine import ContainerEngine, env_options
 from karat.hunt.image_reference import parse
 
 _START_SECONDS = 7200.0
@@ -85,6 +85,3 @@ class KeptContainer(msgspec.Struct, frozen=True, kw_only=True):
 
     def _check(self, unless: tuple[str, ...], cwd: str) -> tuple[str, ...]:
         return self.engine.exec(self.full_name, unless, ("--workdir", cwd)) if unless else ()
-
-
-__all__ = ["HUNT_LABEL", "KeptContainer"]
