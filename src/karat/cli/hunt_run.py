@@ -120,12 +120,13 @@ def _journal(path: Path, file: Path, settings: HuntSettings, *, fresh: bool) -> 
     from karat.cli.hunting import row_of  # noqa: PLC0415
     from karat.hunt.aside import put_aside  # noqa: PLC0415
     from karat.hunt.journal import Journal  # noqa: PLC0415
+    from karat.hunt.journal_opening import is_empty  # noqa: PLC0415
     from karat.hunt.whereabouts import place_of  # noqa: PLC0415
 
-    if path.exists() and path.stat().st_size:
-        if not fresh:
-            raise _exists(path)
+    if path.exists() and fresh:
         put_aside(path)
+    elif path.exists() and not is_empty(path):
+        raise _exists(path)
     return Journal.create(path, row_of(file, settings, place_of(file, settings)))
 
 

@@ -48,6 +48,7 @@ def drive(
         listener=listener,
         metrics=metrics_of(settings),
     )
+    journal.none_running()
     journal.note("state", "running")
     with _ended(journal, listener):
         Hunt(kit).run()
@@ -59,6 +60,7 @@ def _ended(journal: Journal, listener: Listener) -> Iterator[None]:
     """However it ends, the journal says how."""
     try:
         yield
+        journal.none_running()
         journal.note("state", "done")
     except Stopped as stop:
         _stopped(journal, str(stop))

@@ -46,6 +46,20 @@ def connected(path: Path, *, writing: bool) -> sqlite3.Connection:
     return db
 
 
+def is_empty(path: Path) -> bool:
+    """Whether a file has no tables: what is left of a hunt that was killed before it began."""
+    import sqlite3  # noqa: PLC0415 - help must be quick
+
+    db = connected(path, writing=False)
+    try:
+        (tables,) = db.execute("SELECT count(*) FROM sqlite_master").fetchone()
+        return int(tables) == 0
+    except sqlite3.Error as error:
+        raise cannot(path, "read", error) from error
+    finally:
+        db.close()
+
+
 def cannot(path: Path, verb: str, error: Exception) -> CannotVerify:
     """What SQLite says, in karat's voice."""
     full = "full" in str(error)

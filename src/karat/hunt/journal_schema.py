@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 APPLICATION_ID = 0x6B727448
 """`krtH`."""
 VERSION = 1
@@ -73,6 +75,12 @@ CREATE TABLE changes (
     stage TEXT NOT NULL, number INTEGER NOT NULL, document TEXT NOT NULL, PRIMARY KEY (stage, number)
 ) STRICT;
 
+-- Runs under way; what is left of a hunt that was killed is cleared when it goes on.
+CREATE TABLE running (
+    stage TEXT NOT NULL, point TEXT NOT NULL, number INTEGER NOT NULL, why TEXT NOT NULL, since REAL NOT NULL,
+    PRIMARY KEY (stage, point, number)
+) STRICT, WITHOUT ROWID;
+
 CREATE TABLE events (
     id INTEGER PRIMARY KEY, at REAL NOT NULL, stage TEXT NOT NULL, message TEXT NOT NULL
 ) STRICT;
@@ -88,3 +96,17 @@ LEFT JOIN samples AS s ON s.attempt = a.id AND s.metric = m.name
 WHERE p.position IS NOT NULL AND (a.id IS NOT NULL OR p.missing <> '')
 ORDER BY p.stage, m.position, p.position, a.number, s.number;
 """
+
+
+def statements() -> Iterator[str]:
+    """What makes an empty file a journal, one statement at a time."""
+    import sqlite3  # noqa: PLC0415 - help must be quick
+
+    yield f"PRAGMA application_id = {APPLICATION_ID}"
+    yield f"PRAGMA user_version = {VERSION}"
+    part = ""
+    for line in TABLES.splitlines(keepends=True):
+        part += line
+        if sqlite3.complete_statement(part):
+            yield part
+            part = ""

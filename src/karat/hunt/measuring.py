@@ -85,6 +85,7 @@ class Measuring:
         self._flight[key] = Run(
             stage=stage, point=point, number=number, purpose=purpose, why=why, job=job
         )
+        kit.journal.started(stage.key, point.id, number, why)
         kit.listener.started(stage.key, point, why)
         kit.engine.submit(job)
 
