@@ -192,7 +192,7 @@ class _Chosen:
             cell for cell in self.column(at) if not is_nothing(cell) and not isinstance(cell, bool)
         ]
         comma = self.table.decimal_comma
-        numbers = sum(not isinstance(read(cell, decimal_comma=comma), Mark) for cell in held)
+        numbers = sum(read(cell, decimal_comma=comma) is not BROKEN for cell in held)
         return (
             numbers > 0
             and 2 * numbers > len(held)

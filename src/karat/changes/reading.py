@@ -78,7 +78,18 @@ def read_file(source: str, options: ReadOptions) -> list[Sheet]:
     data = _bytes(source, path)
     name = "stdin" if source == STDIN else source
     tables = _tables(data, name, path, options)
-    return [sheet(table, options) if isinstance(table, Columns) else table for table in tables]
+    return [_sheet(table, options) if isinstance(table, Columns) else table for table in tables]
+
+
+def _sheet(table: Columns, options: ReadOptions) -> Sheet:
+    made = sheet(table, options)
+    if not made.metrics:
+        raise CannotVerify(
+            f"expected a column of numbers in {table.source}, found none; its columns are"
+            f" {', '.join(table.names[:20])}",
+            next_command="karat changes --help",
+        )
+    return made
 
 
 def _bytes(source: str, path: Path) -> bytes:
