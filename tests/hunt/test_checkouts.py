@@ -6,7 +6,18 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from factories.histories import HOUR, HOURS, NOON, History, hunting, imported, place, printed, run
+from factories.histories import (
+    HOUR,
+    HOURS,
+    NOON,
+    History,
+    hunting,
+    imported,
+    place,
+    printed,
+    run,
+    run_point,
+)
 from karat.findings import CannotVerify, UsageError
 from karat.hunt.checkouts import open_checkouts
 from karat.hunt.point import Point, Window
@@ -138,19 +149,39 @@ def test_git_is_asked_as_often_for_three_thousand_commits_as_for_three(
     assert asked[1] == asked[0] < 20
 
 
-def test_a_hunt_that_is_resumed_sees_what_it_saw(two: dict[str, History], tmp_path: Path) -> None:
+def test_a_hunt_begins_with_a_fetch_and_goes_on_without(
+    two: dict[str, History], tmp_path: Path
+) -> None:
     settings = hunting({n: h.root for n, h in two.items()}, checkouts=CheckoutSettings(start=START))
-    before = open_checkouts(settings, HOURS, None, place(tmp_path)).points
+    before = open_checkouts(settings, HOURS, None, place(tmp_path))
+    window = Window(
+        old=Point(id="a", label="a", when=START),
+        new=Point(id="b", label="b", when=START + timedelta(hours=20)),
+    )
     two["xla"].at(NOON + 9 * HOUR, "later")
     two["jax"].git("reset", "--quiet", "--hard", "HEAD~1")  # and a branch is rewritten
     two["jax"].at(NOON + 9 * HOUR, "instead")
-    assert open_checkouts(settings, HOURS, None, place(tmp_path)).points == before
-    newer = open_checkouts(settings, HOURS, None, place(tmp_path, "h2"))
+    zoom = open_checkouts(settings, HOURS, window, place(tmp_path))
+    assert zoom.points[-1].parts == before.points[-1].parts
+    newer = open_checkouts(settings, HOURS, None, place(tmp_path))
     assert newer.points[-1].parts["xla"] == commits_of(two["xla"])[-1]
     assert newer.points[-1].parts["jax"] == commits_of(two["jax"])[-1]
-    # What the first hunt may still ask for can be had, although no branch has it.
-    old = open_checkouts(settings, HOURS, None, place(tmp_path))
-    assert printed(run(old, len(old.points) - 1, tmp_path / "slot", "cat", "jax/n")) == "jax 1"
+    # What a journal still names can be put under test, although no branch has it any more.
+    old = run_point(newer, before.points[-1], tmp_path / "slot", "cat", "jax/n")
+    assert printed(old) == "jax 1"
+
+
+def test_a_source_that_is_gone_leaves_what_was_fetched(
+    two: dict[str, History], tmp_path: Path
+) -> None:
+    settings = hunting({"xla": two["xla"].root}, checkouts=by_hour(4))
+    before = open_checkouts(settings, HOURS, None, place(tmp_path)).points
+    two["xla"].root.rename(tmp_path / "gone")
+    timeline = open_checkouts(settings, HOURS, None, place(tmp_path))
+    assert timeline.points == before
+    assert [f.kind for f in timeline.findings] == ["history-odd"]
+    assert "what was fetched before is used" in timeline.findings[0].message
+    assert printed(run(timeline, 1, tmp_path / "slot", "cat", "n")) == "xla 1"
 
 
 @pytest.mark.parametrize("branch", ["main", "origin/main", "refs/heads/main", "v1"])

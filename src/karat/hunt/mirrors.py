@@ -1,8 +1,8 @@
 """Mirrors: one bare clone of each repository, shared by all hunts of a work folder, and asked for its history.
 
 In: a repository's settings and the place. Out: a `Mirror` that answers in one git process per question, however many
-commits it is about. Work areas borrow its objects, so nothing is ever collected here. It is fetched when a hunt sees it
-for the first time; a hunt that is resumed finds the branch where it was, whatever was pushed or rewritten meanwhile.
+commits it is about. Work areas borrow its objects, so nothing is ever collected here: what a branch had before it was
+rewritten can still be put under test. It is fetched where a hunt begins; the finer stages of a process see the same.
 """
 
 from __future__ import annotations
@@ -31,6 +31,10 @@ _KEPT = (
 )
 
 
+# Path and branch → its last commit: pushes between two stages of a hunt do not concern it.
+_SEEN: dict[tuple[str, str], str] = {}
+
+
 class Mirror:
     """One repository's history, on this disk."""
 
@@ -38,24 +42,31 @@ class Mirror:
         self.settings = settings
         self.url = clone_url(settings, place.root)
         self.path = place.work.absolute() / FOLDER / _folder(settings.name, self.url)
-        self._pin = f"refs/karat/hunts/{_plain(place.hunt)}/{_plain(settings.name)}"
+        self.stale = ""
+        """Why it could not be fetched, where an earlier state serves."""
 
     @property
     def name(self) -> str:
         """The repository's, in hunt.toml."""
         return self.settings.name
 
-    def open(self) -> str:
-        """The branch's last commit, as this hunt saw it first."""
+    def open(self, *, fresh: bool) -> str:
+        """The branch's last commit; unless a fresh one is wanted, as this process saw it first."""
+        known = (str(self.path), self.settings.branch)
         with self._locked() as held:
-            pin = f"{self._pin}-{_plain(self.settings.branch)}"
-            pinned = git_program.answer(self.path, "rev-parse", "--verify", "--quiet", pin)
-            if pinned:
-                return pinned
+            if fresh or known not in _SEEN:
+                self._refresh(held)
+                _SEEN[known] = self._branch()
+        return _SEEN[known]
+
+    def _refresh(self, held: int) -> None:
+        try:
             self._fetch(held, *_KEPT)
-            tip = self._branch()
-            git_program.local(self.path, "update-ref", pin, tip)
-        return tip
+        except CannotVerify as error:
+            # A hunt that is resumed on the train has all it needs.
+            if self._named(self.settings.branch) is None:
+                raise
+            self.stale = str(error)
 
     def commit(self, revision: str) -> str:
         """The commit that a revision names: an id, a tag, a branch; fetched by its id where it is not here."""

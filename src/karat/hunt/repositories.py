@@ -6,6 +6,7 @@ Both timelines that are made of git history (checkouts by time, commits one by o
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import PurePosixPath
 
@@ -35,7 +36,7 @@ class Repositories(msgspec.Struct, frozen=True, kw_only=True):
 
     mirrors: Mapping[str, Mirror]
     tips: Mapping[str, str]
-    """Name → the branch's last commit, as this hunt saw it first."""
+    """Name → the branch's last commit."""
     settings: CheckoutSettings
     container: KeptContainer | None = None
 
@@ -79,18 +80,30 @@ class Repositories(msgspec.Struct, frozen=True, kw_only=True):
 
     def findings(self) -> list[Finding]:
         """What is odd about the repositories themselves."""
-        return [
+        stale = [
+            Finding(
+                kind="history-odd",
+                severity=Severity.WARN,
+                message=f"{mirror.stale}; what was fetched before is used",
+                path=mirror.shown_url,
+                next=f"git ls-remote {shlex.quote(mirror.shown_url)}",
+            )
+            for mirror in self.mirrors.values()
+            if mirror.stale
+        ]
+        shallow = [
             Finding(
                 kind="history-odd",
                 severity=Severity.WARN,
                 message=f"{name}: the history is cut off at {mirror.shallow_at[:SHORT]} (a shallow clone); "
                 "older commits cannot be had",
                 path=mirror.shown_url,
-                next=f"git -C {mirror.shown_url} fetch --unshallow",
+                next=f"git -C {shlex.quote(mirror.shown_url)} fetch --unshallow",
             )
             for name, mirror in self.mirrors.items()
             if mirror.shallow_at
         ]
+        return stale + shallow
 
 
 def open_repositories(
@@ -101,7 +114,7 @@ def open_repositories(
     mirrors = {each.name: Mirror(each, place) for each in hunt.repositories}
     tips = {}
     for name, mirror in mirrors.items():
-        tips[name] = mirror.open()
+        tips[name] = mirror.open(fresh=window is None)
         lend(mirror)
     container = open_container(hunt, settings, window, place, tuple(mirrors.values()))
     return Repositories(mirrors=mirrors, tips=tips, settings=settings, container=container)
@@ -121,7 +134,11 @@ def check_names(repositories: Sequence[RepositorySettings]) -> None:
                 f"repositories: expected a name of letters, digits, '.', '_', '+' and '-', found {each.name!r}",
                 next_command=EDIT,
             )
-        if folder.is_absolute() or "@" in str(folder) or any(p.startswith(".") for p in folder.parts):
+        if (
+            folder.is_absolute()
+            or "@" in str(folder)
+            or any(p.startswith(".") for p in folder.parts)
+        ):
             raise UsageError(
                 f"repository {each.name}: expected a folder below the work area, found {each.folder!r}",
                 next_command=EDIT,
