@@ -44,7 +44,7 @@ def test_a_commit_with_an_old_date_came_with_the_one_before_it() -> None:
 
 
 def test_lines_of_git_are_read() -> None:
-    commits, disbelieved = parse(["aa 10", "bb 5", "cc 20", "dd 30"])
+    commits, disbelieved = parse(["10 aa", "5 bb", "20 cc", "30 dd"])
     assert [c.time for c in commits] in ([10, 10, 20, 30], [5, 5, 20, 30])
     assert disbelieved == 1
     assert parse([]) == ([], 0)

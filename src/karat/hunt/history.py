@@ -58,11 +58,11 @@ def _longest(dates: Sequence[int]) -> list[int]:
 
 
 def parse(lines: Iterable[str]) -> tuple[list[Commit], int]:
-    """Commits of `ID TIME` lines, oldest first; and how many dates were not believed."""
+    """Commits of `TIME ID` lines, oldest first; and how many dates were not believed."""
     pairs = [line.split() for line in lines if line]
-    dates = [int(time) for _, time in pairs]
+    dates = [int(time) for time, _ in pairs]
     right = believed(dates)
-    commits = [Commit(commit, time) for (commit, _), time in zip(pairs, right, strict=True)]
+    commits = [Commit(commit, time) for (_, commit), time in zip(pairs, right, strict=True)]
     return commits, sum(1 for a, b in zip(dates, right, strict=True) if a != b)
 
 

@@ -89,8 +89,7 @@ class Mirror:
 
     def listed(self, *words: str) -> tuple[list[Commit], int]:
         """Commits that `git rev-list` lists, oldest first, with dates in order."""
-        form = ("--no-commit-header", "--format=%H %ct", "--reverse")
-        out = git_program.local(self.path, "rev-list", *form, *words, "--")
+        out = git_program.local(self.path, "rev-list", "--timestamp", "--reverse", *words, "--")
         return parse(out.decode().splitlines())
 
     def parents(self, commit: str) -> list[str]:
