@@ -113,12 +113,15 @@ def _of_uv(path: Path) -> str:
 
 
 def _of_pip() -> str:
-    """What pip is configured for; empty without pip."""
-    argv = (sys.executable, "-m", "pip", "config", "get", "global.index-url")
+    """What pip is configured for, by any of its files; empty without pip."""
+    # `config get` looks into fewer files than an installation does.
+    argv = (sys.executable, "-m", "pip", "config", "list")
     try:
         done = subprocess.run(
             argv, check=False, capture_output=True, timeout=_PIP_SECONDS, stdin=subprocess.DEVNULL
         )
     except (OSError, subprocess.TimeoutExpired):
         return ""
-    return done.stdout.decode(errors="replace").strip() if done.returncode == 0 else ""
+    rows = [line.partition("=") for line in done.stdout.decode(errors="replace").splitlines()]
+    found = {key: value.strip("'\"") for key, _, value in rows}
+    return found.get("install.index-url") or found.get("global.index-url", "")

@@ -6,6 +6,7 @@ the environments; what was installed beside the package is part of each point's 
 
 from __future__ import annotations
 
+import datetime as dt
 import re
 import subprocess
 import sys
@@ -99,10 +100,11 @@ class Packages:
 
     def _environment(self, point: Point) -> Environment:
         settings, release = self._settings, self._releases[point.id]
-        complete = release.complete
-        before = (
-            complete.isoformat().replace("+00:00", "Z") if complete and settings.at_its_time else ""
-        )
+        before = ""
+        if release.complete is not None and settings.at_its_time:
+            # uv takes what is older than this moment, and the release itself is wanted.
+            moment = (release.complete + dt.timedelta(seconds=1)).astimezone(dt.UTC)
+            before = moment.strftime("%Y-%m-%dT%H:%M:%SZ")
         return Environment(
             requirements=(f"{settings.name}=={point.id}", *settings.requires),
             python=settings.python or sys.executable,
