@@ -40,7 +40,8 @@ _ORDER = (
     UNKNOWN,
     "missing",
 )
-_FEWEST_LINES = 12
+_ROOMY = 20
+_RUNNING = 8
 
 
 def rendered(progress: Progress, width: int, height: int, now: float) -> Text:
@@ -48,8 +49,9 @@ def rendered(progress: Progress, width: int, height: int, now: float) -> Text:
     lines = [
         _head(progress, width),
         *_strip(progress, width),
-        *_changes(progress),
-        *_runs(progress, height, now),
+        *_changes(progress, height),
+        *_now(progress, now),
+        *_done(progress, height),
     ]
     room = max(3, height - 1)
     for line in lines:
@@ -71,7 +73,7 @@ def _head(progress: Progress, width: int) -> Text:
         if progress.stage in {"", "0"}
         else f"{progress.title} (stage {progress.stage})"
     )
-    text = Text(elide(printable(where), max(10, width // 2)), style="bold")
+    text = Text().append(elide(printable(where), max(10, width // 2)), style="bold")
     return text.append(f"  {' · '.join(words)}", style="dim")
 
 
@@ -111,10 +113,10 @@ def _cell(states: Sequence[str], heights: Sequence[float | None]) -> tuple[str, 
     return _BARS[min(len(_BARS) - 1, int(height * len(_BARS)))], _LEVELS[state]
 
 
-def _changes(progress: Progress) -> Iterator[Text]:
-    for span in progress.spans[-4:]:
-        text = Text(f"{span.kind:<12}", style=_LEVELS.get(_colour(span), ""))
-        yield text.append(_change(progress, span), style="")
+def _changes(progress: Progress, height: int) -> Iterator[Text]:
+    for span in progress.spans[-(4 if height >= _ROOMY else 2) :]:
+        text = Text().append(f"{span.kind:<12}", style=_LEVELS.get(_colour(span), ""))
+        yield text.append(_change(progress, span))
 
 
 def _colour(span: Span) -> str:
@@ -128,20 +130,28 @@ def _change(progress: Progress, span: Span) -> str:
     moved = ""
     if span.before is not None and span.after is not None:
         unit = progress.units.get(span.metric)
+        unit = "" if unit == span.metric else unit
         by = percent(span.before, span.after)
         moved = f"{value(span.before)} → {value(span.after)}{f' {unit}' if unit else ''}{f' ({by})' if by else ''}, "
     return f"{printable(span.metric)} {moved}after {old}, not after {new}, {sure(span.confidence)}"
 
 
-def _runs(progress: Progress, height: int, now: float) -> Iterator[Text]:
-    shown = 6 if height >= 24 else 3 if height >= _FEWEST_LINES else 1
-    for attempt in progress.done[-shown:]:
-        took = f"as {attempt.shared_with}" if attempt.shared_with else duration(attempt.seconds)
-        line = Text(f"{'':<4}{progress.label(attempt.point)}  {progress.result(attempt)}")
-        yield line.append(f"  {took}  {printable(attempt.why)}", style="dim")
-    for point, why, since in list(progress.running.values())[:shown]:
-        line = Text(f"now {printable(point.label)}", style="cyan")
+def _now(progress: Progress, now: float) -> Iterator[Text]:
+    for point, why, since in list(progress.running.values())[:_RUNNING]:
+        line = Text().append(f"now   {printable(point.label)}", style="cyan")
         yield line.append(f"  {duration(now - since)}  {printable(why)}", style="dim")
     if progress.decision is not None and progress.decision.likely_next:
         labels = [printable(progress.points[i].label) for i in progress.decision.likely_next[:4]]
-        yield Text(f"next {', '.join(labels)}", style="dim")
+        yield Text().append(f"next  {', '.join(labels)}", style="dim")
+
+
+def _done(progress: Progress, height: int) -> Iterator[Text]:
+    """The newest first: where there is little room, the oldest are left out."""
+    for attempt in reversed(progress.done[-(8 if height >= _ROOMY else 4) :]):
+        took = (
+            f"as {printable(attempt.shared_with)}"
+            if attempt.shared_with
+            else duration(attempt.seconds)
+        )
+        line = Text(f"      {progress.label(attempt.point)}  {progress.result(attempt)}")
+        yield line.append(f"  {took}  {printable(attempt.why)}", style="dim")

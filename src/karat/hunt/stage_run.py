@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
@@ -107,7 +108,8 @@ class Search:
         while True:
             decision = self._decide(self._measuring.room)
             for ask in decision.asks:
-                self._measuring.start(self._stage, self._stage.points[ask.index], ask.why)
+                point = self._stage.points[ask.index]
+                self._measuring.start(self._stage, point, _by_label(ask.why, self._stage.points))
             self._stage.timeline.ahead([self._stage.points[i] for i in decision.likely_next])
             if not self._measuring.in_flight:
                 return self._ended(decision)
@@ -128,6 +130,18 @@ class Search:
         self._kit.journal.decided(self._stage.key, decision)
         self._kit.listener.decided(self._stage.key, decision)
         return decision
+
+
+def _by_label(why: str, points: Sequence[Point]) -> str:
+    """`midpoint of 12 and 24` with the points' labels: a person does not count."""
+
+    def labelled(match: re.Match[str]) -> str:
+        first, last = int(match[1]), int(match[2])
+        if max(first, last) >= len(points):
+            return match[0]
+        return f"midpoint of {points[first].label} and {points[last].label}"
+
+    return re.sub(r"midpoint of (\d+) and (\d+)", labelled, why)
 
 
 def _search_settings(settings: SearchSettings, window: Window | None) -> SearchSettings:
