@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import shlex
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
@@ -10,7 +11,7 @@ from urllib.parse import quote
 from karat.changes.cells import gravest, read
 from karat.changes.columns import Columns
 from karat.changes.moments import moment, since_1970, utc
-from karat.changes.series import Outcome
+from karat.changes.series import Better, Outcome
 from karat.changes.sheets import Mark, ReadOptions, Row, Sheet
 from karat.findings import CannotVerify, UsageError, suggest
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 HEAD = b"SQLite format 3\0"
 _VIEW = "series"
+_BETTER: Mapping[str, Better] = {"higher": "higher", "lower": "lower", "equal": "equal"}
 _JOURNAL = ("stage", "position", "label", "at", "metric", "value", "outcome", "signature")
 
 
@@ -88,30 +90,59 @@ def _journal(connection: Connection, source: str, options: ReadOptions) -> tuple
             next_command="karat changes --help",
         )
     wanted = {options.stage: stages[options.stage]} if options.stage else stages
-    several = len(wanted) > 1
+    told = _told(connection)
     return tuple(
-        _stage(f"{source} stage {stage}" if several else source, rows, options)
+        _stage(source, stage, rows, told, options, several=len(wanted) > 1)
         for stage, rows in wanted.items()
     )
 
 
-def _stage(source: str, rows: Sequence[Sequence[Any]], options: ReadOptions) -> Sheet:
-    metrics = dict.fromkeys(str(row[4]) for row in rows if row[4] is not None)
-    wanted = [name for name in metrics if not options.metrics or name in options.metrics]
-    if not wanted and options.metrics:
+def _told(connection: Connection) -> Mapping[str, tuple[str, str]]:
+    """Metric → which direction is better, and its unit, as the hunt was told."""
+    if not {"name", "better", "unit"} <= set(_columns(connection, "metrics")):
+        return {}
+    rows = connection.execute("SELECT name, better, unit FROM metrics ORDER BY rowid")
+    return {str(name): (str(better or ""), str(unit or "")) for name, better, unit in rows}
+
+
+def _stage(
+    source: str, stage: str, rows: Sequence[Sequence[Any]], told: Mapping[str, tuple[str, str]],
+    options: ReadOptions, *, several: bool,
+) -> Sheet:  # fmt: skip
+    there = dict.fromkeys(str(row[4]) for row in rows if row[4] is not None)
+    metrics = [
+        *(name for name in told if name in there),
+        *(name for name in there if name not in told),
+    ]
+    unknown = [name for name in options.metrics if name not in metrics]
+    if unknown:
         raise UsageError(
-            f"expected --metric to be a metric of {source}, found {', '.join(options.metrics)};"
+            f"expected --metric to be a metric of {source}, found {unknown[0]!r}{suggest(unknown[0], metrics)};"
             f" there are {', '.join(metrics)}",
             next_command="karat changes --help",
         )
+    wanted = tuple(name for name in metrics if not options.metrics or name in options.metrics)
     points: dict[Any, list[Sequence[Any]]] = {}
     for row in rows:
         points.setdefault(row[1], []).append(row)
-    made = tuple(_point(held, wanted, options) for held in points.values())
-    return Sheet(source=source, metrics=tuple(wanted), rows=made, ordered=True)
+    show = ("--stage", stage, "--journal", source)
+    return Sheet(
+        source=f"{source} stage {stage}" if several else source,
+        metrics=wanted,
+        rows=tuple(_point(held, wanted, show, options) for held in points.values()),
+        units={name: told[name][1] for name in wanted if name in told},
+        better={
+            name: _BETTER[told[name][0]]
+            for name in wanted
+            if name in told and told[name][0] in _BETTER
+        },
+        ordered=True,
+    )
 
 
-def _point(rows: Sequence[Sequence[Any]], metrics: Sequence[str], options: ReadOptions) -> Row:
+def _point(
+    rows: Sequence[Sequence[Any]], metrics: Sequence[str], show: Sequence[str], options: ReadOptions
+) -> Row:
     cells: dict[str, tuple[float, ...] | Mark] = {}
     for metric in metrics:
         held = [_cell(row, options) for row in rows if row[4] is None or str(row[4]) == metric]
@@ -119,10 +150,13 @@ def _point(rows: Sequence[Sequence[Any]], metrics: Sequence[str], options: ReadO
         cells[metric] = samples or gravest([cell for cell in held if isinstance(cell, Mark)])
     at = rows[0][3]
     when = since_1970(at) or moment(at)
+    label = str(rows[0][2])
     return Row(
-        label=str(rows[0][2]), cells=cells, when=None if when is None else utc(when),
-        log=f"karat hunt show {rows[0][2]}",
-    )  # fmt: skip
+        label=label,
+        cells=cells,
+        when=None if when is None else utc(when),
+        log=shlex.join(["karat", "hunt", "show", label, *show]),
+    )
 
 
 def _cell(row: Sequence[Any], options: ReadOptions) -> tuple[float, ...] | Mark:

@@ -140,7 +140,7 @@ def _log(point: Observation) -> str | None:
     if not point.log or point.outcome in {Outcome.OK, Outcome.MISSING}:
         return None
     if point.log.startswith("karat hunt show "):
-        return f"karat hunt show {quote(point.log.removeprefix('karat hunt show '))}"
+        return point.log
     return (
         f"git show {quote(point.log)}" if _is_version(point) else f"tail -n 40 {quote(point.log)}"
     )
