@@ -1,0 +1,84 @@
+"""Whole hunts over git histories: what only shows when everything works together."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from pathlib import Path
+
+from factories.histories import HOUR, NOON, History
+from karat.cli.hunting import row_of
+from karat.engines.opening import open_engine
+from karat.hunt import hunt_file
+from karat.hunt.driving import drive
+from karat.hunt.journal import Journal
+from karat.hunt.listening import Silence
+from karat.hunt.report import HuntReport
+from karat.hunt.whereabouts import place_of
+
+PROBE = """
+[probe]
+command = {command}
+[[probe.metrics]]
+name = "speed"
+regex = '([0-9.]+)'
+better = "higher"
+"""
+
+
+def hunted(folder: Path, text: str, command: str, *sources: History) -> HuntReport:
+    file = folder / "hunt.toml"
+    listed = "".join(
+        f"[[repositories]]\nname = '{s.root.name}'\nurl = '{s.root}'\n" for s in sources
+    )
+    file.write_text(text + PROBE.format(command=command) + listed, encoding="utf-8")
+    settings = hunt_file.read(file)
+    place = place_of(file, settings)
+    with (
+        Journal.create(folder / "j.hunt", row_of(file, settings, place)) as journal,
+        closing(open_engine("local", slots=2, work=place.work)) as engine,
+    ):
+        return drive(settings, place, engine, journal, Silence())
+
+
+def test_a_merge_is_followed_and_commits_that_do_not_build_are_a_range(tmp_path: Path) -> None:
+    source = History(tmp_path / "r")
+    source.at(NOON, "root", v="100", build="true")
+    source.at(NOON + HOUR, "fine", w="1")
+    source.git("checkout", "--quiet", "-b", "side")
+    source.at(NOON + 2 * HOUR, "side 0", s="0")
+    slow = source.at(NOON + 3 * HOUR, "side 1: slower", v="90")
+    source.at(NOON + 4 * HOUR, "side 2", s="2")
+    source.git("checkout", "--quiet", "main")
+    source.at(NOON + 5 * HOUR, "meanwhile", w="2")
+    source.merge(NOON + 6 * HOUR, "side")
+    source.at(NOON + 7 * HOUR, "after", w="3")
+    broken = [source.at(NOON + (8 + i) * HOUR, f"no build {i}", build="false") for i in range(2)]
+    fixed = source.at(NOON + 10 * HOUR, "builds again", build="true", v="80")
+    source.at(NOON + 11 * HOUR, "last", w="4")
+    own = "stages = ['commits']\n[commits]\ngood = { r = 'main~7' }\nbad = { r = 'main' }\nbuild = 'sh build'\n"
+    report = hunted(tmp_path, own, '["cat", "v"]', source)
+    first, second = report.culprits
+    assert [s.id for s in first.suspects] == [slow]
+    assert first.change.verdict.confirmed
+    assert [s.id for s in second.suspects] == [*broken, fixed]
+    assert second.change.old.label != second.change.new.label
+
+
+def test_what_takes_two_repositories_is_said_to(tmp_path: Path) -> None:
+    ones, twos = History(tmp_path / "ones"), History(tmp_path / "twos")
+    for source, late in ((ones, 0), (twos, 1)):
+        source.at(NOON, "root", v="0")
+        source.at(NOON + 3 * HOUR + late, "new", v="1")
+        source.at(NOON + 6 * HOUR + late, "later", w="1")
+    own = (
+        "stages = ['checkouts by 2 h']\n[checkouts]\n"
+        "start = 2023-08-24T12:00:00Z\nend = 2023-08-24T19:00:00Z\n"
+    )
+    command = """["sh", "-c", "test $(cat ones/v)$(cat twos/v) = 11 && echo 90 || echo 100"]"""
+    report = hunted(tmp_path, own, command, ones, twos)
+    assert len(report.culprits) == 1
+    verdict = report.culprits[0].change.verdict
+    assert verdict.interaction
+    assert verdict.parts == ("ones", "twos")
+    assert verdict.message == "it takes ones and twos together: none alone makes it"
+    assert {s.part for s in report.culprits[0].suspects} == {"ones", "twos"}
