@@ -149,7 +149,8 @@ class Registry:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                env={**os.environ, "OTEL_TRACES_EXPORTER": "none"},
+                # It takes every REGISTRY_… for a setting, podman's REGISTRY_AUTH_FILE as well.
+                env={k: v for k, v in os.environ.items() if not k.startswith("REGISTRY_")},
             )
         for _ in range(500):
             if self._process.poll() is not None:

@@ -179,12 +179,9 @@ def signal_of(exit_code: int | None) -> int | None:
 
 def leftovers(engine: ContainerEngine, hunt: str) -> tuple[str, ...]:
     """Names of this hunt's containers that an earlier process has left behind on this machine."""
-    listing = (
-        engine.program, "ps", "--all", "--filter", f"label={HUNT_LABEL}={hunt}",
-        "--format", f'{{{{.Names}}}} {{{{.Label "{SESSION_LABEL}"}}}}',
-    )  # fmt: skip
-    rows = [line.split() for line in _said(listing).splitlines()]
-    return tuple(row[0] for row in rows if row and row[1:] != [session()])
+    mine = f"{SESSION_LABEL}={session()}"
+    own = set(_listed(engine, f"{HUNT_LABEL}={hunt}", mine))
+    return tuple(name for name in _listed(engine, f"{HUNT_LABEL}={hunt}") if name not in own)
 
 
 def remove_leftovers(engine: ContainerEngine, hunt: str) -> None:
@@ -242,6 +239,12 @@ def _ask(name: Kind) -> ContainerEngine | str:
         return ContainerEngine(name=name, program=name, version=done.stdout.decode().strip())
     said = done.stderr.decode(errors="replace").strip().splitlines()
     return said[-1] if said else f"exit code {done.returncode}"
+
+
+def _listed(engine: ContainerEngine, *labels: str) -> list[str]:
+    """Names of containers, running or not, that have all of these labels."""
+    filters = [word for label in labels for word in ("--filter", f"label={label}")]
+    return _said((engine.program, "ps", "--all", *filters, "--format", "{{.Names}}")).split()
 
 
 def _said(argv: Sequence[str]) -> str:

@@ -63,7 +63,7 @@ class Reference(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def parse(text: str) -> Reference:
-    """A reference, taken apart by docker's rules: what has no dot, port or `localhost` before its first / is the Hub's."""
+    """A reference, taken apart by docker's rules: what is plain before its first / is the Hub's."""
     if _IMAGE_ID.fullmatch(text):
         return Reference(host="localhost", repository="", digest=text)
     found = _REFERENCE.fullmatch(text)
@@ -73,7 +73,7 @@ def parse(text: str) -> Reference:
             next_command="edit hunt.toml",
         )
     host, repository = found["host"] or "", found["repository"]
-    if host and not (set(".:") & set(host) or host == "localhost"):
+    if host and host.islower() and not set(".:") & set(host) and host != "localhost":
         repository, host = f"{host}/{repository}", ""
     if host in {"", _HUB, "index.docker.io", _HUB_API}:
         host = _HUB
