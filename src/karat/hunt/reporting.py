@@ -116,7 +116,7 @@ class _Stage:
         reports = []
         for point in self._points:
             attempts = tuple(e.attempt for e in self._entries.get(point.id, ()))
-            outcome = outcome_of([e for e in self._entries.get(point.id, ()) if not e.lost])
+            outcome = outcome_of(self._entries.get(point.id, ()))
             failed = outcome not in (None, Outcome.OK)
             number = last[point.id].number if point.id in last else 0
             reports.append(
