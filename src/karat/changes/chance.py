@@ -11,12 +11,21 @@ Three ways to know what chance does:
 from __future__ import annotations
 
 from functools import lru_cache
+from statistics import NormalDist
 
 import numpy as np
 
 from karat.changes.partitions import cuts, left_over, without_spikes
 from karat.changes.robust import clipped
-from karat.changes.scanning import NOTHING, Floats, Found, scan, sum_variance, tail_probability
+from karat.changes.scanning import (
+    NOTHING,
+    Floats,
+    Found,
+    clearest_height,
+    scan,
+    sum_variance,
+    tail_probability,
+)
 
 _SEED = 20231117
 _ROWS = 256
@@ -29,18 +38,22 @@ _FAR = 6.0
 """Standard deviations that count within a series whose noise is known."""
 
 
-def by_permutation(row: Floats, *, rho: float, fewest: int) -> Found:
-    """How clear the clearest step of a row is among the row's own permutations."""
+def by_permutation(row: Floats, *, rho: float, fewest: int, alpha: float) -> Found:
+    """How clear the clearest step of a row is among the row's own permutations; nobody cares above `alpha`."""
     n = row.shape[0]
     values = clipped(row).astype(np.float32)
     spread = float(values.std())
     if spread <= 0 or n < _FEWEST_PERMUTED:
         return NOTHING
-    generator = np.random.default_rng(_SEED)
-    chance = generator.permuted(np.tile(values, (_rows(n), 1)), axis=1)
     # The mean that was taken off was the row's own: with autocorrelation that hides more of the spread.
     hidden = float(sum_variance(n, rho)) / n**2
     real = values * np.float32(np.sqrt(max(1 - hidden, 0.05))) if rho else values
+    # The best of many is never rarer than one of them is by itself.
+    least = spread * NormalDist().inv_cdf(1 - alpha / 2)
+    if clearest_height(real, rho=rho, fewest=fewest) < least:
+        return NOTHING
+    generator = np.random.default_rng(_SEED)
+    chance = generator.permuted(np.tile(values, (_rows(n), 1)), axis=1)
     return scan(real, chance, spread=spread, rho=rho, fewest=fewest)
 
 

@@ -22,8 +22,9 @@ from karat.changes.options import DetectOptions
 from karat.changes.robust import robust_spread
 from karat.changes.scaling import scaled
 from karat.changes.scanning import Floats
-from karat.changes.segmenting import Cut, Segmented, segment
+from karat.changes.segmenting import Segmented, segment
 from karat.changes.series import Outcome, Series
+from karat.changes.taking_back import Cut
 
 FEWEST = 5
 """Observations with values, below which nothing can be told."""

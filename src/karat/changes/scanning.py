@@ -119,6 +119,14 @@ def scan(row: Floats, chance: Floats, *, spread: float, rho: float, fewest: int)
     return Found(p_value, _place(sums[0], real, column, fewest))
 
 
+def clearest_height(row: Floats, *, rho: float, fewest: int) -> float:
+    """The height of the clearest split or stretch, in the row's own unit."""
+    n = row.shape[0]
+    return (
+        float(_maxima(_sums(row[None, :]), _plan(n, rho, fewest)).max()) if n >= 2 * fewest else 0.0
+    )
+
+
 def clearest(row: Floats, *, spread: float, fewest: int) -> tuple[float, tuple[int, ...]]:
     """The clearest split or stretch in standard deviations, where nobody asks how likely."""
     n = row.shape[0]

@@ -1,10 +1,13 @@
 """Segmenting: where a row of values changes its level.
 
-In: values, scaled by nobody. Out: cuts, each with its p-value and where else it may lie. Pure.
+In: values about 1 in size. Out: cuts, each with its p-value and where else it may lie. Pure.
 
 Top down: the whole row is asked first, and where it says "no step" nothing is reported: this keeps the promised rate of
 false alarms. Pieces are asked again, each at its share of that rate, until none has a step. Then every cut is moved to
 where it fits best, and those that the pieces at their sides do not bear out are taken back, the weakest first.
+
+A long row is cut twice: in means of neighbours, which shows small lasting steps, and in chunks, which shows short ones.
+The two share the rate of false alarms.
 """
 
 from __future__ import annotations
@@ -13,34 +16,23 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
+import msgspec
 import numpy as np
 
-from karat.changes.chance import FEW, by_noise, by_permutation, on_its_own
+from karat.changes.asking import Row, ask, ask_whole
 from karat.changes.dependence import autocorrelation
-from karat.changes.locating import Place, fit, locate
+from karat.changes.locating import fit
 from karat.changes.options import DetectOptions
 from karat.changes.robust import robust_spread
-from karat.changes.scanning import NOTHING, Floats, Found
+from karat.changes.scanning import Floats
+from karat.changes.taking_back import LONG, Cut, block_means, take_back
 
-_SMALL = 40
-"""Longer pieces are judged by their own noise, unless there is as much of it outside of them."""
-_NOISIER = 1.5
-"""A piece this much noisier than the rest has noise of its own."""
-_ENOUGH_NOISE = 12
 _SWEEPS = 4
-_PERMUTED_TELL = 12
-"""A row of fewer values has too few permutations to tell anything."""
-_OWN_SHARE = 5.0
-
-
-class Cut(NamedTuple):
-    """One place where the level changes: before position `at`."""
-
-    at: int
-    low: int
-    high: int
-    """The positions it may be at."""
-    p_value: float
+_CHUNK = 1024
+_STRIDE = 768
+"""Chunks overlap, so that every step is well inside of one."""
+_SAMPLED = 8
+"""Chunks of a long row that its autocorrelation is taken from."""
 
 
 class Segmented(NamedTuple):
@@ -52,24 +44,21 @@ class Segmented(NamedTuple):
     """Robust standard deviation of the values about their levels."""
 
 
-class _Row(NamedTuple):
-    values: Floats
-    rho: float
-    floor: float
-    options: DetectOptions
-
-
 def segment(values: Floats, options: DetectOptions, *, floor: float = 0.0) -> Segmented:
-    """Cut a row of finite values of moderate size into levels; `floor` is noise that the values do not show."""
-    row = _Row(values, autocorrelation(values, options.min_points), floor, options)
-    places = _settle(row, _top_down(row))
-    cuts = _take_back(row, places)
-    return Segmented(tuple(cuts), row.rho, _noise(row, [cut.at for cut in cuts]))
+    """Cut a row of finite values into levels; `floor` is noise that the values do not show."""
+    if values.shape[0] > LONG:
+        row = Row(values, _long_autocorrelation(values, options.min_points), floor, options)
+        found = _coarse(row) | _fine(row)
+    else:
+        row = Row(values, autocorrelation(values, options.min_points), floor, options)
+        found = set(_top_down(row))
+    cuts = take_back(row, _apart(sorted(found), options.min_points, values.shape[0]))
+    return Segmented(cuts, row.rho, _noise(row, [cut.at for cut in cuts]))
 
 
-def _top_down(row: _Row) -> list[int]:
+def _top_down(row: Row) -> list[int]:
     n = row.values.shape[0]
-    whole = _ask_whole(row)
+    whole = ask_whole(row)
     if whole.p_value > row.options.false_alarms or not whole.cuts:
         return []
     cuts = fit(row.values, whole.cuts, 0, n, row.options.min_points)
@@ -83,10 +72,10 @@ def _top_down(row: _Row) -> list[int]:
     return cuts
 
 
-def _inside(row: _Row, cuts: Sequence[int], start: int, stop: int) -> list[int]:
+def _inside(row: Row, cuts: Sequence[int], start: int, stop: int) -> list[int]:
     """Cuts of one piece, and of its pieces."""
     n = row.values.shape[0]
-    found = _ask(row, cuts, start, stop)
+    found = ask(row, cuts, start, stop)
     if found.p_value > row.options.false_alarms * (stop - start) / n or not found.cuts:
         return []
     own = fit(row.values, [start + cut for cut in found.cuts], start, stop, row.options.min_points)
@@ -97,117 +86,48 @@ def _inside(row: _Row, cuts: Sequence[int], start: int, stop: int) -> list[int]:
     return own
 
 
-def _ask_whole(row: _Row) -> Found:
-    fewest = row.options.min_points
-    permuted = by_permutation(row.values, rho=row.rho, fewest=fewest)
-    if row.values.shape[0] > FEW:
-        return permuted
-    own = on_its_own(row.values, floor=row.floor, fewest=fewest)
-    # Two looks share the rate of false alarms: where there are permutations enough, they have most of it.
-    looks = [
-        Found(own.p_value * _OWN_SHARE, own.cuts),
-        Found(permuted.p_value * 1.25, permuted.cuts),
-    ]
-    best = min(looks) if row.values.shape[0] >= _PERMUTED_TELL else own
-    return Found(min(1.0, best.p_value), best.cuts)
+def _long_autocorrelation(values: Floats, fewest: int) -> float:
+    starts = np.linspace(0, values.shape[0] - _CHUNK, _SAMPLED).astype(int)
+    return float(np.median([autocorrelation(values[i : i + _CHUNK], fewest) for i in starts]))
 
 
-def _ask(row: _Row, cuts: Sequence[int], start: int, stop: int) -> Found:
-    """Whether a piece has a step."""
-    fewest = row.options.min_points
-    piece = row.values[start:stop]
-    size = stop - start
-    if size < 2 * fewest:
-        return NOTHING
-    noise = _left_over(row, cuts, start, stop)
-    if size > _SMALL and noise.shape[0] < 2 * size:
-        return by_permutation(piece, rho=row.rho, fewest=fewest)
-    if noise.shape[0] < _ENOUGH_NOISE:
-        return on_its_own(piece, floor=row.floor, fewest=fewest)
-    spread = max(robust_spread(noise), row.floor)
-    noise = np.clip(noise / spread, -6, 6)
-    spread *= float(np.sqrt((noise**2).mean())) or 1.0
-    own = robust_spread(np.diff(piece)) / np.sqrt(2 * (1 - row.rho))
-    if own > _NOISIER * spread:
-        spread = own
-    return by_noise(piece / spread, noise / (float(noise.std()) or 1.0), rho=row.rho, fewest=fewest)
-
-
-def _left_over(row: _Row, cuts: Sequence[int], start: int, stop: int) -> Floats:
-    """What levels leave over outside of a piece, and inside of it on both sides of its best split."""
-    inner = [cut for cut in cuts if not start < cut < stop]
-    split = locate(row.values[start:stop], row.options.min_points).at + start
-    parts = []
-    for left, right in _pieces(
-        sorted({*inner, start, stop, split} - {0, row.values.shape[0]}), row.values.shape[0]
-    ):
-        part = row.values[left:right]
-        if part.shape[0] >= 3:
-            parts.append((part - np.median(part)) * np.sqrt(part.shape[0] / (part.shape[0] - 1)))
-    return np.concatenate(parts) if parts else np.zeros(0)
-
-
-def _settle(row: _Row, cuts: Sequence[int]) -> list[Place]:
-    """Every cut where it fits best between its neighbours."""
-    places = [Place(cut, cut, cut) for cut in sorted(set(cuts))]
+def _coarse(row: Row) -> set[int]:
+    """Steps of a long row in means of neighbours, each then looked for among the values."""
     n = row.values.shape[0]
-    for _ in range(2):
-        for number in range(len(places)):
-            start = places[number - 1].at if number else 0
-            stop = places[number + 1].at if number + 1 < len(places) else n
-            place = locate(
-                row.values[start:stop], row.options.min_points, rho=row.rho, floor=row.floor,
-                sure=row.options.location,
-            )  # fmt: skip
-            places[number] = Place(place.at + start, place.low + start, place.high + start)
-    return places
+    size = -(-n // _CHUNK)
+    means = block_means(row.values, size)
+    options = msgspec.structs.replace(row.options, false_alarms=row.options.false_alarms / 2)
+    rho = autocorrelation(means, options.min_points)
+    found = set()
+    for cut in _top_down(Row(means, rho, row.floor, options)):
+        start, stop = max(0, (cut - 2) * size), min(n, (cut + 2) * size)
+        found.update(fit(row.values, [cut * size], start, stop, options.min_points))
+    return found
 
 
-def _take_back(row: _Row, places: Sequence[Place]) -> list[Cut]:
-    """Without the cuts that the pieces at their sides do not bear out."""
+def _fine(row: Row) -> set[int]:
+    """Steps within chunks of a long row."""
     n = row.values.shape[0]
-    kept = list(places)
-    while kept:
-        at = [place.at for place in kept]
-        edges = [0, *at, n]
-        judged = []
-        for number, place in enumerate(kept):
-            start, stop = edges[number], edges[number + 2]
-            found = _ask_pair(row, at, start, stop)
-            p_value = min(1.0, found.p_value * n / (stop - start))
-            judged.append(Cut(place.at, place.low, place.high, p_value))
-        doubts = [2.0 if _no_step(row, at, cut.at) else cut.p_value for cut in judged]
-        if max(doubts) <= row.options.false_alarms:
-            return judged
-        weakest = judged[int(np.argmax(doubts))]
-        kept = _settle(row, [place.at for place in kept if place.at != weakest.at])
-    return []
+    share = row.options.false_alarms / 2 * _STRIDE / n
+    options = msgspec.structs.replace(row.options, false_alarms=share)
+    found: set[int] = set()
+    for start in range(0, n - _CHUNK + _STRIDE, _STRIDE):
+        left = min(start, n - _CHUNK)
+        chunk = row._replace(values=row.values[left : left + _CHUNK], options=options)
+        found.update(left + cut for cut in _top_down(chunk))
+    return found
 
 
-def _ask_pair(row: _Row, at: Sequence[int], start: int, stop: int) -> Found:
-    if start == 0 and stop == row.values.shape[0]:
-        return _ask_whole(row)
-    return _ask(row, at, start, stop)
+def _apart(cuts: Sequence[int], fewest: int, n: int) -> list[int]:
+    """Cuts without those that are nearer to the one before than a level is long: chunks find one step twice."""
+    kept: list[int] = []
+    for cut in cuts:
+        if cut - (kept[-1] if kept else 0) >= fewest and n - cut >= fewest:
+            kept.append(cut)
+    return kept
 
 
-def _no_step(row: _Row, at: Sequence[int], cut: int) -> bool:
-    """Whether a cut is smaller than anyone wants to know, or the work of one wild value."""
-    edges = [0, *at, row.values.shape[0]]
-    number = edges.index(cut)
-    left, right = row.values[edges[number - 1] : cut], row.values[cut : edges[number + 1]]
-    before, after = float(np.median(left)), float(np.median(right))
-    if abs(after - before) < row.options.smallest * abs(before):
-        return True
-    return _one_wild(left, after) or _one_wild(right, before)
-
-
-def _one_wild(few: Floats, other: float) -> bool:
-    """Whether two values have their level from one of them alone: one stayed where the others are."""
-    distances = np.abs(few - other)
-    return few.shape[0] == 2 and float(distances.min()) < 0.4 * float(distances.max())
-
-
-def _noise(row: _Row, cuts: Sequence[int]) -> float:
+def _noise(row: Row, cuts: Sequence[int]) -> float:
     parts = [part - np.median(part) for part in np.split(row.values, cuts)]
     return max(robust_spread(np.concatenate(parts)), row.floor)
 
