@@ -41,11 +41,8 @@ def _series(entry: Examined) -> Iterator[str]:
         stretch = (
             code(first) if first == last or len(steps) == 1 else f"{code(first)} … {code(last)}"
         )
-        what = (
-            _size(steps)
-            if steps
-            else prose(change.signature or series.observations[change.first].outcome.value)
-        )
+        said = change.signature or series.observations[change.first].outcome.value
+        what = _size(steps) if steps else code(said)
         rows.append((change.kind.value, what, good, stretch, _chance(steps)))
     if rows:
         yield table(("change", "size", "last good", "since", "p"), rows)
