@@ -59,7 +59,7 @@ def test_each_instant_has_the_last_commit_before_it_of_each(
     ]
     assert [p.label for p in timeline.points] == [f"2023-08-24 {h}:00" for h in (12, 13, 14, 15)]
     assert timeline.points[0].when == START
-    assert timeline.points[0].id == f"xla@{xla[0][:10]} jax@{jax[0][:10]}"
+    assert timeline.points[0].id == f"xla@{xla[0][:12]} jax@{jax[0][:12]}"
     assert timeline.identity(timeline.points[1]) == {"commit.xla": xla[1], "commit.jax": jax[0]}
 
 
@@ -222,6 +222,7 @@ def test_a_shallow_source_is_said(two: dict[str, History], tmp_path: Path) -> No
         (hunting({"a-b": "x", "a_b": "y"}), "A_B more than once"),
         (hunting({"a": "--upload-pack=evil"}), "a URL or a path"),
         (hunting({"a": "https://me:ghp_Planted@example.invalid/r"}), "without a password"),
+        (hunting({"a": "https://ghp_Planted@example.invalid/r"}), "without a password"),
     ],
 )
 def test_what_cannot_work_is_refused(

@@ -42,7 +42,7 @@ def test_every_commit_after_the_old_one_up_to_the_new_one(history: History, tmp_
     made = grown(history, "a", "b", "c", "d")
     timeline = opened(history, made[0], made[2], tmp_path)
     assert ids(timeline) == made[:3]
-    assert [p.label for p in timeline.points] == [f"r@{c[:10]}" for c in made[:3]]
+    assert [p.label for p in timeline.points] == [f"r@{c[:12]}" for c in made[:3]]
     assert printed(run(timeline, 1, tmp_path / "slot", "cat", "n")) == "b"
     assert timeline.findings == ()
 
@@ -234,3 +234,33 @@ def test_a_commit_that_no_branch_has_is_fetched_by_its_id(history: History, tmp_
     timeline = opened(history, made[1], later, tmp_path)
     assert ids(timeline) == [made[1], made[0], later]
     assert printed(run(timeline, 0, tmp_path / "slot", "cat", "n")) == "b"
+
+
+def test_a_recorded_commit_that_nobody_has_is_replaced_by_time(
+    history: History, tmp_path: Path
+) -> None:
+    made = grown(history, "a", "b", "c")
+    noon = datetime.fromtimestamp(NOON, tz=UTC)
+    window = Window(
+        old=Point(id="o", label="o", when=noon + timedelta(hours=1)),
+        new=Point(id="n", label="n", when=noon + timedelta(hours=2)),
+        old_identity={"commit.r": "f" * 40},
+        new_identity={"commit.r": made[2]},
+    )
+    timeline = open_commits(hunting({"r": history.root}), COMMITS, window, place(tmp_path))
+    assert ids(timeline) == made[:2]
+    assert "at that time is taken instead" in timeline.findings[0].message
+
+
+def test_a_window_in_which_nothing_moved_says_so(history: History, tmp_path: Path) -> None:
+    made = grown(history, "a")
+    timeline = opened(history, made[0], made[0], tmp_path)
+    assert ids(timeline) == made
+    assert "r did not move between the two points" in timeline.findings[0].message
+
+
+def test_a_commit_that_was_pushed_meanwhile_is_fetched(history: History, tmp_path: Path) -> None:
+    made = grown(history, "a")
+    opened(history, made[0], made[0], tmp_path)
+    later = grown(history, "b", start=5)[0]
+    assert ids(opened(history, made[0], later, tmp_path)) == [made[0], later]

@@ -55,7 +55,7 @@ def test_every_commit_between_two_points_with_what_a_person_asks_for(tmp_path: P
     second = history.at(
         NOON + 2 * HOUR, f'Revert "quicker"\n\nThis reverts commit {first}.\n', n="0"
     )
-    third = history.at(NOON + 3 * HOUR, "evil \x1b[31mred\x07 ##[error]", n="2")
+    third = history.at(NOON + 3 * HOUR, "evil \x1b[31mred\x07 \x01 ##[error]", n="2")
     history.git("remote", "add", "origin", "git@github.com:o/r.git")
     timeline = opened(history, tmp_path, "main~3")
     found = timeline.suspects(timeline.points[0], timeline.points[-1])
@@ -66,8 +66,8 @@ def test_every_commit_between_two_points_with_what_a_person_asks_for(tmp_path: P
     assert found[0].when.timestamp() == NOON + HOUR
     # A clone on this disk knows where it came from.
     assert found[0].link == f"https://github.com/o/r/commit/{first}"
-    assert found[1].title == f'Revert "quicker" (reverts {first[:10]})'
-    assert found[2].title == "evil \\x1b[31mred\\x07 ## [error]"
+    assert found[1].title == f'Revert "quicker" (reverts {first[:12]})'
+    assert found[2].title == "evil \\x1b[31mred\\x07 \\x01 ## [error]"
     assert all(s.part == "r" for s in found)
 
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from karat.findings import UsageError
 from karat.hunt import durations
-from karat.hunt.ends import Times, exact_ends, own_times, window_times
+from karat.hunt.ends import Ends, Times, exact_ends, own_times, window_times
 from karat.hunt.git_timeline import GitTimeline
 from karat.hunt.history import Commit, at, instants, moment
 from karat.hunt.lines import line_between
@@ -41,9 +41,9 @@ Lines = dict[str, tuple[Sequence[Commit], bool]]
 
 
 def _lines(repositories: Repositories, window: Window | None) -> tuple[Lines, list[str]]:
-    exact = exact_ends(repositories, window)
+    ends_known = exact_ends(repositories, window) if window else Ends(exact={})
+    exact, notes = ends_known.exact, list(ends_known.notes)
     found: Lines = {}
-    notes: list[str] = []
     for name, mirror in repositories.mirrors.items():
         if name in exact:
             ends = exact[name]

@@ -39,10 +39,14 @@ def open_commits(
     """Every commit between two points of a coarser stage, or between two that hunt.toml names."""
     own = settings.commits or settings.checkouts
     repositories = open_repositories(settings, own, window, place)
-    ends = _window_ends(settings, repositories, window) if window else _own_ends(repositories)
+    ends, notes = (
+        _window_ends(settings, repositories, window) if window else (_own_ends(repositories), ())
+    )
     walk = _merged_branch(repositories, ends) if window and own.follow_merges else None
     walk = walk or _walk(repositories, ends)
-    return GitTimeline("commits", repositories, _points(repositories, walk), odd(walk.notes))
+    return GitTimeline(
+        "commits", repositories, _points(repositories, walk), odd((*notes, *walk.notes))
+    )
 
 
 def _walk(repositories: Repositories, ends: Mapping[str, Exact]) -> Walk:
@@ -114,14 +118,15 @@ def _first(repositories: Repositories, commits: Mapping[str, str], next_time: in
 
 def _window_ends(
     settings: HuntSettings, repositories: Repositories, window: Window
-) -> dict[str, Exact]:
-    exact = exact_ends(repositories, window)
+) -> tuple[dict[str, Exact], tuple[str, ...]]:
+    ends = exact_ends(repositories, window)
+    exact = dict(ends.exact)
     if len(exact) < len(repositories.mirrors):
         times = window_times(settings, repositories, window)
         for name in repositories.mirrors:
             if name not in exact:
                 exact[name] = _by_time(repositories, name, times.start, times.end)
-    return {name: exact[name] for name in repositories.mirrors}
+    return {name: exact[name] for name in repositories.mirrors}, ends.notes
 
 
 def _own_ends(repositories: Repositories) -> dict[str, Exact]:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from karat.findings import UsageError
+from karat.findings import CannotVerify, UsageError
 from karat.hunt import durations, git_program
 from karat.hunt.point import Point, Window
 from karat.hunt.repositories import IMAGE, Repositories
@@ -32,15 +32,31 @@ class Times(msgspec.Struct, frozen=True, kw_only=True):
     end: float
 
 
-def exact_ends(repositories: Repositories, window: Window | None) -> dict[str, Exact]:
+class Ends(msgspec.Struct, frozen=True, kw_only=True):
+    """What a coarser stage recorded."""
+
+    exact: dict[str, Exact]
+    notes: tuple[str, ...] = ()
+
+
+def exact_ends(repositories: Repositories, window: Window) -> Ends:
     """Repositories whose commits a coarser stage recorded, at both of its points."""
-    found = {}
+    found: dict[str, Exact] = {}
+    notes = []
     for name, mirror in repositories.mirrors.items():
-        old = _recorded(window.old, window.old_identity, name) if window else ""
-        new = _recorded(window.new, window.new_identity, name) if window else ""
-        if old and new:
-            found[name] = Exact(old=mirror.commit(old), new=mirror.commit(new))
-    return found
+        old = _recorded(window.old, window.old_identity, name)
+        new = _recorded(window.new, window.new_identity, name)
+        try:
+            if old and new:
+                found[name] = Exact(old=mirror.commit(old), new=mirror.commit(new))
+        except CannotVerify as error:
+            notes.append(f"{error}; what the branch had at that time is taken instead")
+    if len(found) == len(repositories.mirrors) and all(e.old == e.new for e in found.values()):
+        notes.append(
+            f"{' and '.join(found)} did not move between the two points: the change came with something else "
+            "(the image, another package), or the commits that were recorded are not those that ran"
+        )
+    return Ends(exact=found, notes=tuple(notes))
 
 
 def window_times(hunt: HuntSettings, repositories: Repositories, window: Window) -> Times:

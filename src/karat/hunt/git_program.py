@@ -28,7 +28,7 @@ ALONE: Mapping[str, str] = {**QUIET, "GIT_CONFIG_GLOBAL": "/dev/null", "GIT_CONF
 # Objects of a mirror are borrowed by every work area, so nothing may ever collect them.
 SETTINGS = (
     "-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null", "-c", "gc.auto=0", "-c", "maintenance.auto=false",
-    "-c", "advice.detachedHead=false", "-c", "fetch.fsckObjects=false", "-c", "safe.directory=*",
+    "-c", "advice.detachedHead=false", "-c", "safe.directory=*",
 )  # fmt: skip
 # What git tells its hooks of the repository they are run for; a hunt that is started by one is not about that.
 _FOREIGN = frozenset({

@@ -30,7 +30,7 @@ def line_between(mirror: Mirror, old: str, new: str, *, every: bool = False) -> 
     base = mirror.merge_base(old, new)
     if base is None:
         note = (
-            f"{mirror.name}: {old[:10]} and {new[:10]} have no history in common"
+            f"{mirror.name}: {old[:12]} and {new[:12]} have no history in common"
             f"{_because_cut(mirror)}; nothing can be put between them"
         )
         return Line(commits=_ended([], new, mirror), notes=(note,))
@@ -78,14 +78,14 @@ def _forward(mirror: Mirror, old: str, new: str, *, every: bool) -> Line:
     notes = []
     if every and _branches(mirror, old, new):
         notes.append(
-            f"{mirror.name}: the commits from {old[:10]} to {new[:10]} are not one line; one that was made beside another "
+            f"{mirror.name}: the commits from {old[:12]} to {new[:12]} are not one line; one that was made beside another "
             'does not have it, so a change may show as a dip (history = "first-parent" looks into merges one by one)'
         )
     elif beside:
         first = line.commits[0].id
         notes.append(
-            f"{mirror.name}: {old[:10]} is not on the first-parent line of {new[:10]}; "
-            f"the step from it to {first[:10]} is more than one commit"
+            f"{mirror.name}: {old[:12]} is not on the first-parent line of {new[:12]}; "
+            f"the step from it to {first[:12]} is more than one commit"
         )
     return msgspec.structs.replace(line, notes=tuple(notes))
 
@@ -98,18 +98,18 @@ def _branches(mirror: Mirror, old: str, new: str) -> bool:
 def _said_of(mirror: Mirror, old: str, new: str, base: str) -> str:
     if base == new:
         return (
-            f"{mirror.name}: the newer point has an older commit ({new[:10]}, before {old[:10]}); "
+            f"{mirror.name}: the newer point has an older commit ({new[:12]}, before {old[:12]}); "
             "the line goes back, and each step takes a commit away"
         )
     return (
-        f"{mirror.name}: {new[:10]} does not descend from {old[:10]} (a rewritten or another branch); the line goes back "
-        f"to {base[:10]}, which both have, and forward from there"
+        f"{mirror.name}: {new[:12]} does not descend from {old[:12]} (a rewritten or another branch); the line goes back "
+        f"to {base[:12]}, which both have, and forward from there"
     )
 
 
 def _because_cut(mirror: Mirror) -> str:
     cut = mirror.shallow_at
-    return f" (the history is cut off at {cut[:10]}: a shallow clone)" if cut else ""
+    return f" (the history is cut off at {cut[:12]}: a shallow clone)" if cut else ""
 
 
 def _ended(commits: Sequence[Commit], new: str, mirror: Mirror) -> tuple[Commit, ...]:

@@ -23,6 +23,11 @@ from karat.hunt.timeline import Place
 
 FOLDER = "mirrors"
 _EDIT = "edit hunt.toml"
+# A password, or what forges take for one in a user's place.
+_SECRET = re.compile(
+    r"[a-z+]+://(?:[^/@]*:[^/@]+|(?:gh[a-z]_|github_pat_|gl[a-z]+-)[^/@]+|[^/@]{30,})@",
+    re.IGNORECASE,
+)
 _KEPT = (
     "+refs/heads/*:refs/heads/*",
     "+refs/tags/*:refs/tags/*",
@@ -73,8 +78,11 @@ class Mirror:
         found = self._named(revision)
         if found is None and git_program.is_commit_id(revision):
             # No branch has it (any more): some servers hand a commit out all the same.
-            with self._locked() as held, suppress(CannotVerify):
-                self._fetch(held, f"{revision}:refs/karat/kept/{revision}")
+            with self._locked() as held:
+                for wanted in ((f"{revision}:refs/karat/kept/{revision}",), _KEPT):
+                    with suppress(CannotVerify):
+                        self._fetch(held, *wanted)
+                        break
             found = self._named(revision)
         if found is None:
             raise CannotVerify(
@@ -226,14 +234,14 @@ def clone_url(settings: RepositorySettings, root: Path) -> str:
             f"repository {settings.name}: expected a URL or a path, found {url!r}",
             next_command=_EDIT,
         )
-    if re.match(r"[a-z+]+://[^/@]*:[^/@]+@", url, re.IGNORECASE):
+    if _SECRET.match(url):
         raise UsageError(
             f"repository {settings.name}: expected a URL without a password; others see it on the command line",
             next_command="git credential-store --help",
         )
     if "://" in url or re.match(r"[^/]+:", url):
         return url.removeprefix("file://") if url.startswith("file:///") else url
-    return str((root / url).resolve())
+    return str((root / Path(url).expanduser()).resolve())
 
 
 def _folder(name: str, url: str) -> str:

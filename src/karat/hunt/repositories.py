@@ -26,7 +26,7 @@ from karat.hunt.work_area import Checkout, commit_variables, lend, variable
 
 IMAGE = "image"
 """The part of a point that names the container everything is built in."""
-SHORT = 10
+SHORT = 12
 """Digits of a commit in ids and labels."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+-]*")
 

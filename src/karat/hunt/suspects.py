@@ -15,7 +15,9 @@ from karat.hunt.mirrors import Mirror
 from karat.hunt.point import Point, Suspect
 from karat.report.words import printable
 
-_FORM = "%m%x00%H%x00%ct%x00%an%x00%s%x00%b%x00%x01"
+# Nothing in a commit can hold a zero byte, so nothing can pass for another field.
+_FORM = "%m%x00%H%x00%ct%x00%an%x00%s%x00%b"
+_FIELDS = 6
 _REVERTS = re.compile(r"This reverts commit ([0-9a-f]{7,64})")
 
 
@@ -30,30 +32,23 @@ def suspects_between(mirrors: Mapping[str, Mirror], old: Point, new: Point) -> t
 
 
 def _of_repository(mirror: Mirror, old: str, new: str) -> Iterable[Suspect]:
-    words = (
-        "--topo-order",
-        "--reverse",
-        "--left-right",
-        f"--format={_FORM}",
-        "--no-show-signature",
-    )
+    words = ("-z", "--topo-order", "--reverse", "--left-right", f"--format={_FORM}")
     out = git_program.local(mirror.path, "log", *words, f"{old}...{new}", "--")
+    fields = out.decode("utf-8", "replace").split("\0")
     page = mirror.page_url
-    for record in out.decode("utf-8", "replace").split("\x01"):
-        fields = record.lstrip("\n").split("\0")
-        if len(fields) >= 6:
-            side, commit, time, author, title, body = fields[:6]
-            yield Suspect(
-                part=mirror.name,
-                id=commit,
-                title=_title(printable(title), body, removed=side == "<"),
-                author=printable(author),
-                when=moment(int(time)),
-                link=commit_link(page, commit, mirror.settings.link),
-            )
+    for start in range(0, len(fields) - 1, _FIELDS):
+        side, commit, time, author, title, body = fields[start : start + _FIELDS]
+        yield Suspect(
+            part=mirror.name,
+            id=commit,
+            title=_title(printable(title), body, removed=side == "<"),
+            author=printable(author),
+            when=moment(int(time)),
+            link=commit_link(page, commit, mirror.settings.link),
+        )
 
 
 def _title(title: str, body: str, *, removed: bool) -> str:
     reverted = _REVERTS.search(body)
-    noted = f"{title} (reverts {reverted[1][:10]})" if reverted else title
+    noted = f"{title} (reverts {reverted[1][:12]})" if reverted else title
     return f"taken away: {noted}" if removed else noted
