@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from karat.hunt.flakes import entropy
-from karat.hunt.holes import RANGE, near
+from karat.hunt.holes import broken_range, near
 from karat.hunt.levels import Array, level_map, middle
 from karat.hunt.positions import Belief, binary_belief, level_belief
 from karat.hunt.readings import Readings, readings, runs
@@ -206,7 +206,7 @@ class _Search:
         left = max((at for at in tested if at <= low), default=low)
         right = min((at for at in tested if at >= high), default=high)
         inside = [at for at in self.dead if left < at < right]
-        if len(inside) < RANGE or inside[0] != left + 1 or inside[-1] != right - 1:
+        if not broken_range(inside) or inside[0] != left + 1 or inside[-1] != right - 1:
             return low, high, chance
         return left, right, sum(c for a, b, c in classes if a >= left and b <= right)
 

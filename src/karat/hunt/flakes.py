@@ -44,10 +44,12 @@ def flake_map(
     # pairs × points × (good, bad)
     emission = np.exp(np.stack([_log(fails, bad, good), _log(passes, good, bad)], axis=2))
     forward, evidence = _forward(emission, hazards)
-    chance = _backward(emission, hazards, forward)
+    chance, worse = _backward(emission, hazards, forward)
     share = weights * np.exp(evidence - evidence.max())
     share /= share.sum()
-    return Map(positions, share @ chance, 0.0, True, float(share @ fails))
+    lone = (bad + good == 1) & ((bad == 1) != (share @ worse > 0.5))
+    odd = tuple(position for position, is_odd in zip(positions, lone, strict=True) if is_odd)
+    return Map(positions, share @ chance, 0.0, True, odd, float(share @ fails))
 
 
 def _log(rate: Array, wrong: Array, right: Array) -> Array:
@@ -72,10 +74,12 @@ def _forward(emission: Array, hazards: Array) -> tuple[Array, Array]:
     return out, evidence
 
 
-def _backward(emission: Array, hazards: Array, forward: Array) -> Array:
-    """For each pair of rates, the probability of a change between each two neighbours."""
+def _backward(emission: Array, hazards: Array, forward: Array) -> tuple[Array, Array]:
+    """For each pair of rates, the probability of a change between each two neighbours, and of each point being bad."""
     pairs, points, _ = emission.shape
     chance = np.zeros((pairs, max(points - 1, 0)))
+    worse = np.empty((pairs, points))
+    worse[:, -1] = forward[:, -1, 1]
     beta = np.ones((pairs, 2))
     for i in range(points - 1, 0, -1):
         hazard = hazards[i - 1]
@@ -86,7 +90,9 @@ def _backward(emission: Array, hazards: Array, forward: Array) -> Array:
         chance[:, i - 1] = moved / (moved + stayed)
         beta = (1 - hazard) * seen + hazard * seen[:, ::-1]
         beta /= beta.sum(axis=1, keepdims=True)
-    return chance
+        at = before * beta
+        worse[:, i - 1] = at[:, 1] / at.sum(axis=1)
+    return chance, worse
 
 
 def entropy(probability: float) -> float:

@@ -21,10 +21,10 @@ def chosen(count: int, wanted: int) -> int:
 
 
 def slots(count: int, grid: int) -> tuple[int, ...]:
-    """Where to look first: both ends, then coarse to fine; a fifth closer than the grid, to have room for broken ones."""
+    """Where to look first: both ends, then coarse to fine; a third closer than the grid, to have room for broken ones."""
     if count <= 1:
         return tuple(range(count))
-    pieces = math.ceil((count - 1) / max(1, grid - grid // 5))
+    pieces = math.ceil((count - 1) / max(1, grid - grid // 3))
     places = [round(k * (count - 1) / pieces) for k in range(pieces + 1)]
     return tuple(dict.fromkeys(places[k] for k in _coarse_to_fine(pieces + 1)))
 

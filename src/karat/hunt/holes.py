@@ -9,8 +9,8 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Collection, Sequence
 
-RANGE = 6
-"""So many broken tries between two points that run, and what lies between the broken ones counts as a broken range."""
+_RANGE = 6
+_WORTH = 8
 
 
 def near(
@@ -18,20 +18,34 @@ def near(
 ) -> int | None:
     """The point from low to high to run instead of `wanted`: none of the dead (sorted) nor of the taken ones."""
     inside = dead[bisect_left(dead, low) : bisect_left(dead, high + 1)]
-    if len(inside) >= RANGE:
+    if broken_range(inside):
         return _closing_in(low, high, inside, taken)
-    keep = 1 << max(len(inside) - 1, 0)
+    keep = 1 << min(max(len(inside) - 1, 0), 20)
     while keep:
-        found = _outward(wanted, low, high, inside, taken, keep)
+        found = _outward(wanted, (low, high), inside, taken, keep)
         if found is not None:
             return found
         keep //= 2
     return None
 
 
+def broken_range(inside: Sequence[int]) -> bool:
+    """Whether what lies among these broken points counts as broken, too, being too much to try."""
+    return len(inside) >= _RANGE and inside[-1] - inside[0] + 1 - len(inside) > _WORTH
+
+
+def untried(low: int, high: int, dead: Sequence[int]) -> int:
+    """How many points strictly between two that run are worth a try."""
+    inside = dead[bisect_left(dead, low + 1) : bisect_left(dead, high)]
+    if broken_range(inside):
+        return (inside[0] - low - 1) + (high - inside[-1] - 1)
+    return high - low - 1 - len(inside)
+
+
 def _outward(
-    wanted: int, low: int, high: int, inside: Sequence[int], taken: Collection[int], keep: int
+    wanted: int, ends: tuple[int, int], inside: Sequence[int], taken: Collection[int], keep: int
 ) -> int | None:
+    low, high = ends
     for offset in range(high - low + 1):
         for index in (wanted + offset, wanted - offset) if offset else (wanted,):
             if low <= index <= high and index not in taken and _distance(index, inside) >= keep:
@@ -50,15 +64,7 @@ def _closing_in(low: int, high: int, inside: Sequence[int], taken: Collection[in
     """The middle of the longer of the two stretches that touch a point that runs."""
     sides = sorted([(low, inside[0] - 1), (inside[-1] + 1, high)], key=lambda s: s[0] - s[1])
     for first, last in sides:
-        found = _outward((first + last) // 2, first, last, (), taken, 1)
+        found = _outward((first + last) // 2, (first, last), (), taken, 1)
         if found is not None:
             return found
     return None
-
-
-def untried(low: int, high: int, dead: Sequence[int]) -> int:
-    """How many points strictly between two that run are worth a try."""
-    inside = dead[bisect_left(dead, low + 1) : bisect_left(dead, high)]
-    if len(inside) >= RANGE:
-        return (inside[0] - low - 1) + (high - inside[-1] - 1)
-    return high - low - 1 - len(inside)

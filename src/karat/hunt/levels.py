@@ -32,6 +32,19 @@ _FLOOR = 0.125
 _BINS = 2.0
 _ROOM = 40.0
 _ROUNDS = 4
+_ODD = 2.0
+"""So many spreads off its level, and a single number is odd: one in twenty is, by chance."""
+_ODD_RUNS = 3
+
+
+class _Fit(NamedTuple):
+    """The model at one spread."""
+
+    chance: Array
+    off: Array
+    """Each number's distance from its point's level."""
+    squares: float
+    freedom: float
 
 
 class Map(NamedTuple):
@@ -45,6 +58,8 @@ class Map(NamedTuple):
     """Standard deviation of one run, relative to the level; of a binary metric 0."""
     sure: bool
     """Whether the spread is known well, so that a single run may be believed."""
+    odd: tuple[int, ...] = ()
+    """Points whose few numbers are off the level they seem to be on: outliers, or a dip that nobody expected."""
     flakes: float | None = None
     """Of a binary metric: how often a good point fails."""
 
@@ -76,20 +91,34 @@ def solve(
     floor = max(_FLOOR * smallest, 1e-12)
     sigma = max(_first_spread(flat, owner), floor) if spread is None else max(spread, floor)
     wide = least if smallest else 0.0
-    chance, residual, freedom = _pass(flat, owner, hazards, sigma, wide)
+    fit = _pass(flat, owner, hazards, sigma, wide)
     for _ in range(_ROUNDS if spread is None else 0):
         weight = _PRIOR_WEIGHT if smallest else 0.0
-        squares = weight * (_PRIOR_SPREAD * smallest) ** 2 + residual
-        better = (
-            max(math.sqrt(squares / max(weight + freedom, 1e-9)), floor)
-            if freedom + weight
-            else floor
-        )
+        squares = weight * (_PRIOR_SPREAD * smallest) ** 2 + fit.squares
+        better = max(math.sqrt(squares / max(weight + fit.freedom, 1e-9)), floor)
         if abs(better - sigma) <= 0.1 * sigma:
             break
         sigma = better
-        chance, residual, freedom = _pass(flat, owner, hazards, sigma, wide)
-    return Map(positions, chance, sigma, spread is not None or freedom >= 6)
+        fit = _pass(flat, owner, hazards, sigma, wide)
+    sure = spread is not None or fit.freedom >= 6
+    return Map(positions, fit.chance, sigma, sure, _odd(numbers, positions, fit, (sigma, least)))
+
+
+def _odd(
+    numbers: Sequence[Sequence[float]],
+    positions: Sequence[int],
+    fit: _Fit,
+    far: tuple[float, float],
+) -> tuple[int, ...]:
+    """Points whose few numbers together lie off the level."""
+    sigma, least = far
+    starts = np.cumsum([0, *(len(at) for at in numbers)])
+    means = np.add.reduceat(fit.off, starts[:-1]) / np.diff(starts)
+    beyond = np.abs(means) > np.maximum(_ODD * sigma / np.sqrt(np.diff(starts)), least)
+    few = np.diff(starts) <= _ODD_RUNS
+    return tuple(
+        position for position, is_odd in zip(positions, beyond & few, strict=True) if is_odd
+    )
 
 
 def _flat(numbers: Sequence[Sequence[float]]) -> tuple[Array, NDArray[np.intp]]:
@@ -135,10 +164,8 @@ def _emissions(
     return np.asarray(np.exp(total - total.max(axis=1, keepdims=True)), dtype=np.float64), outlier
 
 
-def _pass(
-    flat: Array, owner: NDArray[np.intp], hazards: Array, sigma: float, least: float
-) -> tuple[Array, float, float]:
-    """Forward and backward once: chances of changes, the residual sum of squares and its degrees of freedom."""
+def _pass(flat: Array, owner: NDArray[np.intp], hazards: Array, sigma: float, least: float) -> _Fit:
+    """Forward and backward once."""
     levels = _grid(flat, sigma)
     emission, outlier = _emissions(flat, owner, levels, sigma)
     prior = 1.0 / max(len(levels), _ROOM * _BINS / 2)
@@ -150,7 +177,7 @@ def _pass(
     density = (1 - OUTLIERS) / math.sqrt(2 * math.pi) * np.exp(-0.5 * (off / sigma) ** 2)
     inlier = density / (density + outlier)
     freedom = float(inlier.sum() - 1.0 - moved.sum())
-    return chance, float((inlier * off * off).sum()), max(freedom, 0.0)
+    return _Fit(chance, off, float((inlier * off * off).sum()), max(freedom, 0.0))
 
 
 def _forward(emission: Array, hazards: Array, prior: float) -> Array:

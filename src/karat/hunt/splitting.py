@@ -18,7 +18,7 @@ from karat.hunt.holes import near, untried
 from karat.hunt.levels import Map
 from karat.hunt.wishes import SPECULATION, Wish
 
-DOUBT = 0.005
+DOUBT = 0.03
 """A stretch that is less likely than this to hold a change is left alone."""
 SURE = 0.95
 """A stretch that is more likely than this to hold a change is split."""
@@ -39,7 +39,9 @@ class Board(msgspec.Struct, frozen=True, kw_only=True):
 
 def split_wishes(board: Board, room: int) -> list[Wish]:
     """Runs that would decide something, best first."""
-    wishes: list[Wish] = []
+    wishes = [
+        Wish(1.2, at, "again: off its level") for at in board.map.odd if not board.pending.get(at)
+    ]
     for i in range(len(board.map.chance)):
         wishes += _gap(board, i, room)
     return wishes
