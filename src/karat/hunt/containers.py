@@ -229,13 +229,14 @@ def open_containers(
     registry = image_listing.open_registry(own, list(references.values()))
     try:
         images = image_listing.list_images(references, engine, registry)
+        points = [_point(name, named[name], images[name]) for name in named]
+        timeline = Containers(settings, place, engine, registry, images, points)
     except BaseException:
         if registry is not None:
             registry.close()
         raise
     remove_leftovers(engine, place.hunt)
-    points = [_point(name, named[name], images[name]) for name in named]
-    return Containers(settings, place, engine, registry, images, points)
+    return timeline
 
 
 def _table(settings: HuntSettings) -> ContainerSettings:

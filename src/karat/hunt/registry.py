@@ -186,6 +186,8 @@ class Registry:
                 response = self._authorized(method, path, repository, headers)
             except httpx.RequestError as error:
                 trouble = str(error) or type(error).__name__
+                if attempt and isinstance(error, httpx.ConnectError):
+                    break  # nobody listens there, or nobody is called so
                 continue
             if response.status != 429 and response.status < 500:
                 return response
