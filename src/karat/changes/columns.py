@@ -264,7 +264,7 @@ class _Chosen:
                 said.append(
                     f"{naive:,} of {len(self.moments):,} moments have no time zone; they were read as UTC"
                 )
-        if not self.options.x and self.x is not None:
+        if not self.options.x and self.x is not None and self.x != self.time:
             said.append(f"labels are column {self.table.names[self.x]!r} (--x names another)")
         if self.time is not None and self.time != self.x:
             said.append(f"ordered by column {self.table.names[self.time]!r} (--time names another)")

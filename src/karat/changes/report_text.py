@@ -77,7 +77,14 @@ def _entry(entry: Examined, width: int, *, everything: bool) -> Iterator[Line]:
         yield ((f"  {kind.value:<11} ", _STYLES.get(kind, "")), (text, ""))
     yield from _crashes(entry, everything=everything)
     yield from _gaps(entry, everything=everything)
-    if not any(change.kind is not ChangeKind.GAP for change in entry.analysis.changes):
+    yield from _conclusion(entry)
+
+
+def _conclusion(entry: Examined) -> Iterator[Line]:
+    if entry.analysis.notes:
+        for note in entry.analysis.notes:
+            yield (("  cannot be told: ", "yellow"), (note, ""))
+    elif all(change.kind is ChangeKind.GAP for change in entry.analysis.changes):
         yield (("  no change", "green"), _noise(entry))
     elif entry.analysis.noise:
         yield (_noise(entry),)
