@@ -19,6 +19,8 @@ from karat.hunt.mirrors import Mirror
 
 ALTERNATES = "karat-alternates"
 """A file of the mirror: what an area is given to borrow from it."""
+_LOCAL = ("-c", "safe.directory=*")
+_FROM_DISK = ("-c", "protocol.file.allow=always")
 _FETCH_SECONDS = 7200.0
 _CHECKOUT_SECONDS = 1800.0
 
@@ -57,68 +59,53 @@ class Checkout(msgspec.Struct, frozen=True, kw_only=True):
 
     def _fetch(self, commit: str) -> Command:
         """From the URL, unless the commit is there: borrowed, or fetched before."""
+        flags = ("--quiet", "--no-tags", "--no-recurse-submodules", "--no-write-fetch-head", "--")
         kept = ("+refs/heads/*:refs/karat/heads/*", "+refs/tags/*:refs/karat/tags/*")
-        fetch = (
-            "fetch",
-            "--quiet",
-            "--no-tags",
-            "--no-recurse-submodules",
-            "--no-write-fetch-head",
-            "--",
-        )
-        command = self._git("fetch", *fetch, self.mirror.url, *kept, env=git_program.QUIET)
-        there = (*self._words, "cat-file", "-e", f"{commit}^{{commit}}")
-        return msgspec.structs.replace(command, unless=there, timeout=_FETCH_SECONDS)
+        command = self._remote("fetch", "fetch", *flags, self.mirror.url, *kept)
+        there = (*self._words(_LOCAL), "cat-file", "-e", f"{commit}^{{commit}}")
+        return msgspec.structs.replace(command, unless=there)
 
     def _submodules(self) -> list[Command]:
-        # Relative URLs of submodules are seen from the repository's own.
         update = ("submodule", "--quiet", "update", "--init", "--recursive", "--force")
+        # Who clones from this disk has submodules there, too; git refuses them since it cannot know whose they are.
         local = self.mirror.url.startswith("/")
-        trusted = ("-c", "protocol.file.allow=always") if local else ()
         return [
+            # Relative URLs of submodules are seen from the repository's own.
             self._git("origin", "config", "remote.origin.url", self.mirror.url),
             self._git("sync", "submodule", "--quiet", "sync", "--recursive"),
-            msgspec.structs.replace(
-                self._git("submodules", *update, before=trusted, env=git_program.QUIET),
-                timeout=_FETCH_SECONDS,
-            ),
+            self._remote("submodules", *(_FROM_DISK if local else ()), *update),
         ]
 
-    @property
-    def _words(self) -> tuple[str, ...]:
-        return (
-            "git", *git_program.SETTINGS, f"--git-dir={self.folder}/.git", f"--work-tree={self.folder}",
-        )  # fmt: skip
+    def _words(self, settings: tuple[str, ...]) -> tuple[str, ...]:
+        return ("git", *settings, f"--git-dir={self.folder}/.git", f"--work-tree={self.folder}")
 
-    def _git(
+    def _git(self, name: str, *words: str) -> Command:
+        """A command that sees no configuration but the area's own."""
+        return self._plain(name, *self._words(_LOCAL), *words, env=git_program.ALONE)
+
+    def _remote(self, name: str, *words: str) -> Command:
+        """A command that may talk to a server, with the user's configuration."""
+        argv = (*self._words(git_program.SETTINGS), *words)
+        command = self._plain(name, *argv, env=git_program.QUIET)
+        return msgspec.structs.replace(command, timeout=_FETCH_SECONDS)
+
+    def _plain(
         self,
         name: str,
-        *words: str,
-        before: tuple[str, ...] = (),
-        env: Mapping[str, str] = git_program.ALONE,
+        *argv: str,
+        cwd: str = "",
+        env: Mapping[str, str] | None = None,
+        may_fail: bool = False,
     ) -> Command:
-        git, *settings = self._words
-        return Command(
-            role="prepare",
-            name=f"{self.mirror.name}: {name}",
-            argv=(git, *before, *settings, *words),
-            cwd=self.folder,
-            # A hunt that a hook started has these of another repository.
-            env={
-                **env,
-                "GIT_INDEX_FILE": f"{self.folder}/.git/index",
-                "GIT_OBJECT_DIRECTORY": f"{self.folder}/.git/objects",
-            },
-            timeout=_CHECKOUT_SECONDS,
-        )
-
-    def _plain(self, name: str, *argv: str, cwd: str = "", may_fail: bool = False) -> Command:
+        git = f"{self.folder}/.git"
+        # A hunt that a hook started has these of another repository.
+        own = {"GIT_INDEX_FILE": f"{git}/index", "GIT_OBJECT_DIRECTORY": f"{git}/objects"}
         return Command(
             role="prepare",
             name=f"{self.mirror.name}: {name}",
             argv=argv,
             cwd=cwd or self.folder,
-            env=git_program.ALONE,
+            env={**env, **own} if env else {},
             timeout=_CHECKOUT_SECONDS,
             may_fail=may_fail,
         )
