@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from contextlib import closing
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from karat.hunt.driving import drive
 from karat.hunt.journal import Journal
 from karat.hunt.listening import Silence
 from karat.hunt.report import HuntReport
+from karat.hunt.settings import CheckoutSettings, RepositorySettings
 from karat.hunt.whereabouts import place_of
 
 PROBE = """
@@ -82,3 +84,12 @@ def test_what_takes_two_repositories_is_said_to(tmp_path: Path) -> None:
     assert verdict.parts == ("ones", "twos")
     assert verdict.message == "it takes ones and twos together: none alone makes it"
     assert {s.part for s in report.culprits[0].suspects} == {"ones", "twos"}
+
+
+def test_the_page_names_every_key_and_its_example_is_one() -> None:
+    page = Path(__file__).parents[2] / "docs" / "hunt-checkouts.md"
+    text = page.read_text(encoding="utf-8")
+    keys = {*RepositorySettings.__struct_fields__, *CheckoutSettings.__struct_fields__}
+    assert [key for key in sorted(keys) if f"`{key}`" not in text] == []
+    example = re.findall(r"```toml\n(.*?)```", text, re.DOTALL)[0]
+    assert [r.name for r in hunt_file.parse(example, page).repositories] == ["xla", "jax"]
