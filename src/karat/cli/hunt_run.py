@@ -133,6 +133,7 @@ def _journal(path: Path, file: Path, settings: HuntSettings, *, fresh: bool) -> 
 def _exists(path: Path) -> UsageError:
     from karat.hunt.journal import Journal  # noqa: PLC0415
     from karat.hunt.reporting import state_of  # noqa: PLC0415
+    from karat.report.words import count  # noqa: PLC0415
 
     with Journal(path) as journal:
         state, runs, process = state_of(journal), journal.runs(), journal.writer()
@@ -145,6 +146,6 @@ def _exists(path: Path) -> UsageError:
     what = "a finished hunt" if state == "done" else "a hunt that is not finished"
     way = f"karat hunt report {words}" if state == "done" else f"karat hunt resume {words}"
     return UsageError(
-        f"expected no journal at {path}, found {what} with {runs:,} runs; --fresh begins anew and puts it aside",
+        f"expected no journal at {path}, found {what} with {count(runs, 'run')}; --fresh begins anew and puts it aside",
         next_command=way,
     )

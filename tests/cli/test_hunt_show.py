@@ -1,0 +1,80 @@
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+
+import jsonschema
+import pytest
+
+from factories.commands import karat
+from factories.hunts import ran, stepped, values_hunt
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A sweep over nine values, of which one crashes and one cannot be tried."""
+    root = tmp_path / "ein Ort"
+    levels = {**stepped(8, (5, 90.0)), "v002": "crash", "v006": "skip", "other": 90.0}
+    values_hunt(root, levels)
+    karat("hunt", "run", "--strategy", "sweep", "-q", cwd=root)
+    return root
+
+
+def test_a_point_with_its_attempts_and_how_to_do_it_by_hand(folder: Path) -> None:
+    result = karat("hunt", "show", "v002", cwd=folder)
+    assert result.code == 0
+    assert result.out.startswith("v002  stage 0\n")
+    assert "attempt 1: crash  search, every point" in result.out
+    assert "signature   ImportError: cannot import name 'x' from 'y'" in result.out
+    assert "under test  value = v002" in result.out
+    assert "Traceback" not in result.out
+    # What it says is what one can type.
+    by_hand = [line for line in result.out.splitlines() if "probe.sh" in line]
+    count = len(ran(folder))
+    assert (
+        subprocess.run(["sh", "-c", by_hand[-1]], check=False, capture_output=True).returncode == 1
+    )
+    assert ran(folder)[count:] == ["v002"]
+
+
+def test_its_log_is_printed_without_what_a_terminal_would_obey(folder: Path) -> None:
+    (folder / "levels.txt").write_text("v000 $(printf '\\033[31m')\n")
+    (folder / "probe.sh").write_text("printf 'evil \\033[2J\\n\\ttext\\n'; echo speed: 1\n")
+    karat("hunt", "run", "--fresh", "--max-runs", "1", "-q", cwd=folder)
+    result = karat("hunt", "show", "v000", "--log", cwd=folder)
+    assert "log of attempt 1:\n--- measure run 1: exit code 0" in result.out
+    assert "evil \\x1b[2J\n" in result.out
+    assert "\x1b" not in result.out
+
+
+def test_as_json_with_logs_where_they_are_wanted(folder: Path) -> None:
+    schema = json.loads(karat("schema", "karat.hunt-point/1", cwd=folder).out)
+    for words, logs in (((), False), (("--log",), True)):
+        document = json.loads(karat("hunt", "show", "v002", "--json", "-", *words, cwd=folder).out)
+        jsonschema.validate(document, schema)
+        (attempt,) = document["attempts"]
+        assert attempt["attempt"]["outcome"] == "crash"
+        assert [c["argv"] for c in attempt["commands"]] == [["sh", "probe.sh", "v002"]]
+        assert (attempt["log"] is not None) == logs
+        assert "KARAT_VALUE" in attempt["commands"][0]["env"]
+
+
+def test_the_beginning_of_a_name_is_enough_where_it_is_one_point_s(folder: Path) -> None:
+    assert karat("hunt", "show", "oth", cwd=folder).out.startswith("other  stage 0\n")
+    several = karat("hunt", "show", "v00", cwd=folder)
+    assert several.code == 2
+    assert "found 8 that begin with 'v00': v000, v001" in several.err
+    none = karat("hunt", "show", "w000", cwd=folder)
+    assert (none.code, "none that begins with 'w000'" in none.err) == (2, True)
+    stage = karat("hunt", "show", "v000", "--stage", "0.1/1", cwd=folder)
+    assert (stage.code, "--stage: expected one of 0, found '0.1/1'" in stage.err) == (2, True)
+    elsewhere = folder / ".karat/hunt/hunt.hunt"
+    result = karat("hunt", "show", "v000", "--journal", str(elsewhere), cwd=folder.parent)
+    assert result.code == 0
+
+
+def test_a_point_that_was_not_tried_says_so(tmp_path: Path) -> None:
+    values_hunt(tmp_path, stepped(4))
+    karat("hunt", "run", "--max-runs", "1", "-q", cwd=tmp_path)
+    assert "not tried" in karat("hunt", "show", "v002", cwd=tmp_path).out
