@@ -67,6 +67,11 @@ def test_a_timeout_ends_daemons_and_the_deaf(slot: Slot, tree: str, tmp_path: Pa
     assert [pid for pid in started(tmp_path / "pids", 5) if process_tree.process_of(pid)] == []
 
 
+def test_the_deaf_are_ended_by_what_nobody_can_ignore(slot: Slot) -> None:
+    (ran,) = run("trap '' TERM; while true; do sleep 0.1; done", slot=slot, timeout=0.2).ran
+    assert (ran.timed_out, ran.exit_code, ran.signal) == (True, None, signal.SIGKILL)
+
+
 def test_who_ends_when_asked_may_still_say_something(slot: Slot) -> None:
     (ran,) = run("trap 'echo bye; exit 7' TERM; sleep 1000 & wait", slot=slot, timeout=0.5).ran
     assert ran.output == b"bye\n"

@@ -27,7 +27,7 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
     gpus: int
 
 
-class _Taken(Exception):  # noqa: N818 - what became of it
+class Taken(Exception):  # noqa: N818 - what became of it
     """Somebody else has too many of them."""
 
 
@@ -57,7 +57,7 @@ class Claim:
                 self._handles.append(handle)
                 found.append((name, handle))
         if len(found) < slots * each:
-            raise _Taken
+            raise Taken
         return [found[index * each : (index + 1) * each] for index in range(slots)]
 
     def _slot(self, work: Path, cores: list[tuple[str, int]], gpus: list[tuple[str, int]]) -> Slot:
@@ -86,7 +86,7 @@ def claim(wanted: Wanted, work: Path, notice: Callable[[str], None] | None = Non
     while True:
         try:
             return Claim(wanted, work)
-        except _Taken:
+        except Taken:
             if not said:
                 say(f"waiting for {_needs(wanted)}: another hunt on this machine has them")
                 said = True

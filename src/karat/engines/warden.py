@@ -55,6 +55,7 @@ class Warden:
         self._selector = selectors.DefaultSelector()
         self._selector.register(orders, selectors.EVENT_READ)
         self._token = ""
+        self._current: subprocess.Popen[bytes] | None = None
         self._prctl = _prctl()
         self._prctl(_SUBREAPER, 1)
         self._watch_children()
@@ -142,7 +143,9 @@ class Warden:
             for _, theirs in pipes:
                 os.close(theirs)
         if process is not None:
+            self._current = process
             ended = self._attend(process, order, outputs, before)
+            self._current = None
         for pipe, output in outputs.items():
             # No more than a pipe holds: a daemon that was left may never stop printing.
             for _ in range(8):
@@ -181,7 +184,7 @@ class Warden:
                 status = process.returncode
                 return Ended(status, timed_out=late, killed=not late, seconds=seconds, left=left)
             self._look(None if until is None else max(0.0, until - time.monotonic()), outputs)
-            self._reap(process)
+            self._reap()
         seconds, left = time.monotonic() - started, 0
         if order["sweep"]:
             left = self._end(lambda table: self._astray(process, before, table))
@@ -203,13 +206,13 @@ class Warden:
         until = time.monotonic() + GRACE
         while process.returncode is None and (left := until - time.monotonic()) > 0:
             self._look(left, outputs)
-            self._reap(process)
+            self._reap()
         _signal_group(process, signal.SIGKILL)
         self._end(lambda table: self._of(process, table))
         until = time.monotonic() + GRACE
         while process.returncode is None and time.monotonic() < until:
             self._look(0.1, outputs)
-            self._reap(process)
+            self._reap()
         # Those commands may start something that is to stay, a container anew; so what is to go is settled before them.
         table = processes()
         strays = {table[pid] for pid in self._new(before, table)}
@@ -222,15 +225,15 @@ class Warden:
         there = {stray.pid for stray in strays if _is_there(stray, table)}
         return there.union(*(descendants(pid, table) for pid in there))
 
-    def _reap(self, process: subprocess.Popen[bytes] | None = None) -> None:
+    def _reap(self) -> None:
         """Whoever has ended, orphans of the job among them; the command's own status is kept."""
         with contextlib.suppress(ChildProcessError):
             while True:
                 pid, status = os.waitpid(-1, os.WNOHANG)
                 if pid == 0:
                     return
-                if process is not None and pid == process.pid:
-                    process.returncode = os.waitstatus_to_exitcode(status)
+                if self._current is not None and pid == self._current.pid:
+                    self._current.returncode = os.waitstatus_to_exitcode(status)
 
     def _end(self, targets: Any) -> int:
         return end_all(targets, idle=self._reap)
