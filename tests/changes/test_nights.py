@@ -56,6 +56,10 @@ def test_a_night_that_begins_an_hour_late_is_that_night() -> None:
     assert added(late) == ["07-07"]
 
 
+def test_the_hour_of_a_missing_night_is_not_made_up() -> None:
+    assert added(rows([0.13, 1.13, 2.13, 3.13, 5.13], "%Y-%m-%dT%H:%M:%SZ")) == ["2023-07-07"]
+
+
 def test_rows_without_moments_stay_as_they_are() -> None:
     plain = [Row(label=str(n), cells={}) for n in range(9)]
     assert with_missing(plain) == tuple(plain)

@@ -125,6 +125,11 @@ def test_commits_outside_of_a_repository_are_said_to_be_in_no_order(tmp_path: Pa
     assert "no git repository here knows the commits" in collected(tmp_path).notes[0]
 
 
+def test_since_and_until_may_be_days_without_a_log(tmp_path: Path) -> None:
+    logs(tmp_path, **{f"o_07_0{day}": f"ms: {day}" for day in (2, 3, 5, 6)})
+    assert list(values(only(tmp_path, since="07-01", until="07-04"))) == ["07-02", "07-03"]
+
+
 def test_a_log_without_a_date_among_others_is_left_out_and_named(tmp_path: Path) -> None:
     logs(tmp_path, **{f"o_07_0{day}": "ms: 1" for day in range(1, 8)}, README="about")
     found = collected(tmp_path)

@@ -118,7 +118,7 @@ def test_what_there_is_without_a_word_in_the_log() -> None:
     assert signature(b"", exit_code=139) == "SIGSEGV"
     assert signature(b"", exit_code=-9) == "SIGKILL"
     assert signature(b"", signal=200) == "signal 200"
-    assert signature(b"all is well") == "no output"
+    assert signature(b"all is well") == "no error message"
     assert signature(HEAD + "ValueError: x", timed_out=True) == TIMED_OUT
 
 

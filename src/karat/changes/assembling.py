@@ -9,6 +9,7 @@ from fnmatch import fnmatchcase
 from msgspec import structs
 
 from karat.changes.cells import gravest
+from karat.changes.log_names import read_names
 from karat.changes.moments import moment, utc
 from karat.changes.nights import with_missing
 from karat.changes.series import Better, Observation, Outcome, Series
@@ -72,7 +73,7 @@ def _place(rows: Sequence[Row], text: str, option: str, *, after: bool = False) 
     for n, row in enumerate(rows):
         if row.label == text:
             return n + 1 if after else n
-    when = moment(text)
+    when = moment(text) or _day(rows, text)
     moments = [row.at for row in rows if isinstance(row.at, datetime)]
     if when is None or len(moments) != len(rows) or not rows:
         ends = f"{rows[0].label} … {rows[-1].label}" if rows else "no points"
@@ -85,6 +86,14 @@ def _place(rows: Sequence[Row], text: str, option: str, *, after: bool = False) 
         # A day without an hour is meant to its end.
         limit += timedelta(days=1) if len(text.strip()) <= 10 else timedelta(microseconds=1)
     return sum(one < limit for one in moments)
+
+
+def _day(rows: Sequence[Row], text: str) -> datetime | None:
+    """Month and day, among logs whose names say no more."""
+    if any(row.when is not None for row in rows):
+        return None
+    name = read_names([text]).found.get(text)
+    return name.at if name is not None else None
 
 
 def _series(sheet: Sheet, metric: str, rows: Sequence[Row], options: ReadOptions) -> Series:

@@ -85,7 +85,7 @@ def _is_shallow(root: Path) -> bool:
 
 def versions(root: Path, path: str) -> list[Version]:
     """Every commit of the first-parent line that touched the path, oldest first."""
-    out = run_git(root, "--literal-pathspecs", "log", "--first-parent", "--follow", "--raw", "-z", "--no-abbrev", "--no-color",
+    out = run_git(root, "--literal-pathspecs", "log", "--first-parent", "--follow", "--raw", "-z", "--no-abbrev", "--no-color", "--no-show-signature",
                   "--format=%x02%H %cI", "--end-of-options", "HEAD", "--", path)  # fmt: skip
     return list(_parsed(out))[::-1]
 

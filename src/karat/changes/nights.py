@@ -30,6 +30,8 @@ def with_missing(rows: Sequence[Row]) -> tuple[Row, ...]:
     form = _form(rows, moments)
     if step is None or not form:
         return tuple(rows)
+    if step % _DAY == 0 and "%H" in form:
+        form = "%Y-%m-%d"  # the hour of a night that was not is nobody's to say
     idle = _idle_days(moments, step)
     out: list[Row] = []
     for row, moment in zip(rows, moments, strict=True):

@@ -96,8 +96,6 @@ def _bytes(source: str, path: Path) -> bytes:
     try:
         if source == STDIN:
             return sys.stdin.buffer.read()
-        if path.exists() and not path.is_file():
-            return path.open("rb").read()  # a pipe of the shell
         return path.read_bytes()
     except OSError as error:
         raise CannotVerify(

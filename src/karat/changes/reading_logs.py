@@ -7,7 +7,6 @@ many logs is read as those logs.
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from functools import partial
@@ -24,7 +23,8 @@ from karat.changes.signatures import TAIL, found_in
 from karat.findings import Finding, Severity, UsageError
 from karat.goldens.hazards import Few
 
-_GREPPED = re.compile(rb"([^:\n]{1,1000}?)[:-](?:\d+[:-])?(.*)")
+_GREPPED = 1 << 26
+"""Bytes up to which a single file may be what grep printed."""
 
 
 def read_logs(words: Sequence[str], options: ReadOptions) -> Sheet:
@@ -33,7 +33,7 @@ def read_logs(words: Sequence[str], options: ReadOptions) -> Sheet:
     paths = find_logs(words, options.root)
     source = " ".join(words[:3]) + (" …" if len(words) > 3 else "")
     if len(paths) == 1:
-        grepped = grepped_logs((options.root / paths[0]).read_bytes())
+        grepped = _grepped_file(options.root / paths[0])
         if grepped:
             return read_grepped(grepped, paths[0], options)
     odd = Few()
@@ -43,25 +43,25 @@ def read_logs(words: Sequence[str], options: ReadOptions) -> Sheet:
     return _sheet(source, metrics, names, cells, options, odd)
 
 
+def _grepped_file(path: Path) -> dict[str, list[bytes]]:
+    try:
+        return grepped_logs(path.read_bytes()) if path.stat().st_size <= _GREPPED else {}
+    except OSError:  # said where it is read as a log
+        return {}
+
+
 def grepped_logs(data: bytes) -> dict[str, list[bytes]]:
     """File → lines, if the bytes are what `grep` printed of several files whose names have an order; else nothing."""
     found: dict[str, list[bytes]] = {}
     lines = [line for line in data.splitlines() if line.strip() and line != b"--"]
     for line in lines:
-        match = _GREPPED.fullmatch(line)
-        if match:
-            found.setdefault(_file_of(line), []).append(line)
-    named = {name: held for name, held in found.items() if name}
-    covered = sum(len(held) for held in named.values())
-    if len(named) < 2 or covered < 0.9 * len(lines) or read_names(list(named)).kind == "name":
+        name, colon, rest = line.partition(b":")
+        if colon and name:
+            found.setdefault(os.fsdecode(name), []).append(rest)
+    covered = sum(map(len, found.values()))
+    if len(found) < 2 or covered < 0.9 * len(lines) or read_names(list(found)).kind == "name":
         return {}
-    return {
-        name: [line[len(os.fsencode(name)) + 1 :] for line in held] for name, held in named.items()
-    }
-
-
-def _file_of(line: bytes) -> str:
-    return os.fsdecode(line.partition(b":")[0]) if b":" in line else ""
+    return found
 
 
 def read_grepped(logs: Mapping[str, Sequence[bytes]], source: str, options: ReadOptions) -> Sheet:

@@ -79,7 +79,9 @@ def signature(
     said = found_in(output)
     if killed_by and not _explains(said, killed_by):
         return killed_by
-    return said or killed_by or ("no output" if exit_code is None else f"exit code {exit_code}")
+    return (
+        said or killed_by or ("no error message" if exit_code is None else f"exit code {exit_code}")
+    )
 
 
 def found_in(output: bytes | str) -> str:
