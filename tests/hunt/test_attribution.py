@@ -60,7 +60,7 @@ def subsets(names: str) -> list[frozenset[str]]:
 
 
 @given(st.integers(2, 5), st.data(), st.sampled_from([0.0, 0.003]), st.floats(0.03, 0.3))
-@settings(max_examples=60)
+@settings(max_examples=30)
 def test_one_guilty_part_is_named(
     count: int, data: st.DataObject, noise: float, drop: float
 ) -> None:
@@ -76,7 +76,7 @@ def test_one_guilty_part_is_named(
 
 
 @given(st.integers(2, 5), st.data())
-@settings(max_examples=60)
+@settings(max_examples=30)
 def test_what_takes_several_is_an_interaction_of_just_those(
     count: int, data: st.DataObject
 ) -> None:

@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 import threading
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -169,8 +170,11 @@ def test_a_checkout_that_is_killed_in_the_middle_heals(tmp_path: Path) -> None:
     argv = [word.replace("@AREA@", str(area)) for word in checkout.argv]
     changed = area / "r" / "f0"
     process = subprocess.Popen(argv, cwd=area / "r")
-    while process.poll() is None and changed.exists() and changed.read_text() != "1":
-        pass
+    while process.poll() is None:
+        # Git replaces a file by removing it first.
+        with suppress(FileNotFoundError):
+            if changed.read_text() == "1":
+                break
     process.kill()
     process.wait()
     for number in (1, 0):
