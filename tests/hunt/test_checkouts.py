@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import threading
 from datetime import UTC, datetime, timedelta
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -259,3 +261,38 @@ def test_a_work_folder_that_cannot_be_written(two: dict[str, History], tmp_path:
     with pytest.raises(CannotVerify, match="to keep a clone of xla") as caught:
         open_checkouts(settings, HOURS, None, place(tmp_path))
     assert "work =" in caught.value.next_command
+
+
+class Locked(BaseHTTPRequestHandler):
+    """Wants a password of everyone."""
+
+    def do_GET(self) -> None:
+        self.send_response(401)
+        self.send_header("WWW-Authenticate", 'Basic realm="karat"')
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+def test_a_server_that_wants_a_password_is_not_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # A program that would open a window, as desktops set it.
+    asked = tmp_path / "asked"
+    program = tmp_path / "ask"
+    program.write_text(f"#!/bin/sh\ntouch '{asked}'\nexit 1\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("SSH_ASKPASS", str(program))
+    monkeypatch.setenv("DISPLAY", ":0")
+    monkeypatch.delenv("GIT_ASKPASS", raising=False)
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", "/dev/null")
+    with ThreadingHTTPServer(("127.0.0.1", 0), Locked) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        url = f"http://127.0.0.1:{server.server_port}/o/r.git"
+        with pytest.raises(CannotVerify, match="repository r: git fetch failed") as caught:
+            open_checkouts(hunting({"r": url}, checkouts=by_hour(1)), HOURS, None, place(tmp_path))
+        server.shutdown()
+    assert "terminal prompts disabled" in str(caught.value)
+    assert not asked.exists()
