@@ -129,7 +129,8 @@ def test_what_prepares_may_leave_a_server_until_the_job_is_over(slot: Slot, tmp_
 def test_who_gives_up_the_mark_may_stay(slot: Slot, tmp_path: Path) -> None:
     pids = tmp_path / "pids"
     serve = f"env -u KARAT_JOB setsid sh -c 'echo $$ >> {pids}; exec sleep 1000' >/dev/null 2>&1 &"
-    run_job(job(shell(serve, role="build"), "true"), slot, lambda: False)
+    wait = f"while [ ! -s {pids} ]; do sleep 0.01; done"
+    run_job(job(shell(f"{serve} {wait}", role="build"), "true"), slot, lambda: False)
     (pid,) = started(pids, 1)
     assert process_tree.process_of(pid) is not None
     os.kill(pid, signal.SIGKILL)

@@ -1,0 +1,150 @@
+"""Files by pattern: hashed, or brought back; within limits, and not through links that lead elsewhere."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import given, strategies as st
+
+from karat.engines.collecting import Collected
+from karat.engines.globbing import matching
+from karat.engines.hashing import combined, hash_files
+
+
+def write(path: Path, text: str = "x") -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    return path
+
+
+def digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+@pytest.fixture
+def area(tmp_path: Path) -> Path:
+    for name in ("a.so", "lib/b.so", "lib/deep/er/c.so", "lib/d.txt", ".hidden/e.so"):
+        write(tmp_path / "area" / name, name)
+    write(tmp_path / "outside" / "f.so", "f")
+    return tmp_path / "area"
+
+
+@pytest.mark.parametrize(
+    ("pattern", "expected"),
+    [
+        ("a.so", ["a.so"]),
+        ("*.so", ["a.so"]),
+        ("./lib/*", ["lib/b.so", "lib/d.txt", "lib/deep"]),
+        ("**/*.so", ["a.so", ".hidden/e.so", "lib/b.so", "lib/deep/er/c.so"]),
+        ("lib/**/?.so", ["lib/b.so", "lib/deep/er/c.so"]),
+        ("lib/**/er/**/*.so", ["lib/deep/er/c.so"]),
+        ("l[ijk]b/b.so", ["lib/b.so"]),
+        ("nothing/*.so", []),
+        ("a.so/*", []),
+        ("", []),
+    ],
+)
+def test_patterns(area: Path, pattern: str, expected: list[str]) -> None:
+    assert [str(path.relative_to(area)) for path in matching(area, pattern)] == expected
+
+
+@given(st.text("ab/*?.[]!", max_size=12))
+def test_no_pattern_is_too_odd(pattern: str) -> None:
+    here = Path(__file__).parent
+    found = list(matching(here, pattern if not pattern.startswith("/") else pattern[1:]))
+    assert len(found) == len(set(found))
+
+
+def test_a_link_in_a_circle_ends(area: Path) -> None:
+    for number in range(3):
+        (area / "lib" / f"loop{number}").symlink_to(area)
+    assert len(list(matching(area, "**/*.so"))) == 4
+
+
+def test_a_folder_behind_a_link_is_entered_where_it_is_named(area: Path) -> None:
+    # As bazel's convenience links: what was built is not in the area at all.
+    (area / "bazel-bin").symlink_to(area.parent / "outside")
+    assert hash_files(area, ["bazel-bin/*.so"]) == {"bazel-bin/f.so": digest("f")}
+    assert "bazel-bin/f.so" not in hash_files(area, ["**/*.so"])
+
+
+def test_hashes_have_names_as_seen_from_the_area_or_absolute_ones(area: Path) -> None:
+    outside = area.parent / "outside" / "f.so"
+    assert hash_files(area, ["lib/*.so", str(outside), "lib/b.so"]) == {
+        "lib/b.so": digest("lib/b.so"),
+        str(outside): digest("f"),
+    }
+
+
+def test_a_link_that_leads_out_is_hashed_as_a_link(area: Path) -> None:
+    (area / "in.so").symlink_to("a.so")
+    (area / "out.so").symlink_to(area.parent / "outside" / "f.so")
+    hashes = hash_files(area, ["*.so"])
+    assert hashes["in.so"] == hashes["a.so"]
+    assert hashes["out.so"] == digest(f"link to {area.parent}/outside/f.so")
+
+
+def test_what_never_ends_is_not_hashed(area: Path) -> None:
+    os.mkfifo(area / "pipe.so")
+    assert set(hash_files(area, ["*.so"])) == {"a.so"}
+
+
+def test_of_very_many_files_the_rest_has_one_hash(area: Path) -> None:
+    for number in range(1500):
+        write(area / "many" / f"{number:04}", str(number))
+    hashes = hash_files(area, ["many/*"])
+    assert len(hashes) == 1000
+    write(area / "many" / "1499", "changed")
+    changed = hash_files(area, ["many/*"])
+    assert {name for name in hashes if hashes[name] != changed[name]} == {"(501 more files)"}
+    assert combined(hashes) != combined(changed)
+
+
+def test_files_come_back_with_their_names(area: Path) -> None:
+    found = Collected()
+    found.add(area, ["lib/*", "a.so", "a.so"])
+    assert found.files == {"lib/b.so": b"lib/b.so", "lib/d.txt": b"lib/d.txt", "a.so": b"a.so"}
+    assert found.notes == []
+
+
+def test_nothing_comes_back_from_elsewhere(area: Path) -> None:
+    (area / "link.txt").symlink_to("/etc/passwd")
+    (area / "folder").symlink_to(area.parent / "outside")
+    found = Collected()
+    found.add(area, ["*.txt", "folder/*", "../outside/*", "/etc/passwd"])
+    assert found.files == {}
+    assert len(found.notes) == 4
+    assert all("leads out of its folder" in note for note in found.notes)
+
+
+def test_a_link_within_is_followed(area: Path) -> None:
+    (area / "latest.txt").symlink_to("lib/d.txt")
+    found = Collected()
+    found.add(area, ["latest.txt"])
+    assert found.files == {"latest.txt": b"lib/d.txt"}
+
+
+def test_pipes_and_broken_links_do_not_stop_the_others(area: Path) -> None:
+    os.mkfifo(area / "1.txt")
+    (area / "2.txt").symlink_to("1.txt")
+    (area / "3.txt").symlink_to("nowhere")
+    write(area / "4.txt", "4")
+    found = Collected()
+    found.add(area, ["*.txt"])
+    assert found.files == {"4.txt": b"4"}
+
+
+def test_what_is_too_large_is_left_out_whole_and_said(area: Path) -> None:
+    write(area / "small", "12345")
+    write(area / "large", "12345678901")
+    write(area / "zmore", "1234567")
+    found = Collected(largest=10, total=11)
+    found.add(area, ["large", "small", "zmore"])
+    assert found.files == {"small": b"12345"}
+    assert found.notes == [
+        "large: 11 bytes are more than the 10 that come back of one file; left out",
+        "zmore: 7 bytes are more than what is left of the 11 that come back of one run; left out",
+    ]
