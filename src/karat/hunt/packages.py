@@ -93,7 +93,7 @@ class Packages:
         return Suspect(
             part=name,
             id=release.version,
-            title=f"{name} {release.version}" + (f"; changes: {named[0]}" if named else ""),
+            title=f"changes: {named[0]}" if named and own else "",
             when=release.uploaded,
             link=own or (named[0] if named else ""),
         )

@@ -1,0 +1,91 @@
+"""A whole hunt over released versions, as a user runs it: an index on loopback, real uv, the command line."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from conftest import missing
+from factories.package_indexes import PackageIndex
+
+if importlib.util.find_spec("uv") is None:
+    missing("uv (pip install 'karat[hunt]')")
+
+HUNT = """
+name = "toy"
+stages = ["packages"]
+
+[packages]
+name = "toy"
+index = "{index}"
+at_its_time = true
+
+[probe]
+command = ["python", "-c", "import toy; print('SPEED:', toy.speed)"]
+{looked_at}
+
+[search]
+confirmations = 1
+"""
+SPEED = '[[probe.metrics]]\nname = "speed"\nregex = "SPEED: (.*)"\nbetter = "higher"\n'
+CRASH = '[probe.crash]\nkind = "exception"\npattern = "AttributeError"\n'
+
+
+def run(folder: Path, monkeypatch: pytest.MonkeyPatch, toml: str) -> dict[str, Any]:
+    for name in ("UV_DEFAULT_INDEX", "UV_INDEX_URL", "UV_EXTRA_INDEX_URL"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("UV_NO_CONFIG", "1")
+    monkeypatch.setenv("UV_CACHE_DIR", str(folder / "uv-cache"))
+    (folder / "hunt.toml").write_text(toml, encoding="utf-8")
+    done = subprocess.run(
+        (sys.executable, "-m", "karat", "hunt", "run", "--json", "found.json", "-q"),
+        check=False, capture_output=True, text=True, cwd=folder,
+    )  # fmt: skip
+    assert done.returncode == 1, done.stderr
+    found: dict[str, Any] = json.loads((folder / "found.json").read_bytes())
+    return found
+
+
+def found_changes(report: dict[str, Any]) -> list[tuple[str, str, str]]:
+    return [
+        (culprit["metric"], culprit["change"]["old"]["id"], culprit["change"]["new"]["id"])
+        for culprit in report["culprits"]
+    ]
+
+
+def test_the_release_and_the_dependency_that_made_it_slower(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with PackageIndex() as index:
+        index.add("dep", "1.0", "factor = 1.0", upload_time="2019-01-01T00:00:00Z")
+        # Came between toy 1.8 and 1.9, and nobody released anything else that day.
+        index.add("dep", "2.0", "factor = 0.9", upload_time="2020-01-09T12:00:00Z")
+        for number in range(14):
+            speed = 100 if number < 4 else 80
+            index.add(
+                "toy", f"1.{number}", f"from dep import factor\nspeed = {speed} * factor",
+                requires=["dep"], upload_time=f"2020-01-{number + 1:02}T00:00:00Z",
+            )  # fmt: skip
+        index.file("toy", "toy-1.5-py3-none-any.whl.asc")
+        found = run(tmp_path, monkeypatch, HUNT.format(index=index.url, looked_at=SPEED))
+    assert found_changes(found) == [("speed", "1.3", "1.4"), ("speed", "1.8", "1.9")]
+    suspects = [[(s["part"], s["id"]) for s in c["suspects"]] for c in found["culprits"]]
+    assert suspects == [[("toy", "1.4")], [("dep", "2.0"), ("toy", "1.9")]]
+
+
+def test_the_release_that_took_a_name_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with PackageIndex() as index:
+        for number in range(10):
+            text = {2: "import nothing_of_the_kind"}.get(number, "speed = 1" if number < 6 else "")
+            index.add("toy", f"1.{number}", text, upload_time=f"2020-01-{number + 1:02}T00:00:00Z")
+        found = run(tmp_path, monkeypatch, HUNT.format(index=index.url, looked_at=CRASH))
+    assert found_changes(found) == [("crash", "1.5", "1.6")]
+    points = {point["point"]["id"]: point for point in found["stages"][0]["points"]}
+    # Another error is not taken for the one that is hunted.
+    assert points["1.2"].get("outcome") in {None, "broken"}
