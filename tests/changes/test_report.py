@@ -141,6 +141,11 @@ def test_who_did_not_say_what_is_better_is_asked() -> None:
     assert "--better makes a regression fail" in text(report(made(*DOWN, better=None)))
 
 
+def test_series_that_changed_together_are_named_together() -> None:
+    said = report(made(*DOWN), made(*DOWN, metric="n"), made(*wobble(1, 24), metric="o"))
+    assert "2 series changed between p12 and p13: m, n" in said.notes
+
+
 def test_markdown_cannot_be_broken_by_names() -> None:
     name = "a|b`c`<img src=x>@all"
     said = render(report(made(*DOWN, "E: `x`|<b>", metric=name)))

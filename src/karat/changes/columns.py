@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from fnmatch import fnmatchcase
 from functools import partial
+from itertools import islice
 from typing import Any
 
 import msgspec
@@ -49,6 +50,8 @@ _COUNTERS = (
 )
 _SHA = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 _SHORT = 10
+_SAMPLE = 2000
+"""Cells of a column that are looked at to see whether it is a metric."""
 
 
 class Columns(msgspec.Struct, frozen=True, kw_only=True):
@@ -188,9 +191,10 @@ class _Chosen:
 
     def _is_metric(self, at: int) -> bool:
         """Whether most cells that hold something hold numbers."""
-        held = [
-            cell for cell in self.column(at) if not is_nothing(cell) and not isinstance(cell, bool)
-        ]
+        cells = (row[at] for row in self.table.rows)
+        held = list(
+            islice((c for c in cells if not is_nothing(c) and not isinstance(c, bool)), _SAMPLE)
+        )
         comma = self.table.decimal_comma
         numbers = sum(read(cell, decimal_comma=comma) is not BROKEN for cell in held)
         return (

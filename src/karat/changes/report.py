@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from time import perf_counter
 
 import msgspec
@@ -16,6 +16,8 @@ from karat.changes.reading import Collected
 from karat.changes.report_findings import change_findings, newest_findings, too_short
 from karat.changes.series import Outcome, Series
 from karat.findings import CannotVerify, ExitCode, Finding, exit_code
+
+_TOGETHER = 3
 
 
 class Examined(msgspec.Struct, frozen=True, kw_only=True):
@@ -109,4 +111,20 @@ def _notes(collected: Collected, entries: Sequence[Examined]) -> tuple[str, ...]
         notes.append(
             f"nobody said whether higher or lower is better for {names}{more}: --better makes a regression fail"
         )
-    return tuple(notes)
+    return (*notes, *_together(entries))
+
+
+def _together(entries: Sequence[Examined]) -> Iterator[str]:
+    """Series that changed between the same two points: one cause is likelier than many."""
+    places: dict[tuple[str, str, str], list[str]] = {}
+    for entry in entries:
+        label = [point.label for point in entry.series.observations]
+        for step in entry.analysis.steps:
+            place = (entry.series.source, label[step.last_good], label[step.first_bad])
+            places.setdefault(place, []).append(entry.series.metric)
+    shared = sorted(
+        ((p, m) for p, m in places.items() if len(m) > 1), key=lambda item: -len(item[1])
+    )
+    for (_, good, bad), metrics in shared[:_TOGETHER]:
+        names = ", ".join(metrics[:4]) + (" …" if len(metrics) > 4 else "")
+        yield f"{len(metrics):,} series changed between {good} and {bad}: {names}"
