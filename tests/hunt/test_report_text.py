@@ -2,12 +2,13 @@ from __future__ import annotations
 
 import io
 
+import msgspec
 import pytest
 from hypothesis import given, strategies as st
 
 from factories.hunt_reports import NIGHTS, nightly, nothing
 from karat.hunt import report_sentences as say
-from karat.hunt.report import HuntReport
+from karat.hunt.report import HuntReport, Verdict
 from karat.hunt.report_text import lines
 from karat.report.terminal import print_lines
 
@@ -84,3 +85,23 @@ def test_no_confidence_is_rounded_up_to_certainty(confidence: float) -> None:
 def test_every_number_can_be_said(number: float) -> None:
     assert say.value(number)
     assert say.percent(1.0, number).endswith("%")
+
+
+@pytest.mark.parametrize(
+    ("verdict", "text"),
+    [
+        (Verdict(confirmed=True, confidence=0.995), "confirmed by running both sides again; confidence 99.5%"),
+        (Verdict(confirmed=False, confidence=0.9), "NOT confirmed: both sides, run again, do not differ as they did; confidence 90%"),
+        (Verdict(tried=("run again: 1 before, 2 after (8 and 8 runs): unclear",), confidence=0.6), "both sides were run again, and that did not decide; confidence 60%"),
+        (Verdict(), "not run again; confidence 99.8%"),
+    ],
+)  # fmt: skip
+def test_what_running_again_said(verdict: Verdict, text: str) -> None:
+    change = msgspec.structs.replace(nightly().culprits[0].change, verdict=verdict)
+    assert say.confirmed(change) == text
+
+
+def test_blame_is_said_in_its_own_words() -> None:
+    verdict = Verdict(interaction=True, message="it takes jax and xla together")
+    change = msgspec.structs.replace(nightly().culprits[0].change, verdict=verdict)
+    assert say.blame(change) == "it takes jax and xla together"

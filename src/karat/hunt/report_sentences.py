@@ -88,10 +88,11 @@ def confirmed(change: ChangeReport) -> str:
     """Whether the culprit and its parent, run again, still differed, and how sure it all is."""
     verdict = change.verdict
     confidence = verdict.confidence or change.span.confidence
+    again = any(line.startswith("run again") for line in verdict.tried)
     said = {
         True: "confirmed by running both sides again",
-        False: "NOT confirmed: both sides, run again, do not differ",
-        None: "not run again",
+        False: "NOT confirmed: both sides, run again, do not differ as they did",
+        None: "both sides were run again, and that did not decide" if again else "not run again",
     }[verdict.confirmed]
     return f"{said}; confidence {sure(confidence)}"
 
@@ -99,6 +100,8 @@ def confirmed(change: ChangeReport) -> str:
 def blame(change: ChangeReport) -> str:
     """What swapping said: which repository, or that it takes several."""
     verdict = change.verdict
+    if verdict.message:
+        return verdict.message
     if verdict.interaction:
         return "it takes several repositories together: neither alone makes the change"
     return f"made by {verdict.part}" if verdict.part else ""
