@@ -141,3 +141,21 @@ def test_a_crash_is_followed_to_its_commit(tmp_path: Path) -> None:
     assert [s.id for s in culprit.suspects] == [ids[4]]
     assert culprit.change.verdict.confirmed is True
     assert int(exit_code(findings_of(report))) == 1
+
+
+def test_a_finer_stage_that_cannot_be_opened_is_said_and_tried_again(tmp_path: Path) -> None:
+    repository = Repository(tmp_path / "lib")
+    ids = dated_commits(repository, [100] * 4 + [90] * 9)
+    probe = "echo speed: $(cat speed)"
+    stages = ["checkouts by hour", "commits"]
+    hours = HOURS.replace("T02:30", "T02:00")
+    wrong = f'{hours}\n[commits]\ncontainer = "last good"\n'
+    file = commits_hunt(tmp_path / "hunt", {"lib": repository}, probe, wrong, stages)
+    report = hunted(file)
+    assert report.state == "stopped"
+    assert "change 0.0 could not be looked into at 'commits'" in report.notes[0]
+    assert [c.stage for c in report.culprits] == ["0"], "what was found is told all the same"
+    commits_hunt(tmp_path / "hunt", {"lib": repository}, probe, hours, stages)
+    report = hunted(file)
+    assert report.state == "done"
+    assert [s.id for s in report.culprits[0].suspects] == [ids[4]]

@@ -7,7 +7,7 @@ journal has is not done again.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from msgspec import structs
@@ -68,7 +68,9 @@ def _ended(journal: Journal, listener: Listener) -> Iterator[None]:
         _stopped(journal, "it was interrupted")
         raise
     except KaratError as error:
-        _stopped(journal, str(error))
+        # It may be the journal itself that cannot be written.
+        with suppress(KaratError):
+            _stopped(journal, str(error))
         raise
     finally:
         listener.closed()
@@ -87,11 +89,14 @@ class Hunt:
         self._kit = kit
         self._stages = stages(kit.settings)
         self._measuring = Measuring(kit)
+        self._lacking: list[str] = []
 
     def run(self) -> None:
-        """Every stage, from the coarsest on."""
+        """Every stage, from the coarsest on; a finer one that cannot be opened does not keep the others from it."""
         first = self._stages[0]
         self._stage(StageRow(key="0", title=first.text, timeline=first.timeline), 0)
+        if self._lacking:
+            raise Stopped("; ".join(self._lacking))
 
     def _stage(self, row: StageRow, depth: int, metrics: tuple[str, ...] = ()) -> None:
         """One stage, what it found, and the finer ones below it; `metrics` are those that the coarser one saw change."""
@@ -101,7 +106,9 @@ class Hunt:
             self._told_again(before)
             self._below(before, before.decision, depth)
             return
-        stage = open_stage(kit, self._config(depth), row, depth)
+        stage = self._opened(row, depth)
+        if stage is None:
+            return
         try:
             decision = Search(kit, self._measuring, stage, row.levels).run()
             last = depth + 1 >= len(self._stages)
@@ -109,12 +116,23 @@ class Hunt:
                 self._look_into(stage, decision, site, last=last)
         finally:
             stage.timeline.close()
-        notes = (*timeline_notes(kit, stage), *_not_reproduced(stage, decision, metrics))
-        kit.journal.stage_done(row.key, notes)
-        for note in notes:
+        lacking = tuple(_not_reproduced(stage, decision, metrics))
+        kit.journal.stage_done(row.key, (*timeline_notes(kit, stage), *lacking))
+        for note in lacking:
             kit.listener.said(note)
         done = kit.journal.stage(row.key)
         self._below(done or row, decision, depth)
+
+    def _opened(self, row: StageRow, depth: int) -> OpenStage | None:
+        try:
+            return open_stage(self._kit, self._config(depth), row, depth)
+        except KaratError as error:
+            if not row.parent:
+                raise
+            said = f"change {row.parent} could not be looked into at {row.title!r}: {error}"
+            self._kit.listener.said(said)
+            self._lacking.append(said)
+            return None
 
     def _config(self, depth: int) -> Stage:
         """What stands in `stages`; below the last, merges are followed on the same timeline."""

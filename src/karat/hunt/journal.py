@@ -58,8 +58,10 @@ class Journal(JournalReader):
         return cls(path, writing=True)
 
     @contextmanager
-    def _writing(self) -> Iterator[sqlite3.Connection]:
+    def _writing(self, *, durable: bool = True) -> Iterator[sqlite3.Connection]:
+        """A transaction. What need not survive a power cut, only the end of this process, does not wait for the disk."""
         with self._told("write"), self._db:
+            self._db.execute(f"PRAGMA synchronous={'FULL' if durable else 'NORMAL'}")
             self._db.execute("BEGIN IMMEDIATE")
             yield self._db
 
@@ -129,8 +131,8 @@ class Journal(JournalReader):
             db.execute(_POINT, _point_row(stage, position, point))
 
     def decided(self, stage: str, decision: Decision) -> None:
-        """Keep what is known of a stage."""
-        with self._writing() as db:
+        """Keep what is known of a stage; it can be worked out again."""
+        with self._writing(durable=False) as db:
             db.execute("UPDATE stages SET decision = ? WHERE key = ?", (_text(decision), stage))
 
     def stage_done(self, stage: str, notes: Sequence[str] = ()) -> None:
@@ -141,7 +143,7 @@ class Journal(JournalReader):
 
     def started(self, stage: str, point: str, number: int, why: str) -> None:
         """Keep that a run is under way, for those who look on."""
-        with self._writing() as db:
+        with self._writing(durable=False) as db:
             row = (stage, point, number, why, time.time())
             db.execute("INSERT OR REPLACE INTO running VALUES (?, ?, ?, ?, ?)", row)
 

@@ -1,0 +1,145 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from karat.changes.series import Outcome
+from karat.findings import exit_code
+from karat.hunt.attempt import Attempt
+from karat.hunt.hunt_findings import NOT_REPRODUCED, findings_of
+from karat.hunt.journal import Journal
+from karat.hunt.journal_rows import Entry, Found, HuntRow, StageRow
+from karat.hunt.point import Point, Suspect
+from karat.hunt.report import Verdict
+from karat.hunt.reporting import read_report, report_of
+from karat.hunt.searching import Decision, Metric, Missed, Span
+
+POINTS = tuple(Point(id=f"p{i}", label=f"night {i}") for i in range(6))
+COMMITS = tuple(Point(id=f"lib@{i}", label=f"lib@{i}", parts={"lib": str(i)}) for i in range(4))
+
+
+def span(good: int, bad: int, kind: str = "regression", metric: str = "speed") -> Span:
+    return Span(
+        metric=metric, good=good, bad=bad, before=100.0, after=90.0, confidence=0.99, kind=kind
+    )
+
+
+def attempt(stage: str, point: str, number: int = 1, **more: object) -> Entry:
+    facts: dict[str, object] = {
+        "outcome": Outcome.OK, "samples": {"speed": (100.0,)}, "seconds": 2.0, **more,
+    }  # fmt: skip
+    return Entry(attempt=Attempt(stage=stage, point=point, number=number, **facts))  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def journal(tmp_path: Path) -> Iterator[Journal]:
+    """A hunt of two metrics, its first stage begun."""
+    row = HuntRow(
+        name="nightly", file="hunt.toml", root=str(tmp_path), hunt="ab", settings="not understood",
+        command=("sh", "probe.sh"), units={"speed": "MLUPS"},
+        metrics=(Metric(name="speed", better="higher"), Metric(name="sum", better="equal")),
+    )  # fmt: skip
+    with Journal.create(tmp_path / "n.hunt", row) as made:
+        made.begin_stage(StageRow(key="0", title="nights", timeline="values"), POINTS)
+        yield made
+
+
+def test_before_anything_ran_there_is_a_report(journal: Journal) -> None:
+    report = report_of(journal)
+    assert (report.state, report.runs, report.culprits) == ("running", 0, ())
+    assert [p.outcome for p in report.stages[0].points] == [None] * 6
+    assert report.units == {"speed": "MLUPS"}
+    assert report.betters == {"speed": "higher", "sum": "equal"}
+    assert findings_of(report) == ()
+
+
+def test_a_hunt_that_nobody_works_on_and_that_is_not_done_was_killed(journal: Journal) -> None:
+    path = journal.path
+    journal.attempted(attempt("0", "p0"))
+    journal.close()
+    report = read_report(path)
+    assert report.state == "stopped"
+    assert report.stages[0].state == "stopped"
+    assert "its process was killed. To go on: karat hunt resume" in report.notes[0]
+    assert int(exit_code(findings_of(report))) == 3
+
+
+def test_a_line_of_stages_ends_in_its_culprit(journal: Journal) -> None:
+    missed = Missed(longest_dip=1, runs_to_rule_out=2, message="perhaps")
+    journal.attempted(attempt("0", "p2"))
+    journal.decided("0", Decision(asks=(), spans=(span(2, 3),), missed=missed, notes=("odd",)))
+    journal.found("0", 0, Found(verdict=Verdict(part="lib"), zoom="0.0/1", swapped=True))
+    journal.stage_done("0")
+    journal.begin_stage(
+        StageRow(key="0.0/1", title="commits", timeline="commits", parent="0.0"), COMMITS
+    )
+    assert [c.stage for c in report_of(journal).culprits] == ["0"], "as close as it came so far"
+    journal.attempted(attempt("0.0/1", "lib@2"))
+    suspects = (Suspect(part="lib", id="c2", title="Fuse more", author="Ann"),)
+    verdict = Verdict(part="lib", confirmed=True, confidence=0.999)
+    journal.decided("0.0/1", Decision(asks=(), spans=(span(1, 2),)))
+    journal.found("0.0/1", 0, Found(verdict=verdict, suspects=suspects, confirmed=True))
+    journal.stage_done("0.0/1")
+    journal.note("state", "done")
+    report = report_of(journal)
+    (culprit,) = report.culprits
+    assert (culprit.stage, culprit.path) == ("0.0/1", ("0", "0.0/1"))
+    assert (culprit.suspects, culprit.change.verdict) == (suspects, verdict)
+    assert culprit.change.reproduce == "karat hunt show lib@2 --stage 0.0/1"
+    assert report.stages[0].missed == missed
+    assert report.stages[0].notes == ("odd",)
+    assert (report.runs, report.seconds) == (2, 4.0)
+    (finding,) = findings_of(report)
+    assert (finding.kind, finding.severity.value) == ("level-regressed", "fail")
+    assert "Fuse more" in finding.message
+    assert finding.next == f"karat hunt show lib@2 --stage 0.0/1 --journal {journal.path}"
+
+
+@pytest.mark.parametrize(
+    ("kind", "metric", "expected"),
+    [
+        ("regression", "speed", ("level-regressed", 1)),
+        ("improvement", "speed", ("level-improved", 0)),
+        ("shift", "sum", ("level-shifted", 1)),
+        ("shift", "speed", ("level-shifted", 0)),
+        ("crash", "speed", ("crash-range", 1)),
+    ],
+)
+def test_what_a_change_comes_to(
+    journal: Journal, kind: str, metric: str, expected: tuple[str, int]
+) -> None:
+    journal.attempted(attempt("0", "p0"))
+    journal.decided("0", Decision(asks=(), spans=(span(0, 1, kind, metric),)))
+    journal.note("state", "done")
+    findings = findings_of(report_of(journal))
+    assert (findings[0].kind, int(exit_code(findings))) == expected
+
+
+def test_what_does_not_show_again_and_what_cannot_be_had_are_findings(journal: Journal) -> None:
+    journal.attempted(attempt("0", "p0"))
+    journal.update_point("0", 4, Point(id="p4", label="night 4", missing="no image"))
+    journal.stage_done("0", [f"{NOT_REPRODUCED} (a … b): odd"])
+    journal.note("state", "done")
+    report = report_of(journal)
+    assert report.stages[0].points[4].outcome is Outcome.MISSING
+    assert [f.kind for f in findings_of(report)] == ["points-missing", "not-reproduced"]
+    assert int(exit_code(findings_of(report))) == 0
+
+
+def test_outcomes_and_logs_of_points(journal: Journal) -> None:
+    crash: dict[str, Any] = {"outcome": Outcome.CRASH, "samples": {}, "signature": "E: x"}
+    journal.attempted(attempt("0", "p0", **crash), log=b"x" * 9000 + b"\xff the end")
+    journal.attempted(attempt("0", "p1", **crash))
+    journal.attempted(attempt("0", "p1", 2))
+    journal.attempted(attempt("0", "p2", shared_with="p1"))
+    first, second, third = report_of(journal).stages[0].points[:3]
+    assert (first.outcome, first.values) == (Outcome.CRASH, {})
+    assert first.log.endswith(r"\xff the end")
+    assert len(first.log) < 5000
+    assert (second.outcome, second.log) == (Outcome.OK, "")
+    assert second.flags == ("flaky: 1 of 2 failed",)
+    assert third.flags == ("shared with p1: the very same thing was under test",)
+    assert report_of(journal).runs == 3
