@@ -71,12 +71,9 @@ def ask(row: Row, cuts: Sequence[int], start: int, stop: int) -> Found:
     if noise.shape[0] < _ENOUGH_NOISE:
         return on_its_own(piece, floor=row.floor, fewest=fewest)
     spread = max(robust_spread(noise), row.floor)
-    noise = np.clip(noise / spread, -6, 6)
-    spread *= float(np.sqrt((noise**2).mean())) or 1.0
     own = robust_spread(np.diff(piece)) / np.sqrt(2 * (1 - row.rho))
-    if own > _NOISIER * spread:
-        spread = own
-    return by_noise(piece / spread, noise / (float(noise.std()) or 1.0), rho=row.rho, fewest=fewest)
+    noisier = own / spread if own > _NOISIER * spread else 1.0
+    return by_noise(piece / (spread * noisier), noise / spread, rho=row.rho, fewest=fewest)
 
 
 def _left_over(row: Row, cuts: Sequence[int], start: int, stop: int) -> Floats:

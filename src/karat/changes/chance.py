@@ -50,11 +50,11 @@ def by_permutation(row: Floats, *, rho: float, fewest: int, alpha: float) -> Fou
     real = values * np.float32(np.sqrt(max(1 - hidden, 0.05))) if rho else values
     # The best of many is never rarer than one of them is by itself.
     least = spread * NormalDist().inv_cdf(1 - alpha / 2)
-    if clearest_height(real, rho=rho, fewest=fewest) < least:
+    if clearest_height(real, rho=0.0, fewest=fewest) < least:
         return NOTHING
     generator = np.random.default_rng(_SEED)
     chance = generator.permuted(np.tile(values, (_rows(n), 1)), axis=1)
-    return scan(real, chance, spread=spread, rho=rho, fewest=fewest)
+    return scan(real, chance, spread=spread, rho=rho, fewest=fewest, own_spread=True)
 
 
 def _rows(n: int) -> int:
@@ -62,14 +62,17 @@ def _rows(n: int) -> int:
 
 
 def by_noise(row: Floats, noise: Floats, *, rho: float, fewest: int) -> Found:
-    """How clear the clearest step of a row is among rows drawn from `noise`, which has standard deviation 1."""
+    """How clear the clearest step of a row is among rows drawn from `noise`; both in its robust spread."""
     n = row.shape[0]
+    # Wild values count no further in the one than in the other.
     centred = np.clip(row - np.median(row), -_FAR, _FAR)
     centred -= centred.mean()
+    bounded = np.clip(noise, -_FAR, _FAR)
     generator = np.random.default_rng(_SEED)
-    chance = generator.choice(noise, size=(_rows(n), n)).astype(np.float32)
+    chance = generator.choice(bounded, size=(_rows(n), n)).astype(np.float32)
     chance -= chance.mean(axis=1, keepdims=True)
-    return scan(centred.astype(np.float32), chance, spread=1.0, rho=rho, fewest=fewest)
+    spread = max(float(bounded.std()), 1.0)
+    return scan(centred.astype(np.float32), chance, spread=spread, rho=rho, fewest=fewest)
 
 
 def on_its_own(row: Floats, *, floor: float, fewest: int) -> Found:

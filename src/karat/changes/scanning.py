@@ -99,11 +99,28 @@ def _place(sums: Floats, plan: _Plan, column: int, fewest: int) -> tuple[int, ..
     return tuple(cut for cut in (start, start + size) if fewest <= cut <= n - fewest)
 
 
-def scan(row: Floats, chance: Floats, *, spread: float, rho: float, fewest: int) -> Found:
+def _beside_the_step(seen: Floats, plain: _Plan, real: _Plan, n: int) -> Floats:
+    """Heights as they are when the spread is taken beside the step that they are of.
+
+    A row's own spread has its step in it, so no height is above √n. Permutations have the same bound, and so are fair;
+    but a height that was made smaller for autocorrelation is not, unless it is made smaller beside the step.
+    """
+    sizes = np.array(plain.sizes) - 1
+    splits = real.split_scale[sizes] / plain.split_scale[sizes]
+    stretches = np.array(real.stretch_scale) / np.array(plain.stretch_scale)
+    wider = np.concatenate([splits, stretches])
+    raw = np.minimum((seen * wider) ** 2 / n, 1 - 1e-6)
+    beside = raw / (1 - raw) / wider**2
+    return np.asarray(np.sqrt(n * beside / (1 + beside)))
+
+
+def scan(
+    row: Floats, chance: Floats, *, spread: float, rho: float, fewest: int, own_spread: bool = False
+) -> Found:
     """The clearest split or stretch of `row`, against rows of what chance makes of the same noise.
 
     Both have mean zero; `spread` is the standard deviation of a single value, of both; only `row` has the
-    autocorrelation `rho`.
+    autocorrelation `rho`. `own_spread`: it was taken from the row itself.
     """
     n = row.shape[0]
     if n < 2 * fewest or spread <= 0:
@@ -112,6 +129,8 @@ def scan(row: Floats, chance: Floats, *, spread: float, rho: float, fewest: int)
     null = _maxima(_sums(chance), plain) / spread
     sums = _sums(row[None, :])
     seen = _maxima(sums, real)[0] / spread
+    if own_spread and rho:
+        seen = _beside_the_step(seen, plain, real, n)
     middle, width = null.mean(axis=0), null.std(axis=0) + _SPARE
     heights = (seen - middle) / width
     column = int(np.argmax(heights))

@@ -90,8 +90,8 @@ def _long_pair(row: Row, start: int, cut: int, stop: int) -> float:
     """Of two long pieces: by the values near the cut, or, where they do not tell, by means of all of them."""
     n = row.values.shape[0]
     left, right = max(start, cut - LONG // 2), min(stop, cut + LONG // 2)
-    here = ask_whole(row._replace(values=row.values[left:right]))
-    near = here.p_value * n / (right - left)
+    here = ask_whole(row._replace(values=row.values[left:right])).p_value
+    near = float(here * n / (right - left))
     if near <= row.options.false_alarms:
         return near
     size = -(-(stop - start) // (LONG // 2))
