@@ -90,6 +90,24 @@ def test_what_is_not_a_number_is_a_crash_unless_told_otherwise(tmp_path: Path) -
     assert {point.outcome for point in missing[1:]} == {Outcome.MISSING}
 
 
+def test_lines_and_delimiters_inside_quotes(tmp_path: Path) -> None:
+    text = 'commit,ms\n"one, with\na second\u2028line",1\ntwo,2\nthree,3\n'
+    assert list(values(only(tmp_path, text))) == ["one, with\na second\u2028line", "two", "three"]
+
+
+def test_a_cell_that_is_far_too_long_is_told_and_the_rest_is_read(tmp_path: Path) -> None:
+    found = collected(tmp_path, f"commit,ms\none,1\n{'x' * 200_000},2\ntwo,3\n")
+    assert [finding.kind for finding in found.findings] == ["unreadable"]
+    assert values(found.series[0]) == {"one": (1.0,), "two": (3.0,)}
+
+
+def test_columns_with_brackets_in_their_names(tmp_path: Path) -> None:
+    text = "build,time (ms)\n1,2.5\n2,3.5\n"
+    assert values(only(tmp_path, text, metrics=("time (ms)",))) == {"1": (2.5,), "2": (3.5,)}
+    with pytest.raises(UsageError, match=r"did you mean 'time \(ms\)'"):
+        collected(tmp_path, text, metrics=("tme (ms)",))
+
+
 def test_ragged_rows_are_told(tmp_path: Path) -> None:
     found = collected(tmp_path, "build,ms,mb\n1,2.5,3\n2,2.5\n3,2.5,3,9\n")
     assert [finding.kind for finding in found.findings] == ["ragged-row", "ragged-row"]

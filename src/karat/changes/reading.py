@@ -143,7 +143,11 @@ def _log(data: bytes, name: str, options: ReadOptions) -> Sheet | None:
     if table is not None and set(options.metrics) & set(table.names):
         return None
     grepped = grepped_logs(data)
-    return read_grepped(grepped, name, options) if grepped else read_one_log(data, name, options)
+    if grepped:
+        return read_grepped(grepped, name, options)
+    found = read_one_log(data, name, options)
+    # A misspelt column such as "time (ms)" looks like an expression, too; a table says which columns it has.
+    return None if table is not None and not found.rows else found
 
 
 def _golden(data: bytes, name: str, options: ReadOptions) -> Sheet | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 from collections import Counter
 from collections.abc import Iterator
 from functools import partial
@@ -78,7 +79,7 @@ def _parsed(lines: list[str], delimiter: str) -> list[list[str]]:
 
 def _rows(text: str, delimiter: str, odd: Few, source: str) -> Iterator[tuple[int, list[str]]]:
     """Rows that hold something, with the number of their line."""
-    reader = csv.reader(text.splitlines(), delimiter=delimiter, skipinitialspace=True)
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, skipinitialspace=True)
     while True:
         try:
             row = next(reader, None)

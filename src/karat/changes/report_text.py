@@ -11,11 +11,12 @@ from karat.changes.report_strip import strip
 from karat.changes.series import Outcome, Series
 from karat.findings import Finding, Severity
 from karat.report.terminal import Line
-from karat.report.words import count
+from karat.report.words import count, elide
 
 _PLAIN_WIDTH = 100
 _SHOWN = 12
 _GAPS = 6
+_LABEL, _NAME = 60, 100
 _STYLES = {
     ChangeKind.REGRESSION: "bold red",
     ChangeKind.IMPROVEMENT: "green",
@@ -102,12 +103,13 @@ def _head(entry: Examined) -> Iterator[Line]:
         if outcomes[outcome]:
             parts.append(f"{outcomes[outcome]:,} {word}")
     if series.observations:
-        parts.append(f"{series.observations[0].label} … {series.observations[-1].label}")
+        ends = (series.observations[0].label, series.observations[-1].label)
+        parts.append(" … ".join(elide(end, _LABEL) for end in ends))
     if series.better:
         parts.append(_BETTER[series.better])
     name = f"{series.metric} [{series.unit}]" if series.unit else series.metric
     yield (
-        (name, "bold"),
+        (elide(name, _NAME), "bold"),
         (f"  {series.source}: " if series.source else "  ", "dim"),
         (", ".join(parts), ""),
     )
@@ -121,6 +123,11 @@ def _row(series: Series, analysis: Analysis, change: Change) -> tuple[ChangeKind
         _place(series, change, steps),
         _chance(steps),
     )
+
+
+def _labels(series: Series) -> list[str]:
+    """Labels of a length that leaves room for what is said of them."""
+    return [elide(point.label, _LABEL) for point in series.observations]
 
 
 def _size(step: Step) -> str:
@@ -145,7 +152,7 @@ def _number(value: float) -> str:
 
 
 def _place(series: Series, change: Change, steps: Sequence[Step]) -> str:
-    label = [point.label for point in series.observations]
+    label = _labels(series)
     if change.kind is ChangeKind.DIP:
         ends = (label[change.first], label[change.last])
         return " … ".join(dict.fromkeys(ends)) + _hidden(series, steps[0], "before")
@@ -188,7 +195,8 @@ def _crashes(entry: Examined, *, everything: bool) -> Iterator[Line]:
         yield ((f"  {len(found) - len(shown):,} earlier crashes (--all shows them)", "dim"),)
     for change in shown:
         first, last = series.observations[change.first], series.observations[change.last]
-        place = first.label if first is last else f"{first.label} … {last.label}"
+        ends = dict.fromkeys(elide(point.label, _LABEL) for point in (first, last))
+        place = " … ".join(ends)
         said = change.signature or first.outcome.value
         log = f"  ({first.log})" if first.log and first.log != place else ""
         kind = "hang" if first.outcome is Outcome.HANG else "crash"
@@ -204,7 +212,7 @@ def _gaps(entry: Examined, *, everything: bool) -> Iterator[Line]:
     gaps = [change for change in entry.analysis.changes if change.kind is ChangeKind.GAP]
     if not gaps:
         return
-    labels = [point.label for point in entry.series.observations]
+    labels = _labels(entry.series)
     texts = [
         labels[c.first] if c.first == c.last else f"{labels[c.first]} … {labels[c.last]}"
         for c in gaps
