@@ -93,7 +93,8 @@ class RayCluster:
             "--disable-usage-stats",
             "--include-log-monitor=false",
         ]
-        env = {**os.environ, **self.env, "KARAT_AREAS": str(self.folder / "areas")}
+        areas = {"KARAT_AREAS": str(self.folder / "areas"), "OF_NODE": name}
+        env = {**os.environ, **self.env, **areas}
         node = RayNode([*words, *common], env, self.folder / f"{name}.log")
         self._nodes.append(node)
         node.ready()

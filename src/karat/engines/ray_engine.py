@@ -52,12 +52,12 @@ class RayEngine:
 
     @property
     def slots(self) -> int:
-        """How many jobs may run at once, as the cluster is now."""
-        return self._capacity.slots()
+        """How many jobs may run at once, as the cluster is now; while it has no room, one may wait for it."""
+        return max(1, self._capacity.slots())
 
     def require_room(self) -> None:
         """CannotVerify where no node could ever run a job."""
-        if self.slots == 0:
+        if self._capacity.slots() == 0:
             raise CannotVerify(
                 f"expected a node of the Ray cluster with {self._capacity.wanted()} for each probe, "
                 f"found {self._capacity.there() or 'no node'}",

@@ -61,7 +61,9 @@ class Warden:
         self._watch_children()
 
     def _watch_children(self) -> None:
-        receiver, sender = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        receiver, sender = os.pipe()
+        os.set_blocking(receiver, False)
+        os.set_blocking(sender, False)
         signal.set_wakeup_fd(sender, warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
         for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):

@@ -1,0 +1,93 @@
+"""A hunt on a real Ray cluster of two nodes, one of which is killed in the middle: the answer is the same."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from conftest import missing
+from factories.hunts import found, hunted, stepped, values_hunt
+from factories.ray_clusters import RayCluster, ray_cluster
+
+if importlib.util.find_spec("ray") is None:
+    missing("ray (pip install 'karat[ray]')")
+if not Path("/proc/self/stat").exists():
+    missing("Linux, for its /proc")
+
+_LEVELS = stepped(24, (7, 95.0), (18, 90.0)) | {"v012": "crash"}
+# Says where it runs, and takes long enough to be hit.
+_SLOWLY = 'echo "$OF_NODE $1" >> where.txt; sleep 0.4\n'
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[RayCluster]:
+    with ray_cluster() as made:
+        yield made
+
+
+def slow_hunt(folder: Path) -> Path:
+    file = values_hunt(folder, _LEVELS)
+    probe = folder / "probe.sh"
+    probe.write_text(_SLOWLY + probe.read_text(encoding="utf-8"), encoding="utf-8")
+    return file
+
+
+def culprits(report: dict[str, Any]) -> list[tuple[str, str, str]]:
+    changes = [culprit["change"] for culprit in report["culprits"]]
+    return [(c["kind"], c["old"]["label"], c["new"]["label"]) for c in changes]
+
+
+def test_the_loss_of_a_node_in_the_middle_changes_no_answer(
+    cluster: RayCluster, tmp_path: Path
+) -> None:
+    second = cluster.add("second")
+    file = slow_hunt(tmp_path / "ray")
+    where = file.with_name("where.txt")
+    words = ["hunt", "run", file.name, "--engine", "ray", "--json", "report.json"]
+    with subprocess.Popen(
+        [sys.executable, "-m", "karat", *words],
+        cwd=file.parent,
+        env={**os.environ, **cluster.env, "RAY_ADDRESS": cluster.address},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    ) as karat:
+        # At its third job, which has just begun.
+        while not where.exists() or where.read_text().count("second") < 3:
+            assert karat.poll() is None, karat.communicate()[0]
+            time.sleep(0.02)
+        second.kill()
+        said, _ = karat.communicate()
+    assert karat.returncode == 1, said
+    report = json.loads(file.with_name("report.json").read_text(encoding="utf-8"))
+    assert report["state"] == "done"
+    expected = hunted(values_hunt(tmp_path / "here", _LEVELS))
+    assert culprits(report) == found(expected)
+    assert ("regression", "v006", "v007") in culprits(report)
+    attempts = [a for p in report["stages"][0]["points"] for a in p.get("attempts", ())]
+    assert any("lost and tried again" in attempt.get("note", "") for attempt in attempts)
+    assert not any("second" in line for line in where.read_text().splitlines()[-3:])
+
+
+def test_a_cluster_that_is_not_there_is_said_with_the_next_command(tmp_path: Path) -> None:
+    file = values_hunt(tmp_path, _LEVELS)
+    done = subprocess.run(
+        [sys.executable, "-m", "karat", "hunt", "run", file.name, "--engine", "ray"],
+        cwd=tmp_path,
+        env={**os.environ, "RAY_ADDRESS": "127.0.0.1:1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 3
+    assert "expected a Ray cluster at 127.0.0.1:1" in done.stderr
+    assert "RAY_ADDRESS" in done.stderr.splitlines()[-1]
