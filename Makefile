@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test lint format bench frameworks bench-gradients soak clean
+.PHONY: demo test lint format bench frameworks bench-gradients soak soak-index clean
 
 $(STAMP): pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "karat needs Python 3.11 or newer; found " + sys.version.split()[0] + "; run: make PYTHON=python3.12")'
@@ -44,6 +44,10 @@ bench-gradients: frameworks
 
 soak: frameworks
 	$(BIN)/python benchmarks/gradcheck_library.py --seeds 50
+
+# The hunt of docs/hunt-packages.md, over what the real package index has.
+soak-index: $(STAMP)
+	$(BIN)/python benchmarks/hunt_packages.py
 
 clean:
 	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis

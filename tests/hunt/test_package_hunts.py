@@ -23,7 +23,7 @@ stages = ["packages"]
 
 [packages]
 name = "toy"
-index = "{index}"
+{index}
 at_its_time = true
 
 [probe]
@@ -33,15 +33,20 @@ command = ["python", "-c", "import toy; print('SPEED:', toy.speed)"]
 [search]
 confirmations = 1
 """
+SECRET = "ghp_PlantedPassword0000000000000000000"  # noqa: S105 - planted, and looked for afterwards
 SPEED = '[[probe.metrics]]\nname = "speed"\nregex = "SPEED: (.*)"\nbetter = "higher"\n'
 CRASH = '[probe.crash]\nkind = "exception"\npattern = "AttributeError"\n'
 
 
-def run(folder: Path, monkeypatch: pytest.MonkeyPatch, toml: str) -> dict[str, Any]:
+def run(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, toml: str, **environment: str
+) -> dict[str, Any]:
     for name in ("UV_DEFAULT_INDEX", "UV_INDEX_URL", "UV_EXTRA_INDEX_URL"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("UV_NO_CONFIG", "1")
     monkeypatch.setenv("UV_CACHE_DIR", str(folder / "uv-cache"))
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
     (folder / "hunt.toml").write_text(toml, encoding="utf-8")
     done = subprocess.run(
         (sys.executable, "-m", "karat", "hunt", "run", "--json", "found.json", "-q"),
@@ -73,18 +78,28 @@ def test_the_release_and_the_dependency_that_made_it_slower(
                 requires=["dep"], upload_time=f"2020-01-{number + 1:02}T00:00:00Z",
             )  # fmt: skip
         index.file("toy", "toy-1.5-py3-none-any.whl.asc")
-        found = run(tmp_path, monkeypatch, HUNT.format(index=index.url, looked_at=SPEED))
+        found = run(
+            tmp_path, monkeypatch, HUNT.format(index=f'index = "{index.url}"', looked_at=SPEED)
+        )
     assert found_changes(found) == [("speed", "1.3", "1.4"), ("speed", "1.8", "1.9")]
     suspects = [[(s["part"], s["id"]) for s in c["suspects"]] for c in found["culprits"]]
     assert suspects == [[("toy", "1.4")], [("dep", "2.0"), ("toy", "1.9")]]
 
 
-def test_the_release_that_took_a_name_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with PackageIndex() as index:
+def test_the_release_that_took_a_name_away_from_an_index_with_a_password(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with PackageIndex(password=SECRET) as index:
         for number in range(10):
             text = {2: "import nothing_of_the_kind"}.get(number, "speed = 1" if number < 6 else "")
             index.add("toy", f"1.{number}", text, upload_time=f"2020-01-{number + 1:02}T00:00:00Z")
-        found = run(tmp_path, monkeypatch, HUNT.format(index=index.url, looked_at=CRASH))
+        # Not in hunt.toml: after all tests no file may hold it.
+        found = run(
+            tmp_path,
+            monkeypatch,
+            HUNT.format(index="", looked_at=CRASH),
+            UV_DEFAULT_INDEX=index.with_password,
+        )
     assert found_changes(found) == [("crash", "1.5", "1.6")]
     points = {point["point"]["id"]: point for point in found["stages"][0]["points"]}
     # Another error is not taken for the one that is hunted.
