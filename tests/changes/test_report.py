@@ -98,6 +98,8 @@ def test_too_few_values_are_not_passed_off_as_no_change() -> None:
     said = report(made(1, 1, 1), made(*wobble(1, 9), metric="n"))
     assert kinds(said) == [("nothing-compared", "warn")]
     assert said.exit_code is ExitCode.CANNOT_VERIFY
+    assert text(said).endswith("2 series: 1 too short to tell")
+    assert "no change" not in text(report(made(1, 1, 1)))
 
 
 def test_online_says_whether_the_newest_is_a_change() -> None:
@@ -174,7 +176,7 @@ def test_a_strip_has_as_many_columns_as_fit(cells: list[float | str], width: int
 
 def test_every_kind_of_change_has_its_line() -> None:
     series = made(
-        *wobble(10, 12), *wobble(8, 3), *wobble(10, 12), *wobble(7, 12), "E: x", "", *wobble(12, 12)
+        *wobble(10, 18), *wobble(8, 6), *wobble(10, 18), *wobble(7, 12), "E: x", "", *wobble(12, 12)
     )
     said = report(series)
     assert {change.kind for change in said.entries[0].analysis.changes} == {

@@ -18,7 +18,7 @@ from karat.changes.moments import utc
 from karat.changes.sheets import BROKEN, MISSING, Mark, ReadOptions, Row, Sheet
 from karat.findings import Finding, Severity, UsageError, suggest
 from karat.goldens.formats import read as read_golden
-from karat.goldens.git import Blobs, ensure_repository, run_git
+from karat.goldens.git import Blobs, find_root, run_git
 from karat.goldens.hazards import Few
 from karat.goldens.line_records import flat
 from karat.goldens.shapes import Document, Golden, Metric, Series, Table
@@ -44,7 +44,12 @@ def read_history(path: str, options: ReadOptions) -> Sheet:
     """One row per version, oldest first, the uncommitted one last."""
     whole = options.root / path
     folder = next(parent for parent in whole.absolute().parents if parent.is_dir())
-    root = ensure_repository(folder, next_command="karat changes --help")
+    root = find_root(folder)
+    if root is None:
+        raise UsageError(
+            f"expected --golden to be in a git work tree, found none around {folder}",
+            next_command="karat changes --help",
+        )
     inside = _inside(whole, root)
     past = versions(root, inside)
     contents = _contents(root, past)

@@ -263,6 +263,15 @@ def _summary(report: ChangesReport) -> str:
         ]
         return f"newest points: {', '.join(parts)}"
     kinds = [change.kind for entry in report.entries for change in entry.analysis.changes]
-    parts = [count(kinds.count(kind), kind.value) for kind in ChangeKind if kind in kinds]
-    series = "1 series" if len(report.entries) == 1 else f"{len(report.entries):,} series"
-    return f"{series}: {', '.join(parts).replace('crashs', 'crashes') or 'no change'}"
+    words = {ChangeKind.CRASH: ("crash", "crashes")}
+    parts = [
+        f"{n:,} {words.get(kind, (kind.value, f'{kind.value}s'))[n > 1]}"
+        for kind in ChangeKind
+        if (n := kinds.count(kind))
+    ]
+    short = sum(bool(entry.analysis.notes) for entry in report.entries)
+    if short:
+        parts.append(
+            "too short to tell" if len(report.entries) == 1 else f"{short:,} too short to tell"
+        )
+    return f"{len(report.entries):,} series: {', '.join(parts) or 'no change'}"
