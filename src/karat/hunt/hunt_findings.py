@@ -23,10 +23,10 @@ _NAMED = 4
 
 
 def findings_of(report: HuntReport) -> tuple[Finding, ...]:
-    """What a person should know of a hunt, changes first."""
+    """What a person should know of a hunt: that it is not finished, then its changes."""
     return (
-        *(_change(culprit, report) for culprit in report.culprits),
         *_unfinished(report),
+        *(_change(culprit, report) for culprit in report.culprits),
         *(finding for stage in report.stages for finding in _of_stage(stage, report)),
     )
 
