@@ -34,7 +34,7 @@ _FEW_ROWS = 1500
 FEW = 40
 """Rows shorter than this may be judged on their own against heavy-tailed noise."""
 _FEWEST_PERMUTED = 8
-_FAR = 6.0
+_FAR = 30.0
 """Standard deviations that count within a series whose noise is known."""
 
 
