@@ -10,9 +10,9 @@ import pytest
 
 from factories.package_indexes import PackageIndex
 from karat.findings import CannotVerify, UsageError
-from karat.hunt.index_address import Address, find_address, without_password
+from karat.hunt.index_address import Address, find_address, plain_name, without_password
 from karat.hunt.package_index import IndexFile, pages, project
-from karat.hunt.releases import changed, plain_name, releases, same, within
+from karat.hunt.releases import changed, releases, same, within
 
 SECRET = "ghp_PlantedPassword0000000000000000000"  # noqa: S105 - planted, and looked for afterwards
 HERE = sys.version_info[:3]
@@ -94,7 +94,13 @@ def test_a_password_goes_to_its_own_index_and_into_no_message() -> None:
         index.answers = [other.url.replace("127.0.0.1", "localhost") + "/toy"]
         project(at(index.with_password), "toy")
         assert [header for _, header in other.asked] == [""]
-        assert SECRET not in at(index.with_password).shown
+        assert SECRET not in f"{at(index.with_password).shown} {at(index.with_password)!r}"
+
+
+def test_a_project_is_asked_for_by_its_plain_name() -> None:
+    with PackageIndex() as index:
+        index.add("zope-interface", "1.0")
+        assert project(at(index.url), "Zope.Interface").files
 
 
 def test_pages_of_a_project_where_the_index_has_them() -> None:

@@ -207,3 +207,22 @@ def test_metrics_of_a_hunt() -> None:
         ("speed", "lower", 3.0, False),
         ("crash", "lower", None, True),
     ]
+
+
+@pytest.mark.parametrize(
+    ("metric", "better"),
+    [
+        ("seconds = true", "lower"),
+        ("exit_code = true", "lower"),
+        ('golden = "g"\nfile = "r"', "lower"),
+        ('junit = "*"\nfile = "j"', "lower"),
+        ('junit = "*"\nfile = "j"\nvalue = "failed"', "lower"),
+        ('junit = "*"\nfile = "j"\nvalue = "passed"', "higher"),
+        ('regex = "(.)"', None),
+        ('json = "x"', None),
+        ('seconds = true\nbetter = "higher"', "higher"),
+    ],
+)
+def test_which_direction_is_better(metric: str, better: str | None) -> None:
+    (found,) = metrics_of(settings(f'[[probe.metrics]]\nname = "m"\n{metric}'))
+    assert found.better == better

@@ -50,6 +50,11 @@ def test_a_value_twice_would_be_one_point(tmp_path: Path) -> None:
         opened(settings(rest='[values]\nlist = ["a", "b", "a"]\n'), tmp_path)
 
 
+def test_a_value_that_no_program_can_be_given(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="found a NUL"):
+        opened(settings(rest='[values]\nlist = ["a\\u0000"]\n'), tmp_path)
+
+
 def test_within_a_window(tmp_path: Path) -> None:
     hunt = settings(rest='[values]\nlist = ["a", "b", "c", "d"]\n')
     window = Window(old=Point(id="b", label="b"), new=Point(id="c", label="c"))

@@ -5,6 +5,7 @@ Each mistake is a `UsageError` whose message begins with the key. Nothing is ask
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
 from itertools import pairwise
 from typing import TypeVar
@@ -17,6 +18,7 @@ from karat.hunt.stages import stages
 from karat.hunt.words import EDIT
 
 T = TypeVar("T")
+_PROJECT = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?")
 _ALONE = ("packages", "values")
 _ORDER = ("containers", "checkouts", "commits")
 
@@ -64,10 +66,10 @@ def _probe(probe: ProbeSettings) -> None:
         0 not in probe.skip_exit_codes,
         "probe.skip_exit_codes: expected codes of runs that say nothing, found 0, which is success",
     )
-    for name in probe.env:
+    for name, value in probe.env.items():
         expect(
-            bool(name) and "=" not in name and "\0" not in name,
-            f"probe.env: expected a name, found {name!r}",
+            bool(name) and "=" not in name and "\0" not in name + value,
+            f"probe.env: expected a name and a text without NUL, found {name!r}",
         )
 
 
@@ -82,6 +84,11 @@ def _tables(settings: HuntSettings, timelines: set[str]) -> None:
         expect(
             bool(settings.repositories),
             f"stages names {name}: expected [[repositories]], found none",
+        )
+    if settings.packages is not None:
+        expect(
+            _PROJECT.fullmatch(settings.packages.name) is not None,
+            f"packages.name: expected the name of a project, found {settings.packages.name!r}; extras belong into requires",
         )
     if settings.values is not None:
         both = (bool(settings.values.list), bool(settings.values.file))

@@ -18,7 +18,7 @@ import msgspec
 
 from karat.engines.job import Command
 from karat.findings import UsageError
-from karat.hunt.releases import plain_name
+from karat.hunt.index_address import plain_name
 
 _SECONDS = 1800.0
 _MARK = "karat-is-whole"
@@ -60,7 +60,7 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True):
         newest = ("--exclude-newer", self.before) if self.before else ()
         steps = (
             ("environment", (*uv, "venv", "--clear", "--python", self.python, self.folder)),
-            ("install", (*uv, "pip", "install", "--python", self.program, *newest, *self.requirements)),
+            ("install", (*uv, "pip", "install", "--python", self.program, *newest, "--", *self.requirements)),
             ("mark", ("touch", mark)),
         )  # fmt: skip
         return (

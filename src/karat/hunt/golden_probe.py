@@ -16,14 +16,10 @@ from karat.check.options import Options
 from karat.check.report import Report
 from karat.config import load
 from karat.findings import ExitCode, KaratError
-from karat.hunt.metric_values import NoValue, Run, file_of
+from karat.hunt.metric_values import NoValue, Run, Unverified, file_of
 from karat.hunt.settings import MetricSettings
 
 _UNKNOWN = {"cannot-verify", "missing-actual", "missing-golden", "nothing-compared"}
-
-
-class Unverified(Exception):  # noqa: N818 - a state of knowledge
-    """The golden or the result cannot be used; the text says why."""
 
 
 def outside(metric: MetricSettings, run: Run, root: Path) -> tuple[float, str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import tomllib
@@ -17,6 +18,7 @@ from karat.findings import UsageError
 
 PYPI = "https://pypi.org/simple"
 _VARIABLES = ("UV_DEFAULT_INDEX", "UV_INDEX_URL", "PIP_INDEX_URL")
+_SEPARATORS = re.compile(r"[-_.]+")
 _PIP_SECONDS = 20.0
 
 
@@ -26,6 +28,9 @@ class Address(msgspec.Struct, frozen=True, kw_only=True):
     url: str
     origin: str
     """Who named it: hunt.toml, a variable, pip's or uv's configuration, the default."""
+
+    def __repr__(self) -> str:
+        return f"Address({self.shown!r}, {self.origin!r})"
 
     @property
     def shown(self) -> str:
@@ -60,6 +65,11 @@ def find_address(
             )
         return Address(url=url.rstrip("/"), origin=origin)
     return Address(url=PYPI, origin="default")
+
+
+def plain_name(name: str) -> str:
+    """A project's name as indexes compare it, and as their addresses have it."""
+    return _SEPARATORS.sub("-", name).lower()
 
 
 def without_password(url: str) -> str:

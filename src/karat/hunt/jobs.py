@@ -6,6 +6,7 @@ tells its identity, warm-ups, the measured runs. Nothing runs here.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 
 from karat.engines.job import Command, Job, Resources
@@ -116,10 +117,9 @@ def _words(words: Words, env: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def filled(word: str, named: Mapping[str, str]) -> str:
-    """A word with names in braces replaced."""
-    for name, value in named.items():
-        word = word.replace(name, value)
-    return word
+    """A word with names in braces replaced; what replaces one is not looked at again."""
+    pattern = re.compile("|".join(map(re.escape, named)))
+    return pattern.sub(lambda found: named[found[0]], word)
 
 
 def _resources(engine: EngineSettings) -> Resources:

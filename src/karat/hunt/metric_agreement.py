@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from karat.changes.series import Better
 from karat.findings import UsageError
 from karat.hunt import json_paths
 from karat.hunt.settings import CrashSettings, MetricSettings, ProbeSettings
@@ -70,7 +71,7 @@ def _metric(metric: MetricSettings, where: str) -> None:
         raise _mistake(
             f'{where}: expected no threshold beside better = "equal", which has no worse side'
         )
-    if metric.threshold is not None and metric.better is None and not binary(metric):
+    if metric.threshold is not None and better(metric) is None:
         raise _mistake(
             f'{where}: expected better = "higher" or "lower" beside threshold, found nothing'
         )
@@ -81,6 +82,16 @@ def _metric(metric: MetricSettings, where: str) -> None:
 def binary(metric: MetricSettings) -> bool:
     """Whether it can only be 0 or 1."""
     return metric.exit_code or metric.golden is not None
+
+
+def better(metric: MetricSettings) -> Better | None:
+    """Which direction is better: as hunt.toml says, or as nobody could doubt; else None."""
+    if metric.better is not None:
+        return metric.better
+    if metric.junit is not None and metric.value == "passed":
+        return "higher"
+    plain = binary(metric) or metric.seconds or metric.junit is not None
+    return "lower" if plain else None
 
 
 def _crash(crash: CrashSettings) -> None:

@@ -44,6 +44,10 @@ class NoValue(Exception):  # noqa: N818 - a state of knowledge
     """There is no value; the text is the signature: `no value for MLUPS`, `MLUPS is nan`."""
 
 
+class Unverified(Exception):  # noqa: N818 - a state of knowledge
+    """A golden or a result cannot be used; the text says why."""
+
+
 def value_of(metric: MetricSettings, run: Run) -> float:
     """The metric's value of one run, for every source but a golden."""
     kind = source(metric)

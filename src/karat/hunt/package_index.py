@@ -16,7 +16,7 @@ from urllib.parse import quote, unquote, urlsplit, urlunsplit
 import msgspec
 
 from karat.findings import CannotVerify, UsageError
-from karat.hunt.index_address import Address
+from karat.hunt.index_address import Address, plain_name
 
 if TYPE_CHECKING:
     import httpx
@@ -48,7 +48,7 @@ def project(
     address: Address, name: str, *, transport: httpx.BaseTransport | None = None
 ) -> Project:
     """Every file of a project."""
-    reply = _get(address, f"{_plain(address.url)}/{quote(name)}/", _ACCEPT, transport)
+    reply = _get(address, f"{_plain(address.url)}/{quote(plain_name(name))}/", _ACCEPT, transport)
     if reply.status_code == 404:
         raise UsageError(
             f"packages.name: expected a project that {address.shown} has, found none called {name!r}",
@@ -65,7 +65,9 @@ def pages(address: Address, name: str) -> Mapping[str, str]:
     """Links of a project by their labels, where the index has PyPI's JSON beside its simple API; else none."""
     base = _plain(address.url).removesuffix("/simple")
     try:
-        reply = _get(address, f"{base}/pypi/{quote(name)}/json", "application/json", None)
+        reply = _get(
+            address, f"{base}/pypi/{quote(plain_name(name))}/json", "application/json", None
+        )
         info = msgspec.json.decode(reply.content).get("info") if reply.status_code == 200 else None
     except (CannotVerify, msgspec.DecodeError, AttributeError):
         return {}

@@ -16,10 +16,10 @@ from importlib.util import find_spec
 from karat.engines.job import Command
 from karat.findings import CannotVerify, Finding, Severity, UsageError
 from karat.hunt.environments import Environment, find_uv
-from karat.hunt.index_address import Address, find_address
+from karat.hunt.index_address import Address, find_address, plain_name
 from karat.hunt.package_index import pages, project
 from karat.hunt.point import Point, Suspect, Window
-from karat.hunt.releases import Release, changed, plain_name, releases, same, within
+from karat.hunt.releases import Release, changed, releases, same, within
 from karat.hunt.settings import HuntSettings, PackageSettings, Stage
 from karat.hunt.timeline import Place
 from karat.report.words import count

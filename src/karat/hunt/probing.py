@@ -26,7 +26,7 @@ from karat.hunt import run_reading
 from karat.hunt.attempt import Attempt
 from karat.hunt.identities import another_than_asked
 from karat.hunt.jobs import out_folder
-from karat.hunt.metric_agreement import CRASH, binary
+from karat.hunt.metric_agreement import CRASH, better, binary
 from karat.hunt.metric_values import Run
 from karat.hunt.point import Point
 from karat.hunt.run_reading import RunReading
@@ -43,7 +43,7 @@ def metrics_of(settings: HuntSettings) -> tuple[Metric, ...]:
     listed = [
         Metric(
             name=metric.name,
-            better=metric.better or ("lower" if binary(metric) else None),
+            better=better(metric),
             threshold=metric.threshold,
             binary=binary(metric),
         )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from typing import TYPE_CHECKING
@@ -17,7 +16,6 @@ if TYPE_CHECKING:
     from packaging.tags import Tag
     from packaging.version import Version
 
-_SEPARATORS = re.compile(r"[-_.]+")
 _SETTLED = dt.timedelta(days=1)
 """Wheels of a release may come hours after its first file."""
 
@@ -149,11 +147,6 @@ def _tags(python: tuple[int, ...]) -> frozenset[Tag]:
 
     interpreter = f"cp{''.join(map(str, python))}"
     return frozenset([*cpython_tags(python), *compatible_tags(python, interpreter=interpreter)])
-
-
-def plain_name(name: str) -> str:
-    """A project's name as indexes compare it."""
-    return _SEPARATORS.sub("-", name).lower()
 
 
 def changed(old: Mapping[str, str], new: Mapping[str, str]) -> dict[str, tuple[str, str]]:

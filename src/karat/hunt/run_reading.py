@@ -14,7 +14,7 @@ from karat.hunt.container_engine import own_failure
 from karat.hunt.crash_kinds import is_hunted
 from karat.hunt.jobs import reads_failures
 from karat.hunt.metric_agreement import CRASH
-from karat.hunt.metric_values import NoValue, Run, value_of
+from karat.hunt.metric_values import NoValue, Run, Unverified, value_of
 from karat.hunt.settings import MetricSettings, ProbeSettings
 
 
@@ -78,7 +78,7 @@ def _measured(run: Run, probe: ProbeSettings, root: Path, *, failed: bool) -> Ru
             values[metric.name] = _value(metric, run, root, notes)
         except NoValue as error:
             return _without_value(run.ran, probe, str(error), values, failed=failed)
-        except _unverified() as error:
+        except Unverified as error:
             return RunReading(outcome=Outcome.BROKEN, signature="cannot verify", note=str(error))
     if probe.crash is not None:
         values[CRASH] = 0.0
@@ -103,12 +103,6 @@ def _value(metric: MetricSettings, run: Run, root: Path, notes: list[str]) -> fl
     if note:
         notes.append(note)
     return value
-
-
-def _unverified() -> type[Exception]:
-    from karat.hunt.golden_probe import Unverified  # noqa: PLC0415 - few probes hold goldens
-
-    return Unverified
 
 
 def _without_value(

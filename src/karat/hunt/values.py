@@ -72,6 +72,11 @@ def open_values(
             f"values: expected each value once, found {twice!r} twice",
             next_command="edit hunt.toml",
         )
+    if any("\0" in text for text in texts):
+        raise UsageError(
+            "values: expected texts that a program can be given, found a NUL in one",
+            next_command="edit hunt.toml",
+        )
     if window is not None and {window.old.id, window.new.id} <= set(texts):
         texts = texts[texts.index(window.old.id) : texts.index(window.new.id) + 1]
     return Values(texts, place.root)

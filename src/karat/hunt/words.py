@@ -12,11 +12,15 @@ EDIT = "edit hunt.toml"
 
 def split(words: Words) -> tuple[str, ...]:
     """The words of a command; what a shell would do beyond quoting (`|`, `$X`, `>`) is not done."""
-    if not isinstance(words, str):
-        return words
     try:
-        return tuple(shlex.split(words))
+        found = tuple(shlex.split(words)) if isinstance(words, str) else words
     except ValueError as error:
         raise UsageError(
             f"expected a command with closed quotes, found {words!r}", next_command=EDIT
         ) from error
+    if any("\0" in word for word in found):
+        raise UsageError(
+            f"expected words that a program can be given, found a NUL in {words!r}",
+            next_command=EDIT,
+        )
+    return found
