@@ -78,7 +78,9 @@ def test_forty_nights_give_both_slowdowns_the_dip_and_the_crash_with_their_commi
 ) -> None:
     toy.push_nights(registry, labels=True)
     toy.write_hunt(registry)
-    report, shown = _hunt(toy, podman, "--html", "report.html", "--markdown", "issue.md")
+    report, shown = _hunt(
+        toy, podman, "--jobs", "2", "--html", "report.html", "--markdown", "issue.md"
+    )
     assert _found(report) == [
         ("dip", "engine", toy.culprit("engine", DIP).id),
         ("dip", "engine", toy.culprit("engine", BACK).id),
@@ -122,5 +124,5 @@ def test_without_labels_the_times_of_the_nights_lead_to_the_commit(
 ) -> None:
     toy.push_nights(registry, labels=False)
     toy.write_hunt(registry, first=13, last=18)
-    report, _ = _hunt(toy, podman, "--strategy", "sweep")
+    report, _ = _hunt(toy, podman)
     assert _found(report) == [("regression", "engine", toy.culprit("engine", SLOWER).id)]
