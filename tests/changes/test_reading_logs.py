@@ -191,6 +191,27 @@ def test_one_log_is_a_series_of_its_matches(tmp_path: Path) -> None:
     assert values(series) == {str(n + 1): (n / 4,) for n in range(6)}
 
 
+@pytest.mark.parametrize(
+    "stamp", ["2023-08-24 1{}:00:01,123 INFO", "[2023-08-24T1{}:00:01Z]", "08-24 1{}:00:01"]
+)
+def test_a_log_with_the_time_on_every_line_is_not_what_grep_printed(
+    tmp_path: Path, stamp: str
+) -> None:
+    logs(tmp_path, train="".join(f"{stamp.format(n % 10)} ms: {n}\n" for n in range(30)))
+    series = read(["train.log"], ReadOptions(metrics=(METRIC,), root=tmp_path)).series[0]
+    assert [point.values for point in series.observations] == [(float(n),) for n in range(30)]
+
+
+@pytest.mark.parametrize(
+    "form", ["OUT-07-{:02}:ms: {}", "2023-07-{:02}:12:ms: {}", "./a/OUT-07-{:02}.log:ms: {}"]
+)
+def test_what_grep_prints_of_any_names(tmp_path: Path, form: str) -> None:
+    logs(tmp_path, grepped="".join(f"{form.format(n, n)}\n" for n in range(1, 9)))
+    (series,) = read(["grepped.log"], ReadOptions(metrics=(METRIC,), root=tmp_path)).series
+    assert [point.values for point in series.observations] == [(float(n),) for n in range(1, 9)]
+    assert "07-08" in series.observations[-1].label
+
+
 def test_bars_colours_long_lines_and_thousands(tmp_path: Path) -> None:
     text = "x" * 100_000 + "ms: 1\n10%\rms: 2\rdone\n\x1b[1mms: \x1b[0m1,234.5\n"
     logs(tmp_path, o_07_01=text)

@@ -7,6 +7,7 @@ many logs is read as those logs.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from functools import partial
@@ -23,6 +24,8 @@ from karat.changes.signatures import TAIL, found_in
 from karat.findings import Finding, Severity, UsageError
 from karat.goldens.hazards import Few
 
+_CLOCK = re.compile(rb"[^:]{0,80}\d[T ]\d\d:\d\d\b.*", re.DOTALL)
+"""A line that begins with the time of day, whose hour is no part of a file's name."""
 _GREPPED = 1 << 26
 """Bytes up to which a single file may be what grep printed."""
 
@@ -56,7 +59,7 @@ def grepped_logs(data: bytes) -> dict[str, list[bytes]]:
     lines = [line for line in data.splitlines() if line.strip() and line != b"--"]
     for line in lines:
         name, colon, rest = line.partition(b":")
-        if colon and name:
+        if colon and name and not _CLOCK.fullmatch(line):
             found.setdefault(os.fsdecode(name), []).append(rest)
     covered = sum(map(len, found.values()))
     if len(found) < 2 or covered < 0.9 * len(lines) or read_names(list(found)).kind == "name":

@@ -56,7 +56,8 @@ def _is_quiet(entry: Examined) -> bool:
         return (
             entry.newest.verdict == "same" and entry.series.observations[-1].outcome is Outcome.OK
         )
-    return all(change.kind is ChangeKind.GAP for change in entry.analysis.changes)
+    quiet = all(change.kind is ChangeKind.GAP for change in entry.analysis.changes)
+    return quiet and not entry.analysis.notes
 
 
 def _entry(entry: Examined, width: int, *, everything: bool) -> Iterator[Line]:
