@@ -56,7 +56,7 @@ def test_without_a_number_of_cores_nothing_is_pinned(tmp_path: Path) -> None:
 
 def test_more_cores_than_there_are_is_an_error_with_the_numbers(tmp_path: Path) -> None:
     with pytest.raises(
-        UsageError, match=f"since this process may use {CORES}; found 2 slots with {CORES} each"
+        UsageError, match=f"this process may use, which is {CORES}; found 2 slots with {CORES} each"
     ):
         Claim(wanted(slots=2, cores=CORES), tmp_path)
 
@@ -153,7 +153,9 @@ def test_only_gpus_that_this_process_may_see_are_given(
 ) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2, 3")
     assert [gpu.name for gpu in visible_gpus()] == ["2", "3"]
-    with pytest.raises(UsageError, match=r"may use 2; found 3 slots with 1 each, which makes 3"):
+    with pytest.raises(
+        UsageError, match=r"may use, which is 2; found 3 slots with 1 each, which makes 3"
+    ):
         Claim(wanted(slots=3, gpus=1), tmp_path)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "-1")
     assert visible_gpus() == ()

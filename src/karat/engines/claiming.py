@@ -99,7 +99,8 @@ def _say(message: str) -> None:
 
 def _needs(wanted: Wanted) -> str:
     each = {"cores": wanted.cores, "GPUs": wanted.gpus}
-    return " and ".join(f"{wanted.slots * n} {what}" for what, n in each.items() if n)
+    many = {what: wanted.slots * number for what, number in each.items() if number}
+    return " and ".join(f"{n} {what if n > 1 else what[:-1]}" for what, n in many.items())
 
 
 def _cores(wanted: Wanted) -> dict[str, Path]:
@@ -131,7 +132,7 @@ def _file_name(text: str) -> str:
 def _enough(what: str, slots: int, each: int, there: int) -> None:
     if slots * each > there:
         raise UsageError(
-            f"expected at most {there} {what} to be asked for, since this process may use {there}; "
+            f"expected no more {what} to be asked for than this process may use, which is {there}; "
             f"found {slots} slots with {each} each, which makes {slots * each}",
             next_command=_EDIT,
         )
