@@ -59,7 +59,7 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True):
         mark = f"{self.folder}/{_MARK}"
         newest = ("--exclude-newer", self.before) if self.before else ()
         steps = (
-            ("environment", (*uv, "venv", "--clear", "--python", self.python, self.folder)),
+            ("environment", (*uv, "venv", "--python", self.python, self.folder)),
             ("install", (*uv, "pip", "install", "--python", self.program, *newest, "--", *self.requirements)),
             ("mark", ("touch", mark)),
         )  # fmt: skip

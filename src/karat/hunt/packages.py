@@ -50,7 +50,13 @@ class Packages:
 
     def prepare(self, point: Point) -> Sequence[Command]:
         """Makes the environment, unless the slot has it."""
-        env = {"UV_NO_PROGRESS": "1", "UV_PYTHON_DOWNLOADS": "never", "VIRTUAL_ENV": ""}
+        env = {
+            "UV_NO_PROGRESS": "1",
+            "UV_PYTHON_DOWNLOADS": "never",
+            # uv before 0.8 needs no word, and knows none, to replace a half environment.
+            "UV_VENV_CLEAR": "1",
+            "VIRTUAL_ENV": "",
+        }
         if self._address.origin != "default":
             # In the environment, where a password is nobody's to read, and not on the command line.
             env["UV_DEFAULT_INDEX"] = self._address.url
