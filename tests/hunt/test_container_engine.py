@@ -91,6 +91,7 @@ def test_values_of_variables_stand_in_the_environment_and_not_on_the_command_lin
         (125, b"Error: statfs /gone: no such file or directory\n", True),
         (127, b'Error: runc: exec: "x": executable file not found in $PATH\n', True),
         (127, b"docker: Error response from daemon: unable to start\n\nRun 'docker run --help' for more", True),
+        (127, b'docker: Error response from daemon: x: unknown.\ntime="2026" level=error msg="error waiting"\n', True),
         (125, b"value: 3\nError: no container with name or ID\n", True),
         (1, b"Error response from daemon: container 1f is not running\n", True),
         (255, b"Error: can only create exec sessions on running containers: container state improper\n", True),

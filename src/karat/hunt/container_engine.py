@@ -39,6 +39,7 @@ _OWN_LINES = {
     )
     for code in (1, 125, 126, 127, 255)
 }
+_AFTERWARDS = re.compile(r"""--help'|^time="[^"]*" level=""")
 # Variables that the client itself obeys: their values stand on the command line, and not in its environment.
 _CLIENT_OBEYS = re.compile(
     r"PATH|HOME|TMPDIR|IFS|LD_.*|DOCKER_.*|CONTAINERS?_.*|BUILDAH_.*|STORAGE_.*|REGISTRY_.*|REGISTRIES_.*|XDG_.*"
@@ -167,8 +168,8 @@ def own_failure(exit_code: int | None, output: bytes) -> str:
     """What the client itself said, if it and not the command inside has failed; else nothing."""
     own = _OWN_LINES.get(exit_code) if exit_code is not None else None
     lines = output[-_LAST_BYTES:].decode(errors="replace").split("\n")
-    # After its own line docker advises a look at its help.
-    said = [line.strip() for line in lines if line.strip() and "--help'" not in line]
+    # After its own line docker advises a look at its help, or logs that it waits no longer.
+    said = [line.strip() for line in lines if line.strip() and not _AFTERWARDS.search(line)]
     return said[-1] if own and said and own.match(said[-1]) else ""
 
 
