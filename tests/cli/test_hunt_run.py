@@ -84,6 +84,15 @@ def test_a_journal_that_is_there_is_not_written_over(tmp_path: Path) -> None:
     assert (tmp_path / f"{JOURNAL}.1").read_bytes() == before
 
 
+def test_a_hunt_that_could_not_begin_is_in_nobody_s_way(tmp_path: Path) -> None:
+    file = values_hunt(tmp_path, stepped(3))
+    text = file.read_text(encoding="utf-8")
+    file.write_text(text.replace("list = [", 'file = "lacking"\nlist = ['), encoding="utf-8")
+    assert karat("hunt", "run", cwd=tmp_path).code == 2
+    file.write_text(text, encoding="utf-8")
+    assert karat("hunt", "run", "-q", cwd=tmp_path).code == 0
+
+
 def test_the_command_line_overrules_hunt_toml(tmp_path: Path) -> None:
     values_hunt(tmp_path, stepped(9, (4, 90.0)))
     words = ("--strategy", "sweep", "-j", "2", "--confidence", "0.95", "--journal", "other.hunt")

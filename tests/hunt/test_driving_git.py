@@ -101,6 +101,7 @@ def test_a_change_that_does_not_show_at_the_finer_stage_is_said(tmp_path: Path) 
     (culprit,) = report.culprits
     assert culprit.stage == "0", "as close as the hunt came"
     assert culprit.change.zoom == "0.0/1"
+    assert culprit.change.verdict.confirmed is True, "it holds where it was seen"
     (said,) = [f for f in findings_of(report) if f.kind == "not-reproduced"]
     assert "nothing was rebuilt" in said.message
     assert said.where == "0.0/1"

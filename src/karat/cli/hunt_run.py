@@ -118,7 +118,7 @@ def command(  # noqa: PLR0913 - one parameter per option
 
 def _journal(path: Path, file: Path, settings: HuntSettings, *, fresh: bool) -> Journal:
     from karat.cli.hunting import row_of  # noqa: PLC0415
-    from karat.hunt.aside import put_aside  # noqa: PLC0415
+    from karat.hunt.aside import discard, put_aside  # noqa: PLC0415
     from karat.hunt.journal import Journal  # noqa: PLC0415
     from karat.hunt.journal_opening import is_empty  # noqa: PLC0415
     from karat.hunt.whereabouts import place_of  # noqa: PLC0415
@@ -126,11 +126,15 @@ def _journal(path: Path, file: Path, settings: HuntSettings, *, fresh: bool) -> 
     if path.exists() and fresh:
         put_aside(path)
     elif path.exists() and not is_empty(path):
-        raise _exists(path)
+        refused = _exists(path)
+        if refused is not None:
+            raise refused
+        discard(path)
     return Journal.create(path, row_of(file, settings, place_of(file, settings)))
 
 
-def _exists(path: Path) -> UsageError:
+def _exists(path: Path) -> UsageError | None:
+    """Why a journal is not written over; None for one that nobody misses: nothing was run, and nobody is at work."""
     from karat.hunt.journal import Journal  # noqa: PLC0415
     from karat.hunt.reporting import state_of  # noqa: PLC0415
     from karat.report.words import count  # noqa: PLC0415
@@ -143,6 +147,8 @@ def _exists(path: Path) -> UsageError:
             f"expected to be the only one who hunts into {path}, found process {process} at work on it",
             next_command=f"karat hunt status {words}",
         )
+    if not runs:
+        return None
     what = "a finished hunt" if state == "done" else "a hunt that is not finished"
     way = f"karat hunt report {words}" if state == "done" else f"karat hunt resume {words}"
     return UsageError(

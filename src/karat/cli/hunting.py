@@ -15,7 +15,7 @@ from karat.cli.output import complain, deliver, last_line, one_report_each
 from karat.engines.engine import Engine
 from karat.engines.opening import open_engine
 from karat.findings import exit_code
-from karat.hunt.driving import drive
+from karat.hunt.driving import INTERRUPTED, drive, stopped
 from karat.hunt.hunt_findings import findings_of
 from karat.hunt.journal import Journal
 from karat.hunt.journal_rows import HuntRow
@@ -32,7 +32,7 @@ from karat.hunt.timeline import Place
 from karat.hunt.whereabouts import name_of
 from karat.hunt.words import split
 
-INTERRUPTED = 130
+_EXIT = 130
 
 
 class Reports(msgspec.Struct, frozen=True, kw_only=True):
@@ -97,9 +97,11 @@ def hunt(settings: HuntSettings, place: Place, journal: Journal, reports: Report
         with closing(_engine(settings, place, listener)) as engine:
             report = drive(settings, place, engine, journal, listener)
     except KeyboardInterrupt:
+        if journal.facts()["state"] == "running":  # before anything was driven
+            stopped(journal, INTERRUPTED)
         reports.write(report_of(journal))
         complain("the hunt was interrupted; what it measured is kept", _resume(journal))
-        return INTERRUPTED
+        return _EXIT
     reports.write(report)
     findings = findings_of(report)
     if not reports.quiet:

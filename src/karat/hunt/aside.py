@@ -11,6 +11,12 @@ from karat.hunt.journal import Journal
 from karat.hunt.journal_lock import WriterLock
 
 
+def discard(path: Path) -> None:
+    """Remove the journal of a hunt that never ran anything."""
+    for tail in ("-wal", "-shm", ""):
+        path.with_name(f"{path.name}{tail}").unlink(missing_ok=True)
+
+
 def put_aside(path: Path) -> Path:
     """Rename a journal to `NAME.hunt.1`, `.2`, …; nobody may be at work on it."""
     lock = WriterLock(path)

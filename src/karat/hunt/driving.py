@@ -35,6 +35,8 @@ from karat.hunt.zooming import Site, child_key, levels_of, reproduced, sites
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+INTERRUPTED = "it was interrupted"
+
 
 def drive(
     settings: HuntSettings, place: Place, engine: Engine, journal: Journal, listener: Listener
@@ -63,20 +65,21 @@ def _ended(journal: Journal, listener: Listener) -> Iterator[None]:
         journal.none_running()
         journal.note("state", "done")
     except Stopped as stop:
-        _stopped(journal, str(stop))
+        stopped(journal, str(stop))
     except KeyboardInterrupt:
-        _stopped(journal, "it was interrupted")
+        stopped(journal, INTERRUPTED)
         raise
     except KaratError as error:
         # It may be the journal itself that cannot be written.
         with suppress(KaratError):
-            _stopped(journal, str(error))
+            stopped(journal, str(error))
         raise
     finally:
         listener.closed()
 
 
-def _stopped(journal: Journal, why: str) -> None:
+def stopped(journal: Journal, why: str) -> None:
+    """The journal says that the hunt is not finished, and why."""
     journal.note("why", why)
     journal.note("state", "stopped")
     journal.event(why)
@@ -181,6 +184,30 @@ class Hunt:
             )
             metrics = tuple(decision.spans[number].metric for number in site.numbers)
             self._stage(child, depth + 1, metrics)
+            self._held(row, decision, site, depth)
+
+    def _held(self, row: StageRow, decision: Decision, site: Site, depth: int) -> None:
+        """A change that the finer stage did not show ends here: whether it holds is asked here."""
+        found = self._kit.journal.changes(row.key)
+        finer = self._kit.journal.stage(found[site.numbers[0]].zoom)
+        seen = [span.metric for span in finer.decision.spans] if finer and finer.decision else []
+        asked = [
+            number
+            for number in site.numbers
+            if decision.spans[number].metric not in seen and not found[number].confirmed
+        ]
+        if not asked or finer is None or finer.state != "done":
+            return
+        stage = self._opened(row, depth)
+        if stage is None:
+            return
+        try:
+            blame = Blame(self._kit, self._measuring, stage, site)
+            for number in asked:
+                known = blame.confirmed(found[number], decision.spans[number])
+                self._kit.journal.found(row.key, number, known)
+        finally:
+            stage.timeline.close()
 
     def _window(self, row: StageRow, old: Point, new: Point, found: Found) -> Window:
         """Between the two points; only the part that made the change moves, where one did."""
