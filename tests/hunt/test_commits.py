@@ -42,7 +42,7 @@ def test_every_commit_after_the_old_one_up_to_the_new_one(history: History, tmp_
     made = grown(history, "a", "b", "c", "d")
     timeline = opened(history, made[0], made[2], tmp_path)
     assert ids(timeline) == made[:3]
-    assert [p.label for p in timeline.points] == [f"r@{c[:12]}" for c in made[:3]]
+    assert [p.label for p in timeline.points] == [c[:12] for c in made[:3]]
     assert printed(run(timeline, 1, tmp_path / "slot", "cat", "n")) == "b"
     assert timeline.findings == ()
 

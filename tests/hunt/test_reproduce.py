@@ -16,7 +16,7 @@ from karat.hunt.settings import HuntSettings
 
 
 def settings(**tables: Any) -> HuntSettings:
-    probe = {"command": ["sh", "-c", "cat code/speed; echo at {value}"], **tables.pop("probe", {})}
+    probe = {"command": ["sh", "-c", "cat speed; echo at {value}"], **tables.pop("probe", {})}
     return msgspec.convert({"stages": ["values"], "probe": probe, **tables}, HuntSettings)
 
 
@@ -37,7 +37,7 @@ def test_a_commit_is_cloned_built_and_probed(repository: Repository) -> None:
     made = settings(
         stages=["commits"],
         repositories=[{"name": "code", "url": "."}],
-        commits={"build": ["cp", "code/speed.in", "code/speed"]},
+        commits={"build": ["cp", "speed.in", "speed"]},
     )
     point = Point(id="code@1", label="1", parts={"code": first})
     line = one_line(made, "0", "commits", point, {})
@@ -45,9 +45,28 @@ def test_a_commit_is_cloned_built_and_probed(repository: Repository) -> None:
     assert not (repository.root / "code").exists()
 
 
+def test_several_repositories_lie_side_by_side(repository: Repository, tmp_path: Path) -> None:
+    repository.write("speed", "one\n")
+    first = repository.commit()
+    other = Repository(tmp_path / "other")
+    other.write("speed", "two\n")
+    second = other.commit()
+    repositories = [
+        {"name": "code", "url": "."},
+        {"name": "more", "url": str(other.root), "folder": "beside it"},
+    ]
+    made = settings(
+        stages=["commits"],
+        probe={"command": ["cat", "code/speed", "beside it/speed"]},
+        repositories=repositories,
+    )
+    point = Point(id="p", label="p", parts={"code": first, "more": second})
+    assert pasted(one_line(made, "0", "commits", point, {}), repository.root) == "one\ntwo\n"
+
+
 def test_a_script_beside_hunt_toml_is_found(repository: Repository) -> None:
     commit = repository.commit()
-    repository.write("bench it.sh", "echo measured in $(git -C code rev-parse HEAD)\n")
+    repository.write("bench it.sh", "echo measured in $(git rev-parse HEAD)\n")
     made = settings(
         stages=["commits"],
         probe={"command": ["sh", "{root}/bench it.sh"]},

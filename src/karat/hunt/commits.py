@@ -93,12 +93,18 @@ def _points(repositories: Repositories, walk: Walk) -> list[Point]:
         found.append(
             Point(
                 id=point_id(commits),
-                label=point_id({name: commit.id}),
+                label=_label(repositories, {name: commit.id}),
                 when=moment(commit.time),
                 parts={**repositories.fixed, **commits},
             )
         )
     return found
+
+
+def _label(repositories: Repositories, moved: Mapping[str, str]) -> str:
+    """What moved, for a person; of one repository alone, its name goes without saying."""
+    shown = point_id(moved)
+    return shown.rpartition("@")[2] if len(repositories.mirrors) == 1 else shown
 
 
 def _first(repositories: Repositories, commits: Mapping[str, str], next_time: int | None) -> Point:
@@ -110,7 +116,7 @@ def _first(repositories: Repositories, commits: Mapping[str, str], next_time: in
     latest = max(times) if next_time is None else min(max(times), next_time)
     return Point(
         id=point_id(commits),
-        label=point_id(commits),
+        label=_label(repositories, commits),
         when=moment(latest),
         parts={**repositories.fixed, **commits},
     )

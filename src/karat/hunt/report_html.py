@@ -10,6 +10,7 @@ import re
 import shlex
 from collections.abc import Iterable, Iterator, Sequence
 from importlib import resources
+from os.path import basename
 
 from karat.changes.series import Outcome
 from karat.hunt import report_sentences as say
@@ -44,7 +45,7 @@ def _body(report: HuntReport) -> Iterator[str]:
     yield f"<h1>{_text(say.conclusion(report))}</h1>"
     probe = f"; probe <code>{_text(shlex.join(report.command))}</code>" if report.command else ""
     runs = f"{report.runs:,} runs, {say.duration(report.seconds)} of measuring"
-    yield f'<p class="quiet">{runs}{probe}; {_text(report.file)}</p>'
+    yield f'<p class="quiet">{runs}{probe}; {_text(basename(report.file))}</p>'
     for note in report.notes:
         yield f'<p class="note">{_text(note)}</p>'
     for culprit in report.culprits:
@@ -67,7 +68,7 @@ def _culprit(culprit: Culprit, report: HuntReport) -> Iterator[str]:
         yield _fact(title, _list(map(_suspect, culprit.suspects)))
     yield _fact("sure", _text(say.confirmed(change)))
     if change.verdict.tried:
-        yield _fact("swapped", _list(map(_text, change.verdict.tried)))
+        yield _fact("tried", _list(map(_text, change.verdict.tried)))
     if change.reproduce:
         yield _fact("try", f"<pre>{_text(change.reproduce)}</pre>")
     yield "</dl></section>"

@@ -9,6 +9,7 @@ import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
+from os.path import basename
 
 from karat.changes.series import Outcome
 from karat.hunt import report_sentences as say
@@ -49,7 +50,7 @@ def _culprit(culprit: Culprit, report: HuntReport) -> Iterator[str]:
     yield "\n".join(facts)
     yield from _suspects(culprit.suspects)
     if change.verdict.tried:
-        yield "Swapped to find out:\n\n" + "\n".join(
+        yield "Tried to find out:\n\n" + "\n".join(
             f"- {prose(line)}" for line in change.verdict.tried
         )
     if stage is not None:
@@ -183,7 +184,7 @@ def _fenced(text: str, language: str) -> str:
 def _how(report: HuntReport) -> str:
     runs = f"{report.runs:,} runs, {say.duration(report.seconds)} of measuring"
     probe = f"; probe {code(shlex.join(report.command))}" if report.command else ""
-    return f"<sub>karat hunt, {runs}{probe}; {code(report.file)}</sub>"
+    return f"<sub>karat hunt, {runs}{probe}; {code(basename(report.file))}</sub>"
 
 
 def _stage(report: HuntReport, key: str) -> StageReport | None:

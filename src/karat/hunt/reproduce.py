@@ -12,7 +12,7 @@ from collections.abc import Mapping
 
 from karat.hunt.kept_settings import NOT_KEPT
 from karat.hunt.point import Point
-from karat.hunt.settings import HuntSettings
+from karat.hunt.settings import HuntSettings, RepositorySettings
 from karat.hunt.words import split
 
 _SECRET = re.compile(r"TOKEN|KEY|SECRET|PASS|CREDENTIAL|AUTH", re.IGNORECASE)
@@ -102,24 +102,21 @@ def _checkout(settings: HuntSettings, point: Point, identity: Mapping[str, str])
     moved = [r for r in settings.repositories if r.name in point.parts]
     if asked.container or settings.checkouts.container or not moved:
         return ""
-    steps = []
-    for one in moved:
-        folder = one.folder or one.name
-        source = (
-            one.url
-            if "://" in one.url or one.url.startswith(("/", "git@"))
-            else f"$OLDPWD/{one.url}"
-        )
-        quoted = shlex.quote(source) if not source.startswith("$OLDPWD") else f'"{source}"'
-        steps += [f"git clone -q {quoted} {shlex.quote(folder)}"]
-        steps += [f"git -C {shlex.quote(folder)} checkout -q {point.parts[one.name]}"]
-    return _joined(settings, point, steps, [shlex.quote(word) for word in split(asked.build)])
+    steps = [step for one in moved for step in _cloned(one, point.parts[one.name])]
+    # Builds and probes start in the repository; of several, in the folder that holds them.
+    steps += [f"cd {shlex.quote(moved[0].folder or moved[0].name)}"] if len(moved) == 1 else []
+    build = " ".join(shlex.quote(word) for word in split(asked.build))
+    probe = _probe(settings, point).replace('"$PWD"', '"$root"')
+    chain = ['cd "$(mktemp -d)"', *steps, *([build] if build else []), probe]
+    return f"(root=$PWD; {' && '.join(chain)})"
 
 
-def _joined(settings: HuntSettings, point: Point, steps: list[str], build: list[str]) -> str:
-    probe = _probe(settings, point).replace('"$PWD"', '"$OLDPWD"')
-    chain = ['cd "$(mktemp -d)"', *steps, *([" ".join(build)] if build else []), probe]
-    return f"({' && '.join(chain)})"
+def _cloned(one: RepositorySettings, commit: str) -> list[str]:
+    """A fresh clone of a repository, at a commit."""
+    folder = shlex.quote(one.folder or one.name)
+    away = "://" in one.url or one.url.startswith(("/", "git@"))
+    source = shlex.quote(one.url) if away else f'"$root"/{shlex.quote(one.url)}'
+    return [f"git clone -q {source} {folder}", f"git -C {folder} checkout -q {commit}"]
 
 
 def _package(settings: HuntSettings, point: Point, identity: Mapping[str, str]) -> str:  # noqa: ARG001 - one signature
