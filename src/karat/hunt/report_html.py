@@ -10,7 +10,7 @@ import re
 import shlex
 from collections.abc import Iterable, Iterator, Sequence
 from importlib import resources
-from os.path import basename
+from pathlib import PurePath
 
 from karat.changes.series import Outcome
 from karat.hunt import report_sentences as say
@@ -45,7 +45,7 @@ def _body(report: HuntReport) -> Iterator[str]:
     yield f"<h1>{_text(say.conclusion(report))}</h1>"
     probe = f"; probe <code>{_text(shlex.join(report.command))}</code>" if report.command else ""
     runs = f"{report.runs:,} runs, {say.duration(report.seconds)} of measuring"
-    yield f'<p class="quiet">{runs}{probe}; {_text(basename(report.file))}</p>'
+    yield f'<p class="quiet">{runs}{probe}; {_text(PurePath(report.file).name)}</p>'
     for note in report.notes:
         yield f'<p class="note">{_text(note)}</p>'
     for culprit in report.culprits:

@@ -9,7 +9,7 @@ import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
-from os.path import basename
+from pathlib import PurePath
 
 from karat.changes.series import Outcome
 from karat.hunt import report_sentences as say
@@ -184,7 +184,7 @@ def _fenced(text: str, language: str) -> str:
 def _how(report: HuntReport) -> str:
     runs = f"{report.runs:,} runs, {say.duration(report.seconds)} of measuring"
     probe = f"; probe {code(shlex.join(report.command))}" if report.command else ""
-    return f"<sub>karat hunt, {runs}{probe}; {code(basename(report.file))}</sub>"
+    return f"<sub>karat hunt, {runs}{probe}; {code(PurePath(report.file).name)}</sub>"
 
 
 def _stage(report: HuntReport, key: str) -> StageReport | None:
