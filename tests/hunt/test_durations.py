@@ -26,7 +26,7 @@ def test_what_is_no_duration(value: str | float) -> None:
         seconds(value)
 
 
-@given(st.floats(0, 1e6, allow_nan=False), st.sampled_from(["s", "min", "hours", "day"]))
+@given(st.floats(0, 3e4, allow_nan=False), st.sampled_from(["s", "min", "hours", "day"]))
 def test_a_unit_is_a_factor(value: float, unit: str) -> None:
     assert seconds(f"{value:.6f} {unit}") == pytest.approx(
         float(f"{value:.6f}") * seconds(f"1 {unit}")

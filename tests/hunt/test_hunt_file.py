@@ -1,18 +1,37 @@
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
+from hypothesis import given, strategies as st
 
 from factories.hunt_files import text
 from karat.findings import UsageError
-from karat.hunt.hunt_file import parse, read
-from karat.hunt.settings import HuntSettings
+from karat.hunt.hunt_file import checked, parse, read
+from karat.hunt.settings import (
+    CheckoutSettings,
+    ContainerSettings,
+    CrashSettings,
+    EngineSettings,
+    HuntSettings,
+    MetricSettings,
+    PackageSettings,
+    ProbeSettings,
+    RepositorySettings,
+    SearchSettings,
+    ValueSettings,
+)
 from karat.hunt.stages import stages
 
 HERE = Path("hunt.toml")
+STRUCTS = [
+    CheckoutSettings, ContainerSettings, CrashSettings, EngineSettings, HuntSettings, MetricSettings, PackageSettings,
+    ProbeSettings, RepositorySettings, SearchSettings, ValueSettings,
+]  # fmt: skip
 METRIC = '[[probe.metrics]]\nname = "m"\n'
 DATED = '[containers]\nimage = "x:{date:%Y}"\nstart = 2023-07-06\n'
 REPOSITORIES = '[[repositories]]\nname = "xla"\nurl = "/r/xla"\n'
@@ -36,6 +55,11 @@ def mistake(toml: str) -> str:
         (text("timeout = [1]"), "probe.timeout must be a number or a text, found a list"),
         (text("repeats = 1.5"), "probe.repeats must be a whole number, found a decimal number"),
         (text("repeats = 0"), "probe.repeats must be at least 1"),
+        (text("repeats = 1_000_000_000"), "at most 10,000"),
+        (text("timeout = 1" + "0" * 400), "probe.timeout: expected a duration"),
+        (text('timeout = "1000000 weeks"'), "probe.timeout: expected a duration"),
+        (text(rest='[engine]\nmemory = "1' + "0" * 400 + ' GB"\n'), "engine.memory: expected a size"),
+        (text(rest="[engine]\ncores = inf\n"), "engine.cores must be"),
         (text("warmups = -1"), "probe.warmups must be at least 0"),
         (text('timeout = "soon"'), "probe.timeout: expected a duration"),
         (text("timeout = 0"), "probe.timeout must be more than 0"),
@@ -151,3 +175,65 @@ def test_stages_have_the_step_they_say_or_their_tables() -> None:
 
 def test_a_crash_alone_is_enough_to_look_at() -> None:
     assert parse(text('[probe.crash]\nkind = "hang"'), HERE).probe.crash is not None
+
+
+ODD = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(),
+    st.just(10**400),
+    st.floats(),
+    st.text(max_size=10),
+    st.sampled_from(
+        [
+            "1 day",
+            "1 h",
+            "(a)",
+            "a b",
+            "values",
+            "commits by hour",
+            "equal",
+            "any",
+            "bisect",
+            "xla",
+            "9" * 400 + " s",
+        ]
+    ),
+    st.dates(),
+    st.datetimes(),
+)
+KEYS = st.sampled_from(sorted({key for struct in STRUCTS for key in struct.__struct_fields__}))
+TABLES = st.recursive(
+    st.dictionaries(KEYS, ODD, max_size=4),
+    lambda inner: st.dictionaries(
+        KEYS, st.one_of(inner, st.lists(st.one_of(inner, ODD), max_size=3), ODD), max_size=5
+    ),
+    max_leaves=12,
+)
+GOOD: dict[str, Any] = {
+    "stages": ["values"],
+    "values": {"list": ["a"]},
+    "probe": {"command": "x", "metrics": [{"name": "m", "seconds": True}]},
+}
+
+
+@given(TABLES)
+def test_whatever_is_written_is_a_hunt_or_a_mistake_that_is_said(table: dict[str, object]) -> None:
+    for raw in (table, {**GOOD, **table}, {**GOOD, "probe": {**GOOD["probe"], **table}}):
+        with contextlib.suppress(UsageError):
+            checked(raw, HERE)
+
+
+@given(st.sampled_from(STRUCTS), st.data())
+def test_every_key_of_every_table_may_be_anything(
+    struct: type[msgspec.Struct], data: st.DataObject
+) -> None:
+    table = {key: data.draw(ODD) for key in struct.__struct_fields__ if data.draw(st.booleans())}
+    places: list[dict[str, object]] = [
+        {"containers": table}, {"repositories": [table]}, {"checkouts": table}, {"packages": table}, {"search": table},
+        {"engine": table}, {"probe": {"command": "x", "metrics": [{"name": "m", **table}]}},
+        {"probe": {"command": "x", "crash": table}}, {"values": table},
+    ]  # fmt: skip
+    for place in places:
+        with contextlib.suppress(UsageError):
+            checked({**GOOD, **place}, HERE)

@@ -18,6 +18,7 @@ from karat.hunt.stages import stages
 from karat.hunt.words import EDIT
 
 T = TypeVar("T")
+_MOST = 10_000
 _PROJECT = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?")
 _ALONE = ("packages", "values")
 _ORDER = ("containers", "checkouts", "commits")
@@ -60,8 +61,12 @@ def _probe(probe: ProbeSettings) -> None:
     expect(bool(words.split(probe.command)), "probe.command: expected a command, found no words")
     _understood("probe.timeout", durations.seconds, probe.timeout)
     expect(durations.seconds(probe.timeout) > 0, "probe.timeout must be more than 0")
-    expect(probe.repeats >= 1, f"probe.repeats must be at least 1, found {probe.repeats}")
-    expect(probe.warmups >= 0, f"probe.warmups must be at least 0, found {probe.warmups}")
+    for key, least in (("repeats", 1), ("warmups", 0)):
+        number = getattr(probe, key)
+        expect(
+            least <= number <= _MOST,
+            f"probe.{key} must be at least {least} and at most {_MOST:,}, found {number}",
+        )
     expect(
         0 not in probe.skip_exit_codes,
         "probe.skip_exit_codes: expected codes of runs that say nothing, found 0, which is success",
@@ -202,10 +207,16 @@ def _search(settings: HuntSettings) -> None:
 
 def _engine(settings: HuntSettings) -> None:
     engine = settings.engine
-    expect(engine.slots >= 1, f"engine.slots must be at least 1, found {engine.slots}")
+    expect(
+        1 <= engine.slots <= _MOST,
+        f"engine.slots must be at least 1 and at most {_MOST:,}, found {engine.slots}",
+    )
     for key in ("cores", "gpus", "retries"):
         value = getattr(engine, key)
-        expect(value >= 0, f"engine.{key} must be at least 0, found {value}")
+        expect(
+            0 <= value <= _MOST,
+            f"engine.{key} must be at least 0 and at most {_MOST:,}, found {value}",
+        )
     _understood("engine.memory", sizes.size, engine.memory)
 
 

@@ -3,25 +3,26 @@
 from __future__ import annotations
 
 import re
-from math import isfinite
 
 from karat.findings import UsageError
 from karat.hunt.settings import Duration
 
 _UNITS = {"ms": 0.001, "s": 1, "sec": 1, "second": 1, "m": 60, "min": 60, "minute": 60, "h": 3600, "hour": 3600,
           "d": 86400, "day": 86400, "w": 604800, "week": 604800}  # fmt: skip
+_LONGEST = 100 * 366 * 86400
 _PART = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]+)\s*", re.IGNORECASE)
 
 
 def seconds(value: Duration) -> float:
     """How many seconds that is."""
-    found = _sum(value) if isinstance(value, str) else float(value)
-    if found is None or not isfinite(found) or found < 0:
+    found = _sum(value) if isinstance(value, str) else value
+    # What is beyond a lifetime is a mistake, and clocks cannot count it. NaN is not within either.
+    if found is None or not 0 <= found <= _LONGEST:
         raise UsageError(
             f"expected a duration such as '90 s', '10 min', '1 h' or '1 day', found {value!r}",
             next_command="edit hunt.toml",
         )
-    return found
+    return float(found)
 
 
 def step(text: str) -> float | None:

@@ -39,6 +39,12 @@ def parse(text: str, path: Path) -> HuntSettings:
         raw = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise UsageError(f"expected TOML in {path}, found: {error}", next_command=edit) from error
+    return checked(raw, path)
+
+
+def checked(raw: Mapping[str, Any], path: Path) -> HuntSettings:
+    """The settings in tables, if they are some and fit together."""
+    edit = f"edit {shlex.quote(str(path))}"
     try:
         settings = msgspec.convert(_moments(raw), HuntSettings)
         agreement.check(settings)
