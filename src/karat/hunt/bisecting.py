@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -15,7 +16,8 @@ import numpy as np
 
 from karat.hunt.flakes import entropy
 from karat.hunt.holes import broken_range, near
-from karat.hunt.levels import Array, level_map, middle
+from karat.hunt.judging import differ
+from karat.hunt.levels import Array, Map, level_map, middle
 from karat.hunt.positions import Belief, binary_belief, level_belief
 from karat.hunt.readings import Readings, readings, runs
 from karat.hunt.searching import Decision, Metric, Seen, Span
@@ -24,7 +26,7 @@ from karat.hunt.spans import between, kind, missed
 from karat.hunt.wishes import SPECULATION, Wish, allowance, asks
 
 _REPEATS = 12
-_FLOOR = 0.125
+_TINY = 1e-6
 
 
 class Answer(NamedTuple):
@@ -103,6 +105,12 @@ class _Search:
         self.values = _against(metric, read.values)
         self.binary = metric.binary or metric.threshold is not None
         self.plain = read.values
+        self.smallest = 0.0 if metric.better == "equal" else self.settings.smallest
+
+    @cached_property
+    def map(self) -> Map:
+        """For the spread, which every run tells something about."""
+        return level_map(self.values, self.count, smallest=self.smallest)
 
     def answer(self, room: int) -> Answer:
         retries = [
@@ -115,10 +123,12 @@ class _Search:
             return Answer((*ends, *retries), None, None, len(ends) + 4, note)
         belief = self._belief(low, high)
         nothing = belief.all_old + belief.all_new
+        if not self.binary:
+            nothing = max(nothing, 1 - self._apart(low, high))
         if nothing >= self.settings.confidence or self._hopeless(nothing, low, high):
             return Answer((), None, belief.flakes, 0, self._same(belief))
         span, sure = self._span(belief)
-        if sure:
+        if sure and nothing <= 1 - self.settings.confidence:
             return Answer((), span, belief.flakes, 0, "")
         wishes = tuple(self._wishes(belief, nothing, room))
         return Answer((*retries, *wishes), span, belief.flakes, _left(belief), "")
@@ -146,9 +156,13 @@ class _Search:
     def _belief(self, low: int, high: int) -> Belief:
         if self.binary:
             return binary_belief(self.values, low, high, self.old)
-        smallest = 0.0 if self.metric.better == "equal" else self.settings.smallest
-        found = level_map(self.values, self.count, smallest=smallest)
-        return level_belief(self.values, low, high, max(found.spread, _FLOOR * smallest, 1e-12))
+        return level_belief(self.values, low, high, max(self.map.spread, 1e-12))
+
+    def _apart(self, low: int, high: int) -> float:
+        """The probability that the levels of both ends differ, from the runs of the ends alone."""
+        spread = self.map.spread if self.map.sure else None
+        ends = self.values[low], self.values[high]
+        return differ(*ends, smallest=self.smallest, spread=spread)
 
     def _hopeless(self, nothing: float, low: int, high: int) -> bool:
         """Both ends were run often enough, and nothing tells them apart."""
@@ -163,15 +177,13 @@ class _Search:
 
     def _classes(self, belief: Belief) -> list[tuple[int, int, float]]:
         """(last old, first new, probability): places that nothing can tell apart are one."""
-        dead = set(self.dead)
-        alive = [
-            at for at in range(belief.first, belief.first + len(belief.place) + 1) if at not in dead
-        ]
+        dead = np.array(self.dead, dtype=np.intp)
+        every = np.arange(belief.first, belief.first + len(belief.place) + 1)
+        alive = every[~np.isin(every, dead)]
         sums = np.concatenate([[0.0], np.cumsum(belief.place)])
-        return [
-            (a, b, float(sums[b - belief.first] - sums[a - belief.first]))
-            for a, b in pairwise(alive)
-        ]
+        masses = np.diff(sums[alive - belief.first])
+        places = zip(alive[:-1], alive[1:], masses, strict=True)
+        return [(int(a), int(b), float(mass)) for a, b, mass in places if mass > _TINY]
 
     def _span(self, belief: Belief) -> tuple[Span | None, bool]:
         """The likeliest place, and whether it is sure."""
@@ -256,12 +268,9 @@ class _Search:
         gain = _gain(new, belief.wrong_old, belief.wrong_new)
         points = np.arange(low + 1, high + 1)
         whole = low == first and high == last
-        allowed = np.array([
-            at not in self.dead
-            and (whole or at < high)
-            and len(self.values.get(int(at), ())) + self.in_flight.get(int(at), 0) < _REPEATS
-            for at in points
-        ])  # fmt: skip
+        spent = [at for at, numbers in self.values.items() if len(numbers) >= _REPEATS]
+        allowed = ~np.isin(points, np.array([*self.dead, *spent], dtype=np.intp))
+        allowed[-1] &= whole
         gain = np.where(allowed, gain, -1.0)
         best = int(points[int(np.argmax(gain))])
         if gain.max() <= 1e-9:

@@ -5,13 +5,16 @@ Pure. The same model as the search's (`levels`, `flakes`), with two points and a
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
+from statistics import fmean, median
 from typing import Literal
 
 import msgspec
 import numpy as np
 
 from karat.hunt.flakes import judge_tallies
-from karat.hunt.levels import solve
+from karat.hunt.levels import PRIOR_SPREAD, PRIOR_WEIGHT, solve
 from karat.hunt.readings import samples
 from karat.hunt.searching import Metric, Seen
 
@@ -44,9 +47,28 @@ def judge(
         probability = judge_tallies(before, after)
     else:
         least = 0.0 if metric.better == "equal" else smallest
-        found = solve([before, after], np.array([0.5]), (0, 1), least, spread)
-        probability = float(found.chance[0])
+        probability = differ(before, after, smallest=least, spread=spread)
     return Judgement(verdict=_verdict(probability, confidence), probability=probability)
+
+
+def differ(
+    before: Sequence[float], after: Sequence[float], *, smallest: float, spread: float | None
+) -> float:
+    """The probability that two levels differ by at least `smallest`."""
+    sigma = _within(before, after, smallest) if spread is None else spread
+    return float(solve([before, after], np.array([0.5]), (0, 1), smallest, sigma).chance[0])
+
+
+def _within(before: Sequence[float], after: Sequence[float], smallest: float) -> float:
+    """The spread from the runs of each point by itself, and a weak prior."""
+    positive = min(*before, *after) > 0
+    scale = 1.0 if positive else median(abs(x) for x in (*before, *after)) or 1.0
+    squares, freedom = PRIOR_WEIGHT * (PRIOR_SPREAD * smallest) ** 2, PRIOR_WEIGHT
+    for side in (before, after):
+        logs = [math.log(x) if positive else x / scale for x in side]
+        squares += sum((x - fmean(logs)) ** 2 for x in logs)
+        freedom += len(logs) - 1
+    return math.sqrt(squares / freedom)
 
 
 def _verdict(probability: float, confidence: float) -> Literal["differ", "same", "unsure"]:

@@ -26,11 +26,15 @@ EXPECTED = 3.0
 """How many changes a history has, as far as is known beforehand."""
 COUNTS = 0.7
 """A change counts from this share of the smallest one that is wanted, so that one just as large is not lost."""
-_PRIOR_WEIGHT = 3.0
-_PRIOR_SPREAD = 0.25
+PRIOR_WEIGHT = 3.0
+PRIOR_SPREAD = 0.25
+"""The spread is expected to be this share of the smallest change that is wanted, as if from so many runs."""
 _FLOOR = 0.125
 _BINS = 2.0
-_ROOM = 40.0
+_ROOM = 20.0
+"""A jump may go anywhere: so many spreads wide at least,"""
+_REACH = 0.2
+"""and so wide relative to the level."""
 _ROUNDS = 4
 _ODD = 2.0
 """So many spreads off its level, and a single number is odd: one in twenty is, by chance."""
@@ -93,8 +97,8 @@ def solve(
     wide = least if smallest else 0.0
     fit = _pass(flat, owner, hazards, sigma, wide)
     for _ in range(_ROUNDS if spread is None else 0):
-        weight = _PRIOR_WEIGHT if smallest else 0.0
-        squares = weight * (_PRIOR_SPREAD * smallest) ** 2 + fit.squares
+        weight = PRIOR_WEIGHT if smallest else 0.0
+        squares = weight * (PRIOR_SPREAD * smallest) ** 2 + fit.squares
         better = max(math.sqrt(squares / max(weight + fit.freedom, 1e-9)), floor)
         if abs(better - sigma) <= 0.1 * sigma:
             break
@@ -145,7 +149,7 @@ def _first_spread(flat: Array, owner: NDArray[np.intp]) -> float:
 def _grid(flat: Array, sigma: float) -> Array:
     """Levels to choose from: half a spread apart, and only where there are numbers."""
     step = sigma / _BINS
-    base = float(flat[0])
+    base = float(np.min(flat))
     bins = np.unique(np.rint((flat - base) / step))
     around = np.unique((bins[:, None] + np.arange(-3, 4)[None, :]).ravel())
     return np.asarray(base + step * around, dtype=np.float64)
@@ -168,7 +172,7 @@ def _pass(flat: Array, owner: NDArray[np.intp], hazards: Array, sigma: float, le
     """Forward and backward once."""
     levels = _grid(flat, sigma)
     emission, outlier = _emissions(flat, owner, levels, sigma)
-    prior = 1.0 / max(len(levels), _ROOM * _BINS / 2)
+    prior = 1.0 / max(len(levels), _BINS * max(_ROOM, _REACH / sigma))
     forward = _forward(emission, hazards, prior)
     ahead, post = _backward(emission, hazards, prior, forward)
     chance, moved = _jumps(forward, ahead, hazards, prior, (levels, least))

@@ -43,12 +43,14 @@ def readings(metric: Metric, seen: Mapping[int, Seen]) -> Readings:
         if numbers:
             values[index] = numbers
         elif at.outcomes:
-            crashes = sum(outcome in _FAILED for outcome in at.outcomes)
-            if crashes == len(at.outcomes) and crashes < TRIES:
+            failures = [outcome for outcome in at.outcomes if outcome in _FAILED]
+            # A hang costs its whole time limit, and is seldom a flake.
+            weight = len(failures) + failures.count(Outcome.HANG)
+            if len(failures) == len(at.outcomes) and weight < TRIES:
                 again.add(index)
                 continue
             dead.add(index)
-            if crashes >= TRIES:
+            if weight >= TRIES:
                 failed.add(index)
     return Readings(
         values=values, dead=frozenset(dead), again=frozenset(again), failed=frozenset(failed)

@@ -5,22 +5,27 @@ Pure.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Collection, Mapping, Sequence
 from itertools import pairwise
 
 from karat.changes.series import Better
+from karat.hunt.holes import untried
 from karat.hunt.levels import Map, middle
 from karat.hunt.metric_agreement import CRASH
 from karat.hunt.searching import Metric, Missed, Span
 
-LIKELY = 0.5
+_LIKELY = 0.5
+_WIDE = 0.95
+"""A change that is not narrowed down yet is told when it is this likely."""
 
 
 def spans_of(
-    metric: Metric, found: Map, values: Mapping[int, Sequence[float]], dead: Collection[int]
+    metric: Metric, found: Map, values: Mapping[int, Sequence[float]], dead: Sequence[int]
 ) -> tuple[Span, ...]:
-    """Every likely change; while the search goes on, some are still wide."""
-    at = [i for i, chance in enumerate(found.chance) if chance > LIKELY]
+    """Every likely change; while the search goes on, some are still wide. `dead`: sorted."""
+    wide = [untried(low, high, dead) > 0 for low, high in pairwise(found.positions)]
+    at = [i for i, chance in enumerate(found.chance) if chance > (_WIDE if wide[i] else _LIKELY)]
     edges = [-1, *at, len(found.positions) - 1]
     levels = [
         middle([value for p in found.positions[a + 1 : b + 1] for value in values[p]])
@@ -65,14 +70,12 @@ def direction(better: Better | None, moved: float) -> str:
 
 def missed(count: int, tested: Collection[int], dead: Collection[int], grid: int | None) -> Missed:
     """What nobody looked at."""
-    longest = run = left = 0
-    for index in range(count):
-        if index in tested:
-            run = 0
-        elif index not in dead:
-            run += 1
-            left += 1
-            longest = max(longest, run)
+    stretches = [high - low - 1 for low, high in pairwise([-1, *sorted(tested), count])]
+    if dead:
+        ends = sorted(tested)
+        for at in dead:
+            stretches[bisect_left(ends, at)] -= 1
+    longest, left = max(stretches), sum(stretches)
     if not left:
         text = "every point that can be run was run: no dip was missed for want of looking"
     else:

@@ -50,7 +50,7 @@ class Sweep:
             tested, dead = tested & read.values.keys(), dead | read.dead | read.again
             if metric.binary:
                 found = flake_map(read.values, self._count) if read.values else None
-                spans += spans_of(metric, found, read.values, read.dead) if found else ()
+                spans += spans_of(metric, found, read.values, sorted(read.dead)) if found else ()
                 flakes += [found.flakes] if found and found.flakes is not None else []
                 continue
             analysis = self._analyse(metric, seen)
