@@ -217,7 +217,7 @@ def test_jobs_find_their_cores_in_a_word(tmp_path: Path) -> None:
 
 def test_a_lock_that_cannot_be_written_says_where(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(CannotVerify, match="expected to write the lock"):
+    with pytest.raises(CannotVerify, match="expected to write and lock"):
         take(tmp_path / "file" / "slot-0.lock")
 
 

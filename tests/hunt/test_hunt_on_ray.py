@@ -52,23 +52,27 @@ def test_the_loss_of_a_node_in_the_middle_changes_no_answer(
     second = cluster.add("second")
     file = slow_hunt(tmp_path / "ray")
     where = file.with_name("where.txt")
-    words = ["hunt", "run", file.name, "--engine", "ray", "--json", "report.json"]
-    with subprocess.Popen(
-        [sys.executable, "-m", "karat", *words],
-        cwd=file.parent,
-        env={**os.environ, **cluster.env, "RAY_ADDRESS": cluster.address},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    ) as karat:
+    words = ["hunt", "run", file.name, "--engine", "ray", "--json", "-", "--quiet"]
+    with (
+        (tmp_path / "stderr").open("w+") as errors,
+        subprocess.Popen(
+            [sys.executable, "-m", "karat", *words],
+            cwd=file.parent,
+            env={**os.environ, **cluster.env, "RAY_ADDRESS": cluster.address},
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            text=True,
+        ) as karat,
+    ):
         # At its third job, which has just begun.
         while not where.exists() or where.read_text().count("second") < 3:
-            assert karat.poll() is None, karat.communicate()[0]
+            assert karat.poll() is None, (tmp_path / "stderr").read_text()
             time.sleep(0.02)
         second.kill()
         said, _ = karat.communicate()
-    assert karat.returncode == 1, said
-    report = json.loads(file.with_name("report.json").read_text(encoding="utf-8"))
+    assert karat.returncode == 1, (tmp_path / "stderr").read_text()
+    # Whatever Ray has to say, it does not say it there.
+    report = json.loads(said)
     assert report["state"] == "done"
     expected = hunted(values_hunt(tmp_path / "here", _LEVELS))
     assert culprits(report) == found(expected)

@@ -21,16 +21,23 @@ def take(path: Path) -> int | None:
         path.parent.mkdir(parents=True, exist_ok=True)
         handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     except OSError as error:
-        raise CannotVerify(
-            f"expected to write the lock {path}, found: {error.strerror or error}",
-            next_command=f"ls -ld {path.parent}",
-        ) from error
+        raise _cannot_lock(path, error) from error
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
+    except BlockingIOError:
         os.close(handle)
         return None
+    except OSError as error:
+        os.close(handle)
+        raise _cannot_lock(path, error) from error
     return handle
+
+
+def _cannot_lock(path: Path, error: OSError) -> CannotVerify:
+    return CannotVerify(
+        f"expected to write and lock {path}, found: {error.strerror or error}",
+        next_command=f"ls -ld {path.parent}",
+    )
 
 
 def users_folder() -> Path:

@@ -13,6 +13,7 @@ import msgspec
 
 from karat.engines.job import Job, JobResult, Resources
 from karat.engines.ray_capacity import Capacity, options
+from karat.engines.ray_silence import Silence
 from karat.engines.ray_work import work
 from karat.findings import CannotVerify
 
@@ -33,10 +34,11 @@ class RayEngine:
 
     name = "ray"
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what [engine] may say
         self,
         ray: Any,
         *,
+        silence: Silence,
         hunt: str,
         resources: Resources,
         retries: int,
@@ -44,6 +46,7 @@ class RayEngine:
         notice: Callable[[str], None],
     ) -> None:
         self._ray, self._hunt, self._retries = ray, hunt, retries
+        self._silence = silence
         self._capacity = Capacity(ray, resources, most, notice)
         self._work = ray.remote(work)
         self._flights: dict[Any, _Flight] = {}
@@ -149,6 +152,7 @@ class RayEngine:
             for ref in left:
                 self._ray.cancel(ref, force=True)
         self._ray.shutdown()
+        self._silence.end()
 
 
 def _told(flight: _Flight) -> list[str]:

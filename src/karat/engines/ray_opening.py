@@ -13,6 +13,7 @@ from typing import Any
 import karat
 from karat.engines.engine import Engine
 from karat.engines.job import Resources
+from karat.engines.ray_silence import Silence
 from karat.findings import CannotVerify, UsageError
 
 _REACH = 10.0
@@ -32,9 +33,15 @@ def open_ray(
     ray = _ray()
     from karat.engines.ray_engine import RayEngine  # noqa: PLC0415 - after the message that ray is missing
 
-    _connect(ray, address or os.environ.get("RAY_ADDRESS") or "auto")
+    silence = Silence()
+    try:
+        _connect(ray, address or os.environ.get("RAY_ADDRESS") or "auto")
+    except BaseException:
+        silence.end()
+        raise
     engine = RayEngine(
         ray,
+        silence=silence,
         hunt=_name(work),
         resources=resources,
         retries=retries,

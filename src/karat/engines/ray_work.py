@@ -18,6 +18,7 @@ from karat.engines.job import Job, JobResult
 from karat.engines.locks import own_temporary_folder, take
 from karat.engines.running import run_job
 from karat.engines.slots import Slot
+from karat.findings import KaratError
 
 AREAS = "KARAT_AREAS"
 """A node's environment variable: where its areas are, instead of the folder for temporary files."""
@@ -39,7 +40,7 @@ def work(packed: bytes, hunt: str) -> bytes:
     try:
         with _free_slot(hunt, wants_gpus=job.resources.gpus > 0) as slot:
             result = run_job(job, slot, lambda: False)
-    except OSError as error:
+    except (OSError, KaratError) as error:
         # A full disk, a folder that may not be written: another node may do better.
         result = JobResult(
             key=job.key, ran=(), started=started, seconds=0.0, where=_node(), lost=str(error)
