@@ -117,6 +117,14 @@ def test_another_hunt_is_refused(tmp_path: Path, old: str, new: str, said: str) 
     assert len(ran(tmp_path)) == 4
 
 
+def test_a_folder_that_has_moved_goes_on(tmp_path: Path) -> None:
+    values_hunt(tmp_path / "here", LEVELS)
+    karat("hunt", "run", "--max-runs", "3", "-q", cwd=tmp_path / "here")
+    there = (tmp_path / "here").rename(tmp_path / "dort drüben")
+    assert karat("hunt", "resume", "--max-runs", "5", "-q", cwd=there).code in {1, 3}
+    assert len(ran(there)) == 5
+
+
 def test_without_a_hunt_there_is_nothing_to_resume(tmp_path: Path) -> None:
     result = karat("hunt", "resume", cwd=tmp_path)
     assert (result.code, "found none" in result.err) == (3, True)

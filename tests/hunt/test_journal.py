@@ -4,11 +4,14 @@ import sqlite3
 import subprocess
 import sys
 from datetime import UTC, datetime
+from math import inf
 from pathlib import Path
 
 import pytest
 from hypothesis import given, strategies as st
+from msgspec import structs
 
+from karat.changes.change import Analysis, Level
 from karat.changes.series import Outcome
 from karat.findings import CannotVerify, UsageError
 from karat.hunt.attempt import Attempt
@@ -131,6 +134,19 @@ def test_the_view_has_a_row_per_sample_and_one_for_each_metric_without(path: Pat
         ("0", 2, "08-26", None, "speed", None, "missing", ""),
     ]
     assert others == [("08-24", None), ("08-25", None), ("08-26", None)]
+
+
+def test_an_analysis_that_json_cannot_hold_costs_nothing_else(path: Path) -> None:
+    level = Level(value=1.0, low=-inf, high=inf, spread=0.1, count=1, first=0, last=0)
+    analysis = Analysis(metric="speed", steps=(), levels=(level,), changes=())
+    with begun(path) as journal:
+        journal.decided("0", Decision(asks=(), spans=(SPAN,), analyses=(analysis,)))
+        (stage,) = journal.stages()
+        assert stage.decision == Decision(asks=(), spans=(SPAN,))
+        finite = structs.replace(analysis, levels=())
+        journal.decided("0", Decision(asks=(), analyses=(finite,)))
+        (stage,) = journal.stages()
+        assert stage.decision == Decision(asks=(), analyses=(finite,))
 
 
 def test_a_mixed_point_has_no_place_on_the_timeline(path: Path) -> None:

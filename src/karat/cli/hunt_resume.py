@@ -89,7 +89,7 @@ def go_on(path: Path, said: Overrides, reports: Reports) -> int:
 
     with Journal.resume(path) as journal:
         facts = journal.facts()
-        file = Path(facts["file"])
+        file = _file(Path(facts["file"]))
         plain = hunt_file.read(file)
         together = said.over(remembered(journal))
         settings = overridden(plain, together)
@@ -97,6 +97,12 @@ def go_on(path: Path, said: Overrides, reports: Reports) -> int:
         journal.note("settings", kept(settings))
         remember_overrides(journal, together)
         return hunt(settings, place_of(file, plain), journal, reports)
+
+
+def _file(begun: Path) -> Path:
+    """hunt.toml where it was when the hunt began; in this folder, if the whole folder has moved."""
+    moved = Path(begun.name)
+    return moved if not begun.exists() and moved.is_file() else begun
 
 
 def _same_hunt(file: Path, path: Path, old: str, new: str) -> None:

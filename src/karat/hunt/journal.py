@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+from msgspec import structs
 
 from karat.findings import CannotVerify
 from karat.hunt.journal_opening import no_journal
@@ -133,7 +134,7 @@ class Journal(JournalReader):
     def decided(self, stage: str, decision: Decision) -> None:
         """Keep what is known of a stage; it can be worked out again."""
         with self._writing(durable=False) as db:
-            db.execute("UPDATE stages SET decision = ? WHERE key = ?", (_text(decision), stage))
+            db.execute("UPDATE stages SET decision = ? WHERE key = ?", (_decision(decision), stage))
 
     def stage_done(self, stage: str, notes: Sequence[str] = ()) -> None:
         """A stage has its answer."""
@@ -202,6 +203,17 @@ def _point_row(stage: str, position: int | None, point: Point) -> tuple[Any, ...
 
 def _text(value: Any) -> str:
     return msgspec.json.encode(value).decode()
+
+
+def _decision(decision: Decision) -> str:
+    """As JSON, which has no infinite bounds: an analysis that has some is left out, and can be had from the series."""
+    text = _text(decision)
+    if decision.analyses:
+        try:
+            msgspec.json.decode(text, type=Decision)
+        except msgspec.ValidationError:
+            return _text(structs.replace(decision, analyses=()))
+    return text
 
 
 def capped(log: bytes, limit: int = LOG_LIMIT) -> bytes:
