@@ -17,6 +17,7 @@ _PLAIN_WIDTH = 100
 _SHOWN = 12
 _GAPS = 6
 _LABEL, _NAME = 60, 100
+_RAREST = 1e-6
 _STYLES = {
     ChangeKind.REGRESSION: "bold red",
     ChangeKind.IMPROVEMENT: "green",
@@ -183,9 +184,9 @@ def _hidden(series: Series, step: Step, where: str = "between") -> str:
 
 
 def _chance(steps: Sequence[Step]) -> str:
-    """The p-value: what can be told from a confidence of 99.99999% is how many nines there are."""
+    """The p-value; below what the detector vouches for it is only said to be below."""
     p_value = max(step.p_value for step in steps)
-    return f"p = {p_value:.1g}" if p_value >= 1e-12 else "p < 1e-12"
+    return f"p = {p_value:.1g}" if p_value > _RAREST else "p ≤ 1e-6"
 
 
 def _crashes(entry: Examined, *, everything: bool) -> Iterator[Line]:
