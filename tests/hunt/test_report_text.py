@@ -45,8 +45,8 @@ def test_each_stage_has_its_strip_changes_failures_and_what_it_may_have_missed()
     text = shown(nightly())
     assert "  ··|··|·· ·✗|··∞·\n" in text
     assert "(1 between them could not be tried)" in text
-    assert "crash      2023-08-09: ImportError: cannot import name '<b>x</b>' from \"jax\"" in text
-    assert "hang       2023-08-12: no end within 600 s" in text
+    assert "crash       2023-08-09: ImportError: cannot import name '<b>x</b>' from \"jax\"" in text
+    assert "hang        2023-08-12: no end within 600 s" in text
     assert "a dip of one night could hide; 3 more runs rule it out" in text
     assert "flaky: about 10% of the runs" in text
 

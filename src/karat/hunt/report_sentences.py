@@ -24,8 +24,8 @@ def value(number: float | None) -> str:
     """A measured value: four significant digits, more where it is large anyway."""
     if number is None:
         return "–"
-    if number == 0:
-        return "0"
+    if number == int(number) and abs(number) < 1e15:
+        return f"{int(number):,}"
     digits = max(0, 3 - floor(log10(abs(number))))
     return f"{number:,.{digits}f}" if digits <= 6 and abs(number) < 1e15 else f"{number:.4g}"
 

@@ -91,7 +91,7 @@ def _stage(stage: StageReport, width: int) -> Iterator[Line]:
         names = ", ".join(point.label for point in points[:_POINTS])
         more = f" and {len(points) - _POINTS:,} more" if len(points) > _POINTS else ""
         yield (
-            (f"  {outcome:<11}", "red" if outcome != "broken" else "dim"),
+            (f"  {outcome:<12}", "red" if outcome != "broken" else "dim"),
             (f"{names}{more}: {signature}", ""),
         )
     for one in stage.points:
@@ -112,7 +112,7 @@ def _stage(stage: StageReport, width: int) -> Iterator[Line]:
 
 def _change(change: ChangeReport) -> Line:
     return (
-        (f"  {change.kind:<11}", _STYLES.get(change.kind, "")),
+        (f"  {change.kind:<12}", _STYLES.get(change.kind, "")),
         (
             f"{change.span.metric}  {say.amount(change)}  {say.between(change)}  {say.sure(change.span.confidence)}",
             "",
