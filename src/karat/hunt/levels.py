@@ -34,7 +34,9 @@ _BINS = 2.0
 _ROOM = 20.0
 """A jump may go anywhere: so many spreads wide at least,"""
 _REACH = 0.2
-"""and so wide relative to the level."""
+"""and so wide relative to the level,"""
+_MOST = 500.0
+"""but not wider than this, of what has next to no spread."""
 _ROUNDS = 4
 _ODD = 2.0
 """So many spreads off its level, and a single number is odd: one in twenty is, by chance."""
@@ -49,6 +51,9 @@ class _Fit(NamedTuple):
     """Each number's distance from its point's level."""
     squares: float
     freedom: float
+    sigma: float
+    evidence: float
+    """Logarithm of how well this spread explains everything."""
 
 
 class Map(NamedTuple):
@@ -61,7 +66,9 @@ class Map(NamedTuple):
     spread: float
     """Standard deviation of one run, relative to the level; of a binary metric 0."""
     sure: bool
-    """Whether the spread is known well, so that a single run may be believed."""
+    """Whether the spread is known well."""
+    exact: bool
+    """Whether there is next to no spread, or flakes are reckoned with: a single run may be believed."""
     odd: tuple[int, ...] = ()
     """Points whose few numbers are off the level they seem to be on: outliers, or a dip that nobody expected."""
     flakes: float | None = None
@@ -93,32 +100,54 @@ def solve(
     flat, owner = _flat(numbers)
     least = COUNTS * math.log1p(smallest)
     floor = max(_FLOOR * smallest, 1e-12)
-    sigma = max(_first_spread(flat, owner), floor) if spread is None else max(spread, floor)
-    wide = least if smallest else 0.0
-    fit = _pass(flat, owner, hazards, sigma, wide)
-    for _ in range(_ROUNDS if spread is None else 0):
-        weight = PRIOR_WEIGHT if smallest else 0.0
-        squares = weight * (PRIOR_SPREAD * smallest) ** 2 + fit.squares
-        better = max(math.sqrt(squares / max(weight + fit.freedom, 1e-9)), floor)
+    if spread is not None:
+        fit = _pass(flat, owner, hazards, max(spread, floor), least)
+    else:
+        model = _Model(flat, owner, hazards, smallest, floor)
+        fit = _settle(model, _first_spread(flat, owner))
+        within = _within_spread(flat, owner)
+        if within > 3 * fit.sigma:
+            # Runs of one and the same point disagree: two modes, perhaps, that are no two levels.
+            fit = max(fit, _settle(model, within), key=lambda one: one.evidence)
+    sure = spread is not None or fit.freedom >= 6
+    odd = _odd(numbers, positions, fit, least)
+    return Map(positions, fit.chance, fit.sigma, sure, sure and fit.sigma <= 2 * floor, odd)
+
+
+class _Model(NamedTuple):
+    flat: Array
+    owner: NDArray[np.intp]
+    hazards: Array
+    smallest: float
+    floor: float
+
+
+def _settle(model: _Model, start: float) -> _Fit:
+    """The spread that agrees with the residuals it leaves, from a first guess on."""
+    least = COUNTS * math.log1p(model.smallest)
+    weight = PRIOR_WEIGHT if model.smallest else 0.0
+    sigma = max(start, model.floor)
+    fit = _pass(model.flat, model.owner, model.hazards, sigma, least)
+    for _ in range(_ROUNDS):
+        squares = weight * (PRIOR_SPREAD * model.smallest) ** 2 + fit.squares
+        better = max(math.sqrt(squares / max(weight + fit.freedom, 1e-9)), model.floor)
         if abs(better - sigma) <= 0.1 * sigma:
             break
         sigma = better
-        fit = _pass(flat, owner, hazards, sigma, wide)
-    sure = spread is not None or fit.freedom >= 6
-    return Map(positions, fit.chance, sigma, sure, _odd(numbers, positions, fit, (sigma, least)))
+        fit = _pass(model.flat, model.owner, model.hazards, sigma, least)
+    return fit
 
 
 def _odd(
     numbers: Sequence[Sequence[float]],
     positions: Sequence[int],
     fit: _Fit,
-    far: tuple[float, float],
+    least: float,
 ) -> tuple[int, ...]:
     """Points whose few numbers together lie off the level."""
-    sigma, least = far
     starts = np.cumsum([0, *(len(at) for at in numbers)])
     means = np.add.reduceat(fit.off, starts[:-1]) / np.diff(starts)
-    beyond = np.abs(means) > np.maximum(_ODD * sigma / np.sqrt(np.diff(starts)), least)
+    beyond = np.abs(means) > np.maximum(_ODD * fit.sigma / np.sqrt(np.diff(starts)), least)
     few = np.diff(starts) <= _ODD_RUNS
     return tuple(
         position for position, is_odd in zip(positions, beyond & few, strict=True) if is_odd
@@ -146,6 +175,12 @@ def _first_spread(flat: Array, owner: NDArray[np.intp]) -> float:
     return max(middle, float(np.median(within)) / 0.95) if len(within) >= 3 else middle
 
 
+def _within_spread(flat: Array, owner: NDArray[np.intp]) -> float:
+    """From points that were run several times, outliers and all; 0: too few of them."""
+    apart = np.diff(flat)[np.diff(owner) == 0]
+    return math.sqrt(float((apart * apart).mean()) / 2) if len(apart) >= 2 else 0.0
+
+
 def _grid(flat: Array, sigma: float) -> Array:
     """Levels to choose from: half a spread apart, and only where there are numbers."""
     step = sigma / _BINS
@@ -157,23 +192,25 @@ def _grid(flat: Array, sigma: float) -> Array:
 
 def _emissions(
     flat: Array, owner: NDArray[np.intp], levels: Array, sigma: float
-) -> tuple[Array, float]:
-    """How likely a point's numbers are at each level, scaled to 1 at the best one."""
+) -> tuple[Array, float, float]:
+    """How likely a point's numbers are at each level, scaled to 1 at the best one; of an outlier; what was scaled away."""
     off = (flat[:, None] - levels[None, :]) / sigma
     reach = max(float(np.ptp(flat)) / sigma, 20.0)
     outlier = OUTLIERS / reach
     each = np.log((1 - OUTLIERS) / math.sqrt(2 * math.pi) * np.exp(-0.5 * off * off) + outlier)
     starts = np.flatnonzero(np.diff(owner, prepend=-1))
     total = np.add.reduceat(each, starts, axis=0)
-    return np.asarray(np.exp(total - total.max(axis=1, keepdims=True)), dtype=np.float64), outlier
+    best = total.max(axis=1, keepdims=True)
+    scaled = float(best.sum()) - len(flat) * math.log(sigma)
+    return np.asarray(np.exp(total - best), dtype=np.float64), outlier, scaled
 
 
 def _pass(flat: Array, owner: NDArray[np.intp], hazards: Array, sigma: float, least: float) -> _Fit:
     """Forward and backward once."""
     levels = _grid(flat, sigma)
-    emission, outlier = _emissions(flat, owner, levels, sigma)
-    prior = 1.0 / max(len(levels), _BINS * max(_ROOM, _REACH / sigma))
-    forward = _forward(emission, hazards, prior)
+    emission, outlier, scaled = _emissions(flat, owner, levels, sigma)
+    prior = 1.0 / max(len(levels), _BINS * max(_ROOM, min(_REACH / sigma, _MOST)))
+    forward, evidence = _forward(emission, hazards, prior)
     ahead, post = _backward(emission, hazards, prior, forward)
     chance, moved = _jumps(forward, ahead, hazards, prior, (levels, least))
     centre = post @ levels
@@ -181,19 +218,22 @@ def _pass(flat: Array, owner: NDArray[np.intp], hazards: Array, sigma: float, le
     density = (1 - OUTLIERS) / math.sqrt(2 * math.pi) * np.exp(-0.5 * (off / sigma) ** 2)
     inlier = density / (density + outlier)
     freedom = float(inlier.sum() - 1.0 - moved.sum())
-    return _Fit(chance, off, float((inlier * off * off).sum()), max(freedom, 0.0))
+    squares = float((inlier * off * off).sum())
+    return _Fit(chance, off, squares, max(freedom, 0.0), sigma, scaled + evidence)
 
 
-def _forward(emission: Array, hazards: Array, prior: float) -> Array:
+def _forward(emission: Array, hazards: Array, prior: float) -> tuple[Array, float]:
     out = np.empty_like(emission)
-    now = emission[0] / emission[0].sum()
-    out[0] = now
-    for i in range(1, len(emission)):
-        hazard = hazards[i - 1]
-        now = emission[i] * ((1.0 - hazard) * now + hazard * prior)
-        now /= now.sum()
+    sums = np.empty(len(emission))
+    now = prior * emission[0]
+    for i in range(len(emission)):
+        if i:
+            hazard = hazards[i - 1]
+            now = emission[i] * ((1.0 - hazard) * now + hazard * prior)
+        total = sums[i] = now.sum()
+        now = now / total
         out[i] = now
-    return out
+    return out, float(np.log(sums).sum())
 
 
 def _backward(emission: Array, hazards: Array, prior: float, forward: Array) -> tuple[Array, Array]:
