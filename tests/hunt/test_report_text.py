@@ -8,6 +8,7 @@ from hypothesis import given, strategies as st
 
 from factories.hunt_reports import NIGHTS, nightly, nothing
 from karat.hunt import report_sentences as say
+from karat.hunt.point import Point
 from karat.hunt.report import HuntReport, Verdict
 from karat.hunt.report_text import lines
 from karat.report.terminal import print_lines
@@ -103,5 +104,8 @@ def test_what_running_again_said(verdict: Verdict, text: str) -> None:
 
 def test_blame_is_said_in_its_own_words() -> None:
     verdict = Verdict(interaction=True, message="it takes jax and xla together")
-    change = msgspec.structs.replace(nightly().culprits[0].change, verdict=verdict)
+    found = nightly().culprits[-1].change
+    change = msgspec.structs.replace(found, verdict=verdict)
     assert say.blame(change) == "it takes jax and xla together"
+    alone = msgspec.structs.replace(change, new=Point(id="x", label="x", parts={"xla": "1" * 40}))
+    assert say.blame(alone) == ""

@@ -100,6 +100,8 @@ def confirmed(change: ChangeReport) -> str:
 def blame(change: ChangeReport) -> str:
     """What swapping said: which repository, or that it takes several."""
     verdict = change.verdict
+    if len(change.new.parts.keys() - {"image"}) == 1:
+        return ""  # there is nobody else
     if verdict.message:
         return verdict.message
     if verdict.interaction:
