@@ -188,6 +188,46 @@ def test_what_a_killed_job_left_in_a_slot_is_gone_before_the_next(
     assert podman.names() == []
 
 
+def test_what_setup_leaves_is_there_for_the_command_and_for_no_other_night(
+    registry: Registry, podman: Podman, place: Place
+) -> None:
+    own = settings(registry)
+    probe = ProbeSettings(command=("true",), setup=("touch", "/installed"))
+    made = open_containers(msgspec.structs.replace(own, probe=probe), STAGE, None, place)
+
+    def job(point: Point, *argv: str) -> JobResult:
+        setup = Command(role="prepare", name="setup", argv=argv)
+        measure = Command(role="measure", argv=("ls", "/installed"), env={"A": "b"}, timeout=30)
+        wrapped = (made.command(point, setup), made.command(point, measure))
+        commands = (*made.prepare(point), *wrapped)
+        return run_job(
+            Job(key="k", commands=commands), Slot(number=0, area=place.work), lambda: False
+        )
+
+    assert job(made.points[0], "touch", "/installed").ran[-1].exit_code == 0
+    assert job(made.points[1], "true").ran[-1].exit_code == 1
+    failed = job(made.points[0], "false").ran
+    assert [(one.role, one.name, one.exit_code) for one in failed][-1] == ("prepare", "setup", 1)
+    assert podman.names() == ["karat-h1-0"]
+    made.close()
+    assert podman.names() == []
+
+
+def test_on_a_cluster_the_engine_need_not_be_here(
+    registry: Registry, place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", "/nonexistent")
+    own = settings(registry, engine="podman", ahead=2, cache="1 MB")
+    own = msgspec.structs.replace(own, engine=EngineSettings(kind="ray"))
+    made = open_containers(own, STAGE, None, place)
+    made.ahead(made.points)
+    names = [command.name for command in made.prepare(made.points[0])]
+    made.close()
+    assert names == ["clear", "pull"]
+    with pytest.raises(CannotVerify, match="docker: not installed; podman: not installed"):
+        open_containers(settings(registry), STAGE, None, place)
+
+
 def test_suspects_are_the_commits_of_labels_and_the_image(timeline: Timeline) -> None:
     commit, image = timeline.suspects(timeline.points[0], timeline.points[1])
     assert (commit.part, commit.id, commit.title) == ("engine", f"{1:040x}", f"after {'0' * 12}")

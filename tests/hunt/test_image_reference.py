@@ -180,10 +180,27 @@ def test_the_cache_removes_what_the_hunt_pulled_and_nothing_else(tmp_path: Path)
     assert again.use("e") == ("c",)
 
 
+def test_what_was_pulled_ahead_is_the_hunts_own(tmp_path: Path) -> None:
+    here = {"foreign": 100}
+
+    def sizes(images: Sequence[str]) -> dict[str, int]:
+        return {image: here[image] for image in images if image in here}
+
+    cache = ImageCache(tmp_path / "images.json", 100, sizes, keep=0)
+    for name in ("foreign", "a"):
+        cache.expect(name)
+        here[name] = 100
+        assert cache.use(name) == ()
+    assert cache.use("b") == ()
+    here["b"] = 100
+    assert cache.use("c") == ("a",)
+
+
 def test_without_a_limit_nothing_is_asked_or_written(tmp_path: Path) -> None:
     def sizes(images: Sequence[str]) -> dict[str, int]:
         raise AssertionError(images)
 
     cache = ImageCache(tmp_path / "images.json", 0, sizes, keep=1)
     assert cache.use("a") == ()
+    cache.expect("a")
     assert not (tmp_path / "images.json").exists()

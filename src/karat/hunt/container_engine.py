@@ -147,6 +147,14 @@ def find_engine(wanted: str | None = None) -> ContainerEngine:
     )
 
 
+def open_engine(wanted: str | None, *, here: bool) -> ContainerEngine:
+    """The engine that commands are made for; one that is wanted elsewhere, on a cluster, need not answer here."""
+    for name in _NAMES:
+        if name == wanted and not here:
+            return ContainerEngine(name=name, program=name)
+    return find_engine(wanted)
+
+
 def env_options(env: Mapping[str, str]) -> tuple[tuple[str, ...], dict[str, str]]:
     """Options that hand variables to a container, and those that the client must have in its own environment."""
     options: list[str] = []
@@ -188,6 +196,14 @@ def leftovers(engine: ContainerEngine, hunt: str) -> tuple[str, ...]:
 def remove_leftovers(engine: ContainerEngine, hunt: str) -> None:
     """Removes what an earlier process of this hunt has left behind: it would disturb measurements."""
     if names := leftovers(engine, hunt):
+        _said(engine.remove(*names))
+
+
+def remove_named(engine: ContainerEngine, hunt: str, name: str) -> None:
+    """Removes the containers of that name, of every slot, that this process started on this machine."""
+    mine = _listed(engine, f"{HUNT_LABEL}={hunt}", f"{SESSION_LABEL}={session()}")
+    pattern = re.compile(re.escape(name).replace("@SLOT@", r"\d+"))
+    if names := [one for one in mine if pattern.fullmatch(one)]:
         _said(engine.remove(*names))
 
 

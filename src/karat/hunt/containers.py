@@ -20,10 +20,11 @@ from karat.hunt import durations, image_listing, sizes
 from karat.hunt.container_engine import (
     ContainerEngine,
     env_options,
-    find_engine,
     image_sizes,
     inspect,
+    open_engine,
     remove_leftovers,
+    remove_named,
 )
 from karat.hunt.image_cache import ImageCache
 from karat.hunt.image_commits import changed_labels, commits_of
@@ -35,6 +36,7 @@ from karat.hunt.pulling import Puller
 from karat.hunt.registry import Registry
 from karat.hunt.settings import ContainerSettings, HuntSettings, Stage
 from karat.hunt.timeline import Place
+from karat.hunt.words import split
 
 _PULL_SECONDS = 7200.0
 _EDIT = "edit hunt.toml"
@@ -69,7 +71,8 @@ class Containers:
         self._divided = settings.engine.gpus > 0
         self._gpus = own.gpus or ("all" if self._divided else None)
         self._mounts = mount_options(self._own.mounts, place.root)
-        self._puller = Puller(self._own.ahead if self._here else 0, self._pull_words)
+        self._stays = bool(split(settings.probe.setup))
+        self._puller = Puller(self._own.ahead if self._here else 0, self._pull_ahead)
         self._cache = ImageCache(
             place.work / "containers" / f"images-{place.hunt}.json",
             sizes.size(self._own.cache) if self._here else 0,
@@ -110,15 +113,44 @@ class Containers:
         commands.append(
             Command(role="prepare", name="pull", argv=pull, unless=here, timeout=_PULL_SECONDS)
         )
-        return commands
+        return [*commands, *([self._started(image)] if self._stays else [])]
 
     def command(self, point: Point, command: Command) -> Command:
-        """The command in a fresh container of the point's image."""
+        """The command in a fresh container of the point's image; after a `setup`, in the one that has seen it."""
         variables = {_OUT: "@OUT@", **self._own.env, **command.env}
         if self._divided:
             variables["CUDA_VISIBLE_DEVICES"] = "@GPUS@"
         options, env = env_options(variables)
-        words = [
+        engine, name = self._engine, self._container
+        if self._stays:
+            argv, killed = engine.exec(name, command.argv, options), engine.restart(name)
+        else:
+            words = (*self._options, *options, *self._own.options)
+            argv = engine.run(self._images[point.id].run, command.argv, words)
+            killed = engine.remove(name)
+        return msgspec.structs.replace(
+            command,
+            argv=argv,
+            env=env,
+            cwd="@AREA@",
+            unless=(),
+            when_killed=(killed, *command.when_killed),
+        )
+
+    def _started(self, image: str) -> Command:
+        """A container for the whole job, so that commands find what `setup` left."""
+        words = (*self._options, "--entrypoint", "sleep", *self._own.options)
+        return Command(
+            role="prepare",
+            name="container",
+            argv=self._engine.run_detached(image, ("infinity",), words),
+            when_killed=(self._engine.remove(self._container),),
+        )
+
+    @property
+    def _options(self) -> tuple[str, ...]:
+        """For every container, before those of hunt.toml."""
+        return (
             "--name", self._container,
             *(("--replace",) if self._engine.name == "podman" else ()),
             *self._engine.labels(self._place.hunt),
@@ -126,17 +158,7 @@ class Containers:
             "--cpuset-cpus=@CORES@",
             *self._mounts,
             *self._engine.gpus(self._gpus),
-            *options,
-            *self._own.options,
-        ]  # fmt: skip
-        return msgspec.structs.replace(
-            command,
-            argv=self._engine.run(self._images[point.id].run, command.argv, words),
-            env=env,
-            cwd="@AREA@",
-            unless=(),
-            when_killed=(self._engine.remove(self._container), *command.when_killed),
-        )
+        )  # fmt: skip
 
     def ahead(self, points: Sequence[Point]) -> None:
         """Pulls their images in the background."""
@@ -165,8 +187,10 @@ class Containers:
         return (*moved, whole)
 
     def close(self) -> None:
-        """Stops pulling and asking."""
+        """Stops pulling and asking; removes containers that wait for another job."""
         self._puller.close()
+        if self._stays and self._here:
+            remove_named(self._engine, self._place.hunt, self._container)
         if self._registry is not None:
             self._registry.close()
 
@@ -174,6 +198,10 @@ class Containers:
     def _container(self) -> str:
         """One name per slot: nothing else runs in a slot, and what a killed job left there is found by it."""
         return f"karat-{self._place.hunt}-@SLOT@"
+
+    def _pull_ahead(self, image: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        self._cache.expect(image)
+        return self._pull_words(image)
 
     def _pull_words(self, image: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
         here = self._engine.has_image(image)
@@ -225,7 +253,8 @@ def open_containers(
     start, end = _ends(own, window)
     named = {name_of(when, step): when for when in moments(start, end, step)}
     references = {name: image_at(own.image, when) for name, when in named.items()}
-    engine = find_engine(own.engine)
+    here = settings.engine.kind == "local"
+    engine = open_engine(own.engine, here=here)
     registry = image_listing.open_registry(own, list(references.values()))
     try:
         images = image_listing.list_images(references, engine, registry)
@@ -235,7 +264,8 @@ def open_containers(
         if registry is not None:
             registry.close()
         raise
-    remove_leftovers(engine, place.hunt)
+    if here:
+        remove_leftovers(engine, place.hunt)
     return timeline
 
 

@@ -43,6 +43,15 @@ class ImageCache:
             _write(self._file, self._images)
             return surplus
 
+    def expect(self, image: str) -> None:
+        """Notes that an image is about to be pulled, before it is used."""
+        if not self._limit:
+            return
+        with self._lock:
+            if image not in self._images and image not in self._sizes([image]):
+                self._images.append(image)
+                _write(self._file, self._images)
+
 
 def over_limit(images: Sequence[tuple[str, int]], limit: int, keep: int) -> tuple[str, ...]:
     """The oldest images that must go, so that the others stay below a limit; the newest `keep` stay. Pure."""
