@@ -111,8 +111,13 @@ def test_another_hunt_is_refused(tmp_path: Path, old: str, new: str, said: str) 
     result = karat("hunt", "resume", cwd=tmp_path)
     assert (result.code, f"other values of {said}" in result.err) == (2, True)
     assert "--fresh" in result.err
-    harmless = text + "\n[search]\nmax_runs = 4\n\n[engine]\nslots = 2\n"
-    file.write_text(harmless, encoding="utf-8")
+
+
+def test_the_search_and_the_engine_may_have_changed(tmp_path: Path) -> None:
+    file = values_hunt(tmp_path, LEVELS)
+    karat("hunt", "run", "--max-runs", "2", "-q", cwd=tmp_path)
+    text = file.read_text(encoding="utf-8")
+    file.write_text(f"{text}\n[search]\nmax_runs = 9\n\n[engine]\nslots = 2\n", encoding="utf-8")
     assert karat("hunt", "resume", "--max-runs", "4", "-q", cwd=tmp_path).code in {1, 3}
     assert len(ran(tmp_path)) == 4
 
