@@ -58,6 +58,10 @@ def test_jobs_run_on_both_nodes_and_the_loss_of_one_changes_no_answer(
         job(shell(square, env={"N": str(n)}), key=str(n), collect=("*.txt",)) for n in range(16)
     ]
     assert engine.slots == 4
+    # A custom resource says where a job may run.
+    wanted = Resources(cores=1, custom={"second": 1})
+    there = answers(engine, [job("echo $OF_NODE", key=str(n), resources=wanted) for n in range(3)])
+    assert {result.ran[0].output for result in there.values()} == {b"second\n"}
     for each in jobs:
         engine.submit(each)
     found: dict[str, JobResult] = {}
@@ -151,16 +155,6 @@ def test_more_than_any_node_has_cannot_be_had(cluster: RayCluster, tmp_path: Pat
             cluster.env, "ray", slots=1, work=str(tmp_path), address=cluster.address, gpus=3
         )
     assert caught.value.next_command.startswith("ray status")
-
-
-def test_a_custom_resource_says_where_a_job_may_run(
-    cluster: RayCluster, engine: EngineElsewhere
-) -> None:
-    third = cluster.add("third")
-    wanted = Resources(cores=1, custom={"third": 1})
-    jobs = [job("echo 1", key=str(n), resources=wanted) for n in range(4)]
-    assert len(nodes(answers(engine, jobs))) == 1
-    third.kill()
 
 
 def test_areas_are_kept_and_no_two_jobs_share_one(engine: EngineElsewhere) -> None:

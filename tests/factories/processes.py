@@ -8,7 +8,7 @@ from pathlib import Path
 
 from karat.engines.process_tree import process_of
 
-_PATIENCE = 30.0
+_PATIENCE = 60.0
 
 
 def started(file: Path, count: int) -> list[int]:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from karat.engines.collecting import Collected, Stamps, stamps
+from karat.engines.foreign import without_foreign
 from karat.engines.guarding import Cancelled, Guard, WardenLost
 from karat.engines.hashing import combined, hash_files
 from karat.engines.identity import identity_key, read_identity
@@ -107,7 +108,7 @@ class _Run:
 
     def _environment(self, command: Command) -> dict[str, str]:
         base: Mapping[str, str] = os.environ if self._slot.env is None else self._slot.env
-        env = {**base, OUT: str(self._out), **command.env}
+        env = {**without_foreign(base), OUT: str(self._out), **command.env}
         if self._slot.gpus:
             env["CUDA_VISIBLE_DEVICES"] = ",".join(self._slot.gpus)
         # A command may have a part of the folder for itself.
