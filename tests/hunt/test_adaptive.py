@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import random
+import re
 from itertools import pairwise
 
 import pytest
@@ -198,6 +199,11 @@ def test_points_that_are_missing_are_never_asked_for_and_stand_in_the_answer() -
     world = Simulated(stepped(64, (33, 0.9)))
     answer = world.hunt(open_strategy(SearchSettings(), 64, [SPEED], missing=missing))
     assert not missing & set(world.asked)
+    asks = [ask for decision in world.decisions for ask in decision.asks]
+    middles = [(ask, re.findall(r"\d+", ask.why)) for ask in asks if "midpoint" in ask.why]
+    assert middles
+    assert all(int(low) < ask.index < int(high) for ask, (low, high) in middles)
+    assert not missing & {int(end) for _, ends in middles for end in ends}
     assert [(s.good, s.bad, s.between) for s in answer.spans] == [(29, 36, tuple(range(30, 36)))]
 
 

@@ -6,6 +6,7 @@ into its answer.
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_left
 from collections.abc import Collection, Mapping, Sequence
 
@@ -14,7 +15,7 @@ from msgspec import structs
 from karat.findings import UsageError, suggest
 from karat.hunt.adaptive import Adaptive
 from karat.hunt.bisecting import Bisect
-from karat.hunt.searching import Decision, Metric, Seen, Span, Strategy
+from karat.hunt.searching import Ask, Decision, Metric, Seen, Span, Strategy
 from karat.hunt.settings import SearchSettings
 from karat.hunt.sweep import Sweep
 
@@ -88,10 +89,15 @@ class Present:
             return decision
         return structs.replace(
             decision,
-            asks=tuple(structs.replace(ask, index=there[ask.index]) for ask in decision.asks),
+            asks=tuple(self._ask(ask) for ask in decision.asks),
             likely_next=tuple(there[at] for at in decision.likely_next),
             spans=tuple(self._back(span) for span in decision.spans),
         )
+
+    def _ask(self, ask: Ask) -> Ask:
+        """Every number in a reason is a point's."""
+        why = re.sub(r"\d+", lambda found: str(self._there[int(found[0])]), ask.why)
+        return Ask(index=self._there[ask.index], why=why)
 
     def _back(self, span: Span) -> Span:
         good, bad = self._there[span.good], self._there[span.bad]
