@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -47,19 +48,36 @@ def registry(tmp_path: Path) -> Iterator[Registry]:
         yield made
 
 
-def _hunt(toy: ToyProject, podman: Podman, *words: str) -> tuple[dict[str, Any], str]:
-    """The report as JSON, and what the terminal showed."""
-    done = subprocess.run(
-        [sys.executable, "-m", "karat", "hunt", "run", "--json", "report.json", *words],
+def _start(toy: ToyProject, podman: Podman, *words: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "karat", "hunt", *words],
         cwd=toy.folder,
         env={**os.environ, **podman.env, "NO_COLOR": "1"},
-        capture_output=True,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
         text=True,
-        check=False,
     )
-    assert done.returncode == 1, done.stdout + done.stderr
+
+
+def _hunt(toy: ToyProject, podman: Podman, *words: str) -> tuple[dict[str, Any], str]:
+    """The report as JSON, and what the terminal showed."""
+    with _start(toy, podman, *words, "--json", "report.json") as process:
+        shown, progress = process.communicate()
+    assert process.returncode == 1, shown + progress
     assert podman.names() == []
-    return json.loads((toy.folder / "report.json").read_text()), done.stdout
+    return json.loads((toy.folder / "report.json").read_text()), shown
+
+
+def _killed_hunt(toy: ToyProject, podman: Podman, *, runs: int) -> None:
+    """A hunt that was ended by `kill -9` while it had more to run."""
+    with _start(toy, podman, "run") as process:
+        assert process.stderr is not None
+        for line in process.stderr:
+            if line.startswith(f"[{runs}"):
+                process.kill()
+                break
+    assert process.returncode == -signal.SIGKILL
 
 
 def _found(report: dict[str, Any]) -> list[tuple[str, str, str]]:
@@ -119,10 +137,14 @@ def _check_nights(nights: dict[str, Any]) -> None:
     assert len(last["span"]["between"]) == 1
 
 
-def test_without_labels_the_times_of_the_nights_lead_to_the_commit(
+def test_without_labels_the_times_of_the_nights_lead_to_the_commit_also_after_a_kill(
     toy: ToyProject, registry: Registry, podman: Podman
 ) -> None:
     toy.push_nights(registry, labels=False)
     toy.write_hunt(registry, first=13, last=18)
-    report, _ = _hunt(toy, podman)
+    _killed_hunt(toy, podman, runs=8)
+    report, _ = _hunt(toy, podman, "resume")
     assert _found(report) == [("regression", "engine", toy.culprit("engine", SLOWER).id)]
+    tried = [len(p.get("attempts", ())) for p in report["stages"][0]["points"]]
+    # What the killed hunt had seen of the nights was not run again.
+    assert 0 < sum(tried) <= 8
