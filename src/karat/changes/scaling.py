@@ -16,6 +16,9 @@ _FLOAT_NOISE = 1e-12
 _QUANTISED = 0.2887
 """The standard deviation of rounding to whole steps: 1/√12 of a step."""
 _DIGITS = 12
+_LARGEST = 1e6
+_DIMMEST = 1e-100
+"""A usual size this far below the largest is none: nearly all values are zero."""
 
 
 class Scaled(NamedTuple):
@@ -28,12 +31,20 @@ class Scaled(NamedTuple):
 
 
 def scaled(values: Floats) -> Scaled:
-    """Values divided by their largest size, so that squares neither overflow nor vanish."""
-    scale = float(np.abs(values).max(initial=0.0))
+    """Values in units of their usual size, so that squares neither overflow nor vanish.
+
+    What differs by less than arithmetic does is made equal; what is a million times as large as usual is large enough.
+    """
+    sizes = np.abs(values)
+    scale = float(np.median(sizes)) if values.size else 0.0
+    if scale < _DIMMEST * sizes.max(initial=0.0) or scale == 0:
+        scale = float(sizes.max(initial=0.0))
     if scale == 0:
         return Scaled(np.zeros_like(values), 1.0, _FLOAT_NOISE)
-    ratios = values / scale
-    return Scaled(ratios, scale, max(_FLOAT_NOISE, _QUANTISED * _resolution(values, scale) / scale))
+    ratios = np.round(np.clip(values, -_LARGEST * scale, _LARGEST * scale) / scale, _DIGITS)
+    return Scaled(
+        ratios, scale, max(_FLOAT_NOISE, _QUANTISED * _resolution(ratios * scale, scale) / scale)
+    )
 
 
 def _resolution(values: Floats, scale: float) -> float:

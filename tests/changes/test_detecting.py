@@ -1,0 +1,233 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings, strategies as st
+from hypothesis.extra.numpy import arrays
+
+from factories.noise import noise, series_of
+from karat.changes.change import ChangeKind
+from karat.changes.detecting import analyse, steps
+from karat.changes.options import DetectOptions
+from karat.changes.series import Observation, Outcome, Series
+from karat.findings import UsageError
+
+NUMBERS = st.floats(min_value=-1e300, max_value=1e300)
+
+
+def two_levels(
+    before: float, after: float, *, n: int = 40, at: int = 20, spread: float = 0.1
+) -> np.ndarray:
+    values = np.random.default_rng(1).standard_normal(n) * spread
+    values[:at] += before
+    values[at:] += after
+    return values
+
+
+def test_a_step_is_told_with_its_levels_and_its_range() -> None:
+    analysis = analyse(series_of(two_levels(100, 93), better="higher"))
+    (step,) = analysis.steps
+    assert (step.last_good, step.first_bad) == (19, 20)
+    assert step.earliest <= 19
+    assert step.latest >= 20
+    assert step.before.low < 100 < step.before.high
+    assert step.after.low < 93 < step.after.high
+    assert step.relative == pytest.approx(-0.07, abs=0.002)
+    assert step.absolute == pytest.approx(-7, abs=0.2)
+    assert step.p_value < 0.001
+    assert step.confidence == 1 - step.p_value
+    assert [level.count for level in analysis.levels] == [20, 20]
+    (change,) = analysis.changes
+    assert change.kind is ChangeKind.REGRESSION
+    assert change.message.startswith("speed fell from ")
+
+
+def test_five_points_tell_a_huge_step() -> None:
+    (step,) = analyse(series_of([100.02, 99.97, 110.01, 109.95, 110.04])).steps
+    assert (step.last_good, step.first_bad) == (1, 2)
+    assert 0 < step.p_value <= 0.01
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        [1.0, 1.2, 1.5, 1.4, 1.6],
+        [2.0, 2.0, 3.0, 3.0, 3.0],
+        [1.0, 1.0, 1.0, 1.0, 9.0],
+    ],
+    ids=["small against the noise", "whole numbers that differ by one", "one wild value"],
+)
+def test_five_points_tell_nothing_else(values: list[float]) -> None:
+    assert analyse(series_of(values)).steps == ()
+
+
+def test_fewer_than_five_points_are_not_judged() -> None:
+    analysis = analyse(series_of([1.0, 1.0, 9.0, 9.0]))
+    assert analysis.steps == ()
+    assert analysis.notes == ("4 observations have a value; a change can be told from 5 on",)
+    assert analyse(Series(metric="m", observations=())).levels == ()
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        [7.0] * 50,
+        [0.0] * 50,
+        [0.0, -0.0] * 25,
+        [0.3, 0.1 + 0.2] * 25,
+        [0.3] * 25 + [0.1 + 0.2] * 25,
+        [1e300] * 20,
+        [5e-324] * 20,
+        [3.0, 4.0] * 30,
+        [1.0] * 30 + [2.0] + [1.0] * 30,
+    ],
+    ids=[
+        "equal",
+        "zero",
+        "signed zero",
+        "rounding",
+        "rounding in order",
+        "huge",
+        "tiny",
+        "to and fro",
+        "one off",
+    ],
+)
+def test_series_that_stay_where_they_are_have_no_step(values: list[float]) -> None:
+    assert analyse(series_of(values)).steps == ()
+
+
+@pytest.mark.parametrize("scale", [1e-300, 1e-9, 1.0, -1.0, 1e9, 1e300])
+def test_what_is_found_does_not_depend_on_the_unit(scale: float) -> None:
+    values = two_levels(1.0, 1.1, spread=0.01)
+    assert [cut.at for cut in steps(values * scale)] == [20]
+
+
+def test_noise_free_values_that_move_have_a_step() -> None:
+    assert [cut.at for cut in steps([100.0] * 12 + [107.0] * 9)] == [12]
+
+
+def test_what_has_no_value_is_never_filled_in_and_widens_the_range() -> None:
+    values = two_levels(50, 40)
+    observations = list(series_of(values).observations)
+    crash = Observation(label="crashed", outcome=Outcome.CRASH, signature="ImportError: x")
+    missing = Observation(label="missing", outcome=Outcome.MISSING)
+    observations[20:20] = [crash, missing]
+    (step,) = analyse(Series(metric="m", observations=tuple(observations))).steps
+    assert (step.last_good, step.first_bad) == (19, 22)
+    assert step.earliest <= 19
+    assert step.latest >= 22
+    assert (step.before.last, step.after.first) == (19, 22)
+
+
+def test_several_samples_count_as_one_observation_and_say_how_noisy_it_is() -> None:
+    generator = np.random.default_rng(3)
+    means = [10.0, 10.01, 10.02, 10.0, 10.2, 10.21, 10.19, 10.2]
+    calm = [tuple(mean + 0.001 * generator.standard_normal(6)) for mean in means]
+    wild = [tuple(mean + sample for sample in (-2.0, -1.0, 0.0, 0.0, 1.0, 2.0)) for mean in means]
+
+    def series(samples: list[tuple[float, ...]]) -> Series:
+        items = tuple(Observation(label=str(i), values=values) for i, values in enumerate(samples))
+        return Series(metric="m", observations=items)
+
+    assert [step.first_bad for step in analyse(series(calm)).steps] == [4]
+    # The same means, and samples that say they could be anything.
+    assert analyse(series(wild)).steps == ()
+
+
+def test_steps_smaller_than_asked_for_are_not_told() -> None:
+    series = series_of(two_levels(100, 99, spread=0.05))
+    assert len(analyse(series).steps) == 1
+    assert analyse(series, DetectOptions(smallest=0.02)).steps == ()
+
+
+def test_a_single_wild_value_is_an_outlier_and_no_change() -> None:
+    values = np.random.default_rng(2).standard_normal(60)
+    values[33] += 40
+    analysis = analyse(series_of(values))
+    assert analysis.steps == ()
+    assert analysis.outliers == (33,)
+
+
+def test_a_wild_newest_value_takes_no_other_step_away() -> None:
+    values = two_levels(100, 90)
+    assert [cut.at for cut in steps([*values, 50.0])] == [20]
+
+
+@pytest.mark.parametrize("n", [24, 40])
+def test_modes_are_named_and_are_no_steps(n: int) -> None:
+    generator = np.random.default_rng(n)
+    values = generator.standard_normal(n) + 8 * (generator.random(n) < 0.5)
+    analysis = analyse(series_of(values))
+    assert analysis.steps == ()
+    assert "two modes" in analysis.noise
+
+
+def test_a_bimodal_series_that_truly_shifts_is_found() -> None:
+    values = noise("bimodal", 100, np.random.default_rng(4))
+    values[60:] += 12
+    assert any(abs(cut.at - 60) <= 1 for cut in steps(values))
+
+
+def test_autocorrelation_is_named() -> None:
+    assert (
+        "autocorrelation"
+        in analyse(series_of(noise("autocorrelated", 400, np.random.default_rng(2)))).noise
+    )
+
+
+def test_long_series_show_short_and_small_steps_alike() -> None:
+    values = np.random.default_rng(5).standard_normal(20_000)
+    values[4000:4020] += 6
+    values[12_000:] += 0.4
+    found = [cut.at for cut in steps(values)]
+    assert len(found) == 3
+    assert abs(found[0] - 4000) <= 2
+    assert abs(found[1] - 4020) <= 2
+    assert abs(found[2] - 12_000) <= 200
+
+
+def test_long_flat_series_have_none() -> None:
+    assert steps(noise("t3", 20_000, np.random.default_rng(6))) == ()
+
+
+@settings(max_examples=60, deadline=None)
+@given(arrays(np.float64, st.integers(0, 60), elements=NUMBERS))
+def test_any_values_are_borne_and_cut_in_order(values: np.ndarray) -> None:
+    analysis = analyse(series_of(values))
+    cuts = [step.first_bad for step in analysis.steps]
+    assert cuts == sorted(set(cuts))
+    assert sum(level.count for level in analysis.levels) == len(values)
+    for step in analysis.steps:
+        assert step.earliest <= step.last_good < step.first_bad <= step.latest
+        assert 0 < step.p_value <= 0.01
+    assert analyse(series_of(values)) == analysis
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    arrays(np.float64, st.integers(5, 50), elements=st.integers(-3, 3).map(float)),
+    st.integers(-9, 9),
+)
+def test_adding_a_constant_or_turning_the_sign_moves_no_step(
+    values: np.ndarray, offset: int
+) -> None:
+    cuts = [cut.at for cut in steps(values * 64)]
+    assert [cut.at for cut in steps(values * -64)] == cuts
+    # Rounding is judged by what the values are multiples of, and a multiple of 64 stays one of 64.
+    assert [cut.at for cut in steps(values * 64 + offset * 64 * 10**6)] == cuts or offset
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"false_alarms": 0.0},
+        {"false_alarms": 0.7},
+        {"smallest": -1.0},
+        {"min_points": 1},
+        {"location": 1.0},
+    ],
+)
+def test_options_that_cannot_be_meant_are_refused(wrong: dict[str, float]) -> None:
+    with pytest.raises(UsageError, match=next(iter(wrong))):
+        DetectOptions(**wrong)  # type: ignore[arg-type]
