@@ -15,10 +15,10 @@ NAMES = ("lm loss", "num-zeros", "mem-allocated-bytes", "iteration-time")
 class Repository:
     """A git repository in a folder, with just what tests need."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, *flags: str) -> None:
         self.root = root
         root.mkdir(parents=True, exist_ok=True)
-        self.git("init", "--quiet", "--initial-branch=main")
+        self.git("init", "--quiet", "--initial-branch=main", *flags)
 
     def git(self, *words: str) -> str:
         identity = (

@@ -103,23 +103,34 @@ def test_a_window_with_commits_begins_and_ends_exactly_there(
     assert [p.label for p in timeline.points[1:-1]] == ["2023-08-24 14:00"]
 
 
-def test_a_window_without_commits_goes_by_its_times_and_a_day_more(
-    two: dict[str, History], tmp_path: Path
-) -> None:
-    day = datetime(2023, 8, 24, tzinfo=UTC)
-    window = Window(
-        old=Point(id="a", label="a", when=day + timedelta(hours=12), parts={"image": "i:a"}),
-        new=Point(id="b", label="b", when=day + timedelta(hours=12), parts={"image": "i:b"}),
-    )
+@pytest.mark.parametrize("zone", [-12, -8, 0, 9, 14])
+def test_a_night_is_looked_for_wherever_on_earth_it_was_built(tmp_path: Path, zone: int) -> None:
+    """Images of two days that tell no commits, built in the first or last minute of their day, in a zone of its own."""
+    history = imported(tmp_path / "r", [NOON + i * HOUR for i in range(-96, 96)])
+    commits = commits_of(history)
+    days = [datetime(2023, 8, day, tzinfo=UTC) for day in (23, 24)]
+    old, new = (Point(id=f"{d}", label="d", when=d, parts={"image": f"i:{d.day}"}) for d in days)
     settings = replace(
-        hunting({n: h.root for n, h in two.items()}, checkouts=CheckoutSettings(margin="2 min")),
-        containers=ContainerSettings(image="i:{date:%Y}", step="2 h"),
+        hunting({"r": history.root}, checkouts=CheckoutSettings(margin="2 min")),
+        containers=ContainerSettings(image="i:{date:%Y-%m-%d}"),
     )
+    timeline = open_checkouts(settings, HOURS, Window(old=old, new=new), place(tmp_path))
+    places = [commits.index(point.parts["r"]) for point in timeline.points]
+    first_minute = days[0].timestamp() - zone * HOUR
+    last_minute = days[1].timestamp() - zone * HOUR + 24 * HOUR
+    assert NOON + (places[0] - 96) * HOUR <= first_minute
+    assert NOON + (places[-1] - 96) * HOUR >= last_minute - HOUR
+    assert places == list(range(places[0], places[-1] + 1))
+
+
+def test_between_moments_that_are_known_nothing_is_added_but_the_margin(tmp_path: Path) -> None:
+    history = imported(tmp_path / "r", [NOON + i * HOUR for i in range(-9, 9)])
+    moments = [Point(id=f"{h}", label="h", when=START + timedelta(hours=h)) for h in (0, 2)]
+    settings = hunting({"r": history.root}, checkouts=CheckoutSettings(margin="1 h"))
+    window = Window(old=moments[0], new=moments[1])
     timeline = open_checkouts(settings, HOURS, window, place(tmp_path))
-    first, last = timeline.points[0], timeline.points[-1]
-    assert first.missing  # two minutes before noon there was no xla yet
-    assert last.parts["xla"] == commits_of(two["xla"])[2]
-    assert [p.when for p in timeline.points] == sorted(p.when for p in timeline.points if p.when)
+    commits = commits_of(history)
+    assert [p.parts["r"] for p in timeline.points] == commits[8:13]
 
 
 def test_a_wrong_clock_does_not_change_the_order_of_the_branch(tmp_path: Path) -> None:
@@ -186,6 +197,45 @@ def test_a_source_that_is_gone_leaves_what_was_fetched(
     assert printed(run(timeline, 1, tmp_path / "slot", "cat", "n")) == "xla 1"
 
 
+def test_a_branch_that_became_a_folder_of_branches(tmp_path: Path) -> None:
+    history = History(tmp_path / "r")
+    history.at(NOON, "root", n="0")
+    history.git("branch", "topic")
+    settings = hunting({"r": history.root}, checkouts=by_hour(4))
+    open_checkouts(settings, HOURS, None, place(tmp_path))
+    history.git("branch", "--move", "topic", "topic/one")
+    last = history.at(NOON + HOUR, "more", n="1")
+    timeline = open_checkouts(settings, HOURS, None, place(tmp_path))
+    assert timeline.points[-1].parts["r"] == last
+    assert not timeline.findings
+
+
+def test_a_branch_that_is_gone_serves_a_hunt_that_began_with_it(tmp_path: Path) -> None:
+    history = History(tmp_path / "r")
+    history.at(NOON, "root", n="0")
+    history.git("branch", "topic")
+    settings = hunting({"r": history.root}, checkouts=by_hour(4), branch="topic")
+    before = open_checkouts(settings, HOURS, None, place(tmp_path)).points
+    history.git("branch", "--delete", "--force", "topic")
+    assert open_checkouts(settings, HOURS, None, place(tmp_path)).points == before
+
+
+def test_a_repository_whose_ids_are_longer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    history = History(tmp_path / "r", "--object-format=sha256")
+    for number in range(3):
+        history.at(NOON + number * HOUR, f"c{number}", n=str(number))
+    short = imported(tmp_path / "s", [NOON, NOON + HOUR])
+    settings = hunting({"r": history.root, "s": short.root}, checkouts=by_hour(2))
+    for _ in range(2):
+        timeline = open_checkouts(settings, HOURS, None, place(tmp_path))
+        assert [len(timeline.points[-1].parts[name]) for name in "rs"] == [64, 40]
+        result = run(timeline, -1, tmp_path / "slot", "cat", "r/n", "s/n.txt")
+        assert printed(result) == "21"
+        # The user's habit is for new repositories.
+        monkeypatch.setenv("GIT_DEFAULT_HASH", "sha256")
+    assert [s.part for s in timeline.suspects(*timeline.points[:2])] == ["r", "s"]
+
+
 @pytest.mark.parametrize("branch", ["main", "origin/main", "refs/heads/main", "v1"])
 def test_branches_go_by_several_names(two: dict[str, History], tmp_path: Path, branch: str) -> None:
     two["xla"].git("tag", "-m", "release", "v1")
@@ -221,7 +271,7 @@ def test_a_shallow_source_is_said(two: dict[str, History], tmp_path: Path) -> No
         (hunting({}), "at least one"),
         (hunting({"a b": "x"}), "a name of letters"),
         (hunting({"image": "x"}), "a name of letters"),
-        (hunting({"a-b": "x", "a_b": "y"}), "A_B more than once"),
+        (hunting({"a-b": "x", "a_b": "y"}), "KARAT_COMMIT_A_B' 2 times"),
         (hunting({"a": "--upload-pack=evil"}), "a URL or a path"),
         (hunting({"a": "https://me:ghp_Planted@example.invalid/r"}), "without a password"),
         (hunting({"a": "https://ghp_Planted@example.invalid/r"}), "without a password"),
@@ -236,7 +286,7 @@ def test_what_cannot_work_is_refused(
 
 
 def test_folders_stay_below_the_work_area(two: dict[str, History], tmp_path: Path) -> None:
-    for folder in ("../x", "/x", "a/.git", ".out"):
+    for folder in ("../x", "/x", "a/.git", ".out", ".", "./", "a\nb", "@OUT@"):
         settings = hunting({"xla": two["xla"].root}, checkouts=by_hour(1))
         bad = replace(settings, repositories=(replace(settings.repositories[0], folder=folder),))
         with pytest.raises(UsageError, match="below the work area"):

@@ -112,6 +112,33 @@ def test_a_merge_is_one_step_and_is_looked_into(history: History, tmp_path: Path
     assert not apart.finer(old, new)
 
 
+def test_a_merge_the_wrong_way_round_is_looked_into(history: History, tmp_path: Path) -> None:
+    """`git pull` and push: what the branch was is the second parent."""
+    base = grown(history, "base")[0]
+    mine = [history.at(NOON + (2 + i) * HOUR, f"mine {i}", mine=str(i)) for i in range(2)]
+    history.git("checkout", "--quiet", "-b", "theirs", base)
+    theirs = history.at(NOON + 5 * HOUR, "theirs", theirs="1")
+    history.git("checkout", "--quiet", "main")
+    merge = history.merge(NOON + 6 * HOUR, "theirs")
+    timeline = opened(history, theirs, merge, tmp_path)
+    assert ids(timeline) == [base, *mine]
+    whole = opened(history, theirs, merge, tmp_path, follow_merges=False)
+    assert ids(whole) == [theirs, merge]
+
+
+def test_wrong_dates_do_not_put_other_commits_on_a_merged_branch(tmp_path: Path) -> None:
+    """A dozen commits of a machine without a clock: git, going by dates, lists what it was told to leave out."""
+    history = imported(tmp_path / "r", [NOON + i * 60 for i in range(10)])
+    history.git("reset", "--quiet", "--hard")
+    base = history.git("rev-parse", "HEAD").strip()
+    history.git("checkout", "--quiet", "-b", "side")
+    side = [history.at(NOON + (1 + i) * HOUR, f"side {i}", s=str(i)) for i in range(2)]
+    history.git("checkout", "--quiet", "main")
+    main = [history.at(10**9 + i, f"main {i}", m=str(i)) for i in range(12)]
+    merge = history.merge(NOON + 9 * HOUR, "side")
+    assert ids(opened(history, main[-1], merge, tmp_path)) == [base, *side]
+
+
 def test_an_octopus_is_named_with_all_it_brought(history: History, tmp_path: Path) -> None:
     base = grown(history, "base")[0]
     for name in ("one", "two"):
@@ -250,6 +277,33 @@ def test_a_recorded_commit_that_nobody_has_is_replaced_by_time(
     timeline = open_commits(hunting({"r": history.root}), COMMITS, window, place(tmp_path))
     assert ids(timeline) == made[:2]
     assert "at that time is taken instead" in timeline.findings[0].message
+
+
+def test_short_ids_that_were_recorded_are_believed(history: History, tmp_path: Path) -> None:
+    made = grown(history, "a", "b", "c")
+    window = Window(
+        old=Point(id="o", label="o"),
+        new=Point(id="n", label="n"),
+        old_identity={"commit.r": f" {made[0][:8].upper()}\n"},
+        new_identity={"commit.r": made[2][:12]},
+    )
+    timeline = open_commits(hunting({"r": history.root}), COMMITS, window, place(tmp_path))
+    assert ids(timeline) == made
+    assert not timeline.findings
+
+
+def test_what_was_recorded_and_is_no_id_is_said(history: History, tmp_path: Path) -> None:
+    made = grown(history, "a", "b", "c")
+    noon = datetime.fromtimestamp(NOON, tz=UTC)
+    window = Window(
+        old=Point(id="o", label="o", when=noon + timedelta(hours=1)),
+        new=Point(id="n", label="n", when=noon + timedelta(hours=2)),
+        old_identity={"commit.r": "main"},
+        new_identity={"commit.r": made[2]},
+    )
+    timeline = open_commits(hunting({"r": history.root}), COMMITS, window, place(tmp_path))
+    assert ids(timeline) == made[:2]
+    assert "expected commit.r to be a commit id, found 'main'" in timeline.findings[0].message
 
 
 def test_a_window_in_which_nothing_moved_says_so(history: History, tmp_path: Path) -> None:

@@ -100,7 +100,7 @@ def mistake(toml: str) -> str:
         (text(rest='stages = ["containers"]\n[containers]\nimage = "x"\n'), "expected a template with {date"),
         (text(rest='stages = ["containers"]\n[containers]\nimage = "x{date:%d}"\n'), "containers.start: expected the first day"),
         (text(rest='stages = ["checkouts"]\n' + REPOSITORIES), "checkouts.start"),
-        (text(rest='stages = ["commits"]\n' + REPOSITORIES), "expected good and bad (repository = revision), or start"),
+        (text(rest='stages = ["commits"]\n' + REPOSITORIES), "expected good (repository = revision), or start"),
         (text(rest='stages = ["commits"]\n' + REPOSITORIES * 2), "repositories: expected each name once"),
         (
             text(rest='stages = ["commits"]\n' + REPOSITORIES + '[commits.good]\nxlo = "a"\n[commits.bad]\nxla = "b"\n'),

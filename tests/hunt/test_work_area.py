@@ -88,6 +88,30 @@ def test_clean_removes_what_is_not_tracked(history: History, tmp_path: Path) -> 
     assert not (area / "r" / "left.o").exists()
 
 
+@pytest.mark.parametrize("order", [("outer", "inner"), ("inner", "outer")])
+def test_a_repository_within_another_survives_its_cleaning(
+    tmp_path: Path, order: tuple[str, ...]
+) -> None:
+    for name in order:
+        source = History(tmp_path / name)
+        for number in range(2):
+            source.at(NOON + number * HOUR, f"{name} {number}", n=f"{name} {number}")
+    settings = hunting({name: tmp_path / name for name in order})
+    folders = {"outer": "o", "inner": "o/third party/[i]"}
+    settings = replace(
+        settings,
+        repositories=tuple(replace(r, folder=folders[r.name]) for r in settings.repositories),
+        commits=CheckoutSettings(good=dict.fromkeys(order, "main~1"), clean=True),
+    )
+    timeline, area = open_commits(settings, COMMITS, None, place(tmp_path)), tmp_path / "slot"
+    run(timeline, 0, area)
+    (area / "o" / "left.o").write_text("x")
+    (area / "o" / "third party" / "[i]" / "left.o").write_text("x")
+    result = run(timeline, -1, area, "cat", "o/n", "o/third party/[i]/n")
+    assert printed(result) == "outer 1inner 1"
+    assert [*area.glob("**/left.o")] == []
+
+
 def test_what_lies_in_the_way_gives_way(history: History, tmp_path: Path) -> None:
     history.at(NOON + 9 * HOUR, "a new file", fresh="from git")
     timeline, area = opened(history, tmp_path), tmp_path / "slot"
@@ -125,7 +149,11 @@ def test_variables_of_a_hook_do_not_lead_elsewhere(
     monkeypatch.setenv("GIT_DIR", str(theirs.root / ".git"))
     monkeypatch.setenv("GIT_WORK_TREE", str(theirs.root))
     monkeypatch.setenv("GIT_INDEX_FILE", str(theirs.root / ".git" / "index"))
-    assert printed(run(opened(history, tmp_path), 1, tmp_path / "slot", "cat", "n")) == "1"
+    timeline = opened(history, tmp_path)
+    assert printed(run(timeline, 1, tmp_path / "slot", "cat", "n")) == "1"
+    # A probe that asks git hears of the repository that is under test.
+    asked = run(timeline, 2, tmp_path / "slot", "git", "rev-parse", "HEAD")
+    assert printed(asked) == timeline.points[2].parts["r"]
     monkeypatch.undo()
     assert (theirs.root / "n").read_text() == "precious"
     assert theirs.git("rev-parse", "HEAD").strip() == head
@@ -145,6 +173,11 @@ def test_hooks_and_habits_of_the_user_do_not_run(
         f"[init]\n\ttemplateDir = {hooks}\n[log]\n\tshowSignature = true\n[color]\n\tui = always\n"
     )
     monkeypatch.setenv("GIT_CONFIG_GLOBAL", str(config))
+    # As an alias of git's, or a CI, hands settings on.
+    monkeypatch.setenv("GIT_CONFIG_COUNT", "1")
+    monkeypatch.setenv("GIT_CONFIG_KEY_0", "core.eol")
+    monkeypatch.setenv("GIT_CONFIG_VALUE_0", "crlf")
+    monkeypatch.setenv("GIT_CONFIG_PARAMETERS", "'core.autocrlf'='true'")
     timeline = opened(history, tmp_path)
     assert printed(run(timeline, 1, tmp_path / "slot", "cat", "Makefile")) == MAKEFILE.strip()
     assert not (tmp_path / "ran").exists()

@@ -13,6 +13,7 @@ from typing import TypeVar
 from karat.findings import UsageError, suggest
 from karat.hunt import durations, sizes, words
 from karat.hunt.metric_agreement import check_metrics
+from karat.hunt.repository_names import check_names
 from karat.hunt.settings import CheckoutSettings, HuntSettings, ProbeSettings, Stage
 from karat.hunt.stages import stages
 from karat.hunt.words import EDIT
@@ -140,17 +141,8 @@ def _chain(found: Iterable[Stage]) -> None:
 
 
 def _repositories(settings: HuntSettings) -> None:
+    check_names(settings.repositories)
     names = [repository.name for repository in settings.repositories]
-    folders = [repository.folder or repository.name for repository in settings.repositories]
-    for what, listed in (("name", names), ("folder", folders)):
-        twice = next((item for item in listed if listed.count(item) > 1), None)
-        expect(twice is None, f"repositories: expected each {what} once, found {twice!r} twice")
-    for name in names:
-        plain = bool(name) and name.replace("-", "").replace("_", "").replace(".", "").isalnum()
-        expect(
-            plain,
-            f"repositories: expected a name of letters, digits, '-', '_' and '.', found {name!r}",
-        )
     for table, checkouts in (("checkouts", settings.checkouts), ("commits", settings.commits)):
         if checkouts is not None:
             _revisions(table, checkouts, names)
@@ -183,10 +175,9 @@ def _first(settings: HuntSettings, stage: Stage) -> None:
     if stage.timeline == "commits":
         table = settings.commits or settings.checkouts
         name = "commits" if settings.commits else "checkouts"
-        known = (table.good and table.bad) or table.start is not None
         expect(
-            bool(known),
-            f"{name}: expected good and bad (repository = revision), or start, found neither",
+            bool(table.good) or table.start is not None,
+            f"{name}: expected good (repository = revision), or start, found neither",
         )
 
 

@@ -6,16 +6,24 @@ from the branch.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 import msgspec
 
 from karat.findings import CannotVerify, UsageError
-from karat.hunt import durations, git_program
+from karat.hunt import durations
+from karat.hunt.mirrors import Mirror
 from karat.hunt.point import Point, Window
-from karat.hunt.repositories import IMAGE, Repositories
+from karat.hunt.repositories import Repositories
+from karat.hunt.repository_names import IMAGE
 from karat.hunt.settings import HuntSettings
 from karat.hunt.words import EDIT
+
+_ID = re.compile(r"[0-9a-f]{7,64}")
+_HOUR = 3600.0
+_EARLIEST, _LATEST = 14 * _HOUR, 12 * _HOUR
+"""A day begins so long before UTC's, and ends so long after it, where clocks are furthest ahead and behind."""
 
 
 class Exact(msgspec.Struct, frozen=True, kw_only=True):
@@ -48,7 +56,7 @@ def exact_ends(repositories: Repositories, window: Window) -> Ends:
         new = _recorded(window.new, window.new_identity, name)
         try:
             if old and new:
-                found[name] = Exact(old=mirror.commit(old), new=mirror.commit(new))
+                found[name] = Exact(old=_commit(mirror, old), new=_commit(mirror, new))
         except CannotVerify as error:
             notes.append(f"{error}; what the branch had at that time is taken instead")
     if len(found) == len(repositories.mirrors) and all(e.old == e.new for e in found.values()):
@@ -62,7 +70,8 @@ def exact_ends(repositories: Repositories, window: Window) -> Ends:
 def window_times(hunt: HuntSettings, repositories: Repositories, window: Window) -> Times:
     """When to look, where a coarser stage tells times only.
 
-    An image of a day was made some time before the end of that day, so one step of its timeline is added.
+    An image of a day was made some time in that day, and nobody knows in which zone: one step of its timeline is added
+    at the end, and on both sides what a day somewhere on earth is before or after UTC's.
     """
     if window.old.when is None or window.new.when is None:
         raise UsageError(
@@ -71,10 +80,11 @@ def window_times(hunt: HuntSettings, repositories: Repositories, window: Window)
             next_command=EDIT,
         )
     dated = IMAGE in window.new.parts and not set(repositories.mirrors) & set(window.new.parts)
-    late = durations.seconds(hunt.containers.step) if dated and hunt.containers else 0.0
     margin = durations.seconds(repositories.settings.margin)
-    start, end = window.old.when.timestamp(), window.new.when.timestamp()
-    return Times(start=start - margin, end=end + late + margin)
+    start, end = window.old.when.timestamp() - margin, window.new.when.timestamp() + margin
+    if dated and hunt.containers:
+        start, end = start - _EARLIEST, end + durations.seconds(hunt.containers.step) + _LATEST
+    return Times(start=start, end=end)
 
 
 def own_times(repositories: Repositories, latest: float) -> Times | None:
@@ -94,7 +104,15 @@ def own_times(repositories: Repositories, latest: float) -> Times | None:
 
 def _recorded(point: Point, identity: Mapping[str, str], name: str) -> str:
     """The commit a point had; what was really under test is believed before what was meant to be."""
-    for text in (identity.get(f"commit.{name}", ""), point.parts.get(name, "")):
-        if git_program.is_commit_id(text.strip().lower()):
-            return text.strip().lower()
-    return ""
+    texts = (identity.get(f"commit.{name}", ""), point.parts.get(name, ""))
+    return next(filter(None, map(str.strip, texts)), "")
+
+
+def _commit(mirror: Mirror, text: str) -> str:
+    """A recorded id, also a short one. A name would be somebody else's by now: branches move."""
+    if not _ID.fullmatch(text.lower()):
+        raise CannotVerify(
+            f"repository {mirror.name}: expected commit.{mirror.name} to be a commit id, found {text[:80]!r}",
+            next_command=EDIT,
+        )
+    return mirror.commit(text.lower())

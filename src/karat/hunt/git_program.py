@@ -12,6 +12,7 @@ import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
+from karat.engines.foreign import without_foreign
 from karat.findings import CannotVerify
 
 # A dialogue would wait for ever in a hunt that runs overnight. GIT_ASKPASS is left alone: CI hands tokens over by it.
@@ -24,17 +25,20 @@ QUIET: Mapping[str, str] = {
     "GIT_OPTIONAL_LOCKS": "0",
     "LC_ALL": "C",
 }
-ALONE: Mapping[str, str] = {**QUIET, "GIT_CONFIG_GLOBAL": "/dev/null", "GIT_CONFIG_NOSYSTEM": "1"}
+ALONE: Mapping[str, str] = {
+    **QUIET,
+    "GIT_CONFIG_GLOBAL": "/dev/null",
+    "GIT_CONFIG_NOSYSTEM": "1",
+    "GIT_CONFIG_COUNT": "0",
+    "GIT_CONFIG_PARAMETERS": "",
+}
 # Objects of a mirror are borrowed by every work area, so nothing may ever collect them.
 SETTINGS = (
     "-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null", "-c", "gc.auto=0", "-c", "maintenance.auto=false",
     "-c", "advice.detachedHead=false", "-c", "safe.directory=*",
+    # With it --topo-order goes by who descends from whom; without, by dates, some of which are wrong.
+    "-c", "fetch.writeCommitGraph=true",
 )  # fmt: skip
-# What git tells its hooks of the repository they are run for; a hunt that is started by one is not about that.
-_FOREIGN = frozenset({
-    "GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_OBJECT_DIRECTORY", "GIT_COMMON_DIR", "GIT_PREFIX",
-    "GIT_ALTERNATE_OBJECT_DIRECTORIES", "GIT_NAMESPACE", "GIT_SHALLOW_FILE", "GIT_GRAFT_FILE",
-})  # fmt: skip
 _COMMIT = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
 _PASSWORD = re.compile(r"(?<=://)[^/@\s]*@")
 
@@ -75,13 +79,12 @@ def _run(
     given: bytes = b"",
     held: int | None = None,
 ) -> bytes:
-    own = {name: value for name, value in os.environ.items() if name not in _FOREIGN}
     try:
         done = subprocess.run(
             ["git", *SETTINGS, f"--git-dir={repository}", *words],
             input=given,
             capture_output=True,
-            env={**own, **env},
+            env={**without_foreign(os.environ), **env},
             check=False,
             # Without a terminal of its own ssh cannot ask, either.
             start_new_session=True,

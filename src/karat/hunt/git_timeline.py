@@ -9,7 +9,8 @@ from karat.findings import Finding
 from karat.hunt.build_container import remove_kept
 from karat.hunt.lines import branch_of_merge
 from karat.hunt.point import Point, Suspect
-from karat.hunt.repositories import IMAGE, Repositories, point_id
+from karat.hunt.repositories import Repositories, point_id
+from karat.hunt.repository_names import IMAGE
 from karat.hunt.suspects import suspects_between
 
 

@@ -48,20 +48,21 @@ def line_between(mirror: Mirror, old: str, new: str, *, every: bool = False) -> 
 def branch_of_merge(mirror: Mirror, old: str, new: str) -> tuple[str, Line] | None:
     """What a merge brought: the commit its branch left from, and the branch's own line.
 
-    None unless `new` is a merge into `old` of exactly one branch that has commits of its own.
+    None unless `new` is a merge of `old` and exactly one branch that has commits of its own; which of the two was
+    checked out when they were merged says nothing of what came new (`git pull` makes it the wrong way round).
     """
-    first, *others = mirror.parents(new) or [""]
-    if first != old:
+    parents = mirror.parents(new)
+    if old not in parents:
         return None
-    lines = [(side, mirror.listed("--first-parent", side, f"^{old}")[0]) for side in others]
-    own = [(side, line) for side, line in lines if line]
+    sides = [side for side in parents if side != old]
+    lines = [mirror.listed("--first-parent", side, f"^{old}")[0] for side in sides]
+    own = [line for line in lines if line]
     if len(own) != 1:
         return None
-    _, commits = own[0]
+    commits = own[0]
     base = next(iter(mirror.parents(commits[0].id)), None)
-    if (
-        base is None
-    ):  # An unrelated history was merged: before its first commit there is nothing to run.
+    if base is None:
+        # An unrelated history was merged: before its first commit there is nothing to run.
         base, commits = commits[0].id, commits[1:]
     return base, Line(commits=tuple(commits))
 

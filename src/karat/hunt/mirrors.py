@@ -11,6 +11,7 @@ import fcntl
 import hashlib
 import os
 import re
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -28,6 +29,9 @@ _SECRET = re.compile(
     r"[a-z+]+://(?:[^/@]*:[^/@]+|(?:gh[a-z]_|github_pat_|gl[a-z]+-)[^/@]+|[^/@]{30,})@",
     re.IGNORECASE,
 )
+# What git says of a server whose commits have another kind of id, and of branches that cannot be there together.
+_OTHER_HASH = re.compile(r"mismatched algorithms: client \w+; server (sha\w+)")
+_IN_THE_WAY = "cannot lock ref"
 _KEPT = (
     "+refs/heads/*:refs/heads/*",
     "+refs/tags/*:refs/tags/*",
@@ -66,7 +70,7 @@ class Mirror:
 
     def _refresh(self, held: int) -> None:
         try:
-            self._fetch(held, *_KEPT)
+            self._fetch_all(held)
         except CannotVerify as error:
             # A hunt that is resumed on the train has all it needs.
             if self._named(self.settings.branch) is None:
@@ -78,11 +82,11 @@ class Mirror:
         found = self._named(revision)
         if found is None and git_program.is_commit_id(revision):
             # No branch has it (any more): some servers hand a commit out all the same.
-            with self._locked() as held:
-                for wanted in ((f"{revision}:refs/karat/kept/{revision}",), _KEPT):
-                    with suppress(CannotVerify):
-                        self._fetch(held, *wanted)
-                        break
+            with self._locked() as held, suppress(CannotVerify):
+                try:
+                    self._fetch(held, f"{revision}:refs/karat/kept/{revision}")
+                except CannotVerify:
+                    self._fetch_all(held)
             found = self._named(revision)
         if found is None:
             raise CannotVerify(
@@ -96,8 +100,10 @@ class Mirror:
         return self.listed("--first-parent", tip)
 
     def listed(self, *words: str) -> tuple[list[Commit], int]:
-        """Commits that `git rev-list` lists, oldest first, with dates in order."""
-        out = git_program.local(self.path, "rev-list", "--timestamp", "--reverse", *words, "--")
+        """Commits that `git rev-list` lists, parents first, with dates in order."""
+        # Without --topo-order git believes dates: what is excluded would be listed after a few that are wrong.
+        flags = ("--timestamp", "--topo-order", "--reverse")
+        out = git_program.local(self.path, "rev-list", *flags, *words, "--")
         return parse(out.decode().splitlines())
 
     def parents(self, commit: str) -> list[str]:
@@ -183,8 +189,24 @@ class Mirror:
                     return found
         return None
 
-    def _fetch(self, held: int, *wanted: str) -> None:
+    def _fetch_all(self, held: int) -> None:
+        try:
+            self._fetch(held, *_KEPT)
+        except CannotVerify as error:
+            hashed = _OTHER_HASH.search(str(error))
+            if hashed and not any(self.path.glob("objects/pack/*.pack")):
+                shutil.rmtree(self.path)
+                self._make(f"--object-format={hashed[1]}")
+                self._fetch(held, *_KEPT)
+            elif _IN_THE_WAY in str(error):
+                # A branch `x` is gone, and now there is one `x/y`. Otherwise what is gone stays: a hunt may be about it.
+                self._fetch(held, *_KEPT, flags=("--prune",))
+            else:
+                raise
+
+    def _fetch(self, held: int, *wanted: str, flags: tuple[str, ...] = ()) -> None:
         flags = (
+            *flags,
             "--quiet",
             "--no-tags",
             "--no-recurse-submodules",
@@ -223,7 +245,10 @@ class Mirror:
         for left in self.path.glob("**/*.lock"):
             left.unlink(missing_ok=True)
         if not (self.path / "HEAD").is_file() or not (self.path / "config").is_file():
-            git_program.local(self.path, "init", "--quiet", "--bare", "--template=")
+            self._make()
+
+    def _make(self, *flags: str) -> None:
+        git_program.local(self.path, "init", "--quiet", "--bare", "--template=", *flags)
 
 
 def clone_url(settings: RepositorySettings, root: Path) -> str:

@@ -5,10 +5,8 @@ Both timelines that are made of git history (checkouts by time, commits one by o
 
 from __future__ import annotations
 
-import re
 import shlex
 from collections.abc import Mapping, Sequence
-from pathlib import PurePosixPath
 
 import msgspec
 
@@ -19,16 +17,14 @@ from karat.hunt.build_container import open_container
 from karat.hunt.kept_container import KeptContainer
 from karat.hunt.mirrors import Mirror
 from karat.hunt.point import Point, Window
-from karat.hunt.settings import CheckoutSettings, HuntSettings, RepositorySettings
+from karat.hunt.repository_names import IMAGE, check_names, folder_of
+from karat.hunt.settings import CheckoutSettings, HuntSettings
 from karat.hunt.timeline import Place
 from karat.hunt.words import EDIT, split
-from karat.hunt.work_area import Checkout, commit_variables, lend, variable
+from karat.hunt.work_area import Checkout, commit_variables, lend
 
-IMAGE = "image"
-"""The part of a point that names the container everything is built in."""
 SHORT = 12
 """Digits of a commit in ids and labels."""
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+-]*")
 
 
 class Repositories(msgspec.Struct, frozen=True, kw_only=True):
@@ -60,14 +56,19 @@ class Repositories(msgspec.Struct, frozen=True, kw_only=True):
         commits = self.commits(point)
         commands = [self.container.start()] if self.container else []
         for name, commit in commits.items():
-            checkout = Checkout(mirror=self.mirrors[name], clean=self.settings.clean)
-            commands.extend(checkout.commands(commit))
+            commands.extend(self._checkout(name).commands(commit))
         words = split(self.settings.build)
         if words:
             timeout = durations.seconds(self.settings.build_timeout)
             build = Command(role="build", name="build", argv=words, timeout=timeout)
             commands.append(self.command(point, build))
         return commands
+
+    def _checkout(self, name: str) -> Checkout:
+        mine = folder_of(self.mirrors[name].settings)
+        others = (folder_of(each.settings) for each in self.mirrors.values())
+        inside = tuple(str(folder.relative_to(mine)) for folder in others if mine in folder.parents)
+        return Checkout(mirror=self.mirrors[name], clean=self.settings.clean, inside=inside)
 
     def command(self, point: Point, command: Command) -> Command:
         """A command of the user's at that point."""
@@ -110,6 +111,11 @@ def open_repositories(
     hunt: HuntSettings, settings: CheckoutSettings, window: Window | None, place: Place
 ) -> Repositories:
     """Every repository of hunt.toml, cloned or as it is."""
+    if not hunt.repositories:
+        raise UsageError(
+            "expected at least one [[repositories]] with name and url, found none",
+            next_command=EDIT,
+        )
     check_names(hunt.repositories)
     mirrors = {each.name: Mirror(each, place) for each in hunt.repositories}
     tips = {}
@@ -118,41 +124,6 @@ def open_repositories(
         lend(mirror)
     container = open_container(hunt, settings, window, place, tuple(mirrors.values()))
     return Repositories(mirrors=mirrors, tips=tips, settings=settings, container=container)
-
-
-def check_names(repositories: Sequence[RepositorySettings]) -> None:
-    """Refuses what could not be told apart, or would leave the work area."""
-    if not repositories:
-        raise UsageError(
-            "expected at least one [[repositories]] with name and url, found none",
-            next_command=EDIT,
-        )
-    for each in repositories:
-        folder = PurePosixPath(each.folder or each.name)
-        if not _NAME.fullmatch(each.name) or each.name == IMAGE:
-            raise UsageError(
-                f"repositories: expected a name of letters, digits, '.', '_', '+' and '-', found {each.name!r}",
-                next_command=EDIT,
-            )
-        if (
-            folder.is_absolute()
-            or "@" in str(folder)
-            or any(p.startswith(".") for p in folder.parts)
-        ):
-            raise UsageError(
-                f"repository {each.name}: expected a folder below the work area, found {each.folder!r}",
-                next_command=EDIT,
-            )
-    for what, words in (
-        ("names", [variable(each.name) for each in repositories]),
-        ("folders", [str(PurePosixPath(each.folder or each.name)) for each in repositories]),
-    ):
-        twice = sorted({word for word in words if words.count(word) > 1})
-        if twice:
-            raise UsageError(
-                f"repositories: expected {what} that differ, found {', '.join(twice)} more than once",
-                next_command=EDIT,
-            )
 
 
 def point_id(commits: Mapping[str, str]) -> str:

@@ -16,6 +16,7 @@ from karat.engines.job import Command
 from karat.goldens.atomic import write_bytes
 from karat.hunt import git_program
 from karat.hunt.mirrors import Mirror
+from karat.hunt.repository_names import folder_of, variable
 
 ALTERNATES = "karat-alternates"
 """A file of the mirror: what an area is given to borrow from it."""
@@ -30,11 +31,13 @@ class Checkout(msgspec.Struct, frozen=True, kw_only=True):
 
     mirror: Mirror
     clean: bool = False
+    inside: tuple[str, ...] = ()
+    """Folders of other repositories within it: those are cleaned on their own."""
 
     @property
     def folder(self) -> str:
         """Where it is checked out."""
-        return f"@AREA@/{self.mirror.settings.folder or self.mirror.name}"
+        return f"@AREA@/{folder_of(self.mirror.settings)}"
 
     def commands(self, commit: str) -> list[Command]:
         """Everything that brings the repository to a commit, whatever state it is in."""
@@ -47,15 +50,24 @@ class Checkout(msgspec.Struct, frozen=True, kw_only=True):
                 "heal", "find", git_folder, "-path", "*/objects", "-prune", "-o", "-type", "f",
                 "-name", "*.lock", "-exec", "rm", "-f", "{}", "+",
             ),
-            self._git("init", "init", "--quiet", "--template="),
+            self._init(commit),
             self._plain(
                 "borrow", "cp", borrowed, f"{git_folder}/objects/info/alternates", may_fail=True
             ),
             self._fetch(commit),
             self._git("checkout", "checkout", "--quiet", "--force", "--detach", commit, "--"),
             *(self._submodules() if self.mirror.settings.submodules else ()),
-            *([self._git("clean", "clean", "-ffdxq")] if self.clean else ()),
+            *([self._git("clean", "clean", "-ffdxq", *self._spared())] if self.clean else ()),
         ]  # fmt: skip
+
+    def _init(self, commit: str) -> Command:
+        hashed = {40: "sha1", 64: "sha256"}[len(commit)]
+        command = self._git("init", "init", "--quiet", "--template=")
+        return msgspec.structs.replace(command, env={**command.env, "GIT_DEFAULT_HASH": hashed})
+
+    def _spared(self) -> list[str]:
+        plain = (re.sub(r"([*?\[\]\\])", r"\\\1", folder) for folder in self.inside)
+        return [f"--exclude=/{folder}/" for folder in plain]
 
     def _fetch(self, commit: str) -> Command:
         """From the URL, unless the commit is there: borrowed, or fetched before."""
@@ -97,15 +109,12 @@ class Checkout(msgspec.Struct, frozen=True, kw_only=True):
         env: Mapping[str, str] | None = None,
         may_fail: bool = False,
     ) -> Command:
-        git = f"{self.folder}/.git"
-        # A hunt that a hook started has these of another repository.
-        own = {"GIT_INDEX_FILE": f"{git}/index", "GIT_OBJECT_DIRECTORY": f"{git}/objects"}
         return Command(
             role="prepare",
             name=f"{self.mirror.name}: {name}",
             argv=argv,
             cwd=cwd or self.folder,
-            env={**env, **own} if env else {},
+            env=env or {},
             timeout=_CHECKOUT_SECONDS,
             may_fail=may_fail,
         )
@@ -120,8 +129,3 @@ def lend(mirror: Mirror) -> None:
 def commit_variables(commits: Mapping[str, str]) -> dict[str, str]:
     """`KARAT_COMMIT_XLA` and so on: what a build may ask for."""
     return {f"KARAT_COMMIT_{variable(name)}": commit for name, commit in commits.items()}
-
-
-def variable(name: str) -> str:
-    """A repository's name as a part of a variable's."""
-    return re.sub(r"[^A-Za-z0-9]", "_", name).upper()
