@@ -81,6 +81,11 @@ def test_values_of_variables_stand_in_the_environment_and_not_on_the_command_lin
     )
     assert options == ("--env", "LD_PRELOAD=x.so", "--env", "PATH=/opt/bin", "--env", "TOKEN")
     assert env == {"TOKEN": "ghp_PlantedInEnv"}
+    for name in ("http_proxy", "DOCKER_AUTH_CONFIG", "HF_TOKEN"):
+        assert env_options({name: "ghp_PlantedInEnv"}) == (
+            ("--env", name),
+            {name: "ghp_PlantedInEnv"},
+        )
     with pytest.raises(UsageError, match="name of an environment variable"):
         env_options({"A=B": "c"})
 

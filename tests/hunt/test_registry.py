@@ -245,6 +245,18 @@ def test_blobs_are_not_fetched_from_a_chain_of_redirects_without_end(
         opened(reference, _login()).digest(reference)
 
 
+def test_a_proxy_is_not_asked_for_this_machine_and_its_password_is_not_told(
+    guarded: GuardedRegistry, opened: Opened, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
+    reference = parse(f"{guarded.host}/toy/nightly:here")
+    assert opened(reference, _login()).digest(reference) == guarded.digest
+    monkeypatch.setenv("HTTPS_PROXY", "odd://me:ghp_PlantedInProxy@proxy:1")
+    with pytest.raises(UsageError, match="expected a proxy") as refused:
+        opened(parse("ghcr.io/nvidia/jax:x"))
+    assert "Planted" not in f"{refused.value}{refused.value.__context__}"
+
+
 def test_a_challenge_is_taken_apart() -> None:
     hub = 'Bearer realm="https://auth.docker.io/token",service="registry.docker.io",scope="a,b"'
     assert challenge_of([hub]) == Challenge(

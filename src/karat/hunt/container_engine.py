@@ -40,10 +40,12 @@ _OWN_LINES = {
     for code in (1, 125, 126, 127, 255)
 }
 _AFTERWARDS = re.compile(r"""--help'|^time="[^"]*" level=""")
-# Variables that the client itself obeys: their values stand on the command line, and not in its environment.
+# Variables that the client itself obeys: their values stand on the command line, and not in its environment. None of them
+# holds a secret; proxies, which may, are the client's as well, and do it no harm: the image is here by then.
 _CLIENT_OBEYS = re.compile(
-    r"PATH|HOME|TMPDIR|IFS|LD_.*|DOCKER_.*|CONTAINERS?_.*|BUILDAH_.*|STORAGE_.*|REGISTRY_.*|REGISTRIES_.*|XDG_.*"
-    r"|GO(?:DEBUG|GC|MAXPROCS|TRACEBACK|MEMLIMIT)|DBUS_.*|(?i:https?_proxy|no_proxy|all_proxy)|SSL_CERT_.*|PODMAN_.*|_CONTAINERS_.*"
+    r"PATH|HOME|TMPDIR|LD_.*|XDG_.*|DBUS_.*|DOCKER_(?:HOST|CONTEXT|CONFIG|CERT_PATH|TLS.*|API_VERSION)"
+    r"|CONTAINERS?_.*|_CONTAINERS_.*|PODMAN_.*|BUILDAH_.*|STORAGE_.*|REGISTRY_AUTH_FILE|REGISTRIES_.*"
+    r"|GO(?:DEBUG|GC|MAXPROCS|TRACEBACK|MEMLIMIT)"
 )
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.]*")
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import subprocess
 import threading
 from collections.abc import Callable, Sequence
 
 Words = tuple[str, ...]
+_PATIENCE = 5.0
 
 
 class Puller:
@@ -38,11 +38,14 @@ class Puller:
         with self._changed:
             self._closed = True
             self._wanted.clear()
-            if self._process is not None:
-                with contextlib.suppress(OSError):
-                    self._process.terminate()
+            process = self._process
             self._changed.notify_all()
+        if process is not None:
+            process.terminate()
         if self._thread is not None:
+            self._thread.join(_PATIENCE)
+            if process is not None and self._thread.is_alive():
+                process.kill()
             self._thread.join()
 
     def _work(self) -> None:

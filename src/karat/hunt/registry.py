@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, TypeVar
 import msgspec
 
 import karat
-from karat.findings import CannotVerify
+from karat.findings import CannotVerify, UsageError
 from karat.hunt.image_reference import Reference
 from karat.hunt.registry_auth import Answer, Authorizer, is_private
 from karat.hunt.registry_login import Login
@@ -79,8 +79,6 @@ class Registry:
         advice: str = "edit hunt.toml",
         pause: Callable[[float], object] | None = None,
     ) -> None:
-        import httpx  # noqa: PLC0415 - 60 ms that only those who ask pay
-
         self.host = reference.host
         self.insecure = insecure or reference.is_loopback
         self._advice = advice
@@ -88,11 +86,8 @@ class Registry:
         self._stopped = threading.Event()
         self._pause = pause or self._stopped.wait
         self._not_before = 0.0
-        self._http = httpx.Client(
-            headers={"User-Agent": f"karat/{karat.__version__}"},
-            follow_redirects=False,
-            timeout=httpx.Timeout(30.0, connect=10.0, pool=None),
-        )
+        # Proxies and certificates of the environment are for other machines than this one.
+        self._http = _made_client(trust_env=not reference.is_loopback)
         self._authorizer = Authorizer(self._http, self.host, login, advice)
 
     def close(self) -> None:
@@ -274,6 +269,25 @@ class Registry:
 
     def _cannot(self, message: str) -> CannotVerify:
         return CannotVerify(message, next_command=self._advice)
+
+
+def _made_client(*, trust_env: bool) -> httpx.Client:
+    import httpx  # noqa: PLC0415 - 60 ms that only those who ask pay
+
+    try:
+        return httpx.Client(
+            headers={"User-Agent": f"karat/{karat.__version__}"},
+            follow_redirects=False,
+            timeout=httpx.Timeout(30.0, connect=10.0, pool=None),
+            trust_env=trust_env,
+        )
+    except (ImportError, OSError, ValueError, httpx.InvalidURL):
+        pass
+    # Out here, since the library's own words may hold a proxy's password.
+    raise UsageError(
+        "expected a proxy and certificates that can be used in HTTPS_PROXY, ALL_PROXY and SSL_CERT_FILE, found others",
+        next_command="env | cut -d= -f1 | grep -i -e _proxy -e ssl_cert",
+    )
 
 
 def _origin(url: httpx.URL) -> tuple[str, str, int | None]:
