@@ -17,7 +17,7 @@ demo: $(STAMP)
 	@$(BIN)/karat demo build/demo
 
 test: $(STAMP)
-	$(BIN)/python -m pytest -n auto $(ARGS)
+	$(BIN)/python -m pytest -n auto --dist loadgroup $(ARGS)
 
 lint: $(STAMP)
 	$(BIN)/ruff check .
