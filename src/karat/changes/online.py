@@ -8,12 +8,15 @@ detector cannot report yet, is `unsure`: one point never makes a level.
 
 from __future__ import annotations
 
+from statistics import NormalDist
+
 import msgspec
 import numpy as np
 
 from karat.changes.change import Analysis, Level, Newest
 from karat.changes.detecting import FEWEST, analyse
 from karat.changes.options import DetectOptions
+from karat.changes.robust import robust_spread
 from karat.changes.scanning import Floats
 from karat.changes.series import Observation, Outcome, Series
 
@@ -36,8 +39,9 @@ def newest(series: Series, options: DetectOptions = _DEFAULT, *, recent: int = 5
         return Newest(verdict="unsure", p_value=None, step=None, message=note)
     step = analysis.steps[-1] if analysis.steps else None
     if step is not None and step.after.count <= recent:
-        change = analysis.changes[-1]
-        return Newest(verdict="change", p_value=step.p_value, step=step, message=change.message)
+        number = len(analysis.steps) - 1
+        message = next(change.message for change in analysis.changes if number in change.steps)
+        return Newest(verdict="change", p_value=step.p_value, step=step, message=message)
     return _by_newest_point(series, analysis, options)
 
 
@@ -94,14 +98,20 @@ def _values(series: Series, level: Level) -> Floats:
 
 
 def _far_out(values: Floats) -> float:
-    """The share of points that chance puts as far from the middle of the others as the last one is."""
+    """The share of points that chance puts as far from the middle of the others as the last one is.
+
+    Counted; where the others are few, also as a normal distribution of twice their spread has it.
+    """
     others = values[:-1]
     if others.size == 0:
         return 1.0
     distances = np.abs(others - np.median(others))
-    return float(
-        (1 + np.count_nonzero(distances >= abs(values[-1] - np.median(others)))) / (others.size + 1)
-    )
+    distance = abs(float(values[-1] - np.median(others)))
+    counted = float((1 + np.count_nonzero(distances >= distance)) / (others.size + 1))
+    spread = robust_spread(distances)
+    if spread <= 0:
+        return 0.0 if distance > 0 and others.size >= FEWEST else counted
+    return min(counted, 2 * NormalDist().cdf(-distance / (2 * spread)))
 
 
 def _needed(series: Series, options: DetectOptions) -> int | None:
