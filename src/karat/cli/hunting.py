@@ -29,7 +29,7 @@ from karat.hunt.reporting import report_of
 from karat.hunt.settings import HuntSettings
 from karat.hunt.sizes import size
 from karat.hunt.timeline import Place
-from karat.hunt.whereabouts import name_of
+from karat.hunt.whereabouts import keep_out_of_git, name_of
 from karat.hunt.words import split
 
 _EXIT = 130
@@ -88,6 +88,7 @@ def row_of(file: Path, settings: HuntSettings, place: Place) -> HuntRow:
 def hunt(settings: HuntSettings, place: Place, journal: Journal, reports: Reports) -> int:
     """Hunt into the journal until it ends, one way or another; the exit code."""
     reports.check()
+    keep_out_of_git(place)
     listener: Listener = (
         Silence() if reports.quiet else listener_for(sys.stderr, os.environ, settings)
     )

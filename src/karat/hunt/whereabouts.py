@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 import shlex
+from contextlib import suppress
 from pathlib import Path
 
 from karat.findings import UsageError
@@ -27,6 +28,15 @@ def place_of(file: Path, settings: HuntSettings) -> Place:
     root = file.absolute().parent
     own = f"{root}\0{name_of(file, settings)}".encode("utf-8", "surrogateescape")
     return Place(root=root, work=root / settings.work, hunt=hashlib.sha256(own).hexdigest()[:8])
+
+
+def keep_out_of_git(place: Place) -> None:
+    """Clones and builds are in nobody's `git status`. A folder that hunt.toml chose is its owner's to ignore."""
+    own = place.work / ".gitignore"
+    if place.work == place.root / _WORK and not own.exists():
+        # A folder that cannot be written is told of by those who must.
+        with suppress(OSError):
+            own.write_text("*\n", encoding="ascii")
 
 
 def journal_of(file: Path, settings: HuntSettings) -> Path:
