@@ -38,6 +38,7 @@ _REACH = 0.2
 _MOST = 500.0
 """but not wider than this, of what has next to no spread."""
 _ROUNDS = 4
+_LEVELS = 4000
 _ODD = 2.0
 """So many spreads off its level, and a single number is odd: one in twenty is, by chance."""
 _ODD_RUNS = 3
@@ -208,6 +209,10 @@ def _emissions(
 def _pass(flat: Array, owner: NDArray[np.intp], hazards: Array, sigma: float, least: float) -> _Fit:
     """Forward and backward once."""
     levels = _grid(flat, sigma)
+    while len(levels) > _LEVELS:
+        # Thousands of numbers that all differ by far more than their spread are no levels.
+        sigma *= 2
+        levels = _grid(flat, sigma)
     emission, outlier, scaled = _emissions(flat, owner, levels, sigma)
     prior = 1.0 / max(len(levels), _BINS * max(_ROOM, min(_REACH / sigma, _MOST)))
     forward, evidence = _forward(emission, hazards, prior)
