@@ -49,6 +49,24 @@ def test_a_sweep_names_the_dip_and_keeps_failures_apart(tmp_path: Path) -> None:
     assert kinds == {("dip", "warn"): 2, ("crash-range", "warn"): 1}
 
 
+def test_a_level_that_moved_across_crashes_and_both_ends_of_them_are_three_changes(
+    tmp_path: Path,
+) -> None:
+    levels = stepped(14, (8, 60.0)) | {f"v{n:03d}": "crash" for n in range(5, 8)}
+    report = hunted(values_hunt(tmp_path, levels), grid=1)
+    assert sorted(found(report)) == [
+        ("crash", "v004", "v005"),
+        ("improvement", "v007", "v008"),
+        ("regression", "v004", "v008"),
+    ]
+    assert {c.change.verdict.confirmed for c in report.culprits} == {True}
+    assert {tuple(s.id for s in c.suspects)[-1:] for c in report.culprits} <= {
+        (),
+        ("v005",),
+        ("v008",),
+    }
+
+
 def test_points_that_cannot_be_tried_widen_the_answer(tmp_path: Path) -> None:
     levels: dict[str, str | float] = {**stepped(8, (4, 90.0)), "v003": "skip", "v004": "skip"}
     (culprit,) = hunted(values_hunt(tmp_path, levels)).culprits

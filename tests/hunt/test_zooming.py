@@ -5,7 +5,7 @@ from itertools import pairwise
 from hypothesis import given, strategies as st
 
 from karat.hunt.searching import Span
-from karat.hunt.zooming import child_key, dips, levels_of, reproduced, sites
+from karat.hunt.zooming import child_key, dips, levels_of, shown_in, sites
 
 
 def span(good: int, bad: int, before: float | None = 1.0, after: float | None = 2.0, metric: str = "m") -> Span:  # fmt: skip
@@ -23,14 +23,14 @@ SPANS = st.lists(
 
 
 @given(SPANS)
-def test_every_change_is_looked_into_once_and_places_do_not_overlap(spans: list[Span]) -> None:
+def test_every_change_is_looked_into_once_between_its_own_two_points(spans: list[Span]) -> None:
     found = sites(spans)
     numbers = [number for site in found for number in site.numbers]
     assert sorted(numbers) == list(range(len(spans)))
     for site in found:
-        assert all(site.good <= spans[n].good < spans[n].bad <= site.bad for n in site.numbers)
+        assert all((spans[n].good, spans[n].bad) == (site.good, site.bad) for n in site.numbers)
     for left, right in pairwise(found):
-        assert left.bad <= right.good
+        assert (left.good, left.bad) < (right.good, right.bad)
 
 
 def test_neighbours_are_two_places_and_metrics_at_one_are_one() -> None:
@@ -46,8 +46,16 @@ def test_neighbours_are_two_places_and_metrics_at_one_are_one() -> None:
 def test_a_side_without_a_level_hands_none_down() -> None:
     spans = (span(3, 4, after=None),)
     assert levels_of(spans, sites(spans)[0]) == {}
-    assert reproduced(spans, ["m"])
-    assert not reproduced(spans, ["other"])
+
+
+def test_a_finer_stage_shows_a_change_of_the_same_metric_and_sides() -> None:
+    begins, ends, moved = span(3, 4, after=None), span(7, 8, before=None), span(3, 8)
+    for one in (begins, ends, moved):
+        assert [shown_in([other], [one]) for other in (begins, ends, moved)] == [
+            other is one for other in (begins, ends, moved)
+        ]
+    assert shown_in([begins, ends, moved], [span(0, 1)])
+    assert not shown_in([moved], [span(3, 8, metric="other")])
 
 
 def test_a_dip_leaves_its_level_and_comes_back() -> None:

@@ -8,6 +8,7 @@ from msgspec import structs
 
 from karat.hunt.report import ChangeReport, Culprit, StageReport
 from karat.hunt.searching import Metric
+from karat.hunt.zooming import alike
 
 
 def culprits(
@@ -16,24 +17,23 @@ def culprits(
     """As close as the hunt came to every change of the stages that look into no other."""
     tree = {stage.key: stage for stage in stages}
     known = {metric.name: metric for metric in metrics}
-    found = []
-    for stage in stages:
-        if parents.get(stage.key):
-            continue
-        for change in stage.changes:
-            found += [
-                _culprit(path, leaf, change, known) for path, leaf in _ends(stage, change, tree, ())
-            ]
-    return tuple(found)
+    numbers: dict[tuple[str, int], int] = {}
+    return tuple(
+        _culprit(path, _dipped(leaf, change, path, numbers), known)
+        for stage in stages
+        if not parents.get(stage.key)
+        for change in stage.changes
+        for path, leaf in _ends(stage, change, tree, ())
+    )
 
 
 def _ends(
     stage: StageReport, change: ChangeReport, tree: Mapping[str, StageReport], path: tuple[str, ...]
 ) -> Iterator[tuple[tuple[str, ...], ChangeReport]]:
-    """The finest changes of this metric below a change; the change itself where none shows."""
+    """The finest changes below a change that may be it; the change itself where none shows."""
     here = (*path, stage.key)
     finer = tree.get(change.zoom)
-    below = [c for c in finer.changes if c.span.metric == change.span.metric] if finer else []
+    below = [c for c in finer.changes if alike(c.span, change.span)] if finer else []
     if finer is None or not below:
         yield here, change
         return
@@ -41,13 +41,25 @@ def _ends(
         yield from _ends(finer, one, tree, here)
 
 
-def _culprit(
-    path: tuple[str, ...], change: ChangeReport, coarse: ChangeReport, known: Mapping[str, Metric]
-) -> Culprit:
+def _dipped(
+    leaf: ChangeReport,
+    coarse: ChangeReport,
+    path: tuple[str, ...],
+    numbers: dict[tuple[str, int], int],
+) -> ChangeReport:
+    """The change with the number of its dip in the whole hunt: every stage counts its own from 0.
+
+    Whether it is a dip can mostly be told only where both of its ends are seen: at the coarsest stage.
+    """
+    for stage, change in ((path[0], coarse), (path[-1], leaf)):
+        if change.dip is not None:
+            number = numbers.setdefault((stage, change.dip), len(numbers))
+            return structs.replace(leaf, kind=change.kind, dip=number)
+    return leaf
+
+
+def _culprit(path: tuple[str, ...], change: ChangeReport, known: Mapping[str, Metric]) -> Culprit:
     metric = known.get(change.span.metric)
-    # Whether it is a dip can only be told where both of its ends are seen: at the coarsest stage.
-    if coarse.dip is not None and change.dip is None:
-        change = structs.replace(change, kind=coarse.kind, dip=coarse.dip)
     return Culprit(
         change=change,
         stage=path[-1],

@@ -6,7 +6,7 @@ journal has is not done again.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
@@ -25,12 +25,12 @@ from karat.hunt.point import Point, Window
 from karat.hunt.probing import metrics_of
 from karat.hunt.report import HuntReport
 from karat.hunt.reporting import report_of
-from karat.hunt.searching import Decision
+from karat.hunt.searching import Decision, Span
 from karat.hunt.settings import HuntSettings, Stage
 from karat.hunt.stage_run import Search, open_stage, timeline_notes
 from karat.hunt.stages import stages
 from karat.hunt.timeline import Place
-from karat.hunt.zooming import Site, child_key, levels_of, reproduced, sites
+from karat.hunt.zooming import Site, child_key, levels_of, shown_in, sites
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -101,8 +101,8 @@ class Hunt:
         if self._lacking:
             raise Stopped("; ".join(self._lacking))
 
-    def _stage(self, row: StageRow, depth: int, metrics: tuple[str, ...] = ()) -> None:
-        """One stage, what it found, and the finer ones below it; `metrics` are those that the coarser one saw change."""
+    def _stage(self, row: StageRow, depth: int, wanted: Sequence[Span] = ()) -> None:
+        """One stage, what it found, and the finer ones below it; `wanted` are the changes that the coarser one saw there."""
         kit = self._kit
         before = kit.journal.stage(row.key)
         if before is not None and before.state == "done" and before.decision is not None:
@@ -116,10 +116,12 @@ class Hunt:
             decision = Search(kit, self._measuring, stage, row.levels).run()
             last = depth + 1 >= len(self._stages)
             for site in sites(decision.spans):
-                self._look_into(stage, decision, site, last=last)
+                # What else is in the window is looked into from where it was first seen.
+                if not wanted or shown_in([decision.spans[n] for n in site.numbers], wanted):
+                    self._look_into(stage, decision, site, last=last)
         finally:
             stage.timeline.close()
-        lacking = tuple(_not_reproduced(stage, decision, metrics))
+        lacking = tuple(_not_reproduced(stage, decision, wanted))
         kit.journal.stage_done(row.key, (*timeline_notes(kit, stage), *lacking))
         for note in lacking:
             kit.listener.said(note)
@@ -182,19 +184,18 @@ class Hunt:
                 levels=levels_of(decision.spans, site),
                 window=window,
             )
-            metrics = tuple(decision.spans[number].metric for number in site.numbers)
-            self._stage(child, depth + 1, metrics)
+            self._stage(child, depth + 1, [decision.spans[number] for number in site.numbers])
             self._held(row, decision, site, depth)
 
     def _held(self, row: StageRow, decision: Decision, site: Site, depth: int) -> None:
         """A change that the finer stage did not show ends here: whether it holds is asked here."""
         found = self._kit.journal.changes(row.key)
         finer = self._kit.journal.stage(found[site.numbers[0]].zoom)
-        seen = [span.metric for span in finer.decision.spans] if finer and finer.decision else []
+        seen = finer.decision.spans if finer and finer.decision else ()
         asked = [
             number
             for number in site.numbers
-            if decision.spans[number].metric not in seen and not found[number].confirmed
+            if not shown_in(seen, [decision.spans[number]]) and not found[number].confirmed
         ]
         if not asked or finer is None or finer.state != "done":
             return
@@ -227,10 +228,8 @@ class Hunt:
         return known[-1] if known else {}
 
 
-def _not_reproduced(
-    stage: OpenStage, decision: Decision, metrics: tuple[str, ...]
-) -> Iterator[str]:
-    if metrics and not reproduced(decision.spans, metrics):
+def _not_reproduced(stage: OpenStage, decision: Decision, wanted: Sequence[Span]) -> Iterator[str]:
+    if wanted and not shown_in(decision.spans, wanted):
         yield (
             f"{NOT_REPRODUCED} ({stage.points[0].label} … {stage.points[-1].label}): what is put under test here may be "
             "another build or environment than at the coarser stage, or nothing was rebuilt; "

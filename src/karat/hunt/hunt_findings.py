@@ -36,6 +36,9 @@ def _change(culprit: Culprit, report: HuntReport) -> Finding:
     kind, severity = _KINDS.get(change.kind, _KINDS["shift"])
     if kind == "level-shifted" and culprit.better == "equal":
         severity = Severity.FAIL
+    if change.verdict.confirmed is False:
+        # Both sides, run again, are the same: whoever fails a build on it fails it on a flake.
+        severity = max(severity, Severity.WARN, key=lambda one: one.rank)
     point = shlex.quote(change.new.id)
     return Finding(
         kind=kind,

@@ -17,7 +17,7 @@ from karat.hunt import report_sentences as say
 from karat.hunt.point import Suspect
 from karat.hunt.report import Culprit, HuntReport, PointReport, StageReport
 from karat.hunt.report_charts import anchor, chart
-from karat.report.words import printable
+from karat.report.words import count, printable
 
 _LINK = re.compile(r"https?://[^\s()<>\[\]`|\"'\\]+")
 _LOG_LINES = 400
@@ -64,7 +64,7 @@ def _culprit(culprit: Culprit, report: HuntReport) -> Iterator[str]:
     if say.blame(change):
         yield _fact("where", _text(say.blame(change)))
     if culprit.suspects:
-        title = "culprit" if len(culprit.suspects) == 1 else f"{len(culprit.suspects)} suspects"
+        title = "culprit" if say.named(culprit) else count(len(culprit.suspects), "suspect")
         yield _fact(title, _list(map(_suspect, culprit.suspects)))
     yield _fact("sure", _text(say.confirmed(change)))
     if change.verdict.tried:

@@ -48,7 +48,7 @@ def _culprit(culprit: Culprit, report: HuntReport) -> Iterator[str]:
     if say.blame(change):
         facts.insert(1, f"- **Where**: {prose(say.blame(change))}")
     yield "\n".join(facts)
-    yield from _suspects(culprit.suspects)
+    yield from _suspects(culprit)
     if change.verdict.tried:
         yield "Tried to find out:\n\n" + "\n".join(
             f"- {prose(line)}" for line in change.verdict.tried
@@ -70,10 +70,12 @@ def _dates(old: datetime | None, new: datetime | None) -> str:
     return f" ({old:%Y-%m-%d %H:%M} … {new:%Y-%m-%d %H:%M} UTC)" if old and new else ""
 
 
-def _suspects(suspects: Sequence[Suspect]) -> Iterator[str]:
+def _suspects(culprit: Culprit) -> Iterator[str]:
+    suspects = culprit.suspects
     if not suspects:
         return
-    title = "The culprit:" if len(suspects) == 1 else f"One of these {len(suspects)}:"
+    several = f"One of these {len(suspects)}:" if len(suspects) > 1 else "If anything, this:"
+    title = "The culprit:" if say.named(culprit) else several
     lines = [_suspect(one) for one in suspects[:_SUSPECTS]]
     if len(suspects) > _SUSPECTS:
         lines.append(f"- … and {len(suspects) - _SUSPECTS:,} more")

@@ -40,10 +40,12 @@ def percent(old: float | None, new: float | None) -> str:
 
 
 def amount(change: ChangeReport, unit: str = "") -> str:
-    """`577.4 → 536.7 MLUPS (−7.0%)`."""
+    """`577.4 → 536.7 MLUPS (−7.0%)`; of failures (crashes, hangs), that they begin or end."""
     span = change.span
-    if span.kind == "crash" or span.before is None or span.after is None:
-        return "works → crashes" if span.kind == "crash" else ""
+    if span.kind == "crash" or span.after is None:
+        return "works → fails"
+    if span.before is None:
+        return "fails → works again"
     moved = percent(span.before, span.after)
     shown = f"{value(span.before)} → {value(span.after)}{f' {unit}' if unit else ''}"
     return f"{shown} ({moved})" if moved else shown
@@ -68,6 +70,11 @@ def suspect(one: Suspect) -> str:
     name = one.id[:12] if len(one.id) == 40 else one.id
     words = [one.part, name, one.title, f"({one.author})" if one.author else ""]
     return " ".join(word for word in words if word)
+
+
+def named(culprit: Culprit) -> bool:
+    """Whether the hunt comes down to one: the only suspect, of a change that was seen again where that was tried."""
+    return len(culprit.suspects) == 1 and culprit.change.verdict.confirmed is not False
 
 
 def headline(culprit: Culprit, unit: str = "") -> str:

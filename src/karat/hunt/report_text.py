@@ -60,7 +60,7 @@ def _culprit(culprit: Culprit, report: HuntReport) -> Iterator[Line]:
     if say.blame(change):
         yield _fact("where", say.blame(change))
     for one in culprit.suspects[:_SUSPECTS]:
-        label = "culprit" if len(culprit.suspects) == 1 else "suspect"
+        label = "culprit" if say.named(culprit) else "suspect"
         yield _fact(label, say.suspect(one))
         if one.link:
             yield _fact("", one.link)

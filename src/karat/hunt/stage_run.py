@@ -122,11 +122,14 @@ class Search:
         """The answer, unless it is only the budget that leaves no room to ask."""
         if self._measuring.spent and self._strategy.decide(self._seen, {}, 1).asks:
             raise self._measuring.stopped()
-        return decision
+        # What comes now, swapping and confirming, is no part of what the strategy expected.
+        return self._known(structs.replace(decision, expected_left=0))
 
     def _decide(self, room: int) -> Decision:
         flying = Counter(self._indices[run.point.id] for run in self._measuring.in_flight)
-        decision = self._strategy.decide(self._seen, flying, room)
+        return self._known(self._strategy.decide(self._seen, flying, room))
+
+    def _known(self, decision: Decision) -> Decision:
         self._kit.journal.decided(self._stage.key, decision)
         self._kit.listener.decided(self._stage.key, decision)
         return decision

@@ -11,7 +11,7 @@ from karat.hunt.searching import Span
 
 
 class Site(msgspec.Struct, frozen=True, kw_only=True):
-    """A place where something changed; changes of several metrics there are looked into once."""
+    """A place where something changed; changes of several metrics between the same two points are looked into once."""
 
     good: int
     bad: int
@@ -20,18 +20,15 @@ class Site(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def sites(spans: Sequence[Span]) -> tuple[Site, ...]:
-    """Places of change, oldest first; spans that overlap are one place."""
-    found: list[Site] = []
-    for number in sorted(range(len(spans)), key=lambda n: (spans[n].good, spans[n].bad)):
-        span = spans[number]
-        last = found[-1] if found else None
-        if last is not None and span.good < last.bad:
-            found[-1] = Site(
-                good=last.good, bad=max(last.bad, span.bad), numbers=(*last.numbers, number)
-            )
-        else:
-            found.append(Site(good=span.good, bad=span.bad, numbers=(number,)))
-    return tuple(found)
+    """Places of change, oldest first.
+
+    Those that overlap stay apart: a level that changed across a range of crashes, and the two ends of that range, have
+    other neighbours each, and with them other culprits.
+    """
+    pairs: dict[tuple[int, int], list[int]] = {}
+    for number, span in enumerate(spans):
+        pairs.setdefault((span.good, span.bad), []).append(number)
+    return tuple(Site(good=g, bad=b, numbers=tuple(ns)) for (g, b), ns in sorted(pairs.items()))
 
 
 def child_key(parent: str, number: int, depth: int) -> str:
@@ -49,9 +46,21 @@ def levels_of(spans: Sequence[Span], site: Site) -> dict[str, tuple[float, float
     return known
 
 
-def reproduced(spans: Sequence[Span], metrics: Sequence[str]) -> bool:
-    """Whether a finer stage saw a change of one of these metrics."""
-    return any(span.metric in metrics for span in spans)
+def alike(one: Span, other: Span) -> bool:
+    """Whether a change of a finer stage may be what the coarser one saw: of the same metric, and of the same kind of sides.
+
+    Where failures begin or end, one side has no level; that is no change of level of the metric.
+    """
+    return _sides(one) == _sides(other)
+
+
+def _sides(span: Span) -> tuple[str, bool, bool]:
+    return span.metric, span.before is None, span.after is None
+
+
+def shown_in(spans: Sequence[Span], wanted: Sequence[Span]) -> bool:
+    """Whether a finer stage saw one of these changes."""
+    return any(alike(span, one) for span in spans for one in wanted)
 
 
 def dips(spans: Sequence[Span]) -> Mapping[int, int]:
