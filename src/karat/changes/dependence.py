@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 import numpy as np
+import numpy.typing as npt
 
 from karat.changes.locating import fit
 from karat.changes.robust import CLIP, robust_spread
@@ -29,6 +30,8 @@ _CAREFUL = 0.8
 _SWITCHES = 6
 _POINTS_PER_SWITCH = 12
 """Jumps between the same two modes that often are noise rather than steps."""
+_APART = 3.2
+"""Standard deviations between two modes that are two."""
 
 
 def generous_cuts(values: Floats, fewest: int) -> list[int]:
@@ -99,23 +102,32 @@ def _within(values: Floats, cuts: Sequence[int]) -> float:
 
 def two_modes(values: Floats) -> bool:
     """Whether values jump to and fro between two modes that are clearly apart, too often to be steps."""
-    many = max(_SWITCHES, len(values) // _POINTS_PER_SWITCH)
-    return _mode_switches(values) >= many
+    upper = _upper_mode(values)
+    if upper is None:
+        return False
+    switches = int(np.count_nonzero(upper[1:] != upper[:-1]))
+    return switches >= max(_SWITCHES, len(values) // _POINTS_PER_SWITCH) and not _one_split(upper)
 
 
-def _mode_switches(values: Floats) -> int:
-    """How often values jump between two modes that are clearly apart; 0 where there are not two."""
+def _upper_mode(values: Floats) -> npt.NDArray[np.bool_] | None:
+    """Which values are of the upper of two modes; None where there are not two."""
     ordered = np.sort(values)
     n = ordered.shape[0]
     tenth = max(2, n // 10)
     gaps = np.diff(ordered)[tenth - 1 : n - tenth]
     if gaps.size == 0:
-        return 0
+        return None
     place = int(np.argmax(gaps)) + tenth
     low, high = ordered[:place], ordered[place:]
     apart = float(np.median(high) - np.median(low))
     inner = max(robust_spread(low - np.median(low)), robust_spread(high - np.median(high)))
-    if apart <= 0 or apart < 4 * inner:
-        return 0
-    side = values >= ordered[place]
-    return int(np.count_nonzero(side[1:] != side[:-1]))
+    return values >= ordered[place] if apart > 0 and apart >= _APART * inner else None
+
+
+def _one_split(upper: npt.NDArray[np.bool_]) -> bool:
+    """Whether one mode is mostly on one side of a split and the other on the other: a step with wild values."""
+    n = upper.shape[0]
+    centred = upper - upper.mean()
+    k = np.arange(1, n)
+    explained = np.cumsum(centred)[:-1] ** 2 * n / (k * (n - k))
+    return bool(explained.max() > 0.5 * (centred**2).sum())
