@@ -10,6 +10,7 @@ from karat.hunt.settings import CrashSettings
 SEGV = ran(exit_code=None, signal=11)
 SHELL = ran(exit_code=139)
 HUNG = ran(exit_code=None, timed_out=True)
+GRANDCHILD = "CalledProcessError: Command '['x']' died with <Signals.SIGSEGV: N>."
 ERROR = ran("XlaRuntimeError: INTERNAL: bad\n", exit_code=1)
 
 
@@ -32,6 +33,12 @@ ERROR = ran("XlaRuntimeError: INTERNAL: bad\n", exit_code=1)
         (CrashSettings(kind="signal", signal="SIGSEGV"), SHELL, "SIGSEGV", True),
         (CrashSettings(kind="signal", signal="SIGSEGV"), ran(exit_code=1), "SIGSEGV", True),
         (CrashSettings(kind="signal", signal="SIGABRT"), SEGV, "SIGSEGV", False),
+        (CrashSettings(kind="signal"), ran(exit_code=255), "exit code 255", False),
+        (CrashSettings(kind="signal"), ran(exit_code=128), "exit code 128", False),
+        (CrashSettings(kind="signal"), ran(exit_code=None, signal=35), "signal 35", True),
+        (CrashSettings(kind="signal", signal="SIGSEGV"), ran(exit_code=1), GRANDCHILD, True),
+        (CrashSettings(kind="signal"), ran(exit_code=1), GRANDCHILD, True),
+        (CrashSettings(kind="signal", signal="SIGABRT"), ran(exit_code=1), GRANDCHILD, False),
         (CrashSettings(kind="hang"), HUNG, "timed out", True),
         (CrashSettings(kind="hang"), ERROR, "XlaRuntimeError", False),
     ],

@@ -119,13 +119,31 @@ def mistake(toml: str) -> str:
         (text(rest='[engine]\nmemory = "lots"\n'), "engine.memory: expected a size"),
         (text(rest='[packages]\nname = "toy[fast]"\n'), "packages.name: expected the name of a project"),
         (text(rest='[packages]\nname = "--help"\n'), "packages.name: expected the name of a project"),
-        (text(command='["a\\u0000b"]'), "probe.command: expected words that a program can be given"),
+        (text(command='["a\\u0000b"]'), "probe.command number 1: expected a text without NUL"),
         (text('[probe.env]\nA = "\\u0000"\n' + METRIC + "seconds = true"), "a text without NUL"),
+        (text(rest='work = "\\u0000"\n'), "work: expected a text without NUL"),
+        (text(rest='[values]\nlist = ["a", "b\\u0000"]\n'), "values.list number 2: expected a text without NUL"),
+        (text('[probe.env]\n"A\\u0000" = "x"\n' + METRIC + "seconds = true"), "probe.env: expected a text without NUL"),
+        (text(command='[""]'), "probe.command: expected a command that begins with a program"),
+        (text('[probe.crash]\nkind = "signal"\nsignal = "SIG_DFL"'), "expected a signal such as"),
+        (text(rest="[engine.resources]\ntpu = nan\n"), "engine.resources.tpu must be"),
+        (text(rest=DATED + "ahead = -1\n"), "containers.ahead must be"),
         (text(rest='skip = ["a.."]\n'), "skip: expected a point or a range"),
     ],
 )  # fmt: skip
 def test_a_mistake_is_said_with_its_key(toml: str, said: str) -> None:
     assert said in mistake(toml)
+
+
+def test_a_mistake_of_a_megabyte_is_said_in_a_sentence() -> None:
+    said = mistake(text(f'timeout = "{"a" * 1_000_000}"'))
+    assert said.startswith("probe.timeout: expected a duration")
+    assert len(said) < 2000
+
+
+def test_a_byte_order_mark_is_nothing(tmp_path: Path) -> None:
+    (tmp_path / "hunt.toml").write_text(text(), encoding="utf-8-sig")
+    assert read(tmp_path / "hunt.toml") == parse(text(), HERE)
 
 
 def test_a_file_that_cannot_be_read_says_what_to_do(tmp_path: Path) -> None:

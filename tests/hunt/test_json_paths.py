@@ -61,7 +61,7 @@ def test_what_was_put_there_is_found(steps: list[str | int], leaf: int) -> None:
     [
         (("x",), "no 'x' in an object with 'a'"),
         (("a", 1), "no 1 in a list of 1"),
-        (("a", 0, "b"), "no 'b' in int"),
+        (("a", 0, "b"), "no 'b' in a number"),
         (("a", "0"), "no '0'"),
     ],
 )

@@ -53,6 +53,11 @@ def test_output_as_a_terminal_shows_it(output: str | bytes, found: float | str) 
     assert value(MetricSettings(name="m", regex=r"MLUPS: (\S*)"), run(output)) == found
 
 
+def test_numbers_whose_sum_is_none() -> None:
+    metric = MetricSettings(name="m", regex=r"m=(\S+)", which="mean")
+    assert value(metric, run("m=1e308\nm=1e308\n")) == "m is inf"
+
+
 @pytest.mark.parametrize("which", ["mean", "median", "min", "max"])
 def test_one_nan_among_matches_is_no_number(which: str) -> None:
     metric = MetricSettings(name="m", regex=r"m=(\S+)", which=which)  # type: ignore[arg-type]
@@ -83,12 +88,19 @@ def test_a_file_by_regex() -> None:
         ('{"a": ' + "9" * 400 + "}", "a", "m is inf"),
         ('{"a": "1,000"}', "a", 1000.0),
         ('{"a": true}', "a", 1.0),
-        ('{"a": null}', "a", "m is no number: 'None'"),
-        ('{"a": [1]}', "a", "m is no number: '[1]'"),
+        ('{"a": null}', "a", "m is no number: null"),
+        ('{"a": [1]}', "a", "m is no number: a list of 1"),
         ('{"a": 1}', "b", "no value for m: no 'b' in an object with 'a'"),
-        ("nothing", "a", "no value for m: no 'a' in NoneType"),
-        ("{" * 50_000, "a", "no value for m: no 'a' in NoneType"),
-        ('{"a":' * 5_000, "a", "no value for m: no 'a' in NoneType"),
+        ("nothing", "a", "no value for m: no JSON object in the output"),
+        ("{" * 50_000, "a", "no value for m: no JSON object in the output"),
+        ('{"a":' * 5_000, "a", "no value for m: no JSON object in the output"),
+        ('{"a": ' + "9" * 5_000 + "}", "a", "m is inf"),
+        # Each of these took minutes where every broken line cost a look at all lines before it.
+        ("{\n" * 200_000, "a", "no value for m: no JSON object in the output"),
+        ('{"a":"y",\n' * 100_000 + '{"a": 3}\n', "a", 3.0),
+        ('{"a":[1,\n' * 20_000, "a", "no value for m: no JSON object in the output"),
+        ("{'python': 1}\n" * 1_000 + '{"a": "' + "x" * 10_000 + '", "a": 4}\n', "a", 4.0),
+        ('\ufeff{"a": 1}', "a", 1.0),
     ],
 )
 def test_json_of_the_output(output: str, path: str, found: float | str) -> None:
@@ -100,7 +112,7 @@ def test_json_of_a_file_and_of_json_lines() -> None:
     assert value(metric, run(r_json='[{"x": 1}, {"x": 2}]')) == 2
     lines = MetricSettings(name="m", json="x", file="r.json")
     assert value(lines, run(r_json='{"x": 1}\n{"x": 5}\n')) == 5
-    assert value(lines, run(r_json="{")) == "no value for m: no 'x' in NoneType"
+    assert value(lines, run(r_json="{")) == "no value for m: no JSON object in r.json"
     assert value(lines, run('{"x": 1}')) == "no value for m"
 
 
@@ -136,6 +148,9 @@ REPORT = """<testsuites><testsuite name="s">
         ("tests.test_b.test_z", "failed", 1.0),
         ("test_x*", "passed", 1.0),
         ("test_s", "seconds", "no value for m"),
+        ("test_x[1]", "passed", 1.0),
+        ("test_odd", "seconds", "no value for m"),
+        ("test_odd", "passed", 1.0),
         ("nothing", "failed", "no value for m"),
     ],
 )
@@ -144,11 +159,28 @@ def test_junit(glob: str, what: str, found: float | str) -> None:
     assert value(metric, run(j_xml=REPORT)) == found
 
 
+def test_a_report_with_a_namespace() -> None:
+    report = (
+        '<j:testsuite xmlns:j="urn:j"><j:testcase name="a"><j:failure/></j:testcase></j:testsuite>'
+    )
+    metric = MetricSettings(name="m", junit="a", value="failed", file="j.xml")
+    assert value(metric, run(j_xml=report)) == 1
+
+
 BOMB = '<!DOCTYPE x [<!ENTITY a "aaaa"><!ENTITY b "&a;&a;&a;">]><testsuite><testcase name="&b;"/></testsuite>'
 
 
 @pytest.mark.parametrize(
-    "report", [BOMB, BOMB.encode("utf-16"), "<a", "", b"\xff\xff", "<testsuite>"]
+    "report",
+    [
+        BOMB,
+        BOMB.encode("utf-16"),
+        "<a",
+        "",
+        b"\xff\xff",
+        "<testsuite>",
+        '<?xml version="1.0" encoding="no"?><testsuite/>',
+    ],
 )
 def test_a_report_that_is_none_or_attacks(report: str | bytes) -> None:
     found = value(MetricSettings(name="m", junit="*", file="j.xml"), run(j_xml=report))

@@ -11,7 +11,7 @@ from karat.hunt.numbers_in_text import number
 @pytest.mark.parametrize(
     ("text", "found"),
     [("587.92", 587.92), ("1,234,567.5", 1234567.5), ("1e5", 1e5), ("-3", -3), (" +.5 ", 0.5), ("1_000", 1000), ("5.", 5),
-     ("-inf", -inf), ("Infinity", inf), ("1.5E-3", 0.0015)],
+     ("-inf", -inf), ("Infinity", inf), ("1.5E-3", 0.0015), ("\N{MINUS SIGN}5", -5)],
 )  # fmt: skip
 def test_numbers(text: str, found: float) -> None:
     assert number(text) == found
@@ -19,7 +19,25 @@ def test_numbers(text: str, found: float) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["", "x", "1,23", "1,2345", "1 2", "3 ms", "0x10", ".", "e5", "-", "1.2.3", "12%", "1,234,5"],
+    [
+        "",
+        "x",
+        "1,23",
+        "1,2345",
+        "1 2",
+        "3 ms",
+        "0x10",
+        ".",
+        "e5",
+        "-",
+        "1.2.3",
+        "12%",
+        "1,234,5",
+        ".E5",
+        ".e5",
+        "--inf",
+        "1__0",
+    ],
 )
 def test_what_is_no_number(text: str) -> None:
     assert number(text) is None
@@ -46,6 +64,11 @@ def test_nan_is_told_apart() -> None:
 )
 def test_units(text: str, unit: str, found: float | None) -> None:
     assert number(text, unit) == (None if found is None else pytest.approx(found))
+
+
+@given(st.text(alphabet="0123456789.,_eE+-infnams\N{MINUS SIGN} ", max_size=12))
+def test_whatever_stands_there_is_a_number_or_none(text: str) -> None:
+    assert isinstance(number(text), float | None)
 
 
 @given(st.floats(allow_nan=False))

@@ -57,6 +57,19 @@ def test_what_could_not_be_tried_is_broken(came: JobResult, signature: str, note
     assert attempt.samples == {}
 
 
+@pytest.mark.parametrize(
+    ("probe", "fields"),
+    [
+        ('[[probe.metrics]]\nname = "m"\nregex = "(a+)+b"\n', {}),
+        ('[probe.crash]\npattern = "(a+)+b"\n', {"exit_code": 1}),
+    ],
+)
+def test_a_pattern_without_an_end_is_called_off(probe: str, fields: dict[str, int]) -> None:
+    attempt = read_one(result(ran("a" * 60, **fields)), settings(probe))
+    assert attempt.outcome is Outcome.BROKEN
+    assert "the pattern '(a+)+b' does not come to an end" in attempt.note
+
+
 def test_what_was_allowed_to_fail_before_the_run_is_nothing() -> None:
     came = result(
         Ran(role="prepare", exit_code=1), Ran(role="build", skipped=True), ran("SPEED: 1")

@@ -51,8 +51,9 @@ def test_a_value_twice_would_be_one_point(tmp_path: Path) -> None:
 
 
 def test_a_value_that_no_program_can_be_given(tmp_path: Path) -> None:
+    (tmp_path / "list.txt").write_bytes(b"a\nb\0\n")
     with pytest.raises(UsageError, match="found a NUL"):
-        opened(settings(rest='[values]\nlist = ["a\\u0000"]\n'), tmp_path)
+        opened(settings(rest='[values]\nfile = "list.txt"\n'), tmp_path)
 
 
 def test_within_a_window(tmp_path: Path) -> None:

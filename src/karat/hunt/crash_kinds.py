@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import re
+from contextlib import closing
+from itertools import chain
 
-from karat.changes.signature_words import plain
 from karat.engines.job import Ran
+from karat.hunt.patterns import lines, matches
 from karat.hunt.settings import CrashSettings
 
-_SHELL_SIGNALS = 128
+_SHELL_SIGNALS = range(129, 193)
 """A shell, and a container, say 128 + N for what signal N killed."""
+_NAMED = re.compile(r"(?:.*died with <Signals\.)?(SIG[A-Z0-9]+)\b")
+"""Of a grandchild Python says `died with <Signals.SIGSEGV: 11>`."""
 
 
 def is_hunted(crash: CrashSettings, ran: Ran, signature: str) -> bool:
@@ -27,22 +31,20 @@ def _killed(name: str, ran: Ran, signature: str) -> bool:
     """Whether a signal ended it: seen by the runner, told by a shell's exit code, or named by the signature."""
     import signal  # noqa: PLC0415 - only for hunted signals
 
-    number = ran.signal
-    if number is None and ran.exit_code is not None and ran.exit_code > _SHELL_SIGNALS:
-        number = ran.exit_code - _SHELL_SIGNALS
     if ran.timed_out:
         return False
+    number = ran.signal
+    if number is None and ran.exit_code is not None and ran.exit_code in _SHELL_SIGNALS:
+        number = ran.exit_code - 128
+    said = _NAMED.match(signature)
     if not name:
-        return number is not None or signature.startswith("SIG")
-    return number == getattr(signal, name, None) or signature.split(maxsplit=1)[:1] == [name]
+        return number is not None or said is not None
+    return number == signal.Signals[name] or (said is not None and said[1] == name)
 
 
 def _says(pattern: str, ran: Ran, signature: str) -> bool:
     """Whether the signature is the pattern itself, or it or a line of the output matches."""
     if not pattern or pattern == signature:
         return True
-    wanted = re.compile(pattern)
-    if wanted.search(signature):
-        return True
-    text = ran.output.decode("utf-8", errors="replace")
-    return any(wanted.search(plain(line)) for line in text.split("\n"))
+    with closing(matches(pattern, chain([signature], lines(ran.output)))) as found:
+        return next(found, None) is not None

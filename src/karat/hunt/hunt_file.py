@@ -24,6 +24,7 @@ from karat.hunt.words import EDIT
 
 NAME = "hunt.toml"
 _INDEX = re.compile(r"\[(\d+)\](\.?)")
+_LONGEST = 1000
 _TIMED = ("containers", "checkouts", "commits")
 
 
@@ -46,19 +47,39 @@ def checked(raw: Mapping[str, Any], path: Path) -> HuntSettings:
     """The settings in tables, if they are some and fit together."""
     edit = f"edit {shlex.quote(str(path))}"
     try:
+        _without_nul(raw, "")
         settings = msgspec.convert(_moments(raw), HuntSettings)
         agreement.check(settings)
     except msgspec.ValidationError as error:
-        said = _counted(in_our_words(str(error), HuntSettings))
+        said = _cut(_counted(in_our_words(str(error), HuntSettings)))
         raise UsageError(f"{path.name}: {said}", next_command=edit) from error
     except UsageError as error:
-        raise UsageError(f"{path.name}: {error}", next_command=_next(error, edit)) from error
+        said = _cut(str(error))
+        raise UsageError(f"{path.name}: {said}", next_command=_next(error, edit)) from error
     return settings
 
 
 def _counted(text: str) -> str:
     """`probe.metrics[0].which` as a person counts: `probe.metrics number 1: which`."""
     return _INDEX.sub(lambda found: f" number {int(found[1]) + 1}{': ' if found[2] else ''}", text)
+
+
+def _cut(text: str) -> str:
+    """A sentence that a person reads to its end, whatever was quoted in it."""
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
+
+
+def _without_nul(found: Any, key: str) -> None:
+    """Raises for a text that no program, file or address could be given."""
+    if isinstance(found, str) and "\0" in found:
+        raise UsageError(f"{key}: expected a text without NUL, found {found!r}", next_command=EDIT)
+    if isinstance(found, Mapping):
+        for name, each in found.items():
+            _without_nul(name, key or "a key")
+            _without_nul(each, f"{key}.{name}" if key else name)
+    elif isinstance(found, list | tuple):
+        for number, each in enumerate(found, 1):
+            _without_nul(each, f"{key} number {number}")
 
 
 def _next(error: UsageError, edit: str) -> str:
@@ -68,7 +89,7 @@ def _next(error: UsageError, edit: str) -> str:
 
 def _text(path: Path) -> str:
     try:
-        return path.read_text(encoding="utf-8")
+        return path.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as error:
         raise UsageError(
             f"expected UTF-8 in {path}, found: {error}",

@@ -48,7 +48,7 @@ def find(document: Any, path: Path) -> Any:
     here = document
     for step in path:
         if not _leads(here, step):
-            raise LookupError(f"no {step!r} in {_kind(here)}")
+            raise LookupError(f"no {step!r} in {kind(here)}")
         here = here[step]
     return here
 
@@ -59,12 +59,13 @@ def _leads(here: Any, step: str | int) -> bool:
     return isinstance(here, list) and isinstance(step, int) and -len(here) <= step < len(here)
 
 
-def _kind(value: Any) -> str:
+def kind(value: Any) -> str:
+    """What something of a document is, in words."""
     if isinstance(value, dict):
         return "an object with " + (", ".join(map(repr, list(value)[:5])) or "no keys")
     if isinstance(value, list):
         return f"a list of {len(value)}"
-    return type(value).__name__
+    return "null" if value is None else "a text" if isinstance(value, str) else "a number"
 
 
 def _bracketed(found: re.Match[str]) -> str | int:

@@ -13,19 +13,23 @@ from xml.parsers import expat
 
 import msgspec
 
+from karat.hunt.numbers_in_text import number
+
 
 class Case(msgspec.Struct, frozen=True, kw_only=True):
     """One test case of a report."""
 
     name: str
     classname: str
-    seconds: float
+    seconds: float | None
+    """None where the report does not say."""
     result: Literal["passed", "failed", "skipped"]
 
     def matches(self, glob: str) -> bool:
         """Whether its name is meant: alone, or behind its class as pytest or JUnit writes it."""
         names = (self.name, f"{self.classname}::{self.name}", f"{self.classname}.{self.name}")
-        return any(fnmatch.fnmatchcase(name, glob) for name in names)
+        # Parameters stand in brackets, which a glob takes for something else: `test_a[1-2]`.
+        return any(name == glob or fnmatch.fnmatchcase(name, glob) for name in names)
 
 
 def cases(data: bytes) -> tuple[Case, ...]:
@@ -37,7 +41,7 @@ def cases(data: bytes) -> tuple[Case, ...]:
     parser.StartDoctypeDeclHandler = _refuse
     try:
         parser.Parse(data, True)
-    except expat.ExpatError as error:
+    except (expat.ExpatError, LookupError) as error:  # an encoding that nobody knows
         raise ValueError(f"the report is no XML: {error}") from error
     return tuple(reader.found)
 
@@ -45,12 +49,13 @@ def cases(data: bytes) -> tuple[Case, ...]:
 def value(
     found: Sequence[Case], glob: str, what: Literal["seconds", "failed", "passed"]
 ) -> float | None:
-    """The number asked for, of the test cases that match; None where none was run."""
+    """The number asked for, of the test cases that match; None where none was run, or none has a time."""
     run = [case for case in found if case.matches(glob) and case.result != "skipped"]
     if not run:
         return None
     if what == "seconds":
-        return sum(case.seconds for case in run)
+        times = [case.seconds for case in run if case.seconds is not None]
+        return sum(times) if times else None
     return float(sum(case.result == what for case in run))
 
 
@@ -67,6 +72,7 @@ class _Reader:
         self._result: Literal["passed", "failed", "skipped"] = "passed"
 
     def start(self, tag: str, attributes: Mapping[str, str]) -> None:
+        tag = _local(tag)
         if tag == "testcase":
             self._open, self._result = attributes, "passed"
         elif self._open is not None and tag in {"failure", "error"}:
@@ -75,7 +81,7 @@ class _Reader:
             self._result = "skipped"
 
     def end(self, tag: str) -> None:
-        if tag != "testcase" or self._open is None:
+        if _local(tag) != "testcase" or self._open is None:
             return
         self.found.append(
             Case(
@@ -88,9 +94,11 @@ class _Reader:
         self._open = None
 
 
-def _seconds(text: str) -> float:
-    try:
-        found = float(text.replace(",", "") or 0)
-    except ValueError:
-        return 0.0
-    return found if isfinite(found) and found >= 0 else 0.0
+def _seconds(text: str) -> float | None:
+    found = number(text)
+    return found if found is not None and isfinite(found) and found >= 0 else None
+
+
+def _local(tag: str) -> str:
+    """A tag without the prefix of its namespace."""
+    return tag.rpartition(":")[2]

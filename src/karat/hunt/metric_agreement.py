@@ -110,9 +110,9 @@ def _crash(crash: CrashSettings) -> None:
 
 
 def _signal(name: str) -> int | None:
-    import signal  # noqa: PLC0415 - only for hunted signals
+    from signal import Signals  # noqa: PLC0415 - only for hunted signals
 
-    return getattr(signal, name, None) if name.startswith("SIG") else None
+    return Signals.__members__.get(name)
 
 
 def _pattern(pattern: str, where: str, *, group: bool) -> None:

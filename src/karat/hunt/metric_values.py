@@ -9,27 +9,41 @@ import fnmatch
 import json
 import re
 import statistics
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from math import isfinite
+from collections.abc import Callable, Mapping, Sequence
+from math import inf, isfinite
 from typing import Any
 
 import msgspec
 
-from karat.changes.signature_words import plain
 from karat.engines.job import Ran
 from karat.hunt import json_paths, junit_values
 from karat.hunt.metric_agreement import source
 from karat.hunt.numbers_in_text import number
+from karat.hunt.patterns import lines, matches
 from karat.hunt.settings import MetricSettings
+
+
+def _mean(values: Sequence[float]) -> float:
+    try:
+        return statistics.fmean(values)
+    except OverflowError:
+        return inf
+
 
 _WHICH: Mapping[str, Callable[[Sequence[float]], float]] = {
     "first": lambda values: values[0],
     "last": lambda values: values[-1],
-    "mean": statistics.fmean,
+    "mean": _mean,
     "median": statistics.median,
     "min": min,
     "max": max,
 }
+# Every number is one with a fraction here; whole ones of thousands of digits would be refused otherwise.
+_DECODER = json.JSONDecoder(parse_int=float)
+_BEGINS = re.compile(r"^[ \t]*\{(?=\s*[\"}])", re.MULTILINE)
+_ROOM = 1 << 12
+_TOKEN = 16
+"""Characters at the end of a piece that may be half a word: `-Infini`."""
 
 
 class Run(msgspec.Struct, frozen=True, kw_only=True):
@@ -67,21 +81,15 @@ def file_of(metric: MetricSettings, run: Run) -> bytes | None:
     return run.files[matching[-1]] if matching else None
 
 
-def lines(output: bytes) -> Iterator[str]:
-    """The lines of an output without colours, also those that a bar overwrote; bounded, so that no pattern takes forever."""
-    for line in output.decode("utf-8", errors="replace").replace("\r", "\n").split("\n"):
-        yield plain(line)
-
-
 def _source_bytes(metric: MetricSettings, run: Run) -> bytes | None:
     return file_of(metric, run) if metric.file else run.ran.output
 
 
 def _by_regex(metric: MetricSettings, run: Run) -> float | None:
-    data, pattern = _source_bytes(metric, run), re.compile(metric.regex or "")
+    data = _source_bytes(metric, run)
     if data is None:
         return None
-    texts = [found[1] for line in lines(data) for found in pattern.finditer(line) if found[1]]
+    texts = [found[1] for found in matches(metric.regex or "", lines(data)) if found[1]]
     if not texts:
         return None
     if metric.which in {"first", "last"}:
@@ -103,46 +111,59 @@ def _by_json(metric: MetricSettings, run: Run) -> float | None:
     data = _source_bytes(metric, run)
     if data is None:
         return None
-    text = data.decode("utf-8", errors="replace")
+    text = data.decode("utf-8-sig", errors="replace")
     document = _whole(text) if metric.file else _last_object(text)
+    if document is None:
+        raise NoValue(
+            f"no value for {metric.name}: no JSON object in {metric.file or 'the output'}"
+        )
     try:
         found = json_paths.find(document, json_paths.parse(metric.json or ""))
     except LookupError as error:
         raise NoValue(f"no value for {metric.name}: {error}") from error
     if isinstance(found, int | float):
-        return _real(found)
+        return float(found)
     if isinstance(found, str):
         return _number(found, metric)
-    raise NoValue(f"{metric.name} is no number: {str(found)[:60]!r}")
-
-
-def _real(found: float) -> float:
-    try:
-        return float(found)
-    except OverflowError:  # an integer of hundreds of digits
-        return float("inf")
+    raise NoValue(f"{metric.name} is no number: {json_paths.kind(found)}")
 
 
 def _whole(text: str) -> Any:
     """A document; of JSON Lines the last line."""
     try:
-        return json.loads(text)
+        return _DECODER.decode(text)
     except (ValueError, RecursionError):
         return _last_object(text)
 
 
 def _last_object(text: str) -> Any:
     """The last JSON object that begins at the start of a line; None without one."""
-    decoder, found, place = json.JSONDecoder(), None, 0
-    while 0 <= place < len(text):
-        begin = re.compile(r"^[ \t]*\{", re.MULTILINE).search(text, place)
-        if begin is None:
-            break
-        try:
-            found, place = decoder.raw_decode(text, begin.end() - 1)
-        except (ValueError, RecursionError):
-            place = begin.end()
+    found, place = None, 0
+    while (begin := _BEGINS.search(text, place)) is not None:
+        whole, place = _object_at(text, begin.end() - 1)
+        found = found if whole is None else whole
     return found
+
+
+def _object_at(text: str, start: int) -> tuple[Any, int]:
+    """The object that begins there, or None, and where to look on.
+
+    An error of the decoder counts every line before it, so it is given no more than it needs.
+    """
+    room = _ROOM
+    while True:
+        piece = text[start : start + room]
+        try:
+            found, end = _DECODER.raw_decode(piece)
+        except json.JSONDecodeError as error:
+            cut = error.pos + _TOKEN > len(piece) or error.msg.startswith("Unterminated")
+            if not cut or len(piece) < room:
+                return None, start + 1
+            room *= 4
+        except RecursionError:
+            return None, start + room
+        else:
+            return found, start + end
 
 
 def _by_junit(metric: MetricSettings, run: Run) -> float | None:

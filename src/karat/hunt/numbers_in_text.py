@@ -3,29 +3,27 @@
 from __future__ import annotations
 
 import re
-from math import inf, nan
 
 _NUMBER = re.compile(
-    r"([+-]?)(?:(\d{1,3}(?:,\d{3})+|\d[\d_]*)?((?:\.\d*)?(?:[eE][+-]?\d+)?))\s*(\S{0,20})\s*"
+    r"([+-]?)(?:(\d{1,3}(?:,\d{3})+|\d+(?:_\d+)*)(\.\d*)?|(\.\d+))([eE][+-]?\d+)?\s*(\S{0,20})"
 )
-_WORDS = {"nan": nan, "inf": inf, "infinity": inf}
+_WORD = re.compile(r"([+-]?)(nan|inf|infinity)", re.IGNORECASE)
 _SCALES = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "sec": 1.0, "min": 60.0, "h": 3600.0}  # fmt: skip
 
 
 def number(text: str, unit: str = "") -> float | None:
     """The number that a text is, in `unit`; None if it is none, or is in another unit that cannot be converted."""
-    stripped = text.strip()
-    word = _WORDS.get(stripped.lstrip("+-").lower())
-    if word is not None:
-        return -word if stripped.startswith("-") else word
+    # Typesetters' minus is a minus.
+    stripped = text.strip().replace("\N{MINUS SIGN}", "-")
+    if _WORD.fullmatch(stripped):
+        return float(stripped)
     found = _NUMBER.fullmatch(stripped)
-    if found is None or not any(c.isdigit() for c in (found[2] or "") + found[3].partition("e")[0]):
+    scale = _scale(found[6], unit) if found else None
+    if found is None or scale is None:
         return None
-    scale = _scale(found[4], unit)
-    if scale is None:
-        return None
-    digits = (found[2] or "").replace(",", "").replace("_", "")
-    return scale * float(f"{found[1]}{digits}{found[3]}")
+    sign, whole, rest, fraction, power, _ = (part or "" for part in found.groups())
+    digits = whole.replace(",", "").replace("_", "")
+    return scale * float(f"{sign}{digits}{rest}{fraction}{power}")
 
 
 def _scale(found: str, wanted: str) -> float | None:

@@ -15,6 +15,7 @@ from karat.hunt.crash_kinds import is_hunted
 from karat.hunt.jobs import reads_failures
 from karat.hunt.metric_agreement import CRASH
 from karat.hunt.metric_values import NoValue, Run, Unverified, value_of
+from karat.hunt.patterns import Endless
 from karat.hunt.settings import MetricSettings, ProbeSettings
 
 
@@ -30,6 +31,13 @@ class RunReading(msgspec.Struct, frozen=True, kw_only=True):
 
 def read(run: Run, probe: ProbeSettings, root: Path, *, contained: bool = False) -> RunReading:
     """The reading of one run; `root` is what a golden's path is seen from."""
+    try:
+        return _read(run, probe, root, contained=contained)
+    except (Endless, Unverified) as error:
+        return RunReading(outcome=Outcome.BROKEN, signature="cannot verify", note=str(error))
+
+
+def _read(run: Run, probe: ProbeSettings, root: Path, *, contained: bool) -> RunReading:
     ran = run.ran
     own = own_failure(ran.exit_code, ran.output) if contained else ""
     if own:
@@ -78,8 +86,6 @@ def _measured(run: Run, probe: ProbeSettings, root: Path, *, failed: bool) -> Ru
             values[metric.name] = _value(metric, run, root, notes)
         except NoValue as error:
             return _without_value(run.ran, probe, str(error), values, failed=failed)
-        except Unverified as error:
-            return RunReading(outcome=Outcome.BROKEN, signature="cannot verify", note=str(error))
     if probe.crash is not None:
         values[CRASH] = 0.0
     return RunReading(

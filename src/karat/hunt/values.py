@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -66,8 +67,8 @@ def open_values(
 ) -> Values:
     """The values of [values]; within a window only those between its ends."""
     texts = _texts(settings.values or ValueSettings(), place.root)
-    twice = next((text for text in texts if texts.count(text) > 1), None)
-    if twice is not None:
+    twice, times = next(iter(Counter(texts).most_common(1)), ("", 0))
+    if times > 1:
         raise UsageError(
             f"values: expected each value once, found {twice!r} twice",
             next_command="edit hunt.toml",

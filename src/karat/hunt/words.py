@@ -18,9 +18,8 @@ def split(words: Words) -> tuple[str, ...]:
         raise UsageError(
             f"expected a command with closed quotes, found {words!r}", next_command=EDIT
         ) from error
-    if any("\0" in word for word in found):
+    if found and not found[0].strip():
         raise UsageError(
-            f"expected words that a program can be given, found a NUL in {words!r}",
-            next_command=EDIT,
+            f"expected a command that begins with a program, found {words!r}", next_command=EDIT
         )
     return found
