@@ -107,6 +107,18 @@ def test_noise_free_values_that_move_have_a_step() -> None:
     assert [cut.at for cut in steps([100.0] * 12 + [107.0] * 9)] == [12]
 
 
+def test_whole_numbers_that_flicker_have_the_one_step_they_have() -> None:
+    generator = np.random.default_rng(7)
+    extra = 0
+    for _ in range(30):
+        values = 5.0 + (generator.random(60) < 0.1)
+        values[30:] += 7
+        found = [cut.at for cut in steps(values)]
+        assert 30 in found
+        extra += len(found) - 1
+    assert extra <= 2
+
+
 def test_what_has_no_value_is_never_filled_in_and_widens_the_range() -> None:
     values = two_levels(50, 40)
     observations = list(series_of(values).observations)

@@ -73,7 +73,13 @@ def ask(row: Row, cuts: Sequence[int], start: int, stop: int) -> Found:
     spread = max(robust_spread(noise), row.floor)
     own = robust_spread(np.diff(piece)) / np.sqrt(2 * (1 - row.rho))
     noisier = own / spread if own > _NOISIER * spread else 1.0
-    return by_noise(piece / (spread * noisier), noise / spread, rho=row.rho, fewest=fewest)
+    return by_noise(
+        piece / (spread * noisier),
+        noise / spread,
+        unseen=row.floor / spread,
+        rho=row.rho,
+        fewest=fewest,
+    )
 
 
 def _left_over(row: Row, cuts: Sequence[int], start: int, stop: int) -> Floats:

@@ -61,8 +61,11 @@ def _rows(n: int) -> int:
     return max(64, min(_ROWS, 2**18 // n))
 
 
-def by_noise(row: Floats, noise: Floats, *, rho: float, fewest: int) -> Found:
-    """How clear the clearest step of a row is among rows drawn from `noise`; both in its robust spread."""
+def by_noise(row: Floats, noise: Floats, *, unseen: float, rho: float, fewest: int) -> Found:
+    """How clear the clearest step of a row is among rows drawn from `noise`; all in its robust spread.
+
+    `unseen` is noise that values do not show, for they are rounded.
+    """
     n = row.shape[0]
     # Wild values count no further in the one than in the other.
     centred = np.clip(row - np.median(row), -_FAR, _FAR)
@@ -70,6 +73,7 @@ def by_noise(row: Floats, noise: Floats, *, rho: float, fewest: int) -> Found:
     bounded = np.clip(noise, -_FAR, _FAR)
     generator = np.random.default_rng(_SEED)
     chance = generator.choice(bounded, size=(_rows(n), n)).astype(np.float32)
+    chance += generator.standard_normal(chance.shape, dtype=np.float32) * np.float32(unseen)
     chance -= chance.mean(axis=1, keepdims=True)
     spread = max(float(bounded.std()), 1.0)
     return scan(centred.astype(np.float32), chance, spread=spread, rho=rho, fewest=fewest)

@@ -44,7 +44,7 @@ class Segmented(NamedTuple):
     """Robust standard deviation of the values about their levels."""
 
 
-def segment(values: Floats, options: DetectOptions, *, floor: float = 0.0) -> Segmented:
+def segment(values: Floats, options: DetectOptions, *, floor: float = 1e-12) -> Segmented:
     """Cut a row of finite values into levels; `floor` is noise that the values do not show."""
     if values.shape[0] > LONG:
         row = Row(values, _long_autocorrelation(values, options.min_points), floor, options)
