@@ -198,3 +198,34 @@ def test_runs_for_two_parts_without_noise_are_few() -> None:
     bench = Bench(lambda taken: 90.0 if "a" in taken else 100.0)
     blame(bench, "ab")
     assert bench.runs <= 12
+
+
+@pytest.mark.parametrize(
+    ("noise", "change", "shares"),
+    [(0.005, 0.03, {"a": 1.0}), (0.005, 0.06, {"a": 0.7, "b": 0.3}), (0.002, 0.02, {"a": 0.5, "b": 0.5})],
+)  # fmt: skip
+def test_noise_is_not_taken_for_an_interaction(
+    noise: float, change: float, shares: dict[str, float]
+) -> None:
+    """What each makes, however little by itself, adds up to the whole."""
+    verdicts = []
+    for seed in range(30):
+        bench = Bench(
+            lambda taken: 100 * (1 - change * sum(shares.get(name, 0) for name in taken)),
+            noise=noise,
+            seed=seed,
+        )
+        verdicts.append(blame(bench, "ab"))
+    assert [v.message for v in verdicts if v.interaction] == []
+    right = [v for v in verdicts if set(v.parts) == set(shares) and v.confidence > 0]
+    assert len(right) >= 27
+
+
+def test_a_rest_that_may_be_noise_is_not_explained() -> None:
+    """Alone they make 65% of it, give or take: whether the others are an interaction is not said."""
+    levels = {frozenset("a"): 98.7, frozenset("b"): 99.35, frozenset("ab"): 97.0}
+    bench = Bench(lambda taken: levels.get(taken, 100.0), noise=0.004, seed=3)
+    verdict = blame(bench, "ab")
+    assert not verdict.interaction
+    assert verdict.confidence == 0
+    assert "could not be told" in verdict.message

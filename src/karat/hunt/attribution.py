@@ -6,7 +6,8 @@ Pure: points go to `measure`, which runs each point afresh for every time that i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from math import sqrt
 
 from karat.hunt.judging import Judgement
 from karat.hunt.point import Point
@@ -18,6 +19,10 @@ from karat.hunt.timeline import Timeline
 _ADDS_UP = 0.25
 """Shares of parts that act on their own add up to the whole, give or take this."""
 _NEARLY_ALL = 0.75
+_ERRORS = 2
+"""Standard errors by which shares must be off that to be said not to."""
+_SOME = 0.1
+"""A share that is told, though its part by itself makes no difference that is worth finding."""
 
 
 def attribute(
@@ -84,18 +89,32 @@ def _one(swaps: Swaps, name: str, moved: tuple[str, ...]) -> Verdict:
 
 def _shares(swaps: Swaps, partly: tuple[str, ...], unknown: tuple[str, ...]) -> Verdict:
     """Parts that make some of it each."""
-    shares = {name: swaps.share({name}) for name in partly}
-    listed = ", ".join(f"{name} {share:.0%}" for name, share in shares.items())
     if unknown:
+        shares = {name: swaps.share({name}) for name in partly}
         why = "; ".join(f"{name}: {swaps.why({name})}" for name in unknown)
-        said = f"part of it is made alone by {listed}; the rest is not known ({why})"
+        said = f"part of it is made alone by {_listed(shares)}; the rest is not known ({why})"
         return _verdict(swaps, parts=partly, shares=shares, message=said, confidence=0.0)
-    if abs(sum(shares.values()) - 1) > _ADDS_UP:
+    return _added_up(swaps, partly)
+
+
+def _added_up(swaps: Swaps, partly: tuple[str, ...]) -> Verdict:
+    """Whether parts act on their own: then what each makes, however little, adds up to the whole."""
+    every = {name: swaps.share({name}) for name in swaps.moved}
+    shares = {n: share for n, share in every.items() if n in partly or share >= _SOME}
+    parts, listed = tuple(shares), _listed(shares)
+    off, blur = abs(sum(every.values()) - 1), _ERRORS * swaps.blur * sqrt(len(every))
+    if off - blur > _ADDS_UP:
         said = f"it takes them together: alone they make {listed}"
-        return _verdict(swaps, parts=partly, shares=shares, message=said, interaction=True)
-    most = max(shares, key=lambda name: shares[name])
-    part = most if len(partly) == 1 and shares[most] >= _NEARLY_ALL else ""
-    return _verdict(swaps, part=part, parts=partly, shares=shares, message=f"made by {listed}")
+        return _verdict(swaps, parts=parts, shares=shares, message=said, interaction=True)
+    if off > _ADDS_UP:
+        said = f"alone they make {listed}; whether the rest takes them together could not be told"
+        return _verdict(swaps, parts=parts, shares=shares, message=said, confidence=0.0)
+    part = parts[0] if len(parts) == 1 and shares[parts[0]] >= _NEARLY_ALL else ""
+    return _verdict(swaps, part=part, parts=parts, shares=shares, message=f"made by {listed}")
+
+
+def _listed(shares: Mapping[str, float]) -> str:
+    return ", ".join(f"{name} {share:.0%}" for name, share in shares.items())
 
 
 def _by_leaving_out(swaps: Swaps, moved: tuple[str, ...], unknown: tuple[str, ...]) -> Verdict:

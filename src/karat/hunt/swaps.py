@@ -14,10 +14,13 @@ from karat.hunt.readings import samples
 from karat.hunt.searching import Metric, Seen
 from karat.hunt.timeline import Timeline
 
-_ROUNDS = 8
+_ROUNDS = 12
 """So often an unclear swap is run, at most; the two ends are run beside it, since machines drift."""
-_NEAR, _BLUR = 0.25, 0.08
-"""A share this near to none or all is that, if it is known this well: at three standard errors it still is."""
+_NEAR, _BLUR = 0.25, 0.1
+"""A share this near to none or all is that, if it is known this well."""
+_ERRORS = 2.5
+"""Standard errors by which a share must be off none and all to be neither."""
+_FEW = 3
 _LEAST = 2
 """One run of each proves little where a run may be unlucky."""
 
@@ -61,6 +64,11 @@ class Swaps:
         self._measure, self._judge = measure, judge
         self._seen: dict[frozenset[str], Seen] = {}
         self._nothing, self._everything = frozenset[str](), frozenset(change.moved)
+
+    @property
+    def moved(self) -> tuple[str, ...]:
+        """The parts that moved."""
+        return self._change.moved
 
     @property
     def whole(self) -> Side:
@@ -132,29 +140,39 @@ class Swaps:
         verdicts = (old.verdict, new.verdict)
         if verdicts in _SIDES:
             return _SIDES[verdicts], both
-        share = self.share(taken)
-        if verdicts == ("differ", "differ"):
-            return (Side.BETWEEN if 0 < share < 1 else Side.ELSEWHERE), both
-        # That it is the very same as one end takes many runs to show. To be far from one, and near the other for the
-        # size of this change, is enough.
-        clear = not self._metric.binary and self._blur(taken) <= _BLUR
-        if clear and old.verdict == "differ" and abs(share - 1) <= _NEAR:
-            return Side.NEW, old.probability
-        if clear and new.verdict == "differ" and abs(share) <= _NEAR:
-            return Side.OLD, new.probability
-        return Side.UNSURE, both
+        if self._metric.binary:
+            apart = verdicts == ("differ", "differ")
+            return (self._between(self.share(taken)) if apart else Side.UNSURE), both
+        side = self._by_share(taken, verdicts)
+        return side, {Side.NEW: old.probability, Side.OLD: new.probability}.get(side, both)
 
-    def _blur(self, taken: frozenset[str]) -> float:
-        """How uncertain a share is: the noise of a level, as a share of the change."""
-        lots = [self._numbers(each) for each in (self._nothing, taken, self._everything)]
-        middles = [median(lot) for lot in lots]
-        off = [value - middle for lot, middle in zip(lots, middles, strict=True) for value in lot]
+    def _by_share(self, taken: frozenset[str], verdicts: tuple[str, str]) -> Side:
+        """To show that a mix is the very same as one end takes many runs. Its share of this change is known sooner."""
+        share, blur = self.share(taken), self.blur
+        off = min(abs(share), abs(1 - share)) - _ERRORS * blur
+        if off > _NEAR or (off > 0 and verdicts == ("differ", "differ")):
+            return self._between(share)
+        if blur <= _BLUR and verdicts[0] == "differ" and abs(share - 1) <= _NEAR:
+            return Side.NEW
+        if blur <= _BLUR and verdicts[1] == "differ" and abs(share) <= _NEAR:
+            return Side.OLD
+        return Side.UNSURE
+
+    def _between(self, share: float) -> Side:
+        return Side.BETWEEN if 0 < share < 1 else Side.ELSEWHERE
+
+    @property
+    def blur(self) -> float:
+        """The standard error of a share: the noise of all that was run, for the size of this change."""
+        lots = [lot for lot in map(self._numbers, self._seen) if lot]
+        off = [value - median(lot) for lot in lots for value in lot]
         free = len(off) - len(lots)
-        gap = abs(middles[-1] - middles[0])
+        gap = abs(median(self._numbers(self._everything)) - median(self._numbers(self._nothing)))
         if free < 1 or not gap:
             return inf
         deviation = sqrt(sum(each * each for each in off) / free)
-        return deviation * sqrt(2 / min(map(len, lots))) / gap
+        # A few runs do not tell their own noise well (as Student's t has it).
+        return deviation * (1 + _FEW / free) * sqrt(2 / min(map(len, lots))) / gap
 
     def _run(self, sets: Sequence[frozenset[str]]) -> None:
         chosen = [(taken, self._change.point(taken)) for taken in sets]
