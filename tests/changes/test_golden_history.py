@@ -183,3 +183,18 @@ def test_names_that_look_like_options_or_patterns(repository: Repository) -> Non
     repository.commit()
     for name in ("--all", "*.json", ":(glob)x"):
         assert values(only(repository, name)) == [(9.0,)]
+
+
+def test_the_next_command_can_be_pasted(repository: Repository) -> None:
+    repository.write("a", "")
+    repository.commit()
+    with pytest.raises(UsageError) as error:
+        collected(repository, "no such.json")
+    assert error.value.next_command == "git log --oneline -- 'no such.json'"
+    for text in ("{", golden(9.0)):
+        repository.write("cut short.json", text)
+        commit = repository.commit()
+        if text == "{":
+            first = commit
+    (finding,) = collected(repository, "cut short.json").findings
+    assert finding.next == f"git show '{first}:cut short.json'"

@@ -64,6 +64,45 @@ def test_utf16_as_spreadsheets_write_it(tmp_path: Path) -> None:
     }
 
 
+def test_what_a_spreadsheet_of_western_europe_writes(tmp_path: Path) -> None:
+    text = "Datum;Größe\n01.02.2024;998,5\n02.02.2024;1.012,25\n"
+    series = only(tmp_path, text.encode("cp1252"))
+    assert series.metric == "Größe"
+    assert values(series) == {"01.02.2024": (998.5,), "02.02.2024": (1012.25,)}
+
+
+def test_units_in_cells_are_the_metric_s(tmp_path: Path) -> None:
+    found = collected(
+        tmp_path, "date,lat\n2024-01-01,900 us\n2024-01-02,950 us\n2024-01-03,1.2 ms\n"
+    )
+    (series,) = found.series
+    assert series.unit == "us"
+    assert [p.outcome for p in series.observations] == [Outcome.OK, Outcome.OK, Outcome.BROKEN]
+    (finding,) = found.findings
+    assert "expected a number of us, as in the other cells, in column 'lat' on line 4" in (
+        finding.message
+    )
+
+
+def test_a_column_that_looks_like_numbers_is_not_left_out_in_silence(tmp_path: Path) -> None:
+    found = collected(
+        tmp_path,
+        "date,ms,t\n2024-01-01,1.5,1 s\n2024-01-02,2.5,2 ms\n2024-01-03,2.5,3 us\n",
+    )
+    assert [series.metric for series in found.series] == ["ms"]
+    assert any("column 't' was left out: most of its cells, as '1 s'" in n for n in found.notes)
+
+
+def test_a_column_that_counts_the_rows_is_no_metric_unless_asked_for(tmp_path: Path) -> None:
+    text = "date,rep,ms\n" + "".join(f"2024-01-0{n},{10 * n},{n % 2}.5\n" for n in range(1, 8))
+    found = collected(tmp_path, text)
+    assert [series.metric for series in found.series] == ["ms"]
+    assert "column 'rep' counts the rows and was left out (--metric takes it)" in found.notes
+    assert only(tmp_path, text, metrics=("rep",)).metric == "rep"
+    alone = only(tmp_path, "".join(f"{n}\n" for n in range(9)))
+    assert len(alone.observations) == 9, "the only numbers there are"
+
+
 def test_empty_cells_are_missing_points_and_unreadable_ones_are_findings(tmp_path: Path) -> None:
     found = collected(tmp_path, "build,ms\n1,2.5\n2,\n3,NA\n4,fast\n5,3.5\n")
     (series,) = found.series
@@ -215,6 +254,38 @@ def test_nested_metrics_newest_first_are_ordered_by_time(tmp_path: Path) -> None
         assert (load.metric, load.unit, p90.metric) == ("load", "tx/s", "p90")
         assert values(load) == {"a1a1a1a1a1": (1.0,), "b2b2b2b2b2": (2.0,)}
         assert load.observations[0].when == datetime.fromtimestamp(1690390497, UTC)
+
+
+BENCH = {
+    "lastUpdate": 1,
+    "repoUrl": "https://a.example",
+    "entries": {
+        "cpu": [{"commit": {"id": str(n)}, "date": 1700000000000 + n * 86400000,
+                 "benches": [{"name": "sort", "value": n + 0.5, "unit": "ns"}]} for n in range(3)],
+        "gpu": [{"commit": {"id": str(n)}, "date": 1700000000000, "benches": [{"name": "fill", "value": n}]}
+                for n in (4, 5)],
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("before", ["", "window.BENCHMARK_DATA = ", "const x="])
+def test_every_list_of_records_in_a_document_is_read(tmp_path: Path, before: str) -> None:
+    text = before + json.dumps(BENCH, indent=1) + (";\n" if before else "")
+    cpu, gpu = collected(tmp_path, text).series
+    assert (cpu.metric, cpu.unit, cpu.source) == ("sort", "ns", "series entries.cpu")
+    assert values(cpu) == {"0": (0.5,), "1": (1.5,), "2": (2.5,)}
+    assert (gpu.metric, gpu.source) == ("fill", "series entries.gpu")
+    assert only(tmp_path, text, metrics=("fill",)).metric == "fill"
+    with pytest.raises(UsageError, match="expected --metric to name a column"):
+        collected(tmp_path, text, metrics=("none",))
+
+
+def test_the_records_that_are_nearest_are_meant(tmp_path: Path) -> None:
+    # As Google Benchmark writes it: the caches of the machine are records, too.
+    document = {"context": {"caches": [{"size": 1}, {"size": 2}]},
+                "benchmarks": [{"name": "a", "real_time": 1.5}, {"name": "b", "real_time": 2.5}]}  # fmt: skip
+    series = only(tmp_path, json.dumps(document))
+    assert (series.metric, series.source) == ("real_time", "series")
 
 
 def test_json_lines_with_a_cut_line(tmp_path: Path) -> None:

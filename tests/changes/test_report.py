@@ -185,3 +185,8 @@ def test_every_kind_of_change_has_its_line() -> None:
     shown = text(said)
     for word in ("dip ", "regression ", "crash ", "gap ", "improvement "):
         assert f"\n  {word}" in shown
+
+
+def test_the_strip_of_the_largest_numbers_there_are() -> None:
+    series = made(*[1e308, -1e308] * 3)
+    assert strip(series, analyse(made(*[1.0] * 6)), 80)[0] == "█▁█▁█▁"

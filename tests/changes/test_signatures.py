@@ -104,6 +104,9 @@ def test_a_real_segfault_and_a_real_abort() -> None:
         ("ERROR: /root/BUILD:12:1 failed\n", "error: …/BUILD:N failed"),
         ("\x1b[31mValueError\x1b[0m: \x1b[1mbad\x1b[0m\n", "ValueError: bad"),
         ("10%\r50%\rValueError: in a bar\n", "ValueError: in a bar"),
+        (HEAD + "FileNotFoundError: [Errno 2] no\n", "FileNotFoundError: [Errno 2] no"),
+        (HEAD + "RuntimeError: exit status 139 after 3 s\n", "RuntimeError: exit status 139 after N s"),
+        ("final error: 0.003\nError: 1e-3\nerror: 12%\n", ""),
         ("error rate: 3\n0 errors, 2 warnings\nno error\nINFO: done\n", ""),
         ("", ""),
     ],
@@ -147,6 +150,29 @@ def test_the_same_crash_on_two_nights_is_one_signature() -> None:
     ]
     assert found_in(nights[0]) == found_in(nights[1])
     assert "pid N died at ADDRESS" in found_in(nights[0])
+
+
+def test_sizes_are_alike_in_any_unit() -> None:
+    said = "OutOfMemoryError: CUDA out of memory. Tried to allocate {}. GPU 0 has {} in total"
+    assert found_in(said.format("20.00 MiB", "79.1 GiB")) == found_in(
+        said.format("2 GiB", "900 KB")
+    )
+
+
+@pytest.mark.parametrize(
+    "stamp",
+    [
+        "2023-08-25T01:02:0{}.1234567Z ",
+        "2023-08-25 01:02:0{},123 ",
+        "[2023-08-25T01:02:0{}+02:00] ",
+    ],
+)
+def test_a_moment_on_every_line_hides_nothing(stamp: str) -> None:
+    text = HEAD + "ImportError: no x\n"
+    stamped = "".join(stamp.format(n) + line + "\n" for n, line in enumerate(text.splitlines()))
+    assert found_in(stamped) == found_in(text) == "ImportError: no x"
+    stamped = stamp.format(1) + "Segmentation fault (core dumped)\n" + stamp.format(2).rstrip()
+    assert found_in(stamped) == "SIGSEGV"
 
 
 def test_names_with_digits_stay() -> None:

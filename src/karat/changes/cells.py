@@ -17,24 +17,18 @@ def is_nothing(cell: Any) -> bool:
     return cell is None or (isinstance(cell, str) and cell.strip().lower() in _NOTHING)
 
 
-def number(cell: Any, *, decimal_comma: bool = False) -> float | None:
+def number(cell: Any) -> float | None:
     """The number in a cell, also one that is not finite; None if there is no number."""
-    if isinstance(cell, str):
-        cell = cell.strip()
-        if decimal_comma and "." not in cell:
-            cell = cell.replace(",", ".", 1)
-    return text_number(cell)
+    return text_number(cell.strip() if isinstance(cell, str) else cell)
 
 
-def read(
-    cell: Any, *, nan: Literal["crash", "missing"] = "crash", decimal_comma: bool = False
-) -> tuple[float, ...] | Mark:
+def read(cell: Any, *, nan: Literal["crash", "missing"] = "crash") -> tuple[float, ...] | Mark:
     """The samples in a cell, or why there are none; BROKEN is a cell that nobody understands."""
     if is_nothing(cell):
         return MISSING
     if isinstance(cell, list | tuple):
-        return _several([read(item, nan=nan, decimal_comma=decimal_comma) for item in cell])
-    value = number(cell, decimal_comma=decimal_comma)
+        return _several([read(item, nan=nan) for item in cell])
+    value = number(cell)
     return BROKEN if value is None else of_number(value, nan=nan)
 
 

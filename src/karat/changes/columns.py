@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from fnmatch import fnmatchcase
 from functools import partial
@@ -15,6 +15,7 @@ import msgspec
 from karat.changes.cells import is_nothing, number, read
 from karat.changes.moments import moments, utc
 from karat.changes.sheets import BROKEN, Mark, ReadOptions, Row, Sheet
+from karat.changes.writings import Writing, writing_of
 from karat.findings import Finding, Severity, UsageError, suggest
 from karat.goldens.hazards import Few
 
@@ -49,7 +50,9 @@ _COUNTERS = (
     "",
 )
 _SHA = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
+_NUMBERISH = re.compile(r"[-+−$€£¥]? ?\d[\d.,]*(?: ?[A-Za-zµ%/]{1,12})?")
 _SHORT = 10
+_FEW = 3
 _SAMPLE = 2000
 """Cells of a column that are looked at to see whether it is a metric."""
 
@@ -63,7 +66,16 @@ class Columns(msgspec.Struct, frozen=True, kw_only=True):
     lines: Sequence[int] = ()
     units: Mapping[str, str] = msgspec.field(default_factory=dict)
     decimal_comma: bool = False
+    """Whether one comma in a number is a decimal one: it is where semicolons part the cells."""
     findings: tuple[Finding, ...] = ()
+
+    def fits(self, wanted: str) -> list[int]:
+        """The columns that a name or a glob means."""
+        return [at for at, n in enumerate(self.names) if n == wanted or fnmatchcase(n, wanted)]
+
+    def has(self, wanted: Sequence[str]) -> bool:
+        """Whether any of the names means a column."""
+        return any(self.fits(name) for name in wanted)
 
 
 def sheet(table: Columns, options: ReadOptions) -> Sheet:
@@ -73,7 +85,7 @@ def sheet(table: Columns, options: ReadOptions) -> Sheet:
         source=table.source,
         metrics=tuple(table.names[column] for column in chosen.metrics),
         rows=tuple(chosen.rows()),
-        units=table.units,
+        units={**table.units, **chosen.units()},
         findings=(*table.findings, *chosen.odd.findings()),
         notes=chosen.notes(),
     )
@@ -86,6 +98,9 @@ class _Chosen:
         self.table, self.options = table, options
         self.odd = Few()
         self.asked = self._asked()
+        self.writings = self._writings()
+        self.counters: list[int] = []
+        """Columns that only number the rows."""
         self.moments: list[datetime] | None = None
         self.time = self._time()
         self.x = self._x()
@@ -106,13 +121,41 @@ class _Chosen:
     def _asked(self) -> list[int]:
         found: list[int] = []
         for name in self.options.metrics:
-            fits = [
-                i
-                for i, known in enumerate(self.table.names)
-                if known == name or fnmatchcase(known, name)
-            ]
-            found += fits or [self.named(name, "--metric")]
+            found += self.table.fits(name) or [self.named(name, "--metric")]
         return list(dict.fromkeys(found))
+
+    def _writings(self) -> dict[int, Writing]:
+        """Column → how its numbers are written, where that is not plainly; labels and moments are no numbers."""
+        said = {self.options.x, self.options.time}
+        found = {}
+        for at, name in enumerate(self.table.names):
+            named = self._base(at) in {*_TIMES, *_LABELS} or name in said
+            if at in self.asked or not named:
+                held = [cell for cell in self.column(at) if not is_nothing(cell)]
+                writing = writing_of(held, decimal_comma=self.table.decimal_comma)
+                if writing is not None:
+                    found[at] = writing
+        return found
+
+    def units(self) -> dict[str, str]:
+        """Metric → the unit that its cells are written with."""
+        return {
+            self.table.names[at]: self.writings[at].unit
+            for at in self.metrics
+            if at in self.writings and self.writings[at].unit
+        }
+
+    def _read(self, at: int, cell: Any) -> tuple[float, ...] | Mark:
+        """The samples in a cell, as its column is written."""
+        writing = self.writings.get(at)
+        if writing is None or not isinstance(cell, str):
+            return read(cell, nan=self.options.nan)
+        value = writing.number(cell)
+        if value is not None:
+            return (value,)
+        said = read(cell, nan=self.options.nan)
+        # A plain number among others with a unit is of nobody knows which.
+        return said if isinstance(said, Mark) else BROKEN
 
     def _time(self) -> int | None:
         if self.options.time:
@@ -176,7 +219,9 @@ class _Chosen:
         return 2 * len(cells) > len(self.table.rows) and 2 * len(set(cells)) > len(cells)
 
     def _is_text(self, at: int) -> bool:
-        return all(number(cell) is None for cell in self.column(at)[:100] if not is_nothing(cell))
+        return at not in self.writings and all(
+            number(cell) is None for cell in self.column(at)[:100] if not is_nothing(cell)
+        )
 
     def _counts(self, at: int) -> bool:
         """Whole numbers, a new one for most rows."""
@@ -187,7 +232,21 @@ class _Chosen:
     def _metrics(self) -> list[int]:
         taken = {self.x, self.time}
         free = (at for at in range(len(self.table.names)) if at not in taken)
-        return [at for at in free if self._is_metric(at)]
+        found = [at for at in free if self._is_metric(at)]
+        self.counters = [at for at in found if self._is_counter(at)]
+        if len(self.counters) == len(found):
+            self.counters = []
+        return [at for at in found if at not in self.counters]
+
+    def _is_counter(self, at: int) -> bool:
+        """Whether a column counts the rows: whole numbers, each as much above the one before."""
+        found = [number(cell) for cell in self.column(at)]
+        first = found[:2]
+        if len(found) < 5 or None in first or not all(float(v or 0).is_integer() for v in first):
+            return False
+        apart = (first[1] or 0) - (first[0] or 0)
+        start = first[0] or 0
+        return apart > 0 and all(value == start + n * apart for n, value in enumerate(found))
 
     def _is_metric(self, at: int) -> bool:
         """Whether most cells that hold something hold numbers."""
@@ -195,8 +254,7 @@ class _Chosen:
         held = list(
             islice((c for c in cells if not is_nothing(c) and not isinstance(c, bool)), _SAMPLE)
         )
-        comma = self.table.decimal_comma
-        numbers = sum(read(cell, decimal_comma=comma) is not BROKEN for cell in held)
+        numbers = sum(self._read(at, cell) is not BROKEN for cell in held)
         return (
             numbers > 0
             and 2 * numbers > len(held)
@@ -242,7 +300,7 @@ class _Chosen:
     def cells(self, n: int, row: Sequence[Any]) -> dict[str, tuple[float, ...] | Mark]:
         found = {}
         for at in self.metrics:
-            value = read(row[at], nan=self.options.nan, decimal_comma=self.table.decimal_comma)
+            value = self._read(at, row[at])
             if value is BROKEN:
                 self.odd.note("unreadable", Severity.WARN, partial(self.unread, n, at))
             found[self.table.names[at]] = value
@@ -250,10 +308,12 @@ class _Chosen:
 
     def unread(self, n: int, at: int) -> Finding:
         name, where = self.table.names[at], self.place(n)
+        unit = self.writings[at].unit if at in self.writings else ""
+        wanted = f"a number of {unit}, as in the other cells," if unit else "a number"
         return Finding(
             kind="unreadable",
             severity=Severity.WARN,
-            message=f"expected a number in column {name!r} on {where}, found {str(self.table.rows[n][at])[:40]!r};"
+            message=f"expected {wanted} in column {name!r} on {where}, found {str(self.table.rows[n][at])[:40]!r};"
             " the point counts as one that could not be tried",
             path=self.table.source,
             metric=name,
@@ -272,7 +332,34 @@ class _Chosen:
             said.append(f"labels are column {self.table.names[self.x]!r} (--x names another)")
         if self.time is not None and self.time != self.x:
             said.append(f"ordered by column {self.table.names[self.time]!r} (--time names another)")
-        return tuple(said)
+        return (*said, *self._left_out())
+
+    def _left_out(self) -> Iterator[str]:
+        """Columns that somebody may miss among the metrics."""
+        if self.asked:
+            return
+        for at in self.counters[:_FEW]:
+            yield f"column {self.table.names[at]!r} counts the rows and was left out (--metric takes it)"
+        taken = {self.x, self.time, *self.metrics, *self.counters}
+        odd = [
+            (at, cell)
+            for at in range(len(self.table.names))
+            if at not in taken
+            if (cell := self._numberish(at))
+        ]
+        for at, cell in odd[:_FEW]:
+            yield (
+                f"column {self.table.names[at]!r} was left out: most of its cells, as {cell[:40]!r}, are no numbers"
+                " of one unit"
+            )
+
+    def _numberish(self, at: int) -> str:
+        """The first cell of a column that looks like measurements, and is none that can be read; empty for others."""
+        if self._base(at) in {*_TIMES, *_LABELS}:
+            return ""
+        held = [c for c in self.column(at)[:_SAMPLE] if isinstance(c, str) and not is_nothing(c)]
+        fits = [cell for cell in held if _NUMBERISH.fullmatch(cell.strip())]
+        return fits[0] if 2 * len(fits) > len(held) else ""
 
 
 def _moment_label(cell: Any, when: datetime) -> str:

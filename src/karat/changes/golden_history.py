@@ -9,6 +9,7 @@ from fnmatch import fnmatchcase
 from functools import partial
 from math import isfinite
 from pathlib import Path
+from shlex import quote
 from statistics import fmean
 
 import msgspec
@@ -68,7 +69,7 @@ def read_history(path: str, options: ReadOptions) -> Sheet:
     if not past:
         raise UsageError(
             f"expected --golden to be a file that git knows, or knew, found no commit that touched {path}",
-            next_command=f"git log --oneline -- {path}",
+            next_command=f"git log --oneline -- {quote(path)}",
         )
     return _sheet(path, past, contents, options, shallow=_is_shallow(root))
 
@@ -256,7 +257,7 @@ def _unread(version: Version, said: str) -> Finding:
         message=f"version {version.commit[:10] or WORK_TREE}: {said}; it counts as a point that could not be tried",
         path=version.path,
         where=version.commit[:10],
-        next=f"git show {version.commit}:{version.path}" if version.commit else None,
+        next=f"git show {quote(f'{version.commit}:{version.path}')}" if version.commit else None,
     )
 
 

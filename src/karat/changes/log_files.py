@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from shlex import quote
 
 from karat.findings import UsageError
 from karat.goldens.paths import glob_regex
@@ -20,7 +21,7 @@ def find_logs(words: Sequence[str], root: Path) -> tuple[str, ...]:
         if not matches:
             raise UsageError(
                 f"expected --logs to be a glob, a folder or a file, found nothing that {word!r} means",
-                next_command=f"ls -ld {_base(word) or '.'}",
+                next_command=f"ls -ld {quote(_base(word) or '.')}",
             )
         found.update(dict.fromkeys(matches))
     return tuple(found)

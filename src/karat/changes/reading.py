@@ -9,6 +9,7 @@ import sys
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
+from shlex import quote
 
 import msgspec
 
@@ -77,8 +78,18 @@ def read_file(source: str, options: ReadOptions) -> list[Sheet]:
         return [read_logs([source], options)]
     data = _bytes(source, path)
     name = "stdin" if source == STDIN else source
-    tables = _tables(data, name, path, options)
-    return [_sheet(table, options) if isinstance(table, Columns) else table for table in tables]
+    tables = _meant(_tables(data, name, path, options), options)
+    sheets = [sheet(table, options) if isinstance(table, Columns) else table for table in tables]
+    telling = [one for one in sheets if one.metrics]
+    return telling or [_sheet(table, options) for table in tables if isinstance(table, Columns)]
+
+
+def _meant(tables: Sequence[Columns | Sheet], options: ReadOptions) -> Sequence[Columns | Sheet]:
+    """Of several tables in one document those that have a metric that was asked for."""
+    if len(tables) < 2 or not options.metrics:
+        return tables
+    fits = [t for t in tables if isinstance(t, Columns) and t.has(options.metrics)]
+    return fits or tables[:1]
 
 
 def _sheet(table: Columns, options: ReadOptions) -> Sheet:
@@ -100,7 +111,7 @@ def _bytes(source: str, path: Path) -> bytes:
     except OSError as error:
         raise CannotVerify(
             f"expected to read {source}, but: {error.strerror or error}",
-            next_command=f"ls -l {source}",
+            next_command=f"ls -l {quote(source)}",
         ) from error
 
 
@@ -114,13 +125,14 @@ def _tables(data: bytes, name: str, path: Path, options: ReadOptions) -> Sequenc
                 next_command="karat changes --help",
             )
         return read_database(path, name, options)
-    found = _log(data, name, options) or _golden(data, name, options) or _text(data, name)
-    if found is None:
+    found = _log(data, name, options) or _golden(data, name, options)
+    tables = (found,) if found is not None else _text(data, name)
+    if not tables:
         raise CannotVerify(
             f"expected {name} to be CSV, JSON, JSON Lines, an SQLite database or a folder of logs, found {_looks(data)}",
             next_command="karat changes --help",
         )
-    return (found,)
+    return tables
 
 
 def _looks(data: bytes) -> str:
@@ -139,15 +151,15 @@ def _log(data: bytes, name: str, options: ReadOptions) -> Sheet | None:
         return None
     from karat.changes.reading_logs import grepped_logs, read_grepped, read_one_log  # noqa: PLC0415
 
-    table = _text(data, name)
-    if table is not None and set(options.metrics) & set(table.names):
+    tables = _text(data, name)
+    if any(set(options.metrics) & set(table.names) for table in tables):
         return None
     grepped = grepped_logs(data)
     if grepped:
         return read_grepped(grepped, name, options)
     found = read_one_log(data, name, options)
     # A misspelt column such as "time (ms)" looks like an expression, too; a table says which columns it has.
-    return None if table is not None and not found.rows else found
+    return None if tables and not found.rows else found
 
 
 def _golden(data: bytes, name: str, options: ReadOptions) -> Sheet | None:
@@ -174,11 +186,13 @@ def _golden(data: bytes, name: str, options: ReadOptions) -> Sheet | None:
     return Sheet(source=name, metrics=tuple(wanted), rows=tuple(rows), findings=reading.findings)
 
 
-def _text(data: bytes, name: str) -> Columns | None:
+def _text(data: bytes, name: str) -> tuple[Columns, ...]:
     from karat.changes.reading_csv import read_csv  # noqa: PLC0415
     from karat.changes.reading_json import read_json, read_lines  # noqa: PLC0415
 
+    found = read_json(data, name)
+    if found:
+        return found
     begins = data.lstrip(b"\xef\xbb\xbf \t\r\n")[:1]
-    if begins in {b"{", b"["}:
-        return read_json(data, name) or read_lines(data, name)
-    return read_csv(data, name) if begins else None
+    table = read_lines(data, name) if begins in {b"{", b"["} else read_csv(data, name)
+    return () if table is None else (table,)

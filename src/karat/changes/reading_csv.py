@@ -21,7 +21,10 @@ def decode(data: bytes) -> str:
     """The text of a file in whatever encoding it is; what is no text comes out as odd letters, and is no number."""
     if data[:2] in {b"\xff\xfe", b"\xfe\xff"}:
         return data.decode("utf-16", "replace")
-    return data.removeprefix(BOM).decode("utf-8", "replace")
+    try:
+        return data.removeprefix(BOM).decode("utf-8")
+    except UnicodeDecodeError:  # what spreadsheets in western Europe write
+        return data.decode("cp1252", "replace")
 
 
 def read_csv(data: bytes, source: str) -> Columns | None:
@@ -47,7 +50,7 @@ def read_csv(data: bytes, source: str) -> Columns | None:
         names=tuple(names),
         rows=[(row + [""] * width)[:width] for _, row in body],
         lines=[line for line, _ in body],
-        decimal_comma=delimiter != ",",
+        decimal_comma=delimiter == ";",
         findings=odd.findings(),
     )
 

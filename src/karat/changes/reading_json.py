@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -13,15 +14,49 @@ from karat.changes.columns import Columns
 from karat.findings import Finding, Severity
 from karat.goldens.hazards import BOM, Few
 
+_ASSIGNED = re.compile(rb"(?:(?:var|let|const)\s+)?[A-Za-z_][\w.]{0,100}\s*=\s*(?=[{\[])")
+"""What stands before the document in a script: github-action-benchmark keeps `window.BENCHMARK_DATA = {…}`."""
 _DEEPEST = 6
 _MOST = 400
 """Columns; whoever has more names those that count."""
 
 
-def read_json(data: bytes, source: str) -> Columns | None:
-    """The table in a JSON document; None if it is none."""
-    value = parsed(data)
-    return None if value is None else table_of(value, source)
+def read_json(data: bytes, source: str) -> tuple[Columns, ...]:
+    """The tables in a JSON document, or in a script that assigns one; none if it is none."""
+    text = data.removeprefix(BOM).strip()
+    script = _ASSIGNED.match(text[:200])
+    if script:
+        text = text[script.end() :].rstrip(b" \t\r\n;")
+    if text[:1] not in {b"{", b"["}:
+        return ()
+    value = parsed(text)
+    table = table_of(value, source)
+    if table is not None:
+        return (table,)
+    return tuple(_inner_tables(value, source)) if isinstance(value, dict) else ()
+
+
+def _inner_tables(document: dict[str, Any], source: str) -> Iterator[Columns]:
+    """The lists of records in a document around them, at the depth at which there are any: {"results": [...]}."""
+    level: list[tuple[str, Any]] = [("", document)]
+    for _ in range(_DEEPEST):
+        level = [
+            (f"{path}.{key}" if path else key, item)
+            for path, held in level
+            if isinstance(held, dict)
+            for key, item in held.items()
+        ]
+        lists = [(path, item) for path, item in level if _is_records(item)]
+        for path, item in lists:
+            table = _of_records(item, source if len(lists) == 1 else f"{source} {path}")
+            if table is not None:
+                yield table
+        if lists:
+            return
+
+
+def _is_records(value: Any) -> bool:
+    return isinstance(value, list) and bool(value) and all(isinstance(v, dict) for v in value)
 
 
 def parsed(data: bytes) -> Any:
@@ -71,7 +106,7 @@ def table_of(value: Any, source: str) -> Columns | None:
         return _of_object(value, source)
     if not isinstance(value, list) or not value:
         return None
-    if all(isinstance(item, dict) for item in value):
+    if _is_records(value):
         return _of_records(value, source)
     if all(isinstance(item, list) and len(item) == 2 for item in value):
         return Columns(source=source, names=("label", "value"), rows=value)
@@ -89,15 +124,11 @@ def _of_object(value: dict[str, Any], source: str) -> Columns | None:
     if len(lists) == len(items) and len({len(item) for item in items}) == 1 and _flat(items):
         rows = list(zip(*lists.values(), strict=True))
         return Columns(source=source, names=tuple(lists), rows=rows) if rows else None
-    if all(isinstance(item, dict) for item in items):
+    if all(isinstance(item, dict) for item in items) and len(items) > 1:
         return _of_records([{"label": label, **item} for label, item in value.items()], source)
     if not any(isinstance(item, dict | list) for item in items):
         return Columns(source=source, names=("label", "value"), rows=list(value.items()))
-    # A document around the list: {"results": [...]}; the longest list of records is meant.
-    inner = [
-        item for item in items if isinstance(item, list) and item and isinstance(item[0], dict)
-    ]
-    return table_of(max(inner, key=len), source) if inner else None
+    return None
 
 
 def _flat(lists: Sequence[Sequence[Any]]) -> bool:

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from pathlib import Path
+from shlex import quote
 
 from karat.changes.cells import of_number
 from karat.changes.log_files import find_logs
@@ -260,7 +261,7 @@ def _cannot_read(path: str, said: str) -> Finding:
         severity=Severity.WARN,
         message=f"expected to read {path}, but: {said}",
         path=path,
-        next=f"ls -l {path}",
+        next=f"ls -l {quote(path)}",
     )
 
 

@@ -37,7 +37,7 @@ def read_database(path: Path, source: str, options: ReadOptions) -> tuple[Column
     except sqlite3.Error as error:
         raise CannotVerify(
             f"expected to read the SQLite database {source}, but: {error}",
-            next_command=f"sqlite3 {source} 'PRAGMA integrity_check'",
+            next_command=f"sqlite3 {shlex.quote(source)} 'PRAGMA integrity_check'",
         ) from error
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
+from math import isinf
 from statistics import fmean, median
 
 from karat.changes.change import Analysis
@@ -47,5 +48,7 @@ def _column(points: Sequence[Observation], low: float, high: float) -> str:
         return next((sign for outcome, sign in _FAILED.items() if outcome in failed), "·")
     if high <= low:
         return _BLOCKS[3]
-    share = (median(values) - low) / (high - low)
+    # By quarters where the way from lowest to highest is longer than any number.
+    part = 0.25 if isinf(high - low) else 1.0
+    share = (median(values) * part - low * part) / (high * part - low * part)
     return _BLOCKS[min(max(int(share * len(_BLOCKS)), 0), len(_BLOCKS) - 1)]

@@ -25,7 +25,14 @@ _PATH = re.compile(
 )
 _TEMPORARY = re.compile(r"\btmp[a-zA-Z0-9_]{5,12}\b")
 _HASH = re.compile(r"\b(?=[0-9a-f]*[0-9])(?=[0-9a-f]*[a-f])[0-9a-f]{7,64}\b")
-_NUMBER = re.compile(r"(?<![A-Za-z0-9_])[0-9]+(?:[.,:_][0-9]+)*(?:[eE][+-]?[0-9]+\b)?")
+_NUMBER = re.compile(
+    r"(?<![A-Za-z0-9_])(?<!Errno )(?<!exit code )(?<!exit status )[0-9]+(?:[.,:_][0-9]+)*(?:[eE][+-]?[0-9]+\b)?"
+)
+"""Not the codes of errors: those say what went wrong."""
+_BYTES = re.compile(r"\bN (?:[KMGT]i?|k)?B\b")
+_STAMP = re.compile(
+    r"\[?\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)?\]?(?:\s|$)"
+)
 _SPACES = re.compile(r"\s+")
 
 
@@ -38,13 +45,20 @@ def plain(line: str) -> str:
     return _CONTROL.sub(" ", shown) if _CONTROL.search(shown) else shown
 
 
+def unstamped(line: str) -> str:
+    """A line without the moment before it, which CI and container engines put there, another on every line."""
+    match = _STAMP.match(line) if line[:1].isdecimal() or line[:1] == "[" else None
+    return line[match.end() :] if match else line
+
+
 def normalised(message: str) -> str:
     """A message without what differs from night to night; doing it twice changes nothing more."""
     text = plain(message)[:LONGEST]
     text = _TIME.sub("TIME", _UUID.sub("UUID", _ADDRESS.sub("ADDRESS", text)))
     text = _PATH.sub(_last_name, text)
     text = _TEMPORARY.sub("TMP", _HASH.sub("HASH", text))
-    text = _NUMBER.sub("N", text)
+    # 900 MiB on one night are 1.2 GiB on the next.
+    text = _BYTES.sub("N bytes", _NUMBER.sub("N", text))
     return _cut(_SPACES.sub(" ", text).strip())
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from signal import Signals
 from typing import NamedTuple
 
-from karat.changes.signature_words import normalised, plain
+from karat.changes.signature_words import normalised, plain, unstamped
 
 TAIL = 1 << 20
 """Bytes at the end of an output that are looked at."""
@@ -41,6 +41,7 @@ _LINKER = re.compile(r".*(undefined reference to .+|undefined symbol: .+|cannot 
 _COMPLAINT = re.compile(
     r"(?:[^\s\[\]]{0,40}[\s\[]{1,3})?(?:(?:FATAL|ERROR|CRITICAL)(?:\]:?|:|\s)|(?:fatal|error|Error):)\s*(\S.*)"
 )
+_MEASURED = re.compile(r"[-+]?[0-9.]+(?:[eE][-+]?[0-9]+)?\s?%?")
 _SHELL = {
     "Segmentation fault": "SIGSEGV",
     "Aborted": "SIGABRT",
@@ -86,7 +87,7 @@ def signature(
 
 def found_in(output: bytes | str) -> str:
     """What a text says that its program died of; empty where it says nothing of the kind."""
-    lines = [plain(line) for line in _text(output).split("\n")]
+    lines = [unstamped(plain(line)) for line in _text(output).split("\n")]
     strong: str = ""
     first_error = complaint = frame = ""
     for clue in _clues(lines):
@@ -212,11 +213,17 @@ def _clue(text: str, line: str, after: list[str]) -> Iterator[_Clue]:
         return
     match = _COMPILER.fullmatch(text) or _LINKER.fullmatch(text)
     if match:
-        yield _Clue(1, f"error: {normalised(match[match.re.groups])}")
+        yield from _complained(1, match[match.re.groups])
         return
     match = _COMPLAINT.fullmatch(text)
     if match:
-        yield _Clue(2, f"error: {normalised(match[1])}")
+        yield from _complained(2, match[1])
+
+
+def _complained(rank: int, message: str) -> Iterator[_Clue]:
+    """`error: 0.003` is a measurement, and no complaint."""
+    if not _MEASURED.fullmatch(message):
+        yield _Clue(rank, f"error: {normalised(message)}")
 
 
 def _strong(text: str, line: str, after: list[str]) -> str:
