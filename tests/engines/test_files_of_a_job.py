@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -148,3 +149,39 @@ def test_what_is_too_large_is_left_out_whole_and_said(area: Path) -> None:
         "large: 11 bytes are more than the 10 that come back of one file; left out",
         "zmore: 7 bytes are more than what is left of the 11 that come back of one run; left out",
     ]
+
+
+def test_a_tree_may_be_deeper_than_python_goes(tmp_path: Path) -> None:
+    try:
+        here = os.open(tmp_path, os.O_RDONLY)
+        for _ in range(1100):
+            os.mkdir("d", dir_fd=here)
+            below = os.open("d", os.O_RDONLY, dir_fd=here)
+            os.close(here)
+            here = below
+        os.close(os.open("x.so", os.O_CREAT | os.O_WRONLY, dir_fd=here))
+        os.close(here)
+        assert [path.name for path in matching(tmp_path, "**/*.so")] == ["x.so"]
+    finally:
+        # shutil goes no deeper than Python does.
+        subprocess.run(["rm", "-rf", tmp_path / "d"], check=True)
+
+
+def test_many_times_any_folder_is_looked_at_once_each(tmp_path: Path) -> None:
+    # Each `**` more used to multiply the work by the depth of the tree.
+    deep = write(tmp_path.joinpath(*"abcdefghijklmnopqrst") / "x.so")
+    assert list(matching(tmp_path, "**/" * 20 + "*.so")) == [deep]
+
+
+def test_of_very_many_files_that_stay_behind_a_few_are_named(area: Path) -> None:
+    for number in range(100):
+        (area / f"{number:03}.out").symlink_to("/etc/passwd")
+    found = Collected()
+    found.add(area, ["*.out"])
+    assert len(found.notes) == 21
+    assert found.notes[0] == "000.out: leads out of its folder, and was left out"
+    assert found.notes[-1] == "80 more were left out"
+
+
+def test_a_pattern_that_names_nothing_possible_matches_nothing(area: Path) -> None:
+    assert list(matching(area, "a\0/*")) == []

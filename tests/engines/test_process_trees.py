@@ -14,7 +14,7 @@ from conftest import missing
 from factories.jobs import job, shell
 from factories.processes import gone, started
 from karat.engines import process_tree
-from karat.engines.job import JobResult
+from karat.engines.job import JobResult, Role
 from karat.engines.running import run_job
 from karat.engines.slots import Slot
 
@@ -198,3 +198,30 @@ def test_names_of_processes_may_be_anything(tmp_path: Path) -> None:
         process_tree.send_signal(found._replace(started=found.started + 1), signal.SIGKILL)
         assert process_tree.process_of(process.pid) is not None
         process_tree.send_signal(found, signal.SIGKILL)
+
+
+# As perl does for `$0 = …`, and setproctitle: the title is written over arguments and environment.
+_RENAMED = """
+import ctypes, os, sys, time
+os.setsid()
+begin, end = (int(word) for word in open("/proc/self/stat").read().rpartition(")")[2].split()[47:49])
+ctypes.memset(begin, ord(" "), end - begin)
+with open(sys.argv[1], "a") as file: file.write(f"{os.getpid()}\\n")
+time.sleep(1000)
+"""
+
+
+@pytest.mark.parametrize("role", ["prepare", "measure"])
+def test_a_process_that_changed_its_title_ends_with_its_job(
+    slot: Slot, tmp_path: Path, role: Role
+) -> None:
+    (tmp_path / "renamed.py").write_text(_RENAMED)
+    pids = tmp_path / "pids"
+    leave = f"{sys.executable} {tmp_path}/renamed.py {pids} >/dev/null 2>&1 &"
+    wait = f"while [ ! -s {pids} ]; do sleep 0.01; done"
+    look = f"test -d /proc/$(cat {pids}) && echo there; true"
+    result = run_job(job(shell(f"{leave} {wait}", role=role), look), slot, lambda: False)
+    # What prepares may leave a server, and the server may have a title.
+    assert result.ran[1].output == (b"there\n" if role == "prepare" else b"")
+    (pid,) = started(pids, 1)
+    assert process_tree.process_of(pid) is None

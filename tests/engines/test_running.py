@@ -2,8 +2,10 @@ from __future__ import annotations
 
 import hashlib
 import os
+import resource
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from factories.jobs import job, shell
@@ -194,3 +196,56 @@ def test_a_name_that_is_no_text_is_brought_over(slot: Slot) -> None:
     assert result.files == {"bad-\\xff": b"x"}
     odd = os.fsdecode(b"odd-\xff")
     assert run(job(shell("echo $ODD", env={"ODD": odd})), slot).ran[0].output == b"odd-\xff\n"
+
+
+@pytest.mark.parametrize("timeout", [30 * 86400.0, float("inf")])
+def test_a_command_may_have_more_time_than_the_kernel_counts(slot: Slot, timeout: float) -> None:
+    assert run(job(shell("echo 1", timeout=timeout)), slot).ran[0].output == b"1\n"
+
+
+def test_a_folder_of_results_that_became_a_link_is_not_read(slot: Slot, tmp_path: Path) -> None:
+    # A container that has the area could name any folder of this machine.
+    (tmp_path / "private").mkdir()
+    (tmp_path / "private" / "key.txt").write_text("secret")
+    replace = f'rmdir "$KARAT_OUT"; ln -s {tmp_path}/private "$KARAT_OUT"'
+    result = run(job(replace, collect=("*.txt",)), slot)
+    assert result.files == {}
+    assert result.notes == ("KARAT_OUT was replaced by a link; nothing of it came back",)
+    assert run(job("echo 1 > $KARAT_OUT/a.txt", collect=("*.txt",)), slot).files == {
+        "a.txt": b"1\n"
+    }
+    assert [path.name for path in (tmp_path / "private").iterdir()] == ["key.txt"]
+
+
+def test_a_file_where_a_commands_folder_should_be_is_the_commands_to_see(slot: Slot) -> None:
+    env = {"KARAT_OUT": "@OUT@/run-1"}
+    spoil = shell('rmdir "$KARAT_OUT"; echo 1 > "$KARAT_OUT"', env=env)
+    result = run(job(spoil, shell('cat "$KARAT_OUT"', env=env)), slot)
+    assert result.lost == ""
+    assert result.ran[1].output == b"1\n"
+
+
+def test_a_file_of_the_jobs_folder_comes_back_once(slot: Slot) -> None:
+    result = run(job("echo 1 > $KARAT_OUT/a.json; echo 2 > b.json", collect=("**/*.json",)), slot)
+    assert result.files == {"a.json": b"1\n", "b.json": b"2\n"}
+
+
+def test_many_descriptors_are_no_obstacle(slot: Slot) -> None:
+    # As a machine of hundreds of slots has them: three locks and two pipes each.
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(2048, hard), hard))
+    handles = [os.open(os.devnull, os.O_RDONLY) for _ in range(1100)]
+    try:
+        assert run(job("echo 1"), slot).ran[0].output == b"1\n"
+    finally:
+        for handle in handles:
+            os.close(handle)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_what_is_said_of_an_identity_can_be_sent_and_stored(slot: Slot) -> None:
+    # JSON may hold half a letter.
+    half = shell("""printf '{"a": "\\\\ud800"}'""", role="identify")
+    result = run(job(half, "true"), slot)
+    assert result.identity == {"a": "\\ud800"}
+    assert msgspec.msgpack.decode(msgspec.msgpack.encode(result), type=JobResult) == result

@@ -12,7 +12,8 @@ from karat.engines.globbing import is_inside, matching, shown
 LARGEST = 16 << 20
 TOTAL = 64 << 20
 MOST = 10_000
-
+_NOTES = 20
+"""Files that are named when they are left out; the rest is counted."""
 
 Stamps = dict[Path, tuple[int, ...]]
 
@@ -36,25 +37,37 @@ class Collected:
     def __init__(self, *, largest: int = LARGEST, total: int = TOTAL) -> None:
         self._largest, self._room, self._total = largest, total, total
         self.files: dict[str, bytes] = {}
-        self.notes: list[str] = []
+        self._notes: list[str] = []
 
-    def add(self, folder: Path, patterns: Iterable[str], before: Stamps | None = None) -> None:
+    @property
+    def notes(self) -> list[str]:
+        """Why files did not come back; of very many the first, and how many more."""
+        more = len(self._notes) - _NOTES
+        return [*self._notes[:_NOTES], *([f"{more:,} more were left out"] if more > 0 else ())]
+
+    def add(
+        self,
+        folder: Path,
+        patterns: Iterable[str],
+        before: Stamps | None = None,
+        without: Path | None = None,
+    ) -> None:
         """What matches in a folder, unless it was there before; a name that came already stays what it is."""
         for name, path in _named(folder, patterns):
-            if name in self.files:
+            if name in self.files or (without is not None and path.is_relative_to(without)):
                 continue
             if before and before.get(path) == _stamp(path):
-                self.notes.append(
+                self._notes.append(
                     f"{name}: an earlier run left it, this one did not write it; left out"
                 )
                 continue
             if len(self.files) >= MOST:
-                self.notes.append(f"more than {MOST:,} files match; the rest was left out")
+                self._notes.append(f"more than {MOST:,} files match; the rest was left out")
                 return
             if is_inside(path, folder):
                 self._take(name, path)
             else:
-                self.notes.append(f"{name}: leads out of its folder, and was left out")
+                self._notes.append(f"{name}: leads out of its folder, and was left out")
 
     def _take(self, name: str, path: Path) -> None:
         try:
@@ -66,7 +79,7 @@ class Collected:
                     return
                 self._read(name, status.st_size, file.read(min(self._largest, self._room) + 1))
         except OSError as error:
-            self.notes.append(f"{name}: could not be read, {error.strerror or error}")
+            self._notes.append(f"{name}: could not be read, {error.strerror or error}")
 
     def _read(self, name: str, size: int, content: bytes) -> None:
         """A part of a file would be taken for the whole one, so it is all or nothing."""
@@ -78,7 +91,7 @@ class Collected:
             self.files[name] = content
             self._room -= len(content)
             return
-        self.notes.append(f"{name}: {size:,} bytes are more than {limit}; left out")
+        self._notes.append(f"{name}: {size:,} bytes are more than {limit}; left out")
 
 
 def _named(folder: Path, patterns: Iterable[str]) -> Iterator[tuple[str, Path]]:

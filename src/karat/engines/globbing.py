@@ -7,6 +7,9 @@ from collections.abc import Iterator
 from fnmatch import fnmatchcase
 from pathlib import Path
 
+_Step = tuple[Path, tuple[str, ...]]
+"""A folder, and the parts of a pattern that are to be matched below it."""
+
 
 def matching(root: Path, pattern: str) -> Iterator[Path]:
     """What matches, in order of name; `**` is any number of folders, and enters no link.
@@ -15,26 +18,31 @@ def matching(root: Path, pattern: str) -> Iterator[Path]:
     """
     parts = [part for part in pattern.split("/") if part not in {"", "."}]
     start = Path("/") if pattern.startswith("/") else root
-    # Two ways through `**` may lead to one file.
-    yield from dict.fromkeys(_below(start, parts)) if parts else ()
+    # A stack, not recursion: a tree may be deeper than Python goes.
+    open_ends = [(start, tuple(parts))] if parts else []
+    # Two ways through `**` may lead to one place.
+    seen: set[_Step] = set()
+    while open_ends:
+        step = open_ends.pop()
+        if step in seen:
+            continue
+        seen.add(step)
+        if step[1]:
+            open_ends += reversed(_next(*step))
+        elif os.path.lexists(step[0]):
+            yield step[0]
 
 
-def _below(folder: Path, parts: list[str]) -> Iterator[Path]:
-    if not parts:
-        if os.path.lexists(folder):
-            yield folder
-        return
+def _next(folder: Path, parts: tuple[str, ...]) -> list[_Step]:
+    """Where the first part of a pattern leads from a folder, each with what is left of the pattern there."""
     part, rest = parts[0], parts[1:]
     if part == "**":
-        yield from _below(folder, rest or ["*"])
-        for name in _names(folder, folders=True):
-            yield from _below(folder / name, parts)
-    elif not any(sign in part for sign in "*?["):
-        yield from _below(folder / part, rest)
-    else:
-        for name in _names(folder, folders=bool(rest)):
-            if fnmatchcase(name, part):
-                yield from _below(folder / name, rest)
+        below = _names(folder, folders=True)
+        return [(folder, rest or ("*",)), *((folder / name, parts) for name in below)]
+    if not any(sign in part for sign in "*?["):
+        return [(folder / part, rest)]
+    names = _names(folder, folders=bool(rest))
+    return [(folder / name, rest) for name in names if fnmatchcase(name, part)]
 
 
 def _names(folder: Path, *, folders: bool) -> list[str]:
@@ -45,7 +53,7 @@ def _names(folder: Path, *, folders: bool) -> list[str]:
                 for entry in entries
                 if not folders or entry.is_dir(follow_symlinks=False)
             )
-    except OSError:  # it is no folder, is gone, or may not be read
+    except (OSError, ValueError):  # it is no folder, is gone, may not be read, or cannot be named
         return []
 
 

@@ -20,7 +20,7 @@ from karat.engines.process_tree import MARK, end_marked
 from karat.engines.slots import Slot
 
 _BEGIN = "import sys; sys.path.append(sys.argv[1]); from karat.engines.warden import main; main()"
-_LOOK_AGAIN = 0.05
+_LOOK_AGAIN = 50  # milliseconds
 _PATIENCE = 120.0
 _UNLESS_TIMEOUT = 60.0
 _MEASURED = {"warmup", "measure"}
@@ -62,6 +62,9 @@ class Guard:
         )
         self._orders = cast("IO[bytes]", self._process.stdin)
         self._answers = cast("IO[bytes]", self._process.stdout)
+        # Not select, which knows no descriptor above 1,023: a machine may have hundreds of slots.
+        self._answered = select.poll()
+        self._answered.register(self._answers, select.POLLIN)
         if slot.cores:
             # Before it has started anything; what it starts has the same cores.
             os.sched_setaffinity(self._process.pid, slot.cores)
@@ -113,7 +116,7 @@ class Guard:
             raise Cancelled
         self._send(order)
         asked = False
-        while not select.select([self._answers], [], [], _LOOK_AGAIN)[0]:
+        while not self._answered.poll(_LOOK_AGAIN):
             if not asked and self._cancelled():
                 asked = True
                 self._send({"kill": True})

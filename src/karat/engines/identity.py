@@ -17,7 +17,12 @@ def read_identity(output: bytes) -> dict[str, str]:
     """What an `identify` command printed: a JSON object, or lines of `name=value`; other lines are nobody's."""
     text = output.decode("utf-8", "backslashreplace")
     pairs = _from_object(text) or _from_lines(text)
-    return {name: value[:_LONGEST] for name, value in list(pairs.items())[:_MOST]}
+    return {_text(name): _text(value) for name, value in list(pairs.items())[:_MOST]}
+
+
+def _text(said: str) -> str:
+    """What can be stored and sent: JSON may hold halves of letters."""
+    return said[:_LONGEST].encode("utf-8", "backslashreplace").decode()
 
 
 def identity_key(identity: Mapping[str, str]) -> str:
@@ -31,9 +36,9 @@ def identity_key(identity: Mapping[str, str]) -> str:
 def _from_object(text: str) -> dict[str, str]:
     try:
         document = json.loads(text)
+        return dict(_flat("", document)) if isinstance(document, dict) else {}
     except (ValueError, RecursionError):
         return {}
-    return dict(_flat("", document)) if isinstance(document, dict) else {}
 
 
 def _flat(prefix: str, value: Any) -> Iterator[tuple[str, str]]:

@@ -74,15 +74,37 @@ def descendants(root: int, table: Table, without: Collection[int] = ()) -> set[i
 def marked(token: str, among: Iterable[int]) -> set[int]:
     """Those of the processes that were started with the job's mark in their environment."""
     wanted = f"{MARK}={token}".encode()
-    return {pid for pid in among if wanted in _environment(pid)}
+    return {pid for pid in among if wanted in _environment(pid).split(b"\0")}
 
 
-def _environment(pid: int) -> list[bytes]:
+def overwritten(among: Iterable[int]) -> set[int]:
+    """Those whose environment holds no variable any more: who changes its title writes over it, and so over the mark.
+
+    An empty one is another matter: it was made so. And what runs in a container, where process numbers are others, has no
+    mark to lose.
+    """
+    here = _numbers(os.getpid())
+    return {
+        pid
+        for pid in among
+        if (text := _environment(pid)) and b"=" not in text and _numbers(pid) == here
+    }
+
+
+def _environment(pid: int) -> bytes:
     try:
         with open(f"{_PROC}/{pid}/environ", "rb") as file:  # noqa: PTH123 - as above
-            return file.read().split(b"\0")
+            return file.read()
     except OSError:  # it has ended, or is another user's
-        return []
+        return b""
+
+
+def _numbers(pid: int) -> str:
+    """The namespace of process numbers that a process lives in."""
+    try:
+        return os.readlink(f"{_PROC}/{pid}/ns/pid")  # noqa: PTH115 - as above
+    except OSError:
+        return ""
 
 
 def send_signal(process: Process, number: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import secrets
 import shutil
@@ -39,7 +40,7 @@ def run_job(job: Job, slot: Slot, cancelled: Callable[[], bool]) -> JobResult:
     finally:
         guard.close()
         collected = run.collected() if not lost else Collected()
-        shutil.rmtree(out, ignore_errors=True)
+        _remove(out)
     return JobResult(
         key=job.key,
         ran=tuple(run.ran),
@@ -113,7 +114,9 @@ class _Run:
             env["CUDA_VISIBLE_DEVICES"] = ",".join(self._slot.gpus)
         # A command may have a part of the folder for itself.
         if Path(env[OUT]).is_relative_to(self._out):
-            Path(env[OUT]).mkdir(parents=True, exist_ok=True)
+            # Where an earlier command put something else there, this one is to see it.
+            with contextlib.suppress(FileExistsError, NotADirectoryError):
+                Path(env[OUT]).mkdir(parents=True, exist_ok=True)
         return env
 
     def _settle(self) -> None:
@@ -133,9 +136,13 @@ class _Run:
     def collected(self) -> Collected:
         """Files of the job's own folder, then of the folder its last command ran in."""
         found = Collected()
-        found.add(self._out, self._job.collect)
+        # A container that has the area must not choose what this machine reads.
+        if self._out.is_symlink():
+            self.notes.append("KARAT_OUT was replaced by a link; nothing of it came back")
+        else:
+            found.add(self._out, self._job.collect)
         if self._before is not None:
-            found.add(self._end, self._job.collect, self._before)
+            found.add(self._end, self._job.collect, self._before, without=self._out)
         return found
 
 
@@ -144,9 +151,8 @@ def _empty_folder(area: Path) -> Path:
     folder = area / ".out"
     _remove(folder)
     number = 2
-    while (
-        folder.exists() or folder.is_symlink()
-    ):  # a container's root left files that are not ours to remove
+    # A container's root may have left files that are not ours to remove.
+    while os.path.lexists(folder):
         folder = area / f".out-{number}"
         _remove(folder)
         number += 1
@@ -155,6 +161,8 @@ def _empty_folder(area: Path) -> Path:
 
 
 def _remove(folder: Path) -> None:
-    if folder.is_symlink() or folder.is_file():
-        folder.unlink()
-    shutil.rmtree(folder, ignore_errors=True)
+    # What cannot be removed stays: another's files, or a tree that is deeper than Python goes.
+    with contextlib.suppress(OSError, RecursionError):
+        if folder.is_symlink() or folder.is_file():
+            folder.unlink()
+        shutil.rmtree(folder, ignore_errors=True)

@@ -21,13 +21,24 @@ import sys
 import time
 from typing import Any, NamedTuple
 
-from karat.engines.process_tree import MARK, Process, Table, descendants, end_all, marked, processes
+from karat.engines.process_tree import (
+    MARK,
+    Process,
+    Table,
+    descendants,
+    end_all,
+    marked,
+    overwritten,
+    processes,
+)
 from karat.engines.recent_output import RecentOutput
 
 GRACE = 5.0
 """Seconds between asking to end and ending."""
 _AFTERWARDS = 60.0
 """For each `when_killed` command, and for each `unless` without a time of its own."""
+_A_DAY = 86400.0
+"""As long as one look may take: the kernel counts no more than 24 days, and a command may have more."""
 _SUBREAPER, _PARENT_DEATH_SIGNAL = 36, 1
 
 
@@ -82,7 +93,7 @@ class Warden:
             if self._cut:
                 break
             self._answer(ended, outputs)
-        self._end(lambda table: self._marked(set(table)))
+        self._end(lambda table: self._marked(set(table), table))
 
     def _next(self) -> dict[str, Any] | None:
         while not self._cut:
@@ -103,7 +114,7 @@ class Warden:
 
     def _look(self, seconds: float | None, outputs: dict[int, RecentOutput] | None = None) -> None:
         """Wait for something to happen, and take in what came."""
-        for key, _ in self._selector.select(seconds):
+        for key, _ in self._selector.select(None if seconds is None else min(seconds, _A_DAY)):
             if key.fd == self._orders:
                 came = os.read(key.fd, 1 << 20)
                 self._pending += came
@@ -242,7 +253,7 @@ class Warden:
 
     def _astray(self, process: subprocess.Popen[bytes], before: set[int], table: Table) -> set[int]:
         """What a measured run left running; what took care to lose the mark, a container's monitor, is not ours to end."""
-        return self._of(process, table) | self._marked(self._new(before, table))
+        return self._of(process, table) | self._marked(self._new(before, table), table)
 
     def _of(self, process: subprocess.Popen[bytes], table: Table) -> set[int]:
         return {pid for pid, found in table.items() if found.session == process.pid}
@@ -251,8 +262,11 @@ class Warden:
         """What the command has started; an earlier one's server may go on, and start what it likes."""
         return descendants(os.getpid(), table, without=before)
 
-    def _marked(self, among: set[int]) -> set[int]:
-        return marked(self._token, among) if self._token else set()
+    def _marked(self, among: set[int], table: Table) -> set[int]:
+        if not self._token:
+            return set()
+        below = descendants(os.getpid(), table)
+        return marked(self._token, among) | overwritten(among & below)
 
     def _answer(self, ended: Ended, outputs: list[RecentOutput]) -> None:
         texts = [output.text() for output in outputs]
