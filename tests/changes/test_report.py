@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 from hypothesis import given, strategies as st
+from msgspec import structs
 
 from karat.changes.change import ChangeKind
 from karat.changes.detecting import analyse
@@ -10,8 +11,9 @@ from karat.changes.reading import Collected
 from karat.changes.report import ChangesReport, examine
 from karat.changes.report_markdown import render
 from karat.changes.report_strip import strip
-from karat.changes.report_text import lines
+from karat.changes.report_text import chance, lines
 from karat.changes.series import Better, Observation, Outcome, Series
+from karat.changes.taking_back import RAREST
 from karat.findings import CannotVerify, ExitCode
 
 OK, CRASH, MISSING = Outcome.OK, Outcome.CRASH, Outcome.MISSING
@@ -190,3 +192,19 @@ def test_every_kind_of_change_has_its_line() -> None:
 def test_the_strip_of_the_largest_numbers_there_are() -> None:
     series = made(*[1e308, -1e308] * 3)
     assert strip(series, analyse(made(*[1.0] * 6)), 80)[0] == "█▁█▁█▁"
+
+
+def test_a_terminal_s_width_is_kept() -> None:
+    said = report(made(*DOWN, metric="a metric of some length"), made(*wobble(1, 8), "E: x" * 40))
+    shown = ["".join(text for text, _ in line) for line in lines(said, width=60)]
+    assert max(map(len, (row.rstrip() for row in shown))) <= 60
+    assert "              last good p12, first bad p13" in shown
+
+
+def test_chances_that_nobody_can_vouch_for_are_said_to_be_below() -> None:
+    said = report(made(*DOWN))
+    (step,) = said.entries[0].analysis.steps
+    assert step.p_value <= RAREST
+    assert chance([step]) == "p ≤ 1e-6"
+    assert chance([structs.replace(step, p_value=2.3e-5)]) == "p = 2e-5"
+    assert "| ≤ 1e-6 |" in render(said)

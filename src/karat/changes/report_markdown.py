@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from karat.changes.change import ChangeKind, Step
 from karat.changes.report import ChangesReport, Examined
+from karat.changes.report_text import chance
 from karat.report.markdown import code, prose, table
 
 _SHOWN = 50
@@ -43,7 +44,15 @@ def _series(entry: Examined) -> Iterator[str]:
         )
         said = change.signature or series.observations[change.first].outcome.value
         what = _size(steps) if steps else code(said)
-        rows.append((change.kind.value, what, good, stretch, _chance(steps)))
+        rows.append(
+            (
+                change.kind.value,
+                what,
+                good,
+                stretch,
+                chance(steps).removeprefix("p ").removeprefix("= ") if steps else "",
+            )
+        )
     if rows:
         yield table(("change", "size", "last good", "since", "p"), rows)
     gaps = [change for change in analysis.changes if change.kind is ChangeKind.GAP]
@@ -58,7 +67,3 @@ def _size(steps: list[Step]) -> str:
     relative = steps[0].relative
     size = "" if relative is None else f"{100 * relative:+.2f}% "
     return size + "(" + " → ".join(f"{level:.6g}" for level in levels) + ")"
-
-
-def _chance(steps: list[Step]) -> str:
-    return f"{max(step.p_value for step in steps):.1g}" if steps else ""

@@ -7,8 +7,10 @@ from collections.abc import Iterator, Sequence
 
 from karat.changes.change import Analysis, Change, ChangeKind, Step
 from karat.changes.report import ChangesReport, Examined
+from karat.changes.report_fold import folded
 from karat.changes.report_strip import strip
 from karat.changes.series import Outcome, Series
+from karat.changes.taking_back import RAREST
 from karat.findings import Finding, Severity
 from karat.report.terminal import Line
 from karat.report.words import count, elide
@@ -17,13 +19,18 @@ _PLAIN_WIDTH = 100
 _SHOWN = 12
 _GAPS = 6
 _LABEL, _NAME = 60, 100
-_RAREST = 1e-6
 _STYLES = {
     ChangeKind.REGRESSION: "bold red",
     ChangeKind.IMPROVEMENT: "green",
     ChangeKind.SHIFT: "yellow",
     ChangeKind.DIP: "yellow",
     ChangeKind.CRASH: "red",
+}
+_WORDS = {
+    Outcome.CRASH: "crashed",
+    Outcome.HANG: "hung",
+    Outcome.BROKEN: "broken",
+    Outcome.MISSING: "missing",
 }
 _BETTER = {"higher": "higher is better", "lower": "lower is better", "equal": "should stay equal"}
 _OWN = frozenset(
@@ -36,13 +43,18 @@ _SEVERITY = {Severity.FAIL: "bold red", Severity.WARN: "yellow", Severity.INFO: 
 def lines(
     report: ChangesReport, *, everything: bool = False, width: int | None = None
 ) -> Iterator[Line]:
-    """The whole report."""
+    """The whole report; with a width, lines are broken between words to fit it."""
+    for line in _lines(report, width or _PLAIN_WIDTH, everything=everything):
+        yield from folded(line, width)
+
+
+def _lines(report: ChangesReport, width: int, *, everything: bool) -> Iterator[Line]:
     quiet = 0
     for entry in report.entries:
         if _is_quiet(entry) and not everything and len(report.entries) > 1:
             quiet += 1
             continue
-        yield from _entry(entry, (width or _PLAIN_WIDTH) - 2, everything=everything)
+        yield from _entry(entry, width - 2, everything=everything)
         yield ()
     if quiet:
         yield ((f"{quiet:,} more series without a change (--all shows them)", "dim"),)
@@ -76,8 +88,9 @@ def _entry(entry: Examined, width: int, *, everything: bool) -> Iterator[Line]:
         yield ((f"  {len(rows) - len(shown):,} earlier changes (--all shows them)", "dim"),)
     widths = [max(map(len, column)) for column in zip(*(row[1] for row in shown), strict=True)]
     for kind, cells in shown:
-        text = "  ".join(cell.ljust(room) for cell, room in zip(cells, widths, strict=True))
-        yield ((f"  {kind.value:<11} ", _STYLES.get(kind, "")), (text, ""))
+        padded = [f"{cell:<{room}}  " for cell, room in zip(cells, widths, strict=True)]
+        text, place = "".join(padded[:-1]), padded[-1].rstrip()
+        yield ((f"  {kind.value:<11} ", _STYLES.get(kind, "")), (text, ""), (place, ""))
     yield from _crashes(entry, everything=everything)
     yield from _gaps(entry, everything=everything)
     yield from _conclusion(entry)
@@ -96,17 +109,9 @@ def _conclusion(entry: Examined) -> Iterator[Line]:
 def _head(entry: Examined) -> Iterator[Line]:
     series, outcomes = entry.series, entry.outcomes
     parts = [count(outcomes[Outcome.OK], "value")]
-    for outcome, word in (
-        (Outcome.CRASH, "crashed"),
-        (Outcome.HANG, "hung"),
-        (Outcome.BROKEN, "broken"),
-        (Outcome.MISSING, "missing"),
-    ):
-        if outcomes[outcome]:
-            parts.append(f"{outcomes[outcome]:,} {word}")
+    parts += _without_value(outcomes)
     if series.observations:
-        ends = (series.observations[0].label, series.observations[-1].label)
-        parts.append(" … ".join(elide(end, _LABEL) for end in ends))
+        parts.append(_stretch(series, 0, len(series.observations) - 1))
     if series.better:
         parts.append(_BETTER[series.better])
     name = f"{series.metric} [{series.unit}]" if series.unit else series.metric
@@ -122,14 +127,18 @@ def _row(series: Series, analysis: Analysis, change: Change) -> tuple[ChangeKind
     return change.kind, (
         _size(steps[0]),
         _levels(steps),
+        chance(steps),
         _place(series, change, steps),
-        _chance(steps),
     )
 
 
-def _labels(series: Series) -> list[str]:
-    """Labels of a length that leaves room for what is said of them."""
-    return [elide(point.label, _LABEL) for point in series.observations]
+def _label(series: Series, at: int) -> str:
+    """A label of a length that leaves room for what is said of it."""
+    return elide(series.observations[at].label, _LABEL)
+
+
+def _stretch(series: Series, first: int, last: int) -> str:
+    return " … ".join(_label(series, at) for at in dict.fromkeys((first, last)))
 
 
 def _size(step: Step) -> str:
@@ -154,39 +163,34 @@ def _number(value: float) -> str:
 
 
 def _place(series: Series, change: Change, steps: Sequence[Step]) -> str:
-    label = _labels(series)
-    if change.kind is ChangeKind.DIP:
-        ends = (label[change.first], label[change.last])
-        return " … ".join(dict.fromkeys(ends)) + _hidden(series, steps[0], "before")
     step = steps[0]
-    place = f"last good {label[step.last_good]}, first bad {label[step.first_bad]}"
+    if change.kind is ChangeKind.DIP:
+        return _stretch(series, change.first, change.last) + _hidden(series, step, "before")
+    good, bad = _label(series, step.last_good), _label(series, step.first_bad)
+    place = f"last good {good}, first bad {bad}"
     if change.kind is not ChangeKind.REGRESSION:
-        place = f"after {label[step.last_good]}, at {label[step.first_bad]}"
+        place = f"after {good}, at {bad}"
     if (step.earliest, step.latest) != (step.last_good, step.first_bad):
-        place += f" (in {label[step.earliest]} … {label[step.latest]})"
+        place += f" (in {_stretch(series, step.earliest, step.latest)})"
     return place + _hidden(series, step)
+
+
+def _without_value(found: Counter[Outcome]) -> list[str]:
+    return [f"{found[outcome]:,} {word}" for outcome, word in _WORDS.items() if found[outcome]]
 
 
 def _hidden(series: Series, step: Step, where: str = "between") -> str:
     """What lies between the neighbours of a step: it may have happened at any of them."""
     between = series.observations[step.last_good + 1 : step.first_bad]
-    words = {
-        Outcome.CRASH: "crashed",
-        Outcome.HANG: "hung",
-        Outcome.BROKEN: "broken",
-        Outcome.MISSING: "missing",
-    }
-    found = Counter(point.outcome for point in between)
-    told = ", ".join(
-        f"{found[outcome]} {word}" for outcome, word in words.items() if found[outcome]
-    )
+    told = ", ".join(_without_value(Counter(point.outcome for point in between)))
     return f" ({told} {where})" if told else ""
 
 
-def _chance(steps: Sequence[Step]) -> str:
+def chance(steps: Sequence[Step]) -> str:
     """The p-value; below what the detector vouches for it is only said to be below."""
     p_value = max(step.p_value for step in steps)
-    return f"p = {p_value:.1g}" if p_value > _RAREST else "p ≤ 1e-6"
+    sign, shown = ("≤", RAREST) if p_value <= RAREST else ("=", p_value)
+    return f"p {sign} {shown:.1g}".replace("e-0", "e-")
 
 
 def _crashes(entry: Examined, *, everything: bool) -> Iterator[Line]:
@@ -196,9 +200,8 @@ def _crashes(entry: Examined, *, everything: bool) -> Iterator[Line]:
     if len(found) > len(shown):
         yield ((f"  {len(found) - len(shown):,} earlier crashes (--all shows them)", "dim"),)
     for change in shown:
-        first, last = series.observations[change.first], series.observations[change.last]
-        ends = dict.fromkeys(elide(point.label, _LABEL) for point in (first, last))
-        place = " … ".join(ends)
+        first = series.observations[change.first]
+        place = _stretch(series, change.first, change.last)
         said = change.signature or first.outcome.value
         log = f"  ({first.log})" if first.log and first.log != place else ""
         kind = "hang" if first.outcome is Outcome.HANG else "crash"
@@ -214,18 +217,11 @@ def _gaps(entry: Examined, *, everything: bool) -> Iterator[Line]:
     gaps = [change for change in entry.analysis.changes if change.kind is ChangeKind.GAP]
     if not gaps:
         return
-    labels = _labels(entry.series)
-    texts = [
-        labels[c.first] if c.first == c.last else f"{labels[c.first]} … {labels[c.last]}"
-        for c in gaps
-    ]
     points = sum(change.last - change.first + 1 for change in gaps)
-    shown = texts if everything else texts[:_GAPS]
-    more = f" and {len(texts) - len(shown)} more" if len(texts) > len(shown) else ""
-    yield (
-        ("  gap         ", "dim"),
-        (f"{count(points, 'point')}: {', '.join(shown)}{more}", "dim"),
-    )
+    shown = gaps if everything else gaps[:_GAPS]
+    texts = ", ".join(_stretch(entry.series, change.first, change.last) for change in shown)
+    more = f" and {len(gaps) - len(shown):,} more" if len(gaps) > len(shown) else ""
+    yield (("  gap         ", "dim"), (f"{count(points, 'point')}: {texts}{more}", "dim"))
 
 
 def _noise(entry: Examined) -> tuple[str, str]:

@@ -19,7 +19,7 @@ from karat.changes.scanning import Floats
 LONG = 2048
 """Pieces longer than this are asked near their cut first, and then in means of their values."""
 
-_RAREST = 1e-6
+RAREST = 1e-6
 """Smaller p-values are extrapolated further than anyone can vouch for, and are not told."""
 
 
@@ -44,7 +44,7 @@ def take_back(row: Row, cuts: Sequence[int]) -> tuple[Cut, ...]:
     while kept:
         weakest = max(range(len(kept)), key=lambda number: kept[number].p_value)
         if kept[weakest].p_value <= row.options.false_alarms:
-            return tuple(cut._replace(p_value=max(cut.p_value, _RAREST)) for cut in kept)
+            return tuple(cut._replace(p_value=max(cut.p_value, RAREST)) for cut in kept)
         del kept[weakest]
         # Only its neighbours see other pieces now.
         near = [number for number in (weakest - 1, weakest) if 0 <= number < len(kept)]
