@@ -30,7 +30,7 @@ ALLOWED: dict[str, set[str]] = {
     "optests": {"config", "gradients", "policy"},
     "changes": {"goldens", "report", "runs"},
     "engines": set(),
-    "hunt": {"changes", "check", "config", "engines", "goldens", "report", "runs"},
+    "hunt": {"changes", "check", "config", "engines", "goldens", "report", "runs", "sources"},
     "diff": {"bundles", "compare", "goldens", "store", "tensors"},
     "check": {"compare", "diff", "goldens", "report", "runs"},
     "refresh": {"compare", "diff", "goldens", "report", "sources"},

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import base64
+import copy
 import json
+import logging
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -18,8 +21,9 @@ from karat.findings import CannotVerify, UsageError
 from karat.hunt import registry_login
 from karat.hunt.image_reference import Reference, parse
 from karat.hunt.registry import Registry
-from karat.hunt.registry_auth import Challenge, challenge_of, is_private
+from karat.hunt.registry_auth import Authorizer, Challenge, challenge_of
 from karat.hunt.registry_login import Login
+from karat.hunt.registry_wire import Answer, RegistryWire, is_private
 
 # `htpasswd -B` of USER and PASSWORD.
 _HTPASSWD = f"{USER}:$2b$04$.9Q14zsQC2fho5.f3V4Cle1CTiMim9uvPe7.fbDxBYNa3Wt.aGdXi\n"
@@ -257,6 +261,120 @@ def test_a_proxy_is_not_asked_for_this_machine_and_its_password_is_not_told(
     assert "Planted" not in f"{refused.value}{refused.value.__context__}"
 
 
+def test_a_realm_that_somebody_else_names_is_not_asked(
+    guarded: GuardedRegistry, opened: Opened
+) -> None:
+    elsewhere = {"location": f"{guarded.blob.url}/manifests/here"}
+    challenge = {"www-authenticate": f'Bearer realm="{guarded.realm.url}/token"'}
+    guarded.faults.add(
+        Fault(pattern="/manifests/", host="api", status=307, headers=elsewhere, times=None)
+    )
+    guarded.faults.add(
+        Fault(pattern="/manifests/", host="blob", status=401, headers=challenge, times=None)
+    )
+    reference = parse(f"{guarded.host}/toy/nightly:here")
+    with pytest.raises(CannotVerify, match="found HTTP 401"):
+        opened(reference, _login()).digest(reference)
+    assert guarded.signed("realm") == []
+
+
+def test_a_registry_over_plain_http_does_not_say_where_the_login_goes(
+    guarded: GuardedRegistry,
+) -> None:
+    guarded.anonymous = True
+    wire = RegistryWire("http://registry.example", advice="")
+    challenge = f'Bearer realm="{guarded.realm.url}/token"'
+    answer = Answer(
+        status=401,
+        url=httpx.URL("http://registry.example/v2/"),
+        headers=httpx.Headers({"www-authenticate": challenge}),
+        body=b"",
+        own=True,
+    )
+    found = Authorizer(wire, "registry.example", _login(), "").answer(answer, "toy", None)
+    wire.close()
+    assert found == f"Bearer {GIVEN}"
+    assert guarded.signed("realm") == [""]
+
+
+@pytest.mark.parametrize("fault", [{"status": 503}, {"reset": True, "cut_after": 0}])
+def test_a_realm_that_has_no_time_is_asked_again(
+    guarded: GuardedRegistry, opened: Opened, fault: dict[str, Any]
+) -> None:
+    guarded.faults.add(Fault(pattern="/token", **fault))
+    reference = parse(f"{guarded.host}/toy/nightly:here")
+    assert opened(reference, _login()).digest(reference) == guarded.digest
+    assert opened.waited == [1.0]
+
+
+def test_a_realm_that_never_has_time_is_named(guarded: GuardedRegistry, opened: Opened) -> None:
+    guarded.faults.add(Fault(pattern="/token", status=502, times=None))
+    reference = parse(f"{guarded.host}/toy/nightly:here")
+    with pytest.raises(CannotVerify, match=r"a token with the login from .*, found HTTP 502 from"):
+        opened(reference, _login()).digest(reference)
+
+
+def test_a_server_that_answers_nobody_is_let_be(guarded: GuardedRegistry, opened: Opened) -> None:
+    guarded.faults.add(Fault(pattern="/manifests/", status=502, times=None))
+    registry = opened(parse(f"{guarded.host}/toy/nightly:here"), _login())
+    for number in range(40):
+        with pytest.raises(CannotVerify, match="expected an answer from http://127"):
+            registry.digest(parse(f"{guarded.host}/toy/nightly:{number}"))
+    assert len({request.path for request in guarded.requests if "manifests" in request.path}) == 4
+
+
+@pytest.mark.parametrize("body", [b"<html>", b'{"schemaVersion": 1}', b'{"x":' + b"[" * 100_000])
+def test_a_page_is_no_manifest(guarded: GuardedRegistry, opened: Opened, body: bytes) -> None:
+    reference = parse(f"{guarded.host}/toy/nightly:here")
+    registry = opened(reference, _login())
+    registry.digest(reference)
+    guarded.faults.add(Fault(pattern="/manifests/", status=405))
+    guarded.faults.add(Fault(pattern="/manifests/", skip=1, body=body))
+    with pytest.raises(CannotVerify, match=r"expected (a|the) manifest") as refused:
+        registry.digest(reference)
+    assert refused.value.next_command == f"curl --include http://{guarded.host}/v2/"
+
+
+def test_a_page_is_no_registry(opened: Opened) -> None:
+    with GuardedRegistry() as guarded:
+        page = Fault(
+            pattern="/v2/$", status=200, headers={"content-type": "text/html"}, body=b"<html>"
+        )
+        guarded.faults.add(page)
+        with pytest.raises(CannotVerify, match="found a web page"):
+            opened(parse(f"{guarded.host}/toy/nightly:here")).check()
+
+
+def test_an_answer_that_does_not_end_is_none(guarded: GuardedRegistry) -> None:
+    reference = parse(f"{guarded.host}/toy/nightly:here")
+    registry = Registry(reference, _login(), pause=lambda _: None, longest=0.05)
+    registry.digest(reference)
+    guarded.faults.add(Fault(pattern="/lies/here", rate=100, times=None))
+    with pytest.raises(CannotVerify, match=r"no end of it within 0\.05 s"):
+        registry.labels(reference, guarded.digest)
+    registry.close()
+
+
+@pytest.mark.parametrize("said", ["²", "soon", "-1", "9" * 400])
+def test_a_wait_that_cannot_be_read_is_none(
+    guarded: GuardedRegistry, opened: Opened, said: str
+) -> None:
+    guarded.faults.add(Fault(pattern="/manifests/", status=429, headers={"retry-after": said}))
+    reference = parse(f"{guarded.host}/toy/nightly:here")
+    assert opened(reference, _login()).digest(reference) == guarded.digest
+    assert opened.waited == [1.0]
+
+
+def test_nothing_of_it_is_logged(
+    guarded: GuardedRegistry, opened: Opened, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    reference = parse(f"{guarded.host}/toy/nightly:here")
+    opened(reference, _login()).labels(reference, guarded.digest)
+    assert any("sig=1" in request.target for request in guarded.requests)
+    assert [one for one in caplog.records if one.name.startswith(("httpx", "httpcore"))] == []
+
+
 def test_a_challenge_is_taken_apart() -> None:
     hub = 'Bearer realm="https://auth.docker.io/token",service="registry.docker.io",scope="a,b"'
     assert challenge_of([hub]) == Challenge(
@@ -264,6 +382,7 @@ def test_a_challenge_is_taken_apart() -> None:
     )
     assert challenge_of(["Basic realm=Registry", hub]) == challenge_of([hub])
     assert challenge_of(['Basic realm="x"']) == Challenge(scheme="basic", realm="x")
+    assert challenge_of([f'Negotiate, Basic realm="x", {hub}']) == challenge_of([hub])
     assert challenge_of(["Negotiate"]) is None
     assert challenge_of([]) is None
 
@@ -280,7 +399,7 @@ def test_a_login_shows_itself_to_nobody() -> None:
     login = _login()
     assert PASSWORD not in f"{login} {login!r}"
     with pytest.raises(TypeError, match="not copied"):
-        login.__reduce__()
+        copy.deepcopy(login)
 
 
 def test_a_variable_holds_the_password() -> None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import ipaddress
 import re
 
 import msgspec
 
 from karat.findings import UsageError
+from karat.sources.addresses import is_loopback
 
 _HUB, _HUB_API = "docker.io", "registry-1.docker.io"
 _PART = r"[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*"
@@ -81,11 +81,3 @@ def parse(text: str) -> Reference:
     return Reference(
         host=host, repository=repository, tag=found["tag"] or "", digest=found["digest"] or ""
     )
-
-
-def is_loopback(host: str) -> bool:
-    """Whether a host is this very machine."""
-    try:
-        return host == "localhost" or ipaddress.ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return False

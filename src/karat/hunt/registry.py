@@ -12,19 +12,16 @@ import re
 import threading
 import time
 from collections.abc import Callable, Mapping
-from email.utils import parsedate_to_datetime
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 import msgspec
 
-import karat
-from karat.findings import CannotVerify, UsageError
+from karat.findings import CannotVerify
 from karat.hunt.image_reference import Reference
-from karat.hunt.registry_auth import Answer, Authorizer, is_private
+from karat.hunt.registry_auth import Authorizer, RealmTrouble
 from karat.hunt.registry_login import Login
-
-if TYPE_CHECKING:
-    import httpx
+from karat.hunt.registry_wire import LARGEST, Answer, RegistryWire
+from karat.sources.patience import limited_for
 
 _KINDS = (
     "application/vnd.oci.image.index.v1+json",
@@ -33,10 +30,10 @@ _KINDS = (
     "application/vnd.docker.distribution.manifest.v2+json",
 )
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
-_LARGEST = 16 << 20
-_ATTEMPTS, _HOPS = 4, 5
+_ATTEMPTS = 4
+_IN_VAIN, _LET_BE = 4, 60.0
+"""After so many questions in a row without an answer the others are not asked, for so many seconds."""
 _LONGEST_WAIT = 300.0
-_REDIRECTS = frozenset({301, 302, 303, 307, 308})
 _MACHINES = {"x86_64": "amd64", "aarch64": "arm64", "AMD64": "amd64"}
 
 T = TypeVar("T")
@@ -78,7 +75,9 @@ class Registry:
         insecure: bool = False,
         advice: str = "edit hunt.toml",
         pause: Callable[[float], object] | None = None,
+        longest: float = 120.0,
     ) -> None:
+        """`advice`: what to do where it refuses; `longest`: seconds that one answer may take."""
         self.host = reference.host
         self.insecure = insecure or reference.is_loopback
         self._advice = advice
@@ -86,22 +85,23 @@ class Registry:
         self._stopped = threading.Event()
         self._pause = pause or self._stopped.wait
         self._not_before = 0.0
-        # Proxies and certificates of the environment are for other machines than this one.
-        self._http = _made_client(trust_env=not reference.is_loopback)
-        self._authorizer = Authorizer(self._http, self.host, login, advice)
+        self._in_vain, self._let_be_until = 0, 0.0
+        self._look = f"curl --include {self._root}/v2/"
+        self._wire = RegistryWire(self._root, advice=self._look, longest=longest)
+        self._authorizer = Authorizer(self._wire, self.host, login, self._look)
 
     def close(self) -> None:
         """Lets go of all connections; whoever waits gives up."""
         self._stopped.set()
-        self._http.close()
+        self._wire.close()
 
     def check(self) -> None:
         """Makes sure that it is a registry: elsewhere, too, everything is 404."""
         response = self._patiently("GET", "/v2/", "", {})
-        if response.status not in {200, 401}:
-            raise self._cannot(
-                f"expected a registry at {self._root}/v2/, found HTTP {response.status}"
-            )
+        page = response.headers.get("content-type", "").startswith("text/html")
+        if response.status not in {200, 401} or (page and response.status == 200):
+            found = "a web page" if page else f"HTTP {response.status}"
+            raise self._cannot(f"expected a registry at {self._root}/v2/, found {found}")
 
     def digest(self, reference: Reference) -> str | None:
         """The digest of the manifest; None if there is no such image."""
@@ -118,7 +118,11 @@ class Registry:
         response = self._asked("GET", path, repository, headers)
         if response.status == 404:
             return None
-        return f"sha256:{hashlib.sha256(self._body(response, reference.text)).hexdigest()}"
+        body = self._body(response, reference.text)
+        manifest = self._decoded(body, reference.text, _Manifest)
+        if manifest.config is None and not manifest.manifests:
+            raise self._cannot(f"expected the manifest of an image in {reference.text}")
+        return f"sha256:{hashlib.sha256(body).hexdigest()}"
 
     def labels(self, reference: Reference, digest: str) -> Mapping[str, str]:
         """The labels of an image; of one for several platforms, those of this machine's."""
@@ -144,27 +148,31 @@ class Registry:
         body = self._body(response, name)
         if f"sha256:{hashlib.sha256(body).hexdigest()}" != digest:
             raise self._cannot(f"expected the bytes of {name}, found others")
+        return self._decoded(body, name, kind)
+
+    def _decoded(self, body: bytes, name: str, kind: type[T]) -> T:
         try:
             return msgspec.json.decode(body, type=kind)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise self._cannot(
-                f"expected a manifest or configuration in {name}: {error}"
+                f"expected a manifest or configuration in {name}, found something else: {error}"
             ) from error
 
     def _body(self, response: Answer, name: str) -> bytes:
         if response.status != 200:
             raise self._cannot(f"expected {name} to be there, found HTTP {response.status}")
-        if len(response.body) > _LARGEST:
-            raise self._cannot(f"expected less than {_LARGEST:,} bytes in {name}, found more")
+        if len(response.body) > LARGEST:
+            raise self._cannot(f"expected less than {LARGEST:,} bytes in {name}, found more")
         return response.body
 
     def _asked(self, method: str, path: str, repository: str, headers: Mapping[str, str]) -> Answer:
         """An answer that says something: anything but a refusal."""
         response = self._patiently(method, path, repository, headers)
         if response.status in {401, 403}:
-            raise self._cannot(
+            raise CannotVerify(
                 f"expected to read {self.host}/{repository} {self._authorizer.who}, "
-                f"found HTTP {response.status}"
+                f"found HTTP {response.status}",
+                next_command=self._advice,
             )
         return response
 
@@ -175,6 +183,8 @@ class Registry:
         import httpx  # noqa: PLC0415 - here already, since this object was made
 
         trouble = ""
+        if self._in_vain >= _IN_VAIN and time.monotonic() < self._let_be_until:
+            raise self._cannot(f"expected an answer from {self._root}, found none several times")
         for attempt in range(_ATTEMPTS):
             self._wait(2.0**attempt / 2 if attempt else 0.0)
             try:
@@ -184,10 +194,17 @@ class Registry:
                 if attempt and isinstance(error, httpx.ConnectError):
                     break  # nobody listens there, or nobody is called so
                 continue
+            except RealmTrouble as error:
+                trouble = str(error)
+                self._hold_back(error.status, error.headers)
+                continue
             if response.status != 429 and response.status < 500:
+                self._in_vain = 0
                 return response
             trouble = f"HTTP {response.status}"
-            self._hold_back(response)
+            self._hold_back(response.status, response.headers)
+        self._in_vain += 1
+        self._let_be_until = time.monotonic() + _LET_BE
         raise self._cannot(f"expected an answer from {self._root}{path}, found {trouble}")
 
     def _authorized(
@@ -195,60 +212,11 @@ class Registry:
     ) -> Answer:
         """The answer, after the registry's challenge was answered, where it has one."""
         tried = self._authorizer.header(repository) if repository else None
-        response = self._followed(method, path, headers, tried)
+        response = self._wire.followed(method, path, headers, tried)
         if response.status != 401 or not repository:
             return response
         header = self._authorizer.answer(response, repository, tried)
-        return self._followed(method, path, headers, header) if header else response
-
-    def _followed(
-        self, method: str, path: str, headers: Mapping[str, str], signed: str | None
-    ) -> Answer:
-        """The answer at the end of the redirects, on which no login leaves the registry."""
-        import httpx  # noqa: PLC0415 - here already, since this object was made
-
-        url = httpx.URL(f"{self._root}{path}")
-        own = (url.scheme, url.host, url.port)
-        for _ in range(_HOPS + 1):
-            mine = (
-                {"Authorization": signed}
-                if signed and _origin(url) == own and is_private(url)
-                else {}
-            )
-            response = self._sent(method, url, {**headers, **mine})
-            target = response.headers.get("location")
-            if response.status not in _REDIRECTS or target is None:
-                return response
-            url = self._target(url, target)
-        raise self._cannot(
-            f"expected at most {_HOPS} redirects from {self._root}{path}, found more"
-        )
-
-    def _sent(self, method: str, url: httpx.URL, headers: Mapping[str, str]) -> Answer:
-        with self._http.stream(method, url, headers=dict(headers)) as response:
-            body = bytearray()
-            for chunk in response.iter_bytes():
-                body += chunk
-                if len(body) > _LARGEST:
-                    break
-            return Answer(
-                status=response.status_code, url=url, headers=response.headers, body=bytes(body)
-            )
-
-    def _target(self, url: httpx.URL, location: str) -> httpx.URL:
-        import httpx  # noqa: PLC0415 - here already, since this object was made
-
-        try:
-            target = url.join(location).copy_with(userinfo=b"", fragment=None)
-        except (httpx.InvalidURL, ValueError):
-            target = httpx.URL("")
-        if target.scheme not in {"http", "https"} or not target.host:
-            raise self._cannot(f"expected {self.host} to lead to a web address; it does not")
-        if url.scheme == "https" and not is_private(target):
-            raise self._cannot(
-                f"expected {self.host} to lead to https, found http on {target.host}"
-            )
-        return target
+        return self._wire.followed(method, path, headers, header) if header else response
 
     def _wait(self, seconds: float) -> None:
         seconds = max(seconds, self._not_before - time.monotonic())
@@ -257,9 +225,9 @@ class Registry:
         if self._stopped.is_set():
             raise self._cannot("expected an answer, found that the hunt was stopped")
 
-    def _hold_back(self, response: Answer) -> None:
+    def _hold_back(self, status: int, headers: Mapping[str, str]) -> None:
         """Nobody asks before the server wants to be asked again."""
-        seconds = _retry_after(response.headers.get("retry-after", ""))
+        seconds = limited_for(status, headers, time.time()) or 0.0
         if seconds > _LONGEST_WAIT:
             raise self._cannot(
                 f"the rate limit of {self.host} is used up; expected it to end within "
@@ -268,40 +236,7 @@ class Registry:
         self._not_before = max(self._not_before, time.monotonic() + seconds)
 
     def _cannot(self, message: str) -> CannotVerify:
-        return CannotVerify(message, next_command=self._advice)
-
-
-def _made_client(*, trust_env: bool) -> httpx.Client:
-    import httpx  # noqa: PLC0415 - 60 ms that only those who ask pay
-
-    try:
-        return httpx.Client(
-            headers={"User-Agent": f"karat/{karat.__version__}"},
-            follow_redirects=False,
-            timeout=httpx.Timeout(30.0, connect=10.0, pool=None),
-            trust_env=trust_env,
-        )
-    except (ImportError, OSError, ValueError, httpx.InvalidURL):
-        pass
-    # Out here, since the library's own words may hold a proxy's password.
-    raise UsageError(
-        "expected a proxy and certificates that can be used in HTTPS_PROXY, ALL_PROXY and SSL_CERT_FILE, found others",
-        next_command="env | cut -d= -f1 | grep -i -e _proxy -e ssl_cert",
-    )
-
-
-def _origin(url: httpx.URL) -> tuple[str, str, int | None]:
-    return url.scheme, url.host, url.port
-
-
-def _retry_after(text: str) -> float:
-    """Seconds, or a date; 0 where nothing is said."""
-    if text.isdigit():
-        return float(text)
-    try:
-        return max(0.0, parsedate_to_datetime(text).timestamp() - time.time())
-    except ValueError:
-        return 0.0
+        return CannotVerify(message, next_command=self._look)
 
 
 def _for_this_machine(manifests: tuple[_Described, ...]) -> str:

@@ -7,7 +7,6 @@ that is configured there. Nothing of it is written, shown, or put on a command l
 from __future__ import annotations
 
 import base64
-import binascii
 import re
 import subprocess
 from collections.abc import Iterator, Mapping
@@ -17,6 +16,7 @@ import msgspec
 
 from karat.findings import UsageError
 from karat.hunt.image_reference import Reference
+from karat.sources.tokens import HIDDEN, Secret
 
 _HELPER_SECONDS = 30.0
 _HELPER = re.compile(r"[A-Za-z0-9_.-]+")
@@ -29,24 +29,21 @@ class Login:
     __slots__ = ("_password", "_token", "_username", "found_in")
 
     def __init__(self, username: str, password: str, *, token: str = "", found_in: str) -> None:
-        self._username, self._password, self._token = username, password, token
+        self._username, self._password, self._token = username, Secret(password), Secret(token)
         self.found_in = found_in
 
     @property
     def refresh_token(self) -> str:
         """What is exchanged for an access token; empty for a name with a password. For requests only."""
-        return self._token
+        return self._token.reveal()
 
     def basic(self) -> str:
         """The header of basic authentication; for requests only."""
-        pair = f"{self._username}:{self._password}".encode()
+        pair = f"{self._username}:{self._password.reveal()}".encode()
         return f"Basic {base64.b64encode(pair).decode()}"
 
     def __repr__(self) -> str:
-        return "***"
-
-    def __reduce__(self) -> tuple[object, ...]:
-        raise TypeError("a login is not copied, stored or sent to another process")
+        return HIDDEN
 
 
 class _Auth(msgspec.Struct, frozen=True):
@@ -145,7 +142,7 @@ def _plain(key: str) -> str:
 def _decoded(auth: _Auth, path: str) -> Login | None:
     try:
         user, _, password = base64.b64decode(auth.auth).decode().partition(":")
-    except (binascii.Error, UnicodeDecodeError):
+    except ValueError:
         return None
     if auth.identitytoken:
         return Login(user, password, token=auth.identitytoken, found_in=path)
