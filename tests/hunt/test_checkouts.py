@@ -275,6 +275,7 @@ def test_a_shallow_source_is_said(two: dict[str, History], tmp_path: Path) -> No
         (hunting({"a": "--upload-pack=evil"}), "a URL or a path"),
         (hunting({"a": "https://me:ghp_Planted@example.invalid/r"}), "without a password"),
         (hunting({"a": "https://ghp_Planted@example.invalid/r"}), "without a password"),
+        (hunting({"a": "https://example.invalid/r?private_token=Planted"}), "without a password"),
     ],
 )
 def test_what_cannot_work_is_refused(
@@ -299,9 +300,10 @@ def test_a_start_is_needed(two: dict[str, History], tmp_path: Path) -> None:
 
 
 def test_a_repository_that_is_not_there_cannot_be_verified(tmp_path: Path) -> None:
-    settings = hunting({"gone": tmp_path / "gone"}, checkouts=by_hour(1))
-    with pytest.raises(CannotVerify, match="repository gone: git fetch failed"):
+    settings = hunting({"gone": tmp_path / "not here"}, checkouts=by_hour(1))
+    with pytest.raises(CannotVerify, match="repository gone: git fetch failed") as caught:
         open_checkouts(settings, HOURS, None, place(tmp_path))
+    assert caught.value.next_command == f"git ls-remote '{tmp_path / 'not here'}'"
 
 
 def test_a_work_folder_that_cannot_be_written(two: dict[str, History], tmp_path: Path) -> None:

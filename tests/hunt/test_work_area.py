@@ -246,6 +246,26 @@ def test_submodules_follow_their_commit(tmp_path: Path) -> None:
         assert printed(run(timeline, number, area, "cat", "sub/i")) == f"inner {number}"
 
 
+def test_a_folder_may_become_a_submodule_and_go_again(tmp_path: Path) -> None:
+    """What a build left in the folder, and what the submodule leaves, is in nobody's way where builds are clean."""
+    inner, outer = History(tmp_path / "inner"), History(tmp_path / "outer")
+    inner.at(NOON, "inner", i="inner")
+    outer.at(NOON, "a folder", **{"sub/i": "folder"})
+    outer.git("rm", "-r", "--quiet", "sub")
+    outer.git("-c", "protocol.file.allow=always", "submodule", "--quiet", "add", "../inner", "sub")
+    outer.at(NOON + HOUR, "a submodule")
+    outer.git("rm", "-r", "--quiet", "--force", "sub")
+    outer.at(NOON + 2 * HOUR, "neither")
+    own = CheckoutSettings(good={"r": "main~2"}, clean=True)
+    settings = replace(hunting({"r": outer.root}, submodules=True), commits=own)
+    timeline, area = open_commits(settings, COMMITS, None, place(tmp_path)), tmp_path / "slot"
+    build = "touch left.o; test ! -d sub || touch sub/left.o; cat sub/i || echo none"
+    for number, there in ((0, "folder"), (1, "inner"), (2, "none"), (1, "inner"), (0, "folder")):
+        text = printed(run(timeline, number, area, "sh", "-c", f"ls sub | wc -l; {build}"))
+        assert text.splitlines()[-1] == there
+        assert ("0" if there == "none" else "1") in text.splitlines()
+
+
 def test_two_hunts_share_a_mirror_at_once(history: History, tmp_path: Path) -> None:
     found: list[int] = []
 

@@ -11,6 +11,7 @@ import fcntl
 import hashlib
 import os
 import re
+import shlex
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -24,9 +25,10 @@ from karat.hunt.timeline import Place
 
 FOLDER = "mirrors"
 _EDIT = "edit hunt.toml"
-# A password, or what forges take for one in a user's place.
+# A password, or what forges take for one in a user's place or behind the path.
 _SECRET = re.compile(
-    r"[a-z+]+://(?:[^/@]*:[^/@]+|(?:gh[a-z]_|github_pat_|gl[a-z]+-)[^/@]+|[^/@]{30,})@",
+    r"[a-z+]+://(?:[^/@]*:[^/@]+@|(?:gh[a-z]_|github_pat_|gl[a-z]+-)[^/@]+@|[^/@]{30,}@"
+    r"|[^?]*\?.*(?:token|secret|password|key)=)",
     re.IGNORECASE,
 )
 # What git says of a server whose commits have another kind of id, and of branches that cannot be there together.
@@ -217,7 +219,8 @@ class Mirror:
             git_program.remote(self.path, "fetch", *flags, "--", self.url, *wanted, held=held)
         except CannotVerify as error:
             raise CannotVerify(
-                f"repository {self.name}: {error}", next_command=f"git ls-remote {self.shown_url}"
+                f"repository {self.name}: {error}",
+                next_command=f"git ls-remote {shlex.quote(self.shown_url)}",
             ) from error
 
     @contextmanager

@@ -42,6 +42,8 @@ class Checkout(msgspec.Struct, frozen=True, kw_only=True):
     def commands(self, commit: str) -> list[Command]:
         """Everything that brings the repository to a commit, whatever state it is in."""
         git_folder = f"{self.folder}/.git"
+        # Before, since what a build left in a folder would be in the way of a submodule; after, for one that is none any more.
+        clean = [self._git("clean", "clean", "-ffdxq", *self._spared())] if self.clean else []
         borrowed = str(self.mirror.path / ALTERNATES)
         return [
             self._plain("folder", "mkdir", "-p", git_folder, cwd="@AREA@"),
@@ -55,9 +57,10 @@ class Checkout(msgspec.Struct, frozen=True, kw_only=True):
                 "borrow", "cp", borrowed, f"{git_folder}/objects/info/alternates", may_fail=True
             ),
             self._fetch(commit),
+            *clean,
             self._git("checkout", "checkout", "--quiet", "--force", "--detach", commit, "--"),
             *(self._submodules() if self.mirror.settings.submodules else ()),
-            *([self._git("clean", "clean", "-ffdxq", *self._spared())] if self.clean else ()),
+            *clean,
         ]  # fmt: skip
 
     def _init(self, commit: str) -> Command:
