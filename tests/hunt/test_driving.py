@@ -127,7 +127,10 @@ def test_the_budget_stops_it_and_a_resume_says_the_same(tmp_path: Path) -> None:
         before = entries
         if report.state == "stopped":
             assert f"the budget of {budget} runs is spent" in report.notes[0]
-            assert any(f.kind == "hunt-unfinished" for f in findings_of(report))
+            (unfinished,) = [f for f in findings_of(report) if f.kind == "hunt-unfinished"]
+            assert unfinished.next.endswith(f"--max-runs {2 * budget}"), (
+                "the same would stop at once"
+            )
     assert report.state == "done"
     assert found(report) == found(whole)
     assert ran(tmp_path / "parts") == ran(tmp_path / "whole"), "run by run"

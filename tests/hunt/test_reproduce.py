@@ -40,7 +40,7 @@ def test_a_commit_is_cloned_built_and_probed(repository: Repository) -> None:
         commits={"build": ["cp", "speed.in", "speed"]},
     )
     point = Point(id="code@1", label="1", parts={"code": first})
-    line = one_line(made, "0", "commits", point, {})
+    line = one_line(made, "commits", point, {})
     assert pasted(line, repository.root) == "one\nat {value}\n"
     assert not (repository.root / "code").exists()
 
@@ -61,7 +61,7 @@ def test_several_repositories_lie_side_by_side(repository: Repository, tmp_path:
         repositories=repositories,
     )
     point = Point(id="p", label="p", parts={"code": first, "more": second})
-    assert pasted(one_line(made, "0", "commits", point, {}), repository.root) == "one\ntwo\n"
+    assert pasted(one_line(made, "commits", point, {}), repository.root) == "one\ntwo\n"
 
 
 def test_a_script_beside_hunt_toml_is_found(repository: Repository) -> None:
@@ -72,7 +72,7 @@ def test_a_script_beside_hunt_toml_is_found(repository: Repository) -> None:
         probe={"command": ["sh", "{root}/bench it.sh"]},
         repositories=[{"name": "code", "url": "."}],
     )
-    line = one_line(made, "0", "commits", Point(id="p", label="p", parts={"code": commit}), {})
+    line = one_line(made, "commits", Point(id="p", label="p", parts={"code": commit}), {})
     assert pasted(line, repository.root) == f"measured in {commit}\n"
 
 
@@ -80,9 +80,9 @@ def test_a_value_is_where_the_probe_looks_for_it(tmp_path: Path) -> None:
     made = settings(probe={"command": ["sh", "-c", 'echo "$KARAT_VALUE" and {value}']})
     value = "it's $HOME; `x`"
     point = Point(id="0", label="0", parts={"value": "x y"})
-    assert pasted(one_line(made, "0", "values", point, {}), tmp_path) == "x y and x y\n"
+    assert pasted(one_line(made, "values", point, {}), tmp_path) == "x y and x y\n"
     odd = one_line(
-        settings(probe={"command": ["printenv", "KARAT_VALUE"]}), "0", "values", Point(id="1", label="1", parts={"value": value}), {}
+        settings(probe={"command": ["printenv", "KARAT_VALUE"]}), "values", Point(id="1", label="1", parts={"value": value}), {}
     )  # fmt: skip
     assert pasted(odd, tmp_path) == f"{value}\n"
 
@@ -97,18 +97,18 @@ def test_an_image_is_named_by_what_was_really_run() -> None:
         },
     )  # fmt: skip
     point = Point(id="d", label="d", parts={"image": "r.example:5000/jax:n-2023-08-24"})
-    line = one_line(made, "0", "containers", point, {"image.digest": "sha256:abc"})
+    line = one_line(made, "containers", point, {"image.digest": "sha256:abc"})
     assert shlex.split(line) == [
         "podman", "run", "--rm", "--gpus=all", "-v", "$PWD:/dir", "-v", "/data:/data:ro", "-e", "XLA_FLAGS=a b",
         "--shm-size=1g", "r.example:5000/jax@sha256:abc", "bash", "/dir/test.sh",
     ]  # fmt: skip
-    assert "r.example:5000/jax:n-2023-08-24" in one_line(made, "0", "containers", point, {})
+    assert "r.example:5000/jax:n-2023-08-24" in one_line(made, "containers", point, {})
 
 
 def test_what_may_be_a_secret_is_not_in_the_line() -> None:
     env = {"HF_TOKEN": "hf_secret", "MODE": "fast", "FLAGS": NOT_KEPT}
     made = settings(probe={"command": ["true"], "env": env})
-    line = one_line(made, "0", "values", Point(id="v", label="v", parts={"value": "1"}), {})
+    line = one_line(made, "values", Point(id="v", label="v", parts={"value": "1"}), {})
     assert "hf_secret" not in line
     assert 'HF_TOKEN="$HF_TOKEN"' in line
     assert "MODE=fast" in line
@@ -119,7 +119,7 @@ def test_a_package_is_installed_beside_what_it_needs() -> None:
     made = settings(
         stages=["packages"], packages={"name": "idna", "requires": ["numpy<2"], "python": "3.12"}
     )
-    line = one_line(made, "0", "packages", Point(id="3.4", label="3.4", parts={"idna": "3.4"}), {})
+    line = one_line(made, "packages", Point(id="3.4", label="3.4", parts={"idna": "3.4"}), {})
     assert line.startswith(
         "uv run --no-project --isolated --python 3.12 --with idna==3.4 --with 'numpy<2' -- sh -c "
     )
@@ -132,7 +132,5 @@ def test_what_is_built_in_a_kept_container_is_shown_step_by_step(timeline: str) 
         repositories=[{"name": "code", "url": "."}],
         checkouts={"container": "last good"},
     )
-    line = one_line(
-        made, "0.1/2", timeline, Point(id="code@1 x", label="1", parts={"code": "1" * 40}), {}
-    )
-    assert line == "karat hunt show 'code@1 x' --stage 0.1/2"
+    line = one_line(made, timeline, Point(id="code@1 x", label="1", parts={"code": "1" * 40}), {})
+    assert line == "", "the report has the command that shows every step"

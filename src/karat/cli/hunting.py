@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shlex
 import signal
 import sys
 from contextlib import closing
@@ -92,16 +91,16 @@ def hunt(settings: HuntSettings, place: Place, journal: Journal, reports: Report
     listener: Listener = (
         Silence() if reports.quiet else listener_for(sys.stderr, os.environ, settings)
     )
-    # Whoever stops a service sends this; a hunt that is stopped so is as whole as after Ctrl-C.
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    _ends_whole()
     try:
         with closing(_engine(settings, place, listener)) as engine:
             report = drive(settings, place, engine, journal, listener)
     except KeyboardInterrupt:
         if journal.facts()["state"] == "running":  # before anything was driven
             stopped(journal, INTERRUPTED)
-        reports.write(report_of(journal))
-        complain("the hunt was interrupted; what it measured is kept", _resume(journal))
+        report = report_of(journal)
+        reports.write(report)
+        complain("the hunt was interrupted; what it measured is kept", report.resume)
         return _EXIT
     reports.write(report)
     findings = findings_of(report)
@@ -110,8 +109,12 @@ def hunt(settings: HuntSettings, place: Place, journal: Journal, reports: Report
     return int(exit_code(findings))
 
 
-def _resume(journal: Journal) -> str:
-    return f"karat hunt resume {shlex.quote(str(journal.path))}"
+def _ends_whole() -> None:
+    """Whoever stops a service, or closes a terminal, ends a hunt as Ctrl-C does: whole, with nothing left running."""
+    for sent in (signal.SIGTERM, signal.SIGHUP):
+        # Under nohup a closed terminal is nothing to end for.
+        if signal.getsignal(sent) is not signal.SIG_IGN:
+            signal.signal(sent, signal.default_int_handler)
 
 
 def _engine(settings: HuntSettings, place: Place, listener: Listener) -> Engine:

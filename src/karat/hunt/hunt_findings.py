@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterator
 
 from karat.changes.series import Outcome
 from karat.findings import Finding, Severity
+from karat.hunt.advice import show
 from karat.hunt.flags import REBUILT
 from karat.hunt.report import Culprit, HuntReport, StageReport
 from karat.hunt.report_sentences import failures, headline
@@ -39,7 +39,6 @@ def _change(culprit: Culprit, report: HuntReport) -> Finding:
     if change.verdict.confirmed is False:
         # Both sides, run again, are the same: whoever fails a build on it fails it on a flake.
         severity = max(severity, Severity.WARN, key=lambda one: one.rank)
-    point = shlex.quote(change.new.id)
     return Finding(
         kind=kind,
         severity=severity,
@@ -47,19 +46,16 @@ def _change(culprit: Culprit, report: HuntReport) -> Finding:
         metric=culprit.metric,
         where=change.new.id,
         numbers={"before": change.span.before, "after": change.span.after, "confidence": change.span.confidence},
-        next=f"karat hunt show {point} --stage {shlex.quote(culprit.stage)}{_of(report)}",
+        next=show(change.new.id, stage=culprit.stage, journal=report.journal),
     )  # fmt: skip
 
 
-def _of(report: HuntReport) -> str:
-    return f" --journal {shlex.quote(report.journal)}"
-
-
 def _unfinished(report: HuntReport) -> Iterator[Finding]:
-    resume = f"karat hunt resume {shlex.quote(report.journal)}"
     if report.state == "stopped":
         said = report.notes[0] if report.notes else "the hunt is not finished"
-        yield Finding(kind="hunt-unfinished", severity=Severity.WARN, message=said, next=resume)
+        yield Finding(
+            kind="hunt-unfinished", severity=Severity.WARN, message=said, next=report.resume
+        )
     tried = [
         p
         for stage in report.stages
@@ -73,7 +69,7 @@ def _unfinished(report: HuntReport) -> Iterator[Finding]:
             kind="hunt-unfinished",
             severity=Severity.WARN,
             message=message,
-            next=f"karat hunt show {shlex.quote(name)} --log{_of(report)}"
+            next=show(name, journal=report.journal, log=True)
             if name
             else "karat hunt run --dry-run",
         )
@@ -92,7 +88,7 @@ def _crashes(stage: StageReport, report: HuntReport) -> Iterator[Finding]:
             severity=Severity.WARN,
             message=f"{stage.title}: {outcome} at {names}{more}: {signature}",
             where=points[0].id,
-            next=f"karat hunt show {shlex.quote(points[0].id)} --log{_of(report)}",
+            next=show(points[0].id, stage=stage.key, journal=report.journal, log=True),
         )
 
 
@@ -114,7 +110,7 @@ def _of_stage(stage: StageReport, report: HuntReport) -> Iterator[Finding]:
                     severity=Severity.WARN,
                     message=f"{point.point.label}: {flag}",
                     where=point.point.id,
-                    next=f"karat hunt show {shlex.quote(point.point.id)}{_of(report)}",
+                    next=show(point.point.id, stage=stage.key, journal=report.journal),
                 )
     for note in stage.notes:
         if note.startswith(NOT_REPRODUCED):

@@ -19,6 +19,7 @@ import msgspec
 from msgspec import structs
 
 from karat.findings import CannotVerify
+from karat.hunt.advice import resume
 from karat.hunt.journal_opening import no_journal
 from karat.hunt.journal_reading import JournalReader
 from karat.hunt.journal_rows import CommandRow, Entry, Found, HuntRow, StageRow
@@ -73,7 +74,7 @@ class Journal(JournalReader):
             self.close()
             raise CannotVerify(
                 f"expected no journal at {self.path} yet, found one",
-                next_command=f"karat hunt resume {shlex.quote(str(self.path))}",
+                next_command=resume(str(self.path)),
             )
         facts = {
             **{name: getattr(hunt, name) for name in ("name", "file", "root", "hunt", "settings")},

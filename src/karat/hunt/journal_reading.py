@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -207,5 +208,5 @@ class JournalReader:
     def _damaged(self, said: str) -> CannotVerify:
         return CannotVerify(
             f"expected the journal {self.path} to be whole, but: {said}",
-            next_command="karat hunt run --fresh",
+            next_command=f"karat hunt run --fresh --journal {shlex.quote(str(self.path))}",
         )

@@ -121,3 +121,5 @@ class HuntReport(msgspec.Struct, frozen=True, kw_only=True):
     runs: int = 0
     seconds: float = 0.0
     notes: tuple[str, ...] = ()
+    resume: str = ""
+    """The command that goes on with it, where it is stopped."""

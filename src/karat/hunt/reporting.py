@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import msgspec
 
 from karat.changes.series import Outcome
+from karat.hunt.advice import resume as resume_command, show
 from karat.hunt.culprits import culprits
 from karat.hunt.flags import flags
 from karat.hunt.journal import Journal
@@ -32,6 +32,7 @@ def report_of(journal: Journal) -> HuntReport:
     facts, rows = journal.facts(), journal.stages()
     state = state_of(journal)
     settings = settings_of(facts)
+    resume = _resume(journal, settings) if state == "stopped" else ""
     stages = tuple(_Stage(journal, row, settings, state).report() for row in rows)
     metrics = journal.metrics()
     return HuntReport(
@@ -45,7 +46,8 @@ def report_of(journal: Journal) -> HuntReport:
         culprits=culprits(stages, {row.key: row.parent for row in rows}, [m for m, _ in metrics]),
         runs=journal.runs(),
         seconds=sum(stage.seconds for stage in stages),
-        notes=_notes(journal, facts, state),
+        notes=_notes(facts, resume),
+        resume=resume,
         units={metric.name: unit for metric, unit in metrics if unit},
         betters={metric.name: metric.better for metric, _ in metrics if metric.better},
     )
@@ -65,12 +67,17 @@ def settings_of(facts: Mapping[str, str]) -> HuntSettings | None:
         return None
 
 
-def _notes(journal: Journal, facts: Mapping[str, str], state: str) -> tuple[str, ...]:
-    if state != "stopped":
+def _resume(journal: Journal, settings: HuntSettings | None) -> str:
+    """What goes on with a hunt that is stopped: where its budget is spent, with twice as much."""
+    runs, limit = journal.runs(), settings.search.max_runs if settings is not None else 0
+    return resume_command(str(journal.path), budget=2 * runs if 0 < limit <= runs else 0)
+
+
+def _notes(facts: Mapping[str, str], resume: str) -> tuple[str, ...]:
+    if not resume:
         return ()
     why = facts.get("why") if facts.get("state") == "stopped" else "its process was killed"
-    words = shlex.quote(str(journal.path))
-    return (f"The hunt is not finished: {why}. To go on: karat hunt resume {words}",)
+    return (f"The hunt is not finished: {why}. To go on: {resume}",)
 
 
 class _Stage:
@@ -158,11 +165,12 @@ class _Stage:
         return msgspec.structs.replace(change, message=sentence(change))
 
     def _reproduce(self, point: Point) -> str:
-        if self._settings is None:
-            return f"karat hunt show {shlex.quote(point.id)} --stage {shlex.quote(self._row.key)}"
+        """One line for a shell, or the command that shows every step."""
         entries = self._entries.get(point.id)
         identity = entries[-1].attempt.identity if entries else {}
-        return one_line(self._settings, self._row.key, self._row.timeline, point, identity)
+        line = self._settings and one_line(self._settings, self._row.timeline, point, identity)
+        # It goes into issues: the journal is that of hunt.toml's folder, and no path of this machine.
+        return line or show(point.id, stage=self._row.key)
 
 
 def outcome_of(entries: Sequence[Entry]) -> Outcome | None:

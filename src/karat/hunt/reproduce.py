@@ -1,7 +1,7 @@
 """Reproduce: one line for a shell that puts a point under test again, by hand, without karat. Pure.
 
 In: what hunt.toml says, a point and what was under test there. Out: a line that can be pasted. Where a point needs more than a
-line (a build inside a kept container), it is the command that shows every step.
+line (a build inside a kept container), there is none.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ _SECRET = re.compile(r"TOKEN|KEY|SECRET|PASS|CREDENTIAL|AUTH", re.IGNORECASE)
 
 
 def one_line(
-    settings: HuntSettings, stage: str, timeline: str, point: Point, identity: Mapping[str, str]
+    settings: HuntSettings, timeline: str, point: Point, identity: Mapping[str, str]
 ) -> str:
-    """The line; seen from hunt.toml's folder."""
+    """The line, seen from hunt.toml's folder; empty where one is not enough."""
     makers = {
         "containers": _container,
         "checkouts": _checkout,
@@ -30,8 +30,7 @@ def one_line(
         "values": _value,
     }
     maker = makers.get(timeline)
-    made = maker(settings, point, identity) if maker is not None else ""
-    return made or f"karat hunt show {shlex.quote(point.id)} --stage {shlex.quote(stage)}"
+    return maker(settings, point, identity) if maker is not None else ""
 
 
 def _probe(settings: HuntSettings, point: Point) -> str:

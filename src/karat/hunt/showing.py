@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 import msgspec
 
 from karat.findings import UsageError, suggest
+from karat.hunt.advice import show
 from karat.hunt.attempt import Attempt
 from karat.hunt.flags import flags
 from karat.hunt.journal import Journal
@@ -65,7 +66,7 @@ def find_point(journal: Journal, name: str, stage: str | None) -> tuple[str, Poi
         if ids:
             raise UsageError(
                 f"expected one point, found {len(ids)} that begin with {name!r}: {', '.join(list(ids)[:5])}",
-                next_command=f"karat hunt show {shlex.quote(next(iter(ids)))}",
+                next_command=show(matches[0][1].id, stage=matches[0][0], journal=str(journal.path)),
             )
     labels = [p.label for _, p in every]
     raise UsageError(
