@@ -12,9 +12,11 @@ TEXTS = st.text(
 )
 
 
-@given(TEXTS, st.sampled_from(["", "0", "0.2/1"]), st.sampled_from(["", "a b.hunt"]), st.booleans())
+@given(
+    TEXTS, st.sampled_from(["", "0", "0.2/1"]), st.sampled_from(["", "a b.hunt"]), log=st.booleans()
+)
 def test_any_point_can_be_shown_by_what_is_pasted(
-    point: str, stage: str, journal: str, log: bool
+    point: str, stage: str, journal: str, *, log: bool
 ) -> None:
     words = shlex.split(show(point, stage=stage, journal=journal, log=log))
     assert words[:3] == ["karat", "hunt", "show"]
