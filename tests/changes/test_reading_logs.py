@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gzip
 import os
 from pathlib import Path
 from typing import Any
@@ -178,6 +179,56 @@ def test_what_cannot_be_read_is_broken_and_told(tmp_path: Path) -> None:
     found = collected(tmp_path)
     assert [p.outcome for p in found.series[0].observations] == [Outcome.OK, Outcome.BROKEN]
     assert [f.kind for f in found.findings] == ["cannot-read"]
+
+
+def test_packed_logs_are_read_and_bombs_are_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = gzip.compress(b"ms: 3.5\n")
+    crash = gzip.compress(b"Traceback (most recent call last):\nValueError: no\n")
+    contents = (whole, crash, whole[:-9], gzip.compress(bytes(10_000)))
+    monkeypatch.setattr("karat.changes.log_files._MOST", 9_999)
+    for n, data in enumerate(contents, 1):
+        (tmp_path / f"out-07-0{n}.log.gz").write_bytes(data)
+    found = collected(tmp_path)
+    (series,) = found.series
+    assert values(series)["07-01"] == (3.5,)
+    assert [(p.outcome, p.signature) for p in series.observations[1:]] == [
+        (Outcome.CRASH, "ValueError: no"),
+        (Outcome.BROKEN, ""),
+        (Outcome.BROKEN, ""),
+    ]
+    assert [finding.kind for finding in found.findings] == ["cannot-read"] * 2
+    assert "it unpacks to more than" in found.findings[1].message
+
+
+@pytest.mark.parametrize(
+    ("text", "outcome", "signature"),
+    [("docker: Error response from daemon: manifest for r.example/jax:nightly-07-02 not found: manifest unknown.\n",
+      Outcome.MISSING, ""),
+     ("Error: initializing source docker://r.example/jax: reading manifest nightly-07-02: manifest unknown\n",
+      Outcome.MISSING, ""),
+     ("docker: Error response from daemon: could not select device driver.\nSee 'docker run --help'.\n",
+      Outcome.BROKEN, "Error response from daemon: could not select device driver."),
+     ("Traceback (most recent call last):\nKeyError: 'manifest unknown'\n", Outcome.CRASH, "KeyError: 'manifest unknown'")],
+)  # fmt: skip
+def test_a_night_without_an_image_is_no_crash(
+    tmp_path: Path, text: str, outcome: Outcome, signature: str
+) -> None:
+    logs(tmp_path, out_07_01="ms: 3.5\n", out_07_02=text)
+    point = only(tmp_path).observations[1]
+    assert (point.outcome, point.signature) == (outcome, signature)
+
+
+def test_a_crash_after_the_value_is_told_and_the_value_counts(tmp_path: Path) -> None:
+    crash = "Traceback (most recent call last):\nValueError: at exit\n"
+    logs(tmp_path, out_07_01=f"{crash}ms: 3.5\nERROR: only a word\n", out_07_02=f"ms: 4.5\n{crash}")
+    found = collected(tmp_path)
+    assert values(found.series[0]) == {"07-01": (3.5,), "07-02": (4.5,)}
+    (note,) = [note for note in found.notes if "crash" in note]
+    assert note == (
+        "1 log has a value, which counts, and a crash after it: out-07-02.log: ValueError: at exit"
+    )
 
 
 def test_a_glob_that_means_nothing_is_refused(tmp_path: Path) -> None:

@@ -1,16 +1,24 @@
-"""Log files: which files a glob, a folder or a name means. Links to folders are not followed, so that none is a loop."""
+"""Log files: which files a glob, a folder or a name means, and what is in them, packed by gzip or not.
+
+Links to folders are not followed, so that none is a loop.
+"""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
+from io import BytesIO
 from pathlib import Path
 from shlex import quote
+from typing import BinaryIO
 
 from karat.findings import UsageError
 from karat.goldens.paths import glob_regex
 
 _WILD = frozenset("*?{")
+_PACKED = b"\x1f\x8b"
+_MOST = 1 << 28
+"""Bytes that a packed log may have: a small file can unpack to any size."""
 
 
 def find_logs(words: Sequence[str], root: Path) -> tuple[str, ...]:
@@ -60,3 +68,31 @@ def _glob(word: str, root: Path) -> Iterator[str]:
             path = f"{here}{name}"
             if pattern.fullmatch(path) and (root / path).is_file():
                 yield path
+
+
+def opened(path: Path) -> BinaryIO:
+    """The bytes of a log, unpacked if it is packed."""
+    with path.open("rb") as stream:
+        packed = stream.read(2) == _PACKED
+    return BytesIO(_unpacked(path)) if packed else path.open("rb")
+
+
+def _unpacked(path: Path) -> bytes:
+    import gzip  # noqa: PLC0415 - few logs are packed
+
+    with gzip.open(path) as stream:
+        data = stream.read(_MOST + 1)
+    if len(data) > _MOST:
+        raise OSError(f"it unpacks to more than {_MOST >> 20} MiB")
+    return data
+
+
+def tail_of(path: Path, room: int) -> bytes:
+    """The end of a log, which is where a program says what it died of."""
+    with opened(path) as stream:
+        head = stream.read(2)
+        size = stream.seek(0, os.SEEK_END)
+        stream.seek(max(size - room, 0))
+        data = stream.read(room)
+    utf16 = head in {b"\xff\xfe", b"\xfe\xff"} and size > room
+    return head + data if utf16 else data

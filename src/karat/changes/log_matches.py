@@ -103,6 +103,17 @@ class Matches:
                         found[metric.name].append(value)
         return found
 
+    def after_last(self, tail: bytes) -> bytes:
+        """What follows the last line of a tail that has a value."""
+        lines = tail.splitlines(keepends=True)
+        for at in range(len(lines) - 1, -1, -1):
+            if any(
+                m.literal in lines[at] and self._search(m, lines[at]) is not None
+                for m in self.metrics
+            ):
+                return b"".join(lines[at + 1 :])
+        return tail
+
     def _search(self, metric: LogMetric, raw: bytes) -> float | None:
         self._searches += 1
         self._watch.search = self._searches

@@ -8,25 +8,35 @@ from __future__ import annotations
 
 import os
 import re
+import zlib
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from pathlib import Path
 from shlex import quote
 
+from msgspec import structs
+
 from karat.changes.cells import of_number
-from karat.changes.log_files import find_logs
+from karat.changes.log_files import find_logs, opened, tail_of
 from karat.changes.log_matches import LogMetric, Matches, choose, log_metric
 from karat.changes.log_names import LogName, Names, natural, read_names, read_pattern
 from karat.changes.log_order import commit_order
 from karat.changes.series import Outcome
 from karat.changes.sheets import BROKEN, MISSING, Mark, ReadOptions, Row, Sheet
-from karat.changes.signatures import TAIL, found_in
+from karat.changes.signature_words import normalised
+from karat.changes.signatures import TAIL, died_of, found_in
 from karat.findings import Finding, Severity, UsageError
 from karat.goldens.hazards import Few
 
 _CLOCK = re.compile(rb"[^:]{0,80}\d[T ]\d\d:\d\d\b.*", re.DOTALL)
 """A line that begins with the time of day, whose hour is no part of a file's name."""
+_NO_IMAGE = re.compile(rb"manifest unknown|manifest for \S+ not found")
+_NOT_STARTED = re.compile(rb"^docker: (Error response from daemon: .*)", re.MULTILINE)
+_SHORT = 1 << 16
+"""Bytes up to which a log may be that of a container that never ran."""
+_LATE = 1 << 13
+"""Bytes at the end of a log with a value that are looked at for a crash after it."""
 _GREPPED = 1 << 26
 """Bytes up to which a single file may be what grep printed."""
 
@@ -42,9 +52,20 @@ def read_logs(words: Sequence[str], options: ReadOptions) -> Sheet:
             return read_grepped(grepped, paths[0], options)
     odd = Few()
     names = _named(paths, options, odd)
+    died: dict[str, str] = {}
     with Matches(metrics) as matches:
-        cells = {path: _cells(path, matches, options, odd) for path in names.found}
-    return _sheet(source, metrics, names, cells, options, odd)
+        cells = {path: _cells(path, matches, options, odd, died) for path in names.found}
+    made = _sheet(source, metrics, names, cells, options, odd)
+    return structs.replace(made, notes=(*made.notes, *_died_late(died)))
+
+
+def _died_late(died: Mapping[str, str]) -> tuple[str, ...]:
+    """Of a log that has its value and then a crash the value counts; nobody is to learn of the crash elsewhere."""
+    if not died:
+        return ()
+    path, said = next(iter(died.items()))
+    logs = "1 log has" if len(died) == 1 else f"{len(died):,} logs have"
+    return (f"{logs} a value, which counts, and a crash after it: {path}: {said}",)
 
 
 def _grepped_file(path: Path) -> dict[str, list[bytes]]:
@@ -132,39 +153,43 @@ def _named(paths: Sequence[str], options: ReadOptions, odd: Few) -> Names:
 
 
 def _cells(
-    path: str, matches: Matches, options: ReadOptions, odd: Few
+    path: str, matches: Matches, options: ReadOptions, odd: Few, died: dict[str, str]
 ) -> dict[str, tuple[float, ...] | Mark]:
-    whole = options.root / path
     try:
-        with whole.open("rb") as stream:
+        with opened(options.root / path) as stream:
             found = matches.in_stream(stream)
-        tail = b"" if all(found.values()) else _tail(whole)
-    except OSError as error:
-        odd.note("cannot-read", Severity.WARN, partial(_cannot_read, path, error.strerror or "?"))
+        whole = all(found.values())
+        tail = tail_of(options.root / path, _LATE if whole else TAIL)
+    except (OSError, EOFError, zlib.error) as error:
+        said = getattr(error, "strerror", None) or str(error)
+        odd.note("cannot-read", Severity.WARN, partial(_cannot_read, path, said))
         return {metric.name: BROKEN for metric in matches.metrics}
     if matches.odd:
         odd.note("unreadable", Severity.WARN, partial(_no_number, path, matches.odd[0]))
+    late = died_of(matches.after_last(tail)) if whole else ""
+    if late:
+        died[path] = late
     return _marked(found, tail, options)
-
-
-def _tail(path: Path) -> bytes:
-    """The end of a file, which is where a program says what it died of."""
-    with path.open("rb") as stream:
-        head = stream.read(2)
-        size = stream.seek(0, os.SEEK_END)
-        stream.seek(max(size - TAIL, 0))
-        data = stream.read(TAIL)
-    utf16 = head in {b"\xff\xfe", b"\xfe\xff"} and size > TAIL
-    return head + data if utf16 else data
 
 
 def _marked(
     found: Mapping[str, Sequence[float]], tail: bytes, options: ReadOptions
 ) -> dict[str, tuple[float, ...] | Mark]:
     """Samples, or why there are none: a crash where the log names one."""
-    said = "" if all(found.values()) else found_in(tail)
-    none = Mark(Outcome.CRASH, said) if said else MISSING
+    none = MISSING if all(found.values()) else _reason(tail)
     return {metric: _samples(values, none, options) for metric, values in found.items()}
+
+
+def _reason(tail: bytes) -> Mark:
+    """Why a log has no value: there was no image of that night, it could not be started, or what it died of."""
+    if len(tail) < _SHORT and b"Traceback" not in tail:
+        if _NO_IMAGE.search(tail):
+            return MISSING
+        refused = _NOT_STARTED.search(tail)
+        if refused:
+            return Mark(Outcome.BROKEN, normalised(refused[1].decode("utf-8", "replace")))
+    said = found_in(tail)
+    return Mark(Outcome.CRASH, said) if said else MISSING
 
 
 def _samples(values: Sequence[float], none: Mark, options: ReadOptions) -> tuple[float, ...] | Mark:

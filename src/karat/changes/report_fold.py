@@ -18,7 +18,8 @@ def folded(line: Line, width: int | None) -> Iterator[Line]:
         yield line
         return
     hang = _hang(line)
-    room, row = width, []
+    room = width
+    row: list[tuple[str, str]] = []
     for text, style in line:
         # A piece that fits a line of its own is not torn.
         whole = len(text.strip()) <= width - hang

@@ -87,10 +87,9 @@ def signature(
 
 def found_in(output: bytes | str) -> str:
     """What a text says that its program died of; empty where it says nothing of the kind."""
-    lines = [unstamped(plain(line)) for line in _text(output).split("\n")]
     strong: str = ""
     first_error = complaint = frame = ""
-    for clue in _clues(lines):
+    for clue in _clues(_lines(output)):
         if clue.rank == 0:
             # An abort is what became of an exception that was said before it.
             strong = strong if strong and clue.text == "SIGABRT" else clue.text
@@ -101,6 +100,15 @@ def found_in(output: bytes | str) -> str:
         else:
             frame = clue.text
     return strong or first_error or complaint or frame
+
+
+def died_of(output: bytes | str) -> str:
+    """The same of those lines alone that leave no doubt: an exception, a signal, a failed check."""
+    return next((clue.text for clue in _clues(_lines(output)) if clue.rank == 0), "")
+
+
+def _lines(output: bytes | str) -> list[str]:
+    return [unstamped(plain(line)) for line in _text(output).split("\n")]
 
 
 def _text(output: bytes | str) -> str:
