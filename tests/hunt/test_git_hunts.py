@@ -66,6 +66,26 @@ def test_a_merge_is_followed_and_commits_that_do_not_build_are_a_range(tmp_path:
     assert second.change.old.label != second.change.new.label
 
 
+def test_a_change_that_the_merge_itself_made_is_said_to_be_so(tmp_path: Path) -> None:
+    source = History(tmp_path / "r")
+    source.at(NOON, "root", v="100")
+    source.git("checkout", "--quiet", "-b", "side")
+    source.at(NOON + HOUR, "side", s="1")
+    source.git("checkout", "--quiet", "main")
+    source.at(NOON + 2 * HOUR, "meanwhile", w="1")
+    source.git("merge", "--quiet", "--no-ff", "--no-commit", "side")
+    merge = source.at(NOON + 3 * HOUR, "merge, and more", v="90")
+    source.at(NOON + 4 * HOUR, "after", w="2")
+    own = "stages = ['commits']\n[commits]\ngood = { r = 'main~3' }\n"
+    report = hunted(tmp_path, own, '["cat", "v"]', source)
+    (culprit,) = report.culprits
+    assert culprit.change.verdict.confirmed
+    assert culprit.suspects[-1].id == merge
+    (said,) = [note for stage in report.stages for note in stage.notes if "does not show" in note]
+    assert f"it came with the merge {merge[:12]} itself" in said
+    assert "rebuilt" not in said
+
+
 def test_what_takes_two_repositories_is_said_to(tmp_path: Path) -> None:
     ones, twos = History(tmp_path / "ones"), History(tmp_path / "twos")
     for source, late in ((ones, 0), (twos, 1)):

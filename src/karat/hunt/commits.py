@@ -28,6 +28,8 @@ class Walk(msgspec.Struct, frozen=True, kw_only=True):
     start: Mapping[str, str]
     lines: Mapping[str, Sequence[Commit]]
     notes: tuple[str, ...] = ()
+    absent: str = ""
+    """What it means if a change does not show on it."""
 
 
 def open_commits(
@@ -44,9 +46,8 @@ def open_commits(
     )
     walk = _merged_branch(repositories, ends) if window and own.follow_merges else None
     walk = walk or _walk(repositories, ends)
-    return GitTimeline(
-        "commits", repositories, _points(repositories, walk), odd((*notes, *walk.notes))
-    )
+    points, odds = _points(repositories, walk), odd((*notes, *walk.notes))
+    return GitTimeline("commits", repositories, points, odds, absent=walk.absent)
 
 
 def _walk(repositories: Repositories, ends: Mapping[str, Exact]) -> Walk:
@@ -72,15 +73,16 @@ def _merged_branch(repositories: Repositories, ends: Mapping[str, Exact]) -> Wal
     if branch is None:
         return None
     base, line = branch
-    note = (
-        f"{name}: {each.new[:SHORT]} is a merge; these are the commits of the branch it merged, each as it was there. If the "
-        "change does not show between them, it is the merge itself: how conflicts were resolved, or the branch together "
-        "with what came before it"
+    note = f"{name}: {each.new[:SHORT]} is a merge; these are the commits of the branch it merged, each as it was there"
+    absent = (
+        f"then it came with the merge {each.new[:SHORT]} itself: how conflicts were resolved, or the branch together with "
+        "what was there before it"
     )
     return Walk(
         start={**{other: ends[other].old for other in ends}, name: base},
         lines={name: line.commits},
         notes=(note, *line.notes),
+        absent=absent,
     )
 
 

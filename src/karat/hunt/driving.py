@@ -230,11 +230,12 @@ class Hunt:
 
 def _not_reproduced(stage: OpenStage, decision: Decision, wanted: Sequence[Span]) -> Iterator[str]:
     if wanted and not shown_in(decision.spans, wanted):
-        yield (
-            f"{NOT_REPRODUCED} ({stage.points[0].label} … {stage.points[-1].label}): what is put under test here may be "
-            "another build or environment than at the coarser stage, or nothing was rebuilt; "
-            "`karat hunt show POINT` says what was under test"
+        # A merged branch has an explanation of its own.
+        why = getattr(stage.timeline, "absent", "") or (
+            "what is put under test here may be another build or environment than at the coarser stage, or nothing was "
+            "rebuilt; `karat hunt show POINT` says what was under test"
         )
+        yield f"{NOT_REPRODUCED} ({stage.points[0].label} … {stage.points[-1].label}): {why}"
 
 
 def _is_merge(stage: OpenStage, site: Site, old: Point, new: Point) -> bool:

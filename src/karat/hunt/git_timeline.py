@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from karat.engines.job import Command
 from karat.findings import Finding
-from karat.hunt.build_container import remove_kept
+from karat.hunt.container_engine import remove_named
 from karat.hunt.lines import branch_of_merge
 from karat.hunt.point import Point, Suspect
 from karat.hunt.repositories import Repositories, point_id
@@ -23,8 +23,12 @@ class GitTimeline:
         repositories: Repositories,
         points: Sequence[Point],
         findings: Sequence[Finding],
+        *,
+        absent: str = "",
     ) -> None:
         self._name, self._repositories = name, repositories
+        self.absent = absent
+        """What it means if a coarser stage's change does not show here; empty: nothing that is known beforehand."""
         self._points, self._findings = tuple(points), (*repositories.findings(), *findings)
 
     @property
@@ -96,6 +100,6 @@ class GitTimeline:
         )
 
     def close(self) -> None:
-        """Removes kept containers."""
-        if self._repositories.container:
-            remove_kept(self._repositories.container)
+        """Removes kept containers, those of this machine."""
+        if kept := self._repositories.container:
+            remove_named(kept.engine, kept.hunt, kept.full_name)
