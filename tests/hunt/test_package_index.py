@@ -11,7 +11,7 @@ import pytest
 from factories.package_indexes import PackageIndex
 from karat.findings import CannotVerify, UsageError
 from karat.hunt.index_address import Address, find_address, plain_name, without_password
-from karat.hunt.package_index import IndexFile, pages, project
+from karat.hunt.package_index import IndexFile, files, pages
 from karat.hunt.releases import changed, releases, same, within
 
 SECRET = "ghp_PlantedPassword0000000000000000000"  # noqa: S105 - planted, and looked for afterwards
@@ -34,7 +34,7 @@ def test_json_and_html_say_the_same(*, html: bool) -> None:
         index.add("toy", "1.1", yanked="wrong <tag> & sums")
         index.add("toy", "1.2", yanked=True)
         index.file("toy", "toy-1.3.tar.gz")
-        found = project(at(index.url), "toy").files
+        found = files(at(index.url), "toy")
     assert found == (
         IndexFile(
             filename="toy-1.0-py3-none-any.whl",
@@ -51,24 +51,24 @@ def test_an_index_that_is_busy_is_asked_again() -> None:
     with PackageIndex() as index:
         index.add("toy", "1.0")
         index.answers = [503, 429]
-        assert len(project(at(index.url), "toy").files) == 1
+        assert len(files(at(index.url), "toy")) == 1
         index.answers = [503, 503, 503]
         with pytest.raises(CannotVerify, match="HTTP 503"):
-            project(at(index.url), "toy")
+            files(at(index.url), "toy")
 
 
 def test_what_an_index_says_instead_of_files() -> None:
     with PackageIndex() as index:
         with pytest.raises(UsageError, match="found none called 'toi'"):
-            project(at(index.url), "toi")
+            files(at(index.url), "toi")
         index.answers = [403]
         with pytest.raises(CannotVerify, match="found HTTP 403"):
-            project(at(index.url), "toy")
+            files(at(index.url), "toy")
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     with pytest.raises(CannotVerify, match="to answer, but"):
-        project(at(f"http://127.0.0.1:{port}/simple"), "toy")
+        files(at(f"http://127.0.0.1:{port}/simple"), "toy")
 
 
 def test_other_json_is_no_list_of_files(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -76,23 +76,23 @@ def test_other_json_is_no_list_of_files(monkeypatch: pytest.MonkeyPatch) -> None
         index.projects["toy"] = []
         monkeypatch.setattr(index, "listing", lambda _: ("application/json", b"[1]"))
         with pytest.raises(CannotVerify, match="found other JSON"):
-            project(at(index.url), "toy")
+            files(at(index.url), "toy")
         monkeypatch.setattr(
             index, "listing", lambda _: ("application/json", b'{"files": [1, {"filename": 2}]}')
         )
-        assert project(at(index.url), "toy").files == ()
+        assert files(at(index.url), "toy") == ()
 
 
 def test_a_password_goes_to_its_own_index_and_into_no_message() -> None:
     with PackageIndex(password=SECRET) as index, PackageIndex() as other:
         index.add("toy", "1.0")
         other.add("toy", "1.0")
-        assert project(at(index.with_password), "toy").files
+        assert files(at(index.with_password), "toy")
         with pytest.raises(CannotVerify) as caught:
-            project(at(index.with_password.replace("Planted", "Plainted")), "toy")
+            files(at(index.with_password.replace("Planted", "Plainted")), "toy")
         assert "Plainted" not in f"{caught.value} {caught.value.next_command}"
         index.answers = [other.url.replace("127.0.0.1", "localhost") + "/toy"]
-        project(at(index.with_password), "toy")
+        files(at(index.with_password), "toy")
         assert [header for _, header in other.asked] == [""]
         assert SECRET not in f"{at(index.with_password).shown} {at(index.with_password)!r}"
 
@@ -100,7 +100,15 @@ def test_a_password_goes_to_its_own_index_and_into_no_message() -> None:
 def test_a_project_is_asked_for_by_its_plain_name() -> None:
     with PackageIndex() as index:
         index.add("zope-interface", "1.0")
-        assert project(at(index.url), "Zope.Interface").files
+        assert files(at(index.url), "Zope.Interface")
+
+
+def test_an_answer_without_an_end_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("karat.hunt.package_index.LARGEST", 100)
+    with PackageIndex() as index:
+        index.add("toy", "1.0")
+        with pytest.raises(CannotVerify, match="found more than 100 bytes"):
+            files(at(index.url), "toy")
 
 
 def test_pages_of_a_project_where_the_index_has_them() -> None:
@@ -153,7 +161,17 @@ def test_pips_configuration_is_asked(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert (found.url, found.origin) == ("http://conf/simple", "pip's configuration")
 
 
-@pytest.mark.parametrize("url", ["ftp://x/simple", "simple", "file:///srv/simple", "http://"])
+@pytest.mark.parametrize(
+    "url",
+    [
+        "ftp://x/simple",
+        "simple",
+        "file:///srv/simple",
+        "http://",
+        "http://[::1",
+        "http://x:99999/simple",
+    ],
+)
 def test_what_is_no_index(url: str) -> None:
     with pytest.raises(UsageError, match=r"packages\.index"):
         find_address(url)
@@ -162,11 +180,21 @@ def test_what_is_no_index(url: str) -> None:
 def test_a_url_is_shown_without_who_logs_in() -> None:
     assert without_password("https://a:b@c.d:1/simple") == "https://c.d:1/simple"
     assert without_password("https://c.d/simple") == "https://c.d/simple"
+    assert without_password("https://a:b/c@c.d/simple") == "https://c.d/simple"
+    assert without_password("http://a:b@[::1") == "http://[::1"
     assert at("https://a%40b:p%2Fq@c.d/simple").credentials == ("a@b", "p/q")
 
 
 def listed(*names: str, **attributes: str) -> list[IndexFile]:
     return [IndexFile(filename=name, **attributes) for name in names]  # type: ignore[arg-type]
+
+
+def test_local_versions_are_told_to_the_one_they_would_be_taken_for() -> None:
+    names = [f"toy-{v}-py3-none-any.whl" for v in ("1.0", "1.0+cpu", "1.0+cu1", "1.0.post1", "1.1")]
+    found = {r.version: r.local for r in releases("toy", listed(*names), HERE)}
+    assert found == {
+        "1.0": ("1.0+cpu", "1.0+cu1"), "1.0+cpu": (), "1.0+cu1": (), "1.0.post1": (), "1.1": (),
+    }  # fmt: skip
 
 
 def test_versions_are_in_the_order_of_their_numbers_not_of_their_letters() -> None:

@@ -113,6 +113,8 @@ def test_a_version_runs_in_its_own_environment(
 ) -> None:
     index.add("toy", "1.0", "speed = 10")
     index.add("toy", "2.0", "speed = 7")
+    # `toy==1.0` would be this one.
+    index.add("toy", "1.0+cpu", "speed = 55")
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "elsewhere" / "toy.py").write_text("speed = 99\n", encoding="utf-8")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path / "elsewhere"))

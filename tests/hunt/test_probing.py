@@ -64,7 +64,10 @@ def test_what_could_not_be_tried_is_broken(came: JobResult, signature: str, note
         ('[probe.crash]\npattern = "(a+)+b"\n', {"exit_code": 1}),
     ],
 )
-def test_a_pattern_without_an_end_is_called_off(probe: str, fields: dict[str, int]) -> None:
+def test_a_pattern_without_an_end_is_called_off(
+    probe: str, fields: dict[str, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("karat.runs.watch.PERIOD", 0.05)
     attempt = read_one(result(ran("a" * 60, **fields)), settings(probe))
     assert attempt.outcome is Outcome.BROKEN
     assert "the pattern '(a+)+b' does not come to an end" in attempt.note

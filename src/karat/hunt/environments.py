@@ -18,16 +18,11 @@ import msgspec
 
 from karat.engines.job import Command
 from karat.findings import UsageError
+from karat.hunt import installed_versions
 from karat.hunt.index_address import plain_name
 
 _SECONDS = 1800.0
 _MARK = "karat-is-whole"
-_VERSIONS = """import re
-from importlib import metadata
-found = {re.sub("[-_.]+", "-", d.metadata["Name"] or "").lower(): d.version for d in metadata.distributions()}
-for pair in sorted(found.items()):
-    print("package.%s=%s" % pair)
-"""
 
 
 class Environment(msgspec.Struct, frozen=True, kw_only=True):
@@ -68,7 +63,7 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True):
                 Command(role="prepare", name=name, argv=argv, env=env, timeout=_SECONDS, unless=("test", "-e", mark))
                 for name, argv in steps
             ),
-            Command(role="identify", name="versions", argv=(self.program, "-I", "-c", _VERSIONS), timeout=_SECONDS),
+            Command(role="identify", name="versions", argv=(self.program, "-I", *installed_versions.words()), timeout=_SECONDS),
         )  # fmt: skip
 
     def around(self, command: Command, root: Path) -> Command:

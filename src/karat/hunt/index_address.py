@@ -10,7 +10,7 @@ import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote, urlsplit, urlunsplit
+from urllib.parse import unquote, urlsplit
 
 import msgspec
 
@@ -57,8 +57,7 @@ def find_address(
     """The index that holds: hunt.toml's, uv's, pip's, else PyPI."""
     env = os.environ if environment is None else environment
     for url, origin in _candidates(said, env, ask_pip=ask_pip):
-        parts = urlsplit(url)
-        if parts.scheme not in {"http", "https"} or not parts.hostname:
+        if not _is_web(url):
             raise UsageError(
                 f"expected the URL of a package index's simple API in {origin}, found {without_password(url)!r}",
                 next_command="edit hunt.toml",
@@ -74,10 +73,17 @@ def plain_name(name: str) -> str:
 
 def without_password(url: str) -> str:
     """A URL that may be shown: who logs in, and how, stays out."""
-    parts = urlsplit(url)
-    if "@" not in parts.netloc:
-        return url
-    return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
+    # A password may hold a slash that nobody escaped, so all before the last @ goes.
+    scheme, slashes, rest = url.partition("://")
+    return f"{scheme}{slashes}{rest.rpartition('@')[2]}" if slashes else url
+
+
+def _is_web(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+        return parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        return False
 
 
 def _candidates(said: str, env: Mapping[str, str], *, ask_pip: bool) -> Iterator[tuple[str, str]]:

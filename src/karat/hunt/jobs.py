@@ -10,21 +10,13 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 
 from karat.engines.job import Command, Job, Resources
-from karat.hunt import durations, sizes
+from karat.hunt import durations, installed_versions, sizes
 from karat.hunt.point import Point
 from karat.hunt.settings import EngineSettings, HuntSettings, ProbeSettings, Words
 from karat.hunt.timeline import Place, Timeline
 from karat.hunt.words import split
 
 SETUP, IDENTIFY, PACKAGES = "setup", "identify", "packages"
-_VERSIONS = """import sys
-from importlib import metadata
-for name in sys.argv[1:]:
-    try:
-        print("package.%s=%s" % (name, metadata.version(name)))
-    except metadata.PackageNotFoundError:
-        print("package.%s=not installed" % name)
-"""
 
 
 def job_for(
@@ -86,7 +78,7 @@ def _before(probe: ProbeSettings, env: Mapping[str, str]) -> Iterator[Command]:
     if identify:
         yield Command(role="identify", name=IDENTIFY, argv=identify, env=env, timeout=timeout)
     if probe.packages:
-        argv = ("python3", "-c", _VERSIONS, *probe.packages)
+        argv = ("python3", *installed_versions.words(*probe.packages))
         yield Command(role="identify", name=PACKAGES, argv=argv, env=env, timeout=timeout)
 
 

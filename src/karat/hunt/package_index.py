@@ -10,7 +10,7 @@ import datetime as dt
 import time
 from collections.abc import Iterator, Mapping
 from html.parser import HTMLParser
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import quote, unquote, urlsplit, urlunsplit
 
 import msgspec
@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 _ACCEPT = "application/vnd.pypi.simple.v1+json, application/vnd.pypi.simple.v1+html;q=0.2, text/html;q=0.1"
 _SECONDS = 30.0
 _TRIES = 3
-_LARGEST = 64 << 20
+LARGEST = 64 << 20
+"""Bytes of an answer; PyPI's longest is a tenth of that."""
 _PASSING = frozenset({429, 500, 502, 503, 504})
 
 
@@ -38,37 +39,40 @@ class IndexFile(msgspec.Struct, frozen=True, kw_only=True):
     uploaded: dt.datetime | None = None
 
 
-class Project(msgspec.Struct, frozen=True, kw_only=True):
-    """What an index says of a project."""
+class _Answer(NamedTuple):
+    """What the index said."""
 
-    files: tuple[IndexFile, ...]
+    status: int
+    kind: str
+    """The content type."""
+    body: bytes
+    url: str
 
 
-def project(
-    address: Address, name: str, *, transport: httpx.BaseTransport | None = None
-) -> Project:
+def files(address: Address, name: str) -> tuple[IndexFile, ...]:
     """Every file of a project."""
-    reply = _get(address, f"{_plain(address.url)}/{quote(plain_name(name))}/", _ACCEPT, transport)
-    if reply.status_code == 404:
+    answer = _get(address, f"{_plain(address.url)}/{quote(plain_name(name))}/", _ACCEPT)
+    if answer.status == 404:
         raise UsageError(
             f"packages.name: expected a project that {address.shown} has, found none called {name!r}",
             next_command="edit hunt.toml",
         )
-    _usable(reply, address)
-    kind = reply.headers.get("content-type", "").partition(";")[0].strip()
-    if kind.endswith("json"):
-        return Project(files=tuple(_of_json(reply.content, address)))
-    return Project(files=tuple(_of_html(reply.text)))
+    if answer.status != 200:
+        raise CannotVerify(
+            f"expected the package index {address.shown} ({address.origin}) to list files, found HTTP {answer.status}",
+            next_command=f"curl -I {_plain(answer.url)}",
+        )
+    if answer.kind.endswith("json"):
+        return tuple(_of_json(answer.body, address))
+    return tuple(_of_html(answer.body.decode("utf-8", "replace")))
 
 
 def pages(address: Address, name: str) -> Mapping[str, str]:
     """Links of a project by their labels, where the index has PyPI's JSON beside its simple API; else none."""
     base = _plain(address.url).removesuffix("/simple")
     try:
-        reply = _get(
-            address, f"{base}/pypi/{quote(plain_name(name))}/json", "application/json", None
-        )
-        info = msgspec.json.decode(reply.content).get("info") if reply.status_code == 200 else None
+        answer = _get(address, f"{base}/pypi/{quote(plain_name(name))}/json", "application/json")
+        info = msgspec.json.decode(answer.body).get("info") if answer.status == 200 else None
     except (CannotVerify, msgspec.DecodeError, AttributeError):
         return {}
     urls = info.get("project_urls") if isinstance(info, dict) else None
@@ -82,9 +86,7 @@ def _plain(url: str) -> str:
     return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
 
 
-def _get(
-    address: Address, url: str, accept: str, transport: httpx.BaseTransport | None
-) -> httpx.Response:
+def _get(address: Address, url: str, accept: str) -> _Answer:
     import httpx  # noqa: PLC0415 - slow to import
 
     said = ""
@@ -93,33 +95,33 @@ def _get(
             time.sleep(attempt)
         try:
             # httpx takes the credentials off where a redirect leads to another origin.
-            with httpx.Client(
-                timeout=_SECONDS, follow_redirects=True, transport=transport
-            ) as client:
-                reply = client.get(url, headers={"Accept": accept}, auth=address.credentials)
+            with (
+                httpx.Client(timeout=_SECONDS, follow_redirects=True) as client,
+                client.stream("GET", url, headers={"Accept": accept}, auth=address.credentials) as reply,
+            ):  # fmt: skip
+                if reply.status_code not in _PASSING:
+                    kind = reply.headers.get("content-type", "").partition(";")[0].strip()
+                    return _Answer(reply.status_code, kind, _body(reply, address), str(reply.url))
+                said = f"HTTP {reply.status_code}"
         except httpx.HTTPError as error:
             said = str(error) or type(error).__name__
-            continue
-        if reply.status_code not in _PASSING:
-            return reply
-        said = f"HTTP {reply.status_code}"
     raise CannotVerify(
         f"expected the package index {address.shown} to answer, but: {said}",
         next_command=f"curl -I {_plain(url)}",
     )
 
 
-def _usable(reply: httpx.Response, address: Address) -> None:
-    if reply.status_code != 200:
-        raise CannotVerify(
-            f"expected the package index {address.shown} ({address.origin}) to list files, found HTTP {reply.status_code}",
-            next_command=f"curl -I {_plain(str(reply.url))}",
-        )
-    if len(reply.content) > _LARGEST:
-        raise CannotVerify(
-            f"expected a list of files from {address.shown}, found {len(reply.content):,} bytes",
-            next_command="edit hunt.toml",
-        )
+def _body(reply: httpx.Response, address: Address) -> bytes:
+    """All of an answer; one that does not end is not waited for."""
+    body = bytearray()
+    for piece in reply.iter_bytes():
+        body += piece
+        if len(body) > LARGEST:
+            raise CannotVerify(
+                f"expected a list of files from {address.shown}, found more than {LARGEST:,} bytes",
+                next_command=f"curl -I {_plain(str(reply.url))}",
+            )
+    return bytes(body)
 
 
 def _of_json(body: bytes, address: Address) -> Iterator[IndexFile]:

@@ -17,7 +17,7 @@ from karat.engines.job import Command
 from karat.findings import CannotVerify, Finding, Severity, UsageError
 from karat.hunt.environments import Environment, find_uv
 from karat.hunt.index_address import Address, find_address, plain_name
-from karat.hunt.package_index import pages, project
+from karat.hunt.package_index import files, pages
 from karat.hunt.point import Point, Suspect, Window
 from karat.hunt.releases import Release, changed, releases, same, within
 from karat.hunt.settings import HuntSettings, PackageSettings, Stage
@@ -80,7 +80,7 @@ class Packages:
         moved = changed(self._installed(old), self._installed(new))
         return [
             *(
-                Suspect(part=other, id=after or "gone", title=f"moved with it, from {before or 'nothing'}")
+                Suspect(part=other, id=after or "gone", title=_moved(before, after))
                 for other, (before, after) in moved.items()
                 if other != plain_name(name)
             ),
@@ -112,7 +112,12 @@ class Packages:
             moment = (release.complete + dt.timedelta(seconds=1)).astimezone(dt.UTC)
             before = moment.strftime("%Y-%m-%dT%H:%M:%SZ")
         return Environment(
-            requirements=(f"{settings.name}=={point.id}", *settings.requires),
+            requirements=(
+                ",".join(
+                    [f"{settings.name}=={point.id}", *(f"!={other}" for other in release.local)]
+                ),
+                *settings.requires,
+            ),
             python=settings.python or sys.executable,
             before=before,
         )
@@ -137,7 +142,7 @@ def open_packages(
             next_command="pip install 'karat[hunt]'",
         )
     address = find_address(wanted.index)
-    listed = releases(wanted.name, project(address, wanted.name).files, _python(wanted.python))
+    listed = releases(wanted.name, files(address, wanted.name), _python(wanted.python))
     start, end = (window.old.id, window.new.id) if window else (wanted.start, wanted.end)
     inside = within(listed, start, end)
     chosen = [r for r in inside if _is_wanted(r, wanted, (start, end))]
@@ -213,6 +218,12 @@ def _shadowed(name: str, place: Place) -> list[Finding]:
             next="edit hunt.toml",
         )
     ]
+
+
+def _moved(before: str, after: str) -> str:
+    if not after:
+        return f"was {before}"
+    return f"moved with it, from {before}" if before else "came with it"
 
 
 def _point(name: str, release: Release) -> Point:

@@ -30,6 +30,8 @@ class Release(msgspec.Struct, frozen=True, kw_only=True):
     """When the last file of its first day came."""
     yanked: str | None
     prerelease: bool
+    local: tuple[str, ...] = ()
+    """Local versions of the same number, `1.0+cpu` of `1.0`: an installer takes them for it, and prefers them."""
     missing: str = ""
     """Why it cannot be installed on this Python; empty: it can."""
 
@@ -41,7 +43,14 @@ def releases(name: str, files: Iterable[IndexFile], python: tuple[int, ...]) -> 
         version = _version(name, file.filename)
         if version is not None:
             grouped.setdefault(version, []).append(file)
-    return [_release(version, grouped[version], python) for version in sorted(grouped)]
+    local: dict[str, list[str]] = {}
+    for version in sorted(grouped):
+        if version.local is not None:
+            local.setdefault(version.public, []).append(str(version))
+    return [
+        _release(version, grouped[version], python, tuple(local.get(str(version), ())))
+        for version in sorted(grouped)
+    ]
 
 
 def within(listed: Sequence[Release], start: str, end: str) -> list[Release]:
@@ -100,7 +109,9 @@ def _version(name: str, filename: str) -> Version | None:
     return version if theirs == utils.canonicalize_name(name) else None
 
 
-def _release(version: Version, files: Sequence[IndexFile], python: tuple[int, ...]) -> Release:
+def _release(
+    version: Version, files: Sequence[IndexFile], python: tuple[int, ...], local: tuple[str, ...]
+) -> Release:
     times = sorted(file.uploaded for file in files if file.uploaded is not None)
     early = [time for time in times if time <= times[0] + _SETTLED]
     reasons = [file.yanked for file in files]
@@ -110,6 +121,7 @@ def _release(version: Version, files: Sequence[IndexFile], python: tuple[int, ..
         complete=early[-1] if early else None,
         yanked=next((r for r in reasons if r), "") if None not in reasons else None,
         prerelease=version.is_prerelease,
+        local=local,
         missing=_why_not(files, python),
     )
 
