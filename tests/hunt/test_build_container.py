@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -10,11 +11,11 @@ from msgspec.structs import replace
 from factories.container_engines import Podman
 from factories.histories import COMMITS, HOUR, HOURS, NOON, History, hunting, place, printed, run
 from factories.registries import Image, Registry
-from karat.findings import UsageError
+from karat.findings import CannotVerify, UsageError
 from karat.hunt.checkouts import open_checkouts
 from karat.hunt.commits import open_commits
 from karat.hunt.point import Point, Window
-from karat.hunt.settings import CheckoutSettings, ContainerSettings
+from karat.hunt.settings import CheckoutSettings, ContainerSettings, EngineSettings
 
 
 @pytest.fixture
@@ -57,6 +58,26 @@ def test_last_good_needs_a_stage_of_containers(history: History, tmp_path: Path)
     settings = replace(hunting({"r": history.root}), commits=own)
     with pytest.raises(UsageError, match="a containers stage before this one"):
         open_commits(settings, COMMITS, None, place(tmp_path))
+
+
+def test_on_a_cluster_the_engine_that_builds_need_not_be_here(
+    history: History, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = CheckoutSettings(container="r.io/toy:a", good={"r": "main~1"}, build=("make",))
+    named = ContainerSettings(image="x:{date:%Y}", engine="docker")
+    hunt = replace(hunting({"r": history.root}), commits=own, containers=named)
+    git = Path(shutil.which("git") or "").parent
+    only = tmp_path / "bin"
+    only.mkdir()
+    (only / "git").symlink_to(git / "git")
+    monkeypatch.setenv("PATH", str(only))
+    with pytest.raises(CannotVerify, match="docker: not installed"):
+        open_commits(hunt, COMMITS, None, place(tmp_path))
+    elsewhere = replace(hunt, engine=EngineSettings(kind="ray"))
+    made = open_commits(elsewhere, COMMITS, None, place(tmp_path))
+    argv = [command.argv[0] for command in made.prepare(made.points[0])]
+    made.close()
+    assert "docker" in argv
 
 
 def test_builds_are_incremental_in_one_kept_container(

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -338,10 +339,62 @@ def test_nothing_there_is_a_mistake_and_nothing_known_is_none(
     silent = settings(registry, image="127.0.0.1:9/toy/nightly:{date:%Y-%m-%d}")
     with pytest.raises(CannotVerify, match="expected an answer from http://127"):
         open_containers(silent, STAGE, None, place)
+    refused = settings(registry, password_env="NOBODY_SET_IT")  # noqa: S106 - a name
+    with pytest.raises(UsageError, match="expected a password in"):
+        open_containers(refused, STAGE, None, place)
     gone = settings(registry, mounts=("gone:/dir",))
     with pytest.raises(UsageError, match=r"containers\.mounts: expected 'gone:/dir'"):
         open_containers(gone, STAGE, None, place)
     assert podman.names() == []
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"env": {"A-B": "c"}}, "the name of an environment variable, found 'A-B'"),
+        ({"gpus": "some"}, r"containers\.gpus: expected 'all'"),
+        ({"image": "r.io/toy:{date:%d}", "end": FIRST + dt.timedelta(days=40)}, "of its own"),
+    ],
+)
+def test_what_no_job_could_do_is_said_before_the_first(
+    registry: Registry, podman: Podman, place: Place, changed: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(UsageError, match=said):
+        open_containers(settings(registry, **changed), STAGE, None, place)
+    assert podman.names() == []
+
+
+def test_a_folder_to_work_in_that_cannot_be_mounted_is_refused(
+    registry: Registry, podman: Podman, place: Place
+) -> None:
+    odd = msgspec.structs.replace(place, work=place.root / "a:b")
+    with pytest.raises(UsageError, match="without a colon"):
+        open_containers(settings(registry), STAGE, None, odd)
+    assert podman.names() == []
+
+
+def test_a_finer_stage_that_the_template_cannot_tell_apart_is_refused_at_once(
+    registry: Registry, podman: Podman, place: Place
+) -> None:
+    own = msgspec.structs.replace(
+        settings(registry), stages=("containers by day", "containers by 6 hours")
+    )
+    with pytest.raises(UsageError, match="apart which are 21600 s"):
+        open_containers(own, STAGE, None, place)
+    assert podman.names() == []
+
+
+def test_a_refusal_says_how_to_log_in() -> None:
+    with GuardedRegistry() as guarded:
+        reference = parse(f"{guarded.host}/toy/nightly:here")
+        engine = ContainerEngine(name="podman", program="podman")
+        own = ContainerSettings(image="unused")
+        asked = image_listing.open_registry(own, [reference], engine)
+        with pytest.raises(CannotVerify, match=r"for all 1: .*without a login") as refused:
+            image_listing.list_images({"here": reference}, engine, asked)
+        assert asked is not None
+        asked.close()
+    assert refused.value.next_command == f"podman login {guarded.host}"
 
 
 def test_a_night_of_which_nothing_can_be_said_is_tried_by_its_tag() -> None:

@@ -12,7 +12,14 @@ from hypothesis import given, strategies as st
 from karat.findings import UsageError
 from karat.hunt.image_cache import ImageCache, over_limit
 from karat.hunt.image_commits import changed_labels, commits_of
-from karat.hunt.image_dates import check_template, image_at, moments, name_of
+from karat.hunt.image_dates import (
+    check_distinct,
+    check_template,
+    image_at,
+    in_utc,
+    moments,
+    name_of,
+)
 from karat.hunt.image_mounts import absolute
 from karat.hunt.image_reference import parse
 from karat.hunt.settings import RepositorySettings
@@ -85,7 +92,7 @@ def test_a_template_that_cannot_work_is_refused(template: str, step: float, said
 @given(
     st.integers(0, 350_000).map(lambda hours: _DAY + dt.timedelta(hours=hours)),
     st.integers(0, 400),
-    st.sampled_from([900, 3600, 21600, 86400, 604800]),
+    st.sampled_from([1, 30, 900, 3600, 21600, 86400, 604800]),
 )
 def test_moments_go_from_end_to_end_by_the_step_and_have_names_of_their_own(
     start: dt.datetime, count: int, step: int
@@ -100,14 +107,31 @@ def test_moments_go_from_end_to_end_by_the_step_and_have_names_of_their_own(
     assert names == sorted(names)
 
 
-def test_names_of_days_and_of_hours() -> None:
+def test_names_of_days_of_hours_and_of_seconds() -> None:
     assert name_of(_DAY, 86400) == "2023-08-24"
     assert name_of(_DAY, 3600) == "2023-08-24T00:00"
+    assert name_of(_DAY, 90) == "2023-08-24T00:00:00"
+
+
+def test_the_last_day_there_is_has_nothing_after_it() -> None:
+    last = dt.datetime(9999, 12, 31, tzinfo=dt.UTC)
+    assert moments(last - dt.timedelta(days=1), last, 86400)[-1] == last
+    with pytest.raises(UsageError, match="expected a time that UTC has"):
+        in_utc(dt.datetime(1, 1, 1, tzinfo=dt.timezone(dt.timedelta(hours=2))))
+
+
+def test_two_dates_do_not_have_the_same_image() -> None:
+    days = moments(_DAY, _DAY + dt.timedelta(days=31), 86400)
+    check_distinct({name_of(day, 86400): image_at("r.io/jax:{date:%m-%d}", day) for day in days})
+    with pytest.raises(UsageError, match=r"r\.io/jax:24 for 2023-08-24 and for 2023-09-24"):
+        check_distinct({name_of(day, 86400): image_at("r.io/jax:{date:%d}", day) for day in days})
 
 
 def test_ends_that_make_no_range_are_refused() -> None:
     with pytest.raises(UsageError, match="expected an end after the start"):
         moments(_DAY, _DAY - dt.timedelta(days=1), 86400)
+    with pytest.raises(UsageError, match="at least a second, found 1e-09 s"):
+        moments(_DAY, _DAY, 1e-9)
     with pytest.raises(UsageError, match="at most 100,000 images"):
         moments(_DAY, _DAY + dt.timedelta(days=400), 60)
 
@@ -135,6 +159,9 @@ def test_labels_that_changed_are_said() -> None:
         "b 2 → 3",
         "c (none) → 4",
     ]
+    many = changed_labels({}, {f"label-{number:02}": "x" * 1000 for number in range(20)})
+    assert many[-1] == "and 12 more labels"
+    assert sum(map(len, many)) < 1000
 
 
 def test_mounts_are_seen_from_hunt_toml_and_must_be_there(tmp_path: Path) -> None:
@@ -144,6 +171,10 @@ def test_mounts_are_seen_from_hunt_toml_and_must_be_there(tmp_path: Path) -> Non
     for wrong in ("data", "data:relative", "gone:/dir", "data:/dir:--privileged", ":/dir"):
         with pytest.raises(UsageError, match=r"containers\.mounts: expected"):
             absolute(wrong, tmp_path)
+    (tmp_path / "a:b").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "a:b")
+    with pytest.raises(UsageError, match="expected a path without a colon"):
+        absolute("link:/dir", tmp_path)
 
 
 @given(st.lists(st.integers(0, 50), max_size=12), st.integers(0, 200), st.integers(0, 4))

@@ -2,18 +2,11 @@
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Sequence
 
 from karat.findings import UsageError
-from karat.hunt.container_engine import (
-    HUNT_LABEL,
-    SESSION_LABEL,
-    find_engine,
-    remove_leftovers,
-    session,
-)
-from karat.hunt.image_mounts import absolute
+from karat.hunt.container_engine import env_options, open_engine, remove_leftovers
+from karat.hunt.image_mounts import absolute, mountable
 from karat.hunt.kept_container import KeptContainer
 from karat.hunt.mirrors import Mirror
 from karat.hunt.point import Window
@@ -41,10 +34,14 @@ def open_container(
     if not settings.container:
         return None
     theirs = hunt.containers
-    engine = find_engine(theirs.engine if theirs else None)
-    remove_leftovers(engine, place.hunt)
+    here = hunt.engine.kind == "local"
+    engine = open_engine(theirs.engine if theirs else None, here=here)
+    if here:
+        remove_leftovers(engine, place.hunt)
+    mountable(place.work)
+    env_options({**(theirs.env if theirs else {}), **hunt.probe.env})  # now, rather than in a job
     # Another node has no mirror at that path; a mount of what is not there would stop the container.
-    borrowed = () if hunt.engine.kind == "ray" else tuple(f"{m.path}:{m.path}:ro" for m in mirrors)
+    borrowed = tuple(f"{mountable(m.path)}:{m.path}:ro" for m in mirrors) if here else ()
     own = tuple(absolute(mount, place.root) for mount in theirs.mounts) if theirs else ()
     # Slots that own GPUs show a container their own ones; without any, it sees those it is given.
     divided = {"CUDA_VISIBLE_DEVICES": "@GPUS@"} if hunt.engine.gpus > 0 else {}
@@ -58,28 +55,6 @@ def open_container(
         gpus=(theirs.gpus if theirs else None) or ("all" if divided else None),
         options=("--cpuset-cpus=@CORES@", *(theirs.options if theirs else ())),
     )
-
-
-def remove_kept(container: KeptContainer) -> None:
-    """Removes the containers of all slots of this machine that this process started."""
-    before, _, after = container.full_name.partition("@SLOT@")
-    mine = (f"label={HUNT_LABEL}={container.hunt}", f"label={SESSION_LABEL}={session()}")
-    filters = [word for each in mine for word in ("--filter", each)]
-    listing = (container.engine.program, "ps", "--all", *filters, "--format", "{{.Names}}")
-    names = [n for n in _said(listing).split() if n.startswith(before) and n.endswith(after)]
-    if names:
-        _said(container.engine.remove(*names))
-
-
-def _said(argv: Sequence[str]) -> str:
-    """What a client prints; nothing if it fails: a container that is left is removed by the next process."""
-    try:
-        done = subprocess.run(
-            argv, check=False, capture_output=True, stdin=subprocess.DEVNULL, timeout=60
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return ""
-    return done.stdout.decode(errors="replace")
 
 
 def _image(settings: CheckoutSettings, window: Window | None) -> str:

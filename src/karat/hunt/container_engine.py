@@ -164,7 +164,7 @@ def env_options(env: Mapping[str, str]) -> tuple[tuple[str, ...], dict[str, str]
     for name, value in sorted(env.items()):
         if not _NAME.fullmatch(name):
             raise UsageError(
-                f"expected the name of an environment variable, found {name!r}",
+                f"env: expected the name of an environment variable, found {name!r}",
                 next_command="edit hunt.toml",
             )
         obeyed = _CLIENT_OBEYS.fullmatch(name) is not None

@@ -28,13 +28,21 @@ from karat.hunt.container_engine import (
 )
 from karat.hunt.image_cache import ImageCache
 from karat.hunt.image_commits import changed_labels, commits_of
-from karat.hunt.image_dates import check_template, image_at, in_utc, moments, name_of
+from karat.hunt.image_dates import (
+    check_distinct,
+    check_template,
+    image_at,
+    in_utc,
+    moments,
+    name_of,
+)
 from karat.hunt.image_listing import Listed
-from karat.hunt.image_mounts import mount_options
+from karat.hunt.image_mounts import mount_options, mountable
 from karat.hunt.point import Point, Suspect, Window
 from karat.hunt.pulling import Puller
 from karat.hunt.registry import Registry
 from karat.hunt.settings import ContainerSettings, HuntSettings, Stage
+from karat.hunt.stages import stages
 from karat.hunt.timeline import Place
 from karat.hunt.words import split
 
@@ -69,8 +77,10 @@ class Containers:
         self._here = settings.engine.kind == "local"
         # Slots that own GPUs show a container their own ones; without any, it sees those it is given.
         self._divided = settings.engine.gpus > 0
-        self._gpus = own.gpus or ("all" if self._divided else None)
+        self._gpus = engine.gpus(own.gpus or ("all" if self._divided else None))
         self._mounts = mount_options(self._own.mounts, place.root)
+        mountable(place.work)
+        env_options({**own.env, **settings.probe.env})  # now, rather than in the middle of a hunt
         self._stays = bool(split(settings.probe.setup))
         self._puller = Puller(self._own.ahead if self._here else 0, self._pull_ahead)
         self._cache = ImageCache(
@@ -157,7 +167,7 @@ class Containers:
             "--volume", "@OUT@:@OUT@",
             "--cpuset-cpus=@CORES@",
             *self._mounts,
-            *self._engine.gpus(self._gpus),
+            *self._gpus,
         )  # fmt: skip
 
     def ahead(self, points: Sequence[Point]) -> None:
@@ -249,13 +259,16 @@ def open_containers(
     """The images of a range of dates, each asked of its registry; nothing is pulled."""
     own = _table(settings)
     step = stage.step if stage.step is not None else durations.seconds(own.step)
-    check_template(own.image, step)
+    for each in stages(settings):
+        if each.timeline == "containers":
+            check_template(own.image, each.step or step)
     start, end = _ends(own, window)
     named = {name_of(when, step): when for when in moments(start, end, step)}
     references = {name: image_at(own.image, when) for name, when in named.items()}
+    check_distinct(references)
     here = settings.engine.kind == "local"
     engine = open_engine(own.engine, here=here)
-    registry = image_listing.open_registry(own, list(references.values()))
+    registry = image_listing.open_registry(own, list(references.values()), engine)
     try:
         images = image_listing.list_images(references, engine, registry)
         points = [_point(name, named[name], images[name]) for name in named]

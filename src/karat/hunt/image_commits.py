@@ -9,6 +9,7 @@ from karat.hunt.settings import RepositorySettings
 
 PREFIX = "karat.commit."
 REVISION, SOURCE = "org.opencontainers.image.revision", "org.opencontainers.image.source"
+_SHOWN, _LONGEST = 8, 80
 _COMMIT = re.compile(r"[0-9a-f]{7,64}")
 
 
@@ -32,13 +33,18 @@ def commits_of(
 
 
 def changed_labels(old: Mapping[str, str], new: Mapping[str, str]) -> list[str]:
-    """Labels that are not the same, in words."""
+    """Labels that are not the same, in words; of many, or of long ones, only so much as a line can hold."""
     names = sorted(old.keys() | new.keys())
+    changed = [name for name in names if old.get(name) != new.get(name)]
+    more = [f"and {len(changed) - _SHOWN} more labels"] if len(changed) > _SHOWN else []
     return [
-        f"{name} {old.get(name, '(none)')} → {new.get(name, '(none)')}"
-        for name in names
-        if old.get(name) != new.get(name)
-    ]
+        f"{_short(name)} {_short(old.get(name, '(none)'))} → {_short(new.get(name, '(none)'))}"
+        for name in changed[:_SHOWN]
+    ] + more
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
 
 
 def _repository(source: str, repositories: Sequence[RepositorySettings]) -> str:

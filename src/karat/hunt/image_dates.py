@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import re
-from collections.abc import Iterator
+from collections.abc import Mapping
 
 from karat.findings import UsageError
 from karat.hunt.image_reference import Reference, parse
@@ -29,14 +29,17 @@ def moments(start: dt.datetime, end: dt.datetime, step: float) -> tuple[dt.datet
             f"containers: expected an end after the start, {start:%Y-%m-%d %H:%M}, found {end:%Y-%m-%d %H:%M}",
             next_command=_EDIT,
         )
-    if step <= 0:
-        raise UsageError("containers.step: expected more than nothing", next_command=_EDIT)
+    if step < 1:
+        raise UsageError(
+            f"containers.step: expected at least a second, found {step:g} s", next_command=_EDIT
+        )
     if (end - start).total_seconds() / step > _MOST:
         raise UsageError(
             f"containers: expected at most {_MOST:,} images, found more between {start:%Y-%m-%d} and {end:%Y-%m-%d}",
             next_command=_EDIT,
         )
-    return tuple(_stepped(start, end, dt.timedelta(seconds=step)))
+    each = dt.timedelta(seconds=step)
+    return tuple(start + number * each for number in range((end - start) // each + 1))
 
 
 def check_template(template: str, step: float) -> None:
@@ -57,19 +60,31 @@ def check_template(template: str, step: float) -> None:
         )
 
 
+def check_distinct(references: Mapping[str, Reference]) -> None:
+    """Refuses two moments that have the same image, as a template without the year gives after a year."""
+    names: dict[Reference, str] = {}
+    for name, reference in references.items():
+        before = names.setdefault(reference, name)
+        if before != name:
+            raise UsageError(
+                f"containers.image: expected an image of its own for each date, "
+                f"found {reference.text} for {before} and for {name}",
+                next_command=_EDIT,
+            )
+
+
 def name_of(when: dt.datetime, step: float) -> str:
     """What a moment is called: a day, or a day and a time."""
-    midnight = when.time() == dt.time(0)
-    return f"{when:%Y-%m-%d}" if midnight and step % _DAY == 0 else f"{when:%Y-%m-%dT%H:%M}"
+    if when.time() == dt.time(0) and step % _DAY == 0:
+        return f"{when:%Y-%m-%d}"
+    return f"{when:%Y-%m-%dT%H:%M}" if step % 60 == 0 else f"{when:%Y-%m-%dT%H:%M:%S}"
 
 
 def in_utc(when: dt.datetime) -> dt.datetime:
     """The same moment in UTC; what has no zone is UTC."""
-    return when.replace(tzinfo=dt.UTC) if when.tzinfo is None else when.astimezone(dt.UTC)
-
-
-def _stepped(start: dt.datetime, end: dt.datetime, step: dt.timedelta) -> Iterator[dt.datetime]:
-    now = start
-    while now <= end:
-        yield now
-        now += step
+    try:
+        return when.replace(tzinfo=dt.UTC) if when.tzinfo is None else when.astimezone(dt.UTC)
+    except OverflowError as error:
+        raise UsageError(
+            f"containers: expected a time that UTC has as well, found {when}", next_command=_EDIT
+        ) from error

@@ -28,11 +28,13 @@ class Listed(msgspec.Struct, frozen=True, kw_only=True):
     run: str = ""
     """What is run: by digest, or by the engine's own id. Empty: there is none."""
     digest: str = ""
-    unknown: str = ""
+    unknown: CannotVerify | None = None
     """Why it could not be said whether it exists; it is tried by its tag then."""
 
 
-def open_registry(own: ContainerSettings, references: Sequence[Reference]) -> Registry | None:
+def open_registry(
+    own: ContainerSettings, references: Sequence[Reference], engine: ContainerEngine
+) -> Registry | None:
     """The registry of the images; None for those that only the engine can have."""
     first = references[0]
     if any(reference.host != first.host for reference in references):
@@ -47,7 +49,10 @@ def open_registry(own: ContainerSettings, references: Sequence[Reference]) -> Re
         if own.password_env
         else registry_login.stored(first, os.environ)
     )
-    advice = f"{own.engine or 'docker'} login {first.host}"
+    # A password of one's own is what was refused then, not the engine's login.
+    advice = (
+        f"export {own.password_env}=…" if own.password_env else f"{engine.name} login {first.host}"
+    )
     return Registry(first, login, insecure=own.insecure, advice=advice)
 
 
@@ -98,7 +103,7 @@ def _remote(reference: Reference, registry: Registry) -> Listed:
     try:
         digest = registry.digest(reference)
     except CannotVerify as error:
-        return Listed(reference=reference, run=reference.text, unknown=str(error))
+        return Listed(reference=reference, run=reference.text, unknown=error)
     if digest is None:
         return Listed(reference=reference)
     # Not the tag: it may move while the hunt is under way.
@@ -116,10 +121,10 @@ def _local(reference: Reference, engine: ContainerEngine) -> Listed:
 def _check(images: Sequence[Listed]) -> None:
     """Refuses what is no timeline: nothing there, or nothing known."""
     unknown = [one for one in images if one.unknown]
-    if len(unknown) == len(images):
+    if len(unknown) == len(images) and (why := unknown[0].unknown):
         raise CannotVerify(
-            f"expected the registry to say which images exist, found for all {len(images)}: {unknown[0].unknown}",
-            next_command="edit hunt.toml",
+            f"expected the registry to say which images exist, found for all {len(images)}: {why}",
+            next_command=why.next_command,
         )
     if not any(one.run for one in images):
         names = _some([one.reference.text for one in images])

@@ -27,9 +27,18 @@ def absolute(mount: str, root: Path) -> str:
         raise _wrong(
             f"expected {mount!r} to name a folder or file that is there, found none at {host}"
         )
+    return f"{mountable(host)}:{found['inside']}{found['options'] or ''}"
+
+
+def mountable(host: Path) -> Path:
+    """A path of this machine that an engine can mount: in its words a colon ends a path."""
     if ":" in str(host):
-        raise _wrong(f"expected a path without colons, which engines cannot mount, found {host}")
-    return f"{host}:{found['inside']}{found['options'] or ''}"
+        raise UsageError(
+            f"expected a path without a colon, since container engines cannot mount others, found {host}; "
+            "the key work of hunt.toml may name another folder to work in",
+            next_command="edit hunt.toml",
+        )
+    return host
 
 
 def _wrong(message: str) -> UsageError:
