@@ -123,11 +123,21 @@ def test_what_is_mistyped_is_2(tmp_path: Path, words: tuple[str, ...], said: str
     assert ran(tmp_path) == []
 
 
-def test_where_no_point_can_be_tried_nothing_is_verified(tmp_path: Path) -> None:
-    values_hunt(tmp_path, dict.fromkeys(stepped(4), "skip"))
+@pytest.mark.parametrize(
+    ("levels", "advice"),
+    [
+        (dict.fromkeys(stepped(3), "skip"), "karat hunt show v000 --log"),
+        (dict.fromkeys(stepped(3), "crash"), "karat hunt show v000 --log"),
+        (stepped(1), "karat hunt run --dry-run"),
+    ],
+)
+def test_where_nothing_was_compared_nothing_is_verified(
+    tmp_path: Path, levels: dict[str, str | float], advice: str
+) -> None:
+    values_hunt(tmp_path, levels)
     result = karat("hunt", cwd=tmp_path)
-    assert result.code == 3
-    assert result.err.splitlines()[-1].startswith("next: karat hunt show v000 --log")
+    assert (result.code, result.out.splitlines()[0]) == (3, "hunt: nothing could be compared")
+    assert result.err.splitlines()[-1].startswith(f"next: {advice}")
 
 
 def test_a_journal_that_is_none_is_cannot_verify(tmp_path: Path) -> None:

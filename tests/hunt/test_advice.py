@@ -13,7 +13,10 @@ TEXTS = st.text(
 
 
 @given(
-    TEXTS, st.sampled_from(["", "0", "0.2/1"]), st.sampled_from(["", "a b.hunt"]), log=st.booleans()
+    point=TEXTS,
+    stage=st.sampled_from(["", "0", "0.2/1"]),
+    journal=st.sampled_from(["", "a b.hunt"]),
+    log=st.booleans(),
 )
 def test_any_point_can_be_shown_by_what_is_pasted(
     point: str, stage: str, journal: str, *, log: bool

@@ -128,9 +128,7 @@ def test_the_budget_stops_it_and_a_resume_says_the_same(tmp_path: Path) -> None:
         if report.state == "stopped":
             assert f"the budget of {budget} runs is spent" in report.notes[0]
             (unfinished,) = [f for f in findings_of(report) if f.kind == "hunt-unfinished"]
-            assert unfinished.next.endswith(f"--max-runs {2 * budget}"), (
-                "the same would stop at once"
-            )
+            assert f"--max-runs {2 * budget}" in (unfinished.next or ""), "the same would stop"
     assert report.state == "done"
     assert found(report) == found(whole)
     assert ran(tmp_path / "parts") == ran(tmp_path / "whole"), "run by run"
@@ -199,7 +197,7 @@ def test_where_every_machine_is_lost_it_ends_and_says_so(tmp_path: Path) -> None
     report = hunted(file, engine, strategy="sweep")
     findings = findings_of(report)
     assert int(exit_code(findings)) == 3
-    assert any("no point could be tried" in f.message for f in findings)
+    assert any("found 0 of" in f.message for f in findings)
 
 
 def test_no_value_of_the_environment_is_in_the_journal(tmp_path: Path) -> None:

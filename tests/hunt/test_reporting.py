@@ -125,7 +125,11 @@ def test_what_does_not_show_again_and_what_cannot_be_had_are_findings(journal: J
     journal.note("state", "done")
     report = report_of(journal)
     assert report.stages[0].points[4].outcome is Outcome.MISSING
-    assert [f.kind for f in findings_of(report)] == ["points-missing", "not-reproduced"]
+    assert [f.kind for f in findings_of(report)] == [
+        "hunt-unfinished",
+        "points-missing",
+        "not-reproduced",
+    ]
     assert int(exit_code(findings_of(report))) == 0
 
 

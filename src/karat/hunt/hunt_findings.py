@@ -9,7 +9,7 @@ from karat.findings import Finding, Severity
 from karat.hunt.advice import show
 from karat.hunt.flags import REBUILT
 from karat.hunt.report import Culprit, HuntReport, StageReport
-from karat.hunt.report_sentences import failures, headline
+from karat.hunt.report_sentences import failures, headline, nothing_compared
 from karat.report.words import count
 
 _KINDS = {
@@ -56,23 +56,24 @@ def _unfinished(report: HuntReport) -> Iterator[Finding]:
         yield Finding(
             kind="hunt-unfinished", severity=Severity.WARN, message=said, next=report.resume
         )
-    tried = [
-        p
-        for stage in report.stages
-        for p in stage.points
-        if p.outcome not in (None, Outcome.MISSING)
-    ]
-    if report.state == "done" and all(p.outcome is Outcome.BROKEN for p in tried):
-        message = "no point could be tried" if tried else "there was no point that can be had"
-        name = tried[0].point.id if tried else ""
-        yield Finding(
-            kind="hunt-unfinished",
-            severity=Severity.WARN,
-            message=message,
-            next=show(name, journal=report.journal, log=True)
-            if name
-            else "karat hunt run --dry-run",
-        )
+    if report.state == "done" and nothing_compared(report):
+        yield _nothing(report)
+
+
+def _nothing(report: HuntReport) -> Finding:
+    """Where fewer than two points gave a value, nothing was found because nothing was compared."""
+    points = [p for stage in report.stages for p in stage.points]
+    tried = [p for p in points if p.outcome not in (None, Outcome.MISSING)]
+    failed = next((p for p in tried if p.outcome is not Outcome.OK), None)
+    gave = sum(bool(p.values) for p in tried)
+    return Finding(
+        kind="hunt-unfinished",
+        severity=Severity.WARN,
+        message=f"expected two points that give a value at least, found {gave} of {count(len(tried), 'point')} tried",
+        next=show(failed.point.id, journal=report.journal, log=True)
+        if failed
+        else "karat hunt run --dry-run",
+    )
 
 
 def _crashes(stage: StageReport, report: HuntReport) -> Iterator[Finding]:

@@ -9,6 +9,7 @@ from karat.changes.series import Outcome
 from karat.hunt.point import Point, Suspect
 from karat.hunt.report import ChangeReport, Culprit, HuntReport, PointReport, StageReport
 from karat.hunt.searching import Missed
+from karat.report.words import count
 
 _MARKS = {
     Outcome.OK: "·",
@@ -18,6 +19,7 @@ _MARKS = {
     Outcome.MISSING: " ",
 }
 UNTRIED = "˙"
+_PAIR = 2
 
 
 def value(number: float | None) -> str:
@@ -124,7 +126,8 @@ def missed(what: Missed | None) -> str:
 def tried(stage: StageReport) -> str:
     """`38 of 76 points tried, 41 runs, 12 min`."""
     done = sum(point.outcome not in (None, Outcome.MISSING) for point in stage.points)
-    return f"{done:,} of {len(stage.points):,} points tried, {stage.runs:,} runs, {duration(stage.seconds)}"
+    points = count(len(stage.points), "point")
+    return f"{done:,} of {points} tried, {count(stage.runs, 'run')}, {duration(stage.seconds)}"
 
 
 def duration(seconds: float) -> str:
@@ -176,9 +179,17 @@ def failures(stage: StageReport) -> dict[tuple[str, str], list[Point]]:
     return found
 
 
+def nothing_compared(report: HuntReport) -> bool:
+    """Whether too few points gave a value for any two to be compared, and no change came out all the same."""
+    points = [point for stage in report.stages for point in stage.points]
+    return not report.culprits and sum(bool(point.values) for point in points) < _PAIR
+
+
 def conclusion(report: HuntReport) -> str:
     """The first line: what a person wants to know before anything else."""
     state = "" if report.state == "done" else f" so far (the hunt is {report.state})"
+    if report.state == "done" and nothing_compared(report):
+        return f"{report.name}: nothing could be compared"
     if not report.culprits:
         return f"{report.name}: no change found{state}"
     dips = len({c.change.dip for c in report.culprits if c.change.dip is not None})
@@ -192,7 +203,7 @@ def conclusion(report: HuntReport) -> str:
     return f"{report.name}: {', '.join(words)}{state}"
 
 
-def _plural(kind: str, count: int) -> str:
-    if count == 1:
+def _plural(kind: str, number: int) -> str:
+    if number == 1:
         return kind
     return f"{kind}es" if kind.endswith("sh") else f"{kind}s"
