@@ -32,6 +32,7 @@ _POINTS_PER_SWITCH = 12
 """Jumps between the same two modes that often are noise rather than steps."""
 _APART = 3.2
 """Standard deviations between two modes that are two."""
+_FAR_OFF = 0.6
 
 
 def generous_cuts(values: Floats, fewest: int) -> list[int]:
@@ -121,7 +122,10 @@ def _upper_mode(values: Floats) -> npt.NDArray[np.bool_] | None:
     low, high = ordered[:place], ordered[place:]
     apart = float(np.median(high) - np.median(low))
     inner = max(robust_spread(low - np.median(low)), robust_spread(high - np.median(high)))
-    return values >= ordered[place] if apart > 0 and apart >= _APART * inner else None
+    # More levels than two make two wide groups: hardly a value of a mode is farther off than from mode to mode.
+    far = np.abs(np.concatenate([low - np.median(low), high - np.median(high)])) > _FAR_OFF * apart
+    clear = apart > 0 and apart >= _APART * inner and far.mean() <= 0.05
+    return values >= ordered[place] if clear else None
 
 
 def _one_split(upper: npt.NDArray[np.bool_]) -> bool:
