@@ -18,13 +18,29 @@ def culprits(
     tree = {stage.key: stage for stage in stages}
     known = {metric.name: metric for metric in metrics}
     numbers: dict[tuple[str, int], int] = {}
-    return tuple(
+    found = [
         _culprit(path, _dipped(leaf, change, path, numbers), known)
         for stage in stages
         if not parents.get(stage.key)
         for change in stage.changes
         for path, leaf in _ends(stage, change, tree, ())
-    )
+    ]
+    first: dict[object, Culprit] = {}
+    for number, culprit in enumerate(found):
+        first.setdefault(_whose(culprit) or number, culprit)
+    return tuple(first.values())
+
+
+def _whose(culprit: Culprit) -> tuple[object, ...]:
+    """The one commit that made a change, and the way it went; nothing where it is not one.
+
+    A branch that took in the main line has its changes, too, so that a commit may be found more than once.
+    """
+    if len(culprit.suspects) != 1:
+        return ()
+    span, suspect = culprit.change.span, culprit.suspects[0]
+    up = (span.after or 0.0) > (span.before or 0.0)
+    return culprit.metric, up, suspect.part, suspect.id
 
 
 def _ends(
