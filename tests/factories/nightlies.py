@@ -175,6 +175,7 @@ container = "last good"
 
 [search]
 grid = 2
+confirmations = 1
 """)
         return path
 

@@ -40,6 +40,7 @@ def test_what_ran_has_its_values() -> None:
     [
         (result(lost="node 10.0.0.2 is gone"), "", "the worker was lost: node 10.0.0.2 is gone"),
         (result(Ran(role="prepare", name="pull", exit_code=1, output=b"error: no such image")), "pull: error: no such image", "pull failed"),
+        (result(Ran(role="prepare", name="pull", exit_code=1, output=b"Pulling\nError response from daemon: manifest unknown\n")), "pull: error: Error response from daemon: manifest unknown", "manifest unknown"),
         (result(Ran(role="build", exit_code=2, output=b"a.c:1: error: no") ), "build: error: no", "build failed"),
         (result(Ran(role="build", exit_code=None, timed_out=True)), "build: timed out", "build failed: timed out"),
         (result(Ran(role="identify", name="identify", exit_code=3)), "identify: exit code 3", "identify failed"),

@@ -36,6 +36,7 @@ from karat.hunt.timeline import Place
 from karat.report.words import printable
 
 _GRAVEST = (Outcome.CRASH, Outcome.HANG, Outcome.BROKEN, Outcome.OK)
+_LAST_BYTES = 8192
 
 
 def metrics_of(settings: HuntSettings) -> tuple[Metric, ...]:
@@ -120,6 +121,10 @@ def _why(failed: Ran) -> tuple[str, str]:
             f"{name} could not be started: {_plain(failed.error)}",
         )
     said = signature_of(failed.output, exit_code=failed.exit_code, signal=failed.signal, timed_out=failed.timed_out)  # fmt: skip
+    lines = failed.output[-_LAST_BYTES:].decode(errors="replace").strip().splitlines()
+    if failed.role == "prepare" and lines and said == f"exit code {failed.exit_code}":
+        # What a client such as docker's says last is its error, even if it does not call it so.
+        said = signature_of(f"error: {lines[-1]}")
     return f"{name}: {said}", f"{name} failed: {_plain(said)}"
 
 

@@ -20,7 +20,9 @@ from karat.hunt.report_sentences import duration, value
 from karat.hunt.reporting import settings_of
 from karat.report.terminal import Line
 
-_PLACEHOLDER = re.compile(r"(@(?:AREA|OUT|SLOT|GPUS)@)")
+_PLACEHOLDER = re.compile(r"(@(?:AREA|OUT|SLOT|CORES|GPUS)@)")
+# By hand there is no slot: the first one's name, and all cores and GPUs that there are.
+_BY_HAND = {"SLOT": "0", "CORES": "", "GPUS": ""}
 _STYLES = {"ok": "green", "crash": "bold red", "hang": "bold magenta", "broken": "yellow"}
 
 
@@ -166,8 +168,12 @@ def _by_hand(what: ShownPoint) -> Iterator[Line]:
         return
     yield ()
     yield (("by hand:", "bold"),)
-    yield ((f"  AREA={shlex.quote(what.area)} OUT=$(mktemp -d)", ""),)
+    said = " ".join(word for command in commands for word in (*command.argv, command.cwd))
+    others = [f" {name}={text}" for name, text in _BY_HAND.items() if f"@{name}@" in said]
+    yield ((f"  AREA={shlex.quote(what.area)} OUT=$(mktemp -d){''.join(others)}", ""),)
     names = dict.fromkeys(name for command in commands for name in command.env)
+    if names.pop("KARAT_OUT", "") is None:
+        yield (("  export KARAT_OUT=$OUT", ""),)
     if names:
         yield ((f"  # with {', '.join(names)} set", "dim"),)
     for command in commands:
