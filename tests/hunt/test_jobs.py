@@ -111,6 +111,7 @@ def test_resources_and_files_come_from_the_file(tmp_path: Path) -> None:
 def test_only_what_reads_failures_goes_on_after_one(
     tmp_path: Path, metric: str, *, goes_on: bool
 ) -> None:
+    (tmp_path / "g").touch()
     made = job(settings(f'repeats = 2\n[[probe.metrics]]\nname = "m"\n{metric}'), tmp_path)
     assert {c.may_fail for c in made.commands} == {goes_on}
 

@@ -56,6 +56,14 @@ def test_a_value_that_no_program_can_be_given(tmp_path: Path) -> None:
         opened(settings(rest='[values]\nfile = "list.txt"\n'), tmp_path)
 
 
+def test_a_golden_that_is_not_there_is_said_before_anything_is_run(tmp_path: Path) -> None:
+    hunt = settings('[[probe.metrics]]\nname = "loss"\ngolden = "g.json"\nfile = "r.json"\n')
+    with pytest.raises(UsageError, match=r"number 1 \(loss\): expected a golden in .*g\.json"):
+        opened(hunt, tmp_path)
+    (tmp_path / "g.json").touch()
+    assert opened(hunt, tmp_path).points
+
+
 def test_within_a_window(tmp_path: Path) -> None:
     hunt = settings(rest='[values]\nlist = ["a", "b", "c", "d"]\n')
     window = Window(old=Point(id="b", label="b"), new=Point(id="c", label="c"))

@@ -31,6 +31,7 @@ def open_timeline(
     settings: HuntSettings, stage: Stage, window: Window | None, place: Place
 ) -> Timeline:
     """The timeline of a stage: its points are listed, and nothing is pulled or built yet."""
+    _goldens(settings, place)
     timeline = _factory(stage.timeline)(settings, stage, window, place)
     if not timeline.points:
         raise UsageError(
@@ -38,6 +39,16 @@ def open_timeline(
             next_command="edit hunt.toml",
         )
     return timeline
+
+
+def _goldens(settings: HuntSettings, place: Place) -> None:
+    """A golden that is not there would make every point broken, after all of them were built."""
+    for number, metric in enumerate(settings.probe.metrics, 1):
+        if metric.golden is not None and not (place.root / metric.golden).exists():
+            raise UsageError(
+                f"probe.metrics number {number} ({metric.name}): expected a golden in {place.root / metric.golden}, found none",
+                next_command="edit hunt.toml",
+            )
 
 
 def _factory(name: str) -> Factory:

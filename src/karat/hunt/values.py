@@ -27,7 +27,7 @@ class Values:
         self._root = root
 
     def identity(self, point: Point) -> Mapping[str, str]:
-        """The value itself."""
+        """The value itself, unless `identify` says that another `value` was under test."""
         return {"value": point.parts["value"]}
 
     def prepare(self, point: Point) -> Sequence[Command]:  # noqa: ARG002 - a timeline's signature
