@@ -27,6 +27,8 @@ from karat.hunt.container_engine import (
 
 DOCKER = ContainerEngine(name="docker", program="docker")
 PODMAN = ContainerEngine(name="podman", program="podman")
+# One registry and one podman for all of these, in whichever process runs them.
+pytestmark = pytest.mark.xdist_group("container_engine")
 
 
 def _client(folder: Path, name: str, script: str) -> None:

@@ -39,6 +39,8 @@ from karat.hunt.timeline import Place, Timeline
 
 FIRST = dt.datetime(2023, 8, 20, tzinfo=dt.UTC)
 STAGE = Stage(timeline="containers", step=86400.0, text="containers by day")
+# One registry and one podman for all of these, in whichever process runs them.
+pytestmark = pytest.mark.xdist_group("containers")
 
 
 def night(number: int, *, labels: bool = True) -> Image:

@@ -16,6 +16,9 @@ from karat.engines.slots import Slot
 from karat.hunt.container_engine import ContainerEngine, find_engine, own_failure
 from karat.hunt.kept_container import KeptContainer
 
+# One registry and one podman for all of these, in whichever process runs them.
+pytestmark = pytest.mark.xdist_group("kept_container")
+
 
 @pytest.fixture(scope="module")
 def podman() -> Iterator[Podman]:

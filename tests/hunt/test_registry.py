@@ -28,6 +28,7 @@ from karat.hunt.registry_wire import Answer, RegistryWire, is_private
 # `htpasswd -B` of USER and PASSWORD.
 _HTPASSWD = f"{USER}:$2b$04$.9Q14zsQC2fho5.f3V4Cle1CTiMim9uvPe7.fbDxBYNa3Wt.aGdXi\n"
 _LABELS = {"karat.commit.engine": "b" * 40}
+pytestmark = pytest.mark.xdist_group("registry")
 
 
 @pytest.fixture(scope="module")

@@ -23,6 +23,17 @@ def test_every_point_that_is_there_is_run_once_and_the_detector_has_the_word() -
     assert answer.expected_left == 0
 
 
+def test_a_change_that_is_zoomed_into_is_run_until_it_shows() -> None:
+    world = Simulated([588.4, 578.0], spread=0.001)
+    levels = {"m": (588.0, 578.0)}
+    answer = world.hunt(open_strategy(SWEEP, 2, [SPEED], levels=levels), slots=2)
+    assert pairs(answer) == [(0, 1)]
+    world = Simulated(stepped(9, (5, 0.97)), spread=0.001)
+    answer = world.hunt(open_strategy(SWEEP, 9, [SPEED], levels={"m": (100.0, 97.0)}), slots=2)
+    assert pairs(answer) == [(4, 5)]
+    assert set(world.asked) == set(range(9))
+
+
 def test_nothing_is_said_before_everything_was_run() -> None:
     world = Simulated(stepped(40, (20, 0.9)))
     world.hunt(open_strategy(SWEEP, 40, [SPEED]))

@@ -46,7 +46,10 @@ def _open(
     levels: Mapping[str, tuple[float, float]] | None,
 ) -> Strategy:
     if settings.strategy == "sweep":
-        return Sweep(settings, len(there), metrics)
+        if levels is None:
+            return Sweep(settings, len(there), metrics)
+        # Between the two ends of a change one run of each tells noise from nothing: every point, and again in doubt.
+        return Adaptive(structs.replace(settings, grid=1), len(there), metrics)
     if settings.strategy == "bisect":
         good = _named(settings.good, names, there, 0, "good")
         bad = _named(settings.bad, names, there, len(there) - 1, "bad")
