@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import sqlite3
+from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -127,3 +128,11 @@ def test_a_damaged_database_cannot_be_verified(tmp_path: Path) -> None:
     source.write_bytes(source.read_bytes()[:100] + b"\xff" * 4000)
     with pytest.raises(CannotVerify, match="expected to read the SQLite database"):
         read([str(source)])
+
+
+def test_a_table_has_no_stages(tmp_path: Path) -> None:
+    with closing(sqlite3.connect(tmp_path / "t.db")) as connection:
+        connection.execute("CREATE TABLE t (build, ms)")
+        connection.commit()
+    with pytest.raises(UsageError, match="expected the journal of a hunt for --stage"):
+        read(["t.db"], ReadOptions(root=tmp_path, stage="0"))

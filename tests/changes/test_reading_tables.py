@@ -320,6 +320,18 @@ def test_a_table_without_numbers_is_told(tmp_path: Path, text: str) -> None:
         collected(tmp_path, text)
 
 
+@pytest.mark.parametrize(
+    ("option", "said"),
+    [({"table": "t"}, "an SQLite database for --table"), ({"stage": "0"}, "the journal of a hunt for --stage"),
+     ({"name_pattern": "(?P<day>.)"}, "logs for --name-pattern"), ({"year": 2023}, "logs for --year")],
+)  # fmt: skip
+def test_options_that_nothing_would_come_of_are_refused(
+    tmp_path: Path, option: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(UsageError, match=f"expected {said}, found series, which is none"):
+        collected(tmp_path, "build,ms\n1,2\n", **option)
+
+
 def test_a_file_that_is_not_there_cannot_be_verified(tmp_path: Path) -> None:
     with pytest.raises(CannotVerify, match="No such file"):
         read(["none.csv"], ReadOptions(root=tmp_path))

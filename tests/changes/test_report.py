@@ -14,7 +14,7 @@ from karat.changes.report_strip import strip
 from karat.changes.report_text import chance, lines
 from karat.changes.series import Better, Observation, Outcome, Series
 from karat.changes.taking_back import RAREST
-from karat.findings import CannotVerify, ExitCode
+from karat.findings import CannotVerify, ExitCode, Finding, Severity
 
 OK, CRASH, MISSING = Outcome.OK, Outcome.CRASH, Outcome.MISSING
 
@@ -208,3 +208,17 @@ def test_chances_that_nobody_can_vouch_for_are_said_to_be_below() -> None:
     assert chance([step]) == "p ≤ 1e-6"
     assert chance([structs.replace(step, p_value=2.3e-5)]) == "p = 2e-5"
     assert "| ≤ 1e-6 |" in render(said)
+
+
+def test_a_hunt_s_regression_is_shown_where_it_was_hunted() -> None:
+    series = made(*DOWN)
+    points = [structs.replace(p, log=f"karat hunt show {p.label}") for p in series.observations]
+    said = report(structs.replace(series, observations=tuple(points)))
+    assert said.findings[0].next == "karat hunt show p13"
+
+
+def test_nothing_compared_says_what_is_odd() -> None:
+    odd = Finding(kind="cannot-read", severity=Severity.WARN, message="no way", next="ls -l x")
+    with pytest.raises(CannotVerify, match=r"found none \(2 missing; no way\)") as error:
+        examine(Collected(series=(made("", ""),), findings=(odd,)), DetectOptions())
+    assert error.value.next_command == "ls -l x"

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -148,6 +149,9 @@ def test_nothing_compared_is_3_and_never_0(tmp_path: Path, rows: str, said: str)
         (("s.csv", "--fail-on", "nothing"), "--fail-on: expected"),
         (("s.csv", "--false-alarms", "0"), "false-alarms"),
         (("s.csv", "--json", "x", "--markdown", "x"), "at most one report on x"),
+        (("s.csv", "--step", "3"), "expected --golden for --step, found none"),
+        (("--logs", "*", "--metric", "(1)", "--x", "a"), "expected a table for --x, found none"),
+        (("/dev/zero",), "expected /dev/zero to be a file or a pipe, found a device"),
         (("--logs", "OUT-*"), "expected --metric to say where the number is"),
     ],
 )
@@ -183,15 +187,18 @@ def test_a_golden_s_history(repository: Repository) -> None:
         loss = 9.5 if n < 6 else 9.9
         values = {"1": 11.0, "2": loss + n % 3 / 1000}
         block = {"start_step": 1, "end_step": 2, "step_interval": 1, "values": values}
-        repository.write("golden.json", json.dumps({"lm loss": block}))
+        repository.write("a golden.json", json.dumps({"lm loss": block}))
         repository.commit()
-    words = ("--golden", "golden.json", "--metric", "lm loss", "--better", "lower")
+    words = ("--golden", "a golden.json", "--metric", "lm loss", "--better", "lower")
     result = changes(repository.root, *words)
     assert result.code == 1
     assert "regression" in result.out
-    next_words = result.err.splitlines()[-1].removeprefix("next: ").split()
+    next_words = shlex.split(result.err.splitlines()[-1].removeprefix("next: "))
     assert next_words[:2] == ["karat", "diff"]
-    assert karat(*next_words[1:], cwd=repository.root).code in {0, 1}, "the advice can be followed"
+    assert next_words[-2:] == ["--only", "a golden.json"], "the change is of this one"
+    followed = karat(*next_words[1:], cwd=repository.root)
+    assert "lm loss" in followed.out
+    assert followed.code in {0, 1}, "the advice can be followed"
     assert changes(repository.root, *words, "--step", "1").code == 0
 
 

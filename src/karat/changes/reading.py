@@ -107,6 +107,11 @@ def _bytes(source: str, path: Path) -> bytes:
     try:
         if source == STDIN:
             return sys.stdin.buffer.read()
+        if path.is_char_device():  # /dev/zero has no end
+            raise UsageError(
+                f"expected {source} to be a file or a pipe, found a device",
+                next_command="karat changes --help",
+            )
         return path.read_bytes()
     except OSError as error:
         raise CannotVerify(
@@ -125,7 +130,11 @@ def _tables(data: bytes, name: str, path: Path, options: ReadOptions) -> Sequenc
                 next_command="karat changes --help",
             )
         return read_database(path, name, options)
-    found = _log(data, name, options) or _golden(data, name, options)
+    found = _log(data, name, options)
+    if found is not None:
+        return (found,)
+    _no_other_s_options(name, options)
+    found = _golden(data, name, options)
     tables = (found,) if found is not None else _text(data, name)
     if not tables:
         raise CannotVerify(
@@ -133,6 +142,22 @@ def _tables(data: bytes, name: str, path: Path, options: ReadOptions) -> Sequenc
             next_command="karat changes --help",
         )
     return tables
+
+
+def _no_other_s_options(name: str, options: ReadOptions) -> None:
+    """What was asked for and cannot be done here is said, not passed over."""
+    given = {
+        "--table": (options.table, "an SQLite database"),
+        "--stage": (options.stage, "the journal of a hunt"),
+        "--name-pattern": (options.name_pattern, "logs"),
+        "--year": (options.year, "logs"),
+    }
+    for option, (value, what) in given.items():
+        if value:
+            raise UsageError(
+                f"expected {what} for {option}, found {name}, which is none",
+                next_command="karat changes --help",
+            )
 
 
 def _looks(data: bytes) -> str:

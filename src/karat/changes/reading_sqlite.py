@@ -54,6 +54,11 @@ def _read(connection: Connection, source: str, options: ReadOptions) -> tuple[Co
     columns = _columns(connection, table)
     if table == _VIEW and set(_JOURNAL) <= set(columns):
         return _journal(connection, source, options)
+    if options.stage:
+        raise UsageError(
+            f"expected the journal of a hunt for --stage, found the table {table!r} of {source}",
+            next_command="karat changes --help",
+        )
     rows = connection.execute(f"SELECT * FROM {_quoted(table)}").fetchall()  # noqa: S608 - a name from the database
     return (Columns(source=f"{source}:{table}", names=tuple(columns), rows=rows),)
 

@@ -61,7 +61,7 @@ def examine(
 ) -> ChangesReport:
     """The report of all series; without a single value there is none."""
     started = perf_counter()
-    _something(collected.series)
+    _something(collected)
     entries = tuple(_examined(series, options, online=online) for series in collected.series)
     findings = [*collected.findings]
     for entry in entries:
@@ -87,18 +87,20 @@ def _examined(series: Series, options: DetectOptions, *, online: bool) -> Examin
     )
 
 
-def _something(series: Sequence[Series]) -> None:
+def _something(collected: Collected) -> None:
     """No values at all is no series without changes."""
-    if any(point.outcome is Outcome.OK for one in series for point in one.observations):
+    points = [point for one in collected.series for point in one.observations]
+    if any(point.outcome is Outcome.OK for point in points):
         return
-    names = ", ".join(repr(one.metric) for one in series[:5])
-    outcomes = Counter(point.outcome.value for one in series for point in one.observations)
+    names = ", ".join(repr(one.metric) for one in collected.series[:5])
+    outcomes = Counter(point.outcome.value for point in points)
     told = ", ".join(f"{count:,} {outcome}" for outcome, count in outcomes.items()) or "no points"
-    said = next((p.signature for one in series for p in one.observations if p.signature), "")
+    crash = next((f"; the first crash: {p.signature}" for p in points if p.signature), "")
+    odd = next((f"; {finding.message}" for finding in collected.findings), "")
     raise CannotVerify(
-        f"nothing was compared: expected values{f' of {names}' if names else ''}, found none ({told}"
-        f"{f'; the first crash: {said}' if said else ''})",
-        next_command="karat changes --help",
+        f"nothing was compared: expected values{f' of {names}' if names else ''}, found none"
+        f" ({told}{crash or odd})",
+        next_command=next((f.next for f in collected.findings if f.next), "karat changes --help"),
     )
 
 

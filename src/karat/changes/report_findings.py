@@ -139,11 +139,15 @@ def _log(point: Observation) -> str | None:
     """How to look at what a point left."""
     if not point.log or point.outcome in {Outcome.OK, Outcome.MISSING}:
         return None
-    if point.log.startswith("karat hunt show "):
+    if _is_hunted(point):
         return point.log
     return (
         f"git show {quote(point.log)}" if _is_version(point) else f"tail -n 40 {quote(point.log)}"
     )
+
+
+def _is_hunted(point: Observation) -> bool:
+    return point.log.startswith("karat hunt show ")
 
 
 def _is_version(point: Observation) -> bool:
@@ -152,9 +156,12 @@ def _is_version(point: Observation) -> bool:
 
 
 def _between(series: Series, step: Step) -> str:
-    """What to do about a change: versions of a golden are compared, anything else is hunted."""
+    """What to do about a change: versions of a golden are compared, points of a hunt shown, anything else is hunted."""
     good, bad = series.observations[step.last_good], series.observations[step.first_bad]
+    if _is_hunted(bad):
+        return bad.log
     if _is_version(good) and _is_version(bad):
-        old, new = good.log.partition(":")[0], bad.log.partition(":")[0]
-        return f"karat diff {old[:10]} {new[:10]}"
+        old, (new, _, path) = good.log.partition(":")[0], bad.log.partition(":")
+        only = "" if set("*?{") & set(path) else f" --only {quote(path)}"
+        return f"karat diff {old[:10]} {new[:10]}{only}"
     return "karat hunt init"

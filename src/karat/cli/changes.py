@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, cast
 
@@ -139,6 +139,8 @@ def command(  # noqa: PLR0913 - one parameter per option
         stage=stage, step=_step(step), nan=cast("Literal['crash', 'missing']", nan), newest_first=newest_first,
         since=since, until=until, better=_directions(better), root=Path(),
     )  # fmt: skip
+    _only_where_it_counts({"--x": x, "--time": time}, "a table", there=bool(sources) and not logs)
+    _only_where_it_counts({"--step": step.removeprefix("last")}, "--golden", there=bool(goldens))
     detect = DetectOptions(false_alarms=false_alarms, smallest=_size(smallest))
     wanted = parse_fail_on(fail_on, "--fail-on") if fail_on else ("fail",)
     collected = read(sources, options, logs=logs, goldens=goldens)
@@ -155,6 +157,15 @@ def _something_to_read(sources: Sequence[str], logs: Sequence[str], goldens: Seq
         raise UsageError(
             "expected a SERIES, --logs or --golden, found none", next_command="karat changes --help"
         )
+
+
+def _only_where_it_counts(given: Mapping[str, str], what: str, *, there: bool) -> None:
+    """An option that nothing would come of is a mistake, and not passed over."""
+    for option, value in given.items():
+        if value and not there:
+            raise UsageError(
+                f"expected {what} for {option}, found none", next_command="karat changes --help"
+            )
 
 
 def _step(text: str) -> str:
