@@ -74,7 +74,7 @@ def test_a_journal_that_is_there_is_not_written_over(tmp_path: Path) -> None:
     unfinished = karat("hunt", "run", cwd=tmp_path)
     assert unfinished.code == 2
     assert "found a hunt that is not finished with 1 run;" in unfinished.err
-    assert unfinished.err.endswith(f"next: karat hunt resume {JOURNAL}\n")
+    assert unfinished.err.endswith(f"next: karat hunt resume {JOURNAL} --max-runs 2\n")
     assert karat("hunt", "run", "--resume", "--max-runs", "99", "-q", cwd=tmp_path).code == 1
     finished = karat("hunt", "run", cwd=tmp_path)
     assert finished.code == 2

@@ -16,6 +16,7 @@ from karat.changes.series import Outcome
 from karat.findings import CannotVerify, UsageError
 from karat.hunt.attempt import Attempt
 from karat.hunt.journal import LOG_LIMIT, Journal, capped
+from karat.hunt.journal_lock import writer_of
 from karat.hunt.journal_rows import CommandRow, Entry, Found, HuntRow, StageRow
 from karat.hunt.point import Point, Window
 from karat.hunt.report import Verdict
@@ -209,6 +210,35 @@ def test_what_is_no_journal_is_said(path: Path, *, writing: bool) -> None:
     db.close()
     with pytest.raises(CannotVerify, match="version 99: a newer karat"):
         opened()
+
+
+def test_what_was_killed_before_it_began_is_no_hunt_to_resume(path: Path) -> None:
+    path.parent.mkdir()
+    path.touch()
+    with pytest.raises(CannotVerify, match="found none") as caught:
+        Journal.resume(path)
+    assert caught.value.next_command == "karat hunt run"
+    assert writer_of(path) is None, "and nobody holds it"
+
+
+@pytest.mark.parametrize("replaced", [False, True])
+def test_a_journal_that_is_removed_while_it_is_written_is_not_written_on(
+    path: Path, *, replaced: bool
+) -> None:
+    with begun(path) as journal:
+        path.unlink()
+        if replaced:
+            path.write_bytes(b"another")
+        with pytest.raises(CannotVerify, match="removed or replaced"):
+            journal.attempted(Entry(attempt=attempt(POINTS[0].id)))
+
+
+def test_a_damaged_file_is_begun_anew(path: Path) -> None:
+    path.parent.mkdir()
+    path.write_bytes(b"SQLite format 3\0" + b"\xff" * 5000)
+    with pytest.raises(CannotVerify) as caught:
+        Journal(path)
+    assert caught.value.next_command == f"karat hunt run --fresh --journal '{path}'"
 
 
 def test_a_damaged_row_is_said_not_guessed(path: Path) -> None:

@@ -136,22 +136,21 @@ def _journal(path: Path, file: Path, settings: HuntSettings, *, fresh: bool) -> 
 def _exists(path: Path) -> UsageError | None:
     """Why a journal is not written over; None for one that nobody misses: nothing was run, and nobody is at work."""
     from karat.hunt.journal import Journal  # noqa: PLC0415
-    from karat.hunt.reporting import state_of  # noqa: PLC0415
+    from karat.hunt.reporting import report_of  # noqa: PLC0415
     from karat.report.words import count  # noqa: PLC0415
 
     with Journal(path) as journal:
-        state, runs, process = state_of(journal), journal.runs(), journal.writer()
+        report, process = report_of(journal), journal.writer()
     words = shlex.quote(str(path))
     if process is not None:
         return UsageError(
             f"expected to be the only one who hunts into {path}, found process {process} at work on it",
             next_command=f"karat hunt status {words}",
         )
-    if not runs:
+    if not report.runs:
         return None
-    what = "a finished hunt" if state == "done" else "a hunt that is not finished"
-    way = f"karat hunt report {words}" if state == "done" else f"karat hunt resume {words}"
+    what = "a hunt that is not finished" if report.resume else "a finished hunt"
     return UsageError(
-        f"expected no journal at {path}, found {what} with {count(runs, 'run')}; --fresh begins anew and puts it aside",
-        next_command=way,
+        f"expected no journal at {path}, found {what} with {count(report.runs, 'run')}; --fresh begins anew and puts it aside",
+        next_command=report.resume or f"karat hunt report {words}",
     )

@@ -57,7 +57,11 @@ class Journal(JournalReader):
         """A journal that exists, open for writing."""
         if not path.is_file():
             raise no_journal(path)
-        return cls(path, writing=True)
+        journal = cls(path, writing=True)
+        if not journal._rows("SELECT 1 FROM sqlite_master LIMIT 1"):
+            journal.close()
+            raise no_journal(path)
+        return journal
 
     @contextmanager
     def _writing(self, *, durable: bool = True) -> Iterator[sqlite3.Connection]:
@@ -159,6 +163,7 @@ class Journal(JournalReader):
     ) -> None:
         """Keep an attempt with all that belongs to it, all or nothing."""
         attempt = entry.attempt
+        self._still_there()
         with self._writing() as db:
             cursor = db.execute(
                 "INSERT INTO attempts (stage, point, number, purpose, outcome, signature, identity_key, shared_with, "
@@ -185,6 +190,15 @@ class Journal(JournalReader):
             if log:
                 data = zlib.compress(capped(log))
                 db.execute("INSERT INTO logs VALUES (?, ?, ?)", (row, len(log), data))
+
+    def _still_there(self) -> None:
+        """SQLite writes on into a file that was removed: everything from then on would be lost, and nobody told."""
+        if not self.path.exists() or self.path.stat().st_ino != self._file:
+            raise CannotVerify(
+                f"expected the journal {self.path}, which this hunt writes, found it removed or replaced meanwhile: what "
+                "was measured is lost with it",
+                next_command="karat hunt run",
+            )
 
     def found(self, stage: str, number: int, found: Found) -> None:
         """Keep what became of a change."""

@@ -62,8 +62,17 @@ def is_empty(path: Path) -> bool:
 
 def cannot(path: Path, verb: str, error: Exception) -> CannotVerify:
     """What SQLite says, in karat's voice."""
-    full = "full" in str(error)
+    import sqlite3  # noqa: PLC0415 - help must be quick
+
+    words = shlex.quote(str(path))
+    # An operation that fails may succeed elsewhere or later; any other error of a database is damage.
+    way = f"ls -ld {words}" if isinstance(error, sqlite3.OperationalError) else fresh(path)
     return CannotVerify(
         f"expected to {verb} the journal {path}, but: {error}",
-        next_command="df -h" if full else f"ls -ld {shlex.quote(str(path))}",
+        next_command="df -h" if "full" in str(error) else way,
     )
+
+
+def fresh(path: Path) -> str:
+    """The command that begins anew where a journal is of no use; what is there is put aside."""
+    return f"karat hunt run --fresh --journal {shlex.quote(str(path))}"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -14,7 +13,7 @@ import msgspec
 from karat.findings import CannotVerify, KaratError
 from karat.hunt.attempt import Attempt
 from karat.hunt.journal_lock import WriterLock, writer_of
-from karat.hunt.journal_opening import cannot, connected
+from karat.hunt.journal_opening import cannot, connected, fresh
 from karat.hunt.journal_rows import CommandRow, Entry, Found, StageRow
 from karat.hunt.journal_schema import APPLICATION_ID, VERSION
 from karat.hunt.point import Point, Window
@@ -29,6 +28,7 @@ class JournalReader:
         self._lock = WriterLock(self.path) if writing else None
         try:
             self._db = connected(self.path, writing=writing)
+            self._file = self.path.stat().st_ino
             with self._told("read"):
                 self._check()
         except KaratError:
@@ -74,7 +74,7 @@ class JournalReader:
             what = "an empty file" if not tables else "another SQLite file"
             raise CannotVerify(
                 f"expected the journal of a hunt at {self.path}, found {what}",
-                next_command="karat hunt status --help",
+                next_command="karat hunt run" if not tables else "karat hunt status --help",
             )
         if version > VERSION:
             raise CannotVerify(
@@ -208,5 +208,5 @@ class JournalReader:
     def _damaged(self, said: str) -> CannotVerify:
         return CannotVerify(
             f"expected the journal {self.path} to be whole, but: {said}",
-            next_command=f"karat hunt run --fresh --journal {shlex.quote(str(self.path))}",
+            next_command=fresh(self.path),
         )
