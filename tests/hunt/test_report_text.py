@@ -9,7 +9,7 @@ from hypothesis import given, strategies as st
 from factories.hunt_reports import NIGHTS, nightly, nothing
 from karat.hunt import report_sentences as say
 from karat.hunt.point import Point
-from karat.hunt.report import HuntReport, Verdict
+from karat.hunt.report import HuntReport, PointReport, Verdict
 from karat.hunt.report_text import lines
 from karat.report.terminal import print_lines
 
@@ -61,8 +61,16 @@ def test_a_strip_fits_its_room(width: int) -> None:
     stage = nightly().stages[0]
     found = say.strip(stage.points * 20, stage.changes, width)
     assert len(found) <= width + found.count("|")
-    assert "✗" in found
+    assert "|" in found
     assert len(stage.points) == len(NIGHTS)
+
+
+def test_where_points_share_a_mark_it_is_what_most_of_them_came_to() -> None:
+    fine, crashed = nightly().stages[0].points[0], nightly().stages[0].points[8]
+    untried = PointReport(point=fine.point)
+    row = [*[fine] * 29, crashed, *[crashed] * 20, *[fine, crashed] * 10, *[untried] * 20]
+    assert say.strip(row, (), 9) == "···✗✗✗✗˙˙"
+    assert say.strip([fine, crashed], (), 9) == "·✗", "where there is room, every point has its own"
 
 
 @pytest.mark.parametrize(
