@@ -9,8 +9,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from factories.hunt_reports import nightly, nothing
+from factories.hunt_reports import change, nightly, nothing
 from karat.hunt.report import HuntReport
+from karat.hunt.report_charts import chart
 from karat.hunt.report_html import render
 
 
@@ -64,6 +65,21 @@ def test_every_failed_point_leads_to_its_log() -> None:
     logs = [i for i in seen.ids if i.startswith("log-")]
     assert len(logs) == 2
     assert {f"#{i}" for i in logs} <= set(seen.links)
+
+
+def test_levels_are_drawn_in_order_across_failures() -> None:
+    stage = nightly().stages[0]
+    points = list(stage.points)
+    # 577 up to 7, failures at 8, 536 from 9 on: three changes that overlap.
+    changes = (
+        change(points, 7, 8, "crash"),
+        change(points, 7, 9, "regression"),
+        change(points, 8, 9, "improvement"),
+    )
+    drawn = chart(msgspec.structs.replace(stage, changes=changes), "MLUPS")
+    lines = re.findall(r'class="level" x1="([\d.]+)" x2="([\d.]+)"', drawn)
+    assert len(lines) == 2
+    assert all(float(first) < float(last) for first, last in lines)
 
 
 def test_a_quiet_hunt_has_a_page() -> None:

@@ -81,14 +81,14 @@ def _said(change: ChangeReport) -> str:
 
 
 def _levels(frame: _Frame, changes: Sequence[ChangeReport]) -> Iterator[str]:
-    """The level before each change and the one after the last."""
-    start = 0
-    for change in changes:
-        if change.span.before is not None:
-            yield _level(frame, start, change.span.good, change.span.before)
-        start = change.span.bad
-    if changes and changes[-1].span.after is not None:
-        yield _level(frame, start, frame.count - 1, changes[-1].span.after)
+    """The level before each change of level and the one after the last; where failures begin or end, none changes."""
+    start, after = 0, None
+    for span in sorted((change.span for change in changes), key=lambda span: span.good):
+        if span.before is not None and span.after is not None:
+            yield _level(frame, start, span.good, span.before)
+            start, after = span.bad, span.after
+    if after is not None:
+        yield _level(frame, start, frame.count - 1, after)
 
 
 def _level(frame: _Frame, first: int, last: int, value: float) -> str:
@@ -133,7 +133,9 @@ def _names(frame: _Frame, points: Sequence[PointReport]) -> Iterator[str]:
     for index in chosen:
         label = points[index].point.label
         short = label if len(label) <= 18 else f"{label[:17]}…"
-        yield f'<text class="axis" x="{frame.x(index)}" y="{_HEIGHT - 12}" text-anchor="middle">{html.escape(short)}</text>'
+        # At the right edge there is room on one side only.
+        side, x = ("end", _WIDTH - 1) if 0 < index == last else ("middle", frame.x(index))
+        yield f'<text class="axis" x="{x}" y="{_HEIGHT - 12}" text-anchor="{side}">{html.escape(short)}</text>'
 
 
 def anchor(stage: StageReport, index: int) -> str:
