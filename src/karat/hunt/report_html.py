@@ -6,7 +6,6 @@ Names, titles and logs are hostile input: all text goes through `html.escape`, l
 from __future__ import annotations
 
 import html
-import re
 import shlex
 from collections.abc import Iterable, Iterator, Sequence
 from importlib import resources
@@ -19,7 +18,6 @@ from karat.hunt.report import Culprit, HuntReport, PointReport, StageReport
 from karat.hunt.report_charts import anchor, chart
 from karat.report.words import count, printable
 
-_LINK = re.compile(r"https?://[^\s()<>\[\]`|\"'\\]+")
 _LOG_LINES = 400
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
 
@@ -87,10 +85,9 @@ def _list(items: Iterable[str]) -> str:
 
 
 def _suspect(one: Suspect) -> str:
-    name = _text(one.id[:12] if len(one.id) == 40 else one.id)
-    shown = f"<code>{name}</code>"
-    if _LINK.fullmatch(one.link):
-        shown = f'<a href="{html.escape(one.link)}" rel="noreferrer noopener">{shown}</a>'
+    shown = f"<code>{_text(say.short(one))}</code>"
+    if say.link(one):
+        shown = f'<a href="{html.escape(say.link(one))}" rel="noreferrer noopener">{shown}</a>'
     author = f' <span class="quiet">{_text(one.author)}</span>' if one.author else ""
     return f"{_text(one.part)} {shown} {_text(one.title)}{author}"
 

@@ -21,7 +21,6 @@ from karat.report.words import printable
 _AROUND = 3
 _SUSPECTS = 20
 _LOG_LINES = 30
-_LINK = re.compile(r"https?://[^\s()<>\[\]`|\"'\\]+")
 
 
 def render(report: HuntReport) -> str:
@@ -83,8 +82,8 @@ def _suspects(culprit: Culprit) -> Iterator[str]:
 
 
 def _suspect(one: Suspect) -> str:
-    name = one.id[:12] if len(one.id) == 40 else one.id
-    shown = f"[{code(name)}]({one.link})" if _LINK.fullmatch(one.link) else code(name)
+    name, link = code(say.short(one)), say.link(one)
+    shown = f"[{name}]({link})" if link else name
     words = [f"- {prose(one.part)} {shown}", prose(one.title)]
     words += (
         [f"({prose(one.author)}{f', {one.when:%Y-%m-%d}' if one.when else ''})"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from math import floor, log10
 
@@ -21,6 +22,7 @@ _MARKS = {
 _TRIED = tuple(_MARKS[one] for one in (Outcome.CRASH, Outcome.HANG, Outcome.OK, Outcome.BROKEN))
 UNTRIED = "˙"
 _PAIR = 2
+_LINK = re.compile(r"https?://[^\s()<>\[\]`|\"'\\]+")
 
 
 def value(number: float | None) -> str:
@@ -68,10 +70,19 @@ def between(change: ChangeReport) -> str:
     return f"after {change.old.label}, not after {change.new.label}{note}"
 
 
+def short(one: Suspect) -> str:
+    """A suspect's id; of a commit its beginning."""
+    return one.id[:12] if len(one.id) == 40 else one.id
+
+
+def link(one: Suspect) -> str:
+    """Where a suspect can be seen; nothing where that is no plain address, which might end its markup."""
+    return one.link if _LINK.fullmatch(one.link) else ""
+
+
 def suspect(one: Suspect) -> str:
     """`xla 1a2b3c4d5e6f Fuse more convolutions (A. Author)`."""
-    name = one.id[:12] if len(one.id) == 40 else one.id
-    words = [one.part, name, one.title, f"({one.author})" if one.author else ""]
+    words = [one.part, short(one), one.title, f"({one.author})" if one.author else ""]
     return " ".join(word for word in words if word)
 
 
