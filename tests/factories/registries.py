@@ -193,13 +193,18 @@ class Registry:
 
     def push_index(self, repository: str, tag: str, image: Image) -> str:
         """The digest of a list of manifests, of which one is for this machine."""
-        inner = self.push(repository, f"{tag}-inner", image)
+        others = Image(bare=True, labels=dict.fromkeys(image.labels, "another machine's"))
+        pushed = {"s390x": others, "amd64": image}
+        entries = []
         with self.client() as client:
-            answer = client.get(f"/v2/{repository}/manifests/{inner}", headers={"Accept": MANIFEST})
-            entry = _described(MANIFEST, answer.content)
-            other = {**entry, "platform": {"os": "linux", "architecture": "s390x"}}
-            mine = {**entry, "platform": {"os": "linux", "architecture": "amd64"}}
-            index = {"schemaVersion": 2, "mediaType": INDEX, "manifests": [other, mine]}
+            for architecture, each in pushed.items():
+                inner = self.push(repository, f"{tag}-{architecture}", each)
+                answer = client.get(
+                    f"/v2/{repository}/manifests/{inner}", headers={"Accept": MANIFEST}
+                )
+                platform = {"os": "linux", "architecture": architecture}
+                entries.append({**_described(MANIFEST, answer.content), "platform": platform})
+            index = {"schemaVersion": 2, "mediaType": INDEX, "manifests": entries}
             return self._manifest(client, repository, tag, index)
 
     def delete_blob(self, repository: str, digest: str) -> None:

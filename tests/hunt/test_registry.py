@@ -8,6 +8,7 @@ import json
 import logging
 import os
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -298,6 +299,68 @@ def test_a_registry_over_plain_http_does_not_say_where_the_login_goes(
     assert guarded.signed("realm") == [""]
 
 
+def test_a_realm_over_plain_http_elsewhere_gets_no_login(
+    guarded: GuardedRegistry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    guarded.anonymous = True
+    # The proxy sees what another machine would.
+    monkeypatch.setenv("HTTP_PROXY", guarded.realm.url)
+    wire = RegistryWire("https://registry.example", advice="")
+    answer = Answer(
+        status=401,
+        url=httpx.URL("https://registry.example/v2/"),
+        headers=httpx.Headers({"www-authenticate": 'Bearer realm="http://realm.example/token"'}),
+        body=b"",
+        own=True,
+    )
+    found = Authorizer(wire, "registry.example", _login(), "").answer(answer, "toy", None)
+    with pytest.raises(CannotVerify, match="to lead to https, found http on b"):
+        wire._target(httpx.URL("https://a/x"), "http://b/y")
+    wire.close()
+    assert found == f"Bearer {GIVEN}"
+    assert guarded.signed("realm") == [""]
+
+
+def test_a_silent_realm_is_not_waited_for_by_one_thread_after_the_other(
+    guarded: GuardedRegistry, opened: Opened
+) -> None:
+    guarded.faults.add(Fault(pattern="/token", status=502, delay=0.2, times=None))
+    reference = parse(f"{guarded.host}/toy/nightly:here")
+    registry = opened(reference, _login())
+
+    def asked(_: int) -> str:
+        with pytest.raises(CannotVerify, match="found HTTP 502") as refused:
+            registry.digest(reference)
+        return str(refused.value)
+
+    with ThreadPoolExecutor(8) as threads:
+        list(threads.map(asked, range(8)))
+    assert len(guarded.signed("realm")) < 20
+
+
+def test_of_an_answer_only_so_much_is_read(guarded: GuardedRegistry, opened: Opened) -> None:
+    body = b" " * (96 << 20)
+    guarded.faults.add(Fault(pattern="/lies/here", body=body))
+    reference = parse(f"{guarded.host}/toy/nightly:here")
+    with pytest.raises(CannotVerify, match="expected less than 16,777,216 bytes"):
+        opened(reference, _login()).labels(reference, guarded.digest)
+    guarded.blob.stop()
+    (asked,) = (request for request in guarded.requests if request.host == "blob")
+    assert asked.sent < len(body)
+
+
+def test_one_answer_makes_up_for_many_that_did_not_come(
+    guarded: GuardedRegistry, opened: Opened
+) -> None:
+    reference = parse(f"{guarded.host}/toy/nightly:here")
+    registry = opened(reference, _login())
+    guarded.faults.add(Fault(pattern="/manifests/odd", status=502, times=None))
+    for _ in range(5):
+        with pytest.raises(CannotVerify, match="found HTTP 502"):
+            registry.digest(parse(f"{guarded.host}/toy/nightly:odd"))
+        assert registry.digest(reference) == guarded.digest
+
+
 @pytest.mark.parametrize("fault", [{"status": 503}, {"reset": True, "cut_after": 0}])
 def test_a_realm_that_has_no_time_is_asked_again(
     guarded: GuardedRegistry, opened: Opened, fault: dict[str, Any]
@@ -431,6 +494,14 @@ def test_the_engines_own_login_is_found_by_the_registrys_name(
     if login:
         assert login.basic() == f"Basic {pair}"
         assert login.found_in == str(tmp_path / "config.json")
+
+
+@pytest.mark.parametrize("auth", ["ü", "!", "/w==", ""])
+def test_a_stored_login_that_cannot_be_read_is_none(tmp_path: Path, auth: str) -> None:
+    path = tmp_path / "auth.json"
+    path.write_text(json.dumps({"auths": {"ghcr.io": {"auth": auth}}}))
+    env = {"REGISTRY_AUTH_FILE": str(path)}
+    assert registry_login.stored(parse("ghcr.io/nvidia/jax:x"), env) is None
 
 
 def test_the_closest_login_wins_and_podmans_file_comes_first(tmp_path: Path) -> None:
