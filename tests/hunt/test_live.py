@@ -67,7 +67,7 @@ def test_the_view_says_what_is_known_what_runs_and_how_long_it_takes() -> None:
     assert lines[1] == "█ ·█·◌·▁·✗·▁"
     assert lines[2] == "night 0 … night 11"
     assert (
-        "regression  speed 100.0 → 90.00 MLUPS (−10.0%), after night 3, not after night 7, 99%"
+        "regression  speed 100 → 90 MLUPS (−10.0%), after night 3, not after night 7, 99%"
         in lines
     )
     assert "now   night 5  30.0 s  midpoint of night 3 and night 7" in lines
