@@ -198,3 +198,12 @@ def test_the_next_command_can_be_pasted(repository: Repository) -> None:
             first = commit
     (finding,) = collected(repository, "cut short.json").findings
     assert finding.next == f"git show '{first}:cut short.json'"
+
+
+def test_a_version_is_called_by_the_path_it_had(repository: Repository) -> None:
+    repository.write("old.json", golden(9.0))
+    first = repository.commit()
+    repository.git("mv", "old.json", "new.json")
+    second = repository.commit()
+    logs = [point.log for point in only(repository, "new.json").observations]
+    assert logs == [f"{first}:old.json", f"{second}:new.json"]

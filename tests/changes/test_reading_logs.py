@@ -263,6 +263,13 @@ def test_what_grep_prints_of_any_names(tmp_path: Path, form: str) -> None:
     assert "07-08" in series.observations[-1].label
 
 
+def test_a_log_of_which_few_lines_look_like_grep_s_is_one_log(tmp_path: Path) -> None:
+    text = "OUT-07-01:ms: 1\nOUT-07-02:ms: 2\n" + "ms 3\n" * 8
+    (tmp_path / "one.txt").write_text(text)
+    (series,) = read(["one.txt"], ReadOptions(root=tmp_path, metrics=("ms:? ([0-9]+)",))).series
+    assert len(series.observations) == 10
+
+
 def test_bars_colours_long_lines_and_thousands(tmp_path: Path) -> None:
     text = "x" * 100_000 + "ms: 1\n10%\rms: 2\rdone\n\x1b[1mms: \x1b[0m1,234.5\n"
     logs(tmp_path, o_07_01=text)

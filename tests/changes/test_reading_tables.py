@@ -84,6 +84,21 @@ def test_units_in_cells_are_the_metric_s(tmp_path: Path) -> None:
     )
 
 
+def test_a_plain_number_among_others_with_a_unit_is_of_nobody_knows_which(tmp_path: Path) -> None:
+    series = only(tmp_path, "date,lat\n2024-01-01,9 us\n2024-01-02,8 us\n2024-01-03,7\n")
+    assert [p.outcome for p in series.observations] == [Outcome.OK, Outcome.OK, Outcome.BROKEN]
+
+
+def test_labels_with_letters_are_no_numbers_with_units(tmp_path: Path) -> None:
+    series = only(tmp_path, "version,ms\n1k,2.5\n2k,3.5\n")
+    assert values(series) == {"1k": (2.5,), "2k": (3.5,)}
+
+
+def test_until_a_day_is_to_its_end(tmp_path: Path) -> None:
+    hours = "".join(f"2024-01-0{d} {h:02}:00,{h}.5\n" for d in (1, 2) for h in (3, 21))
+    assert len(only(tmp_path, "time,ms\n" + hours, until="2024-01-01").observations) == 2
+
+
 def test_a_column_that_looks_like_numbers_is_not_left_out_in_silence(tmp_path: Path) -> None:
     found = collected(
         tmp_path,

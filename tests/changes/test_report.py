@@ -222,3 +222,11 @@ def test_nothing_compared_says_what_is_odd() -> None:
     with pytest.raises(CannotVerify, match=r"found none \(2 missing; no way\)") as error:
         examine(Collected(series=(made("", ""),), findings=(odd,)), DetectOptions())
     assert error.value.next_command == "ls -l x"
+
+
+def test_of_many_crashes_the_newest_are_shown() -> None:
+    said = report(made(*(cell for n in range(20) for cell in (1.0, f"E{n}: x"))))
+    shown = "\n".join("".join(text for text, _ in line) for line in lines(said))
+    assert "8 earlier crashes (--all shows them)" in shown
+    assert "E19: x" in shown
+    assert "E7: x" not in shown
