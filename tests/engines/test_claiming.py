@@ -70,8 +70,8 @@ def test_a_part_of_a_core_is_nobodys_own(tmp_path: Path, cores: float, gpus: flo
 def test_engines_and_slots_that_do_not_exist(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="expected the engine local or ray, found 'slurm'"):
         open_engine("slurm", slots=1, work=tmp_path)
-    with pytest.raises(UsageError, match="at least one slot, found 0"):
-        open_engine("local", slots=0, work=tmp_path)
+    with pytest.raises(UsageError, match="no negative number of slots, found -1"):
+        open_engine("local", slots=-1, work=tmp_path)
 
 
 def test_another_hunt_waits_is_told_so_and_goes_on_when_the_first_is_done(tmp_path: Path) -> None:
@@ -231,3 +231,11 @@ def test_a_folder_of_somebody_else_is_not_trusted(
     (tmp_path / f"karat-{os.getuid()}").symlink_to(tmp_path / "elsewhere")
     with pytest.raises(CannotVerify, match="found one of somebody else"):
         own_temporary_folder()
+
+
+def test_a_gpu_that_is_named_twice_is_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1,0,1")
+    assert [gpu.name for gpu in visible_gpus()] == ["1", "0"]
+    # Not "another hunt has them", for ever.
+    with pytest.raises(UsageError, match="which is 2; found 3 slots"):
+        open_engine("local", slots=3, gpus=1, work=tmp_path)

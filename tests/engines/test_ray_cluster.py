@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import importlib.util
+import threading
 from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -22,6 +25,9 @@ if importlib.util.find_spec("ray") is None:
 if not Path("/proc/self/stat").exists():
     missing("Linux, for its /proc")
 
+# Two clusters at a time would have no cores left.
+pytestmark = pytest.mark.xdist_group("ray")
+
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[RayCluster]:
@@ -31,7 +37,7 @@ def cluster() -> Iterator[RayCluster]:
 
 @pytest.fixture
 def engine(cluster: RayCluster, tmp_path: Path) -> Iterator[EngineElsewhere]:
-    made = EngineElsewhere(cluster.env, "ray", slots=1, work=str(tmp_path), address=cluster.address)
+    made = EngineElsewhere(cluster.env, "ray", slots=0, work=str(tmp_path), address=cluster.address)
     yield made
     made.close()
 
@@ -50,13 +56,17 @@ def nodes(results: dict[str, JobResult]) -> set[str]:
 
 
 def test_jobs_run_on_both_nodes_and_the_loss_of_one_changes_no_answer(
-    cluster: RayCluster, engine: EngineElsewhere, tmp_path: Path
+    cluster: RayCluster,
+    engine: EngineElsewhere,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     second = cluster.add("second")
-    square = "echo $((N * N)) | tee $KARAT_OUT/square.txt; sleep 0.5"
-    jobs = [
-        job(shell(square, env={"N": str(n)}), key=str(n), collect=("*.txt",)) for n in range(16)
-    ]
+    # On the second node they never end: it is hit in the middle of two of them.
+    pids = tmp_path / "pids"
+    stay = f"test $OF_NODE = head || {{ echo $$ >> {pids}; exec sleep 1000; }}"
+    square = f"{stay}; echo $((N * N)) | tee $KARAT_OUT/square.txt"
+    jobs = [job(shell(square, env={"N": str(n)}), key=str(n), collect=("*.txt",)) for n in range(8)]
     assert engine.slots == 4
     # A custom resource says where a job may run.
     wanted = Resources(cores=1, custom={"second": 1})
@@ -64,16 +74,18 @@ def test_jobs_run_on_both_nodes_and_the_loss_of_one_changes_no_answer(
     assert {result.ran[0].output for result in there.values()} == {b"second\n"}
     for each in jobs:
         engine.submit(each)
-    found: dict[str, JobResult] = {}
-    while len(nodes(found)) < 2:
-        found |= {result.key: result for result in engine.wait()}
-    assert len(found) < len(jobs)
+    running = started(pids, 2)
     second.kill()
+    found: dict[str, JobResult] = {}
     while len(found) < len(jobs):
         found |= {result.key: result for result in engine.wait()}
+    assert gone(running)
+    assert nodes(found) & nodes(there) == set()
     assert [result.lost for result in found.values()] == [""] * len(jobs)
-    assert any("tried again" in note for result in found.values() for note in result.notes)
+    notes = [note for result in found.values() for note in result.notes]
+    assert len([note for note in notes if "lost and tried again" in note]) >= 2
     assert engine.slots == 2
+    monkeypatch.setenv("OF_NODE", "head")
     local = open_engine("local", slots=2, work=tmp_path)
     try:
         expected = answers(local, jobs)
@@ -157,6 +169,40 @@ def test_more_than_any_node_has_cannot_be_had(cluster: RayCluster, tmp_path: Pat
     assert caught.value.next_command.startswith("ray status")
 
 
+@pytest.mark.parametrize("asked", [{"cores": 1e-5}, {"custom": {"CPU": 1}}])
+def test_what_ray_cannot_be_asked_for_is_said_before_anything_runs(
+    cluster: RayCluster, tmp_path: Path, asked: dict[str, Any]
+) -> None:
+    with pytest.raises(ElsewhereError, match="to ask for what Ray can give") as caught:
+        EngineElsewhere(
+            cluster.env, "ray", slots=1, work=str(tmp_path), address=cluster.address, **asked
+        )
+    assert caught.value.next_command == "edit [engine] in hunt.toml"
+
+
+def test_while_no_node_has_room_it_is_said_and_waited_for_one(
+    cluster: RayCluster, tmp_path: Path
+) -> None:
+    third, wanted = cluster.add("third"), {"third": 1.0}
+    said = tmp_path / "said"
+    with said.open("wb") as errors:
+        engine = EngineElsewhere(
+            cluster.env, "ray", errors=errors, slots=1, work=str(tmp_path), address=cluster.address,
+            custom=wanted,
+        )  # fmt: skip
+        assert engine.slots == 1  # though the node has room for two
+        third.kill()
+        engine.submit(job("echo $OF_NODE", resources=Resources(cores=1, custom=wanted)))
+        # As a hunt waits, half a second at a time.
+        while b"waiting: no node of the Ray cluster has 1 CPU, 1 third" not in said.read_bytes():
+            assert list(engine.wait(0.1)) == []
+        cluster.add("third")
+        (result,) = engine.wait()
+        engine.close()
+    assert result.ran[0].output == b"third\n"
+    assert said.read_bytes().count(b"waiting:") == 1
+
+
 def test_areas_are_kept_and_no_two_jobs_share_one(engine: EngineElsewhere) -> None:
     busy = "mkdir busy || exit 1; sleep 0.2; rmdir busy; echo x >> count; echo $PWD"
     found = answers(engine, [job(busy, key=str(n)) for n in range(6)])
@@ -167,6 +213,24 @@ def test_areas_are_kept_and_no_two_jobs_share_one(engine: EngineElsewhere) -> No
 def test_nobody_there(tmp_path: Path) -> None:
     with pytest.raises(ElsewhereError, match=r"expected a Ray cluster at 127\.0\.0\.1:1"):
         EngineElsewhere({}, "ray", slots=1, work=str(tmp_path), address="127.0.0.1:1")
+
+
+@pytest.mark.parametrize("address", ["http://127.0.0.1:8265", "nonsense", "127.0.0.1"])
+def test_an_address_that_is_none(tmp_path: Path, address: str) -> None:
+    with pytest.raises(ElsewhereError, match="HOST:PORT or ray://HOST:PORT, found") as caught:
+        EngineElsewhere({}, "ray", slots=1, work=str(tmp_path), address=address)
+    # An address of hunt.toml goes before RAY_ADDRESS.
+    assert caught.value.next_command.startswith("edit [engine] address in hunt.toml")
+
+
+def test_somebody_else_there(tmp_path: Path) -> None:
+    # As the dashboard's port: Ray would wait for minutes, and then end the whole process.
+    with ThreadingHTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        address = f"127.0.0.1:{server.server_port}"
+        with pytest.raises(ElsewhereError, match="found something else there"):
+            EngineElsewhere({}, "ray", slots=1, work=str(tmp_path), address=address)
+        server.shutdown()
 
 
 def test_no_cluster_is_started_by_accident(tmp_path: Path) -> None:

@@ -24,12 +24,15 @@ from karat.findings import KaratError
 class EngineElsewhere:
     """An engine that another process has opened."""
 
-    def __init__(self, env: Mapping[str, str], kind: str, **settings: Any) -> None:
+    def __init__(
+        self, env: Mapping[str, str], kind: str, *, errors: IO[bytes] | None = None, **settings: Any
+    ) -> None:
         self.process = subprocess.Popen(
             [sys.executable, "-m", "factories.engines_elsewhere"],
             env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[1]), **env},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
+            stderr=errors,
         )
         self._orders = cast("IO[bytes]", self.process.stdin)
         self._answers = cast("IO[bytes]", self.process.stdout)

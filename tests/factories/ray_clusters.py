@@ -47,6 +47,8 @@ class RayNode:
 
     def kill(self) -> None:
         """As if the machine had lost its power: every process of the node at once."""
+        if self._process.poll() is not None:  # its number may be somebody else's by now
+            return
         own = {self._process.pid}
         for pid in own | descendants(self._process.pid, processes()):
             with contextlib.suppress(ProcessLookupError):
@@ -82,7 +84,8 @@ class RayCluster:
         return self._node([f"--address={self.address}"], name, cores)
 
     def _node(self, words: list[str], name: str, cores: int) -> RayNode:
-        temporary = self.folder / name[0]
+        # Of one letter: paths of sockets are short.
+        temporary = self.folder / str(len(self._nodes))
         temporary.mkdir()
         common = [
             "--node-ip-address=127.0.0.1",

@@ -114,7 +114,7 @@ def mistake(toml: str) -> str:
         (text(rest="[search]\nconfidence = 1.0\n"), "search.confidence must be"),
         (text(rest="[search]\nsmallest = 1.0\n"), "search.smallest must be"),
         (text(rest="[search]\nmax_runs = -1\n"), "search.max_runs must be"),
-        (text(rest="[engine]\nslots = 0\n"), "engine.slots must be"),
+        (text(rest="[engine]\nslots = -1\n"), "engine.slots must be"),
         (text(rest="[engine]\ngpus = -1\n"), "engine.gpus must be"),
         (text(rest='[engine]\nmemory = "lots"\n'), "engine.memory: expected a size"),
         (text(rest='[packages]\nname = "toy[fast]"\n'), "packages.name: expected the name of a project"),

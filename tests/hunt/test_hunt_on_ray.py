@@ -10,7 +10,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import pytest
 
@@ -22,6 +22,9 @@ if importlib.util.find_spec("ray") is None:
     missing("ray (pip install 'karat[ray]')")
 if not Path("/proc/self/stat").exists():
     missing("Linux, for its /proc")
+
+# Two clusters at a time would have no cores left.
+pytestmark = pytest.mark.xdist_group("ray")
 
 _LEVELS = stepped(24, (7, 95.0), (18, 90.0)) | {"v012": "crash"}
 # Says where it runs, and takes long enough to be hit.
@@ -41,6 +44,18 @@ def slow_hunt(folder: Path) -> Path:
     return file
 
 
+def hunting(cluster: RayCluster, file: Path, errors: IO[str]) -> subprocess.Popen[str]:
+    words = ["hunt", "run", file.name, "--engine", "ray", "--json", "-", "--quiet"]
+    return subprocess.Popen(
+        [sys.executable, "-m", "karat", *words],
+        cwd=file.parent,
+        env={**os.environ, **cluster.env, "RAY_ADDRESS": cluster.address},
+        stdout=subprocess.PIPE,
+        stderr=errors,
+        text=True,
+    )
+
+
 def culprits(report: dict[str, Any]) -> list[tuple[str, str, str]]:
     changes = [culprit["change"] for culprit in report["culprits"]]
     return [(c["kind"], c["old"]["label"], c["new"]["label"]) for c in changes]
@@ -52,18 +67,7 @@ def test_the_loss_of_a_node_in_the_middle_changes_no_answer(
     second = cluster.add("second")
     file = slow_hunt(tmp_path / "ray")
     where = file.with_name("where.txt")
-    words = ["hunt", "run", file.name, "--engine", "ray", "--json", "-", "--quiet"]
-    with (
-        (tmp_path / "stderr").open("w+") as errors,
-        subprocess.Popen(
-            [sys.executable, "-m", "karat", *words],
-            cwd=file.parent,
-            env={**os.environ, **cluster.env, "RAY_ADDRESS": cluster.address},
-            stdout=subprocess.PIPE,
-            stderr=errors,
-            text=True,
-        ) as karat,
-    ):
+    with (tmp_path / "stderr").open("w+") as errors, hunting(cluster, file, errors) as karat:
         # At its third job, which has just begun.
         while not where.exists() or where.read_text().count("second") < 3:
             assert karat.poll() is None, (tmp_path / "stderr").read_text()
@@ -95,3 +99,28 @@ def test_a_cluster_that_is_not_there_is_said_with_the_next_command(tmp_path: Pat
     assert done.returncode == 3
     assert "expected a Ray cluster at 127.0.0.1:1" in done.stderr
     assert "RAY_ADDRESS" in done.stderr.splitlines()[-1]
+
+
+def test_the_loss_of_the_whole_cluster_is_no_answer(cluster: RayCluster, tmp_path: Path) -> None:
+    # The last one: it takes the cluster along. Ray by itself would end karat with exit code 1, as if it had found something.
+    file = slow_hunt(tmp_path / "ray")
+    where = file.with_name("where.txt")
+    with (tmp_path / "stderr").open("w+") as errors, hunting(cluster, file, errors) as karat:
+        while not where.exists():
+            assert karat.poll() is None, (tmp_path / "stderr").read_text()
+            time.sleep(0.02)
+        cluster.head.kill()
+        karat.communicate()
+    said = (tmp_path / "stderr").read_text()
+    assert karat.returncode == 3, said
+    assert "expected the head of the Ray cluster" in said
+    assert said.splitlines()[-1].startswith("next: karat hunt resume")
+    # What was measured is kept, and the hunt goes on elsewhere.
+    done = subprocess.run(
+        [sys.executable, "-m", "karat", "hunt", "resume", "--engine", "local", "--json", "-", "--quiet"],
+        cwd=file.parent, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 1, done.stderr
+    assert culprits(json.loads(done.stdout)) == found(
+        hunted(values_hunt(tmp_path / "here", _LEVELS))
+    )

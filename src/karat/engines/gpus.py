@@ -30,7 +30,11 @@ def visible_gpus() -> tuple[Gpu, ...]:
     if said is None:
         return tuple(Gpu(index, uuid) for index, uuid in listed.items())
     names = [name.strip() for name in said.split(",") if name.strip() and name.strip() != "-1"]
-    return tuple(Gpu(name, _id(name, listed)) for name in names)
+    # One that is named twice is one.
+    once: dict[str, Gpu] = {}
+    for name in names:
+        once.setdefault(_id(name, listed), Gpu(name, _id(name, listed)))
+    return tuple(once.values())
 
 
 def _id(name: str, listed: dict[str, str]) -> str:

@@ -42,8 +42,9 @@ def _cannot_lock(path: Path, error: OSError) -> CannotVerify:
 
 def users_folder() -> Path:
     """Where locks of this user on this machine are."""
-    runtime = os.environ.get("XDG_RUNTIME_DIR", "")
-    if runtime and os.access(runtime, os.W_OK):
+    # Where the variable is not set (cron, sudo), the folder it would name is meant, or two hunts would not see each other.
+    runtime = os.environ.get("XDG_RUNTIME_DIR") or f"/run/user/{os.getuid()}"
+    if os.access(runtime, os.W_OK):
         return Path(runtime) / "karat"
     return own_temporary_folder()
 

@@ -25,7 +25,12 @@ def open_engine(  # noqa: PLR0913 - what [engine] may say
     custom: Mapping[str, float] | None = None,
     notice: Callable[[str], None] | None = None,
 ) -> Engine:
-    """The engine of that kind, ready for jobs; waits, and says so, while another hunt has what it needs."""
+    """The engine of that kind, ready for jobs; waits, and says so, while another hunt has what it needs.
+
+    `slots` is how many jobs may run at once; 0: one here, and on a cluster as many as it has room for.
+    """
+    if slots < 0:
+        raise UsageError(f"expected no negative number of slots, found {slots}", next_command=_EDIT)
     if kind == "local":
         return _local(slots, work, cores, gpus, notice)
     if kind == "ray":
@@ -44,9 +49,7 @@ def _local(
     from karat.engines.claiming import Wanted, claim  # noqa: PLC0415 - not to look at a hunt
     from karat.engines.local import LocalEngine  # noqa: PLC0415
 
-    if slots < 1:
-        raise UsageError(f"expected at least one slot, found {slots}", next_command=_EDIT)
-    wanted = Wanted(slots=slots, cores=_whole("cores", cores), gpus=_whole("gpus", gpus))
+    wanted = Wanted(slots=slots or 1, cores=_whole("cores", cores), gpus=_whole("gpus", gpus))
     return LocalEngine(claim(wanted, work.absolute(), notice))
 
 

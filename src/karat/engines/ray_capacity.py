@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from karat.engines.job import Resources
+from karat.engines.ray_head import Head
 
 _FRESH = 1.0
 
@@ -47,19 +48,20 @@ class Capacity:
     """How many jobs a cluster can run at once, re-read as it changes."""
 
     def __init__(
-        self, ray: Any, resources: Resources, most: int, notice: Callable[[str], None]
+        self, ray: Any, head: Head, resources: Resources, most: int, notice: Callable[[str], None]
     ) -> None:
-        self._ray, self._wanted, self._most, self._notice = ray, needs(resources), most, notice
+        """`most` is how many may run at once at most; 0: as many as there is room for."""
+        self._ray, self._head, self._wanted = ray, head, needs(resources)
+        self._most, self._notice = most, notice
         self._read_at, self._known = -_FRESH, 0
         self._told = False
 
     def slots(self) -> int:
         """Jobs at once, over all nodes that live; no more than were allowed."""
-        if time.monotonic() - self._read_at >= _FRESH:
+        if time.monotonic() - self._read_at >= _FRESH and self._head.answers():
             self._known = sum(fits(node["Resources"], self._wanted) for node in self.nodes())
             self._read_at = time.monotonic()
-        # One is what hunt.toml says when it says nothing.
-        return min(self._known, self._most) if self._most > 1 else self._known
+        return min(self._known, self._most) if self._most else self._known
 
     def nodes(self) -> list[dict[str, Any]]:
         """Those that live."""
@@ -74,15 +76,19 @@ class Capacity:
 
     def wanted(self) -> str:
         """What a node must have, for a person."""
-        return ", ".join(f"{amount:g} {name}" for name, amount in self._wanted.items())
+        return ", ".join(_shown(name, amount) for name, amount in self._wanted.items())
 
     def there(self) -> str:
         """What nodes have, for a person."""
         return "; ".join(
             ", ".join(
-                f"{amount:g} {name}"
+                _shown(name, amount)
                 for name, amount in sorted(node["Resources"].items())
                 if not name.startswith(("node:", "object_store"))
             )
             for node in self.nodes()
         )
+
+
+def _shown(name: str, amount: float) -> str:
+    return f"{amount / 1e9:.3g} GB of memory" if name == "memory" else f"{amount:g} {name}"

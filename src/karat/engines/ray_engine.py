@@ -13,9 +13,10 @@ import msgspec
 
 from karat.engines.job import Job, JobResult, Resources
 from karat.engines.ray_capacity import Capacity, options
+from karat.engines.ray_head import Head
 from karat.engines.ray_silence import Silence
 from karat.engines.ray_work import work
-from karat.findings import CannotVerify
+from karat.findings import CannotVerify, UsageError
 
 _LOOK_AGAIN = 5.0
 _ENDING = 20.0
@@ -39,6 +40,7 @@ class RayEngine:
         ray: Any,
         *,
         silence: Silence,
+        head: Head,
         hunt: str,
         resources: Resources,
         retries: int,
@@ -47,7 +49,8 @@ class RayEngine:
     ) -> None:
         self._ray, self._hunt, self._retries = ray, hunt, retries
         self._silence = silence
-        self._capacity = Capacity(ray, resources, most, notice)
+        self._head = head
+        self._capacity = Capacity(ray, head, resources, most, notice)
         self._work = ray.remote(work)
         self._flights: dict[Any, _Flight] = {}
         """Reference of what is awaited → the job."""
@@ -58,8 +61,15 @@ class RayEngine:
         """How many jobs may run at once, as the cluster is now; while it has no room, one may wait for it."""
         return max(1, self._capacity.slots())
 
-    def require_room(self) -> None:
+    def require_room(self, resources: Resources) -> None:
         """CannotVerify where no node could ever run a job."""
+        try:
+            self._work.options(**options(resources))
+        except ValueError as error:
+            raise UsageError(
+                f"expected [engine] to ask for what Ray can give, found: {error}",
+                next_command="edit [engine] in hunt.toml",
+            ) from error
         if self._capacity.slots() == 0:
             raise CannotVerify(
                 f"expected a node of the Ray cluster with {self._capacity.wanted()} for each probe, "
@@ -86,9 +96,9 @@ class RayEngine:
             results += [
                 result for ref in self._ready(max(0.0, left)) if (result := self._taken(ref))
             ]
+            self._capacity.tell_if_none()
             if until is not None and time.monotonic() >= until:
                 break
-            self._capacity.tell_if_none()
         return results
 
     def _ready(self, seconds: float) -> list[Any]:
@@ -146,8 +156,10 @@ class RayEngine:
             self.cancel(flight.job.key)
         if self._cancelled:
             refs = self._cancelled
+            # Without a head nobody hears of it; wardens notice that their workers are gone.
+            patience = 0 if self._head.is_gone else _ENDING
             _, left = self._ray.wait(
-                refs, num_returns=len(refs), timeout=_ENDING, fetch_local=False
+                refs, num_returns=len(refs), timeout=patience, fetch_local=False
             )
             for ref in left:
                 self._ray.cancel(ref, force=True)

@@ -204,8 +204,8 @@ def _search(settings: HuntSettings) -> None:
 def _engine(settings: HuntSettings) -> None:
     engine = settings.engine
     expect(
-        1 <= engine.slots <= _MOST,
-        f"engine.slots must be at least 1 and at most {_MOST:,}, found {engine.slots}",
+        0 <= engine.slots <= _MOST,
+        f"engine.slots must be at least 0 and at most {_MOST:,}, found {engine.slots}",
     )
     for key in ("cores", "gpus", "retries"):
         value = getattr(engine, key)

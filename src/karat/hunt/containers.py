@@ -87,7 +87,7 @@ class Containers:
             place.work / "containers" / f"images-{place.hunt}.json",
             sizes.size(self._own.cache) if self._here else 0,
             partial(image_sizes, engine),
-            keep=settings.engine.slots + self._own.ahead,
+            keep=max(1, settings.engine.slots) + self._own.ahead,
         )
 
     @property

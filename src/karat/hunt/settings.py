@@ -193,8 +193,8 @@ class EngineSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     """[engine]."""
 
     kind: Literal["local", "ray"] = "local"
-    slots: int = 1
-    """Local: how many probes may run at once."""
+    slots: int = 0
+    """How many probes may run at once; 0: one, and with Ray as many as the cluster has room for."""
     cores: float = 0
     """Cores per probe, for itself; 0: not divided."""
     gpus: float = 0
