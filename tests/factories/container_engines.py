@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import tempfile
+import time
 from pathlib import Path
 from typing import Self
 
@@ -69,6 +70,14 @@ class Podman:
     def __exit__(self, *_: object) -> None:
         self.run("rm", "--all", "--force", "--time", "0")
         self.run("umount", "--all", "--force")
+        for _ in range(50):
+            self._forget()
+            if not self.folder.exists():
+                break
+            # A container that has ended is tidied up in the background, which mounts the storage again.
+            time.sleep(0.05)
+
+    def _forget(self) -> None:
         for line in Path("/proc/mounts").read_text().splitlines():
             if (where := line.split()[1]).startswith(str(self.folder)):
                 subprocess.run(["umount", "--lazy", where], check=False, capture_output=True)
