@@ -318,3 +318,44 @@ def test_a_commit_that_was_pushed_meanwhile_is_fetched(history: History, tmp_pat
     opened(history, made[0], made[0], tmp_path)
     later = grown(history, "b", start=5)[0]
     assert ids(opened(history, made[0], later, tmp_path)) == [made[0], later]
+
+
+def test_a_branch_wins_over_a_tag_of_its_name(history: History, tmp_path: Path) -> None:
+    made = grown(history, "a", "b")
+    history.git("tag", "main", made[0])
+    settings = replace(hunting({"r": history.root}), commits=CheckoutSettings(good={"r": made[0]}))
+    assert ids(open_commits(settings, COMMITS, None, place(tmp_path))) == made
+
+
+def test_an_unrelated_history_that_was_merged_begins_with_its_first(
+    history: History, tmp_path: Path
+) -> None:
+    old = grown(history, "a")[0]
+    history.git("checkout", "--quiet", "--orphan", "fresh")
+    history.git("rm", "-r", "--quiet", "--force", ".")
+    other = [history.at(NOON + (5 + i) * HOUR, f"x{i}", x=str(i)) for i in range(2)]
+    history.git("checkout", "--quiet", "main")
+    tip = history.git(
+        "commit-tree", "-p", old, "-p", other[1], "-m", "m", f"{old}^{{tree}}"
+    ).strip()
+    history.git("reset", "--quiet", "--hard", tip)
+    assert ids(opened(history, old, tip, tmp_path)) == other
+
+
+def test_what_was_under_test_is_believed_before_what_was_meant(
+    history: History, tmp_path: Path
+) -> None:
+    made = grown(history, "a", "b", "c")
+    meant = between({"r": made[0]}, {"r": made[1]})
+    window = Window(old=meant.old, new=meant.new, new_identity={"commit.r": made[2]})
+    timeline = open_commits(hunting({"r": history.root}), COMMITS, window, place(tmp_path))
+    assert ids(timeline) == made
+
+
+def test_a_lock_that_a_killed_fetch_left_is_no_hindrance(history: History, tmp_path: Path) -> None:
+    made = grown(history, "a")
+    opened(history, made[0], made[0], tmp_path)
+    (mirror,) = (tmp_path / "work" / "mirrors").glob("*.git")
+    (mirror / "refs" / "heads" / "main.lock").write_text("")
+    later = grown(history, "b", start=5)[0]
+    assert ids(opened(history, made[0], later, tmp_path)) == [made[0], later]
