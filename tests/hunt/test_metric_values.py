@@ -107,6 +107,12 @@ def test_json_of_the_output(output: str, path: str, found: float | str) -> None:
     assert value(MetricSettings(name="m", json=path), run(output)) == found
 
 
+def test_json_is_read_whole_wherever_a_piece_of_it_ends() -> None:
+    for length in range(4050, 4100):
+        text = json.dumps({"p": "x" * length, "q": [True, float("-inf")], "a": 4})
+        assert value(MetricSettings(name="m", json="a"), run(text)) == 4
+
+
 def test_json_of_a_file_and_of_json_lines() -> None:
     metric = MetricSettings(name="m", json="[1].x", file="r.json")
     assert value(metric, run(r_json='[{"x": 1}, {"x": 2}]')) == 2

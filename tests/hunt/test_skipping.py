@@ -46,3 +46,11 @@ def test_what_matches_nothing_is_told() -> None:
         "2024-01-01..2024-02-01",
         "other",
     )
+
+
+def test_a_day_that_ends_a_range_is_in_it_to_its_last_moment() -> None:
+    hours = [
+        Point(id=f"h{i}", label=f"h{i}", when=BEGAN + timedelta(hours=6 * i)) for i in range(6)
+    ]
+    left_out = [p.id for p in without(hours, ("2023-07-10..2023-07-10",)) if p.missing]
+    assert left_out == ["h0", "h1", "h2"]
