@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+import math
 import random
 import re
+from collections.abc import Callable
 from itertools import pairwise
 
 import pytest
@@ -120,6 +122,33 @@ def test_a_flat_history_has_no_change_and_costs_little_more_than_its_grid() -> N
     answers = [world.hunt(open_strategy(SearchSettings(), 256, [SPEED])) for world in worlds]
     assert sum(len(answer.spans) for answer in answers) <= 1
     assert sum(world.runs for world in worlds) <= 12 * 36
+
+
+@pytest.mark.parametrize(
+    ("noise", "most"),
+    [
+        (lambda rng: 0.005 * math.exp(rng.gauss(0, 1)), 1),
+        (lambda rng: rng.gauss(0, 0.05 if rng.random() < 0.03 else 0.005), 1),
+        # Two modes, a coin for each run; until points are run again they look like changes.
+        (lambda rng: rng.choice([-0.01, 0.01]) + rng.gauss(0, 0.001), 1),
+    ],
+    ids=["lognormal", "outliers", "two modes"],
+)
+def test_noise_of_another_kind_is_no_change(
+    noise: Callable[[random.Random], float], most: int
+) -> None:
+    spans = 0
+    for seed in range(15):
+        rng = random.Random(seed)
+        strategy = open_strategy(SearchSettings(), 128, [SPEED])
+        seen: dict[int, Seen] = {}
+        while (decision := strategy.decide(seen, {}, 1)).asks:
+            before = seen.get(decision.asks[0].index, Seen())
+            values = (*before.values.get("m", ()), 100 * (1 + noise(rng)))
+            outcomes = (*before.outcomes, Outcome.OK)
+            seen[decision.asks[0].index] = Seen(values={"m": values}, outcomes=outcomes)
+        spans += len(decision.spans)
+    assert spans <= most
 
 
 @pytest.mark.parametrize("length", [16, 25, 40])

@@ -49,7 +49,7 @@ def flake_map(
     share /= share.sum()
     lone = (bad + good == 1) & ((bad == 1) != (share @ worse > 0.5))
     odd = tuple(position for position, is_odd in zip(positions, lone, strict=True) if is_odd)
-    return Map(positions, share @ chance, 0.0, True, True, odd, float(share @ fails))
+    return Map(positions, share @ chance, 0.0, True, 1, odd, float(share @ fails))
 
 
 def _log(rate: Array, wrong: Array, right: Array) -> Array:

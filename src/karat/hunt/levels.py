@@ -38,6 +38,9 @@ _REACH = 0.2
 _MOST = 500.0
 """but not wider than this, of what has next to no spread."""
 _ROUNDS = 4
+_RUNS = 2
+_RUNS_IN_DOUBT = 4
+_TOO_MANY = 0.08
 _LEVELS = 4000
 _ODD = 2.0
 """So many spreads off its level, and a single number is odd: one in twenty is, by chance."""
@@ -68,8 +71,8 @@ class Map(NamedTuple):
     """Standard deviation of one run, relative to the level; of a binary metric 0."""
     sure: bool
     """Whether the spread is known well."""
-    exact: bool
-    """Whether there is next to no spread, or flakes are reckoned with: a single run may be believed."""
+    needed: int
+    """Runs that both neighbours of a change need: one where there is next to no spread, or flakes are reckoned with."""
     odd: tuple[int, ...] = ()
     """Points whose few numbers are off the level they seem to be on: outliers, or a dip that nobody expected."""
     flakes: float | None = None
@@ -109,10 +112,13 @@ def solve(
         within = _within_spread(flat, owner)
         if within > 3 * fit.sigma:
             # Runs of one and the same point disagree: two modes, perhaps, that are no two levels.
-            fit = max(fit, _settle(model, within), key=lambda one: one.evidence)
+            wider = _settle(model, within)
+            fit = wider if _strays(owner, fit) or wider.evidence > fit.evidence else fit
     sure = spread is not None or fit.freedom >= 6
     odd = _odd(numbers, positions, fit, least)
-    return Map(positions, fit.chance, fit.sigma, sure, sure and fit.sigma <= 2 * floor, odd)
+    needed = _needed(flat, owner, max(4 * fit.sigma, least))
+    exact = sure and fit.sigma <= 2 * floor and needed == _RUNS
+    return Map(positions, fit.chance, fit.sigma, sure, 1 if exact else needed, odd)
 
 
 class _Model(NamedTuple):
@@ -174,6 +180,19 @@ def _first_spread(flat: Array, owner: NDArray[np.intp]) -> float:
     within = np.abs(np.diff(flat))[np.diff(owner) == 0]
     middle = float(np.median(low)) / 0.67
     return max(middle, float(np.median(within)) / 0.95) if len(within) >= 3 else middle
+
+
+def _strays(owner: NDArray[np.intp], fit: _Fit) -> bool:
+    """Whether more numbers of points that were run again lie off their level than outliers explain."""
+    again = np.bincount(owner)[owner] > 1
+    off = int((np.abs(fit.off[again]) > 4 * fit.sigma).sum())
+    return off >= 3 and off > _TOO_MANY * len(owner)
+
+
+def _needed(flat: Array, owner: NDArray[np.intp], far: float) -> int:
+    """More, where runs of one point disagree: any few numbers of two modes look like changes, until each is run again."""
+    apart = np.abs(np.diff(flat))[np.diff(owner) == 0]
+    return _RUNS_IN_DOUBT if int((apart > far).sum()) >= 2 else _RUNS
 
 
 def _within_spread(flat: Array, owner: NDArray[np.intp]) -> float:

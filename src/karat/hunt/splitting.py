@@ -83,7 +83,7 @@ def settled(board: Board, i: int) -> bool:
     """Whether a pair of neighbours needs no more runs: surely a change, or surely none."""
     chance = float(board.map.chance[i])
     ends = board.map.positions[i : i + 2]
-    believed = board.map.exact or all(board.runs[at] >= 2 for at in ends)
+    believed = all(board.runs[at] >= board.map.needed for at in ends)
     return chance < DOUBT or (chance >= board.confidence and believed)
 
 
