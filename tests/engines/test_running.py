@@ -3,6 +3,8 @@ from __future__ import annotations
 import hashlib
 import os
 import resource
+import subprocess
+import sys
 from pathlib import Path
 
 import msgspec
@@ -249,3 +251,27 @@ def test_what_is_said_of_an_identity_can_be_sent_and_stored(slot: Slot) -> None:
     result = run(job(half, "true"), slot)
     assert result.identity == {"a": "\\ud800"}
     assert msgspec.msgpack.decode(msgspec.msgpack.encode(result), type=JobResult) == result
+
+
+_SLOW_START = """
+import json, os, sys, time
+from karat.engines.warden import Warden
+
+class Slow(Warden):
+    def _started(self, *words):
+        time.sleep(0.25)
+        return super()._started(*words)
+
+orders, ours = os.pipe()
+order = {"argv": ["true"], "cwd": ".", "env": {}, "timeout": None, "when_killed": [], "apart": False, "sweep": True}
+os.write(ours, json.dumps(order).encode() + b"\\n")
+os.close(ours)
+warden = Slow(orders, 1)
+print(warden._run(warden._next())[0].seconds)
+"""
+
+
+def test_the_time_of_a_command_counts_from_before_its_start() -> None:
+    # By when it has been started, a short one may be over: `true` used to take no time at all.
+    ended = subprocess.run([sys.executable, "-c", _SLOW_START], check=True, capture_output=True)
+    assert float(ended.stdout) >= 0.25

@@ -72,6 +72,7 @@ class Ran(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     timed_out: bool = False
     skipped: bool = False
     seconds: float = 0.0
+    """From just before its process was started to its end."""
     output: bytes = b""
     """stdout and stderr together; of a long one the first and the last part, with a line that says what was left out."""
     error: str = ""

@@ -50,6 +50,7 @@ class Ended(NamedTuple):
     timed_out: bool = False
     killed: bool = False
     seconds: float = 0.0
+    """From just before it was started, so with the fork and the loading of its program, until it was known to have ended."""
     error: str = ""
     left: int = 0
     """Processes that could not be ended."""
@@ -147,6 +148,8 @@ class Warden:
             os.set_blocking(ours, False)
             self._selector.register(ours, selectors.EVENT_READ)
             outputs[ours] = RecentOutput()
+        # Before the start: a short command may be over by the time that Popen returns.
+        began = time.monotonic()
         try:
             process = self._started(order, pipes[0][1], pipes[-1][1])
         except (OSError, ValueError) as error:
@@ -157,7 +160,7 @@ class Warden:
                 os.close(theirs)
         if process is not None:
             self._current = process
-            ended = self._attend(process, order, outputs, before)
+            ended = self._attend(process, order, outputs, before, began)
             self._current = None
         for pipe, output in outputs.items():
             # No more than a pipe holds: a daemon that was left may never stop printing.
@@ -185,20 +188,21 @@ class Warden:
         order: dict[str, Any],
         outputs: dict[int, RecentOutput],
         before: set[int],
+        began: float,
     ) -> Ended:
         """Until it ends, is to be killed, or has had its time."""
-        timeout, started = order["timeout"], time.monotonic()
-        until = None if timeout is None else started + timeout
+        timeout = order["timeout"]
+        until = None if timeout is None else began + timeout
         while process.returncode is None:
             late = until is not None and time.monotonic() >= until
             if late or self._cut or self._is_to_be_killed():
                 left = self._kill(process, order, outputs, before)
-                seconds = time.monotonic() - started
+                seconds = time.monotonic() - began
                 status = process.returncode
                 return Ended(status, timed_out=late, killed=not late, seconds=seconds, left=left)
             self._look(None if until is None else max(0.0, until - time.monotonic()), outputs)
             self._reap()
-        seconds, left = time.monotonic() - started, 0
+        seconds, left = time.monotonic() - began, 0
         if order["sweep"]:
             left = self._end(lambda table: self._astray(process, before, table))
         return Ended(process.returncode, seconds=seconds, left=left)
