@@ -38,6 +38,18 @@ def test_a_point_with_its_attempts_and_how_to_do_it_by_hand(folder: Path) -> Non
     assert ran(folder)[count:] == ["v002"]
 
 
+def test_a_probe_of_several_lines_can_be_pasted(tmp_path: Path) -> None:
+    file = values_hunt(tmp_path, {"v0": 1.0, "v1": 1.0})
+    program = "for word in one 'two  words'\ndo\n  printf '%s\\t' \"$word\"\ndone; echo speed: 1"
+    words = json.dumps(["sh", "-c", program])
+    text = file.read_text().replace('["sh", "probe.sh", "{value}"]', words)
+    file.write_text(text)
+    assert karat("hunt", "run", "-q", cwd=tmp_path).code == 0
+    _, _, script = karat("hunt", "show", "v0", cwd=tmp_path).out.partition("by hand:\n")
+    done = subprocess.run(["sh", "-euc", script], check=True, capture_output=True)
+    assert done.stdout == b"one\ttwo  words\tspeed: 1\n"
+
+
 def test_its_log_is_printed_without_what_a_terminal_would_obey(folder: Path) -> None:
     (folder / "levels.txt").write_text("v000 $(printf '\\033[31m')\n")
     (folder / "probe.sh").write_text("printf 'evil \\033[2J\\n\\ttext\\n'; echo speed: 1\n")

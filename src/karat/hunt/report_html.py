@@ -39,6 +39,10 @@ def _text(text: str) -> str:
     return html.escape(printable(text))
 
 
+def _lines(text: str) -> str:
+    return "\n".join(map(_text, text.split("\n")))
+
+
 def _body(report: HuntReport) -> Iterator[str]:
     yield f"<h1>{_text(say.conclusion(report))}</h1>"
     probe = f"; probe <code>{_text(shlex.join(report.command))}</code>" if report.command else ""
@@ -68,7 +72,7 @@ def _culprit(culprit: Culprit, report: HuntReport) -> Iterator[str]:
     if change.verdict.tried:
         yield _fact("tried", _list(map(_text, change.verdict.tried)))
     if change.reproduce:
-        yield _fact("try", f"<pre>{_text(change.reproduce)}</pre>")
+        yield _fact("try", f"<pre>{_lines(change.reproduce)}</pre>")
     yield "</dl></section>"
 
 

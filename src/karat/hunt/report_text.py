@@ -68,7 +68,10 @@ def _culprit(culprit: Culprit, report: HuntReport) -> Iterator[Line]:
         yield _fact("", f"… and {len(culprit.suspects) - _SUSPECTS:,} more")
     yield _fact("sure", say.confirmed(change))
     if change.reproduce:
-        yield _fact("try", change.reproduce)
+        # Further lines of a quoted word are not set in: the blanks would be part of it.
+        first, *further = change.reproduce.split("\n")
+        yield _fact("try", first)
+        yield from (((line, ""),) for line in further)
 
 
 def _leaves(culprit: Culprit, report: HuntReport) -> bool:

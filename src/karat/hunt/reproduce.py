@@ -7,12 +7,12 @@ line (a build inside a kept container), there is none.
 from __future__ import annotations
 
 import re
-import shlex
 from collections.abc import Mapping
 
 from karat.hunt.kept_settings import NOT_KEPT
 from karat.hunt.point import Point
 from karat.hunt.settings import HuntSettings, RepositorySettings
+from karat.hunt.shell_words import quoted
 from karat.hunt.words import split
 
 _SECRET = re.compile(r"TOKEN|KEY|SECRET|PASS|CREDENTIAL|AUTH", re.IGNORECASE)
@@ -44,10 +44,10 @@ def _word(word: str, named: Mapping[str, str]) -> str:
     """A word for a shell; `{root}` is the folder it is pasted in."""
     if "{root}" in word:
         before, _, after = word.partition("{root}")
-        return f'{shlex.quote(before) if before else ""}"$PWD"{shlex.quote(after) if after else ""}'
+        return f'{quoted(before) if before else ""}"$PWD"{quoted(after) if after else ""}'
     for name, text in named.items():
         word = word.replace(name, text)
-    return shlex.quote(word)
+    return quoted(word)
 
 
 def _assignments(env: Mapping[str, str]) -> list[str]:
@@ -57,7 +57,7 @@ def _assignments(env: Mapping[str, str]) -> list[str]:
 def _assignment(name: str, text: str) -> str:
     """What may be a secret, or was not kept, is taken from the reader's own environment: the line goes into issues."""
     hidden = text == NOT_KEPT or _SECRET.search(name)
-    return f'{name}="${name}"' if hidden else f"{name}={shlex.quote(text)}"
+    return f'{name}="${name}"' if hidden else f"{name}={quoted(text)}"
 
 
 def _container(settings: HuntSettings, point: Point, identity: Mapping[str, str]) -> str:
@@ -72,11 +72,11 @@ def _container(settings: HuntSettings, point: Point, identity: Mapping[str, str]
     mounts = [word for mount in asked.mounts for word in ("-v", _mount(mount))]
     env = {**asked.env, **settings.probe.env}
     values = [word for one in _assignments(env) for word in ("-e", one)]
-    gpus = [f"--gpus={shlex.quote(asked.gpus)}"] if asked.gpus else []
+    gpus = [f"--gpus={quoted(asked.gpus)}"] if asked.gpus else []
     words = [_word(word, {"{point}": point.id}) for word in split(settings.probe.command)]
-    options = [shlex.quote(option) for option in asked.options]
+    options = [quoted(option) for option in asked.options]
     return " ".join(
-        [engine, "run", "--rm", *gpus, *mounts, *values, *options, shlex.quote(exact), *words]
+        [engine, "run", "--rm", *gpus, *mounts, *values, *options, quoted(exact), *words]
     )
 
 
@@ -90,9 +90,9 @@ def _mount(mount: str) -> str:
     """`"$PWD":/dir`: engines want whole paths."""
     host, _, rest = mount.partition(":")
     if host.startswith("/"):
-        return shlex.quote(mount)
-    inner = "" if host in {".", "./"} else shlex.quote("/" + host.removeprefix("./"))
-    return f'"$PWD"{inner}:{shlex.quote(rest)}'
+        return quoted(mount)
+    inner = "" if host in {".", "./"} else quoted("/" + host.removeprefix("./"))
+    return f'"$PWD"{inner}:{quoted(rest)}'
 
 
 def _checkout(settings: HuntSettings, point: Point, identity: Mapping[str, str]) -> str:  # noqa: ARG001 - one signature
@@ -103,8 +103,8 @@ def _checkout(settings: HuntSettings, point: Point, identity: Mapping[str, str])
         return ""
     steps = [step for one in moved for step in _cloned(one, point.parts[one.name])]
     # Builds and probes start in the repository; of several, in the folder that holds them.
-    steps += [f"cd {shlex.quote(moved[0].folder or moved[0].name)}"] if len(moved) == 1 else []
-    build = " ".join(shlex.quote(word) for word in split(asked.build))
+    steps += [f"cd {quoted(moved[0].folder or moved[0].name)}"] if len(moved) == 1 else []
+    build = " ".join(quoted(word) for word in split(asked.build))
     probe = _probe(settings, point).replace('"$PWD"', '"$root"')
     chain = ['cd "$(mktemp -d)"', *steps, *([build] if build else []), probe]
     return f"(root=$PWD; {' && '.join(chain)})"
@@ -112,9 +112,9 @@ def _checkout(settings: HuntSettings, point: Point, identity: Mapping[str, str])
 
 def _cloned(one: RepositorySettings, commit: str) -> list[str]:
     """A fresh clone of a repository, at a commit."""
-    folder = shlex.quote(one.folder or one.name)
+    folder = quoted(one.folder or one.name)
     away = "://" in one.url or one.url.startswith(("/", "git@"))
-    source = shlex.quote(one.url) if away else f'"$root"/{shlex.quote(one.url)}'
+    source = quoted(one.url) if away else f'"$root"/{quoted(one.url)}'
     return [f"git clone -q {source} {folder}", f"git -C {folder} checkout -q {commit}"]
 
 
@@ -123,13 +123,11 @@ def _package(settings: HuntSettings, point: Point, identity: Mapping[str, str]) 
     if asked is None:
         return ""
     wanted = [f"{asked.name}=={point.parts.get(asked.name, point.id)}", *asked.requires]
-    python = ["--python", shlex.quote(asked.python)] if asked.python else []
+    python = ["--python", quoted(asked.python)] if asked.python else []
     index = (
-        ["--default-index", shlex.quote(asked.index)]
-        if asked.index and "@" not in asked.index
-        else []
+        ["--default-index", quoted(asked.index)] if asked.index and "@" not in asked.index else []
     )
-    withs = [word for name in wanted for word in ("--with", shlex.quote(name))]
+    withs = [word for name in wanted for word in ("--with", quoted(name))]
     return " ".join(
         [
             "uv",
@@ -147,4 +145,4 @@ def _package(settings: HuntSettings, point: Point, identity: Mapping[str, str]) 
 
 def _value(settings: HuntSettings, point: Point, identity: Mapping[str, str]) -> str:  # noqa: ARG001 - one signature
     value = point.parts.get("value", point.id)
-    return f"KARAT_VALUE={shlex.quote(value)} {_probe(settings, point)}"
+    return f"KARAT_VALUE={quoted(value)} {_probe(settings, point)}"

@@ -18,6 +18,7 @@ from karat.hunt.journal_rows import CommandRow
 from karat.hunt.point import Point
 from karat.hunt.report_sentences import duration, value
 from karat.hunt.reporting import settings_of
+from karat.hunt.shell_words import quoted
 from karat.report.terminal import Line
 
 _PLACEHOLDER = re.compile(r"(@(?:AREA|OUT|SLOT|CORES|GPUS)@)")
@@ -170,17 +171,17 @@ def _by_hand(what: ShownPoint) -> Iterator[Line]:
     yield (("by hand:", "bold"),)
     said = " ".join(word for command in commands for word in (*command.argv, command.cwd))
     others = [f" {name}={text}" for name, text in _BY_HAND.items() if f"@{name}@" in said]
-    yield ((f"  AREA={shlex.quote(what.area)} OUT=$(mktemp -d){''.join(others)}", ""),)
+    yield ((f"  AREA={quoted(what.area)} OUT=$(mktemp -d){''.join(others)}", ""),)
     names = dict.fromkeys(name for command in commands for name in command.env)
     if names.pop("KARAT_OUT", "") is None:
         yield (("  export KARAT_OUT=$OUT", ""),)
     if names:
         yield ((f"  # with {', '.join(names)} set", "dim"),)
     for command in commands:
-        yield (
-            (f"  {typed(command)}", ""),
-            ("  # not needed then" if command.skipped else "", "dim"),
-        )
+        # Further lines of a word are not set in: the blanks would be part of it.
+        *first, last = f"  {typed(command)}".split("\n")
+        yield from (((line, ""),) for line in first)
+        yield ((last, ""), ("  # not needed then" if command.skipped else "", "dim"))
 
 
 def typed(command: CommandRow) -> str:
@@ -191,9 +192,9 @@ def typed(command: CommandRow) -> str:
 
 def _word(word: str) -> str:
     if not _PLACEHOLDER.search(word):
-        return shlex.quote(word)
+        return quoted(word)
     return "".join(
-        f'"${piece.strip("@")}"' if _PLACEHOLDER.fullmatch(piece) else shlex.quote(piece)
+        f'"${piece.strip("@")}"' if _PLACEHOLDER.fullmatch(piece) else quoted(piece)
         for piece in _PLACEHOLDER.split(word)
         if piece
     )
