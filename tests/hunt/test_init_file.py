@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import os
+import re
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -62,3 +65,49 @@ def test_a_repository_without_commits_has_nothing_to_hunt_in(repository: Reposit
 def test_a_misspelt_preset_is_guessed() -> None:
     with pytest.raises(UsageError, match="did you mean 'jax-nightly'"):
         text("jax-nightlies", Path())
+
+
+def _scripts(folder: Path) -> Path:
+    """The scripts that stand at the end of the preset, written beside it as it says, and programs that only say their words."""
+    folder.mkdir()
+    parts = text("jax-nightly", folder).partition("\n# The scripts.")[2].split("\n# --- ")[1:]
+    for part in parts:
+        name, _, lines = part.partition("\n")
+        body = "".join(
+            f"{line.removeprefix('#').removeprefix(' ')}\n" for line in lines.split("\n")
+        )
+        (folder / name).write_text(body, encoding="utf-8")
+    for name in ("pip", "python3", "build-jax.sh"):
+        program = folder / "bin" / name
+        program.parent.mkdir(exist_ok=True)
+        program.write_text('#!/bin/sh\necho "$(basename "$0") $*"\n', encoding="utf-8")
+        program.chmod(0o755)
+    return folder
+
+
+def _said(script: Path, cwd: Path) -> list[str]:
+    path = f"{script.parent / 'bin'}{os.pathsep}{os.environ['PATH']}"
+    done = subprocess.run(
+        ["bash", "-e", script], cwd=cwd, env={**os.environ, "PATH": path}, capture_output=True, text=True, check=True
+    )  # fmt: skip
+    return done.stdout.splitlines()
+
+
+def test_the_scripts_of_jax_nightly_do_what_it_says(repository: Repository, tmp_path: Path) -> None:
+    commit = repository.commit()
+    scripts = _scripts(tmp_path / "dir with blanks")
+    assert {file.name for file in scripts.glob("*.sh")} == {
+        word.removeprefix("/dir/")
+        for word in re.findall(r'"(/dir/\w+\.sh)"', text("jax-nightly", tmp_path))
+    }
+    area = tmp_path / "area"
+    (area / "jax/dist").mkdir(parents=True)
+    wheel, other = area / "jax/dist/jaxlib-0.4.14.whl", area / "jax/dist/notes"
+    wheel.touch()
+    other.touch()
+    repository.root.rename(area / "xla")
+    assert _said(scripts / "build.sh", area) == [
+        f"build-jax.sh --src-path-jax {area}/jax --src-path-xla {area}/xla"
+    ]
+    assert (wheel.exists(), other.exists()) == (False, True)
+    assert _said(scripts / "what.sh", area) == [f"commit.xla={commit}"]
