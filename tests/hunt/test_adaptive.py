@@ -168,7 +168,7 @@ def test_what_could_have_been_missed_is_said_with_its_price() -> None:
     assert missed.runs_to_rule_out == 100 - len(world.seen)
     tested = sorted(world.seen)
     assert missed.longest_dip == max(b - a - 1 for a, b in pairwise(tested))
-    assert "dips of 10 points or more were looked for everywhere" in missed.message
+    assert "a longer one has a tested point in it" in missed.message
     everything = Simulated([100.0] * 30)
     missed = everything.hunt(open_strategy(SearchSettings(grid=1), 30, [SPEED])).missed
     assert missed is not None
@@ -311,6 +311,21 @@ def test_a_zoom_runs_its_ends_and_halves_what_lies_between() -> None:
     assert pairs(answer) == [(39, 40)]
     assert world.asked[:2] == [0, 64]
     assert world.runs <= 12
+
+
+def test_a_zoom_takes_no_grid_from_hunt_toml_which_speaks_of_the_first_stage() -> None:
+    runs, said = set(), set()
+    for grid in (0, 2, 64):
+        world = Simulated(stepped(65, (41, 0.97)))
+        levels = {"m": (100.0, 97.0)}
+        strategy = open_strategy(SearchSettings(grid=grid), 65, [SPEED], levels=levels)
+        answer = world.hunt(strategy)
+        assert pairs(answer) == [(40, 41)]
+        assert answer.missed is not None
+        runs.add(world.runs)
+        said.add(answer.missed.message)
+    assert len(runs) == len(said) == 1
+    assert "grid" not in said.pop()
 
 
 def test_repeats_within_an_attempt_share_its_luck() -> None:

@@ -1,7 +1,10 @@
 from __future__ import annotations
 
+import pytest
+
 from factories.simulated_hunts import Simulated, pairs, stepped
-from karat.hunt.searching import Metric
+from karat.changes.series import Outcome
+from karat.hunt.searching import Metric, Seen
 from karat.hunt.settings import SearchSettings
 from karat.hunt.strategies import open_strategy
 
@@ -56,3 +59,57 @@ def test_a_budget_ends_it_and_says_so() -> None:
     assert answer.notes == ("stopped at 20 runs (max_runs): 30 points were not run",)
     assert answer.missed is not None
     assert answer.missed.runs_to_rule_out == 30
+
+
+@pytest.mark.parametrize("outcome", [Outcome.CRASH, Outcome.HANG])
+@pytest.mark.parametrize(
+    ("failing", "expected"),
+    [
+        (range(20, 23), [(19, 20, "crash"), (22, 23, "improvement")]),
+        (range(37, 40), [(36, 37, "crash")]),
+        (range(3), [(2, 3, "improvement")]),
+        (range(39, 40), [(38, 39, "crash")]),
+        (range(20, 21), []),
+    ],
+    ids=["middle", "end", "start", "newest", "a hole"],
+)
+def test_failures_that_last_are_a_change_where_they_begin_and_where_they_end(
+    failing: range, expected: list[tuple[int, int, str]], outcome: Outcome
+) -> None:
+    seen = {
+        at: Seen(outcomes=(outcome,))
+        if at in failing
+        else Seen(values={"m": (100.0 + at % 3,)}, outcomes=(Outcome.OK,))
+        for at in range(40)
+    }
+    answer = open_strategy(SWEEP, 40, [SPEED, Metric(name="other")]).decide(seen, {}, 1)
+    assert [(s.good, s.bad, s.kind) for s in answer.spans] == expected
+    assert all((s.before is None) == (s.kind == "improvement") for s in answer.spans)
+    assert all((s.after is None) == (s.kind == "crash") for s in answer.spans)
+
+
+def test_a_level_that_moves_across_failures_is_told_beside_them_and_what_is_missing_lies_between() -> (
+    None
+):
+    world = Simulated(stepped(60, (30, 0.8)), crashing=frozenset(range(28, 32)))
+    answer = world.hunt(open_strategy(SWEEP, 60, [SPEED], missing={27}))
+    assert [(s.good, s.bad, s.between, s.kind) for s in answer.spans] == [
+        (26, 28, (27,), "crash"),
+        (26, 32, (27, 28, 29, 30, 31), "regression"),
+        (31, 32, (), "improvement"),
+    ]
+
+
+def test_flaky_crashes_side_by_side_are_no_change() -> None:
+    worlds = [Simulated([100.0] * 256, crashes=0.1, seed=seed) for seed in range(10)]
+    found = [world.hunt(open_strategy(SWEEP, 256, [SPEED])).spans for world in worlds]
+    assert sum(map(len, found)) <= 1
+
+
+def test_what_the_detector_says_is_in_the_numbers_and_names_of_the_whole_timeline() -> None:
+    names = [f"v{at}" for at in range(60)]
+    world = Simulated(stepped(60, (40, 0.8)), spread=0.001)
+    strategy = open_strategy(SWEEP, 60, [SPEED], missing=range(10, 20), names=names)
+    (analysis,) = world.hunt(strategy).analyses
+    assert [(step.last_good, step.first_bad) for step in analysis.steps] == [(39, 40)]
+    assert any("v40" in change.message for change in analysis.changes)

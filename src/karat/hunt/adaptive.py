@@ -41,8 +41,10 @@ class Adaptive:
         self._settings = settings
         self._count = count
         self._metrics = tuple(metrics)
-        # What is zoomed into is one change between two ends that differ: nothing is gained by a grid.
-        self._grid = count if zoom and not settings.grid else chosen(count, settings.grid)
+        # What is zoomed into is one change between two ends that differ: nothing is gained by a grid. That of hunt.toml
+        # counts the points of the first stage, and says nothing of these.
+        self._grid = count if zoom else chosen(count, settings.grid)
+        self._rule_out = "--strategy sweep" if zoom else "grid = 1, or --strategy sweep"
 
     def decide(self, seen: Mapping[int, Seen], in_flight: Mapping[int, int], room: int) -> Decision:
         """What to run next."""
@@ -97,7 +99,7 @@ class Adaptive:
             wishes=tuple(wishes),
             spans=tuple(sorted(spans, key=lambda span: (span.good, span.bad))),
             left=grid_left + left,
-            missed=missed(self._count, read.values, dead, self._grid),
+            missed=missed(self._count, read.values, dead, self._rule_out),
             flakes=flakes,
         )
 

@@ -76,7 +76,7 @@ class Bisect:
             expected_left=max((answer.left for answer in answers), default=0),
             spans=tuple(answer.span for answer in answers if answer.span),
             flake_rate=max((a.flakes for a in answers if a.flakes is not None), default=None),
-            missed=missed(self._count, tested, seen.keys() - tested, None),
+            missed=missed(self._count, tested, seen.keys() - tested, "--strategy sweep"),
             notes=notes,
         )
 

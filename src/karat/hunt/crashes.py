@@ -7,9 +7,10 @@ that all fail are a change: its two ends are closed in on.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from itertools import groupby
+from itertools import groupby, pairwise
 from typing import NamedTuple
 
+from karat.hunt.flakes import flake_map
 from karat.hunt.levels import middle
 from karat.hunt.searching import Metric, Span
 from karat.hunt.spans import between
@@ -24,6 +25,7 @@ class Edge(NamedTuple):
     high: int
     begins: bool
     """Whether the failures begin here; else they end."""
+    confidence: float = 0.99
 
 
 def edges(values: Collection[int], failed: Collection[int], count: int) -> tuple[Edge, ...]:
@@ -40,6 +42,20 @@ def edges(values: Collection[int], failed: Collection[int], count: int) -> tuple
         if k + 1 < len(groups):
             found.append(Edge(members[-1], groups[k + 1][1][0], False))
     return tuple(found)
+
+
+def lasting(
+    found: Sequence[Edge], values: Collection[int], failed: Collection[int], count: int
+) -> tuple[Edge, ...]:
+    """Those that are likelier than so many flakes side by side, where nothing is run again."""
+    outcomes = dict.fromkeys(values, (0.0,)) | dict.fromkeys(failed, (1.0,))
+    known = flake_map(outcomes, count)
+    chance = dict(zip(pairwise(known.positions), known.chance, strict=True))
+    return tuple(
+        edge._replace(confidence=min(float(chance[edge.low, edge.high]), 0.99))
+        for edge in found
+        if chance[edge.low, edge.high] > 0.5
+    )
 
 
 def edge_wishes(
@@ -68,7 +84,7 @@ def edge_spans(
             bad=edge.high,
             before=middle(values[edge.low]) if edge.begins else None,
             after=None if edge.begins else middle(values[edge.high]),
-            confidence=0.99,
+            confidence=edge.confidence,
             kind="crash" if edge.begins else "improvement",
             between=between(edge.low, edge.high, dead),
         )

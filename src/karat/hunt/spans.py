@@ -68,8 +68,8 @@ def direction(better: Better | None, moved: float) -> str:
     return "regression" if (moved < 0) == (better == "higher") else "improvement"
 
 
-def missed(count: int, tested: Collection[int], dead: Collection[int], grid: int | None) -> Missed:
-    """What nobody looked at."""
+def missed(count: int, tested: Collection[int], dead: Collection[int], rule_out: str) -> Missed:
+    """What nobody looked at. `rule_out`: what to say in hunt.toml, or on the command line."""
     stretches = [high - low - 1 for low, high in pairwise([-1, *sorted(tested), count])]
     if dead:
         ends = sorted(tested)
@@ -80,11 +80,6 @@ def missed(count: int, tested: Collection[int], dead: Collection[int], grid: int
         text = "every point that can be run was run: no dip was missed for want of looking"
     else:
         points = "1 point" if longest == 1 else f"{longest} points"
-        stated = (
-            f"; dips of {grid} points or more were looked for everywhere"
-            if grid and longest < grid
-            else ""
-        )
         runs = "1 more run rules" if left == 1 else f"{left} more runs rule"
-        text = f"a dip of up to {points} between two tested ones could have been missed{stated}; {runs} it out (grid = 1, or --strategy sweep)"
+        text = f"a dip of up to {points} between two tested ones could have been missed, a longer one has a tested point in it; {runs} it out ({rule_out})"
     return Missed(longest_dip=longest, runs_to_rule_out=left, message=text)

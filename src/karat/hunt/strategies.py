@@ -1,7 +1,7 @@
 """Strategies: sweep, bisect, adaptive, opened by what hunt.toml says.
 
-Pure. A strategy sees only points that are there: those that are missing from the start are taken out before, and put back
-into its answer.
+Pure. What chooses its points sees only those that are there: those that are missing from the start are taken out before,
+and put back into its answer.
 """
 
 from __future__ import annotations
@@ -34,7 +34,10 @@ def open_strategy(
     `missing`: points that are not there. `names`: of all points, for bisect's good and bad. `levels`: what a coarser stage
     knows, metric → (before, after); the search is then for that one change.
     """
-    there = [at for at in range(count) if at not in set(missing)]
+    gone = frozenset(missing)
+    there = [at for at in range(count) if at not in gone]
+    if settings.strategy == "sweep" and levels is None and there:
+        return Sweep(settings, count, metrics, missing=gone, names=names)
     return Present(_open(settings, there, metrics, names, levels), there, count)
 
 
@@ -46,8 +49,6 @@ def _open(
     levels: Mapping[str, tuple[float, float]] | None,
 ) -> Strategy:
     if settings.strategy == "sweep":
-        if levels is None:
-            return Sweep(settings, len(there), metrics)
         # Between the two ends of a change one run of each tells noise from nothing: every point, and again in doubt.
         return Adaptive(structs.replace(settings, grid=1), len(there), metrics)
     if settings.strategy == "bisect":

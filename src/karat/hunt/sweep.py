@@ -1,19 +1,20 @@
 """Sweep: every point once, as a person would who has time.
 
 Pure. The steps of a metric that has levels are the detector's (`karat.changes`); those of one that is good or bad come
-from the model that knows of flakes.
+from the model that knows of flakes, and so does where points that give values turn into points that fail.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from karat.changes.change import Analysis, Step
 from karat.changes.detecting import analyse
 from karat.changes.options import DetectOptions
 from karat.changes.series import Observation, Outcome, Series
+from karat.hunt.crashes import edge_spans, edges, lasting
 from karat.hunt.flakes import flake_map
-from karat.hunt.readings import readings, runs
+from karat.hunt.readings import Readings, readings, runs
 from karat.hunt.searching import Decision, Metric, Seen, Span
 from karat.hunt.settings import SearchSettings
 from karat.hunt.spans import between, direction, missed, spans_of
@@ -21,16 +22,28 @@ from karat.hunt.wishes import Wish, allowance, asks
 
 
 class Sweep:
-    """Runs everything."""
+    """Runs everything that is not missing."""
 
-    def __init__(self, settings: SearchSettings, count: int, metrics: Sequence[Metric]) -> None:
+    def __init__(
+        self,
+        settings: SearchSettings,
+        count: int,
+        metrics: Sequence[Metric],
+        *,
+        missing: Collection[int] = (),
+        names: Sequence[str] = (),
+    ) -> None:
         self._settings = settings
         self._count = count
         self._metrics = tuple(metrics)
+        self._missing = frozenset(missing)
+        self._names = names or tuple(map(str, range(count)))
 
     def decide(self, seen: Mapping[int, Seen], in_flight: Mapping[int, int], room: int) -> Decision:
         """The next points in order; the answer when all have been run."""
-        left = [at for at in range(self._count) if at not in seen and at not in in_flight]
+        seen = {at: one for at, one in seen.items() if one.outcomes and at not in self._missing}
+        done = {*self._missing, *seen, *in_flight}
+        left = [at for at in range(self._count) if at not in done]
         allowed = allowance(self._settings.max_runs, seen, in_flight, room)
         wanted = asks([Wish(0, at, "every point") for at in left[: allowed + 1]], allowed)
         rest = left[len(wanted) : len(wanted) + 4]
@@ -44,31 +57,45 @@ class Sweep:
         spans: list[Span] = []
         analyses: list[Analysis] = []
         flakes: list[float] = []
-        tested, dead = set(range(self._count)), set[int]()
-        for metric in self._metrics:
+        tested, dead = set(range(self._count)), set(self._missing)
+        for number, metric in enumerate(self._metrics):
             read = readings(metric, seen)
-            tested, dead = tested & read.values.keys(), dead | read.dead | read.again
+            holes = read.dead | read.again | self._missing
+            tested, dead = tested & read.values.keys(), dead | holes
             if metric.binary:
                 found = flake_map(read.values, self._count) if read.values else None
-                spans += spans_of(metric, found, read.values, sorted(read.dead)) if found else ()
+                spans += spans_of(metric, found, read.values, sorted(holes)) if found else ()
                 flakes += [found.flakes] if found and found.flakes is not None else []
-                continue
-            analysis = self._analyse(metric, seen)
-            analyses.append(analysis)
-            spans += [_span(metric, step, read.dead | read.again) for step in analysis.steps]
+            else:
+                analysis = self._analyse(metric, seen)
+                analyses.append(analysis)
+                spans += [_span(metric, step, holes) for step in analysis.steps]
+            # A run that fails gives no metric its value: once is enough.
+            spans += () if number else self._failures(metric, read)
         return Decision(
             asks=(),
             expected_left=left,
-            spans=tuple(spans),
+            spans=tuple(sorted(spans, key=lambda span: (span.good, span.bad))),
             analyses=tuple(analyses),
             flake_rate=max(flakes, default=None),
-            missed=missed(self._count, tested, dead, None),
+            missed=missed(self._count, tested, dead, "a larger max_runs"),
             notes=self._notes(seen, left),
         )
 
+    def _failures(self, metric: Metric, read: Readings) -> tuple[Span, ...]:
+        """Where failures begin and end, from one run of each point: what flakes explain as well is none."""
+        failed = read.failed | read.again
+        if not failed:
+            return ()
+        found = edges(read.values, failed, self._count)
+        sure = lasting(found, read.values, failed, self._count)
+        return edge_spans(metric, sure, read.values, (read.dead - failed) | self._missing)
+
     def _analyse(self, metric: Metric, seen: Mapping[int, Seen]) -> Analysis:
         smallest = 0.0 if metric.better == "equal" else self._settings.smallest
-        observations = tuple(_observation(metric, at, seen.get(at)) for at in range(self._count))
+        observations = tuple(
+            _observation(metric, at, name, seen.get(at)) for at, name in enumerate(self._names)
+        )
         series = Series(metric=metric.name, better=metric.better, observations=observations)
         return analyse(series, DetectOptions(smallest=smallest))
 
@@ -78,16 +105,16 @@ class Sweep:
         return (f"stopped at {runs(seen)} runs (max_runs): {left} points were not run",)
 
 
-def _observation(metric: Metric, index: int, at: Seen | None) -> Observation:
-    """One point as the detector sees it; labels are only there for its sentences."""
+def _observation(metric: Metric, index: int, name: str, at: Seen | None) -> Observation:
+    """One point as the detector sees it."""
     if at is None:
-        return Observation(label=str(index), outcome=Outcome.MISSING)
+        return Observation(label=name, outcome=Outcome.MISSING)
     values = readings(metric, {index: at}).values.get(index, ())
     if values:
-        return Observation(label=str(index), values=values)
+        return Observation(label=name, values=values)
     gravest = next((o for o in at.outcomes if o is not Outcome.OK), Outcome.MISSING)
     signature = next((text for text in at.signatures if text), "")
-    return Observation(label=str(index), outcome=gravest, signature=signature)
+    return Observation(label=name, outcome=gravest, signature=signature)
 
 
 def _span(metric: Metric, step: Step, dead: frozenset[int]) -> Span:
