@@ -130,3 +130,9 @@ def test_in_a_browser_it_fits_and_a_mark_leads_to_the_log(browser: Any, tmp_path
         "2023-08-09: crash"
     )
     assert said == []
+
+
+def test_why_points_cannot_be_had_is_said() -> None:
+    assert "1 point cannot be had (2023-08-07): the registry has no such tag</p>" in render(
+        nightly()
+    )

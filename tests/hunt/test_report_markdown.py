@@ -78,3 +78,10 @@ def test_a_quiet_hunt_says_what_was_tried() -> None:
     text = render(nothing())
     assert "no change found so far (the hunt is stopped)" in text
     assert "3 of 3 points tried" in text
+
+
+def test_why_points_cannot_be_had_is_said() -> None:
+    assert (
+        "## Cannot be had\n\n- containers by day: `2023-08-07`: the registry has no such tag\n"
+        in render(nightly())
+    )

@@ -6,8 +6,9 @@ import msgspec
 import pytest
 from hypothesis import given, strategies as st
 
-from factories.hunt_reports import NIGHTS, nightly, nothing
-from karat.hunt import report_sentences as say
+from factories.hunt_reports import NIGHTS, night, nightly, nothing
+from karat.hunt import report_html, report_markdown, report_sentences as say
+from karat.hunt.hunt_findings import findings_of
 from karat.hunt.point import Point
 from karat.hunt.report import HuntReport, PointReport, Verdict
 from karat.hunt.report_text import lines
@@ -50,6 +51,46 @@ def test_each_stage_has_its_strip_changes_failures_and_what_it_may_have_missed()
     assert "hang        2023-08-12: no end within 600 s" in text
     assert "a dip of one night could hide; 3 more runs rule it out" in text
     assert "flaky: about 10% of the runs" in text
+
+
+def test_points_that_cannot_be_had_are_told_by_reason() -> None:
+    stage = nightly().stages[0]
+    gone = [
+        night(i, None) if why is None else _gone(i, why)
+        for i, why in enumerate([None, "no image r/jax:n-{}", None, "no image r/jax:n-{}", "left out by skip"])
+    ]  # fmt: skip
+    several = msgspec.structs.replace(stage, points=(*stage.points, *gone), changes=())
+    report = msgspec.structs.replace(nightly(), stages=(several,))
+    text = shown(report)
+    assert (
+        "  missing     2023-08-07, 2023-08-01, 2023-08-03: the registry has no such tag\n" in text
+    )
+    assert "  missing     2023-08-02, 2023-08-04: no image r/jax:n-2023-08-0…\n" in text
+    assert "  missing     2023-08-05: left out by skip\n" in text
+    said = [f.message for f in findings_of(report) if f.kind == "points-missing"]
+    assert (
+        said[0]
+        == "containers by day: 3 points cannot be had, 2023-08-07 the first: the registry has no such tag"
+    )
+    assert len(said) == 3
+    many = msgspec.structs.replace(several, points=tuple(gone[:1] * 9))
+    assert list(say.lacking(many)) == ["the registry has no such tag"]
+    assert say.listed([p.point for p in many.points], 6).endswith(" and 3 more")
+
+
+def _gone(index: int, why: str) -> PointReport:
+    one = night(index, None)
+    name = one.point.label
+    parts = {"image": f"r/jax:n-{name}"}
+    made = msgspec.structs.replace(one.point, parts=parts, missing=why.format(name))
+    return msgspec.structs.replace(one, point=made)
+
+
+def test_one_run_is_one_run() -> None:
+    one = msgspec.structs.replace(nightly(), runs=1)
+    assert "\n1 run, 72 min of measuring" in shown(one)
+    assert "1 run, 72 min of measuring" in report_markdown.render(one)
+    assert "1 run, 72 min of measuring" in report_html.render(one)
 
 
 def test_a_hunt_that_was_stopped_does_not_look_finished() -> None:

@@ -9,7 +9,7 @@ from karat.findings import Finding, Severity
 from karat.hunt.advice import show
 from karat.hunt.flags import REBUILT
 from karat.hunt.report import Culprit, HuntReport, StageReport
-from karat.hunt.report_sentences import failures, headline, nothing_compared
+from karat.hunt.report_sentences import failures, headline, lacking, listed, nothing_compared
 from karat.report.words import count
 
 _KINDS = {
@@ -82,12 +82,10 @@ def _crashes(stage: StageReport, report: HuntReport) -> Iterator[Finding]:
     for (outcome, signature), points in failures(stage).items():
         if outcome == Outcome.BROKEN.value or known & {point.id for point in points}:
             continue
-        names = ", ".join(point.label for point in points[:_NAMED])
-        more = f" and {len(points) - _NAMED:,} more" if len(points) > _NAMED else ""
         yield Finding(
             kind="crash-range",
             severity=Severity.WARN,
-            message=f"{stage.title}: {outcome} at {names}{more}: {signature}",
+            message=f"{stage.title}: {outcome} at {listed(points, _NAMED)}: {signature}",
             where=points[0].id,
             next=show(points[0].id, stage=stage.key, journal=report.journal, log=True),
         )
@@ -95,13 +93,12 @@ def _crashes(stage: StageReport, report: HuntReport) -> Iterator[Finding]:
 
 def _of_stage(stage: StageReport, report: HuntReport) -> Iterator[Finding]:
     yield from _crashes(stage, report)
-    missing = [p.point.label for p in stage.points if p.outcome is Outcome.MISSING]
-    if missing:
+    for reason, points in lacking(stage).items():
         yield Finding(
             kind="points-missing",
             severity=Severity.INFO,
-            message=f"{stage.title}: {count(len(missing), 'point')} cannot be had, {missing[0]} the first",
-            where=missing[0],
+            message=f"{stage.title}: {count(len(points), 'point')} cannot be had, {points[0].label} the first: {reason}",
+            where=points[0].label,
         )
     for point in stage.points:
         for flag in point.flags:

@@ -20,6 +20,7 @@ from karat.hunt.kit import Kit, OpenStage, Stopped
 from karat.hunt.point import Point
 from karat.hunt.searching import Seen
 from karat.hunt.seeing import seen_of
+from karat.report.words import count
 
 _TICK = 0.5
 """Seconds after which a listener may redraw its clock."""
@@ -68,7 +69,7 @@ class Measuring:
 
     def stopped(self) -> Stopped:
         """What to raise when the budget is spent."""
-        return Stopped(f"the budget of {self._kit.settings.search.max_runs:,} runs is spent")
+        return Stopped(f"the budget of {count(self._kit.settings.search.max_runs, 'run')} is spent")
 
     def attempts(self, stage: OpenStage, point: Point, purpose: str = SEARCH) -> list[Attempt]:
         """What is known of a point from attempts of one purpose."""

@@ -102,7 +102,9 @@ def lines(found: Plan) -> Iterator[str]:
         yield f"first: {step.point.label} ({step.why})"
         yield from (f"  {command}" for command in step.commands)
     yield from found.notes
-    expected = f"about {found.expected:,} runs" if found.expected is not None else "some runs"
+    expected = (
+        f"about {count(found.expected, 'run')}" if found.expected is not None else "some runs"
+    )
     limit = duration(found.longest)
     yield (
         f"cost: {expected} before anything is known, more where something changed; a sweep takes "

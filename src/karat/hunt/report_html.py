@@ -19,6 +19,7 @@ from karat.hunt.report_charts import anchor, chart
 from karat.report.words import count, printable
 
 _LOG_LINES = 400
+_NAMED = 6
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
 
 
@@ -46,8 +47,7 @@ def _lines(text: str) -> str:
 def _body(report: HuntReport) -> Iterator[str]:
     yield f"<h1>{_text(say.conclusion(report))}</h1>"
     probe = f"; probe <code>{_text(shlex.join(report.command))}</code>" if report.command else ""
-    runs = f"{report.runs:,} runs, {say.duration(report.seconds)} of measuring"
-    yield f'<p class="quiet">{runs}{probe}; {_text(PurePath(report.file).name)}</p>'
+    yield f'<p class="quiet">{say.measured(report)}{probe}; {_text(PurePath(report.file).name)}</p>'
     for note in report.notes:
         yield f'<p class="note">{_text(note)}</p>'
     for culprit in report.culprits:
@@ -106,6 +106,8 @@ def _stage(stage: StageReport, report: HuntReport) -> Iterator[str]:
     for note in (*stage.notes, say.missed(stage.missed)):
         if note:
             yield f'<p class="note">{_text(note)}</p>'
+    for reason, points in say.lacking(stage).items():
+        yield f'<p class="quiet">{count(len(points), "point")} cannot be had ({_text(say.listed(points, _NAMED))}): {_text(reason)}</p>'
     yield from _table(stage)
     yield from _logs(stage)
     yield "</section>"
@@ -122,7 +124,7 @@ def _table(stage: StageReport) -> Iterator[str]:
     if not tried:
         return
     metrics = _metrics(stage)
-    yield f"<details><summary>{len(tried):,} points with their attempts</summary><div class='wide'><table>"
+    yield f"<details><summary>{count(len(tried), 'point')} with attempts</summary><div class='wide'><table>"
     heads = ["point", "outcome", *metrics, "attempts", "time", "what was under test"]
     yield (
         "<thead><tr>"

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import PurePath
 
 from karat.changes.series import Outcome
 from karat.hunt import report_sentences as say
-from karat.hunt.point import Suspect
+from karat.hunt.point import Point, Suspect
 from karat.hunt.report import ChangeReport, Culprit, HuntReport, PointReport, StageReport
 from karat.report.markdown import code, prose, table
 from karat.report.words import printable
@@ -30,7 +30,7 @@ def render(report: HuntReport) -> str:
         parts += _culprit(culprit, report)
     if not report.culprits:
         parts += [_quiet(report)]
-    parts += [*_not_seen(report), *_failures(report), _how(report)]
+    parts += [*_not_seen(report), *_failures(report), *_lacking(report), _how(report)]
     return "\n\n".join(parts) + "\n"
 
 
@@ -159,11 +159,27 @@ def _failures(report: HuntReport) -> Iterator[str]:
     blocks = []
     for stage in report.stages:
         for (outcome, signature), points in say.failures(stage).items():
-            names = ", ".join(code(point.label) for point in points[:_SUSPECTS])
+            names = _names(points)
             log = next((one.log for one in stage.points if one.point.id == points[-1].id), "")
             blocks.append(f"- **{outcome}** {code(signature)}: {names}{_details(log)}")
     if blocks:
         yield "## Crashed, hung or broken\n\n" + "\n".join(blocks)
+
+
+def _lacking(report: HuntReport) -> Iterator[str]:
+    lines = [
+        f"- {prose(stage.title)}: {_names(points)}: {prose(reason)}"
+        for stage in report.stages
+        for reason, points in say.lacking(stage).items()
+    ]
+    if lines:
+        yield "## Cannot be had\n\n" + "\n".join(lines)
+
+
+def _names(points: Sequence[Point]) -> str:
+    names = ", ".join(code(point.label) for point in points[:_SUSPECTS])
+    more = len(points) - _SUSPECTS
+    return f"{names} and {more:,} more" if more > 0 else names
 
 
 def _details(log: str) -> str:
@@ -183,7 +199,7 @@ def _fenced(text: str, language: str) -> str:
 
 
 def _how(report: HuntReport) -> str:
-    runs = f"{report.runs:,} runs, {say.duration(report.seconds)} of measuring"
+    runs = say.measured(report)
     probe = f"; probe {code(shlex.join(report.command))}" if report.command else ""
     return f"<sub>karat hunt, {runs}{probe}; {code(PurePath(report.file).name)}</sub>"
 

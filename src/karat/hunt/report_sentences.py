@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from math import floor, log10
+from os.path import commonprefix
 
 from karat.changes.series import Outcome
 from karat.hunt.point import Point, Suspect
@@ -185,6 +186,43 @@ def failures(stage: StageReport) -> dict[tuple[str, str], list[Point]]:
             key = (one.outcome.value, (last.signature or last.note) if last else "")
             found.setdefault(key, []).append(one.point)
     return found
+
+
+def lacking(stage: StageReport) -> dict[str, list[Point]]:
+    """Reason → points, of those that cannot be had."""
+    groups: dict[str, list[Point]] = {}
+    for one in stage.points:
+        if one.outcome is Outcome.MISSING:
+            groups.setdefault(_without_names(one.point), []).append(one.point)
+    return {_in_common([p.missing for p in points]): points for points in groups.values()}
+
+
+def _without_names(point: Point) -> str:
+    """Why it cannot be had, without what names the point itself: `no image jax:2023-08-07` is every night's reason."""
+    reason = point.missing
+    for name in sorted((*point.parts.values(), point.id, point.label), key=len, reverse=True):
+        reason = reason.replace(name, "\0") if name else reason
+    return reason
+
+
+def _in_common(reasons: Sequence[str]) -> str:
+    """One reason for several, with dots where they differ."""
+    if len(set(reasons)) == 1:
+        return reasons[0] or "no reason is known"
+    start = commonprefix(reasons)  # noqa: RUF071 - letters are meant
+    end = commonprefix([reason[len(start) :][::-1] for reason in reasons])[::-1]  # noqa: RUF071
+    return f"{start}…{end}"
+
+
+def listed(points: Sequence[Point], most: int) -> str:
+    """`2023-08-03, 2023-08-07 and 9 more`."""
+    names = ", ".join(point.label for point in points[:most])
+    return f"{names} and {len(points) - most:,} more" if len(points) > most else names
+
+
+def measured(report: HuntReport) -> str:
+    """`41 runs, 12 min of measuring`."""
+    return f"{count(report.runs, 'run')}, {duration(report.seconds)} of measuring"
 
 
 def nothing_compared(report: HuntReport) -> bool:

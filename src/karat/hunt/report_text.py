@@ -38,7 +38,7 @@ def lines(report: HuntReport, *, width: int | None = None) -> Iterator[Line]:
     yield ()
     yield (
         (
-            f"{report.runs:,} runs, {say.duration(report.seconds)} of measuring; journal {report.journal}",
+            f"{say.measured(report)}; journal {report.journal}",
             "dim",
         ),
     )
@@ -91,12 +91,12 @@ def _stage(stage: StageReport, width: int) -> Iterator[Line]:
     for change in stage.changes:
         yield _change(change)
     for (outcome, signature), points in say.failures(stage).items():
-        names = ", ".join(point.label for point in points[:_POINTS])
-        more = f" and {len(points) - _POINTS:,} more" if len(points) > _POINTS else ""
         yield (
             (f"  {outcome:<12}", "red" if outcome != "broken" else "dim"),
-            (f"{names}{more}: {signature}", ""),
+            (f"{say.listed(points, _POINTS)}: {signature}", ""),
         )
+    for reason, points in say.lacking(stage).items():
+        yield (("  missing     ", "dim"), (f"{say.listed(points, _POINTS)}: {reason}", ""))
     for one in stage.points:
         for flag in one.flags:
             yield ((f"  {one.point.label}: {flag}", "yellow"),)

@@ -142,7 +142,7 @@ def _counted(status: Status) -> str:
 def _stage_lines(
     one: StageStatus, stage: StageReport, report: HuntReport, width: int
 ) -> Iterator[Line]:
-    left = f", ≈{one.expected_left:,} runs to go" if one.expected_left else ""
+    left = f", ≈{count(one.expected_left, 'run')} to go" if one.expected_left else ""
     lacking = f", {one.missing:,} cannot be had" if one.missing else ""
     yield (
         (f"{one.title} [{one.key}]", "bold"),
