@@ -99,8 +99,8 @@ def test_an_image_is_named_by_what_was_really_run() -> None:
     point = Point(id="d", label="d", parts={"image": "r.example:5000/jax:n-2023-08-24"})
     line = one_line(made, "containers", point, {"image.digest": "sha256:abc"})
     assert shlex.split(line) == [
-        "podman", "run", "--rm", "--gpus=all", "-v", "$PWD:/dir", "-v", "/data:/data:ro", "-e", "XLA_FLAGS=a b",
-        "--shm-size=1g", "r.example:5000/jax@sha256:abc", "bash", "/dir/test.sh",
+        "podman", "run", "--rm", "-v", "$PWD:/dir", "-v", "/data:/data:ro", "-e", "XLA_FLAGS=a b",
+        "--device", "nvidia.com/gpu=all", "--shm-size=1g", "r.example:5000/jax@sha256:abc", "bash", "/dir/test.sh",
     ]  # fmt: skip
     assert "r.example:5000/jax:n-2023-08-24" in one_line(made, "containers", point, {})
 
@@ -122,6 +122,78 @@ def test_a_package_is_installed_beside_what_it_needs() -> None:
     line = one_line(made, "packages", Point(id="3.4", label="3.4", parts={"idna": "3.4"}), {})
     assert line.startswith(
         "uv run --no-project --isolated --python 3.12 --with idna==3.4 --with 'numpy<2' -- sh -c "
+    )
+
+
+IN_TWO = {
+    "setup": ["sh", "-c", 'echo "$MODE" > "$0"/set', "{root}"],
+    "command": ["sh", "-c", 'test -d "$KARAT_OUT" && cat "$0/se"t && echo "$MODE"', "{root}"],
+    "env": {"MODE": "very fast"},
+    "metrics": [{"name": "loss", "json": "loss", "file": "out.json"}],
+}
+"""A setup that the command needs, a variable that both have, and a folder for files."""
+
+
+def test_setup_variables_and_the_folder_for_files_are_in_the_line(tmp_path: Path) -> None:
+    point = Point(id="v", label="v", parts={"value": "1"})
+    line = one_line(settings(probe=IN_TWO), "values", point, {})
+    assert pasted(line, tmp_path) == "very fast\nvery fast\n"
+
+
+def test_they_are_so_for_a_commit_and_its_submodules(repository: Repository) -> None:
+    commit = repository.commit()
+    one = {"name": "code", "url": ".", "submodules": True}
+    made = settings(stages=["commits"], probe=IN_TWO, repositories=[one])
+    line = one_line(made, "commits", Point(id="p", label="p", parts={"code": commit}), {})
+    assert pasted(line, repository.root) == "very fast\nvery fast\n"
+    assert "git -C code submodule -q update --init --recursive" in line
+
+
+def _stand_in(folder: Path, name: str, script: str) -> str:
+    """A program of that name first on the PATH of a line: what it does with its words is not what is asked here."""
+    program = folder / "bin" / name
+    program.parent.mkdir()
+    program.write_text(f"#!/bin/sh\n{script}\n", encoding="utf-8")
+    program.chmod(0o755)
+    return 'PATH="$PWD/bin:$PATH"; '
+
+
+def test_they_are_so_for_a_package(tmp_path: Path) -> None:
+    packages = {"name": "idna", "at_its_time": True}
+    made = settings(stages=["packages"], probe=IN_TWO, packages=packages)
+    point = Point(id="3.4", label="3.4", parts={"idna": "3.4"})
+    identity = {"package.idna": "3.4", "package.dep": "1.0", "host": "x"}
+    line = one_line(made, "packages", point, identity)
+    assert "--with idna==3.4 --with dep==1.0 --" in line
+    uv = 'while [ "$1" != -- ]; do shift; done; shift; exec "$@"'
+    assert pasted(_stand_in(tmp_path, "uv", uv) + line, tmp_path) == "very fast\nvery fast\n"
+
+
+def test_a_variable_comes_before_uv_which_would_take_it_for_a_program(tmp_path: Path) -> None:
+    probe = {"command": ["printenv", "MODE"], "env": {"MODE": "fast"}}
+    made = settings(stages=["packages"], probe=probe, packages={"name": "idna"})
+    line = one_line(made, "packages", Point(id="3.4", label="3.4", parts={"idna": "3.4"}), {})
+    uv = 'while [ "$1" != -- ]; do shift; done; shift; exec "$@"'
+    assert pasted(_stand_in(tmp_path, "uv", uv) + line, tmp_path) == "fast\n"
+
+
+def test_they_are_so_in_a_container(tmp_path: Path) -> None:
+    made = settings(
+        stages=["containers by day"], probe=IN_TWO, containers={"image": "r.example/jax:{date}"}
+    )
+    point = Point(id="d", label="d", parts={"image": "r.example/jax:2023-08-24"})
+    line = one_line(made, "containers", point, {})
+    # Variables, then the shell with its words, somewhere else.
+    docker = """
+while [ "$1" != r.example/jax:2023-08-24 ]; do
+    case $1 in -e) export "$2" ;; -v) test -d "${2%:/karat-out}" && mounted=${2%:/karat-out} ;; --entrypoint) entry=$2 ;; esac
+    shift
+done
+shift
+test "$KARAT_OUT" = /karat-out && export KARAT_OUT="$mounted" && cd / && exec "$entry" "$@"
+"""
+    assert (
+        pasted(_stand_in(tmp_path, "docker", docker) + line, tmp_path) == "very fast\nvery fast\n"
     )
 
 

@@ -7,8 +7,10 @@ line (a build inside a kept container), there is none.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
+from karat.hunt.container_engine import ContainerEngine
+from karat.hunt.jobs import filled
 from karat.hunt.kept_settings import NOT_KEPT
 from karat.hunt.point import Point
 from karat.hunt.settings import HuntSettings, RepositorySettings
@@ -33,21 +35,36 @@ def one_line(
     return maker(settings, point, identity) if maker is not None else ""
 
 
-def _probe(settings: HuntSettings, point: Point) -> str:
-    """The probe's command, with what karat would put into it."""
-    named = {"{point}": point.id, "{root}": "$PWD", "{value}": point.parts.get("value", "{value}")}
-    words = [_word(word, named) for word in split(settings.probe.command)]
-    return " ".join([*_assignments(settings.probe.env), *words])
+def _commands(settings: HuntSettings, point: Point) -> list[str]:
+    """What is run at a point, setup first, with what karat would put into it."""
+    named = {"{point}": point.id, "{value}": point.parts.get("value", "{value}")}
+    asked = (split(settings.probe.setup), split(settings.probe.command))
+    return [" ".join(_word(word, named) for word in words) for words in asked if words]
+
+
+def _variables(settings: HuntSettings) -> list[str]:
+    """What the commands find in their environment, as assignments of a shell."""
+    out = ['KARAT_OUT="$(mktemp -d)"'] if _leaves_files(settings) else []
+    return [*out, *_assignments(settings.probe.env)]
+
+
+def _leaves_files(settings: HuntSettings) -> bool:
+    probe = settings.probe
+    return bool(probe.files) or any(metric.file for metric in probe.metrics)
+
+
+def _steps(variables: Sequence[str], commands: Sequence[str]) -> list[str]:
+    """Commands, all with the same variables."""
+    if len(commands) == 1:
+        return [" ".join([*variables, *commands])]
+    return [*([f"export {' '.join(variables)}"] if variables else []), *commands]
 
 
 def _word(word: str, named: Mapping[str, str]) -> str:
     """A word for a shell; `{root}` is the folder it is pasted in."""
     if "{root}" in word:
-        before, _, after = word.partition("{root}")
-        return f'{quoted(before) if before else ""}"$PWD"{quoted(after) if after else ""}'
-    for name, text in named.items():
-        word = word.replace(name, text)
-    return quoted(word)
+        return '"$PWD"'.join(_word(piece, named) if piece else "" for piece in word.split("{root}"))
+    return quoted(filled(word, named))
 
 
 def _assignments(env: Mapping[str, str]) -> list[str]:
@@ -70,14 +87,26 @@ def _container(settings: HuntSettings, point: Point, identity: Mapping[str, str]
     # By its digest: a tag may have moved since.
     exact = f"{_without_tag(image)}@{digest}" if digest.startswith("sha256:") else image
     mounts = [word for mount in asked.mounts for word in ("-v", _mount(mount))]
+    if _leaves_files(settings):
+        mounts += ["-v", '"$(mktemp -d)":/karat-out', "-e", "KARAT_OUT=/karat-out"]
     env = {**asked.env, **settings.probe.env}
     values = [word for one in _assignments(env) for word in ("-e", one)]
-    gpus = [f"--gpus={quoted(asked.gpus)}"] if asked.gpus else []
-    words = [_word(word, {"{point}": point.id}) for word in split(settings.probe.command)]
-    options = [quoted(option) for option in asked.options]
+    client = ContainerEngine(name=engine, program=engine)
+    options = [quoted(option) for option in (*client.gpus(asked.gpus), *asked.options)]
+    before, after = _inside(_commands(settings, point))
     return " ".join(
-        [engine, "run", "--rm", *gpus, *mounts, *values, *options, quoted(exact), *words]
+        [engine, "run", "--rm", *mounts, *values, *before, *options, quoted(exact), after]
     )
+
+
+def _inside(commands: Sequence[str]) -> tuple[list[str], str]:
+    """Options, and what is run. A setup and its command share a container, without the image's entry point."""
+    if len(commands) == 1:
+        return [], commands[0]
+    # In there, the folder is another one.
+    script = " && ".join(commands).replace('"$PWD"', '"$KARAT_ROOT"')
+    root = ["-e", 'KARAT_ROOT="$PWD"'] if "$KARAT_ROOT" in script else []
+    return [*root, "--entrypoint", "sh"], f"-c {quoted(script)}"
 
 
 def _without_tag(image: str) -> str:
@@ -105,8 +134,11 @@ def _checkout(settings: HuntSettings, point: Point, identity: Mapping[str, str])
     # Builds and probes start in the repository; of several, in the folder that holds them.
     steps += [f"cd {quoted(moved[0].folder or moved[0].name)}"] if len(moved) == 1 else []
     build = " ".join(quoted(word) for word in split(asked.build))
-    probe = _probe(settings, point).replace('"$PWD"', '"$root"')
-    chain = ['cd "$(mktemp -d)"', *steps, *([build] if build else []), probe]
+    probe = [
+        step.replace('"$PWD"', '"$root"')
+        for step in _steps(_variables(settings), _commands(settings, point))
+    ]
+    chain = ['cd "$(mktemp -d)"', *steps, *([build] if build else []), *probe]
     return f"(root=$PWD; {' && '.join(chain)})"
 
 
@@ -115,34 +147,42 @@ def _cloned(one: RepositorySettings, commit: str) -> list[str]:
     folder = quoted(one.folder or one.name)
     away = "://" in one.url or one.url.startswith(("/", "git@"))
     source = quoted(one.url) if away else f'"$root"/{quoted(one.url)}'
-    return [f"git clone -q {source} {folder}", f"git -C {folder} checkout -q {commit}"]
+    within = f"git -C {folder} submodule -q update --init --recursive"
+    return [
+        f"git clone -q {source} {folder}",
+        f"git -C {folder} checkout -q {commit}",
+        *([within] if one.submodules else []),
+    ]
 
 
-def _package(settings: HuntSettings, point: Point, identity: Mapping[str, str]) -> str:  # noqa: ARG001 - one signature
+def _package(settings: HuntSettings, point: Point, identity: Mapping[str, str]) -> str:
     asked = settings.packages
     if asked is None:
         return ""
     wanted = [f"{asked.name}=={point.parts.get(asked.name, point.id)}", *asked.requires]
+    if asked.at_its_time:
+        wanted += _beside(asked.name, identity)
     python = ["--python", quoted(asked.python)] if asked.python else []
     index = (
         ["--default-index", quoted(asked.index)] if asked.index and "@" not in asked.index else []
     )
     withs = [word for name in wanted for word in ("--with", quoted(name))]
-    return " ".join(
-        [
-            "uv",
-            "run",
-            "--no-project",
-            "--isolated",
-            *python,
-            *index,
-            *withs,
-            "--",
-            _probe(settings, point),
-        ]
-    )
+    commands = _commands(settings, point)
+    run = commands[0] if len(commands) == 1 else f"sh -c {quoted(' && '.join(commands))}"
+    uv = ["uv", "run", "--no-project", "--isolated", *python, *index, *withs, "--", run]
+    return " ".join([*_variables(settings), *uv])
+
+
+def _beside(name: str, identity: Mapping[str, str]) -> list[str]:
+    """The dependencies that were there, each in its version: the index has newer ones by now."""
+    found = {
+        key.removeprefix("package."): v for key, v in identity.items() if key.startswith("package.")
+    }
+    return [f"{other}=={version}" for other, version in found.items() if other != name]
 
 
 def _value(settings: HuntSettings, point: Point, identity: Mapping[str, str]) -> str:  # noqa: ARG001 - one signature
     value = point.parts.get("value", point.id)
-    return f"KARAT_VALUE={quoted(value)} {_probe(settings, point)}"
+    variables = [f"KARAT_VALUE={quoted(value)}", *_variables(settings)]
+    steps = _steps(variables, _commands(settings, point))
+    return steps[0] if len(steps) == 1 else f"({' && '.join(steps)})"
