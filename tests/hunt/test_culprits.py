@@ -2,9 +2,10 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
+from karat.changes.series import Outcome
 from karat.hunt.culprits import culprits
 from karat.hunt.point import Point, Suspect
-from karat.hunt.report import ChangeReport, StageReport
+from karat.hunt.report import ChangeReport, PointReport, StageReport
 from karat.hunt.searching import Metric, Span
 
 SPEED = Metric(name="speed", better="higher")
@@ -38,3 +39,37 @@ def test_what_was_put_in_and_taken_away_is_two_changes_and_ranges_stay() -> None
     second = replace(CULPRIT, id="d" * 40)
     lot = [change(100, 90, CULPRIT, second), change(90, 80, CULPRIT, second), change(80, 70)]
     assert found(*lot) == lot
+
+
+MERGE, BRANCH = replace(CULPRIT, id="b" * 40), replace(CULPRIT, id="c" * 40)
+
+
+def looked_into(
+    tip: PointReport, state: str = "done", before: float | None = 100.0, after: float | None = 90.0
+) -> list[str]:
+    """Suspects of a merge whose branch showed no change."""
+    old, new = replace(A, parts={"r": "a" * 40}), replace(B, parts={"r": MERGE.id})
+    whole = replace(change(0, 0, BRANCH, MERGE), old=old, new=new, zoom="0.0/1")
+    whole = replace(whole, span=replace(whole.span, before=before, after=after))
+    first = StageReport(
+        key="0", title="", timeline="commits", state="done", points=(), changes=(whole,)
+    )
+    branch = StageReport(key="0.0/1", title="", timeline="commits", state=state, points=(tip,))
+    (culprit,) = culprits([first, branch], {"0.0/1": "0.0"}, [SPEED])
+    return [suspect.id for suspect in culprit.suspects]
+
+
+def test_a_merge_whose_branch_ends_as_it_was_before_is_the_only_suspect() -> None:
+    point = Point(id="t", label="t", parts={"r": BRANCH.id})
+    fine = PointReport(point=point, outcome=Outcome.OK, values={"speed": (99.0, 100.0)})
+    both, alone = [BRANCH.id, MERGE.id], [MERGE.id]
+    assert looked_into(fine) == alone
+    assert looked_into(fine, after=None) == alone
+    assert looked_into(replace(fine, outcome=Outcome.CRASH, values={}), before=None) == alone
+    # The tip is not known, or is as slow as the merge, or the line is no branch, or nobody is done with it.
+    assert looked_into(PointReport(point=point)) == both
+    assert looked_into(replace(fine, outcome=Outcome.CRASH, values={}), after=None) == both
+    assert looked_into(fine, before=None) == both
+    assert looked_into(replace(fine, values={"speed": (91.0,)})) == both
+    assert looked_into(replace(fine, point=replace(point, parts={"r": MERGE.id}))) == both
+    assert looked_into(fine, state="stopped") == both

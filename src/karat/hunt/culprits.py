@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from statistics import fmean
 
 from msgspec import structs
 
-from karat.hunt.report import ChangeReport, Culprit, StageReport
-from karat.hunt.searching import Metric
+from karat.changes.series import Outcome
+from karat.hunt.report import ChangeReport, Culprit, PointReport, StageReport
+from karat.hunt.searching import Metric, Span
 from karat.hunt.zooming import alike
 
 
@@ -51,10 +53,37 @@ def _ends(
     finer = tree.get(change.zoom)
     below = [c for c in finer.changes if alike(c.span, change.span)] if finer else []
     if finer is None or not below:
-        yield here, change
+        yield here, _of_the_merge(change, finer)
         return
     for one in below:
         yield from _ends(finer, one, tree, here)
+
+
+def _of_the_merge(change: ChangeReport, finer: StageReport | None) -> ChangeReport:
+    """The change with the merge as its only suspect, where the merged branch was looked into and ends as it was before it."""
+    moved = [n for n, commit in change.new.parts.items() if change.old.parts.get(n) != commit]
+    part = change.verdict.part or (moved[0] if len(moved) == 1 else "")
+    merge = change.new.parts.get(part)
+    if finer is None or finer.state != "done" or finer.timeline != "commits":
+        return change
+    if not merge or not finer.points:
+        return change
+    # Any other line of commits ends with the new point's own; the branch of a merge ends before it.
+    tip = finer.points[-1]
+    if tip.point.parts.get(part, merge) == merge or not _as_before(tip, change.span):
+        return change
+    alone = tuple(one for one in change.suspects if (one.part, one.id) == (part, merge))
+    return structs.replace(change, suspects=alone or change.suspects)
+
+
+def _as_before(point: PointReport, span: Span) -> bool:
+    """Whether a point was tried, and is rather as it was before a change than after it."""
+    if span.before is None or span.after is None:
+        works = point.outcome is Outcome.OK
+        fails = point.outcome in (Outcome.CRASH, Outcome.HANG)
+        return works if span.before is not None else fails
+    values = point.values.get(span.metric, ())
+    return bool(values) and abs(fmean(values) - span.before) < abs(fmean(values) - span.after)
 
 
 def _dipped(
