@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import random
+from typing import Literal
 
 import pytest
 from hypothesis import given, settings, strategies as st
@@ -169,3 +170,16 @@ def test_the_budget_is_kept() -> None:
     answer = world.hunt(bisect(200, max_runs=6), 4)
     assert world.runs == 6
     assert "stopped at 6 runs" in answer.notes[-1]
+
+
+@pytest.mark.parametrize("strategy", ["adaptive", "bisect", "sweep"])
+@pytest.mark.parametrize("states", [(0.0, 1.0), (1.0, 0.0)], ids=["breaks", "is mended"])
+def test_where_no_run_contradicts_another_nothing_is_called_flaky(
+    strategy: Literal["adaptive", "bisect", "sweep"], states: tuple[float, float]
+) -> None:
+    world = Simulated([states[0]] * 9 + [states[1]] * 8)
+    good, bad = ("0", "16") if states[1] else ("16", "0")
+    chosen = SearchSettings(strategy=strategy, good=good, bad=bad)
+    answer = world.hunt(open_strategy(chosen, 17, [TEST], names=[str(at) for at in range(17)]))
+    assert pairs(answer) == [(8, 9)]
+    assert answer.flake_rate == 0

@@ -47,9 +47,16 @@ def flake_map(
     chance, worse = _backward(emission, hazards, forward)
     share = weights * np.exp(evidence - evidence.max())
     share /= share.sum()
-    lone = (bad + good == 1) & ((bad == 1) != (share @ worse > 0.5))
+    state = share @ worse
+    lone = (bad + good == 1) & ((bad == 1) != (state > 0.5))
     odd = tuple(position for position, is_odd in zip(positions, lone, strict=True) if is_odd)
-    return Map(positions, share @ chance, 0.0, True, 1, odd, float(share @ fails))
+    rate = met(float(bad @ (1 - state)), float(share @ fails))
+    return Map(positions, share @ chance, 0.0, True, 1, odd, rate)
+
+
+def met(flakes: float, rate: float) -> float:
+    """The rate, where a flake was seen at all: without one it is what was believed beforehand, which is nobody's news."""
+    return rate if flakes >= 0.5 else 0.0
 
 
 def _log(rate: Array, wrong: Array, right: Array) -> Array:

@@ -76,7 +76,7 @@ class Map(NamedTuple):
     odd: tuple[int, ...] = ()
     """Points whose few numbers are off the level they seem to be on: outliers, or a dip that nobody expected."""
     flakes: float | None = None
-    """Of a binary metric: how often a good point fails."""
+    """Of a binary metric: how often a good point fails; 0 where none was seen to."""
 
 
 def level_map(

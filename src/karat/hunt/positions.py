@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from karat.hunt.flakes import rate_pairs
+from karat.hunt.flakes import met, rate_pairs
 from karat.hunt.levels import OUTLIERS, Array, middle
 
 _NOTHING = 0.1
@@ -47,7 +47,15 @@ def binary_belief(values: Mapping[int, Sequence[float]], first: int, last: int, 
             as_new[:, at - first] = same * np.log(wrong_new) + new * np.log1p(-wrong_new)
     place, all_old, all_new, share = _posterior(as_old, as_new, weights)
     rates = float(share @ wrong_old), float(share @ wrong_new)
-    return Belief(first, place, all_old, all_new, *rates, flakes=rates[1] if old else rates[0])
+    worse = np.cumsum([all_new, *place])
+    worse = 1 - worse if old else worse
+    false = sum(
+        float(1 - worse[at - first]) * sum(value != 0 for value in numbers)
+        for at, numbers in values.items()
+        if first <= at <= last
+    )
+    flakes = met(false, rates[1] if old else rates[0])
+    return Belief(first, place, all_old, all_new, *rates, flakes=flakes)
 
 
 def level_belief(
