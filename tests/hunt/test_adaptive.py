@@ -313,6 +313,16 @@ def test_a_zoom_runs_its_ends_and_halves_what_lies_between() -> None:
     assert world.runs <= 12
 
 
+@pytest.mark.parametrize("count", [2, 3, 4, 5, 9])
+def test_of_a_sure_change_at_an_end_both_neighbours_are_looked_at_twice_and_none_more_often(
+    count: int,
+) -> None:
+    for at in (1, count - 1):
+        world = Simulated(stepped(count, (at, 0.96)))
+        assert pairs(world.hunt(open_strategy(SearchSettings(), count, [SPEED]))) == [(at - 1, at)]
+        assert max(world.asked.count(point) for point in world.asked) == 2
+
+
 def test_a_zoom_takes_no_grid_from_hunt_toml_which_speaks_of_the_first_stage() -> None:
     runs, said = set(), set()
     for grid in (0, 2, 64):

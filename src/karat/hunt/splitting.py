@@ -72,7 +72,8 @@ def _closed(board: Board, i: int, chance: float) -> Iterator[Wish]:
     """Neighbours: run again until the answer is sure enough."""
     if settled(board, i):
         return
-    doubtful = _doubtful(board, i)
+    # A change that is sure lacks only a second look at its neighbours: the one that was looked at least.
+    doubtful = _doubtful(board, i) if chance < board.confidence else None
     if doubtful is None:
         ends = board.map.positions[i : i + 2]
         doubtful = min(ends, key=lambda at: board.runs[at] + board.pending.get(at, 0))
