@@ -78,12 +78,13 @@ def test_the_issues_kinds_are_all_there() -> None:
 def test_a_kind_is_added_and_a_severity_replaces(
     words: list[str], expected: tuple[str, ...]
 ) -> None:
-    assert parse_fail_on(words, "--fail-on") == expected
+    assert parse_fail_on(words, "--fail-on", "karat diff --help") == expected
 
 
 def test_a_word_nobody_knows_is_refused() -> None:
-    with pytest.raises(UsageError, match="did you mean 'truncated'"):
-        parse_fail_on(["truncate"], "--fail-on")
+    with pytest.raises(UsageError, match="did you mean 'truncated'") as caught:
+        parse_fail_on(["truncate"], "--fail-on", "karat changes --help")
+    assert caught.value.next_command == "karat changes --help"
 
 
 def test_a_kind_that_means_unverified_can_be_made_a_failure() -> None:

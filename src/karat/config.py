@@ -183,7 +183,9 @@ def _read(
         cases=_texts(goldens, "cases", base.cases, origin),
         rules=(*(_rule(rule, i, origin) for i, rule in enumerate(rules)), *base.rules),
         status=_texts(raw, "status", base.status, origin),
-        fail_on=parse_fail_on(_texts(raw, "fail_on", base.fail_on, origin), f"{origin} fail_on"),
+        fail_on=parse_fail_on(
+            _texts(raw, "fail_on", base.fail_on, origin), f"{origin} fail_on", "karat config"
+        ),
         refresh=_section(raw, "refresh", base.refresh, origin),
         check=_section(raw, "check", base.check, origin),
         record=_section(raw, "record", base.record, origin),
@@ -266,7 +268,7 @@ _NAMES = {"str": "a text", "int": "a whole number", "float": "a number", "bool":
           "null": "nothing", "datetime": "a day with a time"}  # fmt: skip
 _FOUND = {"int": "a number", "float": "a decimal number"}
 _MISSING = re.compile(r"Object missing required field `(\w+)`")
-_UNKNOWN = re.compile(r"Object contains unknown field `(.+)`")
+_UNKNOWN = re.compile(r"Object contains unknown field `(.*)`")
 _TYPES = re.compile(r"Expected `([\w| ]+)`, got `(\w+)`")
 
 
@@ -286,10 +288,8 @@ def in_our_words(text: str, kind: type[msgspec.Struct]) -> str:
         words = [_NAMES.get(name, name) for name in names if name != "null"]
         return f"{key} must be {' or '.join(words)}, found {_FOUND.get(types[2]) or _NAMES.get(types[2], types[2])}"
     choices = list(_choices(_hint_at(kind, key)))
-    if said.startswith("Invalid enum value") and choices:
-        return (
-            f"{key} must be {' or '.join(choices)}, found{said.removeprefix('Invalid enum value')}"
-        )
+    if choices and (found := said.removeprefix("Invalid enum value")) != said:
+        return f"{key} must be {' or '.join(choices)}, found{found}"
     return f"{key}: {said}" if key else said
 
 

@@ -222,7 +222,7 @@ class Finding:
     """The exact command to run next."""
 
 
-def parse_fail_on(words: Iterable[str], where: str) -> tuple[str, ...]:
+def parse_fail_on(words: Iterable[str], where: str, next_command: str) -> tuple[str, ...]:
     """What makes exit code 1, from words that may hold commas.
 
     A severity replaces the default, `fail`; `none` switches it off; a kind is added to it, because
@@ -235,7 +235,7 @@ def parse_fail_on(words: Iterable[str], where: str) -> tuple[str, ...]:
             raise UsageError(
                 f"{where}: expected fail, warn, info, none or a kind of finding, found {word!r}"
                 f"{suggest(word, [*severities, *KINDS])}",
-                next_command="karat diff --help",
+                next_command=next_command,
             )
     kinds = [word for word in split if word in KINDS]
     chosen = [word for word in split if word in severities]

@@ -49,6 +49,7 @@ def mistake(toml: str) -> str:
     ("toml", "said"),
     [
         (text("wat = 1"), "probe: unknown key 'wat'"),
+        (text('"" = 1'), "probe: unknown key '' (known: "),
         (text("timeouts = 1"), "did you mean 'timeout'?"),
         (text(METRIC + 'wich = "last"'), "probe.metrics number 1: unknown key 'wich'; did you mean 'which'?"),
         (text(METRIC + 'seconds = true\nwhich = "lst"'), "probe.metrics number 1: which must be first or last"),

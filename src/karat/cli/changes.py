@@ -142,7 +142,7 @@ def command(  # noqa: PLR0913 - one parameter per option
     _only_where_it_counts({"--x": x, "--time": time}, "a table", there=bool(sources) and not logs)
     _only_where_it_counts({"--step": step.removeprefix("last")}, "--golden", there=bool(goldens))
     detect = DetectOptions(false_alarms=false_alarms, smallest=_size(smallest))
-    wanted = parse_fail_on(fail_on, "--fail-on") if fail_on else ("fail",)
+    wanted = parse_fail_on(fail_on, "--fail-on", "karat changes --help") if fail_on else ("fail",)
     collected = read(sources, options, logs=logs, goldens=goldens)
     report = examine(collected, detect, online=online, fail_on=wanted)
     _known_directions(options, report)

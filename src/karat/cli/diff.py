@@ -83,7 +83,7 @@ def command(  # noqa: PLR0913 - one parameter per option
     targets = {"--csv": csv_file, "--json": json_file, "--markdown": markdown, "--html": html}
     one_report_each(targets)
     config = load(Path.cwd(), preset=preset)
-    wanted = parse_fail_on(fail_on, "--fail-on") if fail_on else config.fail_on
+    wanted = parse_fail_on(fail_on, "--fail-on", "karat diff --help") if fail_on else config.fail_on
     options = Options(
         globs=config.paths, exclude=config.exclude, cases=config.cases, rules=config.rule_book(),
         status=config.status, only=only, only_metric=only_metric, everything=everything,

@@ -77,7 +77,7 @@ def command(  # noqa: PLR0913 - one parameter per option
     one_report_each({"--json": json_file, "--sarif": sarif_file})
     options = ScanOptions(
         base_classes=_class_names(base_classes), exclude=exclude, jobs=jobs, exemptions=_exemptions(exemptions),
-        today=day(today, os.environ), fail_on=parse_fail_on(fail_on, "--fail-on") if fail_on else ("fail",),
+        today=day(today, os.environ), fail_on=parse_fail_on(fail_on, "--fail-on", "karat policy scan --help") if fail_on else ("fail",),
     )  # fmt: skip
     report = scan(paths, options, progress=None if quiet else _progress(sys.stderr))
     _write(report, json_file, sarif_file)
