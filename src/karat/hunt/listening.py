@@ -19,6 +19,9 @@ class Listener(Protocol):
     def known(self, attempt: Attempt) -> None:
         """An attempt that the journal had already."""
 
+    def room(self, slots: int) -> None:
+        """So many points can be under test at a time, from now on."""
+
     def started(self, stage: str, point: Point, why: str) -> None:
         """A point is put under test."""
 
@@ -45,6 +48,9 @@ class Silence:
         """Nothing."""
 
     def known(self, attempt: Attempt) -> None:
+        """Nothing."""
+
+    def room(self, slots: int) -> None:
         """Nothing."""
 
     def started(self, stage: str, point: Point, why: str) -> None:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 def listener_for(stream: IO[str], environ: Mapping[str, str], settings: HuntSettings) -> Listener:
     """Someone who shows on the stream what a hunt does."""
     units = {metric.name: metric.unit for metric in settings.probe.metrics}
-    progress = Progress(units, settings.engine.slots)
+    progress = Progress(units)
     if stream.isatty() and environ.get("TERM") != "dumb":
         return View(stream, progress)
     return Lines(stream, progress)
@@ -46,6 +46,10 @@ class Lines:
     def known(self, attempt: Attempt) -> None:
         """Counted in silence."""
         self._progress.finish(attempt)
+
+    def room(self, slots: int) -> None:
+        """For the time left."""
+        self._progress.slots = max(1, slots)
 
     def started(self, stage: str, point: Point, why: str) -> None:  # noqa: ARG002 - a listener's signature
         """Noted in silence."""
@@ -100,6 +104,10 @@ class View:
     def known(self, attempt: Attempt) -> None:
         """Shown with the next drawing."""
         self._progress.finish(attempt)
+
+    def room(self, slots: int) -> None:
+        """For the time left."""
+        self._progress.slots = max(1, slots)
 
     def started(self, stage: str, point: Point, why: str) -> None:  # noqa: ARG002 - a listener's signature
         """A point is shown as running."""

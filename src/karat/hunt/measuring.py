@@ -48,6 +48,7 @@ class Measuring:
         self._kinds = {stage.key: stage.timeline for stage in kit.journal.stages()}
         self._keys = itertools.count(self._attempted.runs + 1)
         self._secrets = secrets(kit.settings)
+        self._slots = 0
 
     @property
     def in_flight(self) -> Sequence[Run]:
@@ -78,6 +79,7 @@ class Measuring:
 
     def start(self, stage: OpenStage, point: Point, why: str, purpose: str = SEARCH) -> None:
         """Put a point under test."""
+        self._tell_slots()
         kit, key = self._kit, f"run-{next(self._keys)}"
         number = self._attempted.count(stage.key, point.id) + self._flying(stage, point) + 1
         # A point that is asked for once more is meant: what others measured is no answer then.
@@ -89,6 +91,14 @@ class Measuring:
         kit.journal.started(stage.key, point.id, number, why)
         kit.listener.started(stage.key, point, why)
         kit.engine.submit(job)
+
+    def _tell_slots(self) -> None:
+        """Whoever says how long it will take hears how many run at a time: a cluster has what it has, and it changes."""
+        slots = self._kit.engine.slots
+        if slots != self._slots:
+            self._slots = slots
+            self._kit.journal.note("slots", str(slots))
+            self._kit.listener.room(slots)
 
     def wait(self) -> Sequence[Run]:
         """Runs that are over; their attempts are in the journal."""

@@ -21,8 +21,8 @@ _CLASS = {"regression": "worse", "crash": "worse", "improvement": "better", "shi
 class Progress:
     """The stage that is searched now, and what was counted over all."""
 
-    def __init__(self, units: dict[str, str], slots: int) -> None:
-        self.units, self.slots = units, max(1, slots)
+    def __init__(self, units: dict[str, str], slots: int = 1) -> None:
+        self.units, self.slots = units, slots
         self.stage, self.title = "", ""
         self.points: Sequence[Point] = ()
         self.decision: Decision | None = None

@@ -13,7 +13,7 @@ from karat.hunt.journal import Journal
 from karat.hunt.journal_rows import StageRow
 from karat.hunt.report import HuntReport, PointReport, StageReport
 from karat.hunt.report_sentences import duration, strip, value
-from karat.hunt.reporting import report_of, settings_of
+from karat.hunt.reporting import report_of
 from karat.report.terminal import Line
 from karat.report.words import count
 
@@ -107,12 +107,12 @@ def _stage(stage: StageReport, row: StageRow) -> StageStatus:
 def _seconds_left(
     journal: Journal, report: HuntReport, stages: tuple[StageStatus, ...]
 ) -> float | None:
-    """Runs still to come at what the last ones took, over the slots."""
+    """Runs still to come at what the last ones took, over the slots that the engine has."""
     if not stages or stages[-1].expected_left is None:
         return None
     took = [a.seconds for p in report.stages[-1].points for a in p.attempts if not a.shared_with]
-    settings = settings_of(journal.facts())
-    slots = max(1, settings.engine.slots) if settings is not None else 1
+    said = journal.facts().get("slots", "")
+    slots = max(1, int(said)) if said.isdecimal() else 1
     return stages[-1].expected_left * fmean(took[-20:]) / slots if took else None
 
 
