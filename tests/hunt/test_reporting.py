@@ -14,6 +14,7 @@ from karat.hunt.journal import Journal
 from karat.hunt.journal_rows import Entry, Found, HuntRow, StageRow
 from karat.hunt.point import Point, Suspect
 from karat.hunt.report import Verdict
+from karat.hunt.report_sentences import conclusion
 from karat.hunt.reporting import read_report, report_of
 from karat.hunt.searching import Decision, Metric, Missed, Span
 
@@ -128,6 +129,18 @@ def test_what_does_not_show_again_and_what_cannot_be_had_are_findings(journal: J
     assert report.stages[0].points[4].outcome is Outcome.MISSING
     assert [f.kind for f in findings_of(report)] == ["points-missing", "not-reproduced"]
     assert int(exit_code(findings_of(report))) == 0
+
+
+@pytest.mark.parametrize(("last", "code"), [("same", 3), ("other", 0)])
+def test_one_build_at_all_points_is_no_pass(journal: Journal, last: str, code: int) -> None:
+    for number, files in enumerate(("same", "same", last)):
+        identity = {"files.sha256": files, "commit.lib": str(number)}
+        journal.attempted(attempt("0", f"p{number}", identity=identity))
+    journal.note("state", "done")
+    report = report_of(journal)
+    assert int(exit_code(findings_of(report))) == code
+    nothing = "nothing could be compared: nothing was rebuilt"
+    assert conclusion(report).endswith(nothing if code else "no change found")
 
 
 def test_outcomes_and_logs_of_points(journal: Journal) -> None:

@@ -30,6 +30,8 @@ def test_values_in_their_order(tmp_path: Path) -> None:
     assert timeline.identity(timeline.points[0]) == {"value": "a"}
     assert timeline.mixed(timeline.points[0], timeline.points[1], frozenset({"value"})) is None
     assert [s.id for s in timeline.suspects(timeline.points[0], timeline.points[1])] == ["b"]
+    # Where the one between them could not be tried, it may be that one as well.
+    assert [s.id for s in timeline.suspects(timeline.points[0], timeline.points[2])] == ["b", "c"]
     timeline.ahead(timeline.points)
     timeline.close()
 

@@ -9,7 +9,14 @@ from karat.findings import Finding, Severity
 from karat.hunt.advice import show
 from karat.hunt.flags import REBUILT
 from karat.hunt.report import Culprit, HuntReport, StageReport
-from karat.hunt.report_sentences import failures, headline, lacking, listed, nothing_compared
+from karat.hunt.report_sentences import (
+    failures,
+    headline,
+    lacking,
+    listed,
+    never_rebuilt,
+    nothing_compared,
+)
 from karat.report.words import count
 
 _KINDS = {
@@ -58,6 +65,20 @@ def _unfinished(report: HuntReport) -> Iterator[Finding]:
         )
     if report.state == "done" and nothing_compared(report):
         yield _nothing(report)
+    if report.state == "done" and never_rebuilt(report):
+        yield _one_build(report)
+
+
+def _one_build(report: HuntReport) -> Finding:
+    """That every point passed says nothing where all were the same build."""
+    tried = [point for stage in report.stages for point in stage.points if point.values]
+    return Finding(
+        kind="nothing-compared",
+        severity=Severity.WARN,
+        message=f"expected a build of its own for each point, found the very same built files at all {len(tried)}",
+        where=tried[-1].point.id,
+        next=show(tried[-1].point.id, journal=report.journal, log=True),
+    )
 
 
 def _nothing(report: HuntReport) -> Finding:

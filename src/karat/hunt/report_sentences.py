@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from math import floor, log10
-from os.path import commonprefix
 
 from karat.changes.series import Outcome
+from karat.hunt.flags import REBUILT
 from karat.hunt.point import Point, Suspect
 from karat.hunt.report import ChangeReport, Culprit, HuntReport, PointReport, StageReport
 from karat.hunt.searching import Missed
@@ -209,9 +209,16 @@ def _in_common(reasons: Sequence[str]) -> str:
     """One reason for several, with dots where they differ."""
     if len(set(reasons)) == 1:
         return reasons[0] or "no reason is known"
-    start = commonprefix(reasons)  # noqa: RUF071 - letters are meant
-    end = commonprefix([reason[len(start) :][::-1] for reason in reasons])[::-1]  # noqa: RUF071
+    start = _beginning(reasons)
+    end = _beginning([reason[len(start) :][::-1] for reason in reasons])[::-1]
     return f"{start}…{end}"
+
+
+def _beginning(texts: Sequence[str]) -> str:
+    """The letters that all begin with."""
+    first, last = min(texts), max(texts)
+    same = (one == other for one, other in zip(first, last, strict=False))
+    return first[: next((k for k, equal in enumerate(same) if not equal), len(first))]
 
 
 def listed(points: Sequence[Point], most: int) -> str:
@@ -231,9 +238,18 @@ def nothing_compared(report: HuntReport) -> bool:
     return not report.culprits and sum(bool(point.values) for point in points) < _PAIR
 
 
+def never_rebuilt(report: HuntReport) -> bool:
+    """Whether all points had the very same built files, so that no change could come out: one thing was measured again."""
+    points = [point for stage in report.stages for point in stage.points if point.values]
+    same = [point for point in points if any(flag.endswith(REBUILT) for flag in point.flags)]
+    return not report.culprits and len(same) == len(points) - 1 > 0
+
+
 def conclusion(report: HuntReport) -> str:
     """The first line: what a person wants to know before anything else."""
     state = "" if report.state == "done" else f" so far (the hunt is {report.state})"
+    if never_rebuilt(report):
+        return f"{report.name}: nothing could be compared{state}: {REBUILT}"
     if report.state == "done" and nothing_compared(report):
         return f"{report.name}: nothing could be compared"
     if not report.culprits:

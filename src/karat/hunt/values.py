@@ -51,9 +51,11 @@ class Values:
         """A value has no parts."""
         return None
 
-    def suspects(self, old: Point, new: Point) -> Sequence[Suspect]:  # noqa: ARG002
-        """The value with which it is new."""
-        return (Suspect(part="value", id=new.id),)
+    def suspects(self, old: Point, new: Point) -> Sequence[Suspect]:
+        """The values after the old one: those between them that could not be tried may have made it as well."""
+        ids = [point.id for point in self.points]
+        first, last = sorted((ids.index(old.id), ids.index(new.id)))
+        return [Suspect(part="value", id=one) for one in ids[first + 1 : last + 1]]
 
     def close(self) -> None:
         """There is nothing to end."""
