@@ -67,7 +67,7 @@ class Podman:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, *how: object) -> None:
         self.run("rm", "--all", "--force", "--time", "0")
         self.run("umount", "--all", "--force")
         for _ in range(50):

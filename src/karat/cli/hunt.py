@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-
 import click
+
+from karat.cli.parts import Parts
 
 PARTS = {
     "run": "Hunt for every regression, dip and crash on a timeline.",
@@ -25,33 +25,7 @@ Examples:
 """
 
 
-class Parts(click.Group):
-    """A group that imports a part only when it is used; without a part's name it is `run`."""
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """`karat hunt my.toml --strategy sweep` is `karat hunt run my.toml --strategy sweep`."""
-        if not args or (args[0] not in PARTS and args[0] not in {"-h", "--help"}):
-            args = ["run", *args]
-        return super().parse_args(ctx, args)
-
-    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
-        """Every part."""
-        return list(PARTS)
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
-        """The part's command, or None for an unknown one."""
-        if cmd_name not in PARTS:
-            return None
-        command: click.Command = import_module(f"karat.cli.hunt_{cmd_name}").command
-        return command
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
-        """List the parts without importing them."""
-        with formatter.section("Parts"):
-            formatter.write_dl(list(PARTS.items()))
-
-
-@click.group(cls=Parts, epilog=_EXAMPLES)
+@click.group(cls=Parts, parts=PARTS, otherwise="run", epilog=_EXAMPLES)
 def command() -> None:
     """Find every regression, dip and crash, down to the commit.
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-
 import click
+
+from karat.cli.parts import Parts
 
 PARTS = {
     "gate": "Hold the evidence of test runs against the rule and its exemptions.",
@@ -22,27 +22,7 @@ Examples:
 """
 
 
-class Parts(click.Group):
-    """A group that imports a part only when it is used."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
-        """Every part."""
-        return list(PARTS)
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
-        """The part's command, or None for an unknown one."""
-        if cmd_name not in PARTS:
-            return None
-        command: click.Command = import_module(f"karat.cli.policy_{cmd_name}").command
-        return command
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
-        """List the parts without importing them."""
-        with formatter.section("Parts"):
-            formatter.write_dl(list(PARTS.items()))
-
-
-@click.group(cls=Parts, epilog=_EXAMPLES)
+@click.group(cls=Parts, parts=PARTS, epilog=_EXAMPLES)
 def command() -> None:
     """Hold op tests to the gradient policy.
 
