@@ -18,6 +18,7 @@ from karat.hunt import probing
 from karat.hunt.attempt import Attempt
 from karat.hunt.environments import find_uv
 from karat.hunt.jobs import job_for
+from karat.hunt.local_requirements import seen_from
 from karat.hunt.opening import open_timeline, stages
 from karat.hunt.point import Point, Window
 from karat.hunt.settings import HuntSettings
@@ -250,3 +251,41 @@ def test_uv_beside_karat_serves_too(monkeypatch: pytest.MonkeyPatch, tmp_path: P
     with pytest.raises(UsageError, match="needs uv") as caught:
         find_uv()
     assert caught.value.next_command == "pip install 'karat[hunt]'"
+
+
+def test_what_is_required_by_its_path_is_seen_from_the_folder_of_hunt_toml(
+    index: PackageIndex, tmp_path: Path
+) -> None:
+    index.add("toy", "1.0", "speed = 5")
+    (tmp_path / "wheels").mkdir()
+    name = "extra-3.0-py3-none-any.whl"
+    (tmp_path / "wheels" / name).write_bytes(wheel("extra", "3.0", {"extra.py": "speed = 7"}))
+    command = '["python", "-c", "import extra, toy; print(\'SPEED:\', extra.speed)"]'
+    for said in (f"./wheels/{name}", f"extra @ ./wheels/{name}"):
+        wanted = hunt(index, f"requires = ['{said}']", command=command)
+        _, attempt = run(wanted, tmp_path, "1.0")
+        assert attempt.samples == {"speed": (7.0,)}, attempt.note
+    with pytest.raises(UsageError, match=r"expected a folder or a file at \./wheel, seen from"):
+        opened(hunt(index, 'requires = ["./wheel"]'), tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("said", "meant"),
+    [("./x", "{}/x"), (".", "{}"), ("../a/x", "{}/../a/x"), ("x/y[all]", "{}/x/y[all]"), ("n[e] @ ./x", "n[e] @ {}/x"),
+     ("x.whl", "{}/x.whl"), ("./x ; python_version > '3'", "{}/x ; python_version > '3'"), ("/usr", "/usr")],
+)  # fmt: skip
+def test_paths_become_whole(said: str, meant: str, tmp_path: Path) -> None:
+    root = tmp_path / "a"
+    for path in ("x/y", "x"):
+        (root / path).mkdir(parents=True, exist_ok=True)
+    (root / "x.whl").touch()
+    assert seen_from(root, said) == meant.format(root)
+
+
+@pytest.mark.parametrize(
+    "said",
+    ["numpy<2", "numpy", "a.b[c]>=1 ; sys_platform == 'a/b'", "n @ https://x.invalid/y.whl", "git+https://x.invalid/y",
+     "n @ file:///x/y.whl", "https://x.invalid/y.whl"],
+)  # fmt: skip
+def test_what_is_no_path_stays_as_it_is(said: str, tmp_path: Path) -> None:
+    assert seen_from(tmp_path, said) == said

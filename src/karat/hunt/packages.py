@@ -13,10 +13,13 @@ import sys
 from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 
+import msgspec
+
 from karat.engines.job import Command
 from karat.findings import CannotVerify, Finding, Severity, UsageError
 from karat.hunt.environments import Environment, find_uv
 from karat.hunt.index_address import Address, find_address, plain_name
+from karat.hunt.local_requirements import seen_from
 from karat.hunt.package_index import files, pages
 from karat.hunt.point import Point, Suspect, Window
 from karat.hunt.releases import Release, changed, releases, same, within
@@ -141,6 +144,8 @@ def open_packages(
             "the packages timeline needs the library packaging, found none",
             next_command="pip install 'karat[hunt]'",
         )
+    local = tuple(seen_from(place.root, requirement) for requirement in wanted.requires)
+    wanted = msgspec.structs.replace(wanted, requires=local)
     address = find_address(wanted.index)
     listed = releases(wanted.name, files(address, wanted.name), _python(wanted.python))
     start, end = (window.old.id, window.new.id) if window else (wanted.start, wanted.end)
