@@ -146,7 +146,7 @@ def test_nothing_compared_is_3_and_never_0(tmp_path: Path, rows: str, said: str)
         (("s.csv", "--smallest", "-1%"), "expected --smallest to be a size"),
         (("s.csv", "--step", "first"), "expected --step to be last, mean or a step's number"),
         (("s.csv", "--since", "tomorrow"), "expected --since to be a label or a moment"),
-        (("s.csv", "--fail-on", "nothing"), "'nothing'\nnext: karat changes --help"),
+        (("s.csv", "--fail-on", "nothing"), "nothing-rebuilt'?\nnext: karat changes --help"),
         (("s.csv", "--false-alarms", "0"), "false-alarms"),
         (("s.csv", "--json", "x", "--markdown", "x"), "at most one report on x"),
         (("s.csv", "--step", "3"), "expected --golden for --step, found none"),

@@ -107,6 +107,7 @@ def mistake(toml: str) -> str:
             text(rest='stages = ["commits"]\n' + REPOSITORIES + '[commits.good]\nxlo = "a"\n[commits.bad]\nxla = "b"\n'),
             "commits.good: no repository is called 'xlo'; did you mean 'xla'?",
         ),
+        (text(rest='stages = ["containers"]\n' + DATED), "containers.end: expected the last day"),
         (text(rest=DATED + "end = 2023-01-01\n"), "containers: expected start up to end"),
         (text(rest=DATED.replace("2023-07-06", '"July"')), "containers.start: expected a day or a time"),
         (text(rest=DATED.replace("2023-07-06", "[1]")), "containers.start must be a day with a time, found a list"),
@@ -181,7 +182,7 @@ def test_settings_survive_a_journal() -> None:
 def test_stages_have_the_step_they_say_or_their_tables() -> None:
     found = stages(
         parse(
-            text(rest=f'stages = ["containers", "checkouts by 2 hours", "commits"]\n{DATED}step = "1 week"\n{REPOSITORIES}'),
+            text(rest=f'stages = ["containers", "checkouts by 2 hours", "commits"]\n{DATED}end = 2023-09-01\nstep = "1 week"\n{REPOSITORIES}'),
             HERE,
         )
     )  # fmt: skip

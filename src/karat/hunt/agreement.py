@@ -168,10 +168,11 @@ def _revisions(table: str, checkouts: CheckoutSettings, names: list[str]) -> Non
 def _first(settings: HuntSettings, stage: Stage) -> None:
     """The first stage has no coarser one that says where to look."""
     if stage.timeline == "containers" and settings.containers is not None:
-        expect(
-            settings.containers.start is not None,
-            "containers.start: expected the first day, found nothing",
-        )
+        for key, which in (("start", "first"), ("end", "last")):
+            expect(
+                getattr(settings.containers, key) is not None,
+                f"containers.{key}: expected the {which} day, such as 2023-08-24, found nothing",
+            )
     if stage.timeline == "checkouts":
         expect(
             settings.checkouts.start is not None,
