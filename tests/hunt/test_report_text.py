@@ -38,6 +38,18 @@ def test_the_answer_comes_first() -> None:
         assert fact in regression
 
 
+@pytest.mark.parametrize(
+    ("kind", "said"), [("crash", "works → fails"), ("improvement", "fails → works again")]
+)
+def test_a_hunted_crash_is_said_in_words(kind: str, said: str) -> None:
+    begins = kind == "crash"
+    change = nightly().culprits[0].change
+    span = msgspec.structs.replace(
+        change.span, metric="crash", kind=kind, before=float(not begins), after=float(begins)
+    )
+    assert say.amount(msgspec.structs.replace(change, span=span)) == said
+
+
 def test_both_ends_of_a_dip_are_told_apart() -> None:
     text = shown(nightly())
     assert text.index("dip (there)") < text.index("dip (and back)")

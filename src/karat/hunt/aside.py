@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import shlex
-from contextlib import suppress
 from pathlib import Path
 
-from karat.findings import CannotVerify
+from karat.findings import CannotVerify, UsageError
 from karat.hunt.journal import Journal
 from karat.hunt.journal_lock import WriterLock
+from karat.hunt.journal_opening import is_named_so
 
 
 def discard(path: Path) -> None:
@@ -21,9 +21,7 @@ def put_aside(path: Path) -> Path:
     """Rename a journal to `NAME.hunt.1`, `.2`, …; nobody may be at work on it."""
     lock = WriterLock(path)
     lock.release()
-    # Closing it as its writer leaves one whole file. One that cannot be read is all the more reason to begin anew.
-    with suppress(CannotVerify):
-        Journal.resume(path).close()
+    _close(path)
     target = next(
         free
         for number in range(1, 1_000_000)
@@ -40,3 +38,17 @@ def put_aside(path: Path) -> Path:
             next_command=f"ls -ld {shlex.quote(str(path.parent))}",
         ) from error
     return target
+
+
+def _close(path: Path) -> None:
+    """Closing it as its writer leaves one whole file. One that cannot be read is all the more reason to begin anew."""
+    try:
+        Journal.resume(path).close()
+    except CannotVerify as error:
+        if is_named_so(path) or path.stat().st_size == 0:
+            return
+        words = shlex.quote(f"{path.stem}.hunt")
+        raise UsageError(
+            f"expected the journal of a hunt in {path}, found another file, which was not touched",
+            next_command=f"karat hunt run --journal {words}",
+        ) from error

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from karat.findings import CannotVerify
+from karat.hunt.journal_schema import APPLICATION_ID
 
 if TYPE_CHECKING:
     import sqlite3
@@ -31,7 +32,7 @@ def connected(path: Path, *, writing: bool) -> sqlite3.Connection:
         db = sqlite3.connect(
             f"{uri}?mode={'rw' if writing else 'ro'}", uri=True, isolation_level=None, timeout=30
         )
-        if writing:
+        if writing and not _is_foreign(db):
             db.execute("PRAGMA journal_mode=WAL")
             db.execute("PRAGMA synchronous=FULL")
         else:
@@ -44,6 +45,13 @@ def connected(path: Path, *, writing: bool) -> sqlite3.Connection:
     except sqlite3.Error as error:
         raise cannot(path, "read", error) from error
     return db
+
+
+def _is_foreign(db: sqlite3.Connection) -> bool:
+    """Whether somebody else keeps something in it: then not even its mode is changed, and whoever asked will find out."""
+    (application,) = db.execute("PRAGMA application_id").fetchone()
+    (tables,) = db.execute("SELECT count(*) FROM sqlite_master").fetchone()
+    return bool(tables) and application != APPLICATION_ID
 
 
 def is_empty(path: Path) -> bool:
@@ -60,13 +68,19 @@ def is_empty(path: Path) -> bool:
         db.close()
 
 
+def is_named_so(path: Path) -> bool:
+    """Whether a file has a journal's name: `slow.hunt`, `slow.hunt.1`. What cannot be read is a journal by that alone."""
+    return ".hunt" in path.suffixes
+
+
 def cannot(path: Path, verb: str, error: Exception) -> CannotVerify:
     """What SQLite says, in karat's voice."""
     import sqlite3  # noqa: PLC0415 - help must be quick
 
     words = shlex.quote(str(path))
-    # An operation that fails may succeed elsewhere or later; any other error of a database is damage.
-    way = f"ls -ld {words}" if isinstance(error, sqlite3.OperationalError) else fresh(path)
+    # An operation that fails may succeed elsewhere or later; any other error of a database is damage, if it is one of ours.
+    later = isinstance(error, sqlite3.OperationalError) or not is_named_so(path)
+    way = f"ls -ld {words}" if later else fresh(path)
     return CannotVerify(
         f"expected to {verb} the journal {path}, but: {error}",
         next_command="df -h" if "full" in str(error) else way,

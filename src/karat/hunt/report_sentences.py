@@ -8,6 +8,7 @@ from math import floor, log10
 
 from karat.changes.series import Outcome
 from karat.hunt.flags import REBUILT
+from karat.hunt.metric_agreement import CRASH
 from karat.hunt.point import Point, Suspect
 from karat.hunt.report import ChangeReport, Culprit, HuntReport, PointReport, StageReport
 from karat.hunt.searching import Missed
@@ -50,7 +51,7 @@ def amount(change: ChangeReport, unit: str = "") -> str:
     span = change.span
     if span.kind == "crash" or span.after is None:
         return "works → fails"
-    if span.before is None:
+    if span.before is None or span.metric == CRASH:
         return "fails → works again"
     moved = percent(span.before, span.after)
     shown = f"{value(span.before)} → {value(span.after)}{f' {unit}' if unit else ''}"
