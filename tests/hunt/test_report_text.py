@@ -77,7 +77,7 @@ def test_points_that_cannot_be_had_are_told_by_reason() -> None:
     assert (
         "  missing     2023-08-07, 2023-08-01, 2023-08-03: the registry has no such tag\n" in text
     )
-    assert "  missing     2023-08-02, 2023-08-04: no image r/jax:n-2023-08-0…\n" in text
+    assert "  missing     2023-08-02, 2023-08-04: no image r/jax:n-2023-08-…\n" in text
     assert "  missing     2023-08-05: left out by skip\n" in text
     said = [f.message for f in findings_of(report) if f.kind == "points-missing"]
     assert (

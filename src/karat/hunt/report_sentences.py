@@ -216,10 +216,11 @@ def _in_common(reasons: Sequence[str]) -> str:
 
 
 def _beginning(texts: Sequence[str]) -> str:
-    """The letters that all begin with."""
+    """The words and numbers that all begin with."""
     first, last = min(texts), max(texts)
     same = (one == other for one, other in zip(first, last, strict=False))
-    return first[: next((k for k, equal in enumerate(same) if not equal), len(first))]
+    letters = first[: next((k for k, equal in enumerate(same) if not equal), len(first))]
+    return re.sub(r"\w+$", "", letters)
 
 
 def listed(points: Sequence[Point], most: int) -> str:
