@@ -183,3 +183,37 @@ def test_where_no_run_contradicts_another_nothing_is_called_flaky(
     answer = world.hunt(open_strategy(chosen, 17, [TEST], names=[str(at) for at in range(17)]))
     assert pairs(answer) == [(8, 9)]
     assert answer.flake_rate == 0
+
+
+def test_ends_that_were_taken_for_one_another_are_named_as_that() -> None:
+    answer = Simulated([1.0] * 100 + [0.0] * 156, flakes=0.05).hunt(bisect(256))
+    assert answer.spans == ()
+    assert answer.notes == (
+        "m: the good end is bad, and the bad end is good: exchange good and bad of [search]",
+    )
+    # And that is what helps.
+    exchanged = Simulated([1.0] * 100 + [0.0] * 156, flakes=0.05)
+    assert pairs(exchanged.hunt(bisect(256, good="p255", bad="p0"))) == [(99, 100)]
+
+
+def test_a_single_point_that_runs_is_not_called_one_that_does_not() -> None:
+    answer = Simulated([1.0]).hunt(bisect(1))
+    assert answer.notes == ("only one point gives a value: there is nothing to compare it with",)
+    answer = Simulated([None, 1.0, None]).hunt(bisect(3))
+    assert answer.notes == ("only one point gives a value: there is nothing to compare it with",)
+
+
+@pytest.mark.parametrize("strategy", ["adaptive", "bisect"])
+def test_points_between_the_sides_of_a_change_that_nobody_tried_are_said(
+    strategy: Literal["adaptive", "bisect"],
+) -> None:
+    world = Simulated([100.0] * 80 + [None] * 60 + [90.0] * 80)
+    answer = world.hunt(open_strategy(SearchSettings(strategy=strategy), 220, [SPEED]))
+    (span,) = answer.spans
+    untried = set(range(span.good + 1, span.bad)) - world.seen.keys()
+    assert (span.good, span.bad) == (79, 140)
+    assert untried
+    assert f"{len(untried)} were not tried" in answer.notes[0]
+    narrow = Simulated([100.0] * 80 + [None] * 4 + [90.0] * 80)
+    answer = narrow.hunt(open_strategy(SearchSettings(strategy=strategy), 164, [SPEED]))
+    assert answer.notes == ()

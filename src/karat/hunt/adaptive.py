@@ -17,7 +17,7 @@ from karat.hunt.levels import Map, level_map
 from karat.hunt.readings import Readings, readings, runs
 from karat.hunt.searching import Decision, Metric, Missed, Seen, Span
 from karat.hunt.settings import SearchSettings
-from karat.hunt.spans import missed, spans_of
+from karat.hunt.spans import left_wide, missed, spans_of
 from karat.hunt.splitting import Board, expected_left, split_wishes
 from karat.hunt.wishes import SPECULATION, Wish, allowance, asks
 
@@ -55,19 +55,21 @@ class Adaptive:
             wishes = [wish for wish in wishes if wish.rank < SPECULATION]
         wanted = asks(wishes, allowed)
         rest = asks(wishes, len(wanted) + 4)[len(wanted) :]
+        spans = tuple(span for plan in plans for span in plan.spans)
+        over = not wishes and not in_flight
         return Decision(
             asks=wanted,
             likely_next=tuple(ask.index for ask in rest),
             expected_left=max((plan.left for plan in plans), default=0),
-            spans=tuple(span for plan in plans for span in plan.spans),
+            spans=spans,
             flake_rate=max((p.flakes for p in plans if p.flakes is not None), default=None),
             missed=max((plan.missed for plan in plans), key=lambda m: m.longest_dip, default=None),
-            notes=self._notes(seen, bool(wishes), bool(wanted or in_flight)),
+            notes=left_wide(spans) if over else self._notes(seen, bool(wanted or in_flight)),
         )
 
-    def _notes(self, seen: Mapping[int, Seen], wishes: bool, going: bool) -> tuple[str, ...]:  # noqa: FBT001
+    def _notes(self, seen: Mapping[int, Seen], going: bool) -> tuple[str, ...]:  # noqa: FBT001
         limit = self._settings.max_runs
-        if limit and wishes and not going and runs(seen) >= limit:
+        if limit and not going and runs(seen) >= limit:
             return (
                 f"stopped at max_runs = {limit}: more runs were wanted, and answers may be wide",
             )

@@ -22,7 +22,7 @@ from karat.hunt.positions import Belief, binary_belief, level_belief
 from karat.hunt.readings import Readings, readings, runs
 from karat.hunt.searching import Decision, Metric, Seen, Span
 from karat.hunt.settings import SearchSettings
-from karat.hunt.spans import between, kind, missed
+from karat.hunt.spans import between, kind, left_wide, missed
 from karat.hunt.wishes import SPECULATION, Wish, allowance, asks
 
 _REPEATS = 12
@@ -70,11 +70,14 @@ class Bisect:
         notes = tuple(dict.fromkeys(answer.note for answer in answers if answer.note))
         if wishes and not wanted and not in_flight and room > 0:
             notes += (f"stopped at {runs(seen)} runs (max_runs): more runs were wanted",)
+        spans = tuple(answer.span for answer in answers if answer.span)
+        if not wishes and not in_flight:
+            notes += left_wide(spans)
         return Decision(
             asks=wanted,
             likely_next=tuple(ask.index for ask in rest),
             expected_left=max((answer.left for answer in answers), default=0),
-            spans=tuple(answer.span for answer in answers if answer.span),
+            spans=spans,
             flake_rate=max((a.flakes for a in answers if a.flakes is not None), default=None),
             missed=missed(self._count, tested, seen.keys() - tested, "--strategy sweep"),
             notes=notes,
@@ -119,7 +122,8 @@ class _Search:
         ends = [*self._end(self.first, 1), *self._end(self.last, -1)]
         low, high = self._tested_ends()
         if ends or low is None or high is None or low >= high:
-            note = "" if ends or retries or self.in_flight else _UNTESTED
+            waiting = ends or retries or self.in_flight
+            note = "" if waiting else _UNTESTED if low is None else _ALONE
             return Answer((*ends, *retries), None, None, len(ends) + 4, note)
         belief = self._belief(low, high)
         nothing = belief.all_old + belief.all_new
@@ -172,8 +176,16 @@ class _Search:
         looks = belief.all_old >= belief.all_new
         if not self.binary:
             return f"{self.metric.name}: the two ends do not differ; there is nothing to bisect"
+        if self._exchanged(belief):
+            return f"{self.metric.name}: the good end is bad, and the bad end is good: exchange good and bad of [search]"
         state = ("good" if looks else "bad") if not self.old else ("bad" if looks else "good")
         return f"{self.metric.name}: both ends are {state}; what was seen otherwise is explained by flakes"
+
+    def _exchanged(self, belief: Belief) -> bool:
+        """Whether the runs of both ends say the opposite of what they are known as."""
+        ends = belief.first, belief.first + len(belief.place)
+        first, last = (middle([float(x != 0) for x in self.values[at]]) for at in ends)
+        return (first, last) == (1 - self.old, self.old)
 
     def _classes(self, belief: Belief) -> list[tuple[int, int, float]]:
         """(last old, first new, probability): places that nothing can tell apart are one."""
@@ -288,6 +300,7 @@ class _Search:
         return best if found is None else found
 
 
+_ALONE = "only one point gives a value: there is nothing to compare it with"
 _UNTESTED = "neither end, nor anything beside it, could be run: there is nothing to bisect"
 
 

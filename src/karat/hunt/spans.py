@@ -6,7 +6,7 @@ Pure.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import pairwise
 
 from karat.changes.series import Better
@@ -51,6 +51,17 @@ def spans_of(
 def between(low: int, high: int, dead: Collection[int]) -> tuple[int, ...]:
     """Points between two that cannot be run."""
     return tuple(sorted(at for at in dead if low < at < high))
+
+
+def left_wide(spans: Iterable[Span]) -> tuple[str, ...]:
+    """A sentence for each change that has points between its sides which were never tried."""
+    rests = ((span, span.bad - span.good - 1 - len(span.between)) for span in spans)
+    return tuple(
+        f"{span.metric}: a change is known as a range only: {len(span.between)} of the points in it that were tried cannot be "
+        f"run, and {rest} {'was' if rest == 1 else 'were'} not tried; it may be any of them"
+        for span, rest in rests
+        if rest > 0 and span.between
+    )
 
 
 def kind(metric: Metric, before: float, after: float) -> str:
