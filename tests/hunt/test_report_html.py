@@ -136,3 +136,16 @@ def test_why_points_cannot_be_had_is_said() -> None:
     assert "1 point cannot be had (2023-08-07): the registry has no such tag</p>" in render(
         nightly()
     )
+
+
+def test_which_end_of_a_dip_it_is_and_how_flaky_the_runs_are_is_said() -> None:
+    page = render(nightly())
+    assert page.index("<b>dip (there)</b>") < page.index("<b>dip (and back)</b>")
+    assert "flaky: about 10% of the runs fail" in page
+
+
+def test_a_unit_is_told_once() -> None:
+    report = nightly()
+    assert "<figcaption>MLUPS (MLUPS/s)</figcaption>" in render(report)
+    same = msgspec.structs.replace(report, units={"MLUPS": "MLUPS"})
+    assert "<figcaption>MLUPS</figcaption>" in render(same)

@@ -85,3 +85,9 @@ def test_why_points_cannot_be_had_is_said() -> None:
         "## Cannot be had\n\n- containers by day: `2023-08-07`: the registry has no such tag\n"
         in render(nightly())
     )
+
+
+def test_which_end_of_a_dip_it_is_and_how_flaky_the_runs_are_is_said() -> None:
+    text = render(nightly())
+    assert text.index("## Dip (there): ") < text.index("## Dip (and back): ")
+    assert "flaky: about 10% of the runs fail" in text

@@ -97,7 +97,7 @@ def _level(frame: _Frame, first: int, last: int, value: float) -> str:
 
 
 def _failed(frame: _Frame, stage: StageReport) -> Iterator[str]:
-    y = _HEIGHT - _BOTTOM + 10
+    y = _HEIGHT - _BOTTOM + 14
     for index, one in enumerate(stage.points):
         if one.outcome in (Outcome.CRASH, Outcome.HANG, Outcome.BROKEN, Outcome.MISSING):
             said = html.escape(f"{one.point.label}: {one.outcome} {one.point.missing}".strip())

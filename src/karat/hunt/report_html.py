@@ -60,7 +60,7 @@ def _culprit(culprit: Culprit, report: HuntReport) -> Iterator[str]:
     change = culprit.change
     shown = "dip" if change.dip is not None else change.kind
     yield f'<section class="culprit {_text(shown)}">'
-    yield f"<h2><b>{_text(shown)}</b> {_text(culprit.metric)} {_text(_amount(culprit, report))}</h2>"
+    yield f"<h2><b>{_text(say.heading(culprit, report))}</b> {_text(culprit.metric)} {_text(_amount(culprit, report))}</h2>"
     yield "<dl>"
     yield _fact("since", _text(say.between(change)))
     if say.blame(change):
@@ -102,8 +102,9 @@ def _stage(stage: StageReport, report: HuntReport) -> Iterator[str]:
     yield f'<p class="quiet">{_text(say.tried(stage))}{_text(state)}</p>'
     for metric in _metrics(stage):
         unit = report.units.get(metric, "")
-        yield f"<figure>{chart(stage, metric, unit)}<figcaption>{_text(metric)} {_text(unit)}</figcaption></figure>"
-    for note in (*stage.notes, say.missed(stage.missed)):
+        named = f"{metric} ({unit})" if unit and unit != metric else metric
+        yield f"<figure>{chart(stage, metric, unit)}<figcaption>{_text(named)}</figcaption></figure>"
+    for note in (say.flaky(stage), *stage.notes, say.missed(stage.missed)):
         if note:
             yield f'<p class="note">{_text(note)}</p>'
     for reason, points in say.lacking(stage).items():
@@ -124,7 +125,7 @@ def _table(stage: StageReport) -> Iterator[str]:
     if not tried:
         return
     metrics = _metrics(stage)
-    yield f"<details><summary>{count(len(tried), 'point')} with attempts</summary><div class='wide'><table>"
+    yield f"<details><summary>{count(len(tried), 'point')} and their attempts</summary><div class='wide'><table>"
     heads = ["point", "outcome", *metrics, "attempts", "time", "what was under test"]
     yield (
         "<thead><tr>"
@@ -146,7 +147,7 @@ def _row(stage: StageReport, index: int, one: PointReport, metrics: Sequence[str
     under = "; ".join(f"{key}={text}" for key, text in identity.items())
     flags = "".join(f"<br><em>{_text(flag)}</em>" for flag in one.flags)
     cells = [
-        f"{_text(one.point.label)}{flags}", outcome, *map(_text, values), str(len(one.attempts)),
+        f"{_text(one.point.label)}{flags}", outcome, *map(_text, values), str(len(one.attempts) or ""),
         say.duration(seconds) if one.attempts else "", f"<small>{_text(under)}</small>",
     ]  # fmt: skip
     return f'<tr class="{one.outcome}">' + "".join(f"<td>{cell}</td>" for cell in cells) + "</tr>"

@@ -37,7 +37,7 @@ def render(report: HuntReport) -> str:
 def _culprit(culprit: Culprit, report: HuntReport) -> Iterator[str]:
     change, stage = culprit.change, _stage(report, culprit.stage)
     unit = report.units.get(culprit.metric, "")
-    name = "Dip" if change.dip is not None else change.kind.capitalize()
+    name = say.heading(culprit, report).capitalize()
     yield f"## {name}: {prose(culprit.metric)} {prose(say.amount(change, unit))}"
     facts = [
         f"- **Since**: {_between(change)}{_dates(change.old.when, change.new.when)}",
@@ -148,7 +148,10 @@ def _not_seen(report: HuntReport) -> Iterator[str]:
         if stage.missed
     ]
     lines += [
-        f"- {prose(stage.title)}: {prose(note)}" for stage in report.stages for note in stage.notes
+        f"- {prose(stage.title)}: {prose(note)}"
+        for stage in report.stages
+        for note in (say.flaky(stage), *stage.notes)
+        if note
     ]
     lines += [f"- {prose(note)}" for note in report.notes]
     if lines:

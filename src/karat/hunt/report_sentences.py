@@ -65,6 +65,22 @@ def sure(confidence: float) -> str:
     return f"{floor(confidence * 1000) / 10:g}%"
 
 
+def heading(culprit: Culprit, report: HuntReport) -> str:
+    """What kind of change it is; of a dip, which of its two ends."""
+    change = culprit.change
+    if change.dip is None:
+        return change.kind
+    first = next(c for c in report.culprits if c.change.dip == change.dip)
+    return f"dip ({'there' if first is culprit else 'and back'})"
+
+
+def flaky(stage: StageReport) -> str:
+    """How many runs fail for nothing; empty where none is known to."""
+    if not stage.flake_rate:
+        return ""
+    return f"flaky: about {stage.flake_rate:.0%} of the runs fail for no reason of the point"
+
+
 def between(change: ChangeReport) -> str:
     """`after 2023-08-24, not after 2023-08-26`, with what lies between and could not be tried."""
     lost = len(change.span.between)

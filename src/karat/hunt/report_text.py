@@ -47,13 +47,8 @@ def lines(report: HuntReport, *, width: int | None = None) -> Iterator[Line]:
 def _culprit(culprit: Culprit, report: HuntReport) -> Iterator[Line]:
     change = culprit.change
     unit = report.units.get(culprit.metric, "")
-    kind = (
-        change.kind
-        if change.dip is None
-        else f"dip ({'there' if _leaves(culprit, report) else 'and back'})"
-    )
     yield (
-        (kind, _STYLES.get(change.kind, "")),
+        (say.heading(culprit, report), _STYLES.get(change.kind, "")),
         (f"  {culprit.metric}  {say.amount(change, unit)}", ""),
     )
     yield _fact("when", say.between(change))
@@ -72,12 +67,6 @@ def _culprit(culprit: Culprit, report: HuntReport) -> Iterator[Line]:
         first, *further = change.reproduce.split("\n")
         yield _fact("try", first)
         yield from (((line, ""),) for line in further)
-
-
-def _leaves(culprit: Culprit, report: HuntReport) -> bool:
-    """Whether this is the first end of its dip."""
-    same = [c for c in report.culprits if c.change.dip == culprit.change.dip]
-    return same[0] is culprit
 
 
 def _fact(label: str, text: str) -> Line:
@@ -100,13 +89,8 @@ def _stage(stage: StageReport, width: int) -> Iterator[Line]:
     for one in stage.points:
         for flag in one.flags:
             yield ((f"  {one.point.label}: {flag}", "yellow"),)
-    if stage.flake_rate:
-        yield (
-            (
-                f"  flaky: about {stage.flake_rate:.0%} of the runs fail for no reason of the point",
-                "yellow",
-            ),
-        )
+    if flaky := say.flaky(stage):
+        yield ((f"  {flaky}", "yellow"),)
     for note in stage.notes:
         yield ((f"  {note}", "yellow"),)
     if stage.missed is not None:
