@@ -72,6 +72,11 @@ def test_a_newest_point_that_could_not_be_tried_says_nothing(outcome: Outcome) -
     assert "night has no value" in answer.message
 
 
+def test_a_newest_point_that_ran_and_left_no_value_is_not_taken_for_the_one_before() -> None:
+    answer = newest(with_last(Observation(label="night")))
+    assert (answer.verdict, answer.message) == ("unsure", "night has no value")
+
+
 def test_a_crash_before_a_new_level_does_not_take_its_words() -> None:
     crash = Observation(label="night", outcome=Outcome.CRASH, signature="ImportError: x")
     items = series_of([*calm(), 95.0, 95.1, 94.9]).observations

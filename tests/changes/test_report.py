@@ -6,14 +6,13 @@ from msgspec import structs
 
 from karat.changes.change import ChangeKind
 from karat.changes.detecting import analyse
-from karat.changes.options import DetectOptions
+from karat.changes.options import RAREST, DetectOptions
 from karat.changes.reading import Collected
 from karat.changes.report import ChangesReport, examine
 from karat.changes.report_markdown import render
 from karat.changes.report_strip import strip
 from karat.changes.report_text import chance, lines
 from karat.changes.series import Better, Observation, Outcome, Series
-from karat.changes.taking_back import RAREST
 from karat.findings import CannotVerify, ExitCode, Finding, Severity
 
 OK, CRASH, MISSING = Outcome.OK, Outcome.CRASH, Outcome.MISSING

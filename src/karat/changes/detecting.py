@@ -19,7 +19,7 @@ from karat.changes.dependence import two_modes
 from karat.changes.levels import level
 from karat.changes.naming import name_changes
 from karat.changes.options import DetectOptions
-from karat.changes.robust import robust_spread
+from karat.changes.robust import mean, robust_spread
 from karat.changes.scaling import scaled
 from karat.changes.scanning import Floats
 from karat.changes.segmenting import Segmented, segment
@@ -40,7 +40,7 @@ def analyse(series: Series, options: DetectOptions = _DEFAULT) -> Analysis:
         if item.outcome is Outcome.OK and item.values
     ]
     samples = [series.observations[index].values for index in known]
-    values = np.array([_mean(item) for item in samples], dtype=np.float64)
+    values = np.array([mean(item) for item in samples], dtype=np.float64)
     found = _segmented(values, options, _sampling_noise(samples))
     levels = _levels(values, known, found, options)
     steps = _steps(found, known, levels)
@@ -69,19 +69,16 @@ def _segmented(values: Floats, options: DetectOptions, sampling: float) -> Segme
     return found._replace(noise=found.noise * plain.scale)
 
 
-def _mean(samples: Sequence[float]) -> float:
-    """The mean, which does not overflow where its samples do not."""
-    return float(np.mean(np.asarray(samples) / len(samples)) * len(samples)) if samples else 0.0
-
-
 def _sampling_noise(samples: Sequence[Sequence[float]]) -> float:
     """The standard error of an observation's mean, from the samples of those that have several."""
-    errors = [
-        float(np.var(item, ddof=1)) / len(item)
-        for item in map(np.asarray, samples)
-        if len(item) > 1
-    ]
-    return float(np.sqrt(np.median(errors))) if errors else 0.0
+    errors = [_standard_error(np.asarray(item)) for item in samples if len(item) > 1]
+    return float(np.median(errors)) if errors else 0.0
+
+
+def _standard_error(samples: Floats) -> float:
+    """Of the mean; in units of the samples, for their squares may overflow."""
+    size = float(np.abs(samples).max())
+    return float((samples / size).std(ddof=1) / np.sqrt(samples.size) * size) if size > 0 else 0.0
 
 
 def _levels(

@@ -10,7 +10,7 @@ from statistics import NormalDist
 import numpy as np
 
 from karat.changes.change import Level
-from karat.changes.robust import robust_spread
+from karat.changes.robust import mean, robust_spread
 from karat.changes.scanning import Floats, sum_variance
 
 _CLIP = 2.5
@@ -23,7 +23,7 @@ def level(values: Floats, first: int, last: int, *, noise: float, rho: float, su
     spread = robust_spread(values - middle)
     # A few values say little about their own spread.
     trusted = spread if count >= 8 else max(spread, noise)
-    value = float(np.clip(values, middle - _CLIP * trusted, middle + _CLIP * trusted).mean())
+    value = mean(np.clip(values, middle - _CLIP * trusted, middle + _CLIP * trusted))
     error = trusted * float(np.sqrt(sum_variance(count, rho))) / count
     reach = _quantile(sure, count) * error
     return Level(

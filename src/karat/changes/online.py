@@ -16,7 +16,7 @@ import numpy as np
 from karat.changes.change import Analysis, Level, Newest
 from karat.changes.detecting import FEWEST, analyse
 from karat.changes.options import DetectOptions
-from karat.changes.robust import robust_spread
+from karat.changes.robust import mean, robust_spread
 from karat.changes.scanning import Floats
 from karat.changes.series import Observation, Outcome, Series
 
@@ -31,7 +31,7 @@ def newest(series: Series, options: DetectOptions = _DEFAULT, *, recent: int = 5
     last = series.observations[-1] if series.observations else None
     if last is None:
         return Newest(verdict="unsure", p_value=None, step=None, message="the series is empty")
-    if last.outcome is not Outcome.OK:
+    if last.outcome is not Outcome.OK or not last.values:
         return _without_value(series, last)
     analysis = analyse(series, options)
     if sum(level.count for level in analysis.levels) < FEWEST:
@@ -47,7 +47,8 @@ def newest(series: Series, options: DetectOptions = _DEFAULT, *, recent: int = 5
 
 def _without_value(series: Series, last: Observation) -> Newest:
     if last.outcome not in {Outcome.CRASH, Outcome.HANG}:
-        message = f"{last.label} has no value: it is {last.outcome.value}"
+        why = "" if last.outcome is Outcome.OK else f": it is {last.outcome.value}"
+        message = f"{last.label} has no value{why}"
         return Newest(verdict="unsure", p_value=None, step=None, message=message)
     before = [
         item
@@ -93,7 +94,7 @@ def _by_newest_point(series: Series, analysis: Analysis, options: DetectOptions)
 def _values(series: Series, level: Level) -> Floats:
     items = series.observations[level.first : level.last + 1]
     return np.array(
-        [np.mean(item.values) for item in items if item.outcome is Outcome.OK and item.values]
+        [mean(item.values) for item in items if item.outcome is Outcome.OK and item.values]
     )
 
 

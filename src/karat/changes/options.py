@@ -6,6 +6,9 @@ import msgspec
 
 from karat.findings import UsageError
 
+RAREST = 1e-6
+"""Smaller p-values are extrapolated further than anyone can vouch for: they are not told, and cannot be asked for."""
+
 
 class DetectOptions(msgspec.Struct, frozen=True, kw_only=True):
     """How sure the detector must be, and what is too small to tell."""
@@ -21,9 +24,8 @@ class DetectOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         """Say no to what cannot be meant."""
-        _require(
-            "false_alarms", self.false_alarms, "between 0 and 0.5", 0 < self.false_alarms <= 0.5
-        )
+        sane = RAREST <= self.false_alarms <= 0.5
+        _require("false_alarms", self.false_alarms, f"between {RAREST:g} and 0.5", sane)
         _require("smallest", self.smallest, "0 or more", 0 <= self.smallest < float("inf"))
         _require("min_points", self.min_points, "2 or more", self.min_points >= 2)
         _require("location", self.location, "between 0.5 and 1", 0.5 <= self.location < 1)

@@ -6,11 +6,11 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from karat.changes.change import Analysis, Change, ChangeKind, Step
+from karat.changes.options import RAREST
 from karat.changes.report import ChangesReport, Examined
 from karat.changes.report_fold import folded
 from karat.changes.report_strip import strip
 from karat.changes.series import Outcome, Series
-from karat.changes.taking_back import RAREST
 from karat.findings import Finding, Severity
 from karat.report.terminal import Line
 from karat.report.words import count, elide

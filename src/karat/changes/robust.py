@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import numpy.typing as npt
 
 from karat.changes.scanning import Floats
 
@@ -16,6 +17,13 @@ def robust_spread(deviations: Floats) -> float:
     middle = 1.4826 * float(np.median(sizes))
     # More than half of them equal: quantised values.
     return middle if middle > 0 else 1.2533 * float(sizes.mean())
+
+
+def mean(values: npt.ArrayLike) -> float:
+    """The mean, which does not overflow where its values do not."""
+    array = np.asarray(values, dtype=np.float64)
+    scale = float(np.abs(array).max(initial=0.0))
+    return 0.0 if scale == 0 else float((array / scale).mean() * scale)
 
 
 def clipped(values: Floats) -> Floats:

@@ -33,10 +33,11 @@ class Scaled(NamedTuple):
 def scaled(values: Floats) -> Scaled:
     """Values in units of their usual size, so that squares neither overflow nor vanish.
 
-    What differs by less than arithmetic does is made equal; what is a million times as large as usual is large enough.
+    What differs by less than arithmetic does is made equal; a few that are a million times as large as usual are large
+    enough.
     """
     sizes = np.abs(values)
-    scale = float(np.median(sizes)) if values.size else 0.0
+    scale = _usual(sizes) if values.size else 0.0
     if scale < _DIMMEST * sizes.max(initial=0.0) or scale == 0:
         scale = float(sizes.max(initial=0.0))
     if scale == 0:
@@ -45,6 +46,12 @@ def scaled(values: Floats) -> Scaled:
     return Scaled(
         ratios, scale, max(_FLOAT_NOISE, _QUANTISED * _resolution(ratios * scale, scale) / scale)
     )
+
+
+def _usual(sizes: Floats) -> float:
+    """The middle size; more where a tenth of all are too large for it: they are levels, and two of them may differ."""
+    middle, upper = np.quantile(sizes, [0.5, 0.9])
+    return float(max(middle, upper / _LARGEST if middle > 0 else 0.0))
 
 
 def _resolution(values: Floats, scale: float) -> float:

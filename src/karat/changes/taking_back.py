@@ -13,14 +13,20 @@ import numpy as np
 from karat.changes.asking import Row, ask, ask_whole
 from karat.changes.dependence import autocorrelation
 from karat.changes.locating import locate
+from karat.changes.options import RAREST
 from karat.changes.robust import CLIP, robust_spread
 from karat.changes.scanning import Floats
 
 LONG = 2048
 """Pieces longer than this are asked near their cut first, and then in means of their values."""
 
-RAREST = 1e-6
-"""Smaller p-values are extrapolated further than anyone can vouch for, and are not told."""
+
+_BESIDE = 40
+_TELL_NOISE = 8
+"""Values beside a cut that its noise is known by: the nearest, and no fewer than can tell."""
+_NOISIER = 2.0
+_CLEAR = 3.7
+"""Standard errors between two levels of unlike noise: what the best of a hundred splits has by chance."""
 
 
 class Cut(NamedTuple):
@@ -118,7 +124,25 @@ def _no_step(row: Row, start: int, cut: int, stop: int) -> bool:
     before, after = float(np.median(left)), float(np.median(right))
     if abs(after - before) < row.options.smallest * abs(before):
         return True
-    return _one_wild(left, after) or _one_wild(right, before)
+    return _one_wild(left, after) or _one_wild(right, before) or _only_noisier(row, left, right)
+
+
+def _only_noisier(row: Row, left: Floats, right: Floats) -> bool:
+    """Whether one side is clearly noisier, and its level, by its own noise, no other.
+
+    Permutations take noise for the same everywhere: a noisy end has sums that they hardly ever have.
+    """
+    left, right = left[-_BESIDE:], right[:_BESIDE]
+    if min(left.shape[0], right.shape[0]) < _TELL_NOISE:
+        return False
+    calm, noisy = sorted(max(robust_spread(x - np.median(x)), row.floor) for x in (left, right))
+    if noisy < _NOISIER * calm:
+        return False
+    error = np.hypot(
+        *(robust_spread(x - np.median(x)) / np.sqrt(x.shape[0]) for x in (left, right))
+    )
+    alike = np.sqrt((1 + row.rho) / (1 - row.rho))
+    return bool(abs(left.mean() - right.mean()) < _CLEAR * max(float(error), row.floor) * alike)
 
 
 def _one_wild(few: Floats, other: float) -> bool:
