@@ -10,7 +10,7 @@ from pathlib import Path
 import jsonschema
 import pytest
 
-from factories.commands import karat
+from factories.commands import karat_here
 
 HUNT = """
 name = "steps"
@@ -34,12 +34,12 @@ def hunted(tmp_path_factory: pytest.TempPathFactory) -> Path:
     values = ", ".join(f'"{n}"' for n in range(12))
     text = HUNT.format(python=json.dumps(sys.executable), values=values)
     (tmp_path / "hunt.toml").write_text(text, encoding="utf-8")
-    assert karat("hunt", "run", "--quiet", cwd=tmp_path).code == 1
+    assert karat_here("hunt", "run", "--quiet", cwd=tmp_path).code == 1
     return tmp_path
 
 
 def test_the_same_answer_in_every_form(hunted: Path) -> None:
-    done = karat(
+    done = karat_here(
         "hunt", "report", "--html", "h.html", "--markdown", "i.md", "--json", "r.json", cwd=hunted
     )
     assert done.code == 1
@@ -57,7 +57,7 @@ def test_the_same_answer_in_every_form(hunted: Path) -> None:
 
 
 def test_the_line_that_reproduces_it_reproduces_it(hunted: Path) -> None:
-    found = json.loads(karat("hunt", "report", "--json", "-", cwd=hunted).out)
+    found = json.loads(karat_here("hunt", "report", "--json", "-", cwd=hunted).out)
     line = found["culprits"][0]["change"]["reproduce"]
     done = subprocess.run(
         ["bash", "-c", line], cwd=hunted, capture_output=True, text=True, check=True
@@ -66,32 +66,34 @@ def test_the_line_that_reproduces_it_reproduces_it(hunted: Path) -> None:
 
 
 def test_the_advice_can_be_pasted(hunted: Path) -> None:
-    advice = karat("hunt", "report", cwd=hunted).err.splitlines()[-1].removeprefix("next: karat ")
-    shown = karat(*shlex.split(advice), cwd=hunted)
+    advice = (
+        karat_here("hunt", "report", cwd=hunted).err.splitlines()[-1].removeprefix("next: karat ")
+    )
+    shown = karat_here(*shlex.split(advice), cwd=hunted)
     assert shown.code == 0
     assert "speed" in shown.out
 
 
 def test_by_its_file_by_its_toml_or_by_its_folder(hunted: Path) -> None:
     reports = [
-        karat("hunt", "report", *words, cwd=hunted).out
+        karat_here("hunt", "report", *words, cwd=hunted).out
         for words in ((), ("hunt.toml",), (".karat/hunt/steps.hunt",))
     ]
     assert reports[0] == reports[1] == reports[2]
 
 
 def test_two_reports_in_one_place_are_refused(hunted: Path) -> None:
-    assert karat("hunt", "report", "--json", "-", "--html", "-", cwd=hunted).code == 2
+    assert karat_here("hunt", "report", "--json", "-", "--html", "-", cwd=hunted).code == 2
 
 
 def test_without_a_hunt_there_is_no_report(tmp_path: Path) -> None:
-    done = karat("hunt", "report", cwd=tmp_path)
+    done = karat_here("hunt", "report", cwd=tmp_path)
     assert done.code == 3
     assert "found none" in done.err
 
 
 def test_what_is_no_journal_is_no_answer(tmp_path: Path) -> None:
     (tmp_path / "x.hunt").write_bytes(bytes(range(256)) * 40)
-    done = karat("hunt", "report", "x.hunt", cwd=tmp_path)
+    done = karat_here("hunt", "report", "x.hunt", cwd=tmp_path)
     assert done.code == 3
     assert "Traceback" not in done.err

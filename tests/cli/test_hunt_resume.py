@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from factories.commands import karat
+from factories.commands import karat_here
 from factories.hunts import ran, stepped, values_hunt
 from karat.hunt.journal import Journal
 
@@ -18,7 +18,7 @@ LEVELS = stepped(20, (6, 95.0), (14, 85.0))
 
 
 def culprits(folder: Path, *words: str) -> list[tuple[str, str]]:
-    document = json.loads(karat("hunt", *words, "--json", "-", cwd=folder).out)
+    document = json.loads(karat_here("hunt", *words, "--json", "-", cwd=folder).out)
     assert document["state"] == "done"
     return [(c["change"]["old"]["id"], c["change"]["new"]["id"]) for c in document["culprits"]]
 
@@ -72,14 +72,14 @@ def test_killed_while_the_journal_is_made_the_hunt_can_be_run(tmp_path: Path) ->
     values_hunt(tmp_path, stepped(3))
     (tmp_path / JOURNAL).parent.mkdir(parents=True)
     (tmp_path / JOURNAL).touch()
-    assert karat("hunt", "run", "-q", cwd=tmp_path).code == 0
+    assert karat_here("hunt", "run", "-q", cwd=tmp_path).code == 0
 
 
 def test_a_hunt_that_is_done_says_it_again(tmp_path: Path) -> None:
     values_hunt(tmp_path, stepped(6, (3, 90.0)))
-    assert karat("hunt", "-q", cwd=tmp_path).code == 1
+    assert karat_here("hunt", "-q", cwd=tmp_path).code == 1
     count = len(ran(tmp_path))
-    result = karat("hunt", "resume", cwd=tmp_path)
+    result = karat_here("hunt", "resume", cwd=tmp_path)
     assert (result.code, len(ran(tmp_path))) == (1, count)
     assert result.out.startswith("hunt: 1 regression\n")
 
@@ -87,11 +87,12 @@ def test_a_hunt_that_is_done_says_it_again(tmp_path: Path) -> None:
 def test_what_was_said_when_it_began_holds(tmp_path: Path) -> None:
     values_hunt(tmp_path, LEVELS)
     assert (
-        karat("hunt", "run", "--strategy", "sweep", "--max-runs", "5", "-q", cwd=tmp_path).code == 3
+        karat_here("hunt", "run", "--strategy", "sweep", "--max-runs", "5", "-q", cwd=tmp_path).code
+        == 3
     )
-    assert karat("hunt", "resume", "-q", cwd=tmp_path).code == 3, "the budget still is spent"
+    assert karat_here("hunt", "resume", "-q", cwd=tmp_path).code == 3, "the budget still is spent"
     assert ran(tmp_path) == list(LEVELS)[:5]
-    assert karat("hunt", "resume", "--max-runs", "9", "-q", cwd=tmp_path).code in {1, 3}
+    assert karat_here("hunt", "resume", "--max-runs", "9", "-q", cwd=tmp_path).code in {1, 3}
     assert ran(tmp_path) == list(LEVELS)[:9], "still a sweep"
 
 
@@ -105,39 +106,41 @@ def test_what_was_said_when_it_began_holds(tmp_path: Path) -> None:
 )
 def test_another_hunt_is_refused(tmp_path: Path, old: str, new: str, said: str) -> None:
     file = values_hunt(tmp_path, LEVELS)
-    karat("hunt", "run", "--max-runs", "2", "-q", cwd=tmp_path)
+    karat_here("hunt", "run", "--max-runs", "2", "-q", cwd=tmp_path)
     text = file.read_text(encoding="utf-8")
     file.write_text(text.replace(old, new), encoding="utf-8")
-    result = karat("hunt", "resume", cwd=tmp_path)
+    result = karat_here("hunt", "resume", cwd=tmp_path)
     assert (result.code, f"other values of {said}" in result.err) == (2, True)
     assert "--fresh" in result.err
 
 
 def test_the_search_and_the_engine_may_have_changed(tmp_path: Path) -> None:
     file = values_hunt(tmp_path, LEVELS)
-    karat("hunt", "run", "--max-runs", "2", "-q", cwd=tmp_path)
+    karat_here("hunt", "run", "--max-runs", "2", "-q", cwd=tmp_path)
     text = file.read_text(encoding="utf-8")
     file.write_text(f"{text}\n[search]\nmax_runs = 9\n\n[engine]\nslots = 2\n", encoding="utf-8")
-    assert karat("hunt", "resume", "--max-runs", "4", "-q", cwd=tmp_path).code in {1, 3}
+    assert karat_here("hunt", "resume", "--max-runs", "4", "-q", cwd=tmp_path).code in {1, 3}
     assert len(ran(tmp_path)) == 4
 
 
 def test_a_folder_that_has_moved_goes_on(tmp_path: Path) -> None:
     values_hunt(tmp_path / "here", LEVELS)
-    karat("hunt", "run", "--max-runs", "3", "-q", cwd=tmp_path / "here")
+    karat_here("hunt", "run", "--max-runs", "3", "-q", cwd=tmp_path / "here")
     there = (tmp_path / "here").rename(tmp_path / "dort drüben")
-    assert karat("hunt", "resume", "--max-runs", "5", "-q", cwd=there).code in {1, 3}
+    assert karat_here("hunt", "resume", "--max-runs", "5", "-q", cwd=there).code in {1, 3}
     assert len(ran(there)) == 5
 
 
 def test_without_a_hunt_there_is_nothing_to_resume(tmp_path: Path) -> None:
-    result = karat("hunt", "resume", cwd=tmp_path)
+    result = karat_here("hunt", "resume", cwd=tmp_path)
     assert (result.code, "found none" in result.err) == (3, True)
     assert result.err.endswith("next: karat hunt run\n")
     values_hunt(tmp_path, stepped(3))
     (tmp_path / "hunt.toml").rename(tmp_path / "other.toml")
-    assert karat("hunt", "run", "other.toml", "--max-runs", "1", "-q", cwd=tmp_path).code == 3
-    assert karat("hunt", "resume", "other.toml", "--max-runs", "9", "-q", cwd=tmp_path).code == 0
+    assert karat_here("hunt", "run", "other.toml", "--max-runs", "1", "-q", cwd=tmp_path).code == 3
+    assert (
+        karat_here("hunt", "resume", "other.toml", "--max-runs", "9", "-q", cwd=tmp_path).code == 0
+    )
     (tmp_path / "other.toml").unlink()
-    gone = karat("hunt", "resume", ".karat/hunt/other.hunt", cwd=tmp_path)
+    gone = karat_here("hunt", "resume", ".karat/hunt/other.hunt", cwd=tmp_path)
     assert (gone.code, "found no such file" in gone.err) == (2, True)

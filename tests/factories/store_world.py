@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
-import io
 import json
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
 import jsonschema
-import pytest
 
 from factories.captured import capture, capture_many, identity
-from factories.commands import Outcome
-from karat.cli import run
+from factories.commands import Outcome, karat_here
 
 
 class World:
@@ -29,7 +25,7 @@ class World:
         self, *words: str, code: int = 0, cwd: Path | None = None, **environment: str
     ) -> Outcome:
         known = {"KARAT_STORE": str(self.store), **environment}
-        done = _in_process(cwd or self.root, words, known)
+        done = karat_here(*words, cwd=cwd or self.root, **known)
         assert done.code == code, (done.out, done.err)
         assert "Traceback" not in done.err
         if code in {1, 2, 3}:
@@ -51,21 +47,3 @@ class World:
 
     def objects(self) -> list[Path]:
         return sorted(path for path in (self.store / "expiring").rglob("*") if path.is_file())
-
-
-def _in_process(cwd: Path, words: tuple[str, ...], environment: dict[str, str]) -> Outcome:
-    """The whole command line without the start of a process, which takes longest."""
-    out, err = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8") for _ in range(2))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(cwd)
-        for name in ("CI", "FORCE_COLOR", "GITHUB_RUN_ID"):
-            patch.delenv(name, raising=False)
-        for name, value in environment.items():
-            patch.setenv(name, value)
-        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-            code = run(list(words))
-    texts = []
-    for stream in (out, err):
-        stream.flush()
-        texts.append(stream.buffer.getvalue().decode())
-    return Outcome(code, *texts)
