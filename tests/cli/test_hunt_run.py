@@ -12,14 +12,14 @@ from pathlib import Path
 import jsonschema
 import pytest
 
-from factories.commands import karat
+from factories.commands import karat, karat_here
 from factories.hunts import ran, stepped, values_hunt
 
 JOURNAL = Path(".karat") / "hunt" / "hunt.hunt"
 
 
 def schema(name: str, cwd: Path) -> dict[str, object]:
-    found: dict[str, object] = json.loads(karat("schema", name, cwd=cwd).out)
+    found: dict[str, object] = json.loads(karat_here("schema", name, cwd=cwd).out)
     return found
 
 
@@ -42,45 +42,45 @@ def test_a_hunt_prints_its_answer_and_every_attempt_as_it_comes(tmp_path: Path) 
 def test_reports_go_where_they_are_wanted(tmp_path: Path) -> None:
     values_hunt(tmp_path, stepped(8))
     words = ("--json", "-", "--html", "hunt.html", "--markdown", "issue.md", "-q")
-    result = karat("hunt", "run", *words, cwd=tmp_path)
+    result = karat_here("hunt", "run", *words, cwd=tmp_path)
     assert (result.code, result.err) == (0, "")
     document = json.loads(result.out)
     jsonschema.validate(document, schema("karat.hunt/1", tmp_path))
     assert (document["state"], document["culprits"]) == ("done", [])
     assert "<html" in (tmp_path / "hunt.html").read_text(encoding="utf-8")
     assert (tmp_path / "issue.md").stat().st_size
-    refused = karat("hunt", "run", "--fresh", "--json", "-", "--html", "-", cwd=tmp_path)
+    refused = karat_here("hunt", "run", "--fresh", "--json", "-", "--html", "-", cwd=tmp_path)
     assert (refused.code, "at most one report on stdout" in refused.err) == (2, True)
 
 
 def test_a_dry_run_runs_nothing(tmp_path: Path) -> None:
     file = values_hunt(tmp_path, stepped(5))
     file.write_text('skip = ["v002"]\n' + file.read_text(encoding="utf-8"), encoding="utf-8")
-    result = karat("hunt", "run", "--dry-run", cwd=tmp_path)
+    result = karat_here("hunt", "run", "--dry-run", cwd=tmp_path)
     assert result.code == 0, result.err
     assert "5 points at the first stage, 1 of them cannot be had:" in result.out
     assert "  v002  (skipped, as hunt.toml says)" in result.out
     assert "first: v000 (end point)\n  sh probe.sh v000\n" in result.out
     assert "a sweep takes 4 runs" in result.out
-    planned = karat("hunt", "run", "--dry-run", "--json", "-", cwd=tmp_path)
+    planned = karat_here("hunt", "run", "--dry-run", "--json", "-", cwd=tmp_path)
     jsonschema.validate(json.loads(planned.out), schema("karat.hunt-plan/1", tmp_path))
     assert ran(tmp_path) == []
-    assert not (tmp_path / JOURNAL).exists()
+    assert not (tmp_path / ".karat").exists()
 
 
 def test_a_journal_that_is_there_is_not_written_over(tmp_path: Path) -> None:
     values_hunt(tmp_path, stepped(6, (3, 90.0)))
-    assert karat("hunt", "run", "--max-runs", "1", "-q", cwd=tmp_path).code == 3
-    unfinished = karat("hunt", "run", cwd=tmp_path)
+    assert karat_here("hunt", "run", "--max-runs", "1", "-q", cwd=tmp_path).code == 3
+    unfinished = karat_here("hunt", "run", cwd=tmp_path)
     assert unfinished.code == 2
     assert "found a hunt that is not finished with 1 run;" in unfinished.err
     assert unfinished.err.endswith(f"next: karat hunt resume {JOURNAL} --max-runs 2\n")
-    assert karat("hunt", "run", "--resume", "--max-runs", "99", "-q", cwd=tmp_path).code == 1
-    finished = karat("hunt", "run", cwd=tmp_path)
+    assert karat_here("hunt", "run", "--resume", "--max-runs", "99", "-q", cwd=tmp_path).code == 1
+    finished = karat_here("hunt", "run", cwd=tmp_path)
     assert finished.code == 2
     assert finished.err.endswith(f"next: karat hunt report {JOURNAL}\n")
     before = (tmp_path / JOURNAL).read_bytes()
-    assert karat("hunt", "run", "--fresh", "--strategy", "sweep", "-q", cwd=tmp_path).code == 1
+    assert karat_here("hunt", "run", "--fresh", "--strategy", "sweep", "-q", cwd=tmp_path).code == 1
     assert (tmp_path / f"{JOURNAL}.1").read_bytes() == before
 
 
@@ -88,15 +88,15 @@ def test_a_hunt_that_could_not_begin_is_in_nobody_s_way(tmp_path: Path) -> None:
     file = values_hunt(tmp_path, stepped(3))
     text = file.read_text(encoding="utf-8")
     file.write_text(text.replace("list = [", 'file = "lacking"\nlist = ['), encoding="utf-8")
-    assert karat("hunt", "run", cwd=tmp_path).code == 2
+    assert karat_here("hunt", "run", cwd=tmp_path).code == 2
     file.write_text(text, encoding="utf-8")
-    assert karat("hunt", "run", "-q", cwd=tmp_path).code == 0
+    assert karat_here("hunt", "run", "-q", cwd=tmp_path).code == 0
 
 
 def test_the_command_line_overrules_hunt_toml(tmp_path: Path) -> None:
     values_hunt(tmp_path, stepped(9, (4, 90.0)))
     words = ("--strategy", "sweep", "-j", "2", "--confidence", "0.95", "--journal", "other.hunt")
-    result = karat("hunt", "run", *words, "--json", "-", cwd=tmp_path)
+    result = karat_here("hunt", "run", *words, "--json", "-", cwd=tmp_path)
     document = json.loads(result.out)
     assert set(ran(tmp_path)) == set(stepped(9))
     where = {a["where"][-1] for p in document["stages"][0]["points"] for a in p["attempts"]}
@@ -118,7 +118,7 @@ def test_the_command_line_overrules_hunt_toml(tmp_path: Path) -> None:
 )
 def test_what_is_mistyped_is_2(tmp_path: Path, words: tuple[str, ...], said: str) -> None:
     values_hunt(tmp_path, stepped(3))
-    result = karat("hunt", "run", *words, cwd=tmp_path)
+    result = karat_here("hunt", "run", *words, cwd=tmp_path)
     assert (result.code, said in result.err, "next: " in result.err) == (2, True, True)
     assert ran(tmp_path) == []
 
@@ -135,7 +135,7 @@ def test_where_nothing_was_compared_nothing_is_verified(
     tmp_path: Path, levels: dict[str, str | float], advice: str
 ) -> None:
     values_hunt(tmp_path, levels)
-    result = karat("hunt", cwd=tmp_path)
+    result = karat_here("hunt", cwd=tmp_path)
     assert (result.code, result.out.splitlines()[0]) == (3, "hunt: nothing could be compared")
     assert result.err.splitlines()[-1].startswith(f"next: {advice}")
 
@@ -146,21 +146,21 @@ def test_a_journal_that_is_none_is_cannot_verify(tmp_path: Path) -> None:
     journal.parent.mkdir(parents=True)
     journal.write_bytes(os.urandom(5000))
     for words in (("run",), ("resume",), ("status",), ("show", "v000"), ("report",)):
-        result = karat("hunt", *words, cwd=tmp_path)
+        result = karat_here("hunt", *words, cwd=tmp_path)
         assert (result.code, "not a database" in result.err) == (3, True), words
-    assert karat("hunt", "run", "--fresh", "-q", cwd=tmp_path).code == 0
+    assert karat_here("hunt", "run", "--fresh", "-q", cwd=tmp_path).code == 0
     with sqlite3.connect(journal) as db:
         db.execute("PRAGMA user_version = 2")
     db.close()
     for words in (("resume",), ("status",), ("show", "v000"), ("report",)):
-        result = karat("hunt", *words, cwd=tmp_path)
+        result = karat_here("hunt", *words, cwd=tmp_path)
         assert (result.code, "a newer karat made it" in result.err) == (3, True), words
 
 
 def test_a_folder_that_cannot_be_written_is_cannot_verify(tmp_path: Path) -> None:
     values_hunt(tmp_path, stepped(3))
     (tmp_path / ".karat").write_text("in the way")  # even root cannot make a folder of it
-    result = karat("hunt", cwd=tmp_path)
+    result = karat_here("hunt", cwd=tmp_path)
     assert result.code == 3
     assert "expected to write the journal" in result.err
     assert "next: ls -ld" in result.err
@@ -172,17 +172,18 @@ def test_two_at_once_the_second_is_refused(tmp_path: Path) -> None:
     try:
         wait_for(lambda: len(ran(tmp_path)) == 1)
         for words in (("run",), ("resume",), ("run", "--fresh")):
-            second = karat("hunt", *words, cwd=tmp_path)
+            second = karat_here("hunt", *words, cwd=tmp_path)
             assert (second.code, f"process {first.pid} at work" in second.err) == (2, True), words
             assert f"next: karat hunt status {JOURNAL}" in second.err
-        status = json.loads(karat("hunt", "status", "--json", "-", cwd=tmp_path).out)
+        status = json.loads(karat_here("hunt", "status", "--json", "-", cwd=tmp_path).out)
         assert (status["state"], status["process"]) == ("running", first.pid)
         assert [run["point"] for run in status["running"]] == ["v000"]
     finally:
         first.kill()
         first.communicate()
     assert (
-        json.loads(karat("hunt", "status", "--json", "-", cwd=tmp_path).out)["state"] == "stopped"
+        json.loads(karat_here("hunt", "status", "--json", "-", cwd=tmp_path).out)["state"]
+        == "stopped"
     )
 
 
@@ -198,7 +199,7 @@ def test_interrupted_it_keeps_what_it_measured(tmp_path: Path, sent: signal.Sign
     assert err.endswith(f"next: karat hunt resume {JOURNAL}\n")
     assert "it was interrupted" in out
     values_hunt(tmp_path, levels)
-    assert karat("hunt", "resume", "-q", cwd=tmp_path).code == 1
+    assert karat_here("hunt", "resume", "-q", cwd=tmp_path).code == 1
     assert ran(tmp_path)[:11] == [*levels, "v009"], "only what was in flight is run again"
 
 
