@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from karat.changes.series import Outcome
@@ -129,6 +130,23 @@ def test_what_does_not_show_again_and_what_cannot_be_had_are_findings(journal: J
     assert report.stages[0].points[4].outcome is Outcome.MISSING
     assert [f.kind for f in findings_of(report)] == ["points-missing", "not-reproduced"]
     assert int(exit_code(findings_of(report))) == 0
+
+
+@pytest.mark.parametrize(("confidence", "code"), [(0.06, 0), (0.94, 1)])
+def test_runs_that_speak_against_a_change_do_not_fail_a_build(
+    journal: Journal, confidence: float, code: int
+) -> None:
+    journal.attempted(attempt("0", "p0"))
+    journal.decided("0", Decision(asks=(), spans=(span(0, 1, "regression", "speed"),)))
+    journal.note("state", "done")
+    report = report_of(journal)
+    unclear = Verdict(tried=("run again: 5 before, 5.1 after: unclear",), confidence=confidence)
+    (culprit,) = report.culprits
+    change = msgspec.structs.replace(culprit.change, verdict=unclear)
+    doubted = msgspec.structs.replace(
+        report, culprits=(msgspec.structs.replace(culprit, change=change),)
+    )
+    assert int(exit_code(findings_of(doubted))) == code
 
 
 @pytest.mark.parametrize(("last", "code"), [("same", 3), ("other", 0)])

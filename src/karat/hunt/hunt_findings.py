@@ -10,6 +10,7 @@ from karat.hunt.advice import show
 from karat.hunt.flags import REBUILT
 from karat.hunt.report import Culprit, HuntReport, StageReport
 from karat.hunt.report_sentences import (
+    doubtful,
     failures,
     headline,
     lacking,
@@ -43,8 +44,7 @@ def _change(culprit: Culprit, report: HuntReport) -> Finding:
     kind, severity = _KINDS.get(change.kind, _KINDS["shift"])
     if kind == "level-shifted" and culprit.better == "equal":
         severity = Severity.FAIL
-    if change.verdict.confirmed is False:
-        # Both sides, run again, are the same: whoever fails a build on it fails it on a flake.
+    if doubtful(change):
         severity = max(severity, Severity.WARN, key=lambda one: one.rank)
     return Finding(
         kind=kind,

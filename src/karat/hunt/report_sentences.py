@@ -106,7 +106,7 @@ def suspect(one: Suspect) -> str:
 
 def named(culprit: Culprit) -> bool:
     """Whether the hunt comes down to one: the only suspect, of a change that was seen again where that was tried."""
-    return len(culprit.suspects) == 1 and culprit.change.verdict.confirmed is not False
+    return len(culprit.suspects) == 1 and not doubtful(culprit.change)
 
 
 def headline(culprit: Culprit, unit: str = "") -> str:
@@ -123,11 +123,22 @@ def headline(culprit: Culprit, unit: str = "") -> str:
     return f"{first}{f', {what}' if what else ''}, {between(change)}{who}"
 
 
+def doubtful(change: ChangeReport) -> bool:
+    """Whether both sides, run again, speak against a change rather than for it: whoever fails a build on it fails it on noise."""
+    verdict = change.verdict
+    against = _again(change) and 0 < verdict.confidence < 0.5  # noqa: PLR2004 - as likely as not
+    return verdict.confirmed is False or (verdict.confirmed is None and against)
+
+
+def _again(change: ChangeReport) -> bool:
+    return any(line.startswith("run again") for line in change.verdict.tried)
+
+
 def confirmed(change: ChangeReport) -> str:
     """Whether the culprit and its parent, run again, still differed, and how sure it all is."""
     verdict = change.verdict
     confidence = verdict.confidence or change.span.confidence
-    again = any(line.startswith("run again") for line in verdict.tried)
+    again = _again(change)
     said = {
         True: "confirmed by running both sides again",
         False: "NOT confirmed: both sides, run again, do not differ as they did",
