@@ -126,7 +126,7 @@ def headline(culprit: Culprit, unit: str = "") -> str:
 def doubtful(change: ChangeReport) -> bool:
     """Whether both sides, run again, speak against a change rather than for it: whoever fails a build on it fails it on noise."""
     verdict = change.verdict
-    against = _again(change) and 0 < verdict.confidence < 0.5  # noqa: PLR2004 - as likely as not
+    against = _again(change) and 0 < verdict.confidence < 0.5
     return verdict.confirmed is False or (verdict.confirmed is None and against)
 
 
