@@ -229,3 +229,15 @@ def test_a_rest_that_may_be_noise_is_not_explained() -> None:
     assert not verdict.interaction
     assert verdict.confidence == 0
     assert "could not be told" in verdict.message
+
+
+def test_one_that_is_enough_and_others_that_are_so_together() -> None:
+    verdict = blame(
+        Bench(lambda taken: 90.0 if "a" in taken or {"b", "c"} <= taken else 100.0), "abc"
+    )
+    assert (verdict.part, verdict.parts) == ("", ("a",))
+    assert verdict.message == "a alone makes it, and so do b and c together"
+    # Where the rest is one part, it cannot be enough as well: that is two, each alone.
+    alone = blame(Bench(lambda taken: 90.0 if "a" in taken else None if taken else 100.0), "ab")
+    assert alone.part == "a"
+    assert alone.message.startswith("a alone makes it; what the rest does without it is not known")

@@ -348,3 +348,18 @@ def test_a_server_that_wants_a_password_is_not_waited_for(
         server.shutdown()
     assert "terminal prompts disabled" in str(caught.value)
     assert not asked.exists()
+
+
+def test_where_the_ends_are_known_they_are_the_ends_whatever_the_dates_say(
+    two: dict[str, History], tmp_path: Path
+) -> None:
+    settings = hunting({n: h.root for n, h in two.items()}, checkouts=by_hour(4))
+    xla, jax = commits_of(two["xla"]), commits_of(two["jax"])
+    # The clock of the coarser stage runs an hour and a half late: at its first instant there are newer commits already.
+    old = Point(id="o", label="o", when=START + timedelta(hours=1.5), parts={"xla": xla[0], "jax": jax[0]})  # fmt: skip
+    new = Point(id="n", label="n", when=START + timedelta(hours=2.5), parts={"xla": xla[3], "jax": jax[1]})  # fmt: skip
+    points = open_checkouts(settings, HOURS, Window(old=old, new=new), place(tmp_path)).points
+    assert [(p.parts["xla"], p.parts["jax"]) for p in (points[0], points[-1])] == [
+        (xla[0], jax[0]),
+        (xla[3], jax[1]),
+    ]

@@ -73,3 +73,23 @@ def test_a_merge_whose_branch_ends_as_it_was_before_is_the_only_suspect() -> Non
     assert looked_into(replace(fine, values={"speed": (91.0,)})) == both
     assert looked_into(replace(fine, point=replace(point, parts={"r": MERGE.id}))) == both
     assert looked_into(fine, state="stopped") == both
+
+
+def test_every_dip_of_a_hunt_has_a_number_of_its_own() -> None:
+    there, back = replace(change(100, 90, CULPRIT), dip=0), replace(change(90, 100, CULPRIT), dip=0)
+    later = replace(change(100, 80), zoom="0.2/1")
+    # The finer stage counts its dips from 0 as well.
+    inside = replace(change(100, 80, BRANCH), dip=0, kind="dip")
+    first = StageReport(
+        key="0",
+        title="",
+        timeline="checkouts",
+        state="done",
+        points=(),
+        changes=(there, back, later),
+    )
+    finer = StageReport(
+        key="0.2/1", title="", timeline="commits", state="done", points=(), changes=(inside,)
+    )
+    listed = culprits([first, finer], {"0.2/1": "0.2"}, [SPEED])
+    assert [culprit.change.dip for culprit in listed] == [0, 0, 1]

@@ -7,7 +7,10 @@ import pytest
 
 from factories.hunt_files import POINT, place, ran, result, settings
 from karat.changes.series import Outcome
+from karat.check.report import Report
 from karat.hunt.attempt import Attempt
+from karat.hunt.golden_probe import verdict
+from karat.hunt.metric_values import Unverified
 from karat.hunt.probing import read
 
 HUNT = settings(
@@ -71,3 +74,8 @@ def test_the_projects_own_rules_hold(root: Path) -> None:
         '[[rules]]\nmetric = "lm loss"\ncheck = "approx"\nrtol = 0.5\n', encoding="utf-8"
     )
     assert attempt(root, off).samples == {"loss": (0.0,)}
+
+
+def test_where_nothing_is_held_against_anything_nothing_is_good() -> None:
+    with pytest.raises(Unverified, match="loss: nothing was compared"):
+        verdict(HUNT.probe.metrics[0], Report(checks=()))

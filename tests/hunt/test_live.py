@@ -67,8 +67,7 @@ def test_the_view_says_what_is_known_what_runs_and_how_long_it_takes() -> None:
     assert lines[1] == "█ ·█·◌·▁·✗·▁"
     assert lines[2] == "night 0 … night 11"
     assert (
-        "regression  speed 100 → 90 MLUPS (−10.0%), after night 3, not after night 7, 99%"
-        in lines
+        "regression  speed 100 → 90 MLUPS (−10.0%), after night 3, not after night 7, 99%" in lines
     )
     assert "now   night 5  30.0 s  midpoint of night 3 and night 7" in lines
     assert "next  night 4, night 6" in lines
@@ -176,3 +175,14 @@ def test_no_color_is_respected(tmp_path: Path) -> None:
     assert code == 0
     colours = re.findall(rb"\x1b\[(?:\d+;)*(?:3[0-7]|9[0-7])m", written)
     assert colours == []
+
+
+def test_once_the_search_is_over_no_total_is_guessed() -> None:
+    stream = io.StringIO()
+    lines = Lines(stream, Progress({"speed": "MLUPS"}))
+    lines.opened("0", "commits", [Point(id="a", label="first")])
+    lines.decided("0", Decision(asks=(), expected_left=1))
+    lines.finished(attempt("a", 577.1))
+    lines.decided("0", Decision(asks=(), expected_left=0))
+    lines.finished(attempt("a", 577.1))
+    assert [line.split()[0] for line in stream.getvalue().splitlines()[1:]] == ["[1/≈1]", "[2]"]

@@ -243,3 +243,19 @@ def test_metrics_of_a_hunt() -> None:
 def test_which_direction_is_better(metric: str, better: str | None) -> None:
     (found,) = metrics_of(settings(f'[[probe.metrics]]\nname = "m"\n{metric}'))
     assert found.better == better
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_of_several_runs_the_gravest_counts(*, reverse: bool) -> None:
+    crash, hang = ran(TRACEBACK, exit_code=1), ran("", exit_code=None, timed_out=True)
+    skipped, fine = ran(exit_code=125), ran("SPEED: 1")
+    hunt = settings("repeats = 2")
+
+    def outcome(*runs: Ran) -> Outcome:
+        return read_one(result(*(reversed(runs) if reverse else runs)), hunt).outcome
+
+    assert outcome(crash, hang) is Outcome.CRASH
+    assert outcome(hang, skipped) is Outcome.HANG
+    assert outcome(hang, fine) is Outcome.HANG
+    # What could not be tried says nothing of what could.
+    assert outcome(skipped, fine) is Outcome.OK

@@ -170,3 +170,20 @@ def test_blame_is_said_in_its_own_words() -> None:
     assert say.blame(change) == "it takes jax and xla together"
     alone = msgspec.structs.replace(change, new=Point(id="x", label="x", parts={"xla": "1" * 40}))
     assert say.blame(alone) == ""
+
+
+def test_a_regression_that_does_not_hold_is_a_warning_with_a_suspect() -> None:
+    report = nightly()
+    *others, last = report.culprits
+    for confirmed, severity, label in (
+        (False, "warn", "suspect"),
+        (None, "fail", "culprit"),
+        (True, "fail", "culprit"),
+    ):
+        verdict = msgspec.structs.replace(last.change.verdict, confirmed=confirmed)
+        change = msgspec.structs.replace(last.change, verdict=verdict)
+        doubted = msgspec.structs.replace(last, change=change)
+        changed = msgspec.structs.replace(report, culprits=(*others, doubted))
+        (found,) = [f for f in findings_of(changed) if f.kind == "level-regressed"]
+        assert found.severity.value == severity
+        assert f"\n  {label} xla cccccccccccc" in shown(changed)

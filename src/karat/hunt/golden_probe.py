@@ -34,10 +34,11 @@ def outside(metric: MetricSettings, run: Run, root: Path) -> tuple[float, str]:
             report = check([str(result)], str(root / (metric.golden or "")), _options(root))
         except KaratError as error:
             raise Unverified(f"{metric.name}: {error}") from error
-    return _verdict(metric, report), _worst(report)
+    return verdict(metric, report), _worst(report)
 
 
-def _verdict(metric: MetricSettings, report: Report) -> float:
+def verdict(metric: MetricSettings, report: Report) -> float:
+    """1 outside, 0 within; where anything could not be verified, or nothing was, neither."""
     unknown = next((c for c in report.checks if c.outcome.value in _UNKNOWN), None)
     if unknown is not None or not report.checks:
         said = next((f.message for f in report.all_findings()), "nothing was compared")

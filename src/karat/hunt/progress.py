@@ -14,7 +14,6 @@ from karat.hunt.zooming import dips
 from karat.report.words import printable
 
 RUNNING, UNKNOWN = "running", "unknown"
-_GRAVEST = (Outcome.CRASH, Outcome.HANG, Outcome.BROKEN)
 _CLASS = {"regression": "worse", "crash": "worse", "improvement": "better", "shift": "moved"}
 
 
