@@ -8,7 +8,7 @@ from typing import Any
 import jsonschema
 import pytest
 
-from factories.commands import Outcome, karat
+from factories.commands import Outcome, karat, karat_here
 from factories.nightly_logs import CRASHED, SIGNATURE, grepped, write_nights
 from factories.repositories import Repository
 
@@ -26,7 +26,7 @@ def nights(tmp_path: Path) -> Path:
 
 
 def changes(where: Path, *words: str, **more: Any) -> Outcome:
-    return karat("changes", *words, cwd=where, **more)
+    return karat_here("changes", *words, cwd=where, **more)
 
 
 def document(result: Outcome) -> dict[str, Any]:
@@ -86,7 +86,8 @@ def test_the_document_s_nights_in_a_terminal(nights: Path) -> None:
 def test_a_shell_may_spell_out_the_glob_or_grep_them(nights: Path) -> None:
     logs = sorted(path.name for path in nights.iterdir())
     spelled = changes(nights, "--logs", *logs, "--metric", METRIC, "--json", "-")
-    piped = changes(nights, "-", "--metric", METRIC, "--json", "-", stdin=grepped())
+    words = ("changes", "-", "--metric", METRIC, "--json", "-")
+    piped = karat(*words, cwd=nights, stdin=grepped())  # a real pipe
     folder = changes(nights.parent, "nights", "--metric", METRIC, "--json", "-")
     steps = [document(result)["series"][0]["steps"] for result in (spelled, piped, folder)]
     assert len(steps[0]) == 4
@@ -196,7 +197,7 @@ def test_a_golden_s_history(repository: Repository) -> None:
     next_words = shlex.split(result.err.splitlines()[-1].removeprefix("next: "))
     assert next_words[:2] == ["karat", "diff"]
     assert next_words[-2:] == ["--only", "a golden.json"], "the change is of this one"
-    followed = karat(*next_words[1:], cwd=repository.root)
+    followed = karat_here(*next_words[1:], cwd=repository.root)
     assert "lm loss" in followed.out
     assert followed.code in {0, 1}, "the advice can be followed"
     assert changes(repository.root, *words, "--step", "1").code == 0
