@@ -79,7 +79,7 @@ def test_failures_that_last_are_a_change_where_they_begin_and_where_they_end(
     seen = {
         at: Seen(outcomes=(outcome,))
         if at in failing
-        else Seen(values={"m": (100.0 + at % 3,)}, outcomes=(Outcome.OK,))
+        else Seen(values={"m": (100.0 + at % 3,), "other": (1.0,)}, outcomes=(Outcome.OK,))
         for at in range(40)
     }
     answer = open_strategy(SWEEP, 40, [SPEED, Metric(name="other")]).decide(seen, {}, 1)

@@ -60,7 +60,7 @@ def left_wide(spans: Iterable[Span]) -> tuple[str, ...]:
         f"{span.metric}: a change is known as a range only: {len(span.between)} of the points in it that were tried cannot be "
         f"run, and {rest} {'was' if rest == 1 else 'were'} not tried; it may be any of them"
         for span, rest in rests
-        if rest > 0 and span.between
+        if rest > 0
     )
 
 
