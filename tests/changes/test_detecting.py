@@ -8,7 +8,8 @@ from hypothesis.extra.numpy import arrays
 from factories.noise import noise, series_of
 from karat.changes.change import ChangeKind
 from karat.changes.detecting import analyse, steps
-from karat.changes.options import DetectOptions
+from karat.changes.levels import level
+from karat.changes.options import RAREST, DetectOptions
 from karat.changes.series import Observation, Outcome, Series
 from karat.findings import UsageError
 
@@ -281,3 +282,31 @@ def test_a_side_that_is_only_noisier_is_seldom_a_step_and_one_that_moved_is() ->
 def test_options_that_cannot_be_meant_are_refused(wrong: dict[str, float]) -> None:
     with pytest.raises(UsageError, match=next(iter(wrong))):
         DetectOptions(**wrong)  # type: ignore[arg-type]
+
+
+def test_a_step_of_negative_values_has_the_sign_of_its_move() -> None:
+    (step,) = analyse(series_of(two_levels(-100, -90))).steps
+    assert step.relative == pytest.approx(0.1, abs=0.01)
+
+
+def test_an_unclear_place_is_a_range_of_observations() -> None:
+    values = np.random.default_rng(3).standard_normal(80)
+    values[40:] += 1.8
+    (cut,) = steps(values)
+    (step,) = analyse(series_of(values)).steps
+    assert cut.low < cut.at or cut.high > cut.at
+    assert (step.earliest, step.latest) == (cut.low - 1, cut.high)
+
+
+def test_bounds_of_a_level_are_wider_where_neighbours_are_alike_and_values_few() -> None:
+    values = np.random.default_rng(4).standard_normal(40)
+    plain = level(values, 0, 39, noise=1.0, rho=0.0, sure=0.99)
+    alike = level(values, 0, 39, noise=1.0, rho=0.5, sure=0.99)
+    assert alike.high - alike.low > 1.5 * (plain.high - plain.low)
+    few = level(np.array([5.0, 5.0, 5.0]), 0, 2, noise=1.0, rho=0.0, sure=0.99)
+    assert few.low < 5 < few.high
+
+
+def test_p_values_that_nobody_can_vouch_for_are_not_told() -> None:
+    (cut,) = steps(two_levels(100, 50))
+    assert cut.p_value == RAREST
