@@ -5,7 +5,7 @@ from msgspec.structs import replace
 from karat.changes.series import Outcome
 from karat.hunt.culprits import culprits
 from karat.hunt.point import Point, Suspect
-from karat.hunt.report import ChangeReport, PointReport, StageReport
+from karat.hunt.report import ChangeReport, PointReport, StageReport, Verdict
 from karat.hunt.searching import Metric, Span
 
 SPEED = Metric(name="speed", better="higher")
@@ -39,6 +39,22 @@ def test_what_was_put_in_and_taken_away_is_two_changes_and_ranges_stay() -> None
     second = replace(CULPRIT, id="d" * 40)
     lot = [change(100, 90, CULPRIT, second), change(90, 80, CULPRIT, second), change(80, 70)]
     assert found(*lot) == lot
+
+
+def test_who_was_cleared_by_swapping_is_no_suspect() -> None:
+    xla, jax, other = (replace(CULPRIT, part=part) for part in ("xla", "jax", "other"))
+    for verdict, expected in (
+        (Verdict(part="jax", parts=("jax",)), ["jax"]),
+        (Verdict(interaction=True, parts=("xla", "jax")), ["xla", "jax"]),
+        (Verdict(message="new xla does not build"), ["xla", "jax", "other"]),
+        (Verdict(part="image"), ["xla", "jax", "other"]),
+    ):
+        stage = StageReport(
+            key="0", title="", timeline="checkouts", state="done", points=(),
+            changes=(replace(change(100, 90, xla, jax, other), verdict=verdict),),
+        )  # fmt: skip
+        (culprit,) = culprits([stage], {}, [SPEED])
+        assert [one.part for one in culprit.suspects] == expected
 
 
 MERGE, BRANCH = replace(CULPRIT, id="b" * 40), replace(CULPRIT, id="c" * 40)

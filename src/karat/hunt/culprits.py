@@ -8,6 +8,7 @@ from statistics import fmean
 from msgspec import structs
 
 from karat.changes.series import Outcome
+from karat.hunt.point import Suspect
 from karat.hunt.report import ChangeReport, Culprit, PointReport, StageReport
 from karat.hunt.searching import Metric, Span
 from karat.hunt.zooming import alike
@@ -111,6 +112,13 @@ def _culprit(path: tuple[str, ...], change: ChangeReport, known: Mapping[str, Me
         path=path,
         metric=change.span.metric,
         better=metric.better if metric else None,
-        suspects=change.suspects,
+        suspects=_blamed(change),
         message=change.message,
     )
+
+
+def _blamed(change: ChangeReport) -> tuple[Suspect, ...]:
+    """Suspects without the repositories that swapping has cleared."""
+    verdict = change.verdict
+    parts = (verdict.part,) if verdict.part else verdict.parts if verdict.interaction else ()
+    return tuple(one for one in change.suspects if one.part in parts) or change.suspects
