@@ -350,16 +350,13 @@ def test_a_server_that_wants_a_password_is_not_waited_for(
     assert not asked.exists()
 
 
-def test_where_the_ends_are_known_they_are_the_ends_whatever_the_dates_say(
-    two: dict[str, History], tmp_path: Path
+@pytest.mark.parametrize("later", [0, HOUR])
+def test_known_ends_are_the_ends_also_among_commits_of_one_second(
+    later: int, tmp_path: Path
 ) -> None:
-    settings = hunting({n: h.root for n, h in two.items()}, checkouts=by_hour(4))
-    xla, jax = commits_of(two["xla"]), commits_of(two["jax"])
-    # The clock of the coarser stage runs an hour and a half late: at its first instant there are newer commits already.
-    old = Point(id="o", label="o", when=START + timedelta(hours=1.5), parts={"xla": xla[0], "jax": jax[0]})  # fmt: skip
-    new = Point(id="n", label="n", when=START + timedelta(hours=2.5), parts={"xla": xla[3], "jax": jax[1]})  # fmt: skip
-    points = open_checkouts(settings, HOURS, Window(old=old, new=new), place(tmp_path)).points
-    assert [(p.parts["xla"], p.parts["jax"]) for p in (points[0], points[-1])] == [
-        (xla[0], jax[0]),
-        (xla[3], jax[1]),
-    ]
+    history = imported(tmp_path / "r", [NOON, NOON, NOON, NOON + later, NOON + later])
+    commits = commits_of(history)
+    old, new = (Point(id=c, label=c, parts={"r": c}) for c in (commits[0], commits[-1]))
+    window = Window(old=old, new=new)
+    points = open_checkouts(hunting({"r": history.root}), HOURS, window, place(tmp_path)).points
+    assert (points[0].parts["r"], points[-1].parts["r"]) == (commits[0], commits[-1])

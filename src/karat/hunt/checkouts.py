@@ -93,7 +93,8 @@ def _instants(whole: Times, step: float, *, aligned: bool) -> list[float]:
         return instants(whole.start, whole.end, step)
     first = math.floor(whole.start / step) * step + step
     between = instants(first, whole.end, step) if first < whole.end else [whole.end]
-    return [whole.start, *between] if whole.end > whole.start else [whole.start]
+    # Commits of one second are a window as well: its two ends are then at the same time.
+    return [whole.start, *between]
 
 
 def _points(repositories: Repositories, lines: Lines, moments: Sequence[float]) -> list[Point]:
