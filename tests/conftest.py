@@ -16,6 +16,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from factories.forge import Forge
+from factories.ray_clusters import RayCluster, ray_cluster
 from factories.repositories import Repository
 
 settings.register_profile(
@@ -104,3 +105,10 @@ def shared_data() -> Path:
     if not folder.is_dir():
         pytest.skip("no third-party goldens beside this checkout")
     return folder
+
+
+@pytest.fixture(scope="session")
+def cluster() -> Iterator[RayCluster]:
+    """A Ray cluster whose head stays; nodes that a test adds are its to kill. For tests of the xdist group "ray"."""
+    with ray_cluster() as made:
+        yield made

@@ -8,7 +8,6 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
 
@@ -23,18 +22,12 @@ if importlib.util.find_spec("ray") is None:
 if not Path("/proc/self/stat").exists():
     missing("Linux, for its /proc")
 
-# Two clusters at a time would have no cores left.
+# One process has the cluster; two at a time would have no cores left.
 pytestmark = pytest.mark.xdist_group("ray")
 
 _LEVELS = stepped(24, (7, 95.0), (18, 90.0)) | {"v012": "crash"}
 # Says where it runs, and takes long enough to be hit.
 _SLOWLY = 'echo "$OF_NODE $1" >> where.txt; sleep 0.4\n'
-
-
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[RayCluster]:
-    with ray_cluster() as made:
-        yield made
 
 
 def slow_hunt(folder: Path) -> Path:
@@ -101,21 +94,26 @@ def test_a_cluster_that_is_not_there_is_said_with_the_next_command(tmp_path: Pat
     assert "RAY_ADDRESS" in done.stderr.splitlines()[-1]
 
 
-def test_the_loss_of_the_whole_cluster_is_no_answer(cluster: RayCluster, tmp_path: Path) -> None:
-    # The last one: it takes the cluster along. Ray by itself would end karat with exit code 1, as if it had found something.
+def test_the_loss_of_the_whole_cluster_is_no_answer(tmp_path: Path) -> None:
+    # Ray by itself would end karat with exit code 1, as if it had found something.
     file = slow_hunt(tmp_path / "ray")
     where = file.with_name("where.txt")
-    with (tmp_path / "stderr").open("w+") as errors, hunting(cluster, file, errors) as karat:
+    with (
+        ray_cluster() as own,
+        (tmp_path / "stderr").open("w+") as errors,
+        hunting(own, file, errors) as karat,
+    ):
         while not where.exists():
             assert karat.poll() is None, (tmp_path / "stderr").read_text()
             time.sleep(0.02)
-        cluster.head.kill()
+        own.head.kill()
         karat.communicate()
     said = (tmp_path / "stderr").read_text()
     assert karat.returncode == 3, said
     assert "expected the head of the Ray cluster" in said
     assert said.splitlines()[-1].startswith("next: karat hunt resume")
-    # What was measured is kept, and the hunt goes on elsewhere.
+    # What was measured is kept, and the hunt goes on elsewhere, with a probe that need not be hit.
+    values_hunt(file.parent, _LEVELS)
     done = subprocess.run(
         [sys.executable, "-m", "karat", "hunt", "resume", "--engine", "local", "--json", "-", "--quiet"],
         cwd=file.parent, capture_output=True, text=True, check=False,
