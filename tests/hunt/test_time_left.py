@@ -36,7 +36,8 @@ class Watched(Lines):
 def test_the_time_left_counts_on_the_slots_that_the_engine_has(tmp_path: Path) -> None:
     file = values_hunt(tmp_path, stepped(12, (5, 90.0)), "[search]\nstrategy = 'sweep'\n")
     settings = hunt_file.read(file)
-    place, progress, asked = place_of(file, settings), Progress({}), []
+    place, progress = place_of(file, settings), Progress({})
+    asked: list[int] = []
 
     def ask() -> None:
         status, report = status_of(journal)
