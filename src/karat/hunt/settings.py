@@ -174,7 +174,7 @@ class SearchSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
     strategy: Literal["adaptive", "sweep", "bisect"] = "adaptive"
     grid: int = 0
-    """Adaptive: dips of at least so many points are surely looked for; 0: chosen by the length."""
+    """Adaptive, at the first stage: dips of at least so many points are surely looked for; 0: chosen by the length."""
     confidence: float = 0.99
     smallest: float = 0.01
     """The smallest relative change that is worth finding."""
