@@ -1,7 +1,7 @@
 """Searching: which points to run next, and what is known so far.
 
 In: what has been observed of n points, and what is in flight. Out: a `Decision`. Pure: a strategy is a function of what was
-observed and of the seed, so that a hunt that was killed goes on as if nothing had happened.
+observed, so that a hunt that was killed goes on as if nothing had happened.
 """
 
 from __future__ import annotations

@@ -186,7 +186,6 @@ class SearchSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     confirmations: int = 2
     """How often the culprit and its parent are run again at the end, at least."""
     attribution: bool = True
-    seed: int = 0
 
 
 class EngineSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
