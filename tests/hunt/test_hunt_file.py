@@ -151,7 +151,7 @@ def test_a_byte_order_mark_is_nothing(tmp_path: Path) -> None:
 def test_a_file_that_cannot_be_read_says_what_to_do(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="found no such file") as caught:
         read(tmp_path / "hunt.toml")
-    assert caught.value.next_command == "karat hunt init"
+    assert caught.value.next_command == f"karat hunt init --output {tmp_path / 'hunt.toml'}"
     (tmp_path / "hunt.toml").write_bytes(b"\xff\xfe")
     with pytest.raises(UsageError, match="expected UTF-8"):
         read(tmp_path / "hunt.toml")

@@ -105,6 +105,16 @@ def test_an_image_is_named_by_what_was_really_run() -> None:
     assert "r.example:5000/jax:n-2023-08-24" in one_line(made, "containers", point, {})
 
 
+def test_the_engine_that_was_used_is_the_one_to_use() -> None:
+    made = settings(
+        stages=["containers by day"],
+        containers={"image": "r.example/x:{date:%F}", "end": "2023-08-25T00:00:00Z"},
+    )
+    point = Point(id="d", label="d", parts={"image": "r.example/x:2023-08-24"})
+    assert one_line(made, "containers", point, {}, engine="podman").startswith("podman run ")
+    assert one_line(made, "containers", point, {}).startswith("docker run ")
+
+
 def test_what_may_be_a_secret_is_not_in_the_line() -> None:
     env = {"HF_TOKEN": "hf_secret", "MODE": "fast", "FLAGS": NOT_KEPT}
     made = settings(probe={"command": ["true"], "env": env})

@@ -97,7 +97,7 @@ def _text(path: Path) -> str:
         ) from error
     except FileNotFoundError as error:
         raise UsageError(
-            f"expected a hunt in {path}, found no such file", next_command="karat hunt init"
+            f"expected a hunt in {path}, found no such file", next_command=_init(path)
         ) from error
     except OSError as error:
         raise UsageError(
@@ -130,3 +130,8 @@ def _moment(value: Any, key: str) -> Any:
     if isinstance(value, dt.date):
         return dt.datetime(value.year, value.month, value.day, tzinfo=dt.UTC)
     return value
+
+
+def _init(path: Path) -> str:
+    named = "" if str(path) == NAME else f" --output {shlex.quote(str(path))}"
+    return f"karat hunt init{named}"

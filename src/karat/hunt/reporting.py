@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
+from pathlib import Path, PurePath
 
 import msgspec
 
 from karat.changes.series import Outcome
 from karat.hunt.advice import resume as resume_command, show
+from karat.hunt.container_engine import Kind
 from karat.hunt.culprits import culprits
 from karat.hunt.flags import flags
 from karat.hunt.journal import Journal
@@ -168,9 +169,18 @@ class _Stage:
         """One line for a shell, or the command that shows every step."""
         entries = self._entries.get(point.id)
         identity = entries[-1].attempt.identity if entries else {}
-        line = self._settings and one_line(self._settings, self._row.timeline, point, identity)
+        number = entries[-1].attempt.number if entries else 0
+        line = self._settings and one_line(
+            self._settings, self._row.timeline, point, identity, engine=self._client(point, number)
+        )
         # It goes into issues: the journal is that of hunt.toml's folder, and no path of this machine.
         return line or show(point.id, stage=self._row.key)
+
+    def _client(self, point: Point, number: int) -> Kind:
+        """The container engine that was really used, whichever hunt.toml left to be found."""
+        ran = self._journal.commands(self._row.key, point.id, number)
+        names = {PurePath(command.argv[0]).name for command in ran}
+        return "podman" if "podman" in names else "docker"
 
 
 def outcome_of(entries: Sequence[Entry]) -> Outcome | None:

@@ -7,9 +7,10 @@ line (a build inside a kept container), there is none.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
-from karat.hunt.container_engine import ContainerEngine
+from karat.hunt.container_engine import ContainerEngine, Kind
 from karat.hunt.jobs import filled
 from karat.hunt.kept_settings import NOT_KEPT
 from karat.hunt.point import Point
@@ -21,11 +22,16 @@ _SECRET = re.compile(r"TOKEN|KEY|SECRET|PASS|CREDENTIAL|AUTH", re.IGNORECASE)
 
 
 def one_line(
-    settings: HuntSettings, timeline: str, point: Point, identity: Mapping[str, str]
+    settings: HuntSettings,
+    timeline: str,
+    point: Point,
+    identity: Mapping[str, str],
+    *,
+    engine: Kind = "docker",
 ) -> str:
-    """The line, seen from hunt.toml's folder; empty where one is not enough."""
-    makers = {
-        "containers": _container,
+    """The line, seen from hunt.toml's folder; empty where one is not enough. `engine` runs containers."""
+    makers: dict[str, Callable[[HuntSettings, Point, Mapping[str, str]], str]] = {
+        "containers": partial(_container, engine),
         "checkouts": _checkout,
         "commits": _checkout,
         "packages": _package,
@@ -77,11 +83,13 @@ def _assignment(name: str, text: str) -> str:
     return f'{name}="${name}"' if hidden else f"{name}={quoted(text)}"
 
 
-def _container(settings: HuntSettings, point: Point, identity: Mapping[str, str]) -> str:
+def _container(
+    found: Kind, settings: HuntSettings, point: Point, identity: Mapping[str, str]
+) -> str:
     if settings.containers is None or "image" not in point.parts:
         return ""
     asked = settings.containers
-    engine = asked.engine or "docker"
+    engine = asked.engine or found
     image = point.parts["image"]
     digest = identity.get("image.digest", "")
     # By its digest: a tag may have moved since.
