@@ -6,6 +6,9 @@ import gc
 import os
 import sys
 
+_RUN_OTHERS = (["hunt"], ["replay"])
+"""Verbs that may live for hours, and whose environment is that of the programs they run."""
+
 
 def main() -> None:
     """Run the command line."""
@@ -14,14 +17,21 @@ def main() -> None:
 
         print(f"karat {__version__}")
         return
-    # A short life: what karat makes is freed by reference counting, and looking for cycles among
-    # hundreds of thousands of numbers would only take time. karat multiplies no matrices either;
-    # a pool of waiting BLAS threads costs more than reading a hundred goldens.
-    gc.disable()
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    if sys.argv[1:2] not in _RUN_OTHERS:
+        # A short life: what karat makes is freed by reference counting, and looking for cycles among
+        # hundreds of thousands of numbers would only take time. karat multiplies no matrices either;
+        # a pool of waiting BLAS threads costs more than reading a hundred goldens.
+        gc.disable()
+        os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     from karat.cli import run  # noqa: PLC0415 - see above
+    from karat.cli.output import left_at_once  # noqa: PLC0415
 
-    sys.exit(run())
+    code = run()
+    if left_at_once():
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+    sys.exit(code)
 
 
 if __name__ == "__main__":

@@ -24,6 +24,8 @@ from karat.findings import KaratError
 class EngineElsewhere:
     """An engine that another process has opened."""
 
+    abandoned = False
+
     def __init__(
         self, env: Mapping[str, str], kind: str, *, errors: IO[bytes] | None = None, **settings: Any
     ) -> None:

@@ -146,6 +146,7 @@ class Losing:
     """An engine that loses machines: the first results of each point do not come back."""
 
     name = "local"
+    abandoned = False
 
     def __init__(self, inner: Engine, times: int) -> None:
         self._inner, self._times = inner, times

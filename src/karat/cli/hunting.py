@@ -5,12 +5,11 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from contextlib import closing
 from pathlib import Path
 
 import msgspec
 
-from karat.cli.output import complain, deliver, last_line, one_report_each
+from karat.cli.output import complain, deliver, last_line, leave_at_once, one_report_each
 from karat.engines.engine import Engine
 from karat.engines.opening import open_engine
 from karat.findings import exit_code
@@ -93,8 +92,13 @@ def hunt(settings: HuntSettings, place: Place, journal: Journal, reports: Report
     )
     _ends_whole()
     try:
-        with closing(_engine(settings, place, listener)) as engine:
+        engine = _engine(settings, place, listener)
+        try:
             report = drive(settings, place, engine, journal, listener)
+        finally:
+            engine.close()
+            if engine.abandoned:
+                leave_at_once()
     except KeyboardInterrupt:
         if journal.facts()["state"] == "running":  # before anything was driven
             stopped(journal, INTERRUPTED)

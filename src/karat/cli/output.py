@@ -11,6 +11,7 @@ from typing import IO
 from karat.findings import CannotVerify, Finding, UsageError, exit_code
 
 _words: list[str] = []
+_leaving: list[bool] = []
 
 
 def remember(words: Sequence[str]) -> None:
@@ -23,6 +24,16 @@ def typed() -> str:
     import shlex  # noqa: PLC0415 - only for those who quote it
 
     return shlex.join(["karat", *_words])
+
+
+def leave_at_once() -> None:
+    """Let the process end without waiting for libraries that would end it their own way, with a code of their own."""
+    _leaving.append(True)
+
+
+def left_at_once() -> bool:
+    """Whether somebody asked for that."""
+    return bool(_leaving)
 
 
 def one_report_each(targets: Mapping[str, str | None]) -> None:

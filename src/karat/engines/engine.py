@@ -19,6 +19,10 @@ class Engine(Protocol):
     def slots(self) -> int:
         """How many jobs may run at once."""
 
+    @property
+    def abandoned(self) -> bool:
+        """Whether what it ran on was lost, so that ending it in peace cannot be waited for."""
+
     def submit(self, job: Job) -> None:
         """Start a job as soon as a slot is free; returns at once."""
 

@@ -27,6 +27,7 @@ class LocalEngine:
     """Runs jobs in slots of this machine. Its methods are for one thread."""
 
     name = "local"
+    abandoned = False
 
     def __init__(self, claim: Claim) -> None:
         self._claim = claim

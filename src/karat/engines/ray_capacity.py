@@ -7,9 +7,10 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from karat.engines.job import Resources
-from karat.engines.ray_head import Head
+from karat.engines.ray_head import Head, within
 
 _FRESH = 1.0
+_ANSWER = 10.0
 
 
 def options(resources: Resources) -> dict[str, Any]:
@@ -55,6 +56,7 @@ class Capacity:
         self._most, self._notice = most, notice
         self._read_at, self._known = -_FRESH, 0
         self._told = False
+        self._nodes: list[dict[str, Any]] = []
 
     def slots(self) -> int:
         """Jobs at once, over all nodes that live; no more than were allowed."""
@@ -64,8 +66,11 @@ class Capacity:
         return min(self._known, self._most) if self._most else self._known
 
     def nodes(self) -> list[dict[str, Any]]:
-        """Those that live."""
-        return [node for node in self._ray.nodes() if node["Alive"]]
+        """Those that live; as they were, while nobody says."""
+        answer = within(_ANSWER, self._ray.nodes)
+        if answer is not None:
+            self._nodes = [node for node in answer if node["Alive"]]
+        return self._nodes
 
     def tell_if_none(self) -> None:
         """Say once that nothing can run until a node comes."""

@@ -13,13 +13,14 @@ import msgspec
 
 from karat.engines.job import Job, JobResult, Resources
 from karat.engines.ray_capacity import Capacity, options
-from karat.engines.ray_head import Head
+from karat.engines.ray_head import Head, within
 from karat.engines.ray_silence import Silence
 from karat.engines.ray_work import work
 from karat.findings import CannotVerify, UsageError
 
 _LOOK_AGAIN = 5.0
 _ENDING = 20.0
+_ABANDON = 5.0
 
 
 class _Flight(msgspec.Struct):
@@ -60,6 +61,11 @@ class RayEngine:
     def slots(self) -> int:
         """How many jobs may run at once, as the cluster is now; while it has no room, one may wait for it."""
         return max(1, self._capacity.slots())
+
+    @property
+    def abandoned(self) -> bool:
+        """Whether its head is gone: Ray would end the process with a code that means something here."""
+        return self._head.is_gone
 
     def require_room(self, resources: Resources) -> None:
         """CannotVerify where no node could ever run a job."""
@@ -152,19 +158,27 @@ class RayEngine:
 
     def close(self) -> None:
         """Stop everything that is in flight, whole process trees, and let go of the cluster."""
+        if self._head.is_gone:
+            self._abandon()
+        else:
+            self._end_flights()
+            self._ray.shutdown()
+        self._silence.end()
+
+    def _end_flights(self) -> None:
         for flight in list(self._flights.values()):
             self.cancel(flight.job.key)
         if self._cancelled:
             refs = self._cancelled
-            # Without a head nobody hears of it; wardens notice that their workers are gone.
-            patience = 0 if self._head.is_gone else _ENDING
             _, left = self._ray.wait(
-                refs, num_returns=len(refs), timeout=patience, fetch_local=False
+                refs, num_returns=len(refs), timeout=_ENDING, fetch_local=False
             )
             for ref in left:
                 self._ray.cancel(ref, force=True)
-        self._ray.shutdown()
-        self._silence.end()
+
+    def _abandon(self) -> None:
+        """Without a head nobody hears of anything; wardens notice that their workers are gone."""
+        within(_ABANDON, self._ray.shutdown)
 
 
 def _told(flight: _Flight) -> list[str]:

@@ -8,8 +8,14 @@ from __future__ import annotations
 
 import socket
 import time
+from collections.abc import Callable
+from queue import Empty, SimpleQueue
+from threading import Thread
+from typing import TypeVar
 
 from karat.findings import CannotVerify
+
+Answer = TypeVar("Answer")
 
 _REACH = 5.0
 _PATIENCE = 20.0
@@ -48,3 +54,26 @@ class Head:
             ) from error
         self._missing = None
         return True
+
+
+def within(seconds: float, ask: Callable[[], Answer]) -> Answer | None:
+    """What Ray says; None if it does not within the time, as when its head is lost while it is being asked.
+
+    The question is left behind on a thread: there is no way to take it back, and waiting for it would end with the process.
+    """
+    said: SimpleQueue[Answer | Exception] = SimpleQueue()
+
+    def asking() -> None:
+        try:
+            said.put(ask())
+        except Exception as error:  # noqa: BLE001 - raised again where it was asked
+            said.put(error)
+
+    Thread(target=asking, daemon=True).start()
+    try:
+        answer = said.get(timeout=seconds)
+    except Empty:
+        return None
+    if isinstance(answer, Exception):
+        raise answer
+    return answer
