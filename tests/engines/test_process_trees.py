@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -22,6 +23,7 @@ if not Path("/proc/self/stat").exists():
     missing("Linux, for its /proc")
 
 # A daemon as the books have it: its own session, no parent, no terminal, and deaf to what may be asked of it.
+PYTHON = shlex.quote(sys.executable)
 _DAEMON = """
 import os, signal, sys, time
 if os.fork(): os._exit(0)
@@ -46,7 +48,7 @@ def tree(tmp_path: Path) -> str:
     (tmp_path / "daemon.py").write_text(_DAEMON)
     pids = tmp_path / "pids"
     return (
-        f"{sys.executable} {tmp_path}/daemon.py {pids}; "
+        f"{PYTHON} {tmp_path}/daemon.py {pids}; "
         f"setsid sh -c 'trap \"\" TERM; echo $$ >> {pids}; sleep 1000; sleep 1000' & "
         f"sh -c 'trap \"\" TERM; echo $$ >> {pids}; sleep 1000; sleep 1000' & "
         f"sleep 1000 & echo $! >> {pids}; "
@@ -182,8 +184,8 @@ def test_a_warden_that_is_killed_is_noticed_and_its_processes_are_ended(
 def test_cores_are_those_of_the_slot_for_all_its_processes(tmp_path: Path) -> None:
     (core, *_) = sorted(os.sched_getaffinity(0))
     slot = Slot(number=0, area=tmp_path, cores=(core,))
-    show = f"{sys.executable} -c 'import os; print(*os.sched_getaffinity(0))'"
-    (ran,) = run(f'setsid sh -c "{show}"', slot=slot).ran
+    show = f"{PYTHON} -c 'import os; print(*os.sched_getaffinity(0))'"
+    (ran,) = run(f"setsid sh -c {shlex.quote(show)}", slot=slot).ran
     assert ran.output.decode() == f"{core}\n"
 
 
@@ -217,7 +219,7 @@ def test_a_process_that_changed_its_title_ends_with_its_job(
 ) -> None:
     (tmp_path / "renamed.py").write_text(_RENAMED)
     pids = tmp_path / "pids"
-    leave = f"{sys.executable} {tmp_path}/renamed.py {pids} >/dev/null 2>&1 &"
+    leave = f"{PYTHON} {tmp_path}/renamed.py {pids} >/dev/null 2>&1 &"
     wait = f"while [ ! -s {pids} ]; do sleep 0.01; done"
     look = f"test -d /proc/$(cat {pids}) && echo there; true"
     result = run_job(job(shell(f"{leave} {wait}", role=role), look), slot, lambda: False)

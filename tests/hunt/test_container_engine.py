@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -33,7 +34,11 @@ pytestmark = pytest.mark.xdist_group("container_engine")
 
 def _client(folder: Path, name: str, script: str) -> None:
     program = folder / name
-    program.write_text(f"#!{sys.executable}\n{script}")
+    code = folder / f"{name}.py"
+    code.write_text(script)
+    # Not by `#!`: the path of the interpreter may have a space.
+    words = shlex.join([sys.executable, str(code)])
+    program.write_text(f'#!/bin/sh\nexec {words} "$@"\n')
     program.chmod(0o755)
 
 
