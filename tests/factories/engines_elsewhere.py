@@ -43,7 +43,14 @@ class EngineElsewhere:
     def _ask(self, what: str, **words: Any) -> Any:
         self._orders.write(json.dumps({"what": what, **words}).encode() + b"\n")
         self._orders.flush()
-        answer = json.loads(self._answers.readline())
+        line = self._answers.readline()
+        if not line:
+            self.process.wait()
+            self.close()
+            raise ElsewhereError(
+                "expected an answer of the engine, found that its process has ended", "ray status"
+            )
+        answer = json.loads(line)
         if "error" in answer:
             self.process.wait()
             self.close()
