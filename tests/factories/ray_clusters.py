@@ -97,7 +97,9 @@ class RayCluster:
             "--include-log-monitor=false",
         ]
         areas = {"KARAT_AREAS": str(self.folder / "areas"), "OF_NODE": name}
-        env = {**os.environ, **self.env, **areas}
+        # Paddle, imported by another test of this process, sets threads for everybody; a node is nobody's child.
+        own = {k: v for k, v in os.environ.items() if k not in {"OMP_NUM_THREADS", "PYTHONPATH"}}
+        env = {**own, **self.env, **areas}
         node = RayNode([*words, *common], env, self.folder / f"{name}.log")
         self._nodes.append(node)
         node.ready()
