@@ -26,7 +26,7 @@ NIGHTS = [
     "hang",
     536.8,
 ]
-TRACE = 'File "/work/run.py", line 5, in <module>\nImportError: cannot import name \'<b>x</b>\' from "jax"'
+TRACE = 'File "/srv/run.py", line 5, in <module>\nImportError: cannot import name \'<b>x</b>\' from "jax"'
 TITLE = "Fuse convolutions | `more` <img src=x onerror=alert(1)> @everyone"
 
 
