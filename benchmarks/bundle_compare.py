@@ -31,9 +31,8 @@ from typing import Any
 
 import numpy as np
 
-from karat.bundles.identity import case_path
-from karat.bundles.manifest import Comparator, Environment, Identity
-from karat.bundles.writing import Captured, write_case
+from karat.bundles.manifest import Comparator, Environment, Identity, case_path
+from karat.bundles.write import Captured, write_case
 
 ENVIRONMENT = Environment(platform="linux", machine="any", python="3")
 PEAK = """
@@ -51,7 +50,7 @@ COMPARE = """
 import json, sys, time
 from karat.bundles.cases import cases
 from karat.bundles.places import open_place
-from karat.tensors.comparing import compare_tensors
+from karat.tensors.compare import compare_tensors
 
 old, new, rtol, atol, digests, repeat = sys.argv[1:]
 best = []

@@ -141,7 +141,7 @@ def open_detector(name: str) -> Detector:
 
 
 def _karat() -> Detector:
-    from karat.changes.detecting import steps  # noqa: PLC0415 - peers run this file without karat
+    from karat.changepoints.detector.detect import steps  # noqa: PLC0415 - peers run this file without karat
 
     return lambda values: [cut.at for cut in steps(values)]
 

@@ -27,11 +27,11 @@ from itertools import pairwise
 
 import numpy as np
 
-from karat.changes.series import Outcome
-from karat.hunt.gridding import chosen
-from karat.hunt.searching import Metric, Seen
-from karat.hunt.settings import SearchSettings
-from karat.hunt.strategies import open_strategy
+from karat.changepoints.series import Outcome
+from karat.hunts.model import Metric, Seen
+from karat.hunts.search.requests import chosen
+from karat.hunts.search.strategies import open_strategy
+from karat.hunts.settings import SearchSettings
 
 SPREAD = 0.005
 BROKEN = 0.1

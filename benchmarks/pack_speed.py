@@ -22,9 +22,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from karat.bundles.identity import case_path
-from karat.bundles.manifest import Comparator, Environment, Identity
-from karat.bundles.writing import Captured, write_case
+from karat.bundles.manifest import Comparator, Environment, Identity, case_path
+from karat.bundles.write import Captured, write_case
 
 KARAT = Path(sys.executable).with_name("karat")
 _BLOCK = 1 << 20

@@ -24,7 +24,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from karat.policy.scan_tree import ScanOptions, scan
+from karat.policy.scan.scanner import ScanOptions, scan
 
 KARAT = Path(sys.executable).with_name("karat")
 ROOT = """import unittest

@@ -14,10 +14,10 @@ from pathlib import Path
 
 from karat.bundles.extents import MemoryExtent
 from karat.store import references
-from karat.store.opening import open_backend
-from karat.store.planning import CaseFiles
-from karat.store.pulling import PullOptions, pull
-from karat.store.pushing import PushOptions, push
+from karat.store.backends import open_backend
+from karat.store.pull import PullOptions, pull
+from karat.store.push import PushOptions, push
+from karat.store.upload import CaseFiles
 
 SIZES = {
     "manifest.json": 3_000,

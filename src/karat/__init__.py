@@ -16,32 +16,33 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-__version__ = "0.1.0"
-
 if TYPE_CHECKING:
     from karat.bundles.cases import Case, cases
     from karat.bundles.places import open_place as open_bundle
-    from karat.captures.errors import CaptureFailed, CaptureWarning, Mismatch
-    from karat.captures.plain import capture, check_and_capture
+    from karat.captures.check import CaptureFailed, CaptureWarning, Mismatch
+    from karat.captures.functions import capture, check_and_capture
     from karat.compare.change import Change, Diff, MetricChange, Verdict
     from karat.compare.rules import RuleBook
-    from karat.diff import Options
+    from karat.diffs.diff import Options
     from karat.findings import CannotVerify, ExitCode, Finding, KaratError, Severity, UsageError
     from karat.goldens.formats import read, write
     from karat.goldens.shapes import Document, Metric, Reading, Series, Table
-    from karat.gradients.checking import gradcheck
+    from karat.gradients.gradcheck import gradcheck
     from karat.gradients.report import GradReport, GradVerdict
     from karat.optests.op_spec import OpSpec, Sample, op_tests
     from karat.optests.op_test import OpTest, skip_check_grad_ci
-    from karat.tensors.outcome import Comparison, Report
+    from karat.tensors.comparison import Comparison, Report
+
+__version__ = "0.1.0"
+
 
 _HOMES = {
     "CannotVerify": "findings",
-    "CaptureFailed": "captures.errors",
-    "CaptureWarning": "captures.errors",
+    "CaptureFailed": "captures.check",
+    "CaptureWarning": "captures.check",
     "Case": "bundles.cases",
     "Change": "compare.change",
-    "Comparison": "tensors.outcome",
+    "Comparison": "tensors.comparison",
     "Diff": "compare.change",
     "Document": "goldens.shapes",
     "ExitCode": "findings",
@@ -51,12 +52,12 @@ _HOMES = {
     "KaratError": "findings",
     "Metric": "goldens.shapes",
     "MetricChange": "compare.change",
-    "Mismatch": "captures.errors",
+    "Mismatch": "captures.check",
     "OpSpec": "optests.op_spec",
     "OpTest": "optests.op_test",
-    "Options": "diff",
+    "Options": "diffs.diff",
     "Reading": "goldens.shapes",
-    "Report": "tensors.outcome",
+    "Report": "tensors.comparison",
     "RuleBook": "compare.rules",
     "Sample": "optests.op_spec",
     "Series": "goldens.shapes",
@@ -64,10 +65,10 @@ _HOMES = {
     "Table": "goldens.shapes",
     "UsageError": "findings",
     "Verdict": "compare.change",
-    "capture": "captures.plain",
+    "capture": "captures.functions",
     "cases": "bundles.cases",
-    "check_and_capture": "captures.plain",
-    "gradcheck": "gradients.checking",
+    "check_and_capture": "captures.functions",
+    "gradcheck": "gradients.gradcheck",
     "op_tests": "optests.op_spec",
     "open_bundle": "bundles.places:open_place",
     "read": "goldens.formats",

@@ -16,13 +16,13 @@ from typing import Any, TypeVar, get_args, get_type_hints
 
 import msgspec
 
-from karat.bundles.settings import BundleSettings
-from karat.check.settings import CheckSettings, Exemption
+from karat.captures.settings import BundleSettings
+from karat.checks.settings import CheckSettings, Exemption
 from karat.compare.rules import CHECKS, FIELDS, STATUS_ORDER, PartialRule, RuleBook
 from karat.findings import Severity, UsageError, parse_fail_on, suggest
 from karat.goldens.paths import DEFAULT_GLOBS
 from karat.policy.settings import DEFAULT_RULE, RULES, PolicySettings
-from karat.refresh.settings import RefreshSettings
+from karat.refreshes.settings import RefreshSettings
 from karat.runs.settings import RecordSettings
 from karat.store.settings import StoreSettings
 

@@ -15,11 +15,11 @@ from conftest import framework
 from factories.captured import capture, identity
 from factories.nested import ARRAYS, CLASSES, Bits, Box, Colour, Frozen, ModelOutput, Pair, nested
 from karat.bundles.cases import cases
-from karat.bundles.comparing import Measure, compare_flats, compare_values
+from karat.bundles.compare import Measure, compare_flats, compare_values
 from karat.bundles.places import open_place
 from karat.bundles.structure import flatten, restore
 from karat.findings import KINDS
-from karat.tensors.outcome import Report
+from karat.tensors.comparison import Report
 from karat.tensors.tensor import CannotStore, Tensor
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from conftest import missing
 from karat.bundles.extents import read_all
-from karat.bundles.raw import TABLE, read_raw, write_raw
+from karat.bundles.tensor_files import TABLE, read_raw, write_raw
 from karat.tensors.arrays import tensor_of
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "cpp"

@@ -12,9 +12,9 @@ import pytest
 
 from factories.captured import capture, identity
 from karat.bundles import manifest as manifests
-from karat.bundles.raw import encode_rows, read_raw
 from karat.bundles.structure import flatten
-from karat.bundles.zip_place import DENSEST, LIMITS
+from karat.bundles.tensor_files import encode_rows, read_raw
+from karat.bundles.zip_file import DENSEST, LIMITS
 from karat.findings import KINDS
 
 PAGE = (Path(__file__).parents[2] / "docs" / "bundles.md").read_text(encoding="utf-8")

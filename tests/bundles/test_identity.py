@@ -5,8 +5,7 @@ import re
 import msgspec
 from hypothesis import example, given, strategies as st
 
-from karat.bundles.identity import LONGEST, case_path, safe_name
-from karat.bundles.manifest import Identity
+from karat.bundles.manifest import LONGEST, Identity, case_path, safe_name
 
 TEXT = st.text(st.characters(), max_size=400)
 IDENTITIES = st.builds(Identity, suite=TEXT, flow=TEXT, test=TEXT, subtest=TEXT)

@@ -26,7 +26,7 @@ from karat.bundles.index import (
 from karat.bundles.places import open_place
 from karat.cli.schema import names
 from karat.findings import Finding
-from karat.store.zip_writer import ZipWriter
+from karat.store.packing.zips import ZipWriter
 from karat.tensors.tensor import Damaged
 
 HEX = st.text("0123456789abcdef", min_size=64, max_size=64)

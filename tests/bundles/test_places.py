@@ -18,12 +18,12 @@ from hypothesis import given, strategies as st
 
 from conftest import missing
 from karat.bundles.extents import read_all
-from karat.bundles.folder_place import FolderPlace
+from karat.bundles.folders import FolderPlace
 from karat.bundles.places import BadPlace, Place, open_place
-from karat.bundles.zip_form import DEFLATE, STORED, ZSTD, Member, directory, local_header
-from karat.bundles.zip_place import DENSEST, LIMITS
+from karat.bundles.zip_file import DENSEST, LIMITS
+from karat.bundles.zip_format import DEFLATE, STORED, ZSTD, Member, directory, local_header
 from karat.findings import CannotVerify, ExitCode, UsageError
-from karat.sources.archive import Limits
+from karat.system.archives import Limits
 from karat.tensors.tensor import Damaged
 
 LARGE = bytes(range(256)) * (70_000)  # 17 MiB: more than what is unpacked into memory

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from karat.bundles.extents import read_all
-from karat.bundles.raw import (
+from karat.bundles.tensor_files import (
     FIRST,
     TABLE,
     RawRow,

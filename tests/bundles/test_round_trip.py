@@ -19,7 +19,7 @@ from factories.captured import capture, identity
 from factories.nested import CLASSES, nested, same
 from karat.bundles.cases import cases
 from karat.bundles.places import open_place
-from karat.bundles.verifying import verify_place
+from karat.bundles.verify import verify_place
 
 SETTINGS = settings(
     max_examples=40,

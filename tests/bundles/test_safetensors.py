@@ -16,8 +16,7 @@ import safetensors
 from hypothesis import example, given, strategies as st
 
 from karat.bundles.extents import FileExtent, MemoryExtent
-from karat.bundles.safetensors_header import Header, read_header
-from karat.bundles.safetensors_writing import write_safetensors
+from karat.bundles.tensor_files import Header, read_header, write_safetensors
 from karat.tensors.arrays import tensor_of
 from karat.tensors.tensor import Damaged
 
@@ -74,7 +73,7 @@ def test_every_name_and_shape_is_found_where_the_library_put_it(
 def test_the_same_tensors_give_the_same_bytes_in_every_process(tmp_path: Path) -> None:
     program = (
         "import sys, pathlib, numpy as np\n"
-        "from karat.bundles.safetensors_writing import write_safetensors\n"
+        "from karat.bundles.tensor_files import write_safetensors\n"
         "from karat.tensors.arrays import tensor_of\n"
         "names = sys.argv[2].split(',')\n"
         "made = {n: tensor_of(np.arange(ord(n), dtype='f4')) for n in names}\n"

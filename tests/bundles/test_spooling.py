@@ -7,10 +7,9 @@ import numpy as np
 import pytest
 
 from factories.captured import capture, identity
-from karat.bundles.cases import cases
+from karat.bundles.cases import Spool, cases
 from karat.bundles.places import open_place
-from karat.bundles.spooling import Spool
-from karat.tensors.digest import digest_of
+from karat.tensors.blocks import digest_of
 from karat.tensors.tensor import Damaged, TensorExtent
 
 LARGE = 9 << 20

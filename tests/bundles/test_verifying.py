@@ -18,10 +18,9 @@ from factories.archives import zipped
 from factories.captured import capture, capture_many, identity
 from karat.bundles import manifest as manifests
 from karat.bundles.cases import Case, cases
-from karat.bundles.identity import case_path
-from karat.bundles.manifest import Manifest
+from karat.bundles.manifest import Manifest, case_path
 from karat.bundles.places import BadPlace, open_place
-from karat.bundles.verifying import verify_case, verify_place
+from karat.bundles.verify import verify_case, verify_place
 from karat.findings import KINDS, Finding
 from karat.tensors.tensor import Damaged
 

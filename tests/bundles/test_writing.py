@@ -19,14 +19,13 @@ import pytest
 from conftest import missing
 from factories.captured import COMPARATOR, ENVIRONMENT, capture, identity
 from karat.bundles import manifest as manifests
-from karat.bundles.identity import case_path
-from karat.bundles.manifest import Comparator, Environment, Identity, Manifest
+from karat.bundles.manifest import Comparator, Environment, Identity, Manifest, case_path
 from karat.bundles.structure import flatten
-from karat.bundles.writing import Captured, write_case
+from karat.bundles.write import Captured, write_case
 from karat.tensors.arrays import tensor_of
-from karat.tensors.comparing import compare_tensors
-from karat.tensors.digest import digest_of
-from karat.tensors.outcome import Comparison, Numbers, Statistics, Tolerance
+from karat.tensors.blocks import digest_of
+from karat.tensors.compare import compare_tensors
+from karat.tensors.comparison import Comparison, Numbers, Statistics, Tolerance
 from karat.tensors.tensor import CannotStore, Damaged
 
 SCHEMA = json.loads(
@@ -179,7 +178,7 @@ def test_what_json_cannot_hold_is_told_by_the_writer(
 def test_values_too_long_for_a_manifest_are_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("karat.bundles.writing.LARGEST_MANIFEST", 20_000)
+    monkeypatch.setattr("karat.bundles.write.LARGEST_MANIFEST", 20_000)
     with pytest.raises(CannotStore, match="as arrays"):
         capture(tmp_path, identity(), inputs=bytes(20_000))
 

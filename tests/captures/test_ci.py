@@ -5,7 +5,7 @@ import string
 import pytest
 from hypothesis import given, strategies as st
 
-from karat.captures.ci import commit_of, image_of, in_ci, run_of, session_of
+from karat.system.ci import commit_of, image_of, in_ci, run_of, session_of
 
 GITHUB = {
     "GITHUB_ACTIONS": "true",

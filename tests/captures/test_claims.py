@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 from karat.bundles.manifest import Identity
-from karat.captures.claims import Claim, Taken, claim_path, host, read, take, update, withdraw
+from karat.captures.records import Claim, Taken, claim_path, host, read, take, update, withdraw
 
 
 def claim(*, by: str = "first", pid: int | None = None, on: str | None = None) -> Claim:

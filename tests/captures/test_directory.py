@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from conftest import missing
-from karat.captures.directory import Chosen, chosen, prepare
+from karat.captures.settings import Chosen, chosen, prepare
 from karat.findings import UsageError
 
 KARAT, GOLDEN = "KARAT_CAPTURE_DIR", "GOLDEN_ARTIFACTS_DIR"

@@ -10,9 +10,7 @@ import pytest
 from conftest import framework
 from factories.repositories import Repository
 from karat.captures import environment as module
-from karat.captures.devices import devices
-from karat.captures.environment import created, environment
-from karat.captures.seeds import seeds
+from karat.captures.environment import created, devices, environment, seeds
 from karat.findings import UsageError
 
 

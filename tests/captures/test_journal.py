@@ -2,8 +2,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from karat.captures.journal import Journal, merged, read_journals, still_there
-from karat.captures.summary import tell
+from karat.captures.pytest_session import tell
+from karat.captures.records import Journal, merged, read_journals, still_there
 from karat.findings import Finding, Severity
 
 FINDING = Finding(

@@ -1,8 +1,8 @@
 from __future__ import annotations
 
-from karat.captures.mismatch import describe
+from karat.captures.check import describe
 from karat.findings import Finding, Severity
-from karat.tensors.outcome import Comparison, Numbers, Report, Tolerance, within
+from karat.tensors.comparison import Comparison, Numbers, Report, Tolerance, within
 
 
 def told(kind: str, message: str, severity: Severity = Severity.FAIL) -> Finding:

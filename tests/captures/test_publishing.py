@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from karat.captures.publishing import Occupied, SameSession, publish
+from karat.captures.session import Occupied, SameSession, publish
 
 
 def staged(root: Path, session: str, text: str = "new") -> Path:

@@ -7,7 +7,7 @@ import pytest
 
 from factories.captured import COMPARATOR
 from karat.bundles.manifest import Identity
-from karat.captures.evidence import Evidence
+from karat.captures.check import Evidence
 from karat.captures.session import Failed, Session
 
 

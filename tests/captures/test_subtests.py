@@ -6,7 +6,7 @@ from typing import Any
 
 from hypothesis import given, strategies as st
 
-from karat.captures.subtests import Active, subtest_name
+from karat.captures.functions import Active, subtest_name
 
 PLAIN = st.none() | st.booleans() | st.integers() | st.text() | st.tuples(st.integers())
 PARAMETERS = st.dictionaries(st.sampled_from("abc"), PLAIN, min_size=1)

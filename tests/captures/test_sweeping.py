@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from karat.bundles.manifest import Identity
-from karat.captures.claims import Claim, claim_path, host, take
-from karat.captures.sweeping import staging_name, sweep
+from karat.captures.records import Claim, claim_path, host, staging_name, sweep, take
 
 
 def dead_pid() -> int:

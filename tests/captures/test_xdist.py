@@ -8,7 +8,7 @@ import pytest
 
 from factories.pytest_runs import XDIST, Suite
 from karat.bundles.places import open_place
-from karat.bundles.verifying import verify_place
+from karat.bundles.verify import verify_place
 
 SHAPES = """
     import numpy as np

@@ -182,7 +182,7 @@ def test_a_killed_worker_costs_nothing(repository: Repository) -> None:
     code = """
 import os, signal, sys
 from karat.diff import Options, diff
-from karat.diff.judging import Judge
+from karat.diffs.workers import Judge
 from karat.report import diff_json
 here, judge = os.getpid(), Judge.judge
 def dies(self, items):

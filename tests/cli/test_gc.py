@@ -8,8 +8,8 @@ import pytest
 
 from factories.store_world import World
 from karat.store import references
-from karat.store.opening import open_backend
-from karat.store.sealed import seal
+from karat.store.backends import open_backend
+from karat.store.objects import seal
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ import pytest
 
 from factories.commands import karat_here
 from factories.hunts import ran, stepped, values_hunt
-from karat.hunt.journal import Journal
+from karat.hunts.journal.journal import Journal
 
 JOURNAL = Path(".karat") / "hunt" / "hunt.hunt"
 LEVELS = stepped(20, (6, 95.0), (14, 85.0))
@@ -63,9 +63,9 @@ def test_killed_again_and_again_it_comes_to_the_same_answer(tmp_path: Path) -> N
 
 
 def is_empty(folder: Path) -> bool:
-    from karat.hunt import journal_opening  # noqa: PLC0415
+    from karat.hunts.journal import database  # noqa: PLC0415
 
-    return journal_opening.is_empty(folder / JOURNAL)
+    return database.is_empty(folder / JOURNAL)
 
 
 def test_killed_while_the_journal_is_made_the_hunt_can_be_run(tmp_path: Path) -> None:

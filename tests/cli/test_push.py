@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from factories.store_world import World
-from karat.cli.push import _again
+from karat.cli.store.push import _again
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from factories.commands import Outcome, karat
 from factories.forge import Forge
 from factories.forge_github import EPOCH, HOUR, GitHubRun
 from factories.repositories import Repository, curves, golden_path, golden_text
-from karat.goldens.lock import read_lock
+from karat.goldens.provenance import read_lock
 
 REPO = "owner/name"
 LOCK = "tests/functional_tests/test_cases/goldens.lock.json"

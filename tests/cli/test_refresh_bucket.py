@@ -12,7 +12,7 @@ from factories.archives import zipped
 from factories.commands import Outcome, karat
 from factories.repositories import Repository, curves, golden_path, golden_text
 from factories.s3 import S3
-from karat.goldens.lock import read_lock
+from karat.goldens.provenance import read_lock
 
 OLD, NEW = golden_text(curves(1)), golden_text(curves(2))
 TABLE = "benchmarks/dynamo/ci_expected_accuracy/inductor_timm_training.csv"

@@ -13,7 +13,7 @@ import pytest
 
 from factories.forge import Forge
 from factories.repositories import Repository, curves, golden_path, golden_text
-from karat.goldens.lock import read_lock
+from karat.goldens.provenance import read_lock
 
 KILLS, PARTS, CASES = 200, 4, 40
 LOCK = "tests/functional_tests/test_cases/goldens.lock.json"

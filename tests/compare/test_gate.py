@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given, strategies as st
 from msgspec import structs
 
-from karat.compare import gate_series
-from karat.compare.gate import (
+from karat.compare.gate import series
+from karat.compare.gate.result import Outcome
+from karat.compare.gate.tolerance import (
     Gate,
     allowance,
     direction_of,
@@ -23,7 +24,6 @@ from karat.compare.gate import (
     share_used,
     window_of,
 )
-from karat.compare.gate_result import Outcome
 from karat.compare.rules import CHECKS, Rule, RuleBook
 
 FINITE = st.floats(allow_nan=False, allow_infinity=False)
@@ -68,7 +68,7 @@ def test_what_passes_here_is_what_users_are_told_passes(
     pairs: list[tuple[float, float, bool]], rule: Rule
 ) -> None:
     found = judged(pairs, rule)
-    outcome, _ = gate_series._outcome(found, "approx")
+    outcome, _ = series._outcome(found, "approx")
     assert found.passes == (outcome in {Outcome.PASS, Outcome.IMPROVED})
 
 

@@ -7,9 +7,8 @@ import pytest
 from hypothesis import given, strategies as st
 
 from factories.curves import NAN, metric, series
-from karat.compare.gate_judging import Judging
-from karat.compare.gate_result import MetricResult, Outcome
-from karat.compare.gate_series import gate_series
+from karat.compare.gate.result import Judging, MetricResult, Outcome
+from karat.compare.gate.series import gate_series
 from karat.compare.rules import PartialRule, RuleBook
 from karat.findings import Finding
 from karat.goldens.shapes import Series

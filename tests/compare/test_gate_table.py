@@ -6,10 +6,9 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from karat.compare.gate_document import gate_document
-from karat.compare.gate_judging import Judging
-from karat.compare.gate_result import MetricResult, Outcome
-from karat.compare.gate_table import gate_table
+from karat.compare.gate.result import Judging, MetricResult, Outcome
+from karat.compare.gate.table import gate_table
+from karat.compare.gate.values import gate_document
 from karat.compare.rules import PartialRule, RuleBook
 from karat.findings import Finding
 from karat.goldens.shapes import Table

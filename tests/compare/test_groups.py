@@ -4,9 +4,9 @@ import numpy as np
 
 from factories.curves import series
 from karat.compare.change import Change
-from karat.compare.groups import groups_of
 from karat.compare.pairs import Pair, compare
 from karat.compare.rules import RuleBook
+from karat.diffs.groups import groups_of
 from karat.findings import Severity
 from karat.goldens.shapes import Reading, Series
 

@@ -9,11 +9,10 @@ from pathlib import Path
 import pytest
 
 from factories.jobs import job
-from karat.engines.claiming import Claim, Taken, Wanted, claim
-from karat.engines.gpus import visible_gpus
-from karat.engines.locks import own_temporary_folder, take
-from karat.engines.opening import open_engine
+from karat.engines.local import Claim, Taken, Wanted, claim, visible_gpus
+from karat.engines.open import open_engine
 from karat.findings import CannotVerify, UsageError
+from karat.system.locks import own_temporary_folder, take
 
 CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 0
 
@@ -109,7 +108,7 @@ def test_whoever_waits_keeps_nothing_from_others(tmp_path: Path) -> None:
 def test_a_killed_process_has_let_go_of_everything(tmp_path: Path) -> None:
     program = (
         "import sys, time\nfrom pathlib import Path\n"
-        "from karat.engines.claiming import Claim, Wanted\n"
+        "from karat.engines.local import Claim, Wanted\n"
         f"held = Claim(Wanted(slots=1, cores={CORES}, gpus=0), Path(sys.argv[1]))\n"
         "print('held', flush=True)\ntime.sleep(1000)"
     )
@@ -186,7 +185,7 @@ def test_a_job_of_a_dead_hunt_holds_its_cores_until_its_last_process_is_gone(
     # Deaf to being asked, so that its end takes a while: all that time the core is not free.
     pids = tmp_path / "pids"
     program = (
-        "import sys\nfrom pathlib import Path\nfrom karat.engines.opening import open_engine\n"
+        "import sys\nfrom pathlib import Path\nfrom karat.engines.open import open_engine\n"
         "from karat.engines.job import Command, Job\n"
         f"engine = open_engine('local', slots=1, work=Path(sys.argv[1]), cores={CORES})\n"
         "engine.submit(Job(key='k', commands=(Command(role='measure', argv=tuple(sys.argv[2:])),)))\n"

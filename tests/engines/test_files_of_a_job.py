@@ -10,9 +10,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, strategies as st
 
-from karat.engines.collecting import Collected
-from karat.engines.globbing import matching
-from karat.engines.hashing import combined, hash_files
+from karat.engines.files import Collected, combined, hash_files, matching
 
 
 def write(path: Path, text: str = "x") -> Path:

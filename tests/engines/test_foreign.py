@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import subprocess
 
-from karat.engines.foreign import without_foreign
+from karat.system.git import without_foreign
 
 
 def test_every_variable_of_a_repository_goes_and_settings_stay() -> None:

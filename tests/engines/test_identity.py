@@ -4,7 +4,7 @@ import json
 
 from hypothesis import given, strategies as st
 
-from karat.engines.identity import identity_key, read_identity
+from karat.engines.runner import identity_key, read_identity
 
 NAMES = st.from_regex(r"[A-Za-z_][A-Za-z0-9_.\-]{0,20}", fullmatch=True)
 VALUES = st.text(st.characters(exclude_categories=("Cc", "Cs", "Zl", "Zp")), max_size=40)

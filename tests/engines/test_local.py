@@ -13,8 +13,8 @@ import pytest
 
 from factories.jobs import job, shell
 from factories.processes import gone, started
-from karat.engines.engine import Engine
-from karat.engines.opening import open_engine
+from karat.engines.job import Engine
+from karat.engines.open import open_engine
 
 
 @pytest.fixture(autouse=True)
@@ -124,7 +124,7 @@ _HUNT = """
 import sys
 from pathlib import Path
 from karat.engines.job import Command, Job
-from karat.engines.opening import open_engine
+from karat.engines.open import open_engine
 engine = open_engine("local", slots=1, work=Path(sys.argv[1]))
 try:
     engine.submit(Job(key="k", commands=(Command(role="measure", argv=("sh", "-c", sys.argv[2])),)))

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from karat.engines.opening import open_engine
+from karat.engines.open import open_engine
 from karat.findings import UsageError
 
 

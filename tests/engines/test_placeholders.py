@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import given, strategies as st
 
 from factories.jobs import shell
-from karat.engines.placeholders import filled, filled_text
+from karat.engines.runner import filled, filled_text
 
 WORDS = {"AREA": "/a@OUT@b", "OUT": "/o", "SLOT": "3", "GPUS": ""}
 

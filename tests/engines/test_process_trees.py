@@ -16,8 +16,7 @@ from factories.jobs import job, shell
 from factories.processes import gone, started
 from karat.engines import process_tree
 from karat.engines.job import JobResult, Role
-from karat.engines.running import run_job
-from karat.engines.slots import Slot
+from karat.engines.runner import Slot, run_job
 
 if not Path("/proc/self/stat").exists():
     missing("Linux, for its /proc")
@@ -143,8 +142,8 @@ _RUNNER = """
 import sys
 from pathlib import Path
 from karat.engines.job import Command, Job
-from karat.engines.running import run_job
-from karat.engines.slots import Slot
+from karat.engines.runner import run_job
+from karat.engines.runner import Slot
 when_killed = (("sh", "-c", f"echo done > {sys.argv[3]}"),)
 command = Command(role="measure", argv=("sh", "-c", sys.argv[1]), when_killed=when_killed)
 result = run_job(Job(key="k", commands=(command,)), Slot(number=0, area=Path(sys.argv[2])), lambda: False)

@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import given, strategies as st
 
 from karat.engines.job import Resources
-from karat.engines.ray_capacity import fits, needs, options
+from karat.engines.ray_cluster import fits, needs, options
 
 
 @given(st.integers(1, 64), st.sampled_from([0.1, 0.25, 0.3, 0.5, 1, 2, 3]))

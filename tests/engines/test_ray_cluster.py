@@ -17,9 +17,8 @@ from factories.engines_elsewhere import ElsewhereError, EngineElsewhere
 from factories.jobs import job, shell
 from factories.processes import gone, started
 from factories.ray_clusters import RayCluster
-from karat.engines.engine import Engine
-from karat.engines.job import Job, JobResult, Resources
-from karat.engines.opening import open_engine
+from karat.engines.job import Engine, Job, JobResult, Resources
+from karat.engines.open import open_engine
 
 if importlib.util.find_spec("ray") is None:
     missing("ray (pip install 'karat[ray]')")

@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from karat.engines.ray_head import Head, within
+from karat.engines.ray_cluster import Head, within
 
 
 def test_what_is_not_answered_in_time_is_left_behind() -> None:

@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from karat.engines.ray_silence import Silence
+from karat.engines.ray_cluster import Silence
 
 
 def test_only_threads_of_ray_are_not_heard(capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from hypothesis import given, strategies as st
 
-from karat.engines.recent_output import RecentOutput
+from karat.engines.supervisor import RecentOutput
 
 PIECES = st.lists(st.binary(max_size=30), max_size=30)
 

@@ -12,8 +12,7 @@ import pytest
 
 from factories.jobs import job, shell
 from karat.engines.job import Command, Job, JobResult
-from karat.engines.running import run_job
-from karat.engines.slots import Slot
+from karat.engines.runner import Slot, run_job
 
 
 @pytest.fixture
@@ -255,7 +254,7 @@ def test_what_is_said_of_an_identity_can_be_sent_and_stored(slot: Slot) -> None:
 
 _SLOW_START = """
 import json, os, sys, time
-from karat.engines.warden import Warden
+from karat.engines.supervisor import Warden
 
 class Slow(Warden):
     def _started(self, *words):

@@ -7,9 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from karat.bundles.identity import case_path
-from karat.bundles.manifest import Comparator, Environment, Identity
-from karat.bundles.writing import Captured, write_case
+from karat.bundles.manifest import Comparator, Environment, Identity, case_path
+from karat.bundles.write import Captured, write_case
 
 ENVIRONMENT = Environment(platform="linux", machine="x86_64", python="3.11.7")
 COMPARATOR = Comparator(name="karat", rtol=1e-3, atol=1e-5)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from factories.policy_ranges import PolicyRange
 from karat.findings import Finding
-from karat.policy.approvals_sides import Sides
-from karat.policy.changed_policies_waiver import PolicyChange
+from karat.policy.approvals.request import Sides
+from karat.policy.approvals.waivers import PolicyChange
 
 FILE = "tests/test_ops.py"
 

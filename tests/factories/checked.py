@@ -6,10 +6,10 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
-from karat.check.checking import Options, check
-from karat.check.matching import Where
-from karat.check.report import Checked, Report
-from karat.check.settings import CheckSettings
+from karat.checks.check import Options, check
+from karat.checks.lookup import Where
+from karat.checks.report import Checked, Report
+from karat.checks.settings import CheckSettings
 from karat.goldens.paths import DEFAULT_GLOBS
 
 TODAY = date(2026, 5, 1)

@@ -8,7 +8,7 @@ from typing import Any
 
 from factories.faults import Faults
 from factories.http_host import Host, Request, Response
-from karat.sources.tokens import Secret, Token
+from karat.net.tokens import Secret, Token
 
 PLANTED = "ghp_PlantedTokenThatNobodyMaySee0123456789"
 TOKEN = Token(

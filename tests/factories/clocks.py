@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from karat.sources.patience import Patience
+from karat.net.retry import Patience
 
 
 class Clock:

@@ -10,9 +10,9 @@ from typing import Any
 from factories.clocks import Clock
 from factories.forge import Forge
 from factories.forge_github import GitHubArtifact
+from karat.net.retry import Patience
 from karat.sources.github import GitHub
-from karat.sources.listing import Artifact, Fetched
-from karat.sources.patience import Patience
+from karat.sources.source import Artifact, Fetched
 
 BIG = random.Random(1).randbytes(2 << 20)
 GOLDEN = b'{"lm loss": {"1": 10.9}}' * 40

@@ -8,10 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from karat.gradients.diagnosis import diagnose
-from karat.gradients.flattened import Flat, vector
-from karat.gradients.opening import open_problem
-from karat.gradients.problem import Problem
+from karat.gradients.adapters.framework_problem import open_problem
+from karat.gradients.diagnosis.cause import diagnose
+from karat.gradients.problem import Flat, Problem, vector
 from karat.gradients.report import Comparison, Diagnosis, GradVerdict
 
 Array = NDArray[Any]

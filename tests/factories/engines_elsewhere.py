@@ -17,7 +17,7 @@ from typing import IO, Any, cast
 import msgspec
 
 from karat.engines.job import Job, JobResult
-from karat.engines.opening import open_engine
+from karat.engines.open import open_engine
 from karat.findings import KaratError
 
 

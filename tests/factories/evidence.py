@@ -7,8 +7,16 @@ from pathlib import Path
 from typing import Any
 
 from karat.gradients.report import GradVerdict
-from karat.policy.recording import encode
-from karat.policy.records import Began, Collected, Ended, Evidence, OpTested, Outcome, Record
+from karat.policy.journal import (
+    Began,
+    Collected,
+    Ended,
+    Evidence,
+    OpTested,
+    Outcome,
+    Record,
+    encode,
+)
 
 TEST = "tests/test_ops.py::TestTanh"
 

@@ -8,10 +8,10 @@ from typing import Any
 
 from factories.evidence import journal
 from karat.findings import Finding, Severity
+from karat.policy.evidence import merge
 from karat.policy.exemptions import Exemption, Exemptions
-from karat.policy.gating import Asked, Gated, gate
-from karat.policy.merging import merge
-from karat.policy.records import Record
+from karat.policy.gate.decision import Asked, Gated, gate
+from karat.policy.journal import Record
 
 TODAY = date(2026, 11, 15)
 WEAK = {"strength": "weak", "oracle": "user"}

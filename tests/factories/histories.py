@@ -11,16 +11,15 @@ import msgspec
 
 from factories.repositories import Repository
 from karat.engines.job import Command, Job, JobResult
-from karat.engines.running import run_job
-from karat.engines.slots import Slot
-from karat.hunt.settings import (
+from karat.engines.runner import Slot, run_job
+from karat.hunts.settings import (
     CheckoutSettings,
     HuntSettings,
     ProbeSettings,
     RepositorySettings,
     Stage,
 )
-from karat.hunt.timeline import Place, Timeline
+from karat.hunts.timelines.timeline import Place, Timeline
 
 NOON = int(datetime(2023, 8, 24, 12, tzinfo=UTC).timestamp())
 HOUR = 3600

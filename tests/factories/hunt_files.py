@@ -8,10 +8,10 @@ from typing import Any
 import msgspec
 
 from karat.engines.job import JobResult, Ran
-from karat.hunt.hunt_file import parse
-from karat.hunt.point import Point
-from karat.hunt.settings import HuntSettings
-from karat.hunt.timeline import Place
+from karat.hunts.hunt_toml import parse
+from karat.hunts.model import Point
+from karat.hunts.settings import HuntSettings
+from karat.hunts.timelines.timeline import Place
 
 POINT = Point(id="a", label="a", parts={"value": "a"})
 

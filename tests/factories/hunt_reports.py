@@ -4,11 +4,20 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-from karat.changes.series import Outcome
-from karat.hunt.attempt import Attempt
-from karat.hunt.point import Point, Suspect
-from karat.hunt.report import ChangeReport, Culprit, HuntReport, PointReport, StageReport, Verdict
-from karat.hunt.searching import Missed, Span
+from karat.changepoints.series import Outcome
+from karat.hunts.model import (
+    Attempt,
+    ChangeReport,
+    Culprit,
+    HuntReport,
+    Missed,
+    Point,
+    PointReport,
+    Span,
+    StageReport,
+    Suspect,
+    Verdict,
+)
 
 START = datetime(2023, 8, 1, tzinfo=UTC)
 NIGHTS = [

@@ -13,16 +13,16 @@ from pathlib import Path
 from msgspec import structs
 
 from factories.repositories import Repository
-from karat.cli.hunting import row_of
-from karat.engines.engine import Engine
-from karat.engines.opening import open_engine
-from karat.hunt import hunt_file
-from karat.hunt.driving import drive
-from karat.hunt.journal import Journal
-from karat.hunt.listening import Silence
-from karat.hunt.report import HuntReport
-from karat.hunt.reporting import report_of
-from karat.hunt.whereabouts import journal_of, place_of
+from karat.cli.hunt.session import row_of
+from karat.engines.job import Engine
+from karat.engines.open import open_engine
+from karat.hunts import hunt_toml
+from karat.hunts.driver import drive
+from karat.hunts.hunt_toml import journal_of, place_of
+from karat.hunts.journal.journal import Journal
+from karat.hunts.model import HuntReport
+from karat.hunts.report.assemble import report_of
+from karat.hunts.report.live import Silence
 
 # What a value gives is written in levels.txt: a number, or how it fails. Every run leaves a line in ran.txt.
 PROBE = """
@@ -149,7 +149,7 @@ better = "higher"
 @contextmanager
 def hunting(file: Path, engine: Engine | None = None, **changed: object) -> Iterator[Journal]:
     """A hunt that was driven in this process until it ended, by its journal; a journal that is there is resumed."""
-    plain = hunt_file.read(file)
+    plain = hunt_toml.read(file)
     settings = structs.replace(plain, search=structs.replace(plain.search, **changed))
     place, path = place_of(file, settings), journal_of(file, settings).absolute()
     row = row_of(file, settings, place)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from karat.changes.series import Observation, Series
+from karat.changepoints.series import Observation, Series
 
 Floats = npt.NDArray[np.float64]
 

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from karat import OpTest
-from karat.gradients import events
-from karat.gradients.events import Checked, Declared, Event, NoGrad
+from karat.gradients import session
+from karat.gradients.session import Checked, Declared, Event, NoGrad
 
 
 @dataclass
@@ -49,7 +49,7 @@ class ClassRun:
 
 def run_class(cls: type[unittest.TestCase]) -> ClassRun:
     run = ClassRun(unittest.TestResult())
-    stop = events.listen(run.heard.append)
+    stop = session.listen(run.heard.append)
     try:
         unittest.defaultTestLoader.loadTestsFromTestCase(cls).run(run.result)
     finally:

@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 
 from karat.bundles.manifest import Manifest, TensorRecord, encode, seal
-from karat.tensors.digest import digest
+from karat.tensors.blocks import digest
 
 
 def negate_expected(case: Path) -> None:

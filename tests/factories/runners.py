@@ -115,8 +115,8 @@ def fork_and_return(program, inputs):
 def answer_for_another(program, inputs):
     import io
     from karat.bundles.manifest import Identity
-    from karat.replay.outcome import Outcome, Replayed
-    from karat.replay.wire import send
+    from karat.replays.outcome import Outcome, Replayed
+    from karat.replays.processes import send
     who = Identity(suite="models", flow="xnnpack", test="another")
     forged = io.BytesIO()
     send(forged, Replayed(path="models/xnnpack/another", identity=who, outcome=Outcome.MATCH))

@@ -6,8 +6,8 @@ import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from karat.changes.series import Outcome
-from karat.hunt.searching import Decision, Seen, Strategy
+from karat.changepoints.series import Outcome
+from karat.hunts.model import Decision, Seen, Strategy
 
 METRIC = "m"
 

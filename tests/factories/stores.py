@@ -9,10 +9,10 @@ from typing import Any
 
 from karat.bundles.extents import MemoryExtent
 from karat.store import references
-from karat.store.backend import Absent, Backend, Stored
-from karat.store.planning import CaseFiles
-from karat.store.pulling import MARK, PullOptions, pull
-from karat.store.pushing import Pushed, PushOptions, push
+from karat.store.backends import Absent, Backend, Stored
+from karat.store.pull import MARK, PullOptions, pull
+from karat.store.push import Pushed, PushOptions, push
+from karat.store.upload import CaseFiles
 
 FILES = {"manifest.json": 900, "inputs.safetensors": 300, "expected.safetensors": 120}
 

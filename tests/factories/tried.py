@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from karat.gradients.opening import open_problem
-from karat.gradients.properties import check_properties
+from karat.gradients.adapters.framework_problem import open_problem
+from karat.gradients.laws import check_properties
 from karat.gradients.report import GradVerdict, Property
 
 

@@ -18,15 +18,14 @@ from factories.mishaps import ANYWHERE, IN_ZIPS, befall_files
 from karat.bundles.cases import Case, cases
 from karat.bundles.places import open_place
 from karat.compare.change import Verdict
-from karat.diff import Options, diff_sides
-from karat.diff.sides import Bundles, Folder
+from karat.diffs.diff import Options, diff_sides
+from karat.diffs.sides import Bundles, Folder
 from karat.findings import ExitCode, KaratError, Severity, exit_code
-from karat.store.gathering import gather
-from karat.store.opening import open_backend
-from karat.store.pack import PackOptions, pack
-from karat.store.pushing import PushOptions, push
-from karat.store.verify_target import verify_target
-from karat.store.words import open_word
+from karat.store.backends import open_backend
+from karat.store.packing.pack import PackOptions, pack
+from karat.store.place import open_word
+from karat.store.push import PushOptions, gather, push
+from karat.store.verify import verify_target
 from karat.tensors.tensor import Damaged
 
 ZIPS, STORES, FOLDERS = 700, 300, 160

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from karat.findings import UsageError
-from karat.goldens.atomic import exchange, write_bytes
+from karat.system.files import exchange, write_bytes
 
 
 def test_a_new_file_has_the_bytes_and_the_usual_mode(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from factories.repositories import Repository
 from karat.findings import CannotVerify
-from karat.goldens import git
+from karat.system import git
 
 
 def test_many_blobs_from_one_process(repository: Repository) -> None:

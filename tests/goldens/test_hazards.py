@@ -5,7 +5,7 @@ from functools import partial
 import pytest
 
 from karat.findings import Finding, Severity
-from karat.goldens import formats, hazards
+from karat.goldens import formats, text_file
 
 LFS_POINTER = (
     b"version https://git-lfs.github.com/spec/v1\n"
@@ -15,18 +15,18 @@ LFS_POINTER = (
 
 @pytest.mark.parametrize("data", [b'{"a": 1}', b"1 2.0\n", b"name,x\na,1\n", b"\xef\xbb\xbf{}"])
 def test_plain_text_has_no_hazard(data: bytes) -> None:
-    assert hazards.check(data) is None
+    assert text_file.check(data) is None
 
 
 @pytest.mark.parametrize("data", [b"", b" ", b"\r\n\t \n", b"\xef\xbb\xbf", b"\xef\xbb\xbf\n"])
 def test_nothing_but_space_is_empty(data: bytes) -> None:
-    found = hazards.check(data)
+    found = text_file.check(data)
     assert found is not None
     assert (found.kind, found.severity) == ("empty", Severity.FAIL)
 
 
 def test_lfs_pointer_names_the_command_that_fetches_it() -> None:
-    found = hazards.check(LFS_POINTER)
+    found = text_file.check(LFS_POINTER)
     assert found is not None
     assert found.kind == "unreadable"
     assert "Git LFS pointer" in found.message
@@ -38,7 +38,7 @@ def test_conflict_markers_are_named_with_their_line(end: bytes) -> None:
     data = end.join(
         [b"{", b"<<<<<<< HEAD", b'"a": 1', b"=======", b'"a": 2', b">>>>>>> theirs", b"}"]
     )
-    found = hazards.check(data)
+    found = text_file.check(data)
     assert found is not None
     assert (found.kind, found.where) == ("conflict-markers", "line 2")
     assert "<<<<<<< HEAD" in found.message
@@ -46,26 +46,26 @@ def test_conflict_markers_are_named_with_their_line(end: bytes) -> None:
 
 
 def test_half_resolved_conflict_is_noticed_by_its_last_marker() -> None:
-    found = hazards.check(b"name,acc\na,1\n>>>>>>> theirs\n")
+    found = text_file.check(b"name,acc\na,1\n>>>>>>> theirs\n")
     assert found is not None
     assert (found.kind, found.where) == ("conflict-markers", "line 3")
 
 
 @pytest.mark.parametrize("data", [b'{"a": "<<<<<<< HEAD"}', b"x<<<<<<<\n", b"<<<<<<<<< nine\n"])
 def test_marker_inside_a_line_is_no_conflict(data: bytes) -> None:
-    assert hazards.check(data) is None
+    assert text_file.check(data) is None
 
 
 @pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be"])
 def test_utf16_is_named(encoding: str) -> None:
     data = "\ufeff{}".encode(encoding)
-    found = hazards.check(data)
+    found = text_file.check(data)
     assert found is not None
     assert "UTF-16" in found.message
 
 
 def test_bad_utf8_is_named_with_offset_and_line() -> None:
-    found = hazards.check(b'{\n"a": "\xe9"}')
+    found = text_file.check(b'{\n"a": "\xe9"}')
     assert found is not None
     assert found.where == "line 2"
     assert found.numbers == {"offset": 8, "line": 2}
@@ -73,20 +73,20 @@ def test_bad_utf8_is_named_with_offset_and_line() -> None:
 
 
 def test_nul_bytes_are_named_with_offset_and_line() -> None:
-    found = hazards.check(b"one\ntwo\n\0three")
+    found = text_file.check(b"one\ntwo\n\0three")
     assert found is not None
     assert (found.kind, found.where) == ("unreadable", "line 3")
     assert found.numbers["offset"] == 8
 
 
 def test_line_of_counts_from_one() -> None:
-    assert [hazards.line_of(b"a\nb\n", offset) for offset in range(4)] == [1, 1, 2, 2]
+    assert [text_file.line_of(b"a\nb\n", offset) for offset in range(4)] == [1, 1, 2, 2]
 
 
 def test_many_findings_of_a_kind_become_a_few_and_a_count() -> None:
     many = [Finding(kind="empty", severity=Severity.WARN, message=f"no {n}") for n in range(30)]
     other = Finding(kind="truncated", severity=Severity.FAIL, message="once")
-    few = hazards.few([*many, other])
+    few = text_file.few([*many, other])
     assert len(few) == 10
     assert other in few
     assert few[-1].numbers["more"] == 22
@@ -96,7 +96,7 @@ def test_many_findings_of_a_kind_become_a_few_and_a_count() -> None:
 
 def test_few_findings_stay_as_they_are() -> None:
     some = tuple(Finding(kind="empty", severity=Severity.WARN, message=str(n)) for n in range(8))
-    assert hazards.few(some) == some
+    assert text_file.few(some) == some
 
 
 def test_findings_that_are_only_counted_are_never_made() -> None:
@@ -106,7 +106,7 @@ def test_findings_that_are_only_counted_are_never_made() -> None:
         made.append(number)
         return Finding(kind="empty", severity=Severity.WARN, message=f"no {number}")
 
-    found = hazards.Few()
+    found = text_file.Few()
     for number in range(1000):
         found.note("empty", Severity.WARN, partial(make, number))
     assert len(found.findings()) == 9
@@ -115,10 +115,12 @@ def test_findings_that_are_only_counted_are_never_made() -> None:
 
 def test_counts_of_findings_add_up() -> None:
     many = [Finding(kind="empty", severity=Severity.WARN, message=f"no {n}") for n in range(30)]
-    once = hazards.few(many)
-    assert hazards.few(once) == once
-    twice = hazards.few([*once, *once, many[0]])
+    once = text_file.few(many)
+    assert text_file.few(once) == once
+    twice = text_file.few([*once, *once, many[0]])
     assert len(twice) == 9
     assert twice[-1].numbers["more"] == 53
     assert twice[-1].message == "53 more findings of this kind, the last one: no 0"
-    assert hazards.few([*once, *once])[-1].message.startswith("52 more findings of this kind, the")
+    assert text_file.few([*once, *once])[-1].message.startswith(
+        "52 more findings of this kind, the"
+    )

@@ -7,9 +7,8 @@ from typing import Any
 import pytest
 from hypothesis import example, given, strategies as st
 
-from karat.goldens import formats, json_break, json_text, series_fast
-from karat.goldens.json_break import find_break, well_formed
-from karat.goldens.json_scan import BrokenJSONError, scan
+from karat.goldens import formats, json_scan, json_text, series_fast
+from karat.goldens.json_scan import BrokenJSONError, find_break, scan, well_formed
 from karat.goldens.shapes import Series
 
 leaves = (
@@ -117,7 +116,7 @@ def test_megabytes_that_were_cut_short() -> None:
     """Nine megabytes, over the limit; the time is for the reader."""
     rows = ",\n".join(f'{{"id": {n}, "name": "r{n}", "v": [1.5, 2.5]}}' for n in range(180_000))
     data = f'{{"rows": [\n{rows}'.encode()
-    assert len(data) > json_break.LARGE
+    assert len(data) > json_scan.LARGE
     began = time.perf_counter()
     (finding,) = formats.read(data).findings
     print(f"\n{len(data) / 1e6:.1f} MB in {time.perf_counter() - began:.2f} s")

@@ -12,7 +12,7 @@ from hypothesis import given, strategies as st
 from factories.commands import karat
 from factories.repositories import Repository
 from karat.findings import CannotVerify
-from karat.goldens.lock import NAME, Entry, Provenance, group_root, read_lock, write_lock
+from karat.goldens.provenance import NAME, Entry, Provenance, group_root, read_lock, write_lock
 
 TEXT = st.text(st.characters(codec="utf-8"), min_size=1, max_size=20)
 

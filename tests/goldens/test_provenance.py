@@ -6,7 +6,12 @@ import pytest
 
 from factories.repositories import Repository
 from karat.findings import CannotVerify
-from karat.goldens.provenance import SCHEMA, RefreshRecord, read_record, record_path
+from karat.goldens.provenance import (
+    SCHEMA_PROVENANCE as SCHEMA,
+    RefreshRecord,
+    read_record,
+    record_path,
+)
 
 
 def test_no_record_is_none(repository: Repository) -> None:

@@ -6,8 +6,7 @@ from hypothesis import given, reject, strategies as st
 from karat.findings import Severity, UsageError
 from karat.goldens import formats
 from karat.goldens.shapes import Document, RowKey, Table
-from karat.goldens.table_csv import FORMAT, read_table
-from karat.goldens.table_form import Form, key_columns
+from karat.goldens.table_csv import FORMAT, Form, key_columns, read_table
 
 PADDED = "name,accuracy,graph_breaks\n\n\n\nadv,pass,0\n\n\n\nbeit,pass,6\n\n\n\nzoo,fail,2\n"
 HEADERLESS = "add_loop,instructions,3070000000,0.1\n\n\n\nsum_loop,instructions,4432000000,0.1\n"

@@ -13,10 +13,10 @@ import pytest
 
 from conftest import framework
 from karat.findings import UsageError
-from karat.gradients.adapter import BUILT_IN, adapter_of, named
-from karat.gradients.opening import open_problem
+from karat.gradients.adapters import BUILT_IN, adapter_of, named
+from karat.gradients.adapters.framework_problem import open_problem
+from karat.gradients.laws import check_properties
 from karat.gradients.problem import Problem, Unsupported
-from karat.gradients.properties import check_properties
 from karat.gradients.report import GradVerdict
 from karat.tensors.dtypes import TABLE
 
@@ -359,8 +359,8 @@ class TestNothingIsLeftBehind:
     def test_no_framework_is_imported_that_nobody_has_a_value_of(self) -> None:
         program = (
             "import sys, numpy as np\n"
-            "from karat.gradients.opening import open_problem\n"
-            "from karat.gradients.properties import check_properties\n"
+            "from karat.gradients.adapters.framework_problem import open_problem\n"
+            "from karat.gradients.laws import check_properties\n"
             "p = open_problem(lambda x: 2 * x, (np.ones(3),), backward=lambda i, o, c: 2 * c[0])\n"
             "check_properties(p, rng=np.random.default_rng(0))\n"
             "print([name for name in ('torch', 'jax', 'paddle') if name in sys.modules])\n"

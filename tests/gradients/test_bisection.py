@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
-from karat.gradients.bisection import Asking, coordinate, locate
-from karat.gradients.flattened import Vector
+from karat.gradients.diagnosis.experiments import Asking, coordinate, locate
+from karat.gradients.problem import Vector
 
 
 def asking(off: Vector, most: int = 200, error: float = 1e-12) -> Asking:

@@ -7,9 +7,9 @@ import pytest
 
 import karat
 from karat.findings import UsageError
-from karat.gradients import events
+from karat.gradients import session
+from karat.gradients.comparison import ZERO
 from karat.gradients.report import GradReport, GradVerdict
-from karat.gradients.weighing import ZERO
 
 RNG = np.random.default_rng(8)
 X = RNG.standard_normal(40)
@@ -75,15 +75,15 @@ def test_a_focus_makes_the_same_comparison_alone(monkeypatch: pytest.MonkeyPatch
 
 
 def test_it_is_told_after_comparing() -> None:
-    heard: list[events.Event] = []
-    stop = events.listen(heard.append)
+    heard: list[session.Event] = []
+    stop = session.listen(heard.append)
     try:
         report = _check(np.sin, (X,), _sin, identity="t")
         with pytest.raises(ZeroDivisionError):
             _check(lambda _x: 1 / 0, (X,), _sin)
     finally:
         stop()
-    assert heard == [events.Checked(report=report, test="t")]
+    assert heard == [session.Checked(report=report, test="t")]
 
 
 @pytest.mark.parametrize(

@@ -6,12 +6,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from karat.gradients import complex_step
-from karat.gradients.differences import Slopes
-from karat.gradients.flattened import Flat
-from karat.gradients.opening import open_problem
+from karat.gradients import slopes as complex_step
+from karat.gradients.adapters.framework_problem import open_problem
 from karat.gradients.oracles import along, ground, probes, weakest
-from karat.gradients.scales import element_scales
+from karat.gradients.problem import Flat
+from karat.gradients.roundoff import element_scales
+from karat.gradients.slopes import Slopes
 
 Function = Callable[..., Any]
 POINT = np.random.default_rng(3).standard_normal(40)
@@ -20,7 +20,7 @@ POINT = np.random.default_rng(3).standard_normal(40)
 def _both(fn: Function, point: np.ndarray = POINT) -> tuple[list[Slopes] | None, list[Slopes]]:
     at = ground(Flat(open_problem(fn, (point,))))
     direction = element_scales(point)
-    exact = complex_step.slopes(at.source, 0, direction, at.base, at.precision)
+    exact = complex_step.slopes_complex_step(at.source, 0, direction, at.base, at.precision)
     return exact, along(at, 0, direction)
 
 
@@ -81,9 +81,13 @@ def test_errors_grow_with_what_a_hairs_breadth_changes() -> None:
 
     at = ground(Flat(open_problem(variance, (point,))))
     direction = np.ones(30) * np.random.default_rng(1).integers(128, 256, 30) / 256
-    plain = complex_step.slopes(at.source, 0, direction, at.base, "float64", strict=False)
+    plain = complex_step.slopes_complex_step(
+        at.source, 0, direction, at.base, "float64", strict=False
+    )
     jostled = at.source.jostled(2.0**-53, np.random.default_rng(0))
-    again = complex_step.slopes(jostled, 0, direction, at.base, "float64", strict=False)
+    again = complex_step.slopes_complex_step(
+        jostled, 0, direction, at.base, "float64", strict=False
+    )
     assert plain is not None
     honest = complex_step.honest(plain, again)
     wide = point.astype(np.longdouble)

@@ -6,9 +6,16 @@ import numpy as np
 from hypothesis import given, settings, strategies as st
 
 from factories.right_backwards import RIGHT
-from karat.gradients.comparing import Expectation, Met, judge, meet, smallest_error
-from karat.gradients.controls import controls, typical
-from karat.gradients.flattened import Vector
+from karat.gradients.comparison import (
+    Expectation,
+    Met,
+    controls,
+    judge,
+    meet,
+    smallest_error,
+    typical,
+)
+from karat.gradients.problem import Vector
 
 Array = np.ndarray[Any, np.dtype[Any]]
 

@@ -11,9 +11,9 @@ from hypothesis import given, settings, strategies as st
 
 from conftest import framework
 from factories.diagnosed import Array, Backward, at, diagnosed, differences, failed
-from karat.gradients.diagnosis import MOST_PROBES, NONE, ZERO, diagnose
+from karat.gradients.adapters.framework_problem import open_problem
+from karat.gradients.diagnosis.cause import MOST_PROBES, NONE, ZERO, diagnose
 from karat.gradients.low_precision import compare_low
-from karat.gradients.opening import open_problem
 from karat.gradients.report import GradVerdict
 
 

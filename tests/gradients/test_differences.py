@@ -7,9 +7,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from karat.gradients.differences import Slopes, ladders, sweep, unresolved
-from karat.gradients.scales import element_scales
-from karat.gradients.tolerances import ULPS, unit
+from karat.gradients.roundoff import ULPS, element_scales, unit
+from karat.gradients.slopes import Slopes, ladders, sweep, unresolved
 
 Array = np.ndarray[Any, np.dtype[Any]]
 X = np.random.default_rng(6).uniform(0.5, 1.0, 40)

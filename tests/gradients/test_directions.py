@@ -3,14 +3,7 @@ from __future__ import annotations
 import numpy as np
 from hypothesis import given, strategies as st
 
-from karat.gradients.directions import (
-    MOST_BOUNDARY,
-    SMALL,
-    boundary,
-    boundary_places,
-    directions,
-    mixed,
-)
+from karat.gradients.draws import MOST_BOUNDARY, SMALL, boundary, boundary_places, directions, mixed
 from karat.gradients.problem import Slot
 
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 import karat
-from karat.gradients import kinks
+from karat.gradients import slopes
 from karat.gradients.report import GradReport, GradVerdict
 
 
@@ -24,7 +24,7 @@ def _relu(at_zero: float, point: Any, fn: Any = None) -> GradReport:
 @given(st.lists(st.tuples(*[st.floats(-1e3, 1e3)] * 3), min_size=1, max_size=8))
 def test_an_interval_holds_both_slopes(rows: list[tuple[float, float, float]]) -> None:
     v, slope, jump = np.array(rows).T
-    low, high = kinks.interval(v, slope, jump)
+    low, high = slopes.interval(v, slope, jump)
     right, left = np.sum(v * (slope + jump / 2)), np.sum(v * (slope - jump / 2))
     assert low <= min(right, left) + 1e-6
     assert high >= max(right, left) - 1e-6
@@ -95,10 +95,10 @@ def test_a_tie_between_two_inputs_that_is_counted_twice_fails() -> None:
     assert check(1.0).verdict is GradVerdict.FAIL
 
 
-@pytest.mark.parametrize("attempt", range(kinks.ATTEMPTS))
+@pytest.mark.parametrize("attempt", range(slopes.ATTEMPTS))
 def test_nearby_is_near_and_elsewhere(attempt: int) -> None:
     point = [np.array([0.0, 1.0, -4.0, np.inf])]
-    (moved,) = kinks.nearby(point, attempt, np.random.default_rng(0))
+    (moved,) = slopes.nearby(point, attempt, np.random.default_rng(0))
     assert np.isinf(moved[3])
     assert np.all(moved[:3] != point[0][:3])
     assert np.all(np.abs(moved[:3] - point[0][:3]) <= [0.25, 0.25, 0.5])

@@ -10,10 +10,10 @@ import pytest
 
 from conftest import framework
 from karat.findings import UsageError
-from karat.gradients.checking import gradcheck
-from karat.gradients.low_judging import allowance_of
+from karat.gradients.adapters.framework_problem import open_problem
+from karat.gradients.gradcheck import gradcheck
 from karat.gradients.low_precision import compare_low
-from karat.gradients.opening import open_problem
+from karat.gradients.low_precision_judgement import allowance_of
 from karat.gradients.report import Comparison, GradVerdict
 
 Function = Callable[..., Any]

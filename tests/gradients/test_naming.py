@@ -10,7 +10,7 @@ import pytest
 
 from conftest import framework
 from karat.findings import UsageError
-from karat.gradients.opening import open_problem
+from karat.gradients.adapters.framework_problem import open_problem
 
 X, Y = np.array([0.3, -1.2, 2.0]), np.array([1.5, 0.25, -0.75])
 

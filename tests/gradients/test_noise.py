@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 import karat
-from karat.gradients.differences import ladders, sweep, unresolved
-from karat.gradients.flattened import Flat, Vector
-from karat.gradients.noise import noise
-from karat.gradients.opening import open_problem
+from karat.gradients.adapters.framework_problem import open_problem
+from karat.gradients.problem import Flat, Vector
 from karat.gradients.report import GradVerdict
+from karat.gradients.roundoff import noise
+from karat.gradients.slopes import ladders, sweep, unresolved
 
 RNG = np.random.default_rng(11)
 X = RNG.standard_normal(200)

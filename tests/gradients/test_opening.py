@@ -11,9 +11,9 @@ from hypothesis import given, strategies as st
 from conftest import framework
 from factories.opened import X, Y, same
 from karat.findings import UsageError
-from karat.gradients.adapter import MalformedGradient
-from karat.gradients.nesting import Leaf, filled, taken
-from karat.gradients.opening import open_problem
+from karat.gradients.adapters import MalformedGradient
+from karat.gradients.adapters.calls import Leaf, filled, taken
+from karat.gradients.adapters.framework_problem import open_problem
 from karat.gradients.problem import Unsupported
 
 

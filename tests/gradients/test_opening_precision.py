@@ -7,8 +7,8 @@ import pytest
 
 from conftest import framework
 from factories.opened import X, same
-from karat.gradients.opening import open_problem
-from karat.gradients.precision import coarseness, eps_of
+from karat.gradients.adapters.framework_problem import open_problem
+from karat.gradients.roundoff import coarseness, eps_of
 
 
 class TestPrecision:

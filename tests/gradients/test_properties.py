@@ -13,11 +13,11 @@ from hypothesis.extra.numpy import arrays
 from conftest import framework
 from factories.tried import broken, passed, tried
 from karat.findings import UsageError
-from karat.gradients.opening import open_problem
-from karat.gradients.precision import eps_of
+from karat.gradients.adapters.framework_problem import open_problem
+from karat.gradients.laws import LAWS, NAMES, check_properties
 from karat.gradients.problem import Slot
-from karat.gradients.properties import LAWS, NAMES, check_properties
 from karat.gradients.report import GradVerdict
+from karat.gradients.roundoff import eps_of
 
 TORCH = [name for name in LAWS if name != "gradient-form"]
 NUMPY = [

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, strategies as st
 
 from karat.findings import UsageError
-from karat.gradients import replaying
-from karat.gradients.replaying import Focus, Overrides, command, overrides, parse_focus, parse_seed
+from karat.gradients import session
 from karat.gradients.report import Comparison, GradVerdict
+from karat.gradients.session import Focus, Overrides, command, overrides, parse_focus, parse_seed
 
 AIM = Focus(input="x", output="out", dtype="float64")
 words = st.text(st.characters(exclude_categories=["Cs"]), min_size=1)
@@ -19,8 +19,8 @@ words = st.text(st.characters(exclude_categories=["Cs"]), min_size=1)
 
 @pytest.fixture(autouse=True)
 def _no_overrides(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv(replaying.SEED, raising=False)
-    monkeypatch.delenv(replaying.FOCUS, raising=False)
+    monkeypatch.delenv(session.SEED, raising=False)
+    monkeypatch.delenv(session.FOCUS, raising=False)
 
 
 @given(words, words, words)
@@ -47,14 +47,14 @@ def test_what_is_no_seed_is_refused(word: str) -> None:
 
 def test_nothing_is_overridden_unless_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     assert overrides() == Overrides()
-    monkeypatch.setenv(replaying.SEED, "")
-    monkeypatch.setenv(replaying.FOCUS, "")
+    monkeypatch.setenv(session.SEED, "")
+    monkeypatch.setenv(session.FOCUS, "")
     assert overrides() == Overrides()
 
 
 def test_the_environment_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(replaying.SEED, "12345678901234567890")
-    monkeypatch.setenv(replaying.FOCUS, "a%3Ab:out:bfloat16")
+    monkeypatch.setenv(session.SEED, "12345678901234567890")
+    monkeypatch.setenv(session.FOCUS, "a%3Ab:out:bfloat16")
     focus = Focus(input="a:b", output="out", dtype="bfloat16")
     assert overrides() == Overrides(seed=12345678901234567890, focus=focus)
 
@@ -105,7 +105,7 @@ def test_a_comparison_is_a_focus() -> None:
 SCRIPT = """
 import os, sys
 import pytest  # which is not to run under it, whatever the environment has been told
-from karat.gradients.replaying import Focus, command, overrides
+from karat.gradients.session import Focus, command, overrides
 if overrides().seed is None:
     print(command(seed=41, focus=Focus(input="it's a: x", output="$HOME", dtype="float64")))
 else:

@@ -11,14 +11,15 @@ from hypothesis import given, strategies as st
 
 import karat
 from karat.gradients.report import (
+    SCHEMA,
     Comparison,
     Diagnosis,
     Excluded,
     GradReport,
     GradVerdict,
     Property,
+    document,
 )
-from karat.gradients.report_json import SCHEMA, document
 
 PUBLISHED = json.loads(
     resources.files("karat")

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, strategies as st
 from hypothesis.extra.numpy import arrays
 
-from karat.gradients.rounding import precision_of, rounded
+from karat.gradients.low_precision_judgement import precision_of, rounded
 
 NARROW = [
     "bfloat16",

@@ -5,8 +5,14 @@ import pytest
 from hypothesis import given, strategies as st
 from hypothesis.extra.numpy import arrays
 
-from karat.gradients.scales import element_scales, natural_sizes, power_of_two, some, typical
-from karat.gradients.tolerances import norm
+from karat.gradients.roundoff import (
+    element_scales,
+    natural_sizes,
+    norm,
+    power_of_two,
+    some,
+    typical,
+)
 
 sizes = st.floats(1e-290, 1e290)
 

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from karat.gradients.opening import open_problem
-from karat.gradients.seeds import generator, identity_of, seed_of
+from karat.gradients.adapters.framework_problem import open_problem
+from karat.gradients.draws import generator, identity_of, seed_of
 
 
 def _opened(*shape: int, op: str = "f") -> str:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from karat.findings import UsageError
-from karat.optests.arguments import Constant, FromSlot, Given, Plan, Signature, plan
+from karat.optests.subject import Constant, FromSlot, Given, Plan, Signature, plan
 
 
 def matmul(x: Any, y: Any, transpose_x: bool = False, name: str | None = None) -> Any:  # noqa: FBT001, FBT002

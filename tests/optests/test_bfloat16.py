@@ -5,7 +5,7 @@ import numpy as np
 from hypothesis import given, strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 
-from karat.optests.bfloat16 import (
+from karat.optests.values import (
     convert_float_to_uint16,
     convert_uint16_to_float,
     copy_bits_from_float_to_uint16,

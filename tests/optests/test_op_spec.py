@@ -12,9 +12,9 @@ import pytest
 from conftest import framework
 from factories.pytest_runs import Suite
 from karat import OpSpec, Sample, UsageError, op_tests
-from karat.gradients import events
+from karat.gradients import session
 from karat.optests import spec_checks
-from karat.optests.spec_cases import Case, cases
+from karat.optests.op_spec import Case, cases
 
 
 def vectors(_dtype: str, _device: str, rng: np.random.Generator) -> list[Sample]:
@@ -97,11 +97,11 @@ def test_functions_that_take_no_names_get_what_is_named_in_order() -> None:
 
     made = spec(op="quotient", fn=Quotient.apply, reference=np.divide, samples=pairs)
     spec_checks.forward(only(made))
-    heard: list[events.Event] = []
-    stop = events.listen(heard.append)
+    heard: list[session.Event] = []
+    stop = session.listen(heard.append)
     spec_checks.gradient(only(made))
     stop()
-    (report,) = [one.report for one in heard if isinstance(one, events.Checked)]
+    (report,) = [one.report for one in heard if isinstance(one, session.Checked)]
     assert {one.input for one in report.comparisons if one.counts} == {"x", "y"}
     assert {one.oracle for one in report.comparisons} == {"reference"}
 
@@ -140,11 +140,11 @@ def test_a_wrong_gradient_fails() -> None:
 
 
 def test_low_precision_meets_double() -> None:
-    heard: list[events.Event] = []
-    stop = events.listen(heard.append)
+    heard: list[session.Event] = []
+    stop = session.listen(heard.append)
     spec_checks.gradient(only(spec(dtypes=("bfloat16",))))
     stop()
-    (checked,) = [one for one in heard if isinstance(one, events.Checked)]
+    (checked,) = [one for one in heard if isinstance(one, session.Checked)]
     assert {one.dtype for one in checked.report.comparisons if one.counts} == {
         "float64",
         "bfloat16",
@@ -245,13 +245,13 @@ def test_every_floating_input_is_declared_whatever_is_checked() -> None:
     def product(x: Any, y: Any, z: Any) -> Any:
         return x * y * z
 
-    heard: list[events.Event] = []
+    heard: list[session.Event] = []
     spec_checks._told.clear()
-    stop = events.listen(heard.append)
+    stop = session.listen(heard.append)
     spec_checks.gradient(only(spec(op="product", fn=product, samples=samples, no_grad=("y",))))
     stop()
-    (declared,) = [one for one in heard if isinstance(one, events.Declared)]
-    (checked,) = [one for one in heard if isinstance(one, events.Checked)]
+    (declared,) = [one for one in heard if isinstance(one, session.Declared)]
+    (checked,) = [one for one in heard if isinstance(one, session.Checked)]
     assert declared.inputs == {"x": "float64", "y": "float64"}
     assert declared.no_grad == ("y",)
     assert {one.input for one in checked.report.comparisons} == {"x"}

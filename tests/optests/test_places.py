@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from conftest import framework
-from karat.optests import places
+from karat.optests import frameworks
 
 
 @pytest.mark.parametrize(
@@ -19,23 +19,23 @@ from karat.optests import places
     ],
 )
 def test_places_in_the_words_of_the_framework(place: str | None, name: str, expected: str) -> None:
-    assert places.device_name(place, name) == expected
+    assert frameworks.device_name(place, name) == expected
 
 
 def test_places_of_paddle() -> None:
     paddle = framework("paddle")
-    assert places.device_name(paddle.CPUPlace(), "paddle") == "cpu"
+    assert frameworks.device_name(paddle.CPUPlace(), "paddle") == "cpu"
 
 
 def test_devices_of_torch_and_jax() -> None:
-    assert places.device_name(framework("torch").device("cuda:1"), "torch") == "cuda:1"
-    assert places.device_name(framework("jax").devices("cpu")[0], "jax") == "cpu:0"
+    assert frameworks.device_name(framework("torch").device("cuda:1"), "torch") == "cuda:1"
+    assert frameworks.device_name(framework("jax").devices("cpu")[0], "jax") == "cpu:0"
 
 
 @pytest.mark.parametrize("name", ["paddle", "torch", "jax", "numpy"])
 def test_the_cpu_is_always_there(name: str) -> None:
     framework(name)
-    assert places.why_absent("cpu", name) is None
+    assert frameworks.why_absent("cpu", name) is None
 
 
 @pytest.mark.parametrize(
@@ -44,7 +44,7 @@ def test_the_cpu_is_always_there(name: str) -> None:
 )
 def test_a_device_that_is_not_there_has_a_reason(name: str, device: str) -> None:
     framework(name)
-    reason = places.why_absent(device, name)
+    reason = frameworks.why_absent(device, name)
     assert reason is not None
     assert reason.startswith(f"{name} has no {device} here: ")
     assert "\n" not in reason
@@ -54,7 +54,7 @@ def test_within_a_place_paddle_is_dynamic_and_afterwards_as_before() -> None:
     paddle = framework("paddle")
     paddle.enable_static()
     try:
-        with places.at("cpu", "paddle") as like:
+        with frameworks.at("cpu", "paddle") as like:
             assert paddle.in_dynamic_mode()
             assert like.numpy().tolist() == [0.0]
         assert not paddle.in_dynamic_mode()

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from factories.pytest_runs import Ran, Suite
-from karat.policy.merging import merge
+from karat.policy.evidence import merge
 
 FILE = """
     import unittest

@@ -4,8 +4,8 @@ from typing import Any
 
 import numpy as np
 
-from karat.gradients.opening import open_problem
-from karat.optests.probing import gradients_of
+from karat.gradients.adapters.framework_problem import open_problem
+from karat.optests.checks import gradients_of
 
 X = np.array([0.5, -1.0, 2.0])
 

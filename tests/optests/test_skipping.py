@@ -6,7 +6,7 @@ import pytest
 
 from karat import skip_check_grad_ci
 from karat.findings import UsageError
-from karat.optests.skipping import skip_check_inplace_ci, skip_reason
+from karat.optests.lifecycle import skip_check_inplace_ci, skip_reason
 
 
 def test_a_class_speaks_for_itself_and_not_for_its_children() -> None:

@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 from karat.findings import UsageError
-from karat.optests.bfloat16 import convert_float_to_uint16
-from karat.optests.values import members, read_slots, widened
+from karat.optests.values import convert_float_to_uint16, members, read_slots, widened
 
 X = np.arange(6.0).reshape(2, 3)
 

@@ -13,7 +13,7 @@ from factories.forge import Forge
 from factories.forge_github import GitHubPull
 from factories.policy_ranges import POLICY, PolicyRange
 from karat.findings import CannotVerify
-from karat.policy.approvals import Approvals
+from karat.policy.approvals.check import Approvals
 
 OLD = "0" * 39 + "1"
 

@@ -13,7 +13,7 @@ from factories.forge import Forge
 from factories.forge_gitlab import GitLabMergeRequest
 from factories.policy_ranges import PolicyRange
 from karat.findings import CannotVerify, UsageError
-from karat.policy.approvals import Approvals, Options, approvals
+from karat.policy.approvals.check import Approvals, Options, approvals
 
 PROJECT = "octo/numerics/goldens"
 POLICY = (

@@ -8,7 +8,7 @@ import pytest
 from factories.changed import FILE, look, one
 from factories.policy_ranges import EXEMPTION, NEW_SKIP, POLICY, TEST, PolicyRange
 from karat.findings import CannotVerify, UsageError
-from karat.policy.approvals_sides import Sides
+from karat.policy.approvals.request import Sides
 
 
 @pytest.fixture

@@ -7,10 +7,9 @@ import textwrap
 import pytest
 from hypothesis import given, strategies as st
 
-from karat.policy.changed_policies_pairing import changes
-from karat.policy.changed_policies_source import waivers_of
-from karat.policy.changed_policies_waiver import Waiver
-from karat.policy.scan_source import Unreadable
+from karat.policy.approvals.changes import changes
+from karat.policy.approvals.waivers import Waiver, waivers_of
+from karat.policy.scan.expressions import Unreadable
 
 
 def found(source: str, path: str = "t.py") -> tuple[Waiver, ...]:

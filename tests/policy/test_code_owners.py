@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from factories.repositories import Repository
-from karat.policy.code_owners import Forge, is_owner, matches, parse
+from karat.policy.approvals.code_owners import Forge, is_owner, matches, parse
 
 
 def owners(text: str, path: str, forge: Forge = "github") -> list[tuple[str, ...]]:

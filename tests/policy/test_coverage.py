@@ -10,12 +10,10 @@ from hypothesis import given, strategies as st
 
 from factories.evidence import collected, declared, evidence, journal, op_test, outcome
 from karat.gradients.report import GradVerdict
-from karat.policy.coverage import STATES, Coverage, coverage
-from karat.policy.coverage_page import page
-from karat.policy.coverage_text import lines
+from karat.policy.coverage import STATES, Coverage, coverage, lines, page
+from karat.policy.evidence import merge
 from karat.policy.exemptions import Exemption
-from karat.policy.merging import merge
-from karat.policy.records import Record
+from karat.policy.journal import Record
 
 
 def covered(tmp_path: Path, records: list[Record], **said: Any) -> Coverage:

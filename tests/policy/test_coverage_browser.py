@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from factories.evidence import evidence, journal, op_test
-from karat.policy.coverage import coverage
-from karat.policy.coverage_page import page as made_page
-from karat.policy.merging import merge
+from karat.policy.coverage import coverage, page as made_page
+from karat.policy.evidence import merge
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page

@@ -11,9 +11,8 @@ import pytest
 from hypothesis import given, strategies as st
 
 from karat.findings import Severity
-from karat.policy.exemption_rules import is_slow
-from karat.policy.exemptions import ByOp, Exemption, names_op, parse, read
-from karat.policy.messages import exemption_entry
+from karat.policy.exemptions import ByOp, Exemption, is_slow, names_op, parse, read
+from karat.policy.gate.needs import exemption_entry
 
 SCHEMA = json.loads(
     (Path(__file__).parents[2] / "src/karat/schemas/karat.exemptions.1.json").read_bytes()

@@ -8,10 +8,10 @@ from factories.evidence import TEST, collected, declared, evidence, journal, op_
 from factories.gates import TODAY, WEAK, entry, gated, the, told
 from karat.findings import ExitCode, Severity
 from karat.gradients.report import GradVerdict
-from karat.policy.gating import Asked, gate
-from karat.policy.merging import merge
-from karat.policy.ratchet import Ratchet
-from karat.policy.records import Record, Reported
+from karat.policy.evidence import merge
+from karat.policy.gate.baseline import Ratchet
+from karat.policy.gate.decision import Asked, gate
+from karat.policy.journal import Record, Reported
 
 INCONCLUSIVE = {"verdict": GradVerdict.INCONCLUSIVE, "reason": "the oracle is too coarse"}
 

@@ -10,8 +10,8 @@ from factories.evidence import TEST, collected, declared, evidence, op_test, out
 from factories.gates import WEAK, entry, gated, the, told
 from karat.findings import ExitCode, Severity
 from karat.gradients.report import GradVerdict
-from karat.policy.ratchet import Ratchet
-from karat.policy.records import NoGradAsked, Record, Reported
+from karat.policy.gate.baseline import Ratchet
+from karat.policy.journal import NoGradAsked, Record, Reported
 
 
 def asked_for(outcome_: Any, detail: str = "", **said: Any) -> NoGradAsked:

@@ -8,8 +8,8 @@ from hypothesis import given, settings, strategies as st
 
 from factories.evidence import TEST, collected, declared, evidence, journal, op_test, outcome
 from karat.gradients.report import GradVerdict
-from karat.policy.merging import Merged, merge
-from karat.policy.recording import Recorder
+from karat.policy.evidence import Merged, merge
+from karat.policy.journal import Recorder
 
 FAIL = GradVerdict.FAIL
 

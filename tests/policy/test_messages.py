@@ -5,7 +5,7 @@ from datetime import date
 import pytest
 
 from karat.policy.exemptions import parse
-from karat.policy.messages import exemption_entry, ways
+from karat.policy.gate.needs import exemption_entry, ways
 
 TODAY = date(2026, 1, 1)
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from factories.pytest_runs import Suite
-from karat.policy.journals import read_journal
-from karat.policy.merging import Known, merge
+from karat.policy.evidence import Known, merge
+from karat.policy.journal import read_journal
 
 OPS = """
 import os
@@ -78,7 +78,7 @@ def test_who_did_not_ask_pays_nothing(suite: Suite) -> None:
 
         def test_light():
             assert "karat.policy.plugin" in sys.modules
-            assert not {"karat.policy.gate_session", "karat.config", "karat.gradients", "msgspec"} & set(sys.modules)
+            assert not {"karat.policy.session", "karat.config", "karat.gradients", "msgspec"} & set(sys.modules)
         """,
     )
     ran = suite.run("test_light.py")

@@ -10,10 +10,10 @@ from hypothesis import given, strategies as st
 from factories.evidence import evidence, journal, op_test
 from karat.findings import UsageError
 from karat.gradients.report import GradVerdict
-from karat.policy import ratchet
+from karat.policy.evidence import Merged, merge
 from karat.policy.exemptions import Exemption
-from karat.policy.merging import Merged, merge
-from karat.policy.ratchet import Ratchet, is_among, judge_ops, shortened
+from karat.policy.gate import baseline
+from karat.policy.gate.baseline import Ratchet, is_among, judge_ops, shortened
 
 OPS = ("mylib.ops.relu", "mylib.ops.tanh")
 
@@ -105,7 +105,7 @@ def test_names_are_compared_by_their_end() -> None:
 
 def test_two_branches_that_change_other_lines_merge(tmp_path: Path) -> None:
     path = tmp_path / "policy-baseline.json"
-    ratchet.write(path, ["b", "a", "b"])
+    baseline.write(path, ["b", "a", "b"])
     assert path.read_text() == (
         '{\n"a": null,\n"b": null,\n"schema": "karat.policy-baseline/1"\n}\n'
     )
@@ -113,11 +113,11 @@ def test_two_branches_that_change_other_lines_merge(tmp_path: Path) -> None:
 
 @given(st.sets(st.text(min_size=1).filter(lambda name: name != "schema")))
 def test_what_is_written_is_read_back(ops: set[str]) -> None:
-    data = json.dumps({**dict.fromkeys(ops), "schema": ratchet.SCHEMA}).encode()
-    assert ratchet.parse(data, "x") == tuple(sorted(ops))
+    data = json.dumps({**dict.fromkeys(ops), "schema": baseline.SCHEMA}).encode()
+    assert baseline.parse(data, "x") == tuple(sorted(ops))
 
 
 @pytest.mark.parametrize("data", [b"", b"[]", b"{}", b'{"schema": 1}', b"[" * 100_000])
 def test_what_is_no_baseline_is_refused(data: bytes) -> None:
     with pytest.raises(UsageError, match=r"expected b\.json to be an object of operators"):
-        ratchet.parse(data, "b.json")
+        baseline.parse(data, "b.json")

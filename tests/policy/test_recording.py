@@ -10,11 +10,17 @@ import pytest
 from hypothesis import given, strategies as st
 
 from karat.findings import CannotVerify
-from karat.gradients.events import Checked, Declared, NoGrad
 from karat.gradients.report import Comparison, GradReport, GradVerdict, Property
-from karat.policy.journals import read_journal
-from karat.policy.recording import Recorder, unit_of
-from karat.policy.records import Evidence, NoGradAsked, OpTested, Reported
+from karat.gradients.session import Checked, Declared, NoGrad
+from karat.policy.journal import (
+    Evidence,
+    NoGradAsked,
+    OpTested,
+    Recorder,
+    Reported,
+    read_journal,
+    unit_of,
+)
 
 SCHEMA = json.loads(
     (Path(__file__).parents[2] / "src/karat/schemas/karat.evidence.1.json").read_bytes()

@@ -12,13 +12,10 @@ import pytest
 from hypothesis import given, strategies as st
 
 from karat.findings import CannotVerify, ExitCode
-from karat.policy.scan_files import find
-from karat.policy.scan_glance import glance
-from karat.policy.scan_imports import Tangled, imported_modules
-from karat.policy.scan_modules import Modules
-from karat.policy.scan_report import ScanReport
-from karat.policy.scan_tree import ScanOptions, scan
-from karat.policy.scan_workers import look
+from karat.policy.scan.names import Modules
+from karat.policy.scan.prefilter import Tangled, glance, imported_modules, look
+from karat.policy.scan.report import ScanReport
+from karat.policy.scan.scanner import ScanOptions, find, scan
 
 GOOD = b"from op_test import OpTest\nclass T(OpTest):\n    def test_check_grad(self): self.check_grad(['X'], 'Out')\n"
 BAD = GOOD.replace(b"self.check_grad(['X'], 'Out')", b"pass")
@@ -334,7 +331,7 @@ def test_the_scanned_folder_is_not_imported_from(tmp_path: Path) -> None:
     for name in ("ast", "msgspec", "tokenize", "gc"):
         (tmp_path / f"{name}.py").write_text("raise SystemExit('imported')\n")
     (tmp_path / "sitecustomize.py").write_text("raise SystemExit('imported')\n")
-    code = "from karat.policy.scan_workers import look; import sys; print(sum(g.error == '' for g in look(sys.argv[1:], jobs=2)))"
+    code = "from karat.policy.scan.prefilter import look; import sys; print(sum(g.error == '' for g in look(sys.argv[1:], jobs=2)))"
     paths = [str(p) for p in sorted(tmp_path.glob("test_*.py"))]
     ran = subprocess.run(
         [sys.executable, "-P", "-c", code, *paths],

@@ -12,11 +12,9 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from karat.policy.scan_facts import facts_of
-from karat.policy.scan_lineage import Lineage, _merge
-from karat.policy.scan_modules import Modules
-from karat.policy.scan_names import Class, Names, Outside
-from karat.policy.scan_tree import ScanOptions, scan
+from karat.policy.scan.names import Class, Lineage, Modules, Names, Outside, _merge
+from karat.policy.scan.scanner import ScanOptions, scan
+from karat.policy.scan.syntax import facts_of
 
 
 @given(st.lists(st.lists(st.integers(0, 7), max_size=3, unique=True), min_size=1, max_size=8))

@@ -10,9 +10,9 @@ from urllib.parse import unquote, urlsplit
 import pytest
 
 from karat.findings import Finding, Severity
-from karat.policy import sarif
-from karat.policy.scan_report import ScanReport
-from karat.policy.scan_tree import scan
+from karat.policy.scan import sarif
+from karat.policy.scan.report import ScanReport
+from karat.policy.scan.scanner import scan
 
 TEXT = """from op_test import OpTest, skip_check_grad_ci
 

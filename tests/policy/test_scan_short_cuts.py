@@ -9,14 +9,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from karat.policy.scan_facts import facts_of
-from karat.policy.scan_lines import Lines
-from karat.policy.scan_one_line import one_line
-from karat.policy.scan_shapes import ClassFacts, FileFacts
-from karat.policy.scan_source import parse
-from karat.policy.scan_syntax import read
-from karat.policy.scan_tree import ScanOptions, scan
-from karat.policy.scan_vocabulary import is_test
+from karat.policy.scan.expressions import Lines, one_line, parse
+from karat.policy.scan.facts import ClassFacts, FileFacts
+from karat.policy.scan.scanner import ScanOptions, scan
+from karat.policy.scan.syntax import facts_of, read
+from karat.policy.scan.vocabulary import is_test
 
 FILES = [
     *sorted(Path(unittest.__file__).parent.glob("*.py")), *sorted(Path(ast.__file__).parent.glob("c*.py")),

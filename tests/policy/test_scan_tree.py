@@ -7,8 +7,8 @@ import pytest
 
 from karat.findings import Finding, Severity
 from karat.policy.exemptions import parse
-from karat.policy.scan_report import ScanReport
-from karat.policy.scan_tree import ScanOptions, scan
+from karat.policy.scan.report import ScanReport
+from karat.policy.scan.scanner import ScanOptions, scan
 
 CHECK = "    def test_check_grad(self):\n        self.check_grad(['X'], 'Out')\n"
 OUTPUT = "    def test_check_output(self):\n        self.check_output()\n"

@@ -9,11 +9,10 @@ from textwrap import indent
 import pytest
 from hypothesis import given, strategies as st
 
-from karat.policy.scan_conditions import always
-from karat.policy.scan_expressions import negated
-from karat.policy.scan_report import ScanReport
-from karat.policy.scan_text import lines
-from karat.policy.scan_tree import ScanOptions, scan
+from karat.policy.scan.expressions import negated
+from karat.policy.scan.reach import always
+from karat.policy.scan.report import ScanReport, lines
+from karat.policy.scan.scanner import ScanOptions, scan
 
 HEAD = """import contextlib, functools, unittest
 import numpy as np

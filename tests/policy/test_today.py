@@ -5,7 +5,7 @@ from datetime import date
 import pytest
 
 from karat.findings import UsageError
-from karat.policy.today import day
+from karat.system.dates import day
 
 
 def test_an_option_outdoes_the_variable() -> None:

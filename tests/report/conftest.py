@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from factories.diffs import HOSTILE, hostile, make
-from karat.report import html
+from karat.diffs.report import html
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from factories.repositories import curves, golden_text
-from karat.diff import diff
-from karat.report import csv_rows
+from karat.diffs.diff import diff
+from karat.diffs.report import rows as csv_rows
 
 Row = tuple[str, str, int, float]
 

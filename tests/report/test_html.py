@@ -16,9 +16,9 @@ from hypothesis.extra import numpy as hnp
 
 from factories.diffs import HOSTILE, hostile, make
 from karat.compare.change import Change, Diff, MetricChange, Verdict
+from karat.diffs.report import html
 from karat.findings import Finding, Severity
 from karat.goldens.shapes import Metric
-from karat.report import html
 
 CSP = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:"
 

@@ -11,8 +11,8 @@ from msgspec import structs
 from factories.diffs import HOSTILE, make
 from factories.html_pages import BROKEN, in_order, ink, open_paths, seen, table_rows, total
 from karat.compare.change import Group
+from karat.diffs.report import html
 from karat.findings import Severity
-from karat.report import html
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -8,9 +8,9 @@ import pytest
 from factories.repositories import curves, golden_path, golden_text
 from karat.compare.change import Diff
 from karat.config import load
-from karat.diff import Options, diff
+from karat.diffs.diff import Options, diff
+from karat.diffs.report import summary
 from karat.goldens.provenance import RefreshRecord
-from karat.report import summary
 from karat.report.markdown import Section, code, fit, prose, table
 
 

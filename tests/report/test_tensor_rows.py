@@ -5,8 +5,8 @@ from math import inf
 import pytest
 
 from karat.findings import Finding, Severity
-from karat.report.tensor_rows import TITLES, cells, comparison_json, facts, type_text, worst
-from karat.tensors.outcome import Comparison, Numbers, Tolerance
+from karat.tensors.comparison import Comparison, Numbers, Tolerance
+from karat.tensors.report import TITLES, cells, comparison_json, facts, type_text, worst
 
 FAIL = (Finding(kind="tensor-mismatch", severity=Severity.FAIL, message="no"),)
 

@@ -4,7 +4,7 @@ from xml.etree import ElementTree as ET
 
 from hypothesis import given, strategies as st
 
-from karat.report.xml_text import attributes, text
+from karat.report.junit import attributes, text
 
 ANYTHING = st.text(st.characters(exclude_categories=()))
 

@@ -8,8 +8,8 @@ import jsonschema
 import pytest
 
 from karat.findings import UsageError
-from karat.refresh.manifest import Manifest, read_manifest
-from karat.runs.artifact import manifest, parse_identity
+from karat.refreshes.identity import Manifest, read_manifest
+from karat.runs.record import manifest, parse_identity
 
 GITHUB = {
     "GITHUB_RUN_ID": "123", "GITHUB_RUN_ATTEMPT": "2", "GITHUB_JOB": "bert", "GITHUB_SHA": "abc",

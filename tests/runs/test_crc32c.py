@@ -8,7 +8,7 @@ from tensorboard.compat.tensorflow_stub.pywrap_tensorflow import (  # type: igno
     masked_crc32c,
 )
 
-from karat.runs.crc32c import crc32c, masked
+from karat.runs.tfrecord import crc32c, masked
 
 
 def ours(data: bytes, start: int = 0, length: int | None = None) -> int:

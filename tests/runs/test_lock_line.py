@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from karat.goldens.lock import Entry, Provenance
-from karat.runs.lock_line import LockLine
+from karat.goldens.provenance import Entry, Provenance
+from karat.runs.record import LockLine
 
 DATA = b"golden"
 SHA = hashlib.sha256(DATA).hexdigest()

@@ -14,8 +14,8 @@ from hypothesis import given, strategies as st
 from factories.event_files import event_file, run_folder, scalar_event
 from karat.findings import Severity
 from karat.goldens.shapes import Document, Reading, Series, Table
-from karat.runs.log_lines import LONGEST
-from karat.runs.reading import read_run
+from karat.runs.log import LONGEST
+from karat.runs.read import read_run
 from karat.runs.settings import RecordSettings
 
 LOG = RecordSettings(
@@ -178,7 +178,7 @@ def test_what_patterns_found_in_vain_is_told_with_the_rest(tmp_path: Path) -> No
 def test_a_search_without_end_is_called_off(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pattern: str
 ) -> None:
-    monkeypatch.setattr("karat.runs.watch.PERIOD", 0.05)
+    monkeypatch.setattr("karat.system.time_limit.PERIOD", 0.05)
     before = signal.getsignal(signal.SIGVTALRM)
     settings = RecordSettings(log={"step": r"step (\d+)", "x": pattern})
     path = write(tmp_path / "x", "step 1\nstep 2 " + "a" * 60 + "\n")
@@ -192,7 +192,7 @@ def test_a_search_without_end_is_called_off(
 def test_many_short_searches_are_left_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("karat.runs.watch.PERIOD", 0.1)
+    monkeypatch.setattr("karat.system.time_limit.PERIOD", 0.1)
     text = "".join(f" iteration {s}/ lm loss: {s} grad norm: 2\n" for s in range(100_000))
     reading = read_run(write(tmp_path / "x", text), LOG)
     assert len(curves(reading)["lm loss"]) == 100_000

@@ -10,7 +10,7 @@ from hypothesis import given, strategies as st
 from factories.curves import NAN, series
 from karat.findings import UsageError
 from karat.goldens.shapes import Document, Reading, Series, Table
-from karat.runs.recording import new_golden, onto, said_by_runs, settings_like, up_to
+from karat.runs.curves import new_golden, onto, said_by_runs, settings_like, up_to
 from karat.runs.repeats import Repeat, combined, copies, disagreements, fingerprint
 from karat.runs.settings import RecordSettings
 

@@ -13,8 +13,8 @@ from hypothesis import given, strategies as st
 from karat.findings import CannotVerify
 from karat.goldens.paths import DATA_GLOBS, DEFAULT_GLOBS, PathFilter
 from karat.goldens.shapes import Metric, Reading, Series
-from karat.runs.repeats import Repeat
-from karat.runs.samples import (
+from karat.runs.repeats import (
+    Repeat,
     SampledRun,
     Samples,
     read_samples,

@@ -12,8 +12,8 @@ from hypothesis import given, strategies as st
 from karat.config import load
 from karat.goldens.series_json import FORMAT
 from karat.goldens.shapes import Metric, Series
+from karat.runs.curves import last_step, shaped, short_run
 from karat.runs.settings import RecordSettings
-from karat.runs.shaping import last_step, shaped, short_run
 
 
 def curve(values: dict[int, float]) -> Metric:

@@ -9,13 +9,20 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
-from karat.compare.gate import gate, gate_median, mode_of
+from karat.compare.gate.tolerance import gate, gate_median, mode_of
 from karat.compare.rules import Rule
 from karat.config import load
 from karat.goldens.shapes import Metric, Series, Values
-from karat.runs.student import quantile, upper_tail
-from karat.runs.tolerance_report import Tolerances, literal_glob, snippet
-from karat.runs.tolerances import Recommendation, recommend, runs_needed
+from karat.runs.tolerance import (
+    Recommendation,
+    Tolerances,
+    literal_glob,
+    quantile,
+    recommend,
+    runs_needed,
+    snippet,
+    upper_tail,
+)
 
 STEPS = np.arange(1, 21)
 CURVE = 10 / np.sqrt(STEPS)

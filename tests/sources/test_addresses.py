@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from karat.findings import UsageError
-from karat.sources.addresses import github_host, github_root, gitlab_root, is_loopback, shown
+from karat.net.addresses import github_host, github_root, gitlab_root, is_loopback, shown
 
 
 @pytest.mark.parametrize(

@@ -15,8 +15,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from karat.findings import KINDS
-from karat.sources.archive import Archive, Limits, find_directory, folded
-from karat.sources.unusable import Unusable
+from karat.system.archives import Archive, Limits, Unusable, find_directory, folded
 
 
 def packed(members: Mapping[str, bytes], method: int = zipfile.ZIP_DEFLATED) -> bytes:

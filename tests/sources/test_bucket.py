@@ -18,11 +18,11 @@ from moto.backends import get_backend
 from factories.archives import zipped
 from factories.s3 import S3, SECRET
 from karat.findings import CannotVerify, Severity, UsageError
-from karat.sources.archive import Limits
+from karat.net.buckets import BucketStore, parse_address
 from karat.sources.bucket import Bucket, open_bucket
-from karat.sources.bucket_store import BucketStore, parse_address
 from karat.sources.folder import Folder
-from karat.sources.listing import Artifact, Fetched, Source
+from karat.sources.source import Artifact, Fetched, Source
+from karat.system.archives import Limits
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from karat.findings import UsageError
-from karat.sources.bucket_store import allows_http, is_anonymous, parse_address
+from karat.net.buckets import allows_http, is_anonymous, parse_address
 
 
 @pytest.mark.parametrize(

@@ -15,10 +15,9 @@ import pytest
 from hypothesis import given, strategies as st
 
 from karat.findings import UsageError
-from karat.sources.answers import Answer, Answers
-from karat.sources.cache import Cache, cache_folder, cache_limit, evict
-from karat.sources.shelf import Kept, Record, Shelf
-from karat.sources.tokens import Secret, Token
+from karat.net.client import Answer, Answers
+from karat.net.tokens import Secret, Token
+from karat.sources.cache import Cache, Kept, Record, Shelf, cache_folder, cache_limit, evict
 
 
 def env_of(folder: Path, **more: str) -> dict[str, str]:

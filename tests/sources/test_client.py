@@ -15,10 +15,9 @@ from factories.client_servers import PLANTED, TOKEN, Servers, answer
 from factories.clocks import Clock
 from factories.http_host import Request, Response
 from karat.findings import CannotVerify
-from karat.sources.answers import Answers
-from karat.sources.client import Client, Refused
-from karat.sources.tokens import Secret, Token
-from karat.sources.wire import _target
+from karat.net.client import Answers, Client, Refused
+from karat.net.tokens import Secret, Token
+from karat.net.transport import _target
 
 
 @pytest.fixture
@@ -231,7 +230,7 @@ def test_a_next_page_elsewhere_is_refused(servers: Servers, client: Client) -> N
 def test_pages_without_a_last_one_end(
     servers: Servers, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("karat.sources.client._PAGES", 7)
+    monkeypatch.setattr("karat.net.client._PAGES", 7)
 
     def page(request: Request) -> Response:
         following = int(request.query.get("page", "1")) + 1

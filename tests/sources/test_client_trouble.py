@@ -9,8 +9,8 @@ from factories.client_servers import TOKEN, Servers, answer
 from factories.clocks import Clock
 from factories.http_host import Response
 from karat.findings import CannotVerify
-from karat.sources.client import CalledOff, Client, Refused, Unanswered
-from karat.sources.patience import Patience
+from karat.net.client import CalledOff, Client, Refused, Unanswered
+from karat.net.retry import Patience
 
 
 @pytest.fixture
@@ -158,7 +158,7 @@ def test_a_stopped_client_wakes_up_and_sends_nothing(servers: Servers) -> None:
 def test_a_huge_answer_is_not_read_to_its_end(
     servers: Servers, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("karat.sources.client._LARGEST_JSON", 1000)
+    monkeypatch.setattr("karat.net.client._LARGEST_JSON", 1000)
     servers.put("/x", Response(body=b"[" + b"1," * 5000 + b"1]"))
     with pytest.raises(CannotVerify, match="more than 1,000 bytes"):
         client.get("/x", list[int])

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from karat.findings import UsageError
-from karat.sources.crew import crew_size, in_parallel
+from karat.system.pool import crew_size, in_parallel
 
 
 def ignore() -> None:

@@ -16,7 +16,7 @@ import pytest
 from factories.archives import zipped
 from karat.findings import Severity, UsageError
 from karat.sources.folder import Folder
-from karat.sources.listing import Artifact, Fetched, Source
+from karat.sources.source import Artifact, Fetched, Source
 
 
 def everything(_: str) -> bool:

@@ -12,9 +12,9 @@ from factories.clocks import Clock
 from factories.forge import Forge
 from factories.forge_github import EPOCH, HOUR
 from karat.findings import CannotVerify, UsageError
+from karat.net.retry import Patience
 from karat.sources.github import GitHub
-from karat.sources.listing import Listing, Source
-from karat.sources.patience import Patience
+from karat.sources.source import Listing, Source
 
 SHA = "5f0d1c2b3a49586776859403f2e1d0c9b8a79685"
 OTHER = "0" * 40

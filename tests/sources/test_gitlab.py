@@ -11,9 +11,9 @@ from factories.clocks import Clock
 from factories.forge import Forge
 from factories.forge_github import EPOCH
 from karat.findings import CannotVerify, UsageError
+from karat.net.retry import Patience
 from karat.sources.gitlab import GitLab
-from karat.sources.listing import Fetched, Listing, Source
-from karat.sources.patience import Patience
+from karat.sources.source import Fetched, Listing, Source
 
 DAY = 86400.0
 

@@ -15,12 +15,11 @@ from factories.clocks import Clock
 from factories.faults import Faults
 from factories.http_host import Host, Request, Response
 from karat.findings import CannotVerify, UsageError
-from karat.sources.answers import Answers
-from karat.sources.archive import Limits
-from karat.sources.client import Client
+from karat.net.client import Answers, Client
+from karat.net.tokens import Secret, Token, github_token
 from karat.sources.github import GitHub
-from karat.sources.listing import Artifact, Fetched
-from karat.sources.tokens import Secret, Token, github_token
+from karat.sources.source import Artifact, Fetched
+from karat.system.archives import Limits
 
 TOKEN = Token(
     secret=Secret("ghp_Planted0123456789"), header="Authorization", found_in="GITHUB_TOKEN"

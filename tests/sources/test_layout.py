@@ -7,7 +7,7 @@ import random
 import pytest
 from hypothesis import given, strategies as st
 
-from karat.sources.layout import Entry, Group, grouped
+from karat.sources.folder import Entry, Group, grouped
 
 PARTS = st.text(st.sampled_from("ab.Zé -"), min_size=1, max_size=4).filter(
     lambda part: part not in {".", ".."}

@@ -7,7 +7,7 @@ from email.utils import formatdate
 import pytest
 from hypothesis import given, strategies as st
 
-from karat.sources.patience import Patience, limited_for
+from karat.net.retry import Patience, limited_for
 
 NOW = 1_800_000_000.0
 

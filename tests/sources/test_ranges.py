@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, strategies as st
 
-from karat.sources.ranges import Span, Stretches, coalesced, weight
+from karat.sources.download import Span, Stretches, coalesced, weight
 
 SPANS = st.lists(
     st.tuples(st.integers(0, 5000), st.integers(0, 500)).map(lambda s: (s[0], s[0] + s[1])),

@@ -17,7 +17,7 @@ from factories.faults import Faults
 from factories.forge import Forge
 from factories.http_host import Host, Request, Response
 from karat.sources.github import GitHub
-from karat.sources.listing import Artifact
+from karat.sources.source import Artifact
 
 
 @pytest.fixture

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from factories.s3_proxy import S3Proxy
-from karat.store.backend import Backend
-from karat.store.opening import open_backend
+from karat.store.backends import Backend, open_backend
 
 
 @pytest.fixture(scope="module")

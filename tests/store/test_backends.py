@@ -9,18 +9,19 @@ import pytest
 
 from factories.s3_proxy import S3Proxy
 from karat.findings import CannotVerify, UsageError
-from karat.store.backend import Absent, Backend
-from karat.store.folder import FolderBackend
-from karat.store.opening import (
+from karat.store.backends import (
     BUILT_IN,
     GROUP,
+    Absent,
+    Backend,
+    Problem,
     found_store,
     is_store,
     open_backend,
     open_store,
     store_url,
 )
-from karat.store.problem import Problem
+from karat.store.backends.folder import FolderBackend
 
 
 def test_what_was_put_is_there_and_only_once(backend: Backend) -> None:
@@ -136,9 +137,9 @@ def test_no_bucket_is_no_answer(s3: S3Proxy) -> None:
 
 
 def test_errors_hold_no_secret(s3: S3Proxy, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("karat.store.bucket._ATTEMPTS", 2)
-    monkeypatch.setattr("karat.store.bucket._FIRST_WAIT", 0.01)
-    monkeypatch.setattr("karat.sources.bucket_store._RETRY", {"max_retries": 0})
+    monkeypatch.setattr("karat.store.backends.bucket._ATTEMPTS", 2)
+    monkeypatch.setattr("karat.store.backends.bucket._FIRST_WAIT", 0.01)
+    monkeypatch.setattr("karat.net.buckets._RETRY", {"max_retries": 0})
     backend = open_backend(f"s3://{s3.bucket()}/x")
     s3.trouble(1.0, 3)
     monkeypatch.setattr("factories.s3_proxy.KINDS", ("refused", "reset"))

@@ -16,15 +16,12 @@ from factories.s3_proxy import S3Proxy
 from factories.stores import Killed, Memory, Watched, case, cases, contents, dying, pulled, pushed
 from karat.findings import CannotVerify
 from karat.store import pins, references
-from karat.store.backend import Backend
-from karat.store.collecting import Collected, CollectOptions, collect
-from karat.store.lockfile import Locked, write_lock
-from karat.store.objects import EXPIRING, KEPT, every, key_of
-from karat.store.opening import open_backend
-from karat.store.presence import Times, lease
-from karat.store.problem import Problem
-from karat.store.sealed import seal
-from karat.store.verifying import verify_store
+from karat.store.backends import Backend, Problem, open_backend
+from karat.store.gc import Collected, CollectOptions, collect
+from karat.store.leases import Times, lease
+from karat.store.objects import EXPIRING, KEPT, every, key_of, seal
+from karat.store.pins import Locked, write_lock
+from karat.store.verify import verify_store
 
 NONE = Times(patience=0.0, poll=0.0)
 

@@ -20,11 +20,10 @@ from factories.s3_proxy import KINDS, S3Proxy
 from factories.stores import case, cases, contents, files_below, pulled, pushed
 from karat.findings import CannotVerify
 from karat.store import references
-from karat.store.backend import Backend
-from karat.store.collecting import CollectOptions, collect
-from karat.store.opening import open_backend
-from karat.store.pulling import PullOptions, pull
-from karat.store.verifying import verify_store
+from karat.store.backends import Backend, open_backend
+from karat.store.gc import CollectOptions, collect
+from karat.store.pull import PullOptions, pull
+from karat.store.verify import verify_store
 
 QUICK = {
     "max_retries": 2,
@@ -40,9 +39,9 @@ QUICK = {
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """As often as ever, but without long waits in between."""
-    monkeypatch.setattr("karat.sources.bucket_store._RETRY", QUICK)
-    monkeypatch.setattr("karat.store.bucket._FIRST_WAIT", 0.002)
-    monkeypatch.setattr("karat.store.bucket._LONGEST_WAIT", 0.02)
+    monkeypatch.setattr("karat.net.buckets._RETRY", QUICK)
+    monkeypatch.setattr("karat.store.backends.bucket._FIRST_WAIT", 0.002)
+    monkeypatch.setattr("karat.store.backends.bucket._LONGEST_WAIT", 0.02)
 
 
 @pytest.mark.usefixtures("impatient")
@@ -73,7 +72,7 @@ def test_whatever_befalls_the_network_all_is_done_and_whole(s3: S3Proxy, tmp_pat
 def test_a_server_that_is_gone_is_no_answer_and_nothing_is_visible(
     s3: S3Proxy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("karat.store.bucket._ATTEMPTS", 2)
+    monkeypatch.setattr("karat.store.backends.bucket._ATTEMPTS", 2)
     backend = open_backend(f"s3://{s3.bucket()}/store")
     pushed(backend, cases(1), "models/old")
     for at in (1, 6, 14, 25):

@@ -12,12 +12,11 @@ import pytest
 from factories.s3_proxy import S3Proxy
 from factories.stores import cases, pushed
 from karat.findings import CannotVerify, UsageError
-from karat.store import lifecycle
-from karat.store.backend import Backend
-from karat.store.bucket import open_bucket
-from karat.store.collecting import CollectOptions, collect
+from karat.store.backends import Backend, lifecycle
+from karat.store.backends.bucket import open_bucket
+from karat.store.gc import CollectOptions, collect
 from karat.store.objects import EXPIRING, every
-from karat.store.verifying import verify_store
+from karat.store.verify import verify_store
 
 OTHERS: list[dict[str, Any]] = [
     {
@@ -179,7 +178,7 @@ def test_other_clouds_get_the_rule_to_add_by_hand(
 ) -> None:
     monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_NAME", "account")
     monkeypatch.setattr(
-        "karat.store.lifecycle._read", lambda _: None
+        "karat.store.backends.lifecycle._read", lambda _: None
     )  # there is no such server here
     with pytest.raises(UsageError, match="add this rule to those that are there") as caught:
         lifecycle.apply(open_bucket(url), 90)

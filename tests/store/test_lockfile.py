@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from karat.findings import CannotVerify
-from karat.store.lockfile import Locked, read_lock, store_in, store_of, write_lock
+from karat.store.pins import Locked, read_lock, store_in, store_of, write_lock
 
 digests = st.text("0123456789abcdef", min_size=64, max_size=64)
 locks = st.dictionaries(

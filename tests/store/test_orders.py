@@ -20,12 +20,11 @@ import pytest
 from factories.stores import Memory, Watched, case, contents, pushed
 from karat.findings import KaratError
 from karat.store import pins, references, snapshot as snapshots
-from karat.store.backend import Backend
-from karat.store.collecting import CollectOptions, collect
+from karat.store.backends import Backend, Problem
+from karat.store.gc import CollectOptions, collect
+from karat.store.leases import Times
 from karat.store.objects import EXPIRING, KEPT, key_of
-from karat.store.presence import Times
-from karat.store.problem import Problem
-from karat.store.words import open_snapshot
+from karat.store.place import open_snapshot
 
 TIMES = Times(patience=0.0, poll=0.0)
 TINY = {"manifest.json": 20, "inputs.safetensors": 10}

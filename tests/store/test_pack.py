@@ -17,16 +17,15 @@ from conftest import missing
 from factories.captured import capture, capture_many, identity
 from factories.packed import NAME, packed, tree
 from karat.bundles.cases import cases
-from karat.bundles.identity import case_path
+from karat.bundles.folders import SUMS
 from karat.bundles.index import decode
+from karat.bundles.manifest import case_path
 from karat.bundles.places import open_place
-from karat.bundles.verifying import verify_place
-from karat.bundles.zips_place import SUMS
+from karat.bundles.verify import verify_place
 from karat.findings import ExitCode, UsageError
-from karat.store.pack import Packed, PackOptions, pack
-from karat.store.pack_case import Packing, Spot, pack_case
-from karat.store.pack_survey import survey
-from karat.store.zip_writer import Compression
+from karat.store.packing.pack import Packed, PackOptions, pack
+from karat.store.packing.survey import survey
+from karat.store.packing.zips import Compression, Packing, Spot, pack_case
 
 
 def kinds(told: Packed) -> list[str]:
@@ -248,7 +247,7 @@ def test_what_readers_would_take_for_a_bomb_is_not_published(
     root = tmp_path / "captures"
     capture(root, identity(), expected=np.zeros(8 << 20, np.uint8))
     # 64 GiB of zeros are more than a test should write.
-    monkeypatch.setattr("karat.bundles.zip_place.DENSEST", 1 << 20)
+    monkeypatch.setattr("karat.bundles.zip_file.DENSEST", 1 << 20)
     with pytest.raises(UsageError, match="--compression zstd: expected a zip that readers open"):
         packed(tmp_path, root, compression="zstd", **said)
     assert not (tmp_path / "out").exists()

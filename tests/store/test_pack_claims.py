@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from factories.captured import COMPARATOR, identity
-from karat.captures.evidence import Evidence
+from karat.captures.check import Evidence
 from karat.captures.session import Session, Staged
-from karat.store.pack import Packed, PackOptions, pack
+from karat.store.packing.pack import Packed, PackOptions, pack
 
 
 @pytest.fixture

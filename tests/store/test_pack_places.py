@@ -13,11 +13,11 @@ import pytest
 
 from factories.captured import capture, capture_many, identity
 from factories.packed import NAME, packed, tree
-from karat.bundles.zips_place import SUMS
+from karat.bundles.folders import SUMS
 from karat.findings import CannotVerify, UsageError
-from karat.store.pack import Packed, PackOptions, pack
-from karat.store.pack_output import read_sums
-from karat.store.verify_target import verify_target
+from karat.store.packing.output import read_sums
+from karat.store.packing.pack import Packed, PackOptions, pack
+from karat.store.verify import verify_target
 
 
 @pytest.fixture

@@ -11,16 +11,12 @@ from factories.captured import capture_many
 from factories.stores import Watched, case, cases, contents, pushed
 from karat.bundles.cases import cases as cases_of
 from karat.bundles.places import open_place
-from karat.bundles.verifying import verify_place
+from karat.bundles.verify import verify_place
 from karat.findings import UsageError
-from karat.store.backend import Backend
-from karat.store.gathering import gather, objections
+from karat.store.backends import Backend, Problem, is_store_folder
 from karat.store.objects import EXPIRING, every
-from karat.store.opening import is_store_folder
-from karat.store.place import SnapshotPlace
-from karat.store.problem import Problem
-from karat.store.pushing import PushOptions, push
-from karat.store.words import open_snapshot, open_word, split_word
+from karat.store.place import SnapshotPlace, open_snapshot, open_word, split_word
+from karat.store.push import PushOptions, gather, objections, push
 from karat.tensors.tensor import Damaged
 
 
@@ -42,8 +38,8 @@ def test_files_and_their_bytes(backend: Backend) -> None:
 
 
 def test_any_range_of_a_file_in_chunks(folder: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("karat.store.planning.CHUNK", 1 << 17)
-    monkeypatch.setattr("karat.store.planning._BLOCK", 1 << 17)
+    monkeypatch.setattr("karat.store.upload.CHUNK", 1 << 17)
+    monkeypatch.setattr("karat.store.upload._BLOCK", 1 << 17)
     monkeypatch.setattr("karat.store.place._MAPPED", 1 << 10)
     some = [case(1, files={"program/p": 1_000_003, "a": 700, "b": 9})]
     pushed(folder, some)

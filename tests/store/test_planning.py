@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from factories.stores import case, cases, contents, made
-from karat.store.planning import SMALL, Plan, plan
 from karat.store.snapshot import CHUNK, encode
+from karat.store.upload import SMALL, Plan, plan
 
 names = st.sampled_from(["manifest.json", "inputs.safetensors", "program/a", "program/b", "raw/x"])
 some_cases = st.dictionaries(
@@ -61,9 +61,9 @@ def _bytes(one: object) -> dict[str, bytes]:
 def test_large_files_are_cut(size: int, chunk: int, seed: int) -> None:
     data = random.Random(seed).randbytes(size)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("karat.store.planning.CHUNK", chunk)
-        patch.setattr("karat.store.planning.SMALL", 0)
-        patch.setattr("karat.store.planning._BLOCK", chunk)
+        patch.setattr("karat.store.upload.CHUNK", chunk)
+        patch.setattr("karat.store.upload.SMALL", 0)
+        patch.setattr("karat.store.upload._BLOCK", chunk)
         made_plan = plan([made("s/f/c", {"program/p": data})], 1)
     assert assembled(made_plan) == {"s/f/c/program/p": data}
     assert all(part.size <= chunk for part in made_plan.parts().values())

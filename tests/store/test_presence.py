@@ -15,9 +15,9 @@ import pytest
 from factories.stores import Watched, cases, pushed
 from karat.findings import CannotVerify
 from karat.store import pins
-from karat.store.backend import Backend
-from karat.store.collecting import CollectOptions, collect
-from karat.store.presence import (
+from karat.store.backends import Backend, Problem
+from karat.store.gc import CollectOptions, collect
+from karat.store.leases import (
     COLLECTORS,
     Lease,
     Times,
@@ -29,7 +29,6 @@ from karat.store.presence import (
     this_process,
     wait_for_collectors,
 )
-from karat.store.problem import Problem
 
 QUICK = Times(patience=0.2, poll=0.05)
 
@@ -89,7 +88,7 @@ def test_a_marker_that_nobody_renews_is_nobody_s(folder: Backend) -> None:
 
 
 def test_a_killed_process_of_this_machine_is_known_at_once(folder: Backend, tmp_path: Path) -> None:
-    code = "from karat.store.presence import this_process; print(this_process())"
+    code = "from karat.store.leases import this_process; print(this_process())"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     dead = done.stdout.strip()
     assert dead.count("/") == this_process().count("/") == 2
@@ -144,7 +143,7 @@ def test_a_collector_that_was_stopped_does_not_come_back(
     folder.put(orphan, b"orphan")
     began = time.monotonic()
     slept = [0.0]
-    monkeypatch.setattr("karat.store.presence._clock", lambda: time.monotonic() - began + slept[0])
+    monkeypatch.setattr("karat.store.leases._clock", lambda: time.monotonic() - began + slept[0])
 
     def before(_number: int, verb: str, key: str) -> None:
         if verb == "list" and key.startswith("kept/"):
@@ -167,7 +166,7 @@ def test_a_push_that_slept_through_its_lease_names_nothing(
     folder: Backend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     slept = [0.0]
-    monkeypatch.setattr("karat.store.presence._clock", lambda: slept[0])
+    monkeypatch.setattr("karat.store.leases._clock", lambda: slept[0])
 
     def before(_number: int, verb: str, key: str) -> None:
         if verb == "put" and key.startswith("expiring/"):
@@ -205,7 +204,7 @@ def test_another_user_s_hidden_process_is_alive(
     def not_ours(number: int, signal: int) -> None:
         raise PermissionError(number, signal)
 
-    monkeypatch.setattr("karat.store.presence._began", hidden)
+    monkeypatch.setattr("karat.store.leases._began", hidden)
     monkeypatch.setattr("os.kill", not_ours)
     with pytest.raises(Problem, match="did not end in time"):
         pushed(folder, cases(1), times=QUICK)

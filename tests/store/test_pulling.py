@@ -20,12 +20,11 @@ from factories.stores import (
 )
 from karat.findings import CannotVerify, UsageError
 from karat.store import references
-from karat.store.backend import Backend
+from karat.store.backends import Backend, Problem
 from karat.store.objects import EXPIRING, every
-from karat.store.planning import plan
-from karat.store.problem import Problem
-from karat.store.pulling import MARK, PullOptions, pull
+from karat.store.pull import MARK, PullOptions, pull
 from karat.store.snapshot import load
+from karat.store.upload import plan
 
 PAGE = b"<!DOCTYPE html><html><body>Sign in</body></html>"
 
@@ -136,8 +135,8 @@ def test_what_an_earlier_attempt_left_is_not_trusted(folder: Backend, tmp_path: 
 def test_large_files_go_on_chunk_by_chunk(
     folder: Backend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("karat.store.planning.CHUNK", 1 << 16)
-    monkeypatch.setattr("karat.store.planning._BLOCK", 1 << 16)
+    monkeypatch.setattr("karat.store.upload.CHUNK", 1 << 16)
+    monkeypatch.setattr("karat.store.upload._BLOCK", 1 << 16)
     some = [case(1, files={"program/p": (1 << 20) + 5})]
     digest = pushed(folder, some).digest
     (file,) = load(folder, digest).cases[0].files
@@ -186,7 +185,7 @@ def test_a_folder_is_replaced_in_one_step_or_stays(folder: Backend, tmp_path: Pa
 def test_replacing_without_an_exchange(
     folder: Backend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("karat.goldens.atomic._EXCHANGE", 1 << 20)  # no such flag: EINVAL
+    monkeypatch.setattr("karat.system.files._EXCHANGE", 1 << 20)  # no such flag: EINVAL
     target = tmp_path / "out"
     pull(folder, pushed(folder, cases(1)).digest, target, PullOptions())
     pull(folder, pushed(folder, cases(2)).digest, target, PullOptions(replace=True))

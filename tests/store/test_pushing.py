@@ -22,12 +22,12 @@ from factories.stores import (
 )
 from karat.findings import CannotVerify, UsageError
 from karat.store import references
-from karat.store.backend import Backend
+from karat.store.backends import Backend
+from karat.store.leases import Times
 from karat.store.objects import EXPIRING, KEPT, every, key_of
-from karat.store.planning import plan
-from karat.store.presence import Times
-from karat.store.pushing import Pushed
-from karat.store.verifying import verify_store
+from karat.store.push import Pushed
+from karat.store.upload import plan
+from karat.store.verify import verify_store
 
 
 def test_what_was_pushed_is_pulled(backend: Backend, tmp_path: Path) -> None:
@@ -117,7 +117,7 @@ def test_a_flipped_bit_is_replaced_where_it_is_looked_for(folder: Backend) -> No
 
 def test_files_that_change_meanwhile_are_noticed(folder: Backend, tmp_path: Path) -> None:
     from karat.bundles.extents import FileExtent  # noqa: PLC0415 - only here
-    from karat.store.planning import CaseFiles  # noqa: PLC0415
+    from karat.store.upload import CaseFiles  # noqa: PLC0415
 
     file = tmp_path / "program"
     file.write_bytes(bytes(100_000))
@@ -157,7 +157,7 @@ def test_two_at_once_of_the_same_content(backend: Backend, tmp_path: Path) -> No
 def test_killed_before_any_step_nothing_is_visible_and_the_next_completes(
     tmp_path: Path, then: str
 ) -> None:
-    from karat.store.opening import open_backend  # noqa: PLC0415
+    from karat.store.backends import open_backend  # noqa: PLC0415
 
     some = cases(3)
     counted = Watched(open_backend(str(tmp_path / "counted")), lambda *_: None)

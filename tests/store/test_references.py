@@ -13,9 +13,8 @@ import pytest
 from hypothesis import given, strategies as st
 
 from karat.findings import CannotVerify, UsageError
-from karat.store.backend import Backend
-from karat.store.objects import key_of
-from karat.store.problem import Problem
+from karat.store.backends import Backend, Problem
+from karat.store.objects import key_of, seal
 from karat.store.references import (
     Reference,
     check_name,
@@ -29,7 +28,6 @@ from karat.store.references import (
     strangers,
     write,
 )
-from karat.store.sealed import seal
 
 NOW = datetime(2026, 11, 14, 2, 5, 1, 250, tzinfo=UTC)
 

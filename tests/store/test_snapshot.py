@@ -11,11 +11,10 @@ import jsonschema
 import pytest
 
 from factories.stores import cases
-from karat.store.backend import Backend
+from karat.store.backends import Backend, Problem
 from karat.store.objects import key_of
-from karat.store.planning import plan
-from karat.store.problem import Problem
 from karat.store.snapshot import load
+from karat.store.upload import plan
 
 EMPTY = sha256(b"").hexdigest()
 

@@ -9,10 +9,9 @@ import pytest
 from factories.stores import Memory, Watched, cases, pushed
 from karat.findings import CannotVerify
 from karat.store import pins, references
-from karat.store.backend import Backend
+from karat.store.backends import Backend, is_store
 from karat.store.objects import EXPIRING, every, key_of
-from karat.store.opening import is_store
-from karat.store.verifying import verify_store
+from karat.store.verify import verify_store
 
 
 def test_a_sound_store(backend: Backend) -> None:

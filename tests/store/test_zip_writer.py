@@ -14,9 +14,9 @@ import zstandard
 from hypothesis import given, settings, strategies as st
 
 from conftest import missing
-from karat.bundles.zip_form import WHOLE, ZSTD, Member, directory, local_header, read_members
+from karat.bundles.zip_format import WHOLE, ZSTD, Member, directory, local_header, read_members
 from karat.findings import UsageError
-from karat.store.zip_writer import Compression, ZipWriter
+from karat.store.packing.zips import Compression, ZipWriter
 from karat.tensors.tensor import Damaged
 
 NAMES = st.lists(

@@ -11,9 +11,9 @@ import pytest
 
 from factories.bit_patterns import ODD_NAMES, tensor
 from karat.tensors.arrays import tensor_of
-from karat.tensors.comparing import compare_tensors
+from karat.tensors.compare import compare_tensors
+from karat.tensors.comparison import Comparison, Numbers
 from karat.tensors.dtypes import TABLE
-from karat.tensors.outcome import Comparison, Numbers
 from karat.tensors.tensor import Tensor
 
 

@@ -7,10 +7,9 @@ import pytest
 
 from factories.bit_patterns import Bytes, extent_of
 from karat.tensors.arrays import tensor_of
-from karat.tensors.comparing import compare_tensors
-from karat.tensors.digest import digest_of
-from karat.tensors.hashing import Hashing
-from karat.tensors.outcome import Comparison
+from karat.tensors.blocks import Hashing, digest_of
+from karat.tensors.compare import compare_tensors
+from karat.tensors.comparison import Comparison
 from karat.tensors.tensor import Damaged, TensorExtent
 
 

@@ -13,13 +13,12 @@ import pytest
 from hypothesis import given, strategies as st
 from hypothesis.extra import numpy as hnp
 
-from karat.tensors import comparing
+from karat.tensors import compare
 from karat.tensors.arrays import tensor_of
-from karat.tensors.comparing import compare_tensors
-from karat.tensors.dtypes import TABLE
-from karat.tensors.outcome import Numbers
-from karat.tensors.tolerances import tolerance_for
-from karat.tensors.ulps import distances, most_steps
+from karat.tensors.bits import distances, most_steps
+from karat.tensors.compare import compare_tensors
+from karat.tensors.comparison import Numbers
+from karat.tensors.dtypes import TABLE, tolerance_for
 
 FLOATS = ("float64", "float32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2")
 WHOLE = ("int64", "uint64", "int32", "uint8", "int4")
@@ -77,9 +76,9 @@ def compared(
 def in_chunks(e: Any, a: Any, chunk: int, read: int, threads: int) -> Numbers:
     """The same comparison, cut up in another way."""
     tolerance = tolerance_for(tensor_of(e).dtype, tensor_of(a).dtype, 1e-3, 1e-6, equal_nan=False)
-    plan = comparing._plan(tensor_of(e), tensor_of(a), tolerance, 1)
+    plan = compare._plan(tensor_of(e), tensor_of(a), tolerance, 1)
     plan = msgspec.structs.replace(plan, chunk=chunk, read=chunk * read)
-    return comparing._in_parallel(plan, threads).numbers(
+    return compare._in_parallel(plan, threads).numbers(
         e.shape, with_ulps=plan.dtype.layout is not None
     )
 

@@ -13,7 +13,7 @@ from safetensors import TensorSpec, deserialize, serialize
 
 from factories.bit_patterns import NUMERIC, ODD_NAMES, patterns
 from karat.tensors.arrays import tensor_of, value_of
-from karat.tensors.decoding import table_of, widened
+from karat.tensors.bits import table_of, widened
 from karat.tensors.dtypes import TABLE, UnknownDtype, dtype_named, nbytes, stored
 from karat.tensors.numpy_arrays import name_of, numpy_dtype
 from karat.tensors.tensor import Damaged, Tensor

@@ -12,7 +12,7 @@ from hypothesis.extra import numpy as hnp
 
 from factories.bit_patterns import ODD_NAMES, patterns, tensor
 from karat.tensors.arrays import is_tensor, tensor_of, value_and_note, value_of
-from karat.tensors.digest import digest_of
+from karat.tensors.blocks import digest_of
 from karat.tensors.dtypes import TABLE
 from karat.tensors.numpy_arrays import numpy_dtype
 from karat.tensors.tensor import CannotStore, Tensor

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from karat.tensors.arrays import tensor_of
-from karat.tensors.comparing import compare_tensors
-from karat.tensors.outcome import Numbers
+from karat.tensors.compare import compare_tensors
+from karat.tensors.comparison import Numbers
 
 
 @pytest.mark.parametrize(

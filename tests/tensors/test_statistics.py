@@ -12,7 +12,7 @@ from hypothesis.extra import numpy as hnp
 
 from factories.bit_patterns import NUMERIC, Bytes, extent_of, tensor
 from karat.tensors.arrays import tensor_of
-from karat.tensors.outcome import Statistics
+from karat.tensors.comparison import Statistics
 from karat.tensors.statistics import statistics
 from karat.tensors.tensor import Damaged, TensorExtent
 

@@ -8,7 +8,7 @@ from math import fsum
 import numpy as np
 from hypothesis import given, strategies as st
 
-from karat.tensors.sums import Sum, _condensed, scaled
+from karat.tensors.tally import Sum, _condensed, scaled
 
 floats = st.floats(-1e100, 1e100, allow_nan=False)
 

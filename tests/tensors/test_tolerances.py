@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 
 from factories.bit_patterns import ODD_NAMES, torch_dtypes
-from karat.tensors.decoding import table_of
-from karat.tensors.dtypes import TABLE
-from karat.tensors.tolerances import for_dtype, tolerance_for
+from karat.tensors.bits import table_of
+from karat.tensors.dtypes import TABLE, for_dtype, tolerance_for
 
 
 def test_floats_of_16_bits_and_more_are_as_torch_has_them(torch: Any) -> None:

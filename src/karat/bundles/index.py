@@ -1,7 +1,7 @@
 """index.json: everything that a packed place holds, so that what is missing is noticed as surely as what changed.
 
 It stands at the root of a zip, is written last, and seals itself as a manifest does. `archive` is over every
-byte of the zip before the index, and the form of the rest is fixed (`karat.bundles.zip_form`), so there is no
+byte of the zip before the index, and the form of the rest is fixed (`karat.bundles.zip_format`), so there is no
 byte of a zip that nothing vouches for. A folder that a zip was unpacked to is held against names, sizes and
 the manifests' seals; the manifests vouch for every byte of the rest.
 """
@@ -17,7 +17,7 @@ import msgspec
 
 from karat.bundles.manifest import NAME as MANIFEST
 from karat.bundles.places import Place
-from karat.bundles.zip_form import STORED, read_members
+from karat.bundles.zip_format import STORED, read_members
 from karat.findings import Finding, Severity
 from karat.tensors.tensor import Damaged, Extent
 

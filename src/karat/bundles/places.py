@@ -6,17 +6,21 @@ and zips are here, snapshots of a store in `karat.store`. `karat.bundles.cases` 
 
 from __future__ import annotations
 
+import os
 import shlex
 import stat
-from collections.abc import Mapping
-from pathlib import Path
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Literal, Protocol
 
+import msgspec
+
+from karat.bundles.extents import PartExtent, read_all
 from karat.findings import CannotVerify, Finding, KaratError, Severity, UsageError
-from karat.tensors.tensor import Extent
+from karat.tensors.tensor import Damaged, Extent
 
 if TYPE_CHECKING:
-    from karat.sources.archive import Limits
+    from karat.system.archives import Limits
 
 OWN = ".karat"
 """What starts with it at the root is a session's own bookkeeping, and nobody else's business."""
@@ -59,10 +63,10 @@ def open_place(word: str | Path, *, limits: Limits | None = None) -> Place:
     """A folder of one case or of many, or a zip.
 
     `BadPlace` for a zip that is damaged or none, UsageError for what is not there, CannotVerify for what
-    cannot be read. A store's words are for `karat.store.words.open_word`.
+    cannot be read. A store's words are for `karat.store.place.open_word`.
     """
-    from karat.bundles.folder_place import FolderPlace  # noqa: PLC0415 - it imports this module
-    from karat.bundles.zip_place import ZipPlace  # noqa: PLC0415 - as does this one
+    from karat.bundles.folders import FolderPlace  # noqa: PLC0415 - it imports this module
+    from karat.bundles.zip_file import ZipPlace  # noqa: PLC0415 - as does this one
 
     path, name = Path(word), str(word)
     try:
@@ -89,10 +93,133 @@ def open_place(word: str | Path, *, limits: Limits | None = None) -> Place:
 
 
 def _require_fetched(path: Path, name: str) -> None:
-    from karat.bundles import lfs_pointers  # noqa: PLC0415 - few files are that small
+    from karat.bundles import extents  # noqa: PLC0415 - few files are that small
 
-    if path.stat().st_size <= lfs_pointers.LONGEST:
-        found = lfs_pointers.pointer(path.read_bytes())
+    if path.stat().st_size <= extents.LONGEST:
+        found = extents.pointer(path.read_bytes())
         if found is not None:
-            said = f"{name}: {lfs_pointers.not_fetched(found[1])}"
-            raise CannotVerify(said, next_command=lfs_pointers.FETCH)
+            said = f"{name}: {extents.not_fetched(found[1])}"
+            raise CannotVerify(said, next_command=extents.FETCH)
+
+
+# DOC-HERE case_folders: Which folders are captured cases; it must be quick to say that none is, because most trees hold none.
+
+MANIFEST = "manifest.json"
+TENSORS = ("inputs.safetensors", "expected.safetensors")
+HEAD = 4096
+_MARK = b'"karat.bundle/'
+_DEPTH = 3
+"""suite/flow/leaf."""
+
+
+def folders_above(path: str) -> Iterator[str]:
+    """Every folder that a path lies in, the outermost, the empty text, first."""
+    yield ""
+    at = path.find("/")
+    while at >= 0:
+        yield path[:at]
+        at = path.find("/", at + 1)
+
+
+def candidates(paths: Iterable[str]) -> Iterator[str]:
+    """Manifests by name; many programs have one, and a capture session keeps unfinished ones."""
+    for path in paths:
+        if not path.endswith(MANIFEST):
+            continue  # most are not, and a repository has many
+        *folders, name = path.split("/")
+        if name == MANIFEST and not any(folder.startswith(OWN) for folder in folders):
+            yield path
+
+
+def case_folders(paths: Collection[str], head: Callable[[str], bytes]) -> frozenset[str]:
+    """The folders that are cases: by what their manifest says, or by the tensors that lie beside it.
+
+    A manifest that was damaged says nothing any more, and its case must not be lost for that. What lies
+    inside a case is a file of it, whatever it is called.
+    """
+    found = {
+        path[: -len(MANIFEST) - 1]
+        for path in candidates(paths)
+        if has_tensors(path, paths) or _MARK in head(path)
+    }
+    return frozenset(
+        folder for folder in found if not (folder and found.intersection(folders_above(folder)))
+    )
+
+
+def has_tensors(manifest: str, paths: Collection[str]) -> bool:
+    """Whether tensors lie beside a manifest, whatever it says."""
+    return any(f"{manifest[: -len(MANIFEST)]}{tensors}" in paths for tensors in TENSORS)
+
+
+def capture_root(folder: str) -> str:
+    """Where the capture directory of a case's folder begins, of which it is suite/flow/leaf."""
+    return "/".join(folder.split("/")[:-_DEPTH])
+
+
+def is_strangers(data: bytes) -> bool:
+    """Whether a manifest is sound, and of another program; of one that is damaged nobody can say so."""
+    if _MARK in data[:HEAD]:
+        return False
+    try:
+        said = msgspec.json.decode(data)
+    except (msgspec.DecodeError, RecursionError):
+        return False
+    return not (isinstance(said, dict) and "identity" in said and "comparator" in said)
+
+
+def has_case(root: Path) -> bool:
+    """Whether a folder on disk holds a case somewhere; the first one decides."""
+    for folder, names, files in os.walk(root):
+        names[:] = sorted(name for name in names if name != ".git" and not name.startswith(OWN))
+        if MANIFEST in files and (
+            any(name in files for name in TENSORS) or _is_manifest(Path(folder, MANIFEST))
+        ):
+            return True
+    return False
+
+
+def _is_manifest(path: Path) -> bool:
+    try:
+        with path.open("rb") as file:
+            return _MARK in file.read(HEAD)
+    except OSError:
+        return False  # whoever reads the folder will say so
+
+
+# DOC-HERE capture_roots: Where capture directories begin: a folder may be given that only holds one further down.
+
+_SHOWN = 5
+
+
+def deeper_roots(place: Place) -> tuple[str, ...]:
+    """The folders that capture directories begin at, if they lie in a folder and none is the folder itself."""
+    files = place.files()
+    deep = any(path.endswith(MANIFEST) and path.count("/") > 3 for path in files)
+    if place.kind != "folder" or not deep:
+        return ()
+    roots = {
+        capture_root(folder) for folder in case_folders(files, lambda path: _head(place, path))
+    }
+    return tuple(sorted(roots)) if "" not in roots else ()
+
+
+def require_root(place: Place, command: Callable[[Sequence[str]], Sequence[str]]) -> None:
+    """UsageError where capture directories begin further down; `command` with them is to be run instead."""
+    roots = [str(PurePath(place.name, root)) for root in deeper_roots(place)]
+    if roots:
+        more = ", …" if len(roots) > _SHOWN else ""
+        raise UsageError(
+            f"{place.name}: expected a capture directory, found what begins further down, at "
+            f"{', '.join(roots[:_SHOWN])}{more}",
+            next_command=shlex.join(command(roots)),
+        )
+
+
+def _head(place: Place, path: str) -> bytes:
+    """The first bytes of a file; none if it cannot be read, which whoever reads it will say."""
+    try:
+        whole = place.extent(path)
+        return read_all(PartExtent(whole=whole, start=0, size=min(HEAD, whole.size), name=path))
+    except (CannotVerify, Damaged):
+        return b""

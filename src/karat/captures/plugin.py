@@ -1,7 +1,7 @@
 """The pytest plugin; it must cost nothing to whoever did not ask for it, so it imports pytest alone.
 
 With capture off, `golden` compares and writes nothing, and no room of karat is imported until a test uses
-it. With capture on, `karat.captures.capturing` is registered as a second plugin and does the rest.
+it. With capture on, `karat.captures.pytest_session` is registered as a second plugin and does the rest.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 import os
 from collections.abc import Generator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -61,11 +61,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Capturing joins in if a directory was named, be it by a conftest.py just now."""
-    from karat.captures import marker  # noqa: PLC0415 - beside pytest it imports nothing
-
-    config.addinivalue_line("markers", marker.HELP)
+    config.addinivalue_line("markers", HELP)
     if _is_on(config):
-        from karat.captures.capturing import Capturing  # noqa: PLC0415 - only who asked pays
+        from karat.captures.pytest_session import Capturing  # noqa: PLC0415 - only who asked pays
 
         config.pluginmanager.register(Capturing(config), "karat-capturing")
 
@@ -80,7 +78,7 @@ def pytest_collection(session: pytest.Session) -> bool | None:
     """With --karat-replay, the cases of a bundle are what is collected."""
     if session.config.getoption("karat_replay") is None:
         return None
-    from karat.replay.collecting import collect  # noqa: PLC0415 - only who replays pays
+    from karat.replays.pytest_items import collect  # noqa: PLC0415 - only who replays pays
 
     return collect(session)
 
@@ -92,11 +90,9 @@ def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest
     It is one of the collection, as pytest's own for markers are: a usage error in a worker of xdist
     would end as an internal one.
     """
-    from karat.captures import marker  # noqa: PLC0415 - loaded since pytest_configure
-
     report = yield
     for node in report.result or ():
-        wrong = marker.complaint(node) if isinstance(node, pytest.Item) else None
+        wrong = complaint(node) if isinstance(node, pytest.Item) else None
         if wrong:
             report.outcome, report.longrepr, report.result = "failed", wrong, []
             break
@@ -109,3 +105,52 @@ def golden(request: pytest.FixtureRequest) -> Golden:
     from karat.captures.golden import golden_of  # noqa: PLC0415 - only tests that use it pay
 
     return golden_of(request)
+
+
+# DOC-HERE marker: `@pytest.mark.karat(…)`: what a test wants of karat; pytest alone is imported here.
+
+NAME = "karat"
+HELP = (
+    "karat(capture=True, suite=None, flow=None, raw=None, strides=None, rtol=None, atol=None): "
+    "whether and as what golden captures this test"
+)
+_TYPES: dict[str, tuple[str, tuple[type, ...]]] = {
+    "capture": ("True or False", (bool,)),
+    "suite": ("a text", (str,)),
+    "flow": ("a text", (str,)),
+    "raw": ("True or False", (bool,)),
+    "strides": ("True or False", (bool,)),
+    "rtol": ("a number", (int, float)),
+    "atol": ("a number", (int, float)),
+}
+
+
+def wishes(item: pytest.Item) -> dict[str, Any]:
+    """What all markers of a test say together; the closest one wins."""
+    found: dict[str, Any] = {}
+    for mark in reversed(list(item.iter_markers(NAME))):
+        found |= mark.kwargs
+    return {key: value for key, value in found.items() if value is not None}
+
+
+def complaint(item: pytest.Item) -> str | None:
+    """What is wrong with a marker that would else be ignored in silence."""
+    for mark in item.iter_markers(NAME):
+        said = [f"expected only named arguments, found {value!r}" for value in mark.args]
+        said += filter(None, (_wrong(key, value) for key, value in mark.kwargs.items()))
+        if said:
+            return f"{item.nodeid}: @pytest.mark.karat: {said[0]}"
+    return None
+
+
+def _wrong(key: str, value: Any) -> str | None:
+    if key not in _TYPES:
+        from karat.findings import suggest  # noqa: PLC0415 - only for mistakes
+
+        known = ", ".join(_TYPES)
+        return f"unknown argument {key!r}{suggest(key, list(_TYPES))} (known: {known})"
+    words, types = _TYPES[key]
+    odd = isinstance(value, bool) and bool not in types
+    if value is not None and (odd or not isinstance(value, types)):
+        return f"{key} must be {words}, found {value!r}"
+    return None

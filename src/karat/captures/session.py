@@ -1,12 +1,4 @@
-"""A capture session in one process: cases are claimed, staged, and then published or dropped.
-
-    DIR/.karat/SESSION/claims/HASH.json          who captures what
-    DIR/.karat/SESSION/staging/HOST.PID.WORKER/  cases whose test has not ended
-    DIR/.karat/SESSION/journal-RUN-WORKER.jsonl  what happened
-    DIR/suite/flow/case/                         cases whose test passed
-
-A capture that fails never raises: it becomes a finding in the journal, and the caller decides.
-"""
+"""Publishing: a staged case goes into place in one step, or not at all."""
 
 from __future__ import annotations
 
@@ -16,26 +8,115 @@ import os
 import re
 import shlex
 import shutil
+import stat
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from karat.bundles.identity import case_path
-from karat.bundles.manifest import Identity
-from karat.bundles.writing import Captured, write_case
-from karat.captures import claims
-from karat.captures.ci import session_of
-from karat.captures.directory import BOOKS, standing
-from karat.captures.environment import created, environment
-from karat.captures.evidence import Evidence, program_of
-from karat.captures.journal import Event, Journal
-from karat.captures.publishing import Occupied, SameSession, publish
-from karat.captures.seeds import seeds
-from karat.captures.sweeping import staging_name
+from karat.bundles.manifest import NAME, Identity, case_path
+from karat.bundles.write import Captured, write_case
+from karat.captures import records
+from karat.captures.check import Evidence, program_of
+from karat.captures.environment import created, environment, seeds
+from karat.captures.records import Event, Journal, staging_name
+from karat.captures.settings import BOOKS, standing
 from karat.findings import Finding, KaratError, Severity, UsageError
+from karat.system.ci import session_of
+from karat.system.files import exchange, sync_folder
 from karat.tensors.tensor import CannotStore
+
+_TRIES = 100
+_CROSSED = {errno.ENOENT, errno.ENOTEMPTY, errno.EEXIST}
+"""What a rename finds if another session was quicker."""
+
+
+class Occupied(Exception):  # noqa: N818 - a state of the place
+    """The place of a case is taken by what must not be replaced; the message says by what."""
+
+
+class SameSession(Exception):  # noqa: N818 - a state of the place
+    """The place holds a case of this very session."""
+
+
+class _Glance(msgspec.Struct):
+    """All of a manifest that matters here."""
+
+    session: str
+
+
+def publish(staged: Path, target: Path, session: str) -> None:
+    """Renames the staged folder into place; a case of an earlier session makes room for it."""
+    made = _make(target.parent)
+    _install(staged, target, session)
+    for folder in (*made, target.parent):
+        sync_folder(folder)
+
+
+def _make(folder: Path) -> list[Path]:
+    """Makes a folder with its parents; those that have an entry more for it."""
+    made = [path.parent for path in (folder, *folder.parents) if not path.exists()]
+    folder.mkdir(parents=True, exist_ok=True)
+    return made
+
+
+def _install(staged: Path, target: Path, session: str) -> None:
+    """Again and again while other sessions move cases in and out of the very place."""
+    for left in reversed(range(_TRIES)):
+        try:
+            if os.path.lexists(target):
+                _replace(staged, target, session)
+            else:
+                staged.rename(target)
+        except OSError as error:
+            if not left or error.errno not in _CROSSED or not staged.is_dir():
+                raise
+        else:
+            return
+
+
+def _replace(staged: Path, target: Path, session: str) -> None:
+    if _session_of(target) == session:
+        raise SameSession
+    exchange(staged, target)
+    shutil.rmtree(staged, ignore_errors=True)
+
+
+def _session_of(target: Path) -> str:
+    # One look: what was there a moment ago may have been taken away by another session.
+    if not stat.S_ISDIR(target.lstat().st_mode):
+        raise Occupied(f"expected a case or nothing at {target}, found something else")
+    held = os.open(target, os.O_RDONLY)
+    try:
+        return msgspec.json.decode(_read(held), type=_Glance).session
+    except FileNotFoundError:
+        # A folder that another session has taken away meanwhile has no manifest any more, either.
+        if not os.path.samestat(os.fstat(held), target.stat()):
+            raise
+        raise Occupied(
+            f"expected a case or nothing at {target}, found a folder without {NAME}"
+        ) from None
+    except msgspec.DecodeError:
+        return ""  # a damaged case is replaced by a whole one
+    finally:
+        os.close(held)
+
+
+def _read(folder: int) -> bytes:
+    """The manifest in a folder that is held open, wherever it was moved to."""
+    with open(os.open(NAME, os.O_RDONLY, dir_fd=folder), "rb") as file:  # noqa: PTH123 - no path
+        return file.read()
+
+
+# DOC-HERE session: A capture session in one process: cases are claimed, staged, and then published or dropped.
+#
+#     DIR/.karat/SESSION/claims/HASH.json          who captures what
+#     DIR/.karat/SESSION/staging/HOST.PID.WORKER/  cases whose test has not ended
+#     DIR/.karat/SESSION/journal-RUN-WORKER.jsonl  what happened
+#     DIR/suite/flow/case/                         cases whose test passed
+#
+# A capture that fails never raises: it becomes a finding in the journal, and the caller decides.
 
 _SAFE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
@@ -43,7 +124,7 @@ _SAFE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 class Staged(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """A case on disk that nobody sees yet."""
 
-    claim: claims.Claim
+    claim: records.Claim
     claimed: Path
     folder: Path
     number: int
@@ -86,17 +167,17 @@ class Session:
         node, path = evidence.identity.test, ""
         try:
             path = case_path(evidence.identity)
-            claim = claims.Claim(
+            claim = records.Claim(
                 identity=evidence.identity,
                 path=path,
                 by=f"{node} in {self.journal.worker}",
-                host=claims.host(),
+                host=records.host(),
                 pid=os.getpid(),
                 run=self.run,
             )
-            claimed = claims.claim_path(self.books / "claims", path)
-            claims.take(claimed, claim)
-        except claims.Taken as taken:
+            claimed = records.claim_path(self.books / "claims", path)
+            records.take(claimed, claim)
+        except records.Taken as taken:
             return self._failed(path, node, self._twice(evidence.identity, taken.claim))
         except Exception as error:  # noqa: BLE001 - the test is not to blame, whatever it is
             return self._failed(path, node, self._reason(evidence.identity, error))
@@ -106,7 +187,7 @@ class Session:
         """Notes that a case is not staged, for a reason of the caller's."""
         return self._failed("", identity.test, self._reason(identity, error))
 
-    def _write(self, evidence: Evidence, claim: claims.Claim, claimed: Path) -> Staged | Failed:
+    def _write(self, evidence: Evidence, claim: records.Claim, claimed: Path) -> Staged | Failed:
         node = claim.identity.test
         folder = self._staging / f"{next(self._numbers)}"
         try:
@@ -162,7 +243,7 @@ class Session:
         if isinstance(taken, Staged):
             shutil.rmtree(taken.folder, ignore_errors=True)
         if taken.claimed is not None:
-            claims.withdraw(taken.claimed)
+            records.withdraw(taken.claimed)
         self.journal.note("dropped", case=taken.number, path=path)
 
     def close(self) -> None:
@@ -170,14 +251,14 @@ class Session:
         shutil.rmtree(self._staging, ignore_errors=True)
         self.journal.close()
 
-    def _mark(self, path: Path, claim: claims.Claim, state: Any) -> None:
+    def _mark(self, path: Path, claim: records.Claim, state: Any) -> None:
         try:
-            claims.update(path, msgspec.structs.replace(claim, state=state))
+            records.update(path, msgspec.structs.replace(claim, state=state))
         except OSError:
             # Without room for the mark the claim itself still stands; a failed one must not, or
             # the next try would be called a second capture.
             if state == "failed":
-                claims.withdraw(path)
+                records.withdraw(path)
 
     def _failed(
         self,
@@ -225,7 +306,7 @@ class Session:
         there = self._root / file
         return f"{os.path.relpath(there, self._here)}::{name}" if there.exists() else test
 
-    def _twice(self, identity: Identity, first: claims.Claim | None) -> Finding:
+    def _twice(self, identity: Identity, first: records.Claim | None) -> Finding:
         here = first is not None and first.run == self.run
         by = f" by {first.by}" if first else ""
         advice = (

@@ -42,6 +42,8 @@ VERBS = {
     "demo": "Run the main job on an embedded sample.",
 }
 
+_FOLDER = dict.fromkeys(("pack", "verify", "push", "pull", "ls", "pin", "gc"), "store.")
+
 
 class _ReaderIsGone(Exception):  # noqa: N818 - nobody did anything wrong
     """Whoever read stdout (`| head`) has seen enough.
@@ -70,7 +72,9 @@ class LazyGroup(click.Group):
         """The verb's command, or None for an unknown one."""
         if cmd_name not in VERBS:
             return None
-        command: click.Command = import_module(f"karat.cli.{cmd_name}").command
+        command: click.Command = import_module(
+            f"karat.cli.{_FOLDER.get(cmd_name, '')}{cmd_name}"
+        ).command
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002

@@ -14,9 +14,9 @@ from karat.cli.output import deliver, last_line, one_report_each
 from karat.findings import UsageError, parse_fail_on
 
 if TYPE_CHECKING:
-    from karat.changes.report import ChangesReport
-    from karat.changes.series import Better
-    from karat.changes.sheets import ReadOptions, Which
+    from karat.changepoints.examine import ChangesReport
+    from karat.changepoints.readers.sheets import ReadOptions, Which
+    from karat.changepoints.series import Better
 
 _EXAMPLES = """
 \b
@@ -127,10 +127,10 @@ def command(  # noqa: PLR0913 - one parameter per option
     for stdin. For each change: its kind (regression, improvement, dip that recovered, crash range, gap), size, levels,
     last good and first bad point, range and chance. Points without a value are never filled in.
     """
-    from karat.changes.options import DetectOptions  # noqa: PLC0415 - help must be quick
-    from karat.changes.reading import read  # noqa: PLC0415
-    from karat.changes.report import examine  # noqa: PLC0415
-    from karat.changes.sheets import ReadOptions  # noqa: PLC0415
+    from karat.changepoints.examine import examine  # noqa: PLC0415
+    from karat.changepoints.readers.read import read  # noqa: PLC0415
+    from karat.changepoints.readers.sheets import ReadOptions  # noqa: PLC0415
+    from karat.changepoints.series import DetectOptions  # noqa: PLC0415 - help must be quick
 
     one_report_each({"--json": json_file, "--markdown": markdown_file})
     _something_to_read(sources, logs, goldens)
@@ -221,17 +221,17 @@ def _known_directions(options: ReadOptions, report: ChangesReport) -> None:
 
 def _write(report: ChangesReport, json_file: str | None, markdown_file: str | None) -> None:
     if json_file is not None:
-        from karat.changes.report_json import document  # noqa: PLC0415 - only for those who asked
+        from karat.changepoints.report import document  # noqa: PLC0415 - only for those who asked
 
         deliver(json_file, document(report))
     if markdown_file is not None:
-        from karat.changes.report_markdown import render  # noqa: PLC0415
+        from karat.changepoints.report import render  # noqa: PLC0415
 
         deliver(markdown_file, render(report))
 
 
 def _show(report: ChangesReport, *, everything: bool, text: bool) -> None:
-    from karat.changes.report_text import lines  # noqa: PLC0415 - help must be quick
+    from karat.changepoints.report import lines  # noqa: PLC0415 - help must be quick
     from karat.report.terminal import print_lines, room_of  # noqa: PLC0415
 
     if text:

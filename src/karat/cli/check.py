@@ -14,8 +14,8 @@ from karat.cli.output import complain, deliver, last_line, one_report_each
 from karat.findings import CannotVerify, ExitCode, UsageError
 
 if TYPE_CHECKING:
-    from karat.check.options import Options
-    from karat.check.report import Report
+    from karat.checks.check import Options
+    from karat.checks.report import Report
     from karat.config import Config
 
 _EXAMPLES = """
@@ -86,7 +86,7 @@ def command(  # noqa: PLR0913 - one parameter per option
     ACTUAL is a result in any golden format, an event file or folder of TensorBoard, JSON Lines, a log,
     or a folder of results. Whatever is missing fails, and so does a check that compared nothing.
     """
-    from karat.check.checking import check  # noqa: PLC0415 - help must be quick
+    from karat.checks.check import check  # noqa: PLC0415 - help must be quick
     from karat.config import load  # noqa: PLC0415
 
     one_report_each({"--json": json_file, "--junit": junit})
@@ -95,7 +95,7 @@ def command(  # noqa: PLR0913 - one parameter per option
                        improved=improved, unknown=unknown)  # fmt: skip
     report = check(actual, golden, options)
     if not quiet and "-" not in {json_file, junit}:
-        from karat.check import text  # noqa: PLC0415
+        from karat.checks import text  # noqa: PLC0415
 
         text.show(report, sys.stdout)
     wanted = github or (github is None and os.environ.get("GITHUB_ACTIONS") == "true")
@@ -115,11 +115,11 @@ def command(  # noqa: PLR0913 - one parameter per option
 
 def _write(report: Report, json_file: str | None, junit: str | None) -> None:
     if json_file is not None:
-        from karat.check import check_json  # noqa: PLC0415 - only for those who asked
+        from karat.checks import data  # noqa: PLC0415 - only for those who asked
 
-        deliver(json_file, check_json.render(report))
+        deliver(json_file, data.render(report))
     if junit is not None:
-        from karat.check import junit as junit_report  # noqa: PLC0415
+        from karat.checks import ci as junit_report  # noqa: PLC0415
 
         deliver(junit, junit_report.render(report))
 
@@ -130,9 +130,9 @@ def _options(  # noqa: PLR0913 - one parameter per option
 ) -> Options:  # fmt: skip
     import msgspec  # noqa: PLC0415 - help must be quick
 
-    from karat.check.matching import Where  # noqa: PLC0415
-    from karat.check.options import Options  # noqa: PLC0415
-    from karat.policy.today import day  # noqa: PLC0415
+    from karat.checks.check import Options  # noqa: PLC0415
+    from karat.checks.lookup import Where  # noqa: PLC0415
+    from karat.system.dates import day  # noqa: PLC0415
 
     where = Where(
         cwd=Path.cwd(), globs=tuple(config.paths), exclude=tuple(config.exclude), only=only,
@@ -169,11 +169,11 @@ def _identity(words: tuple[str, ...]) -> dict[str, str]:
 
 
 def _tell_github(report: Report, *, stdout: bool) -> None:
-    from karat.check import github  # noqa: PLC0415 - only in GitHub's own runners
-    from karat.check.advice import quoted  # noqa: PLC0415
+    from karat.checks import ci  # noqa: PLC0415 - only in GitHub's own runners
+    from karat.checks.advice import quoted  # noqa: PLC0415
 
     stream = sys.stdout if stdout else sys.stderr
-    stream.write(github.workflow_commands(report))
+    stream.write(ci.workflow_commands(report))
     target = os.environ.get("GITHUB_STEP_SUMMARY")
     if not target:
         return
@@ -181,7 +181,7 @@ def _tell_github(report: Report, *, stdout: bool) -> None:
     try:
         taken = path.stat().st_size if path.exists() else 0
         with path.open("a", encoding="utf-8", errors="backslashreplace") as file:
-            file.write(github.summary(report, taken=taken))
+            file.write(ci.summary(report, taken=taken))
     except OSError as error:
         raise CannotVerify(
             f"expected to write the step summary {target}, but: {error.strerror or error}",

@@ -78,7 +78,7 @@ def command(  # noqa: PLR0913 - one parameter per option
     Completeness is judged before drift: a run that died never looks clean.
     """
     from karat.config import load  # noqa: PLC0415 - help must be quick
-    from karat.diff import Options, diff  # noqa: PLC0415
+    from karat.diffs.diff import Options, diff  # noqa: PLC0415
 
     targets = {"--csv": csv_file, "--json": json_file, "--markdown": markdown, "--html": html}
     one_report_each(targets)
@@ -92,19 +92,19 @@ def command(  # noqa: PLR0913 - one parameter per option
     )  # fmt: skip
     result = diff(old, new, options=options)
     if csv_file is not None:
-        from karat.report import csv_rows  # noqa: PLC0415
+        from karat.diffs.report import rows  # noqa: PLC0415
 
-        deliver(csv_file, csv_rows.render(result))
+        deliver(csv_file, rows.render(result))
     if json_file is not None:
-        from karat.report import diff_json  # noqa: PLC0415
+        from karat.diffs.report import data  # noqa: PLC0415
 
-        deliver(json_file, diff_json.render(result))
+        deliver(json_file, data.render(result))
     if markdown is not None:
         from karat.report import markdown as markdown_report  # noqa: PLC0415
 
         deliver(markdown, markdown_report.render(result, top=top))
     if html is not None:
-        from karat.report import html as html_report  # noqa: PLC0415
+        from karat.diffs.report import html as html_report  # noqa: PLC0415
 
         deliver(html, html_report.render(result, command=typed()))
     if not quiet and "-" not in targets.values():

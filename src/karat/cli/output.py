@@ -82,7 +82,7 @@ def deliver(target: str, content: bytes | str) -> None:
             rest = rest[sys.stdout.buffer.write(rest) :]
         sys.stdout.buffer.flush()
         return
-    from karat.goldens.atomic import write_bytes  # noqa: PLC0415 - not everyone writes a file
+    from karat.system.files import write_bytes  # noqa: PLC0415 - not everyone writes a file
 
     path = Path(target)
     try:
@@ -107,6 +107,26 @@ def progress_bar(stream: IO[str]) -> Callable[[int, int], None] | None:
         if total >= 200 and (done % 50 == 0 or done == total):
             end = "\r\033[K" if done == total else ""
             stream.write(f"\rcomparing goldens {done:,}/{total:,}{end}")
+            stream.flush()
+
+    return show
+
+
+# DOC-HERE bytes_bar: A line on a terminal that says how many bytes are done.
+
+_SOON = 64 << 20
+"""Less than this is done before anyone has read the line."""
+
+
+def bytes_bar(stream: IO[str], verb: str) -> Callable[[int, int], None] | None:
+    """Someone to tell how far it is, or None where nobody looks."""
+    if not stream.isatty() or os.environ.get("TERM") == "dumb":
+        return None
+
+    def show(done: int, total: int) -> None:
+        if total >= _SOON:
+            end = "\r\033[K" if done >= total else ""
+            stream.write(f"\r{verb} {done / 1e6:,.0f}/{total / 1e6:,.0f} MB{end}")
             stream.flush()
 
     return show

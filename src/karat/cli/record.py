@@ -96,9 +96,8 @@ def command(  # noqa: PLR0913 - one parameter per option
     (with patterns in karat.toml), or any golden format. Several are repeats of one test. A run that
     is short, or lacks what the golden has, is refused: the golden stays as it was.
     """
-    from karat.cli.recording import Job, alone  # noqa: PLC0415 - help must be quick
     from karat.config import load  # noqa: PLC0415
-    from karat.runs.artifact import manifest, parse_identity  # noqa: PLC0415
+    from karat.runs.record import Job, alone, manifest, parse_identity  # noqa: PLC0415 - help must be quick  # noqa: PLC0415
 
     one_report_each({"--json": json_file, "--manifest": manifest_file, "-o": golden})
     _check_place(golden)
@@ -131,7 +130,7 @@ def command(  # noqa: PLR0913 - one parameter per option
 
 
 def _check_place(golden: str) -> None:
-    from karat.runs.samples import SUFFIX  # noqa: PLC0415
+    from karat.runs.repeats import SUFFIX  # noqa: PLC0415
 
     if golden == "-" or golden.endswith(SUFFIX):
         raise UsageError(

@@ -1,22 +1,100 @@
-"""`karat refresh`."""
+"""Transfers on a terminal: a bar per artifact, and a line for what takes long."""
 
 from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, Any
 
 import click
 
 from karat.cli.output import deliver, last_line, typed
-from karat.cli.transfers import watch
 from karat.findings import UsageError, exit_code
 
 if TYPE_CHECKING:
     from karat.config import Config
-    from karat.refresh.result import Result
+    from karat.refreshes.report import Result
+    from karat.sources.source import Artifact, Progress
+
+_BARS = 8
+"""Bars at once; more would scroll away."""
+
+
+@contextmanager
+def watch(
+    stream: IO[str], *, quiet: bool
+) -> Iterator[tuple[Progress | None, Callable[[str], None] | None]]:
+    """Someone who shows downloads, and a way to say something meanwhile; neither when quiet."""
+    if quiet:
+        yield None, None
+        return
+    if not stream.isatty() or os.environ.get("TERM") == "dumb":
+        yield None, _say
+        return
+    from rich.console import Console  # noqa: PLC0415 - only a terminal is worth the wait
+    from rich.progress import (  # noqa: PLC0415
+        BarColumn,
+        DownloadColumn,
+        Progress as Bars,
+        TextColumn,
+        TransferSpeedColumn,
+    )
+
+    console = Console(file=stream)
+    columns = (
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        DownloadColumn(),
+        TransferSpeedColumn(),
+    )
+    with Bars(*columns, console=console, transient=True) as bars:
+        yield _Bars(bars), lambda text: console.print(_clean(text), markup=False, highlight=False)
+
+
+def _say(text: str) -> None:
+    print(f"karat: {_clean(text)}", file=sys.stderr)
+
+
+def _clean(text: str) -> str:
+    from karat.report.words import printable  # noqa: PLC0415 - names are not to be trusted
+
+    return printable(text)
+
+
+class _Bars:
+    """`sources.source.Progress` on rich's bars."""
+
+    def __init__(self, bars: Any) -> None:
+        self._bars = bars
+        self._tasks: dict[str, Any] = {}
+        self._all = bars.add_task("artifacts", total=None)
+
+    def begin(self, artifact: Artifact, total: int | None) -> None:
+        """Show a bar, as long as there is room for one."""
+        if len(self._tasks) < _BARS:
+            name = _clean(artifact.name)
+            short = name if len(name) <= 48 else f"{name[:20]}…{name[-27:]}"
+            self._tasks[artifact.id] = self._bars.add_task(short, total=total)
+
+    def advance(self, artifact: Artifact, received: int) -> None:
+        """More bytes came in."""
+        self._bars.advance(self._all, received)
+        task = self._tasks.get(artifact.id)
+        if task is not None:
+            self._bars.advance(task, received)
+
+    def end(self, artifact: Artifact) -> None:
+        """Take the bar away."""
+        task = self._tasks.pop(artifact.id, None)
+        if task is not None:
+            self._bars.remove_task(task)
+
+
+# DOC-HERE refresh: `karat refresh`.
 
 _EXAMPLES = """
 \b
@@ -108,10 +186,10 @@ def command(  # noqa: PLR0913 - one parameter per option
     from msgspec import structs  # noqa: PLC0415
 
     from karat.config import load  # noqa: PLC0415 - help must be quick
-    from karat.refresh import telling  # noqa: PLC0415
-    from karat.refresh.again import again  # noqa: PLC0415
-    from karat.refresh.opening import Words, check_words, open_source, own_files  # noqa: PLC0415
-    from karat.refresh.refreshing import Options, refresh  # noqa: PLC0415
+    from karat.refreshes import report  # noqa: PLC0415
+    from karat.refreshes.refresh import Options, refresh  # noqa: PLC0415
+    from karat.refreshes.report import again  # noqa: PLC0415
+    from karat.refreshes.source import Words, check_words, open_source, own_files  # noqa: PLC0415
     from karat.report.terminal import print_lines  # noqa: PLC0415
 
     config = load(Path.cwd(), preset=preset)
@@ -146,9 +224,9 @@ def command(  # noqa: PLR0913 - one parameter per option
             opened.close()
     result = structs.replace(result, reset=put_back)
     if json_file is not None:
-        deliver(json_file, telling.render(result))
+        deliver(json_file, report.render(result))
     if not quiet and json_file != "-":
-        print_lines(telling.lines(result), sys.stdout)
+        print_lines(report.lines(result), sys.stdout)
     return _exit(result, quiet=quiet)
 
 
@@ -193,7 +271,7 @@ def _reset(
 ) -> tuple[str, ...]:
     """List what goes, then put goldens back; what goes stays with git."""
     from karat.goldens.paths import PathFilter  # noqa: PLC0415 - not everyone resets
-    from karat.refresh.reset import apply_reset, plan_reset  # noqa: PLC0415
+    from karat.refreshes.worktree import apply_reset, plan_reset  # noqa: PLC0415
     from karat.report.words import printable  # noqa: PLC0415
 
     is_golden = PathFilter(config.paths, (*config.exclude, *spared), only)

@@ -15,7 +15,7 @@ from karat.cli.output import deliver, last_line, one_report_each
 from karat.findings import UsageError
 
 if TYPE_CHECKING:
-    from karat.replay.options import Options, Runner
+    from karat.replays.options import Options, Runner
 
 _EXAMPLES = """
 \b
@@ -107,7 +107,7 @@ def command(  # noqa: PLR0913 - one parameter per option
     BUNDLE is a folder, a zip, or a reference into a store (store:REF, URL#REF). A program that crashes or
     hangs costs its own case alone. A case whose bytes are damaged is never run.
     """
-    from karat.replay.options import Choice, Judging, Options  # noqa: PLC0415 - help must be quick
+    from karat.replays.options import Choice, Judging, Options  # noqa: PLC0415 - help must be quick
 
     one_report_each({"--json": json_file, "--junit": junit})
     for option, given in (("--rtol", rtol), ("--atol", atol)):
@@ -141,28 +141,28 @@ def command(  # noqa: PLR0913 - one parameter per option
 def _replay(
     bundle: str, options: Options, *, json_file: str | None, junit: str | None, quiet: bool
 ) -> int:
-    from karat.replay.replaying import replay  # noqa: PLC0415 - help must be quick
+    from karat.replays.replay import replay  # noqa: PLC0415 - help must be quick
 
     report = replay(bundle, options)
     if not quiet and "-" not in {json_file, junit}:
-        from karat.replay import text  # noqa: PLC0415
+        from karat.replays import report as text  # noqa: PLC0415
 
         text.show(report, sys.stdout)
     if json_file is not None:
-        from karat.replay import replay_json  # noqa: PLC0415 - only for those who asked
+        from karat.replays import report as replay_json  # noqa: PLC0415 - only for those who asked
 
         deliver(json_file, replay_json.render(report))
     if junit is not None:
-        from karat.replay import junit as junit_report  # noqa: PLC0415
+        from karat.replays import report as junit_report  # noqa: PLC0415
 
-        deliver(junit, junit_report.render(report))
+        deliver(junit, junit_report.render_junit(report))
     if report.exit_code and not quiet:
         last_line(report.all_findings())
     return int(report.exit_code)
 
 
 def _runner(run: str | None, command_line: str | None) -> Runner:
-    from karat.replay.runners import parse_command, parse_function  # noqa: PLC0415
+    from karat.replays.options import parse_command, parse_function  # noqa: PLC0415
 
     if (run is None) == (command_line is None):
         found = "neither" if run is None else "both"
@@ -188,7 +188,7 @@ def _as_pytest(
     junit: str | None,
     json_file: str | None,
 ) -> int:
-    from karat.replay.session import run_pytest  # noqa: PLC0415 - only for those who asked
+    from karat.replays.pytest_items import run_pytest  # noqa: PLC0415 - only for those who asked
 
     if json_file is not None:
         raise UsageError(

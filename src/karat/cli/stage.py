@@ -13,7 +13,7 @@ from karat.cli.output import deliver, progress_bar
 from karat.findings import CannotVerify, ExitCode, Severity, UsageError
 
 if TYPE_CHECKING:
-    from karat.refresh.staging import Staged
+    from karat.refreshes.stage import Staged
     from karat.report.terminal import Line
 
 _EXAMPLES = """
@@ -52,10 +52,10 @@ def command(  # noqa: PLR0913 - one parameter per option
     never anything else. Refused while a finding says fail.
     """
     from karat.config import load  # noqa: PLC0415 - help must be quick
-    from karat.diff import Options, diff_sides  # noqa: PLC0415
-    from karat.diff.sides import WorkTree, resolve_sides  # noqa: PLC0415
+    from karat.diffs.diff import Options, diff_sides  # noqa: PLC0415
+    from karat.diffs.sides import WorkTree, resolve_sides  # noqa: PLC0415
     from karat.goldens.paths import PathFilter  # noqa: PLC0415
-    from karat.refresh.staging import stage  # noqa: PLC0415
+    from karat.refreshes.stage import stage  # noqa: PLC0415
     from karat.report.terminal import print_lines  # noqa: PLC0415
 
     if force != bool(reason and reason.strip()):
@@ -85,7 +85,7 @@ def command(  # noqa: PLR0913 - one parameter per option
     if missed is not None and not (staged.goldens or staged.beside):
         raise CannotVerify(missed.message, next_command=missed.next or "karat diff")
     if json_file is not None:
-        from karat.report.plain import encode  # noqa: PLC0415
+        from karat.report.json import encode  # noqa: PLC0415
 
         deliver(json_file, encode(_document(staged)))
     if not quiet and json_file != "-":
@@ -98,7 +98,7 @@ def command(  # noqa: PLR0913 - one parameter per option
 
 
 def _document(staged: Staged) -> dict[str, Any]:
-    from karat.report.plain import finding_json  # noqa: PLC0415 - only for --json
+    from karat.report.json import finding_json  # noqa: PLC0415 - only for --json
 
     return {
         "schema": "karat.stage/1",

@@ -67,12 +67,15 @@ def command(  # noqa: PLR0913 - one parameter per option
     the record of the last `karat refresh` if there is one, or the options.
     """
     from karat.config import load  # noqa: PLC0415 - help must be quick
-    from karat.diff import Options, diff_sides  # noqa: PLC0415
-    from karat.diff.sides import WorkTree, resolve_sides  # noqa: PLC0415
-    from karat.goldens.lock import lines_of  # noqa: PLC0415
-    from karat.goldens.provenance import RefreshRecord, read_record  # noqa: PLC0415
-    from karat.report import diff_json, summary  # noqa: PLC0415
-    from karat.report.origins import current  # noqa: PLC0415
+    from karat.diffs.diff import Options, diff_sides  # noqa: PLC0415
+    from karat.diffs.report import data, summary  # noqa: PLC0415
+    from karat.diffs.report.summary import current  # noqa: PLC0415
+    from karat.diffs.sides import WorkTree, resolve_sides  # noqa: PLC0415
+    from karat.goldens.provenance import (  # noqa: PLC0415
+        RefreshRecord,
+        lines_of,
+        read_record,
+    )
 
     config = load(Path.cwd(), preset=preset)
     left, right = resolve_sides(old, new, Path.cwd())
@@ -92,7 +95,7 @@ def command(  # noqa: PLR0913 - one parameter per option
     if isinstance(right, WorkTree):
         lines = lines_of(right.root, (c.path for c in result.changes), tuple(config.paths))
     if form == "json":
-        deliver(output, diff_json.render(result))
+        deliver(output, data.render(result))
     else:
         deliver(output, summary.render(result, record, lines, github=form == "github"))
     # The text is written in any case; that nothing stands behind it must not be overlooked.

@@ -16,8 +16,7 @@ if TYPE_CHECKING:
     from karat.config import Config
     from karat.goldens.shapes import Series, Steps
     from karat.runs.repeats import Repeat
-    from karat.runs.tolerance_report import Tolerances
-    from karat.runs.tolerances import Recommendation
+    from karat.runs.tolerance import Recommendation, Tolerances
 
 _EXAMPLES = """
 \b
@@ -69,7 +68,7 @@ def command(  # noqa: PLR0913 - one parameter per option
     one_report_each({"--json": json_file, "--toml": toml_file})
     config = load(Path.cwd(), preset=preset)
     found = _Repeats(config, golden, runs).tolerances(rate, outliers, metrics)
-    from karat.runs.tolerance_report import document, snippet  # noqa: PLC0415
+    from karat.runs.tolerance import document, snippet  # noqa: PLC0415
 
     if json_file is not None:
         deliver(json_file, document(found))
@@ -84,7 +83,7 @@ def command(  # noqa: PLR0913 - one parameter per option
 
 def _show(found: Tolerances) -> None:
     from karat.report.words import printable  # noqa: PLC0415
-    from karat.runs.tolerance_report import lines, snippet  # noqa: PLC0415
+    from karat.runs.tolerance import lines, snippet  # noqa: PLC0415
 
     for line in lines(found):
         print(printable(line))
@@ -92,7 +91,7 @@ def _show(found: Tolerances) -> None:
 
 
 def _last_line(found: Tolerances, code: ExitCode) -> None:
-    from karat.runs.tolerances import runs_needed  # noqa: PLC0415
+    from karat.runs.tolerance import runs_needed  # noqa: PLC0415
 
     golden = shlex.quote(found.golden or "GOLDEN")
     if code:
@@ -107,8 +106,7 @@ class _Repeats:
     """The repeats that were named, and the golden that they are measured against."""
 
     def __init__(self, config: Config, golden: str | None, runs: tuple[str, ...]) -> None:
-        from karat.runs.repeats import copies, distinct  # noqa: PLC0415 - brings numpy
-        from karat.runs.samples import Samples, read_samples, samples_path  # noqa: PLC0415
+        from karat.runs.repeats import Samples, copies, distinct, read_samples, samples_path  # noqa: PLC0415 - brings numpy  # noqa: PLC0415
 
         self.config = config
         self.golden_path = golden
@@ -141,10 +139,9 @@ class _Repeats:
 
     def _read(self, name: str) -> None:
         from karat.goldens.shapes import Series  # noqa: PLC0415 - brings numpy
-        from karat.runs.reading import read_run  # noqa: PLC0415
-        from karat.runs.recording import settings_like  # noqa: PLC0415
-        from karat.runs.repeats import fingerprint  # noqa: PLC0415
-        from karat.runs.samples import SampledRun  # noqa: PLC0415
+        from karat.runs.curves import settings_like  # noqa: PLC0415
+        from karat.runs.read import read_run  # noqa: PLC0415
+        from karat.runs.repeats import SampledRun, fingerprint  # noqa: PLC0415
 
         reading = read_run(Path(name), settings_like(self.golden, self.config.record))
         if reading.golden is None:
@@ -187,8 +184,7 @@ class _Repeats:
     def tolerances(self, rate: float, outliers: int, metrics: tuple[str, ...]) -> Tolerances:
         """The recommendations, and what is wrong with the repeats."""
         from karat.runs.repeats import disagreements  # noqa: PLC0415
-        from karat.runs.tolerance_report import Tolerances  # noqa: PLC0415
-        from karat.runs.tolerances import recommend  # noqa: PLC0415
+        from karat.runs.tolerance import Tolerances, recommend  # noqa: PLC0415
 
         found = recommend(
             self.series, self.reference, rate=rate, outliers=outliers, windows=self._window
@@ -211,14 +207,14 @@ class _Repeats:
 
     def _left_out(self, found: list[Recommendation]) -> list[str]:
         """Names that the golden or a run has, and that no rule was made for."""
-        from karat.runs.recording import names_in  # noqa: PLC0415
+        from karat.runs.curves import names_in  # noqa: PLC0415
 
         names = [name for one in (self.reference, *self.series) for name in names_in(one)]
         return sorted(set(names) - {one.metric for one in found})
 
     def _window(self, metric: str, steps: Steps) -> tuple[int, int] | None:
         """The steps whose median `karat check` would take of a timing."""
-        from karat.compare.gate import mode_of, window_of  # noqa: PLC0415
+        from karat.compare.gate.tolerance import mode_of, window_of  # noqa: PLC0415
 
         rule = self.config.rule_book().rule_for(metric, self.golden_path or "")
         by_median = mode_of(rule) == "median" or (rule.check is None and rule.steady)

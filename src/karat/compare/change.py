@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from karat.findings import Finding, Severity
-from karat.tensors.outcome import Comparison
+from karat.tensors.comparison import Comparison
 
 if TYPE_CHECKING:
     # Shapes bring numpy along, which those who only pass changes around need not wait for.

@@ -12,10 +12,10 @@ from dataclasses import dataclass, field, replace
 from msgspec import structs
 
 from karat.compare.change import Change, MetricChange, Verdict
+from karat.compare.document import compare_structure
 from karat.compare.numbers import Numbers, score
 from karat.compare.rules import STATUS_ORDER, RuleBook
 from karat.compare.series import judge_alone, judge_series, pairs_of
-from karat.compare.structure import compare_structure
 from karat.compare.table import compare_table
 from karat.findings import UNVERIFIED, Finding, Severity
 from karat.goldens.shapes import Golden, Reading, Series, Table

@@ -13,8 +13,8 @@ from math import isfinite, isnan
 from msgspec import structs
 
 from karat.compare.change import MetricChange, Verdict
+from karat.compare.judge import Sample, judge_values
 from karat.compare.rules import STATUS_ORDER, Rule, RuleBook
-from karat.compare.values import Sample, judge_values
 from karat.findings import Finding, Severity
 from karat.goldens.shapes import RowKey, Table
 

@@ -11,7 +11,7 @@ import re
 from typing import Any
 
 from karat.findings import Finding, Severity, UsageError
-from karat.goldens import json_rewrite, json_text
+from karat.goldens import json_text, json_text as json_rewrite
 from karat.goldens.shapes import Document, Golden, Reading, Shape
 
 _SPACE = " \t\r\n"

@@ -128,9 +128,9 @@ def _third_party() -> tuple[tuple[Format, ...], tuple[Finding, ...]]:
 
 
 def _read(data: bytes) -> Reading:
-    from karat.goldens import hazards  # noqa: PLC0415 - regular files never come here
+    from karat.goldens import text_file  # noqa: PLC0415 - regular files never come here
 
-    hazard = hazards.check(data)
+    hazard = text_file.check(data)
     if hazard is not None and hazard.kind != "unreadable":
         return Reading(None, (hazard,))
     notes: list[Finding] = []

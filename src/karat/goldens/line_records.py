@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import copy
+import json
+import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
-from karat.findings import Finding, Severity
-from karat.goldens import hazards, json_text, lines
+import numpy as np
+
+from karat.findings import Finding, Severity, UsageError
+from karat.goldens import json_text, text_file
+from karat.goldens.json_text import rewrite_text, same
+from karat.goldens.series_json import FIELDS, text_number
+from karat.goldens.shapes import Golden, Metric, Series
 
 STEP_KEYS = ("step", "iteration", "iter", "global_step", "_step", "epoch")
 """Fields that count steps, the most telling first; an epoch counts only if nothing else does."""
@@ -43,11 +51,11 @@ def parse_line(raw: str) -> dict[str, Any] | None:
     return parsed.value if parsed.ok and isinstance(parsed.value, dict) else None
 
 
-def records(text: str, odd: hazards.Few | None = None) -> list[Record]:
+def records(text: str, odd: text_file.Few | None = None) -> list[Record]:
     """The records of a text; `odd` gathers a finding for every line that holds none."""
     found: list[Record] = []
-    odd = odd or hazards.Few()
-    raws = lines.split(text)
+    odd = odd or text_file.Few()
+    raws = text_file.split(text)
     for line, raw in enumerate(raws, start=1):
         if not raw.strip():
             continue
@@ -108,3 +116,271 @@ def step_key(found: Sequence[Mapping[str, Any]], *, alone: bool = False) -> str 
     )
     keys = STEP_KEYS[:-1] if alone else STEP_KEYS
     return next((key for key in keys if counts[key] and 2 * counts[key] >= len(found)), None)
+
+
+# DOC-HERE line_writing: Writing lines back: a line that is the same keeps its bytes, a new one comes to its place.
+#
+# What all formats of lines share is here, and the writing of JSON Lines.
+
+_Line = TypeVar("_Line")
+
+
+def merge(
+    kept: Sequence[_Line], keys: Sequence[Any | None], added: Mapping[Any, _Line]
+) -> list[_Line]:
+    """The kept lines with new ones among them, by key.
+
+    A new line comes behind the last one whose key is smaller, or before the first that has a key.
+    Lines that have none (comments, blank lines) stay where they are.
+    """
+    held = sorted((key, index) for index, key in enumerate(keys) if key is not None)
+    first = min((index for _, index in held), default=len(kept))
+    merged: list[_Line] = []
+    taken = passed = 0
+    behind = -1
+    for key in sorted(added):
+        while passed < len(held) and held[passed][0] < key:
+            behind = max(behind, held[passed][1])
+            passed += 1
+        at = behind + 1 if passed else first
+        merged.extend(kept[taken:at])
+        merged.append(added[key])
+        taken = at
+    return [*merged, *kept[taken:]]
+
+
+def ended(raws: Sequence[str]) -> list[str]:
+    """The lines, each but the last with a line ending."""
+    return [raw if raw.endswith("\n") else raw + "\n" for raw in raws[:-1]] + list(raws[-1:])
+
+
+def ensure_held(name: str, golden: Series, written: Golden | None) -> None:
+    """Refuses a series that the format cannot hold: `written` is what would be read back."""
+    if not isinstance(written, Series):
+        found = "nothing" if written is None else f"a {written.shape}"
+        raise UsageError(
+            f"{name} cannot hold this series: expected it to be read back, found {found}"
+        )
+    difference = next(_differences(golden, written), None)
+    if difference is not None:
+        what, expected, found = difference
+        raise UsageError(
+            f"{name} cannot hold this series: expected {what} to be read back as {expected},"
+            f" found {found}"
+        )
+
+
+def _differences(golden: Series, written: Series) -> Iterator[tuple[str, str, str]]:
+    """What is not the same in two series: its name, and how it stands in each."""
+    for name in {**golden.metrics, **written.metrics}:
+        old, new = golden.metrics.get(name), written.metrics.get(name)
+        if old is None or new is None:
+            yield f"the metric {name}", _there(old), _there(new)
+            continue
+        for what, one, other in zip(
+            (*FIELDS[1:], "extra fields"), _beside(old), _beside(new), strict=True
+        ):
+            if not alike(one, other):
+                yield f"the {what} of {name}", _shown(one), _shown(other)
+        if not np.array_equal(old.steps, new.steps):
+            yield f"{name}", f"{len(old.steps)} sorted steps", f"{len(new.steps)} other ones"
+        elif not np.array_equal(old.values, new.values, equal_nan=True):
+            yield f"{name}", "its values", "other ones"
+    for kind, ones, others in (
+        ("number", golden.scalars, written.scalars),
+        ("field", golden.others, written.others),
+    ):
+        for name in {**ones, **others}:
+            if name not in ones or name not in others or not _equal(ones[name], others[name]):
+                yield f"the {kind} {name}", _shown(ones.get(name)), _shown(others.get(name))
+
+
+def _beside(metric: Metric) -> tuple[Any, ...]:
+    extra = dict(metric.extra) or None
+    return metric.start, metric.end, metric.interval, metric.precision, extra
+
+
+def _there(metric: Metric | None) -> str:
+    return "absent" if metric is None else f"{len(metric.steps)} steps"
+
+
+def _shown(value: Any) -> str:
+    text = "nothing" if value is None else str(value)
+    return text if len(text) <= 40 else text[:36] + "…"
+
+
+def _equal(one: Any, other: Any) -> bool:
+    return bool(one == other) or alike(one, other)
+
+
+def alike(one: Any, other: Any) -> bool:
+    """True for two JSON values of one type and value; NaN is NaN, and a tuple is a list."""
+    if isinstance(one, Mapping) and isinstance(other, Mapping):
+        return one.keys() == other.keys() and all(alike(one[name], other[name]) for name in one)
+    if isinstance(one, (list, tuple)) and isinstance(other, (list, tuple)):
+        return len(one) == len(other) and all(map(alike, one, other))
+    return same(one, other)
+
+
+def fresh_lines(golden: Series) -> str:
+    """A series that no file holds yet, one record per step, then what has no step."""
+    by_step = _by_step(golden)
+    found = [{"step": step, **fields} for step, fields in sorted(by_step.items())]
+    if stepless := _stepless(golden):
+        found.append(stepless)
+    return "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in found)
+
+
+def rewrite_lines(golden: Series, old: str) -> str:
+    """The old lines with the new series in them."""
+    return _Rewrite(golden, old).text()
+
+
+def _by_step(golden: Series) -> dict[int, dict[str, Any]]:
+    found: dict[int, dict[str, Any]] = {}
+    for name, metric in golden.metrics.items():
+        for step, value in zip(metric.steps.tolist(), metric.values.tolist(), strict=True):
+            found.setdefault(step, {})[name] = value if math.isfinite(value) else str(value)
+    for name, held in golden.others.items():
+        if _is_by_step(held):
+            for step, value in held.items():
+                found.setdefault(int(step), {})[name] = value
+    return found
+
+
+def _is_by_step(held: Any) -> bool:
+    return isinstance(held, dict) and bool(held) and all(_whole(step) for step in held)
+
+
+def _whole(text: str) -> bool:
+    return text.removeprefix("-").isdecimal() and text.isascii() and len(text) < 19
+
+
+def _stepless(golden: Series) -> dict[str, Any]:
+    others = {name: held for name, held in golden.others.items() if not _is_by_step(held)}
+    return {**golden.scalars, **others}
+
+
+class _Rewrite:
+    """One series to be written over the text of another."""
+
+    def __init__(self, golden: Series, old: str) -> None:
+        self.old = old
+        self.found = records(old)
+        self.key = step_key([record.value for record in self.found]) or "step"
+        self.by_step = _by_step(golden)
+        self.stepless = _stepless(golden)
+        self.others = golden.others
+        self.last = {
+            (self.step(record), name): record.line
+            for record in self.found
+            for name, _ in record.fields(self.key)
+        }
+        self.last_line = {self.step(record): record.line for record in self.found}
+
+    def step(self, record: Record) -> int | None:
+        return step_of(record.value.get(self.key))
+
+    def text(self) -> str:
+        by_line = {record.line: record for record in self.found}
+        kept: list[tuple[int | None, str]] = []
+        for line, raw in enumerate(text_file.split(self.old), start=1):
+            record = by_line.get(line)
+            if record is not None:
+                kept.append((self.step(record), self.line(record, raw)))
+            elif not raw.strip():  # a line that is no record is not carried into a new series
+                kept.append((None, raw))
+        kept = [(step, raw) for step, raw in kept if raw]
+        return text_file.join(ended(self.with_added(kept)), self.old)
+
+    def line(self, record: Record, raw: str) -> str:
+        """The line as it shall stand; empty where nothing of the record is left."""
+        step = self.step(record)
+        wanted = self.stepless if step is None else self.by_step.get(step, {})
+        value = copy.deepcopy(record.value)
+        for name, held in record.fields(self.key):
+            if name not in wanted:
+                _remove(value, name)
+            elif self.last[step, name] == record.line and not self.same(name, held, wanted[name]):
+                _put(value, name, wanted[name])
+        if self.last_line[step] == record.line:
+            for name, item in wanted.items():
+                if (step, name) not in self.last:
+                    _put(value, name, item)
+        if not [name for name in value if name != self.key] and len(record.value) > len(value):
+            return ""
+        return rewrite_text(raw, value) if value != record.value or _has_nan(value) else raw
+
+    def same(self, name: str, held: Any, wanted: Any) -> bool:
+        """True if a field need not change; only of a number the spelling does not matter."""
+        return alike(held, wanted) if name in self.others else _same(held, wanted)
+
+    def with_added(self, kept: list[tuple[int | None, str]]) -> list[str]:
+        """The lines with new steps at their sorted place, in the style of the first record."""
+        model = text_file.split(self.old)[self.found[0].line - 1]
+        model += "" if model.endswith("\n") else "\n"
+        added = {
+            step: rewrite_text(model, self.nested({self.key: step, **fields}))
+            for step, fields in self.by_step.items()
+            if step not in self.last_line
+        }
+        merged = merge([raw for _, raw in kept], [step for step, _ in kept], added)
+        if None not in self.last_line and self.stepless:
+            merged.append(rewrite_text(model, self.nested(dict(self.stepless))))
+        return merged
+
+    def nested(self, value: dict[str, Any]) -> dict[str, Any]:
+        """The fields of a new record, nested where the first record nests them."""
+        shape = copy.deepcopy(self.found[0].value)
+        for name, _ in list(flat(shape)):
+            if name not in value:
+                _remove(shape, name)
+        for name, item in value.items():
+            _put(shape, name, item)
+        return shape
+
+
+def _has_nan(value: dict[str, Any]) -> bool:
+    return any(isinstance(item, float) and math.isnan(item) for _, item in flat(value))
+
+
+def _same(raw: Any, value: Any) -> bool:
+    """True if the raw field says what the series says, whatever its spelling."""
+    if isinstance(value, bool) or isinstance(raw, bool):
+        return raw is value
+    number = math.nan if raw is None else text_number(raw)
+    wanted = text_number(value)
+    if number is None or wanted is None:
+        return bool(raw == value)
+    return number == wanted or (math.isnan(number) and math.isnan(wanted))
+
+
+def _holder(value: dict[str, Any], name: str) -> tuple[dict[str, Any], str]:
+    """The innermost object that holds, or would hold, a dotted name, and the name in it."""
+    if name not in value:
+        for at, char in enumerate(name):
+            inner = value.get(name[:at]) if char == "." else None
+            if isinstance(inner, dict) and inner:
+                return _holder(inner, name[at + 1 :])
+    return value, name
+
+
+def _put(value: dict[str, Any], name: str, item: Any) -> None:
+    holder, last = _holder(value, name)
+    holder[last] = item
+
+
+def _remove(value: dict[str, Any], name: str) -> None:
+    """Takes a dotted name out, and the objects that are empty without it."""
+    holder, last = _holder(value, name)
+    holder.pop(last, None)
+    if holder is not value and not holder:
+        _drop_empty(value)
+
+
+def _drop_empty(value: dict[str, Any]) -> None:
+    for name, item in list(value.items()):
+        if isinstance(item, dict):
+            _drop_empty(item)
+            if not item:
+                del value[name]

@@ -1,23 +1,280 @@
-"""series-json: metric → block of `values`, the way training frameworks keep loss curves.
-
-    {"lm loss": {"start_step": 1, "end_step": 50, "step_interval": 1, "values": {"1": 10.8, …}}}
-
-Nearly every file is regular, and is read by a decoder that knows the form. Whatever it refuses goes
-the slow way, which reads more and says precisely what is odd.
-"""
+"""A block: one metric of a series-json file, read value by value and written back."""
 
 from __future__ import annotations
 
 import json
+import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import Any
 
+import numpy as np
+
 from karat.findings import Finding, Severity, UsageError
-from karat.goldens import hazards, json_rewrite, json_text
-from karat.goldens.series_block import FIELDS, BlockReader, block_value, is_block, text_number
+from karat.goldens import json_text, json_text as json_rewrite, text_file
+from karat.goldens.json_scan import path_text
 from karat.goldens.series_fast import read_fast
-from karat.goldens.shapes import Golden, Metric, Reading, Series, Shape
+from karat.goldens.shapes import Golden, Metric, Reading, Series, Shape, Steps, Values
+
+FIELDS = ("values", "start_step", "end_step", "step_interval", "value_precision")
+"""The fields of a block that karat understands."""
+
+NO_SAMPLE = "nan"
+"""What stands in the file where a step has no sample."""
+
+_STEP = re.compile(r"[+-]?[0-9]{1,19}")
+_INT64 = 2**63
+
+
+def is_block(value: Any) -> bool:
+    """True for an object whose `values` are numbers by step, or a list of them."""
+    if not isinstance(value, dict):
+        return False
+    values = value.get("values")
+    if isinstance(values, list):
+        return not values or _numbers(values)
+    if not isinstance(values, dict):
+        return False
+    return not values or (any(map(_STEP.fullmatch, values)) and _numbers(list(values.values())))
+
+
+def _numbers(values: list[Any]) -> bool:
+    """True for scalars of which one at least is a number, or says that there is none."""
+    if any(isinstance(value, (dict, list)) for value in values):
+        return False
+    return any(text_number(value) is not None for value in values)
+
+
+def text_number(value: Any) -> float | None:
+    """The number that a JSON scalar is, or spells, as a float; None for anything else."""
+    if isinstance(value, bool) or not isinstance(value, (int, float, str)):
+        return None
+    if isinstance(value, str) and ("_" in value or not value.isascii()):
+        return None
+    try:
+        return float(value)
+    except ValueError:
+        return None
+    except OverflowError:  # an integer beyond the largest float
+        return math.inf if int(value) > 0 else -math.inf
+
+
+def implied_steps(count: int, start: int, interval: int) -> list[int]:
+    """The steps of a list of values: the start, then the multiples of the interval above it."""
+    interval = max(interval, 1)
+    first = (start // interval + 1) * interval
+    return ([start] + [first + n * interval for n in range(count - 1)])[:count]
+
+
+class BlockReader:
+    """Reads blocks one by one and gathers what is odd about them."""
+
+    def __init__(self) -> None:
+        self.odd = text_file.Few()
+
+    def metric(self, name: str, block: Mapping[str, Any]) -> Metric:
+        fields = {field: self.field(name, field, block.get(field)) for field in FIELDS[1:]}
+        extra = {
+            key: value
+            for key, value in block.items()
+            if key != "values"
+            and (key not in fields or (fields[key] is None and value is not None))
+        }
+        steps, values = self.values(name, block["values"], fields)
+        start, end, interval, precision = (fields[field] for field in FIELDS[1:])
+        return Metric(steps, values, start, end, interval, precision, extra)
+
+    def field(self, name: str, field: str, value: Any) -> int | None:
+        """A whole number beside the values; one that is spelled as text counts, with a warning."""
+        if value is None:
+            return None
+        found = text_number(value)
+        if found is None or not found.is_integer():
+            self.add("unreadable", (name, field), "a whole number", value, Severity.WARN)
+            return None
+        if isinstance(value, str):
+            self.add("number-as-text", (name, field), "a number", value, Severity.WARN)
+            return int(found)
+        return int(value)
+
+    def values(
+        self, name: str, held: Any, fields: Mapping[str, int | None]
+    ) -> tuple[Steps, Values]:
+        if isinstance(held, list):
+            start, interval = fields["start_step"], fields["step_interval"]
+            steps = implied_steps(len(held), start or 0, 1 if interval is None else interval)
+            found = {
+                step: self.value((name, "values", index), value)
+                for index, (step, value) in enumerate(zip(steps, held, strict=True))
+            }
+        else:
+            found = dict(self.by_step(name, held))
+        return _arrays(found)
+
+    def by_step(self, name: str, held: Mapping[str, Any]) -> Iterator[tuple[int, float]]:
+        seen: dict[int, str] = {}
+        for key, value in held.items():
+            path = (name, "values", key)
+            step = step_of(key)
+            if step is None:
+                self.add("unreadable", path, "a step, a whole number", key, Severity.FAIL)
+                continue
+            if step in seen:
+                self.duplicate(path, step, seen[step])
+            seen[step] = key
+            yield step, self.value(path, value)
+
+    def value(self, path: tuple[str | int, ...], value: Any) -> float:
+        number = text_number(value)
+        if number is None:
+            if value is not None:
+                self.add("unreadable", path, 'a number or "nan"', value, Severity.FAIL)
+            return math.nan
+        if isinstance(value, str) and value != NO_SAMPLE:
+            self.add("number-as-text", path, "a number", value, Severity.WARN)
+        elif isinstance(value, int) and math.isinf(number):
+            self.add("non-finite-literal", path, "a finite number", value, Severity.WARN)
+        return number
+
+    def duplicate(self, path: tuple[str | int, ...], step: int, before: str) -> None:
+        self.odd.note("duplicate-key", Severity.FAIL, partial(_duplicate, path, step, before))
+
+    def add(
+        self,
+        kind: str,
+        path: tuple[str | int, ...],
+        expected: str,
+        found: Any,
+        severity: Severity,
+    ) -> None:
+        self.odd.note(kind, severity, partial(_finding, kind, path, expected, found, severity))
+
+
+def _duplicate(path: tuple[str | int, ...], step: int, before: str) -> Finding:
+    where = path_text(path)
+    return Finding(
+        kind="duplicate-key",
+        severity=Severity.FAIL,
+        message=f"expected step {step} once, found it as {json.dumps(before)} and at {where};"
+        " the last one was read",
+        metric=str(path[0]),
+        where=where,
+        numbers={"step": step},
+    )
+
+
+def _finding(
+    kind: str, path: tuple[str | int, ...], expected: str, found: Any, severity: Severity
+) -> Finding:
+    where = path_text(path)
+    shown = json.dumps(found, ensure_ascii=False)
+    shown = shown if len(shown) <= 40 else shown[:36] + "…"
+    return Finding(
+        kind=kind,
+        severity=severity,
+        message=f"expected {expected}, found {shown} at {where}",
+        metric=str(path[0]),
+        where=where,
+    )
+
+
+def step_of(key: str) -> int | None:
+    """The step that a key names, or None if it names none that fits 64 bits."""
+    if not _STEP.fullmatch(key):
+        return None
+    step = int(key)
+    return step if -_INT64 <= step < _INT64 else None
+
+
+def _arrays(found: Mapping[int, float]) -> tuple[Steps, Values]:
+    ordered = sorted(found)
+    steps = np.array(ordered, np.int64)
+    values = np.array([found[step] for step in ordered], np.float64)
+    steps.flags.writeable = values.flags.writeable = False
+    return steps, values
+
+
+def block_value(name: str, metric: Metric, old: Mapping[str, Any] | None) -> dict[str, Any]:
+    """The JSON value of a metric; what is the same as in the old block keeps its spelling there."""
+    before = BlockReader().metric(name, old) if old is not None else None
+    new: dict[str, Any] = {}
+    fields = (metric.start, metric.end, metric.interval, metric.precision)
+    for field, value in zip(FIELDS[1:], fields, strict=True):
+        raw = old.get(field) if old is not None else None
+        if value is not None:
+            new[field] = raw if BlockReader().field(name, field, raw) == value else value
+        elif old is not None and field in old and raw is None:
+            new[field] = None
+    new.update(metric.extra)
+    new["values"] = _new_values(metric, old, before)
+    if "value_precision" in new:  # behind the values is where writers put it
+        new["value_precision"] = new.pop("value_precision")
+    return new
+
+
+def _new_values(metric: Metric, old: Mapping[str, Any] | None, before: Metric | None) -> Any:
+    pairs = dict(zip(metric.steps.tolist(), metric.values.tolist(), strict=True))
+    if old is None or before is None:
+        return {str(step): _json_number(value, whole=False) for step, value in pairs.items()}
+    held = old["values"]
+    whole = _all_whole(held)
+    if isinstance(held, list):
+        start, interval = metric.start or 0, 1 if metric.interval is None else metric.interval
+        if implied_steps(len(pairs), start, interval) == list(pairs):
+            raws = [*held, *[None] * len(pairs)]
+            return [
+                _kept(raw, value, whole) for raw, value in zip(raws, pairs.values(), strict=False)
+            ]
+        return {str(step): _json_number(value, whole=whole) for step, value in pairs.items()}
+    return _by_key(held, pairs, whole)
+
+
+def _by_key(held: Mapping[str, Any], pairs: Mapping[int, float], whole: bool) -> dict[str, Any]:  # noqa: FBT001
+    spelled = {step: key for key in held if (step := step_of(key)) is not None}
+    new: dict[str, Any] = {}
+    for key, raw in held.items():
+        step = step_of(key)
+        if step is None:
+            new[key] = raw
+        elif step in pairs and (key == spelled[step] or _same(held[spelled[step]], pairs[step])):
+            new[key] = _kept(raw, pairs[step], whole) if key == spelled[step] else raw
+    for step, value in pairs.items():
+        if step not in spelled:
+            new[str(step)] = _json_number(value, whole=whole)
+    return new
+
+
+def _same(raw: Any, value: float) -> bool:
+    number = math.nan if raw is None else text_number(raw)
+    if number is None:
+        number = math.nan
+    return number == value or (math.isnan(number) and math.isnan(value))
+
+
+def _kept(raw: Any, value: float, whole: bool) -> Any:  # noqa: FBT001
+    return raw if _same(raw, value) else _json_number(value, whole=whole)
+
+
+def _all_whole(held: Any) -> bool:
+    values = held if isinstance(held, list) else list(held.values())
+    numbers = [value for value in values if isinstance(value, (int, float))]
+    return bool(numbers) and all(isinstance(value, int) for value in numbers)
+
+
+def _json_number(value: float, *, whole: bool) -> Any:
+    """A sample as JSON: what is not finite as text, a whole number as its neighbours have it."""
+    if not math.isfinite(value):
+        return str(value)
+    return int(value) if whole and value.is_integer() else value
+
+
+# DOC-HERE series_json: series-json: metric → block of `values`, the way training frameworks keep loss curves.
+#
+#     {"lm loss": {"start_step": 1, "end_step": 50, "step_interval": 1, "values": {"1": 10.8, …}}}
+#
+# Nearly every file is regular, and is read by a decoder that knows the form. Whatever it refuses goes
+# the slow way, which reads more and says precisely what is odd.
 
 _OPENING = re.compile(rb'(?:\xef\xbb\xbf)?[ \t\r\n]*[{"]')
 
@@ -43,7 +300,7 @@ class SeriesJSON:
         if not _has_block(parsed.value):
             return Reading(None, (*parsed.findings, _no_block()), self.name)
         series, findings = read_value(parsed.value)
-        return Reading(series, hazards.few((*parsed.findings, *findings)), self.name)
+        return Reading(series, text_file.few((*parsed.findings, *findings)), self.name)
 
     def write(self, golden: Golden, like: bytes | None = None) -> bytes:
         if not isinstance(golden, Series):

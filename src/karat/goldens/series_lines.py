@@ -16,11 +16,20 @@ from typing import Any
 import numpy as np
 
 from karat.findings import Finding, Severity, UsageError
-from karat.goldens import hazards, json_text, lines
-from karat.goldens.json_rewrite import rewrite_text
-from karat.goldens.line_records import Record, parse_line, records, step_key, step_of
-from karat.goldens.line_writing import alike, ensure_held, fresh_lines, rewrite_lines
-from karat.goldens.series_block import NO_SAMPLE, text_number
+from karat.goldens import json_text, text_file
+from karat.goldens.json_text import rewrite_text
+from karat.goldens.line_records import (
+    Record,
+    alike,
+    ensure_held,
+    fresh_lines,
+    parse_line,
+    records,
+    rewrite_lines,
+    step_key,
+    step_of,
+)
+from karat.goldens.series_json import NO_SAMPLE, text_number
 from karat.goldens.shapes import Document, Golden, Metric, Reading, Series, Shape
 
 
@@ -31,8 +40,8 @@ class SeriesLines:
     shape: Shape = "series"
 
     def claims(self, data: bytes) -> bool:
-        start = data.removeprefix(hazards.BOM).lstrip()
-        if not start.startswith(b"{") or hazards.check(data) is not None:
+        start = data.removeprefix(text_file.BOM).lstrip()
+        if not start.startswith(b"{") or text_file.check(data) is not None:
             return False
         first, _, rest = start.partition(b"\n")
         if rest.strip():
@@ -42,11 +51,11 @@ class SeriesLines:
         return isinstance(record, dict) and step_key([record], alone=True) is not None
 
     def read(self, data: bytes) -> Reading:
-        hazard = hazards.check(data)
+        hazard = text_file.check(data)
         if hazard is not None:
             return Reading(None, (hazard,), self.name)
-        odd = hazards.Few()
-        found = records(lines.decode(data), odd)
+        odd = text_file.Few()
+        found = records(text_file.decode(data), odd)
         if not found:
             return Reading(None, odd.findings(), self.name)
         key = step_key([record.value for record in found])
@@ -66,7 +75,7 @@ class SeriesLines:
         if old is not None and before == golden:
             return old
         if old is not None and isinstance(before, Series):
-            written = lines.encode(rewrite_lines(golden, lines.decode(old)), old)
+            written = text_file.encode(rewrite_lines(golden, text_file.decode(old)), old)
         else:
             written = fresh_lines(golden).encode()
         ensure_held(self.name, golden, self.read(written).golden if self.claims(written) else None)
@@ -76,7 +85,7 @@ class SeriesLines:
 class _Reader:
     """Gathers fields over records; a field is a metric if its values are numbers anywhere."""
 
-    def __init__(self, key: str, odd: hazards.Few) -> None:
+    def __init__(self, key: str, odd: text_file.Few) -> None:
         self.key = key
         self.odd = odd
 
@@ -183,7 +192,7 @@ def _write_document(golden: Document, like: bytes | None) -> bytes:
     if like is None:
         written = "".join(map(_record_line, golden.value)).encode()
     else:
-        written = lines.encode(_document_lines(golden.value, lines.decode(like)), like)
+        written = text_file.encode(_document_lines(golden.value, text_file.decode(like)), like)
     back = FORMAT.read(written).golden
     if not isinstance(back, Document) or not alike(back.value, golden.value):
         found = "nothing" if back is None else "records with steps, or other values"
@@ -198,7 +207,7 @@ def _document_lines(value: list[Any], old: str) -> str:
     found = records(old)
     places = {record.line: index for index, record in enumerate(found)}
     kept: list[str] = []
-    for line, raw in enumerate(lines.split(old), start=1):
+    for line, raw in enumerate(text_file.split(old), start=1):
         index = places.get(line)
         if index is None:
             kept.append(raw)
@@ -206,7 +215,7 @@ def _document_lines(value: list[Any], old: str) -> str:
             kept.append(rewrite_text(raw, value[index]))
     if len(value) > len(found) and kept and not kept[-1].endswith("\n"):
         kept[-1] += "\n"
-    return lines.join([*kept, *map(_record_line, value[len(found) :])], old)
+    return text_file.join([*kept, *map(_record_line, value[len(found) :])], old)
 
 
 def _record_line(record: dict[str, Any]) -> str:

@@ -10,8 +10,8 @@ from functools import partial
 import numpy as np
 
 from karat.findings import Finding, Severity, UsageError
-from karat.goldens import hazards, lines
-from karat.goldens.line_writing import ended, ensure_held, merge
+from karat.goldens import text_file
+from karat.goldens.line_records import ended, ensure_held, merge
 from karat.goldens.shapes import Golden, Metric, Reading, Series, Shape
 
 METRIC = "value"
@@ -49,7 +49,7 @@ class _Sample:
         """A new line in the style of this one."""
         found = _SAMPLE.fullmatch(self.raw)
         lead, gap = (found["lead"], found["gap"]) if found else ("", " ")
-        return f"{lead}{step}{gap}{_token(value)}{lines.ending(self.raw) or chr(10)}"
+        return f"{lead}{step}{gap}{_token(value)}{text_file.ending(self.raw) or chr(10)}"
 
 
 class SeriesText:
@@ -59,21 +59,21 @@ class SeriesText:
     shape: Shape = "series"
 
     def claims(self, data: bytes) -> bool:
-        if hazards.check(data) is not None:
+        if text_file.check(data) is not None:
             return False
-        text = lines.decode(data)
+        text = text_file.decode(data)
         # The first line that speaks nearly always answers, and costs no list of all lines.
         first = _SPOKEN.search(text)
         if first is None or not _SAMPLE.fullmatch(first.group()):
             return False
-        spoken = [raw for raw in lines.split(text) if not _silent(raw)]
+        spoken = [raw for raw in text_file.split(text) if not _silent(raw)]
         return 2 * sum(map(bool, map(_SAMPLE.fullmatch, spoken))) > len(spoken)
 
     def read(self, data: bytes) -> Reading:
-        hazard = hazards.check(data)
+        hazard = text_file.check(data)
         if hazard is not None:
             return Reading(None, (hazard,), self.name)
-        raws = lines.split(lines.decode(data))
+        raws = text_file.split(text_file.decode(data))
         samples = [_sample(raw) for raw in raws]
         findings = _odd(raws, samples)
         found = {sample.step: sample.value for sample in samples if sample}
@@ -94,7 +94,7 @@ class SeriesText:
             text = "".join(f"{step} {_token(value)}\n" for step, value in samples.items())
             written = text.encode()
         else:
-            written = lines.encode(_rewritten(lines.decode(old), samples), old)
+            written = text_file.encode(_rewritten(text_file.decode(old), samples), old)
         ensure_held(self.name, series, self.read(written).golden)
         return written
 
@@ -124,7 +124,7 @@ def _silent(raw: str) -> bool:
 
 
 def _odd(raws: list[str], samples: list[_Sample | None]) -> tuple[Finding, ...]:
-    odd = hazards.Few()
+    odd = text_file.Few()
     seen: dict[int, int] = {}
     for line, (raw, sample) in enumerate(zip(raws, samples, strict=True), start=1):
         if sample is None:
@@ -180,7 +180,7 @@ def _nothing() -> Finding:
 
 def _rewritten(old: str, samples: dict[int, float]) -> str:
     """The lines with the new samples: changed in place, removed, or added at their step's place."""
-    raws = lines.split(old)
+    raws = text_file.split(old)
     found = [_sample(raw) for raw in raws]
     last = {sample.step: index for index, sample in enumerate(found) if sample}
     kept: list[str] = []
@@ -199,7 +199,7 @@ def _rewritten(old: str, samples: dict[int, float]) -> str:
     added = {
         step: model.with_step(step, value) for step, value in samples.items() if step not in last
     }
-    return lines.join(ended(merge(kept, steps, added)), old)
+    return text_file.join(ended(merge(kept, steps, added)), old)
 
 
 def _same(old: float, new: float) -> bool:

@@ -1,49 +1,182 @@
-"""Low precision: float32, float16, bfloat16 and float8 gradients against the verified double run.
-
-Never against themselves: the double run is made at the very inputs and cotangents that the low one got, rounded,
-so that rounding those is no error. What is left is the backward's own arithmetic, and `low_judging` says how much
-of it rounding explains.
-"""
+"""Runs in low precision: the same function at the same rounded inputs, low and in double, again and again."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import numpy as np
 
-from karat.gradients.low_controls import controls
-from karat.gradients.low_judging import (
+from karat.findings import UsageError, suggest
+from karat.gradients.adapters.calls import is_float
+from karat.gradients.draws import Asked as LowerAsked, Purpose, mixed
+from karat.gradients.examine import Pair
+from karat.gradients.low_precision_judgement import (
     Calm,
     Judgement,
     Limits,
+    Precision,
     Runs,
     allowance_of,
+    controls,
     judge,
     limits_of,
+    precision_of,
     rms,
+    rounded,
 )
-from karat.gradients.low_runs import (
-    FIRST,
-    MORE,
-    Asked,
-    Run,
-    calm_of,
-    parts,
-    reach_of,
-    rounded_point,
-    runs_of,
-    size_of,
+from karat.gradients.problem import (
+    FlattenedArray as LowerArray,
+    Problem,
+    Unsupported,
+    said,
+    shaped,
+    size,
 )
-from karat.gradients.precision import coarseness
-from karat.gradients.problem import Problem, Unsupported
 from karat.gradients.report import Comparison, GradVerdict
-from karat.gradients.rounding import precision_of
-from karat.gradients.wording import said
+from karat.gradients.roundoff import coarseness
+from karat.tensors.dtypes import TABLE
 
 if TYPE_CHECKING:
     Array = np.ndarray[Any, np.dtype[Any]]
     Gradients = Sequence[Array | None]
+
+FIRST = 4
+MORE = 8
+"""Made only where the first ones failed: few samples make a poor estimate of a spread."""
+
+
+class Asked(msgspec.Struct, frozen=True, kw_only=True):
+    """One output's cotangent in one precision."""
+
+    problem: Any
+    output: int
+    cotangent: Any
+    precision: Precision
+    rng: Any
+
+    def cotangents(self, one: Array) -> list[Array | None]:
+        return [one if i == self.output else None for i in range(len(self.problem.outputs))]
+
+
+class Run(msgspec.Struct, frozen=True, kw_only=True):
+    """The gradients of every input: low, double, and double a rounding away."""
+
+    low: Any
+    double: Any
+    near: Any
+
+
+def rounded_run(problem: Problem, dtype: str, cotangents: Gradients) -> tuple[Gradients, Gradients]:
+    """The gradients in a low precision and in double, both at the rounded inputs and cotangents."""
+    at = [rounded(one, dtype) for one in problem.point]
+    given = [None if one is None else rounded(one, dtype) for one in cotangents]
+    return problem.vjp(at, given, dtype=dtype), problem.vjp(at, given)
+
+
+def calm_of(asked: Asked) -> Calm:
+    """What the forward tells of roundings."""
+    low, double, near = (np.stack(side) for side in zip(*_forwards(asked), strict=True))
+    usable = np.isfinite(double) & np.isfinite(low) & np.isfinite(near)
+    lost = np.isfinite(double) & ~np.isfinite(low)
+    precision = asked.precision
+    tiny = (double != 0) & (np.abs(double) < precision.smallest_normal)
+    low, double, near = (np.where(usable, one, 0.0) for one in (low, double, near))
+    moved, own = (
+        rms(near - double) / reach_of(precision),
+        precision.roundoff * _sizes(asked, double),
+    )
+    strayed = rms(low - double) / (np.hypot(moved, own) + precision.smallest)
+    return Calm(
+        unrest=max(1.0, float(np.quantile(strayed, 0.9))),
+        each=strayed,
+        outputs=strayed.size,
+        level=size_of(double),
+        overflows=int(lost.any(0).sum()),
+        underflows=int(tiny.any(0).sum()),
+    )
+
+
+def _sizes(asked: Asked, stack: Array) -> Array:
+    """How large each number is; the parts of a complex one are rounded together, and are as uncertain as the whole."""
+    each = rms(stack)
+    if not asked.problem.outputs[asked.output].complex:
+        return each
+    return np.broadcast_to(np.sqrt(np.square(each).sum(-1, keepdims=True)), each.shape)
+
+
+def _forwards(asked: Asked) -> Iterator[tuple[Array, Array, Array]]:
+    """The output in low precision, in double, and in double some roundings away."""
+    for i in range(FIRST):
+        at, _ = _neighbour(asked, i)
+        moved = [_moved(one, reach_of(asked.precision), asked) for one in at]
+        low = asked.problem.forward(at, dtype=asked.precision.name)
+        double, near = asked.problem.forward(at), asked.problem.forward(moved)
+        yield parts(low[asked.output]), parts(double[asked.output]), parts(near[asked.output])
+
+
+def runs_of(asked: Asked, numbers: range) -> Iterator[Run]:
+    """Runs whose double gradients are finite; the first of them at the point itself."""
+    for i in numbers:
+        at, cotangent = _neighbour(asked, i)
+        reach = reach_of(asked.precision)
+        double = asked.problem.vjp(at, asked.cotangents(cotangent))
+        if not all(one is None or np.isfinite(one).all() for one in double):
+            continue
+        near = asked.problem.vjp(
+            [_moved(one, reach, asked) for one in at],
+            asked.cotangents(_moved(cotangent, reach, asked)),
+        )
+        low = asked.problem.vjp(at, asked.cotangents(cotangent), dtype=asked.precision.name)
+        yield Run(low=low, double=double, near=near)
+
+
+def _neighbour(asked: Asked, i: int) -> tuple[list[Array], Array]:
+    """Run 0: the given point and cotangent, rounded. Others: a rounding or two away, with other signs and sizes."""
+    name = asked.precision.name
+    if i == 0:
+        return rounded_point(asked), rounded(asked.cotangent, name)
+    signs = asked.rng.choice([-1.0, 1.0], asked.cotangent.shape)
+    sizes = asked.rng.uniform(0.5, 1.5, asked.cotangent.shape)
+    at = [rounded(_moved(one, 2.0, asked), name) for one in rounded_point(asked)]
+    return at, rounded(asked.cotangent * signs * sizes, name)
+
+
+def _moved(array: Array, reach: float, asked: Asked) -> Array:
+    """Every element by up to `reach` roundings of its own size."""
+    size = reach * asked.precision.roundoff
+    if np.iscomplexobj(array):
+        real, imag = (asked.rng.uniform(-size, size, array.shape) for _ in range(2))
+        return np.asarray(array.real * (1 + real) + 1j * array.imag * (1 + imag))
+    return np.asarray(array * (1 + asked.rng.uniform(-size, size, array.shape)))
+
+
+def reach_of(precision: Precision) -> float:
+    """Several roundings, so that branches that a rounding may flip are seen to flip; one in float8."""
+    return float(np.clip(0.02 / precision.roundoff, 1.0, 4.0))
+
+
+def rounded_point(asked: Asked) -> list[Array]:
+    return [rounded(one, asked.precision.name) for one in asked.problem.point]
+
+
+def parts(array: Array) -> Array:
+    """Real numbers alone: a complex array with a last axis for its two parts."""
+    if np.iscomplexobj(array):
+        return np.stack([array.real, array.imag], -1)
+    return np.asarray(array, np.float64)
+
+
+def size_of(array: Array) -> float:
+    return float(np.sqrt(np.square(np.abs(array)).mean())) if array.size else 0.0
+
+
+# DOC-HERE low_precision: Low precision: float32, float16, bfloat16 and float8 gradients against the verified double run.
+#
+# Never against themselves: the double run is made at the very inputs and cotangents that the low one got, rounded,
+# so that rounding those is no error. What is left is the backward's own arithmetic, and `low_judging` says how much
+# of it rounding explains.
 
 
 def compare_low(
@@ -287,3 +420,83 @@ def _comparison(asked: Asked, i: int, verdict: GradVerdict, why: str, **more: An
 
 def _inconclusive(asked: Asked, i: int, why: str) -> Comparison:
     return _comparison(asked, i, GradVerdict.INCONCLUSIVE, why)
+
+
+# DOC-HERE lower: Lower precisions: those that were asked for, against the double gradient, where that one stands.
+
+_DOUBLE = frozenset({"float64", "complex128"})
+UNVERIFIED = "there is no verified double gradient to compare with"
+
+
+def wanted(problem: Problem, dtypes: Sequence[str] | None) -> tuple[str, ...]:
+    """The precisions to look at: those asked for, or those the inputs were given in."""
+    if dtypes is None:
+        named: Sequence[str] = [slot.dtype for slot in problem.inputs]
+    else:
+        named = [dtypes] if isinstance(dtypes, str) else dtypes
+        _refuse_unknown(named)
+    return tuple(dict.fromkeys(one for one in named if one not in _DOUBLE))
+
+
+def _refuse_unknown(names: Sequence[str]) -> None:
+    floats = [name for name in TABLE if is_float(name)]
+    for name in names:
+        if name not in floats:
+            raise UsageError(
+                f"gradcheck: dtypes: expected floating dtypes, found {name!r}{suggest(str(name), floats)}",
+                next_command='dtypes=("float32", "bfloat16")',
+            )
+
+
+def cotangents(problem: Problem, asked: LowerAsked) -> list[LowerArray | None]:
+    """One per wanted output, of moderate size, so that low precision can hold it."""
+    return [
+        shaped(mixed(size(slot), asked.draw(Purpose.LOW, k)), slot) if k in asked.outputs else None
+        for k, slot in enumerate(problem.outputs)
+    ]
+
+
+def compare(
+    problem: Problem, asked: LowerAsked, dtype: str, pairs: Sequence[Pair]
+) -> list[tuple[Comparison, LowerArray | None]]:
+    """The comparisons of one precision, each with the cotangent it was made with."""
+    given = cotangents(problem, asked)
+    double: list[LowerArray | None] = [
+        np.zeros(slot.shape) if _has_gradient(i, pairs) else None
+        for i, slot in enumerate(problem.inputs)
+    ]
+    rng = asked.draw(Purpose.LOW, len(problem.outputs), *dtype.encode())
+    found = compare_low(problem, dtype, rng=rng, cotangents=given, double=double)
+    stands = {
+        (one.comparison.input, one.comparison.output): one.comparison
+        for one in pairs
+        if one.comparison.mode == "reverse"
+    }
+    index = {slot.name: k for k, slot in enumerate(problem.outputs)}
+    return [
+        (_relative(_standing(one, stands[one.input, one.output])), given[index[one.output]])
+        for one in found
+        if (one.input, one.output) in stands
+    ]
+
+
+def _has_gradient(i: int, pairs: Sequence[Pair]) -> bool:
+    return any(one.input == i and one.gradient is not None for one in pairs)
+
+
+def _standing(low: Comparison, double: Comparison) -> Comparison:
+    if double.counts or low.verdict is GradVerdict.FAIL:
+        return low
+    return msgspec.structs.replace(low, verdict=GradVerdict.INCONCLUSIVE, reason=UNVERIFIED)
+
+
+def _relative(one: Comparison) -> Comparison:
+    """As in double: error and tolerance as shares of the size."""
+    if not one.scale > 0:
+        return one
+    return msgspec.structs.replace(
+        one,
+        error=one.error / one.scale,
+        tolerance=one.tolerance / one.scale,
+        smallest_error=one.smallest_error / one.scale,
+    )

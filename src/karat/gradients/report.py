@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
-from typing import Literal
+from math import isfinite
+from typing import Any, Literal
 
 import msgspec
 
@@ -148,3 +149,139 @@ class GradReport(msgspec.Struct, frozen=True, kw_only=True):
         if not self or self.vacuous or not self.comparisons:
             raise AssertionError(str(self))
         return self
+
+
+# DOC-HERE verdicts: Verdicts: one word for all comparisons and laws, and one sentence.
+
+
+def verdict_of(
+    comparisons: Sequence[Comparison], properties: Sequence[Property]
+) -> tuple[GradVerdict, str]:
+    """FAIL if anything failed; PASS only if every comparison is evidence, weak ones aside."""
+    failed = next((one for one in comparisons if one.verdict is GradVerdict.FAIL), None)
+    if failed is not None:
+        return GradVerdict.FAIL, f"{place(failed)}: {failed.reason}"
+    broken = next((one for one in properties if one.verdict is GradVerdict.FAIL), None)
+    if broken is not None:
+        return GradVerdict.FAIL, f"{broken.name}: {broken.detail}"
+    strong = [one for one in comparisons if one.strength == "strong"]
+    if not strong:
+        return GradVerdict.INCONCLUSIVE, "nothing was compared"
+    doubtful = next((one for one in strong if not one.counts), None)
+    if doubtful is not None:
+        return GradVerdict.INCONCLUSIVE, f"{place(doubtful)}: {doubtful.reason}"
+    return GradVerdict.PASS, _passed(strong)
+
+
+def _passed(strong: Sequence[Comparison]) -> str:
+    sees = max(one.smallest_error for one in strong)
+    count = f"{len(strong)} comparisons hold" if len(strong) > 1 else "the comparison holds"
+    return (
+        f"{count}; an error of one element by {sees:.1g} of the typical size would have been seen"
+    )
+
+
+def place(one: Comparison) -> str:
+    """Which gradient a comparison is about."""
+    order = "" if one.order == 1 else ", second order"
+    mode = "" if one.mode == "reverse" else ", forward mode"
+    return f"{one.output} by {one.input} in {one.dtype}{order}{mode}"
+
+
+# DOC-HERE report_json: JSON of a gradient report, schema `karat.grad-report/1`; the published schema is in karat/schemas.
+
+SCHEMA = "karat.grad-report/1"
+
+
+def document(report: GradReport) -> bytes:
+    """The report as JSON text."""
+    return msgspec.json.format(msgspec.json.encode(_plain(plain(report))), indent=2) + b"\n"
+
+
+def plain(report: GradReport) -> dict[str, Any]:
+    """The report as plain data; numbers may still be NaN or infinite."""
+    return {
+        "schema": SCHEMA,
+        "op": report.op,
+        "framework": report.framework,
+        "device": report.device,
+        "seed": str(report.seed),
+        "identity": report.identity,
+        "verdict": report.verdict.value,
+        "reason": report.reason,
+        "vacuous": report.vacuous,
+        "smallest_error": report.smallest_error,
+        "forwards": report.forwards,
+        "backwards": report.backwards,
+        "seconds": round(report.seconds, 6),
+        "comparisons": [_comparison(one) for one in report.comparisons],
+        "properties": [_property(one) for one in report.properties],
+        "diagnoses": [_diagnosis(one) for one in report.diagnoses],
+        "excluded": [{"name": one.name, "why": one.why} for one in report.excluded],
+        "notes": list(report.notes),
+    }
+
+
+def _comparison(one: Comparison) -> dict[str, Any]:
+    return {
+        "input": one.input,
+        "output": one.output,
+        "dtype": one.dtype,
+        "mode": one.mode,
+        "order": one.order,
+        "verdict": one.verdict.value,
+        "reason": one.reason,
+        "counts": one.counts,
+        "oracle": one.oracle,
+        "strength": one.strength,
+        "error": one.error,
+        "tolerance": one.tolerance,
+        "scale": one.scale,
+        "smallest_error": one.smallest_error,
+        "probes": one.probes,
+        "controls": dict(one.controls),
+        "vacuous": one.vacuous,
+        "kinks": one.kinks,
+        "widened": one.widened,
+    }
+
+
+def _property(one: Property) -> dict[str, Any]:
+    return {
+        "name": one.name,
+        "verdict": one.verdict.value,
+        "detail": one.detail,
+        "measured": one.measured,
+        "bound": one.bound,
+        "dtype": one.dtype,
+    }
+
+
+def _diagnosis(one: Diagnosis) -> dict[str, Any]:
+    return {
+        "input": one.input,
+        "output": one.output,
+        "dtype": one.dtype,
+        "coordinate": None if one.coordinate is None else list(one.coordinate),
+        "expected": one.expected,
+        "found": one.found,
+        "hint": one.hint,
+        "forwards": one.forwards,
+        "replay": one.replay,
+    }
+
+
+def _plain(value: Any) -> Any:
+    """What JSON can say: NaN and infinities as text, complex numbers as two, lone surrogates escaped."""
+    if isinstance(value, str):
+        return value.encode("utf-8", "backslashreplace").decode()
+    if isinstance(value, Mapping):
+        return {_plain(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_plain(item) for item in value]
+    if isinstance(value, complex):
+        return {"real": _plain(value.real), "imag": _plain(value.imag)}
+    if isinstance(value, float):
+        # numpy's own float64 is a float, too; JSON is to have plain ones.
+        return float(value) if isfinite(value) else str(float(value))
+    return value

@@ -10,7 +10,6 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 
-from karat.gradients.replaying import command
 from karat.gradients.report import (
     Comparison,
     Diagnosis,
@@ -19,6 +18,7 @@ from karat.gradients.report import (
     GradVerdict,
     Property,
 )
+from karat.gradients.session import command
 
 WIDTH = 100
 _ROWS = 12

@@ -1,35 +1,102 @@
-"""OpTest: a unittest class for one operator, in the manner of the original (Paddle's `op_test.OpTest`).
-
-    class TestMatmul(karat.OpTest):
-        def setUp(self):
-            self.op_type = "matmul_v2"
-            self.python_api = paddle.matmul
-            self.inputs = {"X": x, "Y": y}
-            self.outputs = {"Out": x @ y}
-
-        def test_check_output(self):
-            self.check_output()
-
-        def test_check_grad(self):
-            self.check_grad(["X", "Y"], "Out")
-
-`check_grad` is `karat.gradcheck` on `python_api`. Nothing is written into classes: what a class checked is known
-from comparisons that came to their end, and from nothing else.
-"""
+# ruff: noqa: ERA001
+"""Requests: what tests of the original ask for that is not carried out here. It is said, and never counted."""
 
 from __future__ import annotations
 
+import logging
 import random
+import re
 import unittest
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from karat.findings import UsageError
+from karat.findings import UsageError, suggest
 from karat.gradients.report import GradReport, GradVerdict
-from karat.optests import ending, places, requests
-from karat.optests.lifecycle import declare
-from karat.optests.skipping import skip_check_grad_ci, skip_check_inplace_ci
-from karat.optests.subjects import Subject, Written, in_double, op_name, subject_at, written_by
+from karat.optests import frameworks, lifecycle
+from karat.optests.lifecycle import declare, skip_check_grad_ci, skip_check_inplace_ci
+from karat.optests.subject import Subject, Written, in_double, op_name, subject_at, written_by
+from karat.optests.values import is_low, members
+
+_log = logging.getLogger("karat.optests")
+
+# Other ways of running an op than calling python_api.
+OTHER_MODES = (
+    "check_prim", "check_prim_pir", "check_cinn", "check_pir", "check_pir_onednn", "check_new_ir",
+    "check_auto_parallel", "check_symbol_infer", "only_check_prim", "check_eager", "check_inplace",
+)  # fmt: skip
+# What other arguments of the original mean nothing here: its own tolerances, its own numeric side.
+UNUSED = ("atol", "rtol", "inplace_atol", "numeric_place", "custom_place", "check_sparse", "no_check_set", "use_cinn")  # fmt: skip
+# What karat's own check takes beyond the original's arguments, handed on to `gradcheck`.
+KARATS = ("order", "dtypes", "modes", "reference", "properties", "nondeterminism_bound", "seed")
+_NO_KERNEL = re.compile(
+    r"not registered|not implemented|unimplemented|not support|unsupported|no kernel|not found", re.IGNORECASE
+)  # fmt: skip
+_said: set[str] = set()
+
+
+def noted(
+    test: Any, asked: Mapping[str, Any], karats: tuple[str, ...] = (), *, check_dygraph: bool
+) -> None:
+    """Says once per process what is not carried out; SkipTest where the test wants nothing else."""
+    known = (*OTHER_MODES, *UNUSED, *karats)
+    for name in asked:
+        if name not in known:
+            raise UsageError(
+                f"{type(test).__name__}: expected an argument of the original's check, found {name!r}"
+                f"{suggest(name, known)}",
+                next_command="python -c 'import karat; help(karat.OpTest.check_grad)'",
+            )
+    wanted = sorted(name for name in OTHER_MODES if asked.get(name) and name not in _said)
+    if wanted:
+        _said.update(wanted)
+        _log.warning(
+            "%s asks for %s: not carried out (karat calls python_api eagerly), and not counted as evidence",
+            type(test).__name__,
+            ", ".join(wanted),
+        )
+    if not check_dygraph:
+        raise unittest.SkipTest(
+            f"{type(test).__name__}: nothing was compared: check_dygraph=False asks for the static graph alone, "
+            "and karat calls python_api eagerly"
+        )
+
+
+def of_karat(asked: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments that are handed on to gradcheck."""
+    return {name: value for name, value in asked.items() if name in KARATS}
+
+
+def why_not_computed(subject: Subject, run: Callable[[Subject], object]) -> str | None:
+    """Why the op cannot be run in the test's low precision at this place: there is no kernel; None if it can."""
+    low = sorted({one.dtype for one in members(subject.written.inputs) if is_low(one.dtype)})
+    if not low:
+        return None
+    try:
+        run(subject)
+    except (RuntimeError, NotImplementedError, TypeError) as error:
+        first = next((line for line in str(error).splitlines() if _NO_KERNEL.search(line)), "")
+        if first:  # else it is an error that the check itself will meet, and tell better
+            return f"{subject.written.framework} computes no {', '.join(low)} of it on {subject.device}: {first.strip()[:200]}"
+    return None
+
+
+# DOC-HERE op_test: OpTest: a unittest class for one operator, in the manner of the original (Paddle's `op_test.OpTest`).
+#
+#     class TestMatmul(karat.OpTest):
+#         def setUp(self):
+#             self.op_type = "matmul_v2"
+#             self.python_api = paddle.matmul
+#             self.inputs = {"X": x, "Y": y}
+#             self.outputs = {"Out": x @ y}
+#
+#         def test_check_output(self):
+#             self.check_output()
+#
+#         def test_check_grad(self):
+#             self.check_grad(["X", "Y"], "Out")
+#
+# `check_grad` is `karat.gradcheck` on `python_api`. Nothing is written into classes: what a class checked is known
+# from comparisons that came to their end, and from nothing else.
 
 __all__ = ["OpTest", "skip_check_grad_ci", "skip_check_inplace_ci"]
 
@@ -61,13 +128,13 @@ class OpTest(unittest.TestCase):
         kept = np.random.get_state(), random.getstate()  # noqa: NPY002 - setUp draws from the global generators
         np.random.seed(_SEEDS[0])  # noqa: NPY002
         random.seed(_SEEDS[1])
-        ending.begin(type(self))
+        lifecycle.begin_ending(type(self))
         try:
             result = super().run(result)
         finally:
             np.random.set_state(kept[0])  # noqa: NPY002
             random.setstate(kept[1])
-            ending.ended(self, self._testMethodName, result)
+            lifecycle.ended_ending(self, self._testMethodName, result)
         return result
 
     def _callSetUp(self) -> None:  # noqa: N802 - unittest's own hook: setUp is overridden without super()
@@ -107,9 +174,9 @@ class OpTest(unittest.TestCase):
         **asked: Any,
     ) -> None:
         """The op's outputs are `self.outputs`, at this place; skipped if it is not there."""
-        from karat.optests.outputs import Tolerance, compare_outputs  # noqa: PLC0415 - brings numpy
+        from karat.optests.checks import Tolerance, compare_outputs  # noqa: PLC0415 - brings numpy
 
-        requests.noted(self, asked, check_dygraph=check_dygraph)
+        noted(self, asked, check_dygraph=check_dygraph)
         left_out = _left_out(no_check_set)
         tolerance = Tolerance(atol=atol, rtol=rtol, equal_nan=equal_nan)
         self._at(place, lambda subject: compare_outputs(subject, tolerance, left_out))
@@ -131,7 +198,7 @@ class OpTest(unittest.TestCase):
 
     def calc_output(self, place: Any = None) -> list[Any]:
         """The op's outputs as numpy arrays, in order."""
-        from karat.optests.outputs import array_of  # noqa: PLC0415 - brings numpy
+        from karat.optests.checks import array_of  # noqa: PLC0415 - brings numpy
 
         def outputs(subject: Subject) -> list[Any]:
             found = subject.outputs().values()
@@ -187,9 +254,9 @@ class OpTest(unittest.TestCase):
         **asked: Any,
     ) -> GradReport:
         """The gradients of inputs are right, at this place; skipped if it is not there."""
-        from karat.optests.gradient_checks import Asked, backward, check  # noqa: PLC0415 - brings numpy
+        from karat.optests.checks import Asked, backward, check  # noqa: PLC0415 - brings numpy
 
-        requests.noted(self, asked, requests.KARATS, check_dygraph=check_dygraph)
+        noted(self, asked, KARATS, check_dygraph=check_dygraph)
         excluded = _left_out(no_grad_set)
         self._declared(excluded)
         wanted = Asked(
@@ -200,7 +267,7 @@ class OpTest(unittest.TestCase):
             delta=numeric_grad_delta,
             grads=user_defined_grads,
             cotangents=user_defined_grad_outputs,
-            more=requests.of_karat(asked),
+            more=of_karat(asked),
         )
         report: GradReport = self._at(
             place,
@@ -250,13 +317,13 @@ class OpTest(unittest.TestCase):
         """
         self._declared()  # a test may have set other inputs than setUp did
         written: Written = written_by(self)
-        device = places.device_name(place, written.framework)
-        absent = places.why_absent(device, written.framework)
+        device = frameworks.device_name(place, written.framework)
+        absent = frameworks.why_absent(device, written.framework)
         if absent is not None:
             raise unittest.SkipTest(f"{written.op}: nothing was compared: {absent}")
-        with places.at(device, written.framework) as like:
+        with frameworks.at(device, written.framework) as like:
             subject = subject_at(written, device, like)
-            lacking = requests.why_not_computed(subject, backward or Subject.outputs)
+            lacking = why_not_computed(subject, backward or Subject.outputs)
             if lacking is None:
                 return use(subject)
             if backward is not None:

@@ -15,14 +15,14 @@ from typing import Any
 
 import numpy as np
 
-from karat.optests.bfloat16 import (
+from karat.optests.lifecycle import skip_check_grad_ci, skip_check_inplace_ci
+from karat.optests.op_test import OpTest
+from karat.optests.values import (
     Array,
     convert_float_to_uint16,
     convert_uint16_to_float,
     copy_bits_from_float_to_uint16,
 )
-from karat.optests.op_test import OpTest
-from karat.optests.skipping import skip_check_grad_ci, skip_check_inplace_ci
 
 __all__ = [
     "OpTest",

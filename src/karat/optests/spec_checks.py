@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -10,15 +10,14 @@ import msgspec
 import numpy as np
 
 from karat.findings import UsageError, suggest
-from karat.gradients import events
-from karat.gradients.naming import goes_by_order
+from karat.gradients import session
+from karat.gradients.adapters.calls import goes_by_order
 from karat.gradients.report import Comparison, GradReport, GradVerdict
-from karat.gradients.running import running_test
-from karat.optests import places
+from karat.gradients.session import running_test
+from karat.optests import frameworks
+from karat.optests.checks import array_of, gradients_of, sort_of
+from karat.optests.op_spec import Case, OpSpec, cases, plain, tensors
 from karat.optests.op_test import settled
-from karat.optests.outputs import array_of, sort_of
-from karat.optests.probing import gradients_of
-from karat.optests.spec_cases import Case, plain, tensors
 
 _UNIT = {"float32": 6e-8, "complex64": 6e-8, "float16": 5e-4, "bfloat16": 4e-3}
 _ULPS = 64
@@ -36,8 +35,8 @@ class Opened(msgspec.Struct, frozen=True, kw_only=True):
 @contextmanager
 def opened(case: Case) -> Iterator[Opened]:
     """The case, ready; told as an op test, whatever comes of it."""
-    device = places.device_name(case.device, case.framework)
-    with places.at(device, case.framework) as like:
+    device = frameworks.device_name(case.device, case.framework)
+    with frameworks.at(device, case.framework) as like:
         inputs, kwargs = tensors(case, like)
         made = Opened(case=case, inputs=inputs, kwargs=kwargs)
         _declare(made)
@@ -126,7 +125,7 @@ def non_contiguous(case: Case) -> None:
 def _law(case: Case, name: str, **more: Any) -> None:
     import pytest  # noqa: PLC0415 - called by its items alone
 
-    from karat.gradients.properties import check_properties  # noqa: PLC0415
+    from karat.gradients.laws import check_properties  # noqa: PLC0415
 
     with opened(case) as made:
         problem = _problem(made)
@@ -153,7 +152,7 @@ def _passed(case: Case, report: GradReport, what: str, mine: list[Comparison]) -
 
 
 def _gradcheck(made: Opened, **more: Any) -> GradReport:
-    from karat.gradients.checking import gradcheck  # noqa: PLC0415 - the mathematics, only for checks
+    from karat.gradients.gradcheck import gradcheck  # noqa: PLC0415 - the mathematics, only for checks
 
     spec, case = made.case.spec, made.case
     return gradcheck(
@@ -175,7 +174,7 @@ def _gradcheck(made: Opened, **more: Any) -> GradReport:
 
 def _problem(made: Opened, *, whole: bool = False) -> Any:
     """The case as a problem; `whole`: with every input that could have a gradient, whatever the spec says."""
-    from karat.gradients.opening import open_problem  # noqa: PLC0415
+    from karat.gradients.adapters.framework_problem import open_problem  # noqa: PLC0415
 
     spec = made.case.spec
     return open_problem(
@@ -238,8 +237,8 @@ def _declare(made: Opened) -> None:
         return
     problem = _problem(made, whole=True)
     _told.add(key)
-    events.tell(
-        events.Declared(
+    session.tell(
+        session.Declared(
             op=case.spec.op,
             test=test,
             file=test.partition("::")[0],
@@ -257,8 +256,8 @@ def _ask(made: Opened, report: GradReport) -> None:
     if not lacking:
         return
     for name, (outcome, detail) in gradients_of(lambda: whole, lacking).items():
-        events.tell(
-            events.NoGrad(op=made.case.spec.op, input=name, test=_unit(), outcome=outcome, detail=detail)
+        session.tell(
+            session.NoGrad(op=made.case.spec.op, input=name, test=_unit(), outcome=outcome, detail=detail)
         )  # fmt: skip
 
 
@@ -324,3 +323,63 @@ def _close(case: Case, number: int, found: Any, expected: Any) -> None:
             f"elements, first at {worst}: expected {expected[worst]!r}, found {found[worst]!r} "
             f"(atol={atol:g}, rtol={rtol:g})"
         )
+
+
+# DOC-HERE generating: Generating: specs become a class of ordinary, parametrised pytest items: `test_gradient[softmax-float64-cpu-sample0]`.
+#
+# No plugin is needed: pytest finds the class by its name in the test module. Kinds of tests for which no case was
+# declared are not there at all, so that nothing passes that compares nothing.
+
+_DOUBLE = ("float64", "complex128")
+_ORDINARY = (*_DOUBLE, "float32", "complex64")
+
+Chosen = Callable[[Case], bool]
+KINDS: dict[str, tuple[Chosen, Callable[[Case], None]]] = {
+    "test_forward": (lambda c: bool(c.spec.reference or c.expects), forward),
+    "test_gradient": (lambda c: c.dtype in _ORDINARY, gradient),
+    "test_low_precision": (lambda c: c.dtype not in _ORDINARY, gradient),
+    "test_second_order": (
+        lambda c: c.spec.order is not None and c.dtype == c.spec.dtypes[0],
+        second_order,
+    ),
+    "test_forward_mode": (
+        lambda c: c.spec.supports_forward is not None and c.dtype == c.spec.dtypes[0],
+        forward_mode,
+    ),
+    "test_in_place": (lambda c: c.spec.in_place is not None, in_place),
+    "test_non_contiguous": (
+        lambda c: c.spec.non_contiguous and c.dtype == c.spec.dtypes[0],
+        non_contiguous,
+    ),
+}
+"""Name of a test → the cases it is made for, and what it does."""
+
+
+def op_tests(specs: Sequence[OpSpec], *, seed: int) -> type:
+    """The class of all tests of all specs."""
+    odd = [one for one in specs if not isinstance(one, OpSpec)]
+    if not specs or odd:
+        raise UsageError(
+            f"op_tests: expected specs, found {type(odd[0]).__name__ if odd else 'none: nothing would be tested'}",
+            next_command="TestOps = karat.op_tests([karat.OpSpec(op=…, fn=…, samples=…)])",
+        )
+    every = cases(specs, seed)
+    body: dict[str, Any] = {"__doc__": f"Tests of {', '.join(spec.op for spec in specs)}."}
+    for name, (chosen, check) in KINDS.items():
+        mine = [case for case in every if chosen(case)]
+        if mine:
+            body[name] = _items(mine, check)
+    return type("TestOps", (), body)
+
+
+def _items(mine: Sequence[Case], check: Callable[[Case], None]) -> Any:
+    import pytest  # noqa: PLC0415 - whoever makes tests has it
+
+    def item(self: object, case: Case) -> None:  # noqa: ARG001 - pytest hands over an instance
+        __tracebackhide__ = True
+        if case.absent is not None:
+            pytest.skip(f"{case.spec.op}: nothing was compared: {case.absent}")
+        check(case)
+
+    params = [pytest.param(case, id=case.id) for case in mine]
+    return pytest.mark.parametrize("case", params)(item)

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import html
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
-from typing import Literal
+from importlib import resources
+from itertools import groupby
+from typing import Any, Literal
 
 import msgspec
 
-from karat.findings import Finding
+from karat.findings import Finding, Severity, exit_code
 from karat.gradients.report import GradVerdict
+from karat.policy.evidence import Merged
 from karat.policy.exemptions import ByOp, Exemption
-from karat.policy.gate_needs import is_differentiable, same_device
-from karat.policy.merging import Merged
-from karat.policy.ratchet import is_among
-from karat.policy.records import Evidence
+from karat.policy.gate.baseline import is_among
+from karat.policy.gate.needs import is_differentiable, same_device
+from karat.policy.journal import Evidence
+from karat.report.json import encode, finding_json
+from karat.report.words import count, elide, printable
 
 CellState = Literal["failed", "missing", "inconclusive", "vacuous", "weak", "exempt", "strong"]
 RowState = CellState | Literal["no-float"]
@@ -212,3 +218,286 @@ def _cell(column: Column, states: dict[str, CellState], mine: Sequence[Evidence]
         comparisons=len(mine),
         smallest_error=max(known) if known and len(known) == len(smallest) else None,
     )
+
+
+# DOC-HERE coverage_report: Coverage for programs: schema karat.policy-coverage/1.
+
+SCHEMA = "karat.policy-coverage/1"
+
+
+def document(found: Coverage) -> bytes:
+    """The JSON text of a matrix."""
+    states = found.states
+    return encode(
+        {
+            "schema": SCHEMA,
+            "exit_code": int(exit_code(found.findings)),
+            "journals": found.journals,
+            "sessions": found.sessions,
+            "states": {state: states[state] for state in ROW_STATES},
+            "columns": [msgspec.to_builtins(column) for column in found.columns],
+            "ops": [_row_coverage_report(row) for row in found.rows],
+            "findings": [finding_json(finding) for finding in found.findings],
+        }
+    )
+
+
+def _row_coverage_report(row: Row) -> dict[str, Any]:
+    cells = [{**msgspec.to_builtins(cell.column), **_without_column(cell)} for cell in row.cells]
+    return {"op": row.op, "state": row.state, "tests": list(row.tests), "cells": cells}
+
+
+def _without_column(cell: msgspec.Struct) -> dict[str, Any]:
+    plain: dict[str, Any] = msgspec.to_builtins(cell)
+    return {key: value for key, value in plain.items() if key != "column"}
+
+
+# DOC-HERE coverage_text: Coverage in a terminal: a line per op while that can be read, else a line per pattern with its ops.
+
+Piece = tuple[str, str]
+"""Text and style."""
+MARKS: dict[CellState, tuple[str, str]] = {
+    "strong": ("●", "green"),
+    "exempt": ("–", "dim"),
+    "weak": ("○", "yellow"),
+    "vacuous": ("∅", "yellow"),
+    "inconclusive": ("?", "yellow"),
+    "missing": ("!", "bold red"),
+    "failed": ("✗", "bold red"),
+}
+_SHORT = {"float64": "f64", "float32": "f32", "float16": "f16", "bfloat16": "bf16", "complex128": "c128", "complex64": "c64"}  # fmt: skip
+_NAME = 40
+_MANY = 60
+"""Ops up to which each gets a line; above, those with nothing to object to are put together."""
+_CALM = frozenset({"exempt", "strong", "no-float"})
+
+
+def lines(found: Coverage, *, width: int = 100, every: bool = False) -> Iterator[tuple[Piece, ...]]:
+    """The matrix, the legend, the summary; `every`: a line per op, however many there are."""
+    if found.rows:
+        alone = every or len(found.rows) <= _MANY
+        yield from _matrix(found, alone=alone, width=width)
+        yield ()
+        yield _legend(found)
+    yield _summary(found)
+
+
+def _matrix(found: Coverage, *, alone: bool, width: int) -> Iterator[tuple[Piece, ...]]:
+    names = [printable(row.op) for row in found.rows if alone or row.state not in _CALM]
+    room = min(_NAME, max(map(len, names), default=12))
+    cells = _labels(found.columns)
+    for number, block in enumerate(_blocks(cells, max(8, width - room - 2))):
+        if number:
+            yield ()
+        columns = [found.columns[i] for i in block]
+        labels = [cells[i] for i in block]
+        yield from _head(columns, labels, room)
+        for first, rows in _grouped(found.rows, columns, alone=alone):
+            yield _line(first, rows, columns, labels, room=room, width=width)
+
+
+def _blocks(labels: Sequence[str], room: int) -> Iterator[list[int]]:
+    """Columns that fit beside each other."""
+    block: list[int] = []
+    used = 0
+    for index, label in enumerate(labels):
+        if block and used + len(label) + 1 > room:
+            yield block
+            block, used = [], 0
+        block.append(index)
+        used += len(label) + 1
+    if block:
+        yield block
+
+
+def _head(columns: Sequence[Column], labels: Sequence[str], room: int) -> Iterator[tuple[Piece, ...]]:  # fmt: skip
+    """A line of devices over a line of precisions."""
+    devices, last = "", ""
+    for column, label in zip(columns, labels, strict=True):
+        place = len(devices)
+        devices += " " * (len(label) + 1)
+        if column.device != last:
+            devices = f"{devices[:place]} {printable(column.device)}".ljust(len(devices))
+            last = column.device
+    yield ((" " * room + devices.rstrip(), "dim"),)
+    yield (("op".ljust(room), "bold"), ("".join(f" {label}" for label in labels), "bold"))
+
+
+def _labels(columns: Sequence[Column]) -> list[str]:
+    """Of all columns; together those of a device are at least as wide as its name."""
+    found: list[str] = []
+    for device, mine in groupby(columns, key=lambda column: column.device):
+        labels = [_label(column) for column in mine]
+        lack = len(printable(device)) - len(" ".join(labels))
+        found += [*labels[:-1], labels[-1] + " " * max(0, lack)]
+    return found
+
+
+def _label(column: Column) -> str:
+    """`f64`, `f64→` forwards, `f64²` of second order."""
+    powers = {1: "", 2: "²", 3: "³"}
+    mode = "→" if column.mode == "forward" else ""
+    order = powers.get(column.order, f"^{column.order}")
+    return f"{printable(_SHORT.get(column.dtype, column.dtype))}{order}{mode}"
+
+
+def _grouped(
+    rows: Sequence[Row], columns: Sequence[Column], *, alone: bool
+) -> Iterator[tuple[Row, list[Row]]]:
+    """Rows that look alike together, where there are many and nothing is wrong with them."""
+    loud = [row for row in rows if alone or row.state not in _CALM]
+    yield from ((row, [row]) for row in loud)
+    groups: dict[tuple[CellState | None, ...], list[Row]] = {}
+    for row in rows[len(loud) :]:
+        cells = {cell.column: cell.state for cell in row.cells}
+        groups.setdefault(tuple(cells.get(column) for column in columns), []).append(row)
+    yield from ((members[0], members) for members in groups.values())
+
+
+def _line(
+    first: Row, rows: Sequence[Row], columns: Sequence[Column], labels: Sequence[str], *, room: int, width: int,
+) -> tuple[Piece, ...]:  # fmt: skip
+    name = printable(first.op) if len(rows) == 1 else count(len(rows), "op")
+    pieces: list[Piece] = [(elide(name, room).ljust(room), "")]
+    for column, label in zip(columns, labels, strict=True):
+        cell = first.cell(column)
+        mark, style = MARKS[cell.state] if cell else ("·", "dim")
+        pieces.append((f" {mark.center(len(label.rstrip())).ljust(len(label))}", style))
+    if len(rows) > 1:
+        used = room + sum(len(label) + 1 for label in labels) + 2
+        pieces.append((f"  {_some(rows, max(12, width - used))}", "dim"))
+    return tuple(pieces)
+
+
+def _some(rows: Sequence[Row], room: int) -> str:
+    names = ", ".join(printable(row.op) for row in rows)
+    return names if len(names) <= room else f"{names[: room - 1]}…"
+
+
+def _legend(found: Coverage) -> tuple[Piece, ...]:
+    there = {cell.state for row in found.rows for cell in row.cells}
+    pieces: list[Piece] = []
+    for state in reversed(STATES):
+        if state in there:
+            pieces += [(MARKS[state][0], MARKS[state][1]), (f" {state}   ", "dim")]
+    return (*pieces, ("· not asked for   → forward mode   ² second order", "dim"))
+
+
+def _summary(found: Coverage) -> tuple[Piece, ...]:
+    states = found.states
+    parts = ", ".join(f"{states[state]:,} {state}" for state in ROW_STATES if states[state])
+    journals = f"{count(found.journals, 'journal')} of {count(found.sessions, 'session')}"
+    ops = count(len(found.rows), "op")
+    return ((f"{ops}{f': {parts}' if parts else ''}; {journals}", "bold"),)
+
+
+# DOC-HERE coverage_page: Coverage as one self-contained HTML page, for whoever has a browser and no network.
+#
+# The table is markup, so that it can be read without scripts; the script only filters. Names of ops, tests and
+# inputs are hostile: they go through `html.escape` and nowhere into the script.
+
+_SLOT = re.compile(r"<!--karat:([a-z]+)-->|/\*karat:([a-z]+)\*/")
+_ORDERS = {1: "", 2: "second order", 3: "third order"}
+
+
+def page(found: Coverage, *, title: str = "Gradient coverage") -> str:
+    """The page; the same matrix always gives the same bytes."""
+    slots = {
+        "title": _text(title),
+        "totals": _totals(found),
+        "findings": _findings(found),
+        "chips": "".join(_chips(found)),
+        "head": "".join(_head_coverage_page(found.columns)),
+        "rows": "\n".join(_row_coverage_page(row, found.columns) for row in found.rows),
+        "legend": "".join(_legend_coverage_page()),
+        "css": _asset("coverage.css"),
+        "js": _asset("coverage.js"),
+    }
+    # One pass, so that nothing that was put in is ever looked at again.
+    return _SLOT.sub(lambda slot: slots[slot[1] or slot[2]], _asset("coverage.html"))
+
+
+def _asset(name: str) -> str:
+    return (resources.files("karat.policy") / "page" / name).read_text(encoding="utf-8")
+
+
+def _text(words: str) -> str:
+    return html.escape(printable(words))
+
+
+def _totals(found: Coverage) -> str:
+    states = found.states
+    parts = ", ".join(f"{states[state]:,} {state}" for state in ROW_STATES if states[state])
+    tail = f"{count(found.journals, 'journal')} of {count(found.sessions, 'session')}."
+    return f"<strong>{count(len(found.rows), 'op')}</strong>{f': {parts}' if parts else ''}; {tail}"
+
+
+def _findings(found: Coverage) -> str:
+    loud = [one for one in found.findings if one.severity is not Severity.INFO]
+    items = "".join(
+        f'<li class="{one.severity.value}"><b>{_text(one.kind)}</b> {_text(one.message)}</li>'
+        for one in loud
+    )
+    return f'<ul class="findings">{items}</ul>' if items else ""
+
+
+def _chips(found: Coverage) -> Iterator[str]:
+    states = found.states
+    for state in ROW_STATES:
+        if states[state]:
+            yield f'<button type="button" aria-pressed="false" data-state="{state}">{state} {states[state]:,}</button>'
+
+
+def _head_coverage_page(columns: Sequence[Column]) -> Iterator[str]:
+    yield '<tr><th class="op" rowspan="2" scope="col">op</th>'
+    for device, mine in groupby(columns, key=lambda column: column.device):
+        yield f'<th class="device" scope="colgroup" colspan="{len(list(mine))}">{_text(device)}</th>'
+    yield "</tr><tr>"
+    yield from (
+        f'<th scope="col">{_text(column.dtype)}<small>{_mode(column)}</small></th>'
+        for column in columns
+    )
+    yield "</tr>"
+
+
+def _mode(column: Column) -> str:
+    order = _ORDERS.get(column.order, f"order {column.order}")
+    return _text(", ".join(part for part in (column.mode, order) if part))
+
+
+def _row_coverage_page(row: Row, columns: Sequence[Column]) -> str:
+    cells = {cell.column: cell for cell in row.cells}
+    name = _text(row.op)
+    tests = _text(f"{row.op}: {', '.join(row.tests[:8]) or 'no test'}")
+    last = ""
+    parts = [f'<tr data-state="{row.state}"><th class="op" scope="row" title="{tests}">{name}</th>']
+    for column in columns:
+        parts.append(_cell_coverage_page(cells.get(column), first=column.device != last))
+        last = column.device
+    return "".join([*parts, "</tr>"])
+
+
+def _cell_coverage_page(cell: Cell | None, *, first: bool) -> str:
+    edge = " first" if first else ""
+    if cell is None:
+        return f'<td class="{edge.strip()}"><i>·</i></td>' if edge else "<td><i>·</i></td>"
+    mark = MARKS[cell.state][0]
+    return f'<td class="{cell.state}{edge}" title="{_told(cell)}"><b aria-label="{cell.state}">{mark}</b></td>'
+
+
+def _told(cell: Cell) -> str:
+    each = ", ".join(f"{name} {state}" for name, state in cell.inputs.items() if name != "*")
+    seen = (
+        f"; an error of {cell.smallest_error:.1e} of one element would have been seen"
+        if cell.smallest_error is not None
+        else ""
+    )
+    return _text(
+        f"{cell.state}: {each or 'no test'} ({count(cell.comparisons, 'comparison')}){seen}"
+    )
+
+
+def _legend_coverage_page() -> Iterator[str]:
+    for state in reversed(STATES):
+        yield f'<span class="key {state}"><b>{MARKS[state][0]}</b>{state}</span>'
+    yield '<span class="key"><b>·</b>not asked for</span>'

@@ -1,6 +1,6 @@
 """The pytest plugin of the gradient policy; it must cost nothing to whoever did not ask for it.
 
-It imports pytest alone. Whoever asks for evidence or for the gate gets `karat.policy.gate_session` as a second plugin.
+It imports pytest alone. Whoever asks for evidence or for the gate gets `karat.policy.session` as a second plugin.
 """
 
 from __future__ import annotations
@@ -44,6 +44,6 @@ def pytest_configure(config: pytest.Config) -> None:
             os.environ[option.upper()] = str(said)
     asked = config.getoption("karat_evidence") or os.environ.get("KARAT_EVIDENCE")
     if asked or config.getoption("karat_policy"):
-        from karat.policy.gate_session import GateSession  # noqa: PLC0415 - only who asked pays
+        from karat.policy.session import GateSession  # noqa: PLC0415 - only who asked pays
 
         config.pluginmanager.register(GateSession(config), "karat-gate-session")

@@ -10,9 +10,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from karat.compare.change import Diff, Group
+from karat.diffs.report.rows import ranked_rows
 from karat.findings import Finding, Severity
-from karat.report.csv_rows import ranked_rows
-from karat.report.tensor_rows import TITLES, cells, ranked_tensors, type_text
 from karat.report.words import (
     count,
     elide,
@@ -23,7 +22,8 @@ from karat.report.words import (
     signed,
     verdict_counts,
 )
-from karat.tensors.outcome import Comparison
+from karat.tensors.comparison import Comparison
+from karat.tensors.report import TITLES, cells, ranked_tensors, type_text
 
 _SHOWN = 20
 _MEMBERS = 10

@@ -12,9 +12,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import IO, TypeAlias
 
 from karat.compare.change import Change, Diff, Group, Verdict
+from karat.diffs.report.rows import ranked_rows
 from karat.findings import Finding, Severity
-from karat.report.csv_rows import ranked_rows
-from karat.report.tensor_rows import TITLES, cells, ranked_tensors, tensor_rows, type_text
 from karat.report.words import (
     count,
     elide,
@@ -26,6 +25,7 @@ from karat.report.words import (
     signed,
     verdict_counts,
 )
+from karat.tensors.report import TITLES, cells, ranked_tensors, tensor_rows, type_text
 
 Line: TypeAlias = tuple[tuple[str, str], ...]
 """Pieces of text with a rich style each; no style is the empty text."""

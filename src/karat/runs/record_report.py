@@ -11,7 +11,7 @@ import msgspec
 
 from karat.findings import Finding, Severity
 from karat.goldens.shapes import Golden, Reading, Series, Table
-from karat.report.plain import encode, finding_json
+from karat.report.json import encode, finding_json
 from karat.runs.repeats import Repeat
 
 SCHEMA = "karat.record/1"

@@ -1,25 +1,135 @@
-"""Folder: artifacts that somebody already downloaded, or one zip archive.
+"""Layout: which files of a folder or bucket make up which artifact.
 
-Files are used where they lie. A link that leaves the folder, a pipe or a device is never opened; if
-it is wanted, its artifact is refused.
+Every `.zip` is an artifact of its own, under its whole name. All other files belong to the folder
+directly below the root in which they lie, as `gh run download` lays artifacts out; files in the root
+itself make up the artifact `.`.
 """
 
 from __future__ import annotations
 
 import errno
+import itertools
 import os
 import shlex
 import stat
+import tempfile
 import unicodedata
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
+import msgspec
+
 from karat.findings import CannotVerify, Finding, Severity, UsageError
-from karat.sources.archive import Archive, shown
-from karat.sources.layout import ROOT, Entry, Group, grouped, is_archive
-from karat.sources.listing import Artifact, Fetched, Listing, Progress
-from karat.sources.scratch import Scratch
-from karat.sources.unusable import Unusable, no_room
+from karat.sources.source import Artifact, Fetched, Listing, Progress
+from karat.system.archives import Archive, Unusable, no_room, shown
+
+ROOT = "."
+
+
+class Entry(msgspec.Struct, frozen=True, kw_only=True):
+    """One file below the root."""
+
+    name: str
+    """Relative to the root, with `/`."""
+    size: int = 0
+    modified: float | None = None
+    tag: str | None = None
+    """What tells two contents of one name apart, where the store knows it."""
+    trouble: str | None = None
+    """Why it cannot be taken, if it were wanted."""
+
+
+class Group(msgspec.Struct, frozen=True, kw_only=True):
+    """The files of one artifact."""
+
+    name: str
+    packed: bool
+    """One zip archive, rather than loose files."""
+    entries: tuple[Entry, ...]
+
+    @property
+    def id(self) -> str:
+        """Unlike the name, unique: a bucket may hold `x.zip` and `x.zip/y`."""
+        return self.name if self.packed else f"{self.name}/"
+
+    def member(self, entry: Entry) -> str:
+        """A loose file's name within the artifact."""
+        return entry.name if self.name == ROOT else entry.name.removeprefix(f"{self.name}/")
+
+    def artifact(self) -> Artifact:
+        """The group as a source lists it."""
+        times = [entry.modified for entry in self.entries if entry.modified is not None]
+        return Artifact(
+            id=self.id,
+            name=self.name,
+            size=sum(entry.size for entry in self.entries),
+            created=max(times, default=None),
+        )
+
+
+def is_archive(name: str) -> bool:
+    """Whether a file is an artifact of its own."""
+    return name.lower().endswith(".zip")
+
+
+def grouped(entries: Iterable[Entry]) -> tuple[Group, ...]:
+    """Entries as artifacts, sorted by name, whatever order they came in."""
+    groups: list[Group] = []
+    loose: dict[str, list[Entry]] = {}
+    for entry in sorted(entries, key=lambda entry: entry.name):
+        if is_archive(entry.name):
+            groups.append(Group(name=entry.name, packed=True, entries=(entry,)))
+        else:
+            first, slash, _ = entry.name.partition("/")
+            loose.setdefault(first if slash else ROOT, []).append(entry)
+    groups += [
+        Group(name=name, packed=False, entries=tuple(found)) for name, found in loose.items()
+    ]
+    return tuple(sorted(groups, key=lambda group: group.id))
+
+
+# DOC-HERE scratch: Scratch: where a folder's archives are unpacked, until the source is closed.
+#
+# Files get numbers for names. What an archive calls them never becomes a path.
+
+
+class Scratch:
+    """A folder that is there from its first file until `close`."""
+
+    def __init__(self) -> None:
+        self._folder: tempfile.TemporaryDirectory[str] | None = None
+        self._numbers = itertools.count(1)
+
+    def new(self) -> Path:
+        """A path at which there is no file yet."""
+        return self._place() / f"{next(self._numbers):06}"
+
+    def unpack(self, archive: Archive, wanted: Callable[[str], bool]) -> dict[str, Path]:
+        """The wanted members, each in a file of its own."""
+        members = {}
+        for member in archive.wanted(wanted):
+            path = self.new()
+            with path.open("xb") as file:
+                archive.extract(member, file)
+            members[member.name] = path
+        return members
+
+    def close(self) -> None:
+        """Everything is deleted."""
+        if self._folder is not None:
+            self._folder.cleanup()
+            self._folder = None
+
+    def _place(self) -> Path:
+        if self._folder is None:
+            self._folder = tempfile.TemporaryDirectory(prefix="karat-")
+        return Path(self._folder.name)
+
+
+# DOC-HERE folder: Folder: artifacts that somebody already downloaded, or one zip archive.
+#
+# Files are used where they lie. A link that leaves the folder, a pipe or a device is never opened; if
+# it is wanted, its artifact is refused.
 
 _FULL = {errno.ENOSPC, errno.EDQUOT}
 

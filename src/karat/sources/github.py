@@ -12,15 +12,14 @@ from typing import TypeVar
 import msgspec
 
 from karat.findings import CannotVerify, Finding, Severity, UsageError
-from karat.sources.addresses import github_host, github_root
-from karat.sources.archive import Limits
-from karat.sources.client import Advice, Refused
-from karat.sources.connection import Connection, Notice
+from karat.net.addresses import github_host, github_root
+from karat.net.client import Advice, Refused
+from karat.net.retry import Patience
+from karat.net.tokens import github_token
 from karat.sources.download import Address
-from karat.sources.listing import Artifact, Fetched, Job, Listing, Progress, Run
-from karat.sources.patience import Patience
-from karat.sources.tokens import github_token
-from karat.sources.transfer import Errand
+from karat.sources.source import Artifact, Fetched, Job, Listing, Progress, Run
+from karat.sources.transfer import Connection, Errand, Notice
+from karat.system.archives import Limits
 
 _REPO = re.compile(r"[A-Za-z0-9_.-]+/[A-Za-z0-9_.-]+")
 _SHA = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")

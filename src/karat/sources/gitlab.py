@@ -14,15 +14,14 @@ from urllib.parse import quote, urlsplit
 import msgspec
 
 from karat.findings import CannotVerify, Finding, Severity, UsageError
-from karat.sources.addresses import gitlab_root
-from karat.sources.archive import Limits
-from karat.sources.client import Advice, Refused
-from karat.sources.connection import Connection, Notice
+from karat.net.addresses import gitlab_root
+from karat.net.client import Advice, Refused
+from karat.net.retry import Patience
+from karat.net.tokens import gitlab_token
 from karat.sources.download import Address
-from karat.sources.listing import Artifact, Fetched, Job, Listing, Progress, Run
-from karat.sources.patience import Patience
-from karat.sources.tokens import gitlab_token
-from karat.sources.transfer import Errand
+from karat.sources.source import Artifact, Fetched, Job, Listing, Progress, Run
+from karat.sources.transfer import Connection, Errand, Notice
+from karat.system.archives import Limits
 
 _PROJECT = re.compile(r"[0-9]+|[A-Za-z0-9_.-]+(?:/[A-Za-z0-9_.-]+)+")
 _PAGE = 100

@@ -7,7 +7,7 @@ archive comes, and is verified against its digest where the server gives one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from functools import partial
 from pathlib import Path
@@ -16,16 +16,14 @@ from typing import BinaryIO, cast
 import msgspec
 
 from karat.findings import CannotVerify
-from karat.sources.archive import Archive, Limits, find_directory
-from karat.sources.cache import Cache
-from karat.sources.client import Client, Refused
-from karat.sources.crew import in_parallel
-from karat.sources.download import Address, Changed, Cut, Download
-from karat.sources.listing import Artifact, Fetched, Progress
-from karat.sources.outcome import Obtained, Wanted, Watch, outcome
-from karat.sources.ranges import Stretches, coalesced, weight
-from karat.sources.shelf import Shelf, file_sha256
-from karat.sources.unusable import DAMAGE, Unusable
+from karat.net.client import Advice, Client, Refused
+from karat.net.retry import Patience
+from karat.net.tokens import Token
+from karat.sources.cache import Cache, Shelf, file_sha256
+from karat.sources.download import Address, Changed, Cut, Download, Stretches, coalesced, weight
+from karat.sources.source import Artifact, Fetched, Obtained, Progress, Wanted, Watch, outcome
+from karat.system.archives import DAMAGE, Archive, Limits, Unusable, find_directory
+from karat.system.pool import crew_size, in_parallel
 
 _TAIL = 1 << 13
 _SMALL = 1 << 19
@@ -228,3 +226,76 @@ class _Fetch:
 def _most_bytes(said: int | None, limits: Limits) -> int:
     """How long a body may grow: a server that names a size means it, give or take how it counts."""
     return limits.archive if said is None else 2 * max(0, said) + _LEEWAY
+
+
+# DOC-HERE connection: A connection to one forge: the client, the cache and the transfers that belong together.
+
+Notice = Callable[[str], None]
+
+
+class Connection:
+    """What GitHub and GitLab have in common."""
+
+    def __init__(  # noqa: PLR0913 - every part can be replaced by a test
+        self,
+        root: str,
+        token: Token | None,
+        env: Mapping[str, str],
+        *,
+        headers: Mapping[str, str],
+        patience: Patience | None = None,
+        limits: Limits | None = None,
+        notice: Notice | None = None,
+        advice: Advice | None = None,
+    ) -> None:
+        self.workers = crew_size(env)
+        self._cache = Cache(env, notice=notice)
+        self.client = Client(
+            root,
+            token,
+            headers=headers,
+            patience=patience,
+            answers=self._cache.answers,
+            connections=self.workers,
+            notice=notice,
+            advice=advice,
+        )
+        self._transfer = Transfer(self.client, self._cache, workers=self.workers, limits=limits)
+
+    def gather(self, tasks: Sequence[Callable[[], None]]) -> None:
+        """Runs questions side by side; the first that fails ends it."""
+        for _ in in_parallel(tasks, self.workers, stop=self.client.stop):
+            pass
+
+    def fetch(
+        self,
+        artifacts: Sequence[Artifact],
+        errand: Callable[[Artifact], Errand],
+        wanted: Callable[[str], bool],
+        progress: Progress | None,
+    ) -> Iterator[Fetched]:
+        """One `Fetched` per artifact; those that are gone first, as they take no time."""
+        gone = {a.id for a in artifacts if a.expired and a.url is None}
+        for artifact in (a for a in artifacts if a.id in gone):
+            expired = Unusable(
+                "artifact-expired", "expected it on the server, found that it has expired there"
+            )
+            finding = expired.finding(artifact.name, errand(artifact).remake)
+            yield Fetched(artifact=artifact, findings=(finding,))
+        errands = [
+            errand_elsewhere(artifact) if artifact.url is not None else errand(artifact)
+            for artifact in artifacts
+            if artifact.id not in gone
+        ]
+        yield from self._transfer.run(errands, wanted, progress)
+
+    def close(self) -> None:
+        """Lets go of connections and files."""
+        self.client.close()
+        self._cache.close()
+
+
+def errand_elsewhere(artifact: Artifact) -> Errand:
+    """An artifact at an address of its own; the client knows that the token does not go there."""
+    url = artifact.url or ""
+    return Errand(artifact=artifact, address=Address(url=url, lasting=False), key=("url", url))

@@ -8,7 +8,7 @@ import msgspec
 
 from karat.findings import CannotVerify
 from karat.store import pins, references, snapshot as snapshots
-from karat.store.backend import Backend
+from karat.store.backends import Backend
 from karat.store.references import Reference
 
 

@@ -1,21 +1,64 @@
-"""Objects: bytes under the sha256 of them, in one of two drawers.
+"""Sealed files: small JSON documents of a store whose last member is the sha256 of all that comes before it.
 
-`expiring/` holds what lives as long as some reference needs it, and may stand under a bucket's own lifecycle
-rule; `kept/` holds what is pinned. The same object may lie in both. An object's name is its hash, so whoever
-reads one knows whether it is whole.
+An object's name says whether it is whole; what has a name of its own, such as a reference or a pin, carries
+the proof inside. So a flipped bit in a date is as visible as one in a tensor.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from hashlib import sha256
+from typing import TypeVar
 
 import msgspec
 
-from karat.store.backend import Absent, Backend, Stored
-from karat.store.problem import Problem, damaged
-from karat.store.teamwork import together
+from karat.store.backends import Absent, Backend, Problem, Stored, damaged
+from karat.system.pool import in_parallel
+
+T = TypeVar("T", bound=msgspec.Struct)
+_SEAL = re.compile(rb',\n "sha256": "([0-9a-f]{64})"\n\}\n\Z')
+
+
+def seal(document: msgspec.Struct) -> bytes:
+    """The bytes of a file: indented, with the seal at its end."""
+    body = msgspec.json.format(msgspec.json.encode(document), indent=1).removesuffix(b"\n}")
+    return body + b',\n "sha256": "%s"\n}\n' % sha256(body).hexdigest().encode()
+
+
+def unseal(data: bytes, kind: type[T]) -> T:
+    """The document in a file, as it was sealed; ValueError if it is not, or is another's."""
+    # What is no JSON at all, or another's, is said to be that, rather than to have changed.
+    try:
+        found = msgspec.json.decode(data, type=kind)
+    except RecursionError as error:
+        raise ValueError("brackets without end") from error
+    end = _SEAL.search(data)
+    if end is None or sha256(data[: end.start()]).hexdigest().encode() != end[1]:
+        raise ValueError("one that was changed after it was sealed")
+    return found
+
+
+# DOC-HERE teamwork: Teamwork: many calls to a backend at once, each of which ends by itself.
+
+T_TEAMWORK = TypeVar("T_TEAMWORK")
+
+
+def together(tasks: Sequence[Callable[[], T_TEAMWORK]], workers: int) -> Iterator[T_TEAMWORK]:
+    """What the tasks return, in the order they finish; the first exception ends it all."""
+    return in_parallel(tasks, workers, stop=_nothing)
+
+
+def _nothing() -> None:
+    """A call that has begun ends by itself; the next one is not begun."""
+
+
+# DOC-HERE objects: Objects: bytes under the sha256 of them, in one of two drawers.
+#
+# `expiring/` holds what lives as long as some reference needs it, and may stand under a bucket's own lifecycle
+# rule; `kept/` holds what is pinned. The same object may lie in both. An object's name is its hash, so whoever
+# reads one knows whether it is whole.
 
 EXPIRING, KEPT = "expiring/sha256", "kept/sha256"
 _DRAWERS = (KEPT, EXPIRING)

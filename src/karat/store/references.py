@@ -21,11 +21,8 @@ from typing import Any
 import msgspec
 
 from karat.findings import CannotVerify, UsageError, suggest
-from karat.store.backend import Absent, Backend
-from karat.store.objects import key_of
-from karat.store.problem import Problem
-from karat.store.sealed import seal, unseal
-from karat.store.teamwork import together
+from karat.store.backends import Absent, Backend, Problem
+from karat.store.objects import key_of, seal, together, unseal
 
 SCHEMA = "karat.reference/1"
 PREFIX = "refs/"

@@ -14,10 +14,9 @@ from itertools import pairwise
 
 import msgspec
 
-from karat.sources.archive import folded, shown
-from karat.store.backend import Backend
+from karat.store.backends import Backend, Problem, damaged
 from karat.store.objects import EXPIRING, Part, fetch
-from karat.store.problem import Problem, damaged
+from karat.system.archives import folded, shown
 
 SCHEMA = "karat.snapshot/1"
 CHUNK = 64 << 20

@@ -13,14 +13,12 @@ from typing import Any
 
 import numpy as np
 
-from karat.tensors.careful import has_arithmetic
-from karat.tensors.decoding import Bits, Values, decode, per_element, widened, work_dtype
+from karat.tensors.bits import Bits, Values, decode, per_element, widened, work_dtype
+from karat.tensors.blocks import open_side, require_whole
+from karat.tensors.comparison import Statistics
 from karat.tensors.dtypes import Dtype, dtype_named
-from karat.tensors.outcome import Statistics
-from karat.tensors.quick import dot
-from karat.tensors.sides import open_side, require_whole
-from karat.tensors.sums import Sum, scaled
-from karat.tensors.tally import as_float, elements_of
+from karat.tensors.kernels import dot, has_arithmetic
+from karat.tensors.tally import Sum, as_float, elements_of, scaled
 from karat.tensors.tensor import Tensor, TensorExtent
 
 _CHUNK = 1 << 17

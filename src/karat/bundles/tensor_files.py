@@ -1,0 +1,321 @@
+"""Reading safetensors: where in the file each tensor lies, and nothing else.
+
+The library maps a file or takes all of its bytes; a range of a zip's member or of an object in a store is
+neither. So the header, a length and JSON, is read here, and believed only as far as it is consistent: every
+byte after it belongs to exactly one tensor.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from collections.abc import Iterable, Mapping, Sequence
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from karat.bundles.extents import FileExtent, open_plain
+from karat.bundles.manifest import safe_name
+from karat.findings import UsageError
+from karat.tensors.dtypes import nbytes, stored
+from karat.tensors.tensor import Damaged, Extent, Reader, Tensor, TensorExtent
+
+LARGEST = 64 << 20
+"""Bytes of a header; a hundred for each tensor is usual."""
+_LENGTH = 8
+
+
+class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One tensor, as the header says."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    data_offsets: tuple[int, int]
+
+
+class Header(msgspec.Struct, frozen=True, kw_only=True):
+    """The header of a file that fits the file's size."""
+
+    entries: dict[str, Entry]
+    start: int
+    """Where the bytes of the tensors begin; offsets count from here."""
+    sha256: str
+    """Over everything before them."""
+
+
+def read_header(extent: Extent, name: str) -> Header:
+    """The header of the file that the extent is; `Damaged` if it is none, or the file is not whole."""
+    reader = extent.open()
+    try:
+        return _read(reader, extent.size, name)
+    finally:
+        reader.close()
+
+
+def _read(reader: Reader, size: int, name: str) -> Header:
+    if size < _LENGTH:
+        raise Damaged(f"{name}: expected a safetensors file, found {size:,} bytes")
+    prefix = bytearray(_LENGTH)
+    reader.read_into(0, memoryview(prefix))
+    length = int.from_bytes(prefix, "little")
+    if length > min(size - _LENGTH, LARGEST):
+        raise Damaged(
+            f"{name}: expected a safetensors header, found one of {length:,} bytes in a file of {size:,}"
+        )
+    text = bytearray(length)
+    reader.read_into(_LENGTH, memoryview(text))
+    entries = _entries(bytes(text), name)
+    _check_offsets(entries, size - _LENGTH - length, name)
+    digest = sha256(prefix + text).hexdigest()
+    return Header(entries=entries, start=_LENGTH + length, sha256=digest)
+
+
+def _entries(text: bytes, name: str) -> dict[str, Entry]:
+    try:
+        # Python's own decoder, because it shows a key that is there twice.
+        pairs = _unique(text, name)
+        return msgspec.convert(pairs, dict[str, Entry])
+    except (ValueError, RecursionError) as error:
+        reason = str(error)[:200]
+        raise Damaged(f"{name}: expected a header of tensors in JSON; {reason}") from None
+
+
+def _unique(text: bytes, name: str) -> Any:
+    import json  # noqa: PLC0415 - as rarely needed as this function
+
+    def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        found = dict(pairs)
+        if len(found) != len(pairs):
+            raise Damaged(f"{name}: expected each key once in the header, found one twice")
+        return found
+
+    return json.loads(text.decode(), object_pairs_hook=once)
+
+
+def _check_offsets(entries: dict[str, Entry], size: int, name: str) -> None:
+    at = 0
+    for tensor, entry in sorted(entries.items(), key=lambda item: item[1].data_offsets):
+        start, end = entry.data_offsets
+        if start != at or end < start:
+            raise Damaged(
+                f"{name}: expected {tensor[:100]!r} at byte {at:,} of the tensors, found {start:,} to {end:,}"
+            )
+        at = end
+    if at != size:
+        raise Damaged(f"{name}: expected {at:,} bytes of tensors, found {size:,}")
+
+
+# DOC-HERE safetensors_writing: Writing safetensors: through the library's own serialiser, straight from where the elements lie.
+#
+# The library gets pointers, so a tensor of ten gigabytes is not copied; it orders tensors by the width of
+# their dtype and then by name, and no metadata is given to it: the same tensors make the same bytes.
+
+
+def write_safetensors(path: Path, tensors: Mapping[str, Tensor]) -> str:
+    """Writes a new file and waits for the disk; the sha256 of its header, length and padding included."""
+    try:
+        import safetensors  # noqa: PLC0415 - an extra, for those who capture
+    except ImportError:
+        raise UsageError(
+            "expected the library safetensors, with which tensors are written; it is not installed",
+            next_command="pip install 'karat[capture]'",
+        ) from None
+    import numpy as np  # noqa: PLC0415 - heavy, and here it is needed
+
+    specs, alive = {}, []
+    for name in sorted(tensors):
+        tensor = tensors[name]
+        form = stored(tensor.dtype, tensor.shape)
+        elements = np.frombuffer(tensor.data, np.uint8)
+        alive.append(elements)  # the library holds addresses only
+        specs[name] = safetensors.TensorSpec(
+            dtype=form.dtype,
+            shape=list(form.shape),
+            data_ptr=elements.ctypes.data if elements.size else 0,
+            data_len=elements.size,
+        )
+    # The library writes another file and moves it here, readable to this user alone: so the name is taken
+    # first, which fails where something is, and its mode given to what replaces it.
+    with path.open("xb") as file:
+        mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
+    try:
+        safetensors.serialize_file(specs, path)
+    except safetensors.SafetensorError as error:
+        raise _as_os_error(error, path) from None
+    alive.clear()
+    return _synced_header(path, mode)
+
+
+def _as_os_error(error: Exception, path: Path) -> Exception:
+    """A full disk is a full disk, whoever noticed it; anything else stays what it is."""
+    found = re.search(r"os error (\d+)", str(error))
+    if found is None:
+        return error
+    number = int(found[1])
+    return OSError(number, os.strerror(number), str(path))
+
+
+def _synced_header(path: Path, mode: int) -> str:
+    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fchmod(handle, mode)
+        os.fsync(handle)
+        length = os.pread(handle, _LENGTH, 0)
+        header = os.pread(handle, int.from_bytes(length, "little"), _LENGTH)
+    finally:
+        os.close(handle)
+    return sha256(length + header).hexdigest()
+
+
+# DOC-HERE raw: The raw form: each tensor's elements in a file of their own, and a table that a C++ program can read.
+#
+# `tensors.txt` begins with the line `karat-raw 1`; every further line is one tensor, seven fields apart by
+# tabs: role, name, dtype, shape (`2x3`, `-` for a single element without dimensions), bytes, their sha256, and the
+# file beside the table. Elements are in C order, little-endian, sub-byte integers in a byte each.
+
+TABLE = "tensors.txt"
+FIRST = "karat-raw 1"
+_BLOCK = 1 << 20
+_SHAPE = re.compile(r"-|\d{1,19}(x\d{1,19})*")
+_FILE = re.compile(r"(?!\.)[A-Za-z0-9._+=,@~-]{1,255}")
+_DIGEST = re.compile(r"[0-9a-f]{64}")
+
+
+class RawRow(msgspec.Struct, frozen=True, kw_only=True):
+    """One line of the table."""
+
+    role: str
+    """`input`, `expected`, or `output` for what a program made of the inputs."""
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    nbytes: int
+    sha256: str
+    """Of the file's bytes; empty where a program that wrote it had no way to hash."""
+    file: str
+
+
+def write_raw(folder: Path, tensors: Iterable[tuple[str, str, Tensor]]) -> tuple[RawRow, ...]:
+    """Writes (role, name, tensor) into an empty folder, and the table last."""
+    rows, named = [], [*tensors]
+    files = file_names(name for _, name, _ in named)
+    for role, name, tensor in named:
+        digest = _write(folder / files[name], tensor.data)
+        rows.append(
+            RawRow(
+                role=role,
+                name=name,
+                dtype=tensor.dtype,
+                shape=tensor.shape,
+                nbytes=len(tensor.data),
+                sha256=digest,
+                file=files[name],
+            )
+        )
+    _write(folder / TABLE, memoryview(encode_rows(rows)))
+    return tuple(rows)
+
+
+def file_names(names: Iterable[str]) -> dict[str, str]:
+    """Tensor → file: readable, safe everywhere, and no two that differ by case alone."""
+    found: dict[str, str] = {}
+    taken = {TABLE}
+    for name in names:
+        base = safe_name(name.replace("/", "."), 80)
+        file, count = f"{base}.bin", 1
+        while file.lower() in taken:
+            count += 1
+            file = f"{base}~{count}.bin"
+        taken.add(file.lower())
+        found[name] = file
+    return found
+
+
+def _write(path: Path, data: memoryview) -> str:
+    digest = sha256()
+    with path.open("xb") as file:
+        for at in range(0, len(data), _BLOCK):
+            block = data[at : at + _BLOCK]
+            digest.update(block)
+            file.write(block)
+        file.flush()
+        os.fsync(file.fileno())
+    return digest.hexdigest()
+
+
+def encode_rows(rows: Iterable[RawRow]) -> bytes:
+    """The bytes of tensors.txt."""
+    lines = [FIRST]
+    for row in rows:
+        shape = "x".join(str(length) for length in row.shape) or "-"
+        fields = (row.role, row.name, row.dtype, shape, str(row.nbytes), row.sha256, row.file)
+        lines.append("\t".join(fields))
+    return "\n".join([*lines, ""]).encode()
+
+
+def decode_rows(data: bytes, name: str = TABLE) -> tuple[RawRow, ...]:
+    """The lines of a table; `Damaged` names the line that is none."""
+    try:
+        first, *lines = data.decode().split("\n")
+    except UnicodeDecodeError:
+        raise Damaged(f"{name}: expected a table in UTF-8, found other bytes") from None
+    if first.rstrip("\r") != FIRST:
+        raise Damaged(f"{name}: expected the first line {FIRST!r}, found {first[:80]!r}")
+    rows = [
+        _row(line.rstrip("\r"), f"{name}, line {number}")
+        for number, line in enumerate(lines, start=2)
+        if line.strip("\r")
+    ]
+    _check_unique([row.file.lower() for row in rows], name)
+    _check_unique([f"{row.role}\t{row.name}" for row in rows], name)
+    return tuple(rows)
+
+
+def _row(line: str, where: str) -> RawRow:
+    fields = line.split("\t")
+    if len(fields) != 7:
+        raise Damaged(f"{where}: expected 7 fields apart by tabs, found {len(fields)}")
+    role, name, dtype, shape, size, digest, file = fields
+    sound = (
+        _SHAPE.fullmatch(shape)
+        and size.isdecimal()
+        and size.isascii()
+        and len(size) < 20
+        and _FILE.fullmatch(file)
+        and (not digest or _DIGEST.fullmatch(digest))
+    )
+    if not sound:
+        raise Damaged(f"{where}: expected role, name, dtype, shape, bytes, sha256, file; {line!r}")
+    lengths = () if shape == "-" else tuple(int(length) for length in shape.split("x"))
+    if nbytes(dtype, lengths) != int(size):
+        raise Damaged(
+            f"{where}: expected {nbytes(dtype, lengths):,} bytes for {dtype} of {shape}, found {size}"
+        )
+    return RawRow(
+        role=role, name=name, dtype=dtype, shape=lengths, nbytes=int(size), sha256=digest, file=file
+    )
+
+
+def _check_unique(keys: Sequence[str], name: str) -> None:
+    if len(set(keys)) != len(keys):
+        raise Damaged(f"{name}: expected each tensor and each file once, found one twice")
+
+
+def read_raw(folder: Path) -> tuple[tuple[RawRow, TensorExtent], ...]:
+    """The tensors of a raw folder, for instance a program's outputs; sizes are checked, hashes are not."""
+    table = folder / TABLE
+    handle = open_plain(table, str(table))
+    with os.fdopen(handle, "rb") as file:
+        data = file.read(LARGEST + 1)
+    if len(data) > LARGEST:
+        raise Damaged(f"{table}: expected at most {LARGEST:,} bytes, found more")
+    return tuple((row, _extent(folder / row.file, row)) for row in decode_rows(data, str(table)))
+
+
+def _extent(path: Path, row: RawRow) -> TensorExtent:
+    extent = FileExtent(path=path, start=0, size=row.nbytes, file_size=row.nbytes, name=str(path))
+    extent.open().close()  # a file that is not there, or of another size, is told here
+    return TensorExtent(dtype=row.dtype, shape=row.shape, extent=extent)

@@ -1,0 +1,377 @@
+"""What is left of a nested value when it is taken apart, and what it is put together to."""
+
+from __future__ import annotations
+
+import importlib.util
+import math
+import struct
+import sys
+from base64 import b64decode, b64encode
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import fields, is_dataclass
+from enum import Enum, Flag
+from functools import cached_property
+from typing import Any
+
+import msgspec
+
+from karat.bundles.manifest import Role
+from karat.findings import Finding
+from karat.tensors.dtypes import UnknownDtype
+from karat.tensors.tensor import Damaged, Tensor, TensorExtent
+
+DEEPEST = 64
+"""How deep values may be nested; nobody's outputs are, and every reader must be able to follow."""
+
+
+class Flat(msgspec.Struct, frozen=True, kw_only=True, eq=False):
+    """A nested value as JSON that names tensors, and the tensors."""
+
+    role: Role
+    structure: Any
+    tensors: Mapping[str, Tensor | TensorExtent]
+
+
+class Record(msgspec.Struct, frozen=True, kw_only=True, eq=False):
+    """Fields of a class that is not known here: a dataclass, a namedtuple, a member of an Enum."""
+
+    name: str
+    """`module:Qualname`, as where it was captured."""
+    kind: str
+    """`dataclass`, `namedtuple`, `structseq` or `enum`."""
+    fields: Mapping[str, Any]
+    items: tuple[str, ...] | None = None
+    """For a dataclass that is a mapping as well: its keys, each of them a field."""
+
+    def __getitem__(self, field: str) -> Any:
+        return self.fields[field]
+
+
+class Restored(msgspec.Struct, frozen=True, kw_only=True, eq=False):
+    """A nested value as it was, or as near as this process knows its classes."""
+
+    value: Any
+    findings: tuple[Finding, ...] = ()
+
+
+class Unset:
+    """The value of a field that a dataclass has and its object had not set."""
+
+
+def shown_role(role: Role) -> str:
+    """What a person calls the whole: `inputs` or `expected`."""
+    return "inputs" if role == "input" else role
+
+
+# DOC-HERE plain_values: Plain Python values as JSON that no reader can round: text where JSON's own forms lose something.
+#
+# `None`, booleans, text and integers that every JSON reader keeps stand as themselves. The rest is an object
+# with one telling key: `{"float": "0.1"}`, `{"int": "0x20000000000001"}`, `{"bytes": "AAE="}`.
+
+_EXACT = 1 << 53
+"""JSON readers that only know doubles keep integers up to here."""
+_NAN = struct.pack(">d", math.nan)
+
+
+def plain(value: Any) -> Any:
+    """The JSON of a value whose type is one of `PLAIN`."""
+    return _WRITERS[type(value)](value)
+
+
+def _int(value: int) -> Any:
+    return value if -_EXACT <= value <= _EXACT else {"int": hex(value)}
+
+
+def float_text(value: float) -> str:
+    """The shortest text that is this very double; a NaN of other bits than usual shows them."""
+    bits = struct.pack(">d", value)
+    if math.isnan(value) and bits != _NAN:
+        return f"nan:{bits.hex()}"
+    return repr(value)
+
+
+def _text(value: str) -> Any:
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return {"text": _base64(value.encode("utf-8", "surrogatepass"))}
+    return value
+
+
+def _base64(data: bytes | bytearray) -> str:
+    return b64encode(data).decode("ascii")
+
+
+_WRITERS: Mapping[type, Callable[[Any], Any]] = {
+    type(None): lambda value: value,
+    bool: lambda value: value,
+    int: _int,
+    float: lambda value: {"float": float_text(value)},
+    complex: lambda value: {"complex": [float_text(value.real), float_text(value.imag)]},
+    str: _text,
+    bytes: lambda value: {"bytes": _base64(value)},
+    bytearray: lambda value: {"bytearray": _base64(value)},
+    type(Ellipsis): lambda _: {"ellipsis": True},
+}
+PLAIN = frozenset(_WRITERS)
+
+
+def float_of(text: Any) -> float:
+    """The double that `float_text` wrote; ValueError for anything else."""
+    if not isinstance(text, str):
+        raise ValueError("a float is written as text")  # noqa: TRY004 - one error for bad JSON
+    if text.startswith("nan:"):
+        (value,) = struct.unpack(">d", _sixteen(text[4:]))
+    else:
+        value = float(text)
+    if float_text(value) != text:
+        raise ValueError(f"{text[:40]!r} is not how a float is written")
+    return float(value)
+
+
+def _sixteen(digits: str) -> bytes:
+    data = bytes.fromhex(digits)
+    if len(data) != 8:
+        raise ValueError("a double has 16 digits")
+    return data
+
+
+def _int_of(text: Any) -> int:
+    value = int(text, 16)
+    if hex(value) != text:
+        raise ValueError("an integer beyond 2^53 is written in hexadecimal")
+    return value
+
+
+def _complex_of(parts: Any) -> complex:
+    real, imag = parts
+    return complex(float_of(real), float_of(imag))
+
+
+def _bytes_of(text: Any) -> bytes:
+    return b64decode(text, validate=True)
+
+
+def _ellipsis_of(_: Any) -> Any:
+    return ...
+
+
+READERS: Mapping[str, Callable[[Any], Any]] = {
+    "int": _int_of,
+    "float": float_of,
+    "complex": _complex_of,
+    "text": lambda text: _bytes_of(text).decode("utf-8", "surrogatepass"),
+    "bytes": _bytes_of,
+    "bytearray": lambda text: bytearray(_bytes_of(text)),
+    "ellipsis": _ellipsis_of,
+}
+"""The telling key → what reads its value; ValueError or TypeError for what nobody wrote."""
+
+# DOC-HERE named_things: Things of a framework that have a name rather than content: dtypes, devices, layouts, sizes.
+
+_BY_NAME = ("dtype", "layout", "memory_format")
+NAMED = ("numpy.dtype", "torch.Size", "torch.device", *(f"torch.{kind}" for kind in _BY_NAME))
+
+
+def named_thing(value: Any) -> Any:
+    """The JSON of a dtype, device, layout, memory format or Size; None for what is none of them.
+
+    CannotStore for a dtype of numpy that has no name in karat.
+    """
+    kind = type(value)
+    if kind.__module__ == "torch" and f"torch.{kind.__name__}" in NAMED:
+        if kind.__name__ == "Size":
+            return {"torch.Size": [int(length) for length in value]}
+        return {f"torch.{kind.__name__}": str(value).removeprefix("torch.")}
+    numpy = sys.modules.get("numpy")
+    if numpy is None or not isinstance(value, numpy.dtype):
+        return None
+    from karat.tensors.numpy_arrays import name_of  # noqa: PLC0415 - imports numpy
+
+    swapped = value.names is None and value.newbyteorder("<") != value
+    return {"numpy.dtype": [name_of(value), "big" if swapped else "little"]}
+
+
+def make_named(kind: str, name: Any) -> tuple[Any] | None:
+    """The thing, in a tuple; None where its framework is not installed. ValueError if there is none."""
+    check_named(kind, name)
+    if kind == "numpy.dtype":
+        return (_numpy_dtype(*name),)
+    if importlib.util.find_spec("torch") is None:
+        return None
+    return (_torch_thing(kind.removeprefix("torch."), name),)
+
+
+def check_named(kind: str, name: Any) -> None:
+    """ValueError unless the name has the form that such a thing's has."""
+    if kind == "torch.Size":
+        if not isinstance(name, list) or not all(type(n) is int and n >= 0 for n in name):
+            raise ValueError("a Size is a list of lengths")
+    elif kind == "numpy.dtype":
+        if not isinstance(name, list) or [type(part) for part in name] != [str, str]:
+            raise ValueError("a dtype is a name and an order")
+    elif not isinstance(name, str):
+        raise ValueError("it goes by a name")
+
+
+def _torch_thing(kind: str, name: Any) -> Any:
+    import torch  # noqa: PLC0415 - an extra, for those who captured it
+
+    if kind == "Size":
+        return torch.Size(name)
+    if kind == "device":
+        try:
+            return torch.device(name)
+        except RuntimeError:
+            raise ValueError("no device has that name") from None
+    found = vars(torch).get(name)
+    if type(found).__name__ != kind or type(found).__module__ != "torch":
+        raise ValueError("torch has none of that name")
+    return found
+
+
+def _numpy_dtype(name: str, order: str) -> Any:
+    from karat.tensors.numpy_arrays import numpy_dtype  # noqa: PLC0415 - imports numpy
+
+    if order not in {"big", "little"}:
+        raise ValueError("a dtype is big-endian or little-endian")
+    try:
+        found = numpy_dtype(name)
+    except UnknownDtype:
+        raise ValueError("no dtype has that name") from None
+    if found is None:
+        raise Damaged(f"expected a numpy with {name} (pip install ml_dtypes), found none")
+    return found.newbyteorder(">") if order == "big" else found
+
+
+# DOC-HERE classes: Classes of captured values: what is recorded of them, and how they are found again without importing.
+#
+# Data never names a module to import and never runs a constructor: a class is used only if the caller gave it
+# or its module is loaded already, if it is what it was, and its objects are made around `__init__`.
+
+FACTORIES: Mapping[str, Callable[[], Any]] = {
+    "bool": bool, "dict": dict, "float": float, "int": int, "list": list, "set": set, "str": str,
+    "tuple": tuple,
+}  # fmt: skip
+"""What a defaultdict may make; anything else would be code that travels as data."""
+# A dataclass that is one of these as well has content beside its fields.
+_CONTENT = (bytes, bytearray, complex, float, frozenset, int, list, set, str, tuple)
+
+
+def class_name(value: Any) -> str:
+    """`module:Qualname` of its class."""
+    return f"{type(value).__module__}:{type(value).__qualname__}"
+
+
+def is_namedtuple(cls: type) -> bool:
+    """Whether its objects are tuples whose every element is a named field, and nothing else."""
+    names = getattr(cls, "_fields", None)
+    return (
+        issubclass(cls, tuple)
+        and isinstance(names, tuple)
+        and all(isinstance(name, str) for name in names)
+        and tuple in cls.__mro__[1:3]
+    )
+
+
+def is_structseq(cls: type) -> bool:
+    """Whether it is a named tuple made in C, as torch's functions return."""
+    return issubclass(cls, tuple) and type(getattr(cls, "n_sequence_fields", None)) is int
+
+
+def dataclass_fields(value: Any) -> dict[str, Any] | str:
+    """Field → value, `Unset` where there is none; or why the object is more than its fields."""
+    names = [field.name for field in fields(value)]
+    if isinstance(value, _CONTENT):
+        return "it is a dataclass with content beside its fields"
+    kept = getattr(value, "__dict__", {})
+    extra = [name for name in kept if name not in names and not _is_cache(type(value), name)]
+    if extra:
+        return f"it has the attribute {extra[0]!r}, which is no field of the dataclass"
+    return {name: getattr(value, name, Unset) for name in names}
+
+
+def _is_cache(cls: type, name: str) -> bool:
+    return any(isinstance(vars(base).get(name), cached_property) for base in cls.__mro__)
+
+
+def find_class(name: str, classes: Iterable[type]) -> type | None:
+    """The class of that name among those given, else in a module that is loaded."""
+    given = tuple(classes)
+    for cls in given:
+        if f"{cls.__module__}:{cls.__qualname__}" == name:
+            return cls
+    module, _, qualified = name.partition(":")
+    for cls in given:
+        # The same class may live in another module where it is replayed: given is given.
+        if cls.__qualname__ == qualified:
+            return cls
+    # Not getattr: __getattr__ of a module would be code that data calls, and a lazily loaded one would be loaded.
+    found: Any = sys.modules.get(module)
+    names: Mapping[str, Any] = (
+        object.__getattribute__(found, "__dict__") if found is not None else {}
+    )
+    for part in qualified.split("."):
+        found = names.get(part)
+        names = vars(found) if isinstance(found, type) else {}
+    if isinstance(found, type) and (found.__module__, found.__qualname__) == (module, qualified):
+        return found
+    return None
+
+
+def make_namedtuple(cls: type, values: Mapping[str, Any]) -> Any:
+    """An object of the class, or None if the class has other fields."""
+    if not is_namedtuple(cls) or tuple(values) != cls._fields:  # type: ignore[attr-defined]
+        return None
+    return tuple.__new__(cls, values.values())
+
+
+def make_structseq(cls: type, values: Mapping[str, Any]) -> Any:
+    """An object of the class, or None if it takes another number of values."""
+    if not is_structseq(cls) or len(values) != cls.n_sequence_fields:  # type: ignore[attr-defined]
+        return None
+    try:
+        return cls(tuple(values.values()))
+    except TypeError:
+        return None
+
+
+def make_dataclass(cls: type, values: Mapping[str, Any], items: Sequence[str] | None) -> Any:
+    """An object of the class, made around `__init__`, or None if the class has other fields."""
+    if not is_dataclass(cls) or [field.name for field in fields(cls)] != list(values):
+        return None
+    if issubclass(cls, _CONTENT) or issubclass(cls, dict) != (items is not None):
+        return None
+    try:
+        made = (dict if items is not None else object).__new__(cls)
+        for name, value in values.items():
+            if value is not Unset:
+                object.__setattr__(made, name, value)
+        for key in items or ():
+            _base_setitem(cls)(made, key, values[key])
+    except (AttributeError, TypeError):
+        return None
+    return made
+
+
+def _base_setitem(cls: type) -> Callable[[Any, Any, Any], None]:
+    """The mapping's own way to set an item, without what the class puts in front of it."""
+    from collections import OrderedDict  # noqa: PLC0415 - as rarely needed as this function
+
+    return OrderedDict.__setitem__ if issubclass(cls, OrderedDict) else dict.__setitem__
+
+
+def find_member(cls: type, name: str | None, value: Any) -> Enum | None:
+    """The member of an Enum by its name, if it still has that value; of a Flag by its value."""
+    if not issubclass(cls, Enum):
+        return None
+    if issubclass(cls, Flag) and type(value) is int:
+        try:
+            return cls(value)
+        except ValueError:
+            return None
+    member = cls.__members__.get(name or "")
+    if member is None or type(member.value) is not type(value):
+        return None
+    comparable = isinstance(value, bool | int | float | str | bytes | tuple | None)
+    return member if not comparable or member.value == value else None

@@ -1,0 +1,299 @@
+"""Findings of changes: each change of a series as one thing that a person should know. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from shlex import quote
+from time import perf_counter
+
+import msgspec
+
+from karat.changepoints.detector.detect import FEWEST, analyse, newest
+from karat.changepoints.readers.read import Collected
+from karat.changepoints.series import (
+    Analysis,
+    Change,
+    ChangeKind,
+    DetectOptions,
+    Newest,
+    Observation,
+    Outcome,
+    Series,
+    Step,
+)
+from karat.findings import CannotVerify, ExitCode, Finding, Severity, exit_code
+
+_KINDS = {
+    ChangeKind.REGRESSION: ("level-regressed", Severity.FAIL),
+    ChangeKind.IMPROVEMENT: ("level-improved", Severity.INFO),
+    ChangeKind.SHIFT: ("level-shifted", Severity.WARN),
+    ChangeKind.DIP: ("dip", Severity.WARN),
+    ChangeKind.CRASH: ("crash-range", Severity.WARN),
+    ChangeKind.GAP: ("gap", Severity.INFO),
+}
+
+
+def change_findings(series: Series, analysis: Analysis) -> Iterator[Finding]:
+    """One finding per change."""
+    for change in analysis.changes:
+        kind, severity = _KINDS[change.kind]
+        if change.kind is ChangeKind.CRASH and still(series, change):
+            severity = Severity.FAIL
+        steps = [analysis.steps[number] for number in change.steps]
+        yield Finding(
+            kind=kind,
+            severity=severity,
+            message=change.message + _ending(series, change, steps),
+            path=series.source,
+            metric=series.metric,
+            where=_where(series, change),
+            numbers=_numbers(series, steps, change),
+            next=_next(series, change, steps),
+        )
+
+
+def still(series: Series, change: Change) -> bool:
+    """Whether a crash goes on: nothing after it has a value."""
+    return not any(point.outcome is Outcome.OK for point in series.observations[change.last :])
+
+
+def newest_findings(series: Series, newest: Newest) -> Iterator[Finding]:
+    """Whether the newest points are a change; what cannot be told is not passed off as the same."""
+    last = series.observations[-1]
+    if last.outcome in {Outcome.CRASH, Outcome.HANG}:
+        kind, severity = "crash-range", Severity.FAIL
+    elif newest.verdict == "change":
+        kind, severity = _direction(series, newest.step)
+    elif newest.verdict == "unsure" and newest.p_value is None:
+        kind, severity = "nothing-compared", Severity.WARN
+    else:
+        return
+    steps = [newest.step] if newest.step else []
+    yield Finding(
+        kind=kind,
+        severity=severity,
+        message=newest.message,
+        path=series.source,
+        metric=series.metric,
+        where=last.label,
+        numbers=_numbers(series, steps, None),
+        next=_log(last) or (_between(series, steps[0]) if steps else None),
+    )
+
+
+def _direction(series: Series, step: Step | None) -> tuple[str, Severity]:
+    if series.better not in {"higher", "lower"} or step is None:
+        return _KINDS[ChangeKind.SHIFT]
+    better = (step.absolute > 0) == (series.better == "higher")
+    return _KINDS[ChangeKind.IMPROVEMENT if better else ChangeKind.REGRESSION]
+
+
+def too_short(series: Series, fewest: int) -> Finding:
+    """A series about which nothing can be told is not one without changes."""
+    values = sum(point.outcome is Outcome.OK for point in series.observations)
+    return Finding(
+        kind="nothing-compared",
+        severity=Severity.WARN,
+        message=f"{series.metric}: expected at least {fewest} points with a value, found {values};"
+        " whether it changed cannot be told",
+        path=series.source,
+        metric=series.metric,
+        numbers={"values": values, "points": len(series.observations)},
+    )
+
+
+def _ending(series: Series, change: Change, steps: Sequence[Step]) -> str:
+    if change.kind is ChangeKind.CRASH:
+        return "; nothing after it has a value" if still(series, change) else ""
+    if len(steps) != 1:
+        return ""
+    step = steps[0]
+    if (step.earliest, step.latest) == (step.last_good, step.first_bad):
+        return ""
+    early, late = series.observations[step.earliest].label, series.observations[step.latest].label
+    return f"; it may lie anywhere between {early} and {late}"
+
+
+def _where(series: Series, change: Change) -> str:
+    first, last = series.observations[change.first].label, series.observations[change.last].label
+    return first if first == last else f"{first} … {last}"
+
+
+def _numbers(
+    series: Series, steps: Sequence[Step], change: Change | None
+) -> dict[str, float | int | str | None]:
+    found: dict[str, float | int | str | None] = {}
+    if steps:
+        step = steps[0]
+        found |= {
+            "before": step.before.value,
+            "after": step.after.value,
+            "relative": step.relative,
+            "p_value": max(one.p_value for one in steps),
+            "confidence": min(one.confidence for one in steps),
+            "last_good": series.observations[step.last_good].label,
+            "first_bad": series.observations[step.first_bad].label,
+        }
+    if change is not None and not steps:
+        found["points"] = change.last - change.first + 1
+    if change is not None and change.signature:
+        found["signature"] = change.signature
+    return found
+
+
+def _next(series: Series, change: Change, steps: Sequence[Step]) -> str | None:
+    if change.kind is ChangeKind.CRASH:
+        return _log(series.observations[change.first])
+    if change.kind is ChangeKind.REGRESSION or (change.kind is ChangeKind.SHIFT and steps):
+        return _between(series, steps[0])
+    return None
+
+
+def _log(point: Observation) -> str | None:
+    """How to look at what a point left."""
+    if not point.log or point.outcome in {Outcome.OK, Outcome.MISSING}:
+        return None
+    if _is_hunted(point):
+        return point.log
+    return (
+        f"git show {quote(point.log)}" if _is_version(point) else f"tail -n 40 {quote(point.log)}"
+    )
+
+
+def _is_hunted(point: Observation) -> bool:
+    return point.log.startswith("karat hunt show ")
+
+
+def _is_version(point: Observation) -> bool:
+    commit, colon, _ = point.log.partition(":")
+    return bool(colon) and len(commit) in {40, 64} and point.label.startswith(commit[:10])
+
+
+def _between(series: Series, step: Step) -> str:
+    """What to do about a change: versions of a golden are compared, points of a hunt shown, anything else is hunted."""
+    good, bad = series.observations[step.last_good], series.observations[step.first_bad]
+    if _is_hunted(bad):
+        return bad.log
+    if _is_version(good) and _is_version(bad):
+        old, (new, _, path) = good.log.partition(":")[0], bad.log.partition(":")
+        only = "" if set("*?{") & set(path) else f" --only {quote(path)}"
+        return f"karat diff {old[:10]} {new[:10]}{only}"
+    return "karat hunt init"
+
+
+# DOC-HERE report: Reports: what was said of each series that was read, and what a person should know of it.
+
+_TOGETHER = 3
+
+
+class Examined(msgspec.Struct, frozen=True, kw_only=True):
+    """One series, with what the detector said of it."""
+
+    series: Series
+    analysis: Analysis
+    newest: Newest | None = None
+    """Online only."""
+
+    @property
+    def outcomes(self) -> Counter[Outcome]:
+        """Outcome → how many points."""
+        return Counter(point.outcome for point in self.series.observations)
+
+
+class ChangesReport(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything that `karat changes` says."""
+
+    entries: tuple[Examined, ...]
+    findings: tuple[Finding, ...]
+    """Gravest first."""
+    notes: tuple[str, ...]
+    options: DetectOptions
+    online: bool = False
+    seconds: float = 0.0
+    fail_on: tuple[str, ...] = ("fail",)
+
+    @property
+    def exit_code(self) -> ExitCode:
+        """As findings say."""
+        return exit_code(self.findings, fail_on=self.fail_on)
+
+
+def examine(
+    collected: Collected,
+    options: DetectOptions,
+    *,
+    online: bool = False,
+    fail_on: tuple[str, ...] = ("fail",),
+) -> ChangesReport:
+    """The report of all series; without a single value there is none."""
+    started = perf_counter()
+    _something(collected)
+    entries = tuple(_examined(series, options, online=online) for series in collected.series)
+    findings = [*collected.findings]
+    for entry in entries:
+        if entry.outcomes[Outcome.OK] < FEWEST:
+            findings.append(too_short(entry.series, FEWEST))
+        if entry.newest is not None:
+            findings += newest_findings(entry.series, entry.newest)
+        else:
+            findings += change_findings(entry.series, entry.analysis)
+    findings.sort(key=lambda finding: finding.severity.rank)
+    return ChangesReport(
+        entries=entries, findings=tuple(findings), notes=_notes(collected, entries), options=options,
+        online=online, seconds=perf_counter() - started, fail_on=fail_on,
+    )  # fmt: skip
+
+
+def _examined(series: Series, options: DetectOptions, *, online: bool) -> Examined:
+    analysis = analyse(series, options)
+    return Examined(
+        series=series,
+        analysis=analysis,
+        newest=newest(series, options) if online else None,
+    )
+
+
+def _something(collected: Collected) -> None:
+    """No values at all is no series without changes."""
+    points = [point for one in collected.series for point in one.observations]
+    if any(point.outcome is Outcome.OK for point in points):
+        return
+    names = ", ".join(repr(one.metric) for one in collected.series[:5])
+    outcomes = Counter(point.outcome.value for point in points)
+    told = ", ".join(f"{count:,} {outcome}" for outcome, count in outcomes.items()) or "no points"
+    crash = next((f"; the first crash: {p.signature}" for p in points if p.signature), "")
+    odd = next((f"; {finding.message}" for finding in collected.findings), "")
+    raise CannotVerify(
+        f"nothing was compared: expected values{f' of {names}' if names else ''}, found none"
+        f" ({told}{crash or odd})",
+        next_command=next((f.next for f in collected.findings if f.next), "karat changes --help"),
+    )
+
+
+def _notes(collected: Collected, entries: Sequence[Examined]) -> tuple[str, ...]:
+    notes = list(collected.notes)
+    undecided = [e for e in entries if e.series.better is None and e.analysis.steps]
+    if undecided:
+        names = ", ".join(dict.fromkeys(e.series.metric for e in undecided[:3]))
+        more = " …" if len(undecided) > 3 else ""
+        notes.append(
+            f"nobody said whether higher or lower is better for {names}{more}: --better makes a regression fail"
+        )
+    return (*notes, *_together(entries))
+
+
+def _together(entries: Sequence[Examined]) -> Iterator[str]:
+    """Series that changed between the same two points: one cause is likelier than many."""
+    places: dict[tuple[str, str, str], list[str]] = {}
+    for entry in entries:
+        label = [point.label for point in entry.series.observations]
+        for step in entry.analysis.steps:
+            place = (entry.series.source, label[step.last_good], label[step.first_bad])
+            places.setdefault(place, []).append(entry.series.metric)
+    shared = sorted(
+        ((p, m) for p, m in places.items() if len(m) > 1), key=lambda item: -len(item[1])
+    )
+    for (_, good, bad), metrics in shared[:_TOGETHER]:
+        names = ", ".join(metrics[:4]) + (" …" if len(metrics) > 4 else "")
+        yield f"{len(metrics):,} series changed between {good} and {bad}: {names}"

@@ -1,0 +1,1 @@
+"""Readers: CSV, JSON, logs, SQLite or a golden's history, as series."""

@@ -1,0 +1,342 @@
+"""Names of logs: the date, commit or number that a file's name says its log is of. Pure."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from io import BytesIO
+from itertools import pairwise
+from pathlib import Path
+from shlex import quote
+from typing import BinaryIO, Literal
+
+import msgspec
+
+from karat.changepoints.readers.sheets import moment, utc
+from karat.findings import CannotVerify, UsageError
+from karat.goldens.paths import glob_regex
+from karat.system.git import find_root, resolve, run_git
+
+Kind = Literal["date", "day", "commit", "name"]
+
+_DATE = re.compile(r"(?<!\d)(\d{4})([-_.]?)(\d{2})\2(\d{2})(?!\d{3})")
+_CLOCK = re.compile(r"[-_.T ]?(\d{2})(?:[-_.:h]?(\d{2})(?:[-_.:m]?(\d{2}))?)?(?:\.\d+)?Z?(?!\d)")
+_DAY = re.compile(r"(?<![\d.])(\d{2})([-_])(\d{2})(?:[-_](\d{2}))?(?!\d)")
+_COMMIT = re.compile(r"(?<![0-9A-Za-z])(?=[a-f]*[0-9])(?=[0-9]*[a-f])[0-9a-f]{7,64}(?![0-9A-Za-z])")
+_ENOUGH = 0.8
+"""Of the names must have what the others are ordered by; the rest are left out, and named."""
+_LEAP, _BEFORE_LEAP = 2000, 1999
+
+
+class LogName(msgspec.Struct, frozen=True, kw_only=True):
+    """What a name says."""
+
+    label: str
+    at: datetime | None = None
+    dated: bool = False
+    """Whether the year is known."""
+    commit: str = ""
+
+
+class Names(msgspec.Struct, frozen=True, kw_only=True):
+    """What the names of all logs say: one kind for all."""
+
+    kind: Kind
+    found: Mapping[str, LogName]
+    """Those that say it; others are left out."""
+
+
+def read_names(paths: Sequence[str], *, year: int | None = None) -> Names:
+    """What most of the paths say: a date, else month and day, else a commit, else only their order."""
+    for kind, read in (("date", _dated), ("day", _day), ("commit", _commit)):
+        found = {path: name for path in paths if (name := _last_part(path, read)) is not None}
+        if found and len(found) >= _ENOUGH * len(paths):
+            named = _with_years(found, year) if kind == "day" else found
+            return Names(kind=kind, found=named)  # type: ignore[arg-type]
+    return Names(kind="name", found={path: LogName(label=_stem(path)) for path in paths})
+
+
+def read_pattern(paths: Sequence[str], pattern: str, *, year: int | None = None) -> Names:
+    """The same by an expression of the user's, with named groups."""
+    expression = _compiled(pattern)
+    found = {path: match for path in paths if (match := expression.search(path))}
+    parts = {path: match.groupdict() for path, match in found.items()}
+    groups = set(expression.groupindex)
+    if "commit" in groups:
+        names = {
+            p: LogName(label=g.get("label") or g["commit"] or "", commit=g["commit"] or "")
+            for p, g in parts.items()
+        }
+        return Names(kind="commit", found=names)
+    if groups & {"date", "day"}:
+        dated = {
+            p: n
+            for p, g in parts.items()
+            if (n := _by_groups(g, found[p].group(), year)) is not None
+        }
+        known = all(name.dated for name in dated.values())
+        return Names(
+            kind="date" if known else "day", found=dated if known else _with_years(dated, year)
+        )
+    return Names(
+        kind="name",
+        found={p: LogName(label=g.get("label") or found[p].group()) for p, g in parts.items()},
+    )
+
+
+def natural(text: str) -> list[tuple[int, int, str]]:
+    """A key that puts run-9 before run-10."""
+    parts = re.split(r"(\d+)", text)
+    return [
+        (0, int(part[:4000]), "") if part.isdecimal() and part.isascii() else (1, 0, part)
+        for part in parts
+        if part
+    ]
+
+
+def _compiled(pattern: str) -> re.Pattern[str]:
+    known = {"date", "year", "month", "day", "hour", "minute", "commit", "label"}
+    try:
+        found = re.compile(pattern)
+    except re.error as error:
+        raise UsageError(
+            f"expected --name-pattern to be a regular expression, found {pattern!r}: {error}",
+            next_command="karat changes --help",
+        ) from error
+    if not found.groupindex or set(found.groupindex) - known:
+        raise UsageError(
+            f"expected --name-pattern to have named groups out of {', '.join(sorted(known))}, as (?P<date>…),"
+            f" found {', '.join(found.groupindex) or 'none'}",
+            next_command="karat changes --help",
+        )
+    return found
+
+
+def _by_groups(groups: Mapping[str, str | None], whole: str, year: int | None) -> LogName | None:
+    label = groups.get("label") or whole
+    if groups.get("date"):
+        when = moment(groups["date"])
+        return None if when is None else LogName(label=label, at=utc(when), dated=True)
+    numbers = {key: int(value) for key, value in groups.items() if value and value.isdecimal()}
+    known = numbers.get("year", year)
+    at = _moment(known or _LEAP, numbers.get("month", 1), numbers.get("day", 1), numbers.get("hour", 0),
+                 numbers.get("minute", 0))  # fmt: skip
+    return None if at is None else LogName(label=label, at=at, dated=known is not None)
+
+
+def _last_part(path: str, read: Callable[[str], LogName | None]) -> LogName | None:
+    """What the file's name says; else what the folders say, the nearest first."""
+    return next((found for part in reversed(path.split("/")) if (found := read(part))), None)
+
+
+def _stem(path: str) -> str:
+    name = path.rpartition("/")[2]
+    stem, dot, ending = name.rpartition(".")
+    return stem if dot and stem and ending in {"log", "txt", "out", "err"} else name
+
+
+def _dated(name: str) -> LogName | None:
+    for match in _DATE.finditer(name):
+        year, month, day = int(match[1]), int(match[3]), int(match[4])
+        date = _moment(year, month, day) if 1970 <= year <= 2100 else None
+        if date is None:
+            continue
+        clock = _CLOCK.match(name, match.end())
+        if clock:
+            hours = [int(part) for part in clock.groups("0")]
+            with_clock = _moment(year, month, day, *hours)
+            if with_clock is not None:
+                label = name[match.start() : clock.end()]
+                return LogName(label=label, at=with_clock, dated=True)
+        return LogName(label=match.group(), at=date, dated=True)
+    return None
+
+
+def _day(name: str) -> LogName | None:
+    for match in _DAY.finditer(name):
+        at = _moment(_LEAP, int(match[1]), int(match[3]), int(match[4] or 0))
+        if at is not None:
+            return LogName(label=match.group(), at=at)
+        at = _moment(_LEAP, int(match[1]), int(match[3]))
+        if at is not None:
+            return LogName(label=name[match.start() : match.end(3)], at=at)
+    return None
+
+
+def _commit(name: str) -> LogName | None:
+    match = _COMMIT.search(name)
+    return LogName(label=match.group()[:10], commit=match.group()) if match else None
+
+
+def _moment(
+    year: int, month: int, day: int, hour: int = 0, minute: int = 0, second: int = 0
+) -> datetime | None:
+    """A moment in UTC; 24 o'clock, which `seq 0 24` makes, is the next day's beginning."""
+    later = timedelta(days=1) if (hour, minute, second) == (24, 0, 0) else timedelta()
+    try:
+        return datetime(year, month, day, 0 if later else hour, minute, second, tzinfo=UTC) + later
+    except (ValueError, OverflowError):
+        return None
+
+
+def _with_years(found: Mapping[str, LogName], year: int | None) -> dict[str, LogName]:
+    """Months and days in the order in which they were: nights from November to February are of two years."""
+    days = sorted({name.at.timetuple().tm_yday for name in found.values() if name.at is not None})
+    start = _first_day(days)
+    leap_day_late = 60 in days and start > 60
+    base = year if year is not None else (_BEFORE_LEAP if leap_day_late else _LEAP)
+    made = {}
+    for path, name in found.items():
+        if name.at is None:
+            continue
+        later = name.at.timetuple().tm_yday < start
+        at = _in_year(name.at, base + 1 if later else base, path)
+        made[path] = LogName(label=name.label, at=at, dated=year is not None)
+    return made
+
+
+def _first_day(days: Sequence[int]) -> int:
+    """The day of the year with which the nights begin: behind the longest pause, if that is not at the year's end."""
+    if not days:
+        return 0
+    pauses = [(after - before, after) for before, after in pairwise(days)]
+    longest, start = max(pauses, default=(0, days[0]))
+    return start if longest > max(days[0] + 366 - days[-1], 60) else days[0]
+
+
+def _in_year(at: datetime, year: int, path: str) -> datetime:
+    try:
+        return at.replace(year=year)
+    except ValueError as error:
+        raise UsageError(
+            f"expected the names of logs to be days of {year}, found {path}: there is no {at:%m-%d} in that year",
+            next_command="karat changes --help",
+        ) from error
+
+
+# DOC-HERE log_order: Order of logs by commit: as git has it, where there is a repository that knows the commits.
+
+_ASKED = 2000
+"""Commits that fit a command line; more of them are looked for in all branches."""
+
+
+class CommitOrder(msgspec.Struct, frozen=True, kw_only=True):
+    """Where commits stand in a history."""
+
+    places: Mapping[str, int]
+    """Commit as it was asked for → its place, oldest first."""
+    times: Mapping[str, datetime]
+
+
+def commit_order(commits: tuple[str, ...], start: Path) -> CommitOrder | None:
+    """The order of commits in the history of the repository around `start`; None outside of one."""
+    if shutil.which("git") is None:
+        return None
+    try:
+        root = find_root(start)
+    except CannotVerify:  # a repository of somebody else, which git will not read
+        return None
+    if root is None:
+        return None
+    known = {commit: full for commit in commits if (full := resolve(root, commit)) is not None}
+    if not known:
+        return CommitOrder(places={}, times={})
+    wanted = sorted(set(known.values())) if len(known) <= _ASKED else ["--all"]
+    out = run_git(root, "rev-list", "--topo-order", "--reverse", "--timestamp", *wanted, "--")
+    lines = [line.split() for line in out.decode().splitlines()]
+    place = {full: n for n, (_, full) in enumerate(lines)}
+    time = {full: datetime.fromtimestamp(int(stamp), UTC) for stamp, full in lines}
+    return CommitOrder(
+        places={commit: place[full] for commit, full in known.items() if full in place},
+        times={commit: time[full] for commit, full in known.items() if full in time},
+    )
+
+
+# DOC-HERE log_files: Log files: which files a glob, a folder or a name means, and what is in them, packed by gzip or not.
+#
+# Links to folders are not followed, so that none is a loop.
+
+_WILD = frozenset("*?{")
+_PACKED = b"\x1f\x8b"
+_MOST = 1 << 28
+"""Bytes that a packed log may have: a small file can unpack to any size."""
+
+
+def find_logs(words: Sequence[str], root: Path) -> tuple[str, ...]:
+    """The files that the words mean, as paths seen from `root`; each once."""
+    found: dict[str, None] = {}
+    for word in words:
+        matches = sorted(_meant(word, root))
+        if not matches:
+            raise UsageError(
+                f"expected --logs to be a glob, a folder or a file, found nothing that {word!r} means",
+                next_command=f"ls -ld {quote(_base(word) or '.')}",
+            )
+        found.update(dict.fromkeys(matches))
+    return tuple(found)
+
+
+def _meant(word: str, root: Path) -> Iterator[str]:
+    path = root / word
+    if path.is_dir():
+        for name in os.listdir(path):  # noqa: PTH208 - names, also of those that are no UTF-8
+            if (path / name).is_file() and not name.startswith("."):
+                yield f"{word.rstrip('/')}/{name}" if word not in {"", "."} else name
+    elif path.is_file():
+        yield word
+    elif _WILD & set(word):
+        yield from _glob(word, root)
+
+
+def _base(word: str) -> str:
+    """The folders before the first wild card."""
+    parts = word.split("/")[:-1]
+    wild = next((n for n, part in enumerate(parts) if _WILD & set(part)), len(parts))
+    return "/".join(parts[:wild])
+
+
+def _glob(word: str, root: Path) -> Iterator[str]:
+    base = _base(word)
+    start = f"{base}/" if base else ("/" if word.startswith("/") else "")
+    pattern = glob_regex(word)
+    depth = None if "**" in word else word.count("/")
+    for folder, folders, names in os.walk(root / (start or ".")):
+        below = Path(folder).relative_to(root / (start or ".")).as_posix()
+        here = start if below == "." else f"{start}{below}/"
+        if depth is not None and here.count("/") >= depth:
+            folders.clear()
+        for name in names:
+            path = f"{here}{name}"
+            if pattern.fullmatch(path) and (root / path).is_file():
+                yield path
+
+
+def opened(path: Path) -> BinaryIO:
+    """The bytes of a log, unpacked if it is packed."""
+    with path.open("rb") as stream:
+        packed = stream.read(2) == _PACKED
+    return BytesIO(_unpacked(path)) if packed else path.open("rb")
+
+
+def _unpacked(path: Path) -> bytes:
+    import gzip  # noqa: PLC0415 - few logs are packed
+
+    with gzip.open(path) as stream:
+        data = stream.read(_MOST + 1)
+    if len(data) > _MOST:
+        raise OSError(f"it unpacks to more than {_MOST >> 20} MiB")
+    return data
+
+
+def tail_of(path: Path, room: int) -> bytes:
+    """The end of a log, which is where a program says what it died of."""
+    with opened(path) as stream:
+        head = stream.read(2)
+        size = stream.seek(0, os.SEEK_END)
+        stream.seek(max(size - room, 0))
+        data = stream.read(room)
+    utf16 = head in {b"\xff\xfe", b"\xfe\xff"} and size > room
+    return head + data if utf16 else data

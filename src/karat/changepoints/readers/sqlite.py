@@ -1,0 +1,181 @@
+"""SQLite: the journal of a hunt, or any table. Opened for reading only, also while somebody writes."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+from karat.changepoints.readers.columns import Columns
+from karat.changepoints.readers.sheets import (
+    Mark,
+    ReadOptions,
+    Row,
+    Sheet,
+    gravest,
+    moment,
+    read,
+    since_1970,
+    utc,
+)
+from karat.changepoints.series import Better, Outcome
+from karat.findings import CannotVerify, UsageError, suggest
+
+if TYPE_CHECKING:
+    from sqlite3 import Connection
+
+HEAD = b"SQLite format 3\0"
+_VIEW = "series"
+_BETTER: Mapping[str, Better] = {"higher": "higher", "lower": "lower", "equal": "equal"}
+_JOURNAL = ("stage", "position", "label", "at", "metric", "value", "outcome", "signature")
+
+
+def read_database(path: Path, source: str, options: ReadOptions) -> tuple[Columns | Sheet, ...]:
+    """One sheet per stage of a hunt, or the table that was asked for."""
+    import sqlite3  # noqa: PLC0415 - only for those who have a database
+
+    try:
+        connection = sqlite3.connect(f"file:{quote(str(path.absolute()))}?mode=ro", uri=True)
+        try:
+            return _read(connection, source, options)
+        finally:
+            connection.close()
+    except sqlite3.Error as error:
+        raise CannotVerify(
+            f"expected to read the SQLite database {source}, but: {error}",
+            next_command=f"sqlite3 {shlex.quote(source)} 'PRAGMA integrity_check'",
+        ) from error
+
+
+def _read(connection: Connection, source: str, options: ReadOptions) -> tuple[Columns | Sheet, ...]:
+    found = connection.execute("SELECT name FROM sqlite_master WHERE type IN ('table', 'view')")
+    names = [name for (name,) in found if not name.startswith("sqlite_")]
+    table = options.table or _only(names, source)
+    if table not in names:
+        raise UsageError(
+            f"expected --table to name a table of {source}, found {table!r}{suggest(table, names)};"
+            f" there are {', '.join(names[:20])}",
+            next_command="karat changes --help",
+        )
+    columns = _columns(connection, table)
+    if table == _VIEW and set(_JOURNAL) <= set(columns):
+        return _journal(connection, source, options)
+    if options.stage:
+        raise UsageError(
+            f"expected the journal of a hunt for --stage, found the table {table!r} of {source}",
+            next_command="karat changes --help",
+        )
+    rows = connection.execute(f"SELECT * FROM {_quoted(table)}").fetchall()  # noqa: S608 - a name from the database
+    return (Columns(source=f"{source}:{table}", names=tuple(columns), rows=rows),)
+
+
+def _only(names: Sequence[str], source: str) -> str:
+    if _VIEW in names:
+        return _VIEW
+    if len(names) != 1:
+        raise UsageError(
+            f"expected --table to say which table of {source} is meant, found {', '.join(names[:20]) or 'none'}",
+            next_command="karat changes --help",
+        )
+    return names[0]
+
+
+def _columns(connection: Connection, table: str) -> list[str]:
+    return [str(row[1]) for row in connection.execute(f"PRAGMA table_info({_quoted(table)})")]
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _journal(connection: Connection, source: str, options: ReadOptions) -> tuple[Sheet, ...]:
+    """The stages of a hunt, one sheet each."""
+    query = f"SELECT {', '.join(map(_quoted, _JOURNAL))} FROM {_VIEW} ORDER BY stage, position"  # noqa: S608 - our own names
+    stages: dict[str, list[tuple[Any, ...]]] = {}
+    for row in connection.execute(query):
+        stages.setdefault(str(row[0]), []).append(row)
+    if options.stage and options.stage not in stages:
+        raise UsageError(
+            f"expected --stage to be a stage of the hunt, found {options.stage!r}{suggest(options.stage, list(stages))};"
+            f" there are {', '.join(stages)}",
+            next_command="karat changes --help",
+        )
+    wanted = {options.stage: stages[options.stage]} if options.stage else stages
+    told = _told(connection)
+    return tuple(
+        _stage(source, stage, rows, told, options, several=len(wanted) > 1)
+        for stage, rows in wanted.items()
+    )
+
+
+def _told(connection: Connection) -> Mapping[str, tuple[str, str]]:
+    """Metric → which direction is better, and its unit, as the hunt was told."""
+    if not {"name", "better", "unit"} <= set(_columns(connection, "metrics")):
+        return {}
+    rows = connection.execute("SELECT name, better, unit FROM metrics ORDER BY rowid")
+    return {str(name): (str(better or ""), str(unit or "")) for name, better, unit in rows}
+
+
+def _stage(
+    source: str, stage: str, rows: Sequence[Sequence[Any]], told: Mapping[str, tuple[str, str]],
+    options: ReadOptions, *, several: bool,
+) -> Sheet:  # fmt: skip
+    there = dict.fromkeys(str(row[4]) for row in rows if row[4] is not None)
+    metrics = [
+        *(name for name in told if name in there),
+        *(name for name in there if name not in told),
+    ]
+    unknown = [name for name in options.metrics if name not in metrics]
+    if unknown:
+        raise UsageError(
+            f"expected --metric to be a metric of {source}, found {unknown[0]!r}{suggest(unknown[0], metrics)};"
+            f" there are {', '.join(metrics)}",
+            next_command="karat changes --help",
+        )
+    wanted = tuple(name for name in metrics if not options.metrics or name in options.metrics)
+    points: dict[Any, list[Sequence[Any]]] = {}
+    for row in rows:
+        points.setdefault(row[1], []).append(row)
+    show = ("--stage", stage, "--journal", source)
+    return Sheet(
+        source=f"{source} stage {stage}" if several else source,
+        metrics=wanted,
+        rows=tuple(_point(held, wanted, show, options) for held in points.values()),
+        units={name: told[name][1] for name in wanted if name in told},
+        better={
+            name: _BETTER[told[name][0]]
+            for name in wanted
+            if name in told and told[name][0] in _BETTER
+        },
+        ordered=True,
+    )
+
+
+def _point(
+    rows: Sequence[Sequence[Any]], metrics: Sequence[str], show: Sequence[str], options: ReadOptions
+) -> Row:
+    cells: dict[str, tuple[float, ...] | Mark] = {}
+    for metric in metrics:
+        held = [_cell(row, options) for row in rows if row[4] is None or str(row[4]) == metric]
+        samples = tuple(v for cell in held if not isinstance(cell, Mark) for v in cell)
+        cells[metric] = samples or gravest([cell for cell in held if isinstance(cell, Mark)])
+    at = rows[0][3]
+    when = since_1970(at) or moment(at)
+    label = str(rows[0][2])
+    return Row(
+        label=label,
+        cells=cells,
+        when=None if when is None else utc(when),
+        log=shlex.join(["karat", "hunt", "show", label, *show]),
+    )
+
+
+def _cell(row: Sequence[Any], options: ReadOptions) -> tuple[float, ...] | Mark:
+    value, outcome, signature = row[5], row[6], row[7]
+    if value is not None:
+        return read(value, nan=options.nan)
+    known = outcome if outcome in set(Outcome) else Outcome.BROKEN
+    kind = Outcome(known)
+    return Mark(Outcome.MISSING if kind is Outcome.OK else kind, str(signature or ""))

@@ -1,0 +1,326 @@
+"""CSV: tables of text, whatever their delimiter; with a header, a commented one, or none."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import msgspec
+
+from karat.changepoints.readers.columns import Columns
+from karat.changepoints.readers.sheets import number
+from karat.findings import Finding, Severity
+from karat.goldens.text_file import BOM, Few
+
+_DELIMITERS = ",;\t|"
+_LOOKED_AT = 50
+
+
+def decode(data: bytes) -> str:
+    """The text of a file in whatever encoding it is; what is no text comes out as odd letters, and is no number."""
+    if data[:2] in {b"\xff\xfe", b"\xfe\xff"}:
+        return data.decode("utf-16", "replace")
+    try:
+        return data.removeprefix(BOM).decode("utf-8")
+    except UnicodeDecodeError:  # what spreadsheets in western Europe write
+        return data.decode("cp1252", "replace")
+
+
+def read_csv(data: bytes, source: str) -> Columns | None:
+    """The table in the bytes; None if they are none."""
+    if b"\0" in data[:65536] and data[:2] not in {b"\xff\xfe", b"\xfe\xff"}:
+        return None
+    text = decode(data)
+    delimiter = delimiter_of(text)
+    odd = Few()
+    rows = list(_rows(text, delimiter, odd, source))
+    if not rows:
+        return None
+    names, first = _header(rows, commented=_commented(text, delimiter))
+    body = rows[first:]
+    if not body:
+        return None
+    width = len(names)
+    for line, row in body:
+        if len(row) != width:
+            odd.note("ragged-row", Severity.WARN, partial(_ragged, source, line, width, len(row)))
+    return Columns(
+        source=source,
+        names=tuple(names),
+        rows=[(row + [""] * width)[:width] for _, row in body],
+        lines=[line for line, _ in body],
+        decimal_comma=delimiter == ";",
+        findings=odd.findings(),
+    )
+
+
+def delimiter_of(text: str) -> str:
+    """The delimiter that gives the first lines the same number of fields, and the most of them."""
+    lines = [
+        line
+        for line in text.split("\n", _LOOKED_AT)[:_LOOKED_AT]
+        if line.strip() and line[:1] != "#"
+    ]
+    best, score = ",", 0
+    for delimiter in _DELIMITERS:
+        widths = Counter(len(row) for row in _parsed(lines, delimiter))
+        if not widths:
+            continue
+        width, times = widths.most_common(1)[0]
+        if width > 1 and times * 2 > len(lines) and times * width > score:
+            best, score = delimiter, times * width
+    return best
+
+
+def _parsed(lines: list[str], delimiter: str) -> list[list[str]]:
+    try:
+        return list(csv.reader(lines, delimiter=delimiter, skipinitialspace=True))
+    except csv.Error:
+        return []
+
+
+def _rows(text: str, delimiter: str, odd: Few, source: str) -> Iterator[tuple[int, list[str]]]:
+    """Rows that hold something, with the number of their line."""
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, skipinitialspace=True)
+    while True:
+        try:
+            row = next(reader, None)
+        except csv.Error as error:
+            odd.note(
+                "unreadable", Severity.WARN, partial(_broken, source, reader.line_num, str(error))
+            )
+            continue
+        if row is None:
+            return
+        if any(cell.strip() for cell in row) and not row[0].lstrip().startswith("#"):
+            yield reader.line_num, row
+
+
+def _header(rows: list[tuple[int, list[str]]], *, commented: list[str]) -> tuple[list[str], int]:
+    """The names of the columns, and where the rows begin: a header has no number in it."""
+    first = [cell.strip() for cell in rows[0][1]]
+    if not any(number(cell) is not None for cell in first) and len(rows) > 1:
+        return _unique([cell or f"column {n}" for n, cell in enumerate(first, 1)]), 1
+    if len(commented) == len(first):
+        return _unique(commented), 0
+    return (["value"] if len(first) == 1 else [f"column {n}" for n in range(1, len(first) + 1)]), 0
+
+
+def _commented(text: str, delimiter: str) -> list[str]:
+    """The fields of the last comment before the first row, which may be a header."""
+    found: list[str] = []
+    for line in text.split("\n", _LOOKED_AT)[:_LOOKED_AT]:
+        if line.strip() and not line.startswith("#"):
+            break
+        found = [
+            cell.strip() for row in _parsed([line.lstrip("# ")], delimiter) for cell in row
+        ] or found
+    return found
+
+
+def _unique(names: list[str]) -> list[str]:
+    seen: Counter[str] = Counter()
+    out = []
+    for name in names:
+        seen[name] += 1
+        out.append(name if seen[name] == 1 else f"{name} ({seen[name]})")
+    return out
+
+
+def _ragged(source: str, line: int, wanted: int, found: int) -> Finding:
+    return Finding(
+        kind="ragged-row",
+        severity=Severity.WARN,
+        message=f"expected {wanted} fields on line {line}, found {found}; cells that are not there are missing points",
+        path=source,
+        where=f"line {line}",
+    )
+
+
+def _broken(source: str, line: int, said: str) -> Finding:
+    return Finding(
+        kind="unreadable",
+        severity=Severity.WARN,
+        message=f"expected CSV on line {line}, found {said}",
+        path=source,
+        where=f"line {line}",
+    )
+
+
+# DOC-HERE reading_json: JSON and JSON Lines: a list of records, an object of values, lists side by side, plain numbers.
+
+_ASSIGNED = re.compile(rb"(?:(?:var|let|const)\s+)?[A-Za-z_][\w.]{0,100}\s*=\s*(?=[{\[])")
+"""What stands before the document in a script: github-action-benchmark keeps `window.BENCHMARK_DATA = {…}`."""
+_DEEPEST = 6
+_MOST = 400
+"""Columns; whoever has more names those that count."""
+
+
+def read_json(data: bytes, source: str) -> tuple[Columns, ...]:
+    """The tables in a JSON document, or in a script that assigns one; none if it is none."""
+    text = data.removeprefix(BOM).strip()
+    script = _ASSIGNED.match(text[:200])
+    if script:
+        text = text[script.end() :].rstrip(b" \t\r\n;")
+    if text[:1] not in {b"{", b"["}:
+        return ()
+    value = parsed(text)
+    table = table_of(value, source)
+    if table is not None:
+        return (table,)
+    return tuple(_inner_tables(value, source)) if isinstance(value, dict) else ()
+
+
+def _inner_tables(document: dict[str, Any], source: str) -> Iterator[Columns]:
+    """The lists of records in a document around them, at the depth at which there are any: {"results": [...]}."""
+    level: list[tuple[str, Any]] = [("", document)]
+    for _ in range(_DEEPEST):
+        level = [
+            (f"{path}.{key}" if path else key, item)
+            for path, held in level
+            if isinstance(held, dict)
+            for key, item in held.items()
+        ]
+        lists = [(path, item) for path, item in level if _is_records(item)]
+        for path, item in lists:
+            table = _of_records(item, source if len(lists) == 1 else f"{source} {path}")
+            if table is not None:
+                yield table
+        if lists:
+            return
+
+
+def _is_records(value: Any) -> bool:
+    return isinstance(value, list) and bool(value) and all(isinstance(v, dict) for v in value)
+
+
+def parsed(data: bytes) -> Any:
+    """The JSON value in the bytes; None if there is none."""
+    try:
+        return msgspec.json.decode(data.removeprefix(BOM))
+    except (ValueError, RecursionError):
+        pass
+    try:
+        # What Python writes for NaN and Infinity is no JSON, and stands in many files.
+        return json.loads(data.removeprefix(BOM))
+    except (ValueError, RecursionError):
+        return None
+
+
+def read_lines(data: bytes, source: str) -> Columns | None:
+    """The table in JSON Lines; None unless most lines are objects."""
+    odd = Few()
+    records: list[Any] = []
+    lines: list[int] = []
+    bad = 0
+    for line, raw in enumerate(data.removeprefix(BOM).splitlines(), 1):
+        if not raw.strip():
+            continue
+        record = _record(raw)
+        if record is None:
+            bad += 1
+            odd.note("unreadable", Severity.WARN, partial(_no_record, source, line, raw))
+            if bad > 20 and bad > len(records):
+                return None
+            continue
+        records.append(record)
+        lines.append(line)
+    if not records or bad > len(records):
+        return None
+    return _of_records(records, source, lines=lines, findings=odd.findings())
+
+
+def _record(raw: bytes) -> Any:
+    value = parsed(raw)
+    return value if isinstance(value, dict) else None
+
+
+def table_of(value: Any, source: str) -> Columns | None:
+    """The table that a JSON value is."""
+    if isinstance(value, dict):
+        return _of_object(value, source)
+    if not isinstance(value, list) or not value:
+        return None
+    if _is_records(value):
+        return _of_records(value, source)
+    if all(isinstance(item, list) and len(item) == 2 for item in value):
+        return Columns(source=source, names=("label", "value"), rows=value)
+    if not any(isinstance(item, dict | list) for item in value):
+        return Columns(source=source, names=("value",), rows=[(item,) for item in value])
+    return None
+
+
+def _of_object(value: dict[str, Any], source: str) -> Columns | None:
+    """Label → value, label → record, or name → list."""
+    if not value:
+        return None
+    items = list(value.values())
+    lists = {name: item for name, item in value.items() if isinstance(item, list)}
+    if len(lists) == len(items) and len({len(item) for item in items}) == 1 and _flat(items):
+        rows = list(zip(*lists.values(), strict=True))
+        return Columns(source=source, names=tuple(lists), rows=rows) if rows else None
+    if all(isinstance(item, dict) for item in items) and len(items) > 1:
+        return _of_records([{"label": label, **item} for label, item in value.items()], source)
+    if not any(isinstance(item, dict | list) for item in items):
+        return Columns(source=source, names=("label", "value"), rows=list(value.items()))
+    return None
+
+
+def _flat(lists: Sequence[Sequence[Any]]) -> bool:
+    return not any(isinstance(cell, dict | list) for held in lists for cell in held[:100])
+
+
+def _of_records(
+    records: Sequence[Mapping[str, Any]],
+    source: str,
+    *,
+    lines: Sequence[int] = (),
+    findings: tuple[Finding, ...] = (),
+) -> Columns | None:
+    units: dict[str, str] = {}
+    flat = [dict(_fields(record, units)) for record in records]
+    names = list(dict.fromkeys(name for record in flat for name in record))[:_MOST]
+    rows = [tuple(record.get(name) for name in names) for record in flat]
+    if not names:
+        return None
+    return Columns(
+        source=source, names=tuple(names), rows=rows, lines=lines, units=units, findings=findings
+    )
+
+
+def _fields(
+    value: Mapping[str, Any], units: dict[str, str], prefix: str = "", depth: int = 0
+) -> Iterator[tuple[str, Any]]:
+    """Fields by their path; a list of {name, value, unit} is a metric each."""
+    for key, item in value.items():
+        name = f"{prefix}{key}"
+        if isinstance(item, dict) and depth < _DEEPEST:
+            yield from _fields(item, units, "" if key == "metrics" else f"{name}.", depth + 1)
+        elif isinstance(item, list) and item and all(_is_named(entry) for entry in item):
+            for entry in item:
+                if isinstance(entry.get("unit"), str):
+                    units[str(entry["name"])] = entry["unit"]
+                yield str(entry["name"]), entry["value"]
+        else:
+            yield name, item
+
+
+def _is_named(entry: Any) -> bool:
+    return isinstance(entry, dict) and isinstance(entry.get("name"), str) and "value" in entry
+
+
+def _no_record(source: str, line: int, raw: bytes) -> Finding:
+    shown = raw[:40].decode("utf-8", "replace")
+    return Finding(
+        kind="unreadable",
+        severity=Severity.WARN,
+        message=f"expected a JSON object on line {line}, found {shown!r}; it was left out",
+        path=source,
+        where=f"line {line}",
+    )

@@ -1,0 +1,376 @@
+"""Words of a signature: what differs between two nights of one crash is taken out of its message. Pure.
+
+Addresses, paths, hashes, dates and numbers are replaced; names, types and quoted identifiers stay. Every expression is
+linear in the length of the line, which is bounded.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from signal import Signals
+from typing import NamedTuple
+
+LONGEST = 4096
+"""Characters of a line that are looked at."""
+_ROOM = 200
+_ANSI = re.compile(
+    r"\x1b(?:\[[0-9;:?<=>]{0,64}[ -/]{0,4}[@-~]|\][^\x07\x1b]{0,4096}(?:\x07|\x1b\\)?|[@-Z\\^_])"
+)
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]+")
+_ADDRESS = re.compile(r"\b0[xX][0-9a-fA-F]+\b")
+_UUID = re.compile(r"\b[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\b")
+_TIME = re.compile(
+    r"\b\d{4}-\d{2}-\d{2}(?:[T _]\d{2}:\d{2}(?::\d{2}(?:[.,]\d+)?)?(?:Z|[+-]\d{2}:?\d{2})?)?"
+)
+_PATH = re.compile(
+    r"(?<![\w…/\\.~<-])(?:file://|~|[A-Za-z]:)?[/\\][^\s'\"`:,;()<>\[\]{}|=]*[^\s'\"`:,;()<>\[\]{}|=/\\.]"
+)
+_TEMPORARY = re.compile(r"\btmp[a-zA-Z0-9_]{5,12}\b")
+_HASH = re.compile(r"\b(?=[0-9a-f]*[0-9])(?=[0-9a-f]*[a-f])[0-9a-f]{7,64}\b")
+_NUMBER = re.compile(
+    r"(?<![A-Za-z0-9_])(?<!Errno )(?<!exit code )(?<!exit status )[0-9]+(?:[.,:_][0-9]+)*(?:[eE][+-]?[0-9]+\b)?"
+)
+"""Not the codes of errors: those say what went wrong."""
+_BYTES = re.compile(r"\bN (?:[KMGT]i?|k)?B\b")
+_STAMP = re.compile(
+    r"\[?\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)?\]?(?:\s|$)"
+)
+_SPACES = re.compile(r"\s+")
+
+
+def plain(line: str) -> str:
+    """A line as a terminal would show it in the end: no colours, no control characters, bars overwritten."""
+    shown = line[-LONGEST:].rstrip("\r\n")
+    if "\x1b" in shown:
+        shown = _ANSI.sub("", shown)
+    shown = shown.rpartition("\r")[2]
+    return _CONTROL.sub(" ", shown) if _CONTROL.search(shown) else shown
+
+
+def unstamped(line: str) -> str:
+    """A line without the moment before it, which CI and container engines put there, another on every line."""
+    match = _STAMP.match(line) if line[:1].isdecimal() or line[:1] == "[" else None
+    return line[match.end() :] if match else line
+
+
+def normalised(message: str) -> str:
+    """A message without what differs from night to night; doing it twice changes nothing more."""
+    text = plain(message)[:LONGEST]
+    text = _TIME.sub("TIME", _UUID.sub("UUID", _ADDRESS.sub("ADDRESS", text)))
+    text = _PATH.sub(_last_name, text)
+    text = _TEMPORARY.sub("TMP", _HASH.sub("HASH", text))
+    # 900 MiB on one night are 1.2 GiB on the next.
+    text = _BYTES.sub("N bytes", _NUMBER.sub("N", text))
+    return _cut(_SPACES.sub(" ", text).strip())
+
+
+def _last_name(match: re.Match[str]) -> str:
+    """A path by its last name: folders differ from machine to machine."""
+    return "…/" + re.split(r"[/\\]", match.group())[-1]
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _ROOM else f"{text[: _ROOM - 1].rstrip()}…"
+
+
+# DOC-HERE signatures: Signatures: the name of a crash, the same on two nights on which the same thing went wrong. Pure.
+#
+# `ImportError: cannot import name 'x' from 'y'`, `SIGSEGV`, `XlaRuntimeError: INTERNAL: …`, `exit code 3`. Of a long log
+# the end is looked at, which is where a program says what it died of.
+
+TAIL = 1 << 20
+"""Bytes at the end of an output that are looked at."""
+TIMED_OUT = "timed out"
+OUT_OF_MEMORY = "killed: out of memory"
+
+_TRACEBACK = "Traceback (most recent call last):"
+_GROUP_TRACEBACK = "Exception Group Traceback (most recent call last):"
+_TYPE = r"(?:[A-Za-z_]\w*\.)*[A-Za-z_]\w*"
+_RAISED = re.compile(rf"({_TYPE})(?::\s?(.*))?")
+_NAMED = re.compile(
+    rf"((?:[a-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Interrupt|Fault|ExceptionGroup)|{_TYPE}\.(?:Timeout|Abort))(?::\s(.*))?"
+)
+_PYTEST = re.compile(
+    rf"^E\s{{3,}}({_TYPE}(?:Error|Exception|Exit|Warning|Failed|Timeout)|Failed)(?::\s(.*))?"
+)
+_FRAME = re.compile(r'File "([^"]{1,1024})", line \d+(?:, in (\S{1,200}))?')
+_THROWN = re.compile(r"terminate called after throwing an instance of '([^']{1,300})'")
+_CHECK = re.compile(r"(?:\bF\d{4,8} [\d:.]+\s+\d+|: F|\bFATAL\S*) ([^\s:\]]{1,300}):\d+\] ?(.*)")
+_FATAL_PYTHON = re.compile(r"^Fatal Python error: (.*)")
+_PANIC = re.compile(r"^thread '[^']{0,200}' (?:\(\d+\) )?panicked at (.*)")
+_CUDA = re.compile(
+    r"(?:\bCUDA(?: runtime)? error\b|\bcudaError\w+|\bCUDA_ERROR_\w+|\bNCCL error\b|\bhipError\w+).*"
+)
+_COMPILER = re.compile(r"(?:([^\s:]{1,300}):(?:\d+:){0,2} ?)?(?:fatal )?error(?:\[\w+\])?: (.+)")
+_LINKER = re.compile(r".*(undefined reference to .+|undefined symbol: .+|cannot find -l\S+)")
+_COMPLAINT = re.compile(
+    r"(?:[^\s\[\]]{0,40}[\s\[]{1,3})?(?:(?:FATAL|ERROR|CRITICAL)(?:\]:?|:|\s)|(?:fatal|error|Error):)\s*(\S.*)"
+)
+_MEASURED = re.compile(r"[-+]?[0-9.]+(?:[eE][-+]?[0-9]+)?\s?%?")
+_SHELL = {
+    "Segmentation fault": "SIGSEGV",
+    "Aborted": "SIGABRT",
+    "Bus error": "SIGBUS",
+    "Illegal instruction": "SIGILL",
+    "Floating point exception": "SIGFPE",
+}
+_SIGNALLED = re.compile(
+    rf"^(?:.{{0,300}}[\s:])?({'|'.join(_SHELL)})(?: \(core dumped\))?(?:\s.{{0,300}})?$"
+)
+_MEMORY = re.compile(
+    r"oom-kill|Out of memory: Kill|Memory cgroup out of memory|OOMKilled|oom_reaper"
+)
+_KILLED = re.compile(r"^(?:.{0,300}: line \d+:\s+\d+ )?Killed(?:\s{2,}.{0,300})?$")
+
+
+class _Clue(NamedTuple):
+    """Something in the text that may be what it died of."""
+
+    rank: int
+    """0 says more than 1, and so on."""
+    text: str
+
+
+def signature(
+    output: bytes | str,
+    *,
+    exit_code: int | None = None,
+    signal: int | None = None,
+    timed_out: bool = False,
+) -> str:
+    """The name of a crash; never empty."""
+    if timed_out:
+        return TIMED_OUT
+    killed_by = _signal_name(exit_code, signal)
+    said = found_in(output)
+    if killed_by and not _explains(said, killed_by):
+        return killed_by
+    return (
+        said or killed_by or ("no error message" if exit_code is None else f"exit code {exit_code}")
+    )
+
+
+def found_in(output: bytes | str) -> str:
+    """What a text says that its program died of; empty where it says nothing of the kind."""
+    strong: str = ""
+    first_error = complaint = frame = ""
+    for clue in _clues(_lines(output)):
+        if clue.rank == 0:
+            # An abort is what became of an exception that was said before it.
+            strong = strong if strong and clue.text == "SIGABRT" else clue.text
+        elif clue.rank == 1:
+            first_error = first_error or clue.text
+        elif clue.rank == 2:
+            complaint = clue.text
+        else:
+            frame = clue.text
+    return strong or first_error or complaint or frame
+
+
+def died_of(output: bytes | str) -> str:
+    """The same of those lines alone that leave no doubt: an exception, a signal, a failed check."""
+    return next((clue.text for clue in _clues(_lines(output)) if clue.rank == 0), "")
+
+
+def _lines(output: bytes | str) -> list[str]:
+    return [unstamped(plain(line)) for line in _text(output).split("\n")]
+
+
+def _text(output: bytes | str) -> str:
+    if isinstance(output, str):
+        return output[-TAIL:]
+    if output[:2] in {b"\xff\xfe", b"\xfe\xff"}:
+        # An odd number of bytes is a cut character, not a reason to know nothing.
+        order = "utf-16-le" if output[:2] == b"\xff\xfe" else "utf-16-be"
+        return output[-(TAIL & ~1) :][: len(output) & ~1].decode(order, "replace")
+    return output[-TAIL:].decode("utf-8", "replace")
+
+
+def _signal_name(exit_code: int | None, signal: int | None) -> str:
+    """`SIGSEGV`; a shell tells of a signal by an exit code above 128."""
+    if signal is None and exit_code is not None and (exit_code < 0 or 128 < exit_code <= 128 + 64):
+        signal = -exit_code if exit_code < 0 else exit_code - 128
+    if signal is None:
+        return ""
+    try:
+        return Signals(signal).name
+    except ValueError:
+        return f"signal {signal}"
+
+
+def _explains(said: str, killed_by: str) -> bool:
+    """Whether what was said is why the signal came: a handled exception before it is not."""
+    if killed_by == "SIGKILL":
+        return said == OUT_OF_MEMORY
+    if killed_by in {"SIGABRT", "SIGTRAP", "SIGILL"}:
+        return bool(said) and not said.startswith("stopped in ")
+    return said in _SHELL.values() or said.startswith("Fatal Python error")
+
+
+def _clues(lines: list[str]) -> Iterator[_Clue]:
+    """Every clue, from the first line to the last."""
+    at = 0
+    while at < len(lines):
+        line = lines[at]
+        if "Traceback (most recent" in line:
+            at, raised = _traceback(lines, at)
+            if raised:
+                yield _Clue(0, raised)
+            continue
+        text = line.strip()
+        if text:
+            yield from _clue(text, line, lines[at + 1 : at + 4])
+        at += 1
+
+
+def _traceback(lines: list[str], at: int) -> tuple[int, str]:
+    """The exception at the end of a traceback, and where to go on; nothing if it is cut off."""
+    prefix = lines[at].partition(_GROUP_TRACEBACK if _GROUP_TRACEBACK in lines[at] else _TRACEBACK)[
+        0
+    ]
+    in_group = prefix.strip() in {"+", "|"} or _GROUP_TRACEBACK in lines[at]
+    for number in range(at + 1, len(lines)):
+        line = lines[number]
+        if "Traceback (most recent" in line:
+            return number, ""
+        text = _without(line, prefix, in_group=in_group)
+        if text and not text[0].isspace() and not text.startswith(("+-", "^", "~")):
+            match = _RAISED.fullmatch(text)
+            raised = _named(match[1], match[2]) if match else ""
+            return _group(lines, number, raised) if in_group and raised else (number + 1, raised)
+    return len(lines), ""
+
+
+def _without(line: str, prefix: str, *, in_group: bool) -> str:
+    """A line of a traceback without what a launcher, a logger or an exception group puts before each."""
+    if in_group:
+        stripped = line.lstrip()
+        return (
+            stripped[2:] if stripped.startswith(("| ", "+ ")) else ("" if stripped == "|" else line)
+        )
+    return line[len(prefix) :] if prefix and line.startswith(prefix) else line
+
+
+def _group(lines: list[str], at: int, raised: str) -> tuple[int, str]:
+    """An exception group is known by the first exception in it that is no group."""
+    for number in range(at + 1, len(lines)):
+        if "Traceback (most recent" in lines[number]:
+            end, leaf = _traceback(lines, number)
+            if leaf:
+                return _end_of_group(lines, end), f"{raised}: {leaf}" if leaf != raised else raised
+            return end, raised
+        if lines[number].strip() and not lines[number].lstrip().startswith(("|", "+")):
+            break
+        match = _NAMED.fullmatch(lines[number].lstrip(" |+"))
+        if match:
+            return _end_of_group(lines, number), f"{raised}: {_named(match[1], match[2])}"
+    return at + 1, raised
+
+
+def _end_of_group(lines: list[str], at: int) -> int:
+    while at < len(lines) and lines[at].lstrip().startswith(("|", "+")):
+        at += 1
+    return at
+
+
+def _clue(text: str, line: str, after: list[str]) -> Iterator[_Clue]:
+    """What one line, outside of a traceback, says."""
+    strong = _strong(text, line, after)
+    if strong:
+        yield _Clue(0, strong)
+        return
+    match = _FRAME.match(text)
+    if match:
+        name = re.split(r"[/\\]", match[1])[-1]
+        yield _Clue(3, normalised(f"stopped in {name}" + (f", {match[2]}" if match[2] else "")))
+        return
+    match = _COMPILER.fullmatch(text) or _LINKER.fullmatch(text)
+    if match:
+        yield from _complained(1, match[match.re.groups])
+        return
+    match = _COMPLAINT.fullmatch(text)
+    if match:
+        yield from _complained(2, match[1])
+
+
+def _complained(rank: int, message: str) -> Iterator[_Clue]:
+    """`error: 0.003` is a measurement, and no complaint."""
+    if not _MEASURED.fullmatch(message):
+        yield _Clue(rank, f"error: {normalised(message)}")
+
+
+def _strong(text: str, line: str, after: list[str]) -> str:
+    """A line that names what the program died of; empty for any other."""
+    for word, pattern, say in _STRONG:
+        if word in text:
+            match = pattern.search(text)
+            if match:
+                return say(match, after)
+    # An exception that stands at the beginning of a line, as at the end of a traceback whose head is cut off.
+    match = _NAMED.fullmatch(line) if ("Error" in line or "Exce" in line or "In" in line) else None
+    return _named(match[1], match[2]) if match else ""
+
+
+def _say_raised(match: re.Match[str], after: list[str]) -> str:  # noqa: ARG001 - one form for all
+    return _named(match[1], match[2])
+
+
+def _say_thrown(match: re.Match[str], after: list[str]) -> str:
+    what = next((line.partition("what():")[2] for line in after if "what():" in line), "")
+    return _named(match[1].replace("::", "."), what)
+
+
+def _say_check(match: re.Match[str], after: list[str]) -> str:  # noqa: ARG001
+    return normalised(f"{match[2]} ({match[1]})")
+
+
+def _say_panic(match: re.Match[str], after: list[str]) -> str:
+    said = next((line for line in after if line.strip() and not line.startswith("note:")), "")
+    return f"panic: {normalised(said or match[1])}"
+
+
+def _say_fatal(match: re.Match[str], after: list[str]) -> str:  # noqa: ARG001
+    return f"Fatal Python error: {normalised(match[1])}"
+
+
+def _say_signal(match: re.Match[str], after: list[str]) -> str:  # noqa: ARG001
+    return _SHELL[match[1]]
+
+
+def _say_all(match: re.Match[str], after: list[str]) -> str:  # noqa: ARG001
+    return normalised(match[0])
+
+
+def _say_killed(match: re.Match[str], after: list[str]) -> str:  # noqa: ARG001
+    return "SIGKILL"
+
+
+def _say_memory(match: re.Match[str], after: list[str]) -> str:  # noqa: ARG001
+    return OUT_OF_MEMORY
+
+
+_STRONG: tuple[tuple[str, re.Pattern[str], Callable[[re.Match[str], list[str]], str]], ...] = (
+    ("E  ", _PYTEST, _say_raised),
+    ("terminate called", _THROWN, _say_thrown),
+    ("] ", _CHECK, _say_check),
+    ("Fatal Python error", _FATAL_PYTHON, _say_fatal),
+    ("panicked at", _PANIC, _say_panic),
+    *((word, _SIGNALLED, _say_signal) for word in _SHELL),
+    ("emory", _MEMORY, _say_memory),
+    ("oom", _MEMORY, _say_memory),
+    ("OOM", _MEMORY, _say_memory),
+    ("Killed", _KILLED, _say_killed),
+    ("CUDA", _CUDA, _say_all),
+    ("cudaError", _CUDA, _say_all),
+    ("NCCL error", _CUDA, _say_all),
+    ("hipError", _CUDA, _say_all),
+)
+"""A word that must be in the line, which is quick to ask, the expression, and what is said of it."""
+
+
+def _named(kind: str, message: str | None) -> str:
+    """Type and message; the module of a type moves from release to release, so its name alone counts."""
+    name = kind.rpartition(".")[2]
+    said = normalised(message or "")
+    return f"{name}: {said}" if said else name

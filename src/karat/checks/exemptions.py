@@ -1,0 +1,112 @@
+"""Exemptions in force: which deviations are known and owned, and which entries have had their day.
+
+An exemption never hides that something is missing unless it says `covers = "missing"`. One that has
+expired covers nothing and fails on its own; one that covers nothing is said to be unused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import date
+from fnmatch import fnmatchcase
+
+from msgspec import structs
+
+from karat.checks.settings import Exemption
+from karat.compare.gate.result import ROWS, SHUT, MetricResult, Outcome
+from karat.findings import Finding, Severity
+from karat.goldens.paths import narrow
+
+
+class Exemptions:
+    """The entries that speak of one golden on one day."""
+
+    def __init__(self, entries: Sequence[Exemption], path: str, today: date) -> None:
+        here = [entry for entry in entries if entry.path == "*" or narrow(path, [entry.path])]
+        self._active = [entry for entry in here if entry.expires >= today]
+        self._expired = [entry for entry in here if entry.expires < today]
+
+    def covering(self, metric: str, row: str | None) -> int | None:
+        """The index of the entry that speaks of this metric, or of this row of it."""
+        return next((i for i, e in enumerate(self._active) if _speaks_of(e, metric, row)), None)
+
+    def apply(self, results: Iterable[MetricResult]) -> list[MetricResult]:
+        """The results, with those that are covered marked as exempted."""
+        return [self._applied(result) for result in results]
+
+    def _applied(self, result: MetricResult) -> MetricResult:
+        if result.exemption is None or result.outcome not in SHUT:
+            return result
+        entry = self._active[result.exemption]
+        incomplete = bool(result.missing or result.broken) or result.outcome is not Outcome.FAIL
+        if incomplete and entry.covers != "missing":
+            return result
+        return structs.replace(
+            result,
+            outcome=Outcome.EXEMPTED,
+            exempted=result.outcome,
+            kind="exempted",
+            because=f"{entry.kind} until {entry.expires}: {entry.reason} ({entry.owner}, {entry.link})",
+        )
+
+    def findings(self, results: Sequence[MetricResult], *, strict: bool) -> Iterator[Finding]:
+        """What there is to say about the entries themselves."""
+        for entry in self._expired:
+            if any(fnmatchcase(result.metric, entry.metric) for result in results):
+                yield _expired(entry)
+        severity = Severity.FAIL if strict else Severity.WARN
+        for index, entry in enumerate(self._active):
+            mine = [result for result in results if result.exemption == index]
+            if not mine:
+                message = f"{_label(entry)}: nothing in this golden is called so"
+                # An entry for all goldens need not speak of each of them.
+                everywhere = entry.path == "*"
+                yield _unused(entry, Severity.INFO if everywhere else severity, message)
+            elif entry.kind == "expected-failure" and not any(map(_deviates, mine)):
+                message = f"{_label(entry)}: expected to fail, and does not any more; narrow it or remove it"
+                yield _unused(entry, severity, message)
+
+
+def _speaks_of(entry: Exemption, metric: str, row: str | None) -> bool:
+    if not fnmatchcase(metric, entry.metric):
+        return False
+    if metric == ROWS:
+        # That a row is there at all is not a matter of values.
+        inside = entry.row is None or (row is not None and fnmatchcase(row, entry.row))
+        return entry.covers == "missing" and inside
+    if entry.row is None:
+        return row is None
+    return row is not None and fnmatchcase(row, entry.row)
+
+
+def _deviates(result: MetricResult) -> bool:
+    return result.outcome is Outcome.EXEMPTED or result.outcome in SHUT
+
+
+def _label(entry: Exemption) -> str:
+    where = entry.metric if entry.row is None else f"{entry.metric}, {entry.row}"
+    return f"exemption of {where} ({entry.kind}, {entry.owner}: {entry.reason}; {entry.link})"
+
+
+def _expired(entry: Exemption) -> Finding:
+    return Finding(
+        kind="exemption-expired",
+        severity=Severity.FAIL,
+        metric=entry.metric,
+        where=entry.row,
+        message=f"{_label(entry)}: expired on {entry.expires}; fix the cause, or renew it with a reason",
+        numbers={"expires": entry.expires.isoformat(), "owner": entry.owner},
+        next="edit karat.toml  # [[exempt]]",
+    )
+
+
+def _unused(entry: Exemption, severity: Severity, message: str) -> Finding:
+    return Finding(
+        kind="exemption-unused",
+        severity=severity,
+        metric=entry.metric,
+        where=entry.row,
+        message=message,
+        numbers={"expires": entry.expires.isoformat(), "owner": entry.owner},
+        next="edit karat.toml  # [[exempt]]",
+    )

@@ -1,0 +1,479 @@
+"""Actuals: the results that the words of a command line name, one by one.
+
+A word is a file, the folder of one run (it holds event files), or a folder of results and runs.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import msgspec
+
+from karat.checks.advice import quoted
+from karat.checks.settings import CheckSettings
+from karat.findings import CannotVerify, UsageError, suggest
+from karat.goldens.paths import DATA_GLOBS, PathFilter, identity_of, narrow
+from karat.system import git
+
+_EVENTS = "tfevents"
+_is_result = PathFilter(DATA_GLOBS)
+
+
+class Actual(msgspec.Struct, frozen=True, kw_only=True):
+    """One result on this disk."""
+
+    path: Path
+    name: str
+    """As a person would write it."""
+    inside: str | None = None
+    """Its path below the folder that was named, if one was."""
+
+    @property
+    def stem(self) -> str:
+        """The name without what only says how it is stored."""
+        return self.path.name if self.path.is_dir() else self.path.stem
+
+
+def actuals_of(word: str, cwd: Path) -> list[Actual]:
+    """The results that one word names; one that does not exist is named all the same."""
+    path = cwd / word
+    if not path.is_dir() or holds_events(path):
+        return [Actual(path=path, name=word)]
+    return list(_below(path, word))
+
+
+def is_folder_of_results(word: str, cwd: Path) -> bool:
+    """Whether a word names a folder that is not itself a run."""
+    return (cwd / word).is_dir() and not holds_events(cwd / word)
+
+
+def holds_events(folder: Path) -> bool:
+    """Whether event files lie in this very folder."""
+    try:
+        return any(_EVENTS in path.name for path in folder.iterdir())
+    except OSError as error:
+        raise _cannot_list(error) from error
+
+
+def _below(root: Path, word: str) -> Iterator[Actual]:
+    def unreadable(error: OSError) -> None:
+        raise _cannot_list(error) from error
+
+    for folder, folders, files in os.walk(root, onerror=unreadable):
+        folders[:] = sorted(name for name in folders if name != ".git")
+        here = Path(folder)
+        if any(_EVENTS in name for name in files):
+            folders.clear()
+            yield _inside(here, root, word)
+            continue
+        for name in sorted(files):
+            path = here / name
+            # Sockets, pipes and devices would block or never end.
+            if _is_result(name) and path.is_file():
+                yield _inside(path, root, word)
+
+
+def _inside(path: Path, root: Path, word: str) -> Actual:
+    inside = path.relative_to(root).as_posix()
+    return Actual(path=path, name=f"{word.rstrip('/')}/{inside}", inside=inside)
+
+
+def _cannot_list(error: OSError) -> CannotVerify:
+    return CannotVerify(
+        f"expected to list {error.filename}, but: {error.strerror}",
+        next_command=f"ls -ld {error.filename}",
+    )
+
+
+# DOC-HERE tree: Tree: the goldens below one folder, and which of them a result belongs to.
+#
+# Goldens are looked up by path, by identity and by file name, each in an index that is made once: ten
+# thousand results are not held against ten thousand goldens one by one.
+
+_CANDIDATES_SHOWN = 6
+_PLACEHOLDER = re.compile(r"\{([a-z_]+)\}")
+Identity: TypeAlias = Mapping[str, str]
+
+
+class Where(msgspec.Struct, frozen=True, kw_only=True):
+    """What finding a golden takes, apart from the result."""
+
+    cwd: Path
+    globs: tuple[str, ...]
+    exclude: tuple[str, ...] = ()
+    only: tuple[str, ...] = ()
+    cases: tuple[str, ...] = ()
+    settings: CheckSettings = CheckSettings()
+    identity: Identity = msgspec.field(default_factory=dict)
+
+    def from_here(self, path: Path) -> str:
+        """A path as a command typed here would name it."""
+        below = os.path.relpath(path, self.cwd).replace(os.sep, "/")
+        return min(below, str(path), key=len)
+
+
+class GoldenAt(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a golden is, or would be."""
+
+    name: str
+    """The path below the root of the goldens: what rules, exemptions and people call it."""
+    path: Path
+    revision: str | None = None
+    """`REV:path` for a golden that git is to be asked for; `path` is then where to ask."""
+
+
+class Tree:
+    """The goldens below one folder, listed when first asked for."""
+
+    def __init__(self, where: Where, root: Path | None = None, word: str = "") -> None:
+        _known_identity(where)
+        self._where = where
+        self._named = root is not None
+        self._root = root or repository(where.cwd) or where.cwd
+        self._prefix = f"{word.rstrip('/')}/" if word else ""
+
+    def at(self, path: str) -> GoldenAt:
+        """Where the golden with this path below the root of the tree is."""
+        return GoldenAt(name=self._name(path), path=self._root / path)
+
+    def _name(self, path: str) -> str:
+        """From the root of the repository, wherever the folder is: rules and exemptions say it so."""
+        return f"{self._below}/{path}" if self._below else path
+
+    @cached_property
+    def _below(self) -> str:
+        """The way from the root of the repository to this folder; empty outside of one."""
+        root = repository(self._where.cwd) if self._named else None
+        here = self._root.resolve()
+        if root is None or not here.is_relative_to(root.resolve()):
+            return ""
+        below = here.relative_to(root.resolve()).as_posix()
+        return "" if below == "." else below
+
+    @cached_property
+    def _paths(self) -> list[str]:
+        return sorted(_walk(self._root) if self._named else _listed(self._root))
+
+    @cached_property
+    def _data(self) -> list[str]:
+        """Every data file of a folder that was named."""
+        wanted = PathFilter(self._where.globs, self._where.exclude).by_extension()
+        return [path for path in self._paths if wanted(path)] if self._named else []
+
+    @cached_property
+    def goldens(self) -> list[str]:
+        """Every golden's path; in a folder that was named, every data file if none looks like one."""
+        wanted = PathFilter(self._where.globs, self._where.exclude)
+        return [path for path in self._paths if wanted(path)] or self._data
+
+    @cached_property
+    def _by_path(self) -> frozenset[str]:
+        """In a named folder, a file at the very path of a result is its golden, whatever it is called."""
+        return frozenset((*self.goldens, *self._data))
+
+    @cached_property
+    def _by_stem(self) -> Mapping[str, Sequence[str]]:
+        return _grouped(self.goldens, lambda path: path.rpartition(".")[0])
+
+    @cached_property
+    def _by_name(self) -> Mapping[str, Sequence[str]]:
+        return _grouped(self.goldens, lambda path: path.rpartition("/")[2])
+
+    @cached_property
+    def _by_file_stem(self) -> Mapping[str, Sequence[str]]:
+        return _grouped(self.goldens, lambda path: Path(path).stem)
+
+    @cached_property
+    def _identities(self) -> Identities:
+        return Identities({path: self._identity_at(path) for path in self.goldens})
+
+    def _identity_at(self, path: str) -> Identity:
+        return identity_of(self._name(path), self._where.cases)
+
+    def golden_of(self, actual: Actual) -> tuple[GoldenAt | None, str]:
+        """The golden of a result; without one, what was looked for."""
+        identity = {**self._identity(actual), **self._where.identity}
+        pattern = None if self._named else self._where.settings.golden
+        if pattern is not None:
+            return self.at(_filled(pattern, identity, actual)), ""
+        for paths, how in self._ways(actual, identity):
+            # The result itself is never its own golden.
+            others = [path for path in paths if not same_file(self._root / path, actual.path)]
+            if len(others) > 1:
+                raise self._ambiguous(actual, others, how)
+            if others:
+                return self.at(others[0]), ""
+        where = f"{len(self.goldens):,} goldens below {self._prefix or 'this work tree'}"
+        said = f" or the identity {told(identity)}" if identity else ""
+        return None, f"none of the {where} has its name{said}"
+
+    def _identity(self, actual: Actual) -> Identity:
+        path = os.path.relpath(actual.path, self._where.cwd).replace(os.sep, "/")
+        while path.startswith("../"):
+            path = path[3:]
+        return identity_of(path, (*self._where.settings.actual, *self._where.cases))
+
+    def _ways(self, actual: Actual, identity: Identity) -> Iterator[tuple[Sequence[str], str]]:
+        """Candidates, the surest way first."""
+        if actual.inside is not None:
+            stem = actual.inside if actual.path.is_dir() else actual.inside.rpartition(".")[0]
+            yield [actual.inside] if actual.inside in self._by_path else [], "path"
+            yield self._by_stem.get(stem, ()), "path"
+        if identity:
+            yield self._alike(self._identities.fitting(identity), actual), "identity"
+        if actual.inside is not None and "/" in actual.inside:
+            return  # its folders say which case it is; a name alone would be another case's
+        named = [*self._by_name.get(actual.path.name, ())]
+        if actual.path.is_dir():
+            named += self._by_file_stem.get(actual.stem, ())
+        yield [path for path in named if not self._contradicts(path, identity)], "file name"
+
+    def _alike(self, paths: Sequence[str], actual: Actual) -> Sequence[str]:
+        """Of several goldens, those called as the result is: its name tells what its folders do not."""
+        named = set(self._by_name.get(actual.path.name, ())) if len(paths) > 1 else set()
+        others = [p for p in paths if not same_file(self._root / p, actual.path)] if named else []
+        return [path for path in others if path in named] or paths
+
+    def _contradicts(self, path: str, identity: Identity) -> bool:
+        own = self._identity_at(path)
+        return any(own[key] != identity[key] for key in own.keys() & identity.keys())
+
+    def _ambiguous(self, actual: Actual, paths: Sequence[str], how: str) -> UsageError:
+        names = [self._name(path) for path in paths]
+        shown = ", ".join(names[:_CANDIDATES_SHOWN])
+        more = (
+            f" and {len(names) - _CANDIDATES_SHOWN} more" if len(names) > _CANDIDATES_SHOWN else ""
+        )
+        first = self._where.from_here(self._root / paths[0])
+        return UsageError(
+            f"expected one golden for {actual.name}, found {len(names)} by its {how}: {shown}{more}",
+            next_command=f"karat check {quoted(actual.name)} --golden {quoted(first)}",
+        )
+
+
+class Identities:
+    """Goldens by what their paths say of them."""
+
+    def __init__(self, found: Mapping[str, Identity]) -> None:
+        self._groups = _grouped(found, lambda path: frozenset(found[path]))
+        self._found = found
+        self._indexes: dict[tuple[frozenset[str], ...], Mapping[object, Sequence[str]]] = {}
+
+    def fitting(self, identity: Identity) -> list[str]:
+        """The goldens that share something with this identity, and contradict nothing."""
+        paths: list[str] = []
+        for keys, members in self._groups.items():
+            shared = keys.intersection(identity)
+            if shared:
+                index = self._index(keys, shared, members)
+                paths += index.get(_values(identity, shared), ())
+        return sorted(paths)
+
+    def _index(
+        self, keys: frozenset[str], shared: frozenset[str], members: Sequence[str]
+    ) -> Mapping[object, Sequence[str]]:
+        index = self._indexes.get((keys, shared))
+        if index is None:
+            index = _grouped(members, lambda path: _values(self._found[path], shared))
+            self._indexes[keys, shared] = index
+        return index
+
+
+def _values(identity: Identity, keys: Iterable[str]) -> tuple[str, ...]:
+    return tuple(identity[key] for key in sorted(keys))
+
+
+def _grouped(paths: Iterable[str], key: Callable[[str], Any]) -> Mapping[Any, Sequence[str]]:
+    groups: dict[Any, list[str]] = defaultdict(list)
+    for path in paths:
+        groups[key(path)].append(path)
+    return dict(groups)
+
+
+def _known_identity(where: Where) -> None:
+    """A word of --identity that no pattern knows would be left out of every comparison in silence."""
+    patterns = (*where.cases, *where.settings.actual, where.settings.golden or "")
+    known = sorted({name for pattern in patterns for name in _PLACEHOLDER.findall(pattern)})
+    for key in where.identity:
+        if key not in known:
+            there = f"there are {', '.join(known)}" if known else "there are no patterns at all"
+            raise UsageError(
+                f"expected --identity to name a placeholder of goldens.cases, check.actual or"
+                f" check.golden, found {key!r}{suggest(key, known)}; {there}",
+                next_command="karat config",
+            )
+
+
+def _filled(pattern: str, identity: Identity, actual: Actual) -> str:
+    """The pattern with every placeholder filled in."""
+    lacking = sorted(set(_PLACEHOLDER.findall(pattern)) - identity.keys())
+    if lacking:
+        options = " ".join(f"--identity {name}=…" for name in lacking)
+        raise UsageError(
+            f"expected {', '.join(lacking)} to fill in [check] golden = {pattern!r}, found"
+            f" {told(identity) or 'nothing'} in the path {actual.name}",
+            next_command=f"karat check {quoted(actual.name)} {options}",
+        )
+    filled = _PLACEHOLDER.sub(lambda match: identity[match[1]], pattern)
+    if ".." in filled.split("/") or filled.startswith("/"):
+        raise UsageError(
+            f"expected a golden below the root, found {filled!r} from {told(identity)}",
+            next_command="karat config",
+        )
+    return filled
+
+
+def told(identity: Identity) -> str:
+    """An identity as people write it."""
+    return ", ".join(f"{key}={value}" for key, value in sorted(identity.items()))
+
+
+def same_file(one: Path, other: Path) -> bool:
+    """Whether two paths lead to one file, by whatever links."""
+    try:
+        return one.samefile(other)
+    except OSError:
+        return False
+
+
+def repository(start: Path) -> Path | None:
+    """The root of the work tree, if there is one and git can be asked; a golden that is named needs neither."""
+    try:
+        return git.find_root(start)
+    except CannotVerify:
+        return None
+
+
+def _listed(root: Path) -> Iterable[str]:
+    if repository(root) is None:
+        return _walk(root)
+    out = git.run_git(root, "ls-files", "-z", "--cached", "--others", "--exclude-standard")
+    return {os.fsdecode(raw) for raw in out.split(b"\0") if raw}
+
+
+def _walk(root: Path) -> Iterable[str]:
+    for folder, folders, files in os.walk(root):
+        folders[:] = sorted(name for name in folders if name != ".git")
+        here = Path(folder).relative_to(root).as_posix()
+        for name in files:
+            yield name if here == "." else f"{here}/{name}"
+
+
+# DOC-HERE matching: Matching: which golden a result is to be checked against.
+#
+# In: results, and what `--golden` says. Out: pairs, in which a side may be lacking; nothing is read
+# yet. A golden is found by its identity (case and environment), else by its file name; two that fit
+# are an error that names them, because to guess would be to check against the wrong one.
+
+__all__ = ["GoldenAt", "Pairing", "Where", "pair_up"]
+
+
+class Pairing(msgspec.Struct, frozen=True, kw_only=True):
+    """One check to make; without `actual`, the run left nothing for this golden."""
+
+    actual: Actual | None
+    golden: GoldenAt | None
+    why: str = ""
+    """Where the lacking side was looked for in vain."""
+
+
+def pair_up(words: Sequence[str], golden: str, where: Where) -> list[Pairing]:
+    """The checks that the command line asks for."""
+    if golden == "auto":
+        return _asked_for(_all_found(words, Tree(where), where), where)
+    if (where.cwd / golden).is_dir():
+        return _asked_for(_against_folder(words, golden, where), where)
+    at = _named(golden, where.cwd)
+    for word in words:
+        _another(word, at.path, where)
+        if is_folder_of_results(word, where.cwd):
+            if not at.path.exists():
+                raise UsageError(
+                    f"expected a folder of goldens at {golden}, found nothing there",
+                    next_command=f"karat check {quoted(word)}",
+                )
+            raise UsageError(
+                f"expected a result to check against the golden {golden}, found the folder {word}",
+                next_command=f"karat check {quoted(word)} --golden {quoted(str(Path(golden).parent))}",
+            )
+    results = [actual for word in words for actual in actuals_of(word, where.cwd)]
+    return [Pairing(actual=actual, golden=at) for actual in results]
+
+
+def _another(word: str, path: Path, where: Where) -> None:
+    """A file agrees with itself whatever it says, so that would be no check at all."""
+    if not same_file(where.cwd / word, path):
+        return
+    root, here = repository(where.cwd), path.resolve()
+    kept = root is not None and here.is_file() and here.is_relative_to(root.resolve())
+    committed = f"HEAD:{here.relative_to(root.resolve()).as_posix()}" if root and kept else "auto"
+    raise UsageError(
+        f"expected a result and a golden, found {word} as both: nothing can differ from itself",
+        next_command=f"karat check {quoted(word)} --golden {quoted(committed)}",
+    )
+
+
+def _named(word: str, cwd: Path) -> GoldenAt:
+    """The golden that a word names: a file, or `REV:path` for one that git keeps."""
+    path = cwd / word
+    if ":" in word and not word.startswith("-") and not path.exists():
+        return GoldenAt(name=word.partition(":")[2], path=cwd, revision=word)
+    root = repository(cwd)
+    if root is not None and path.resolve().is_relative_to(root.resolve()):
+        # From the root of the repository, which is what rules and exemptions know.
+        return GoldenAt(name=path.resolve().relative_to(root.resolve()).as_posix(), path=path)
+    return GoldenAt(name=word, path=path)
+
+
+def _all_found(words: Sequence[str], tree: Tree, where: Where) -> list[Pairing]:
+    pairings = []
+    owners: dict[str, Actual] = {}
+    for word in words:
+        for actual in actuals_of(word, where.cwd):
+            at, why = tree.golden_of(actual)
+            pairings.append(Pairing(actual=actual, golden=at, why=why))
+            if at is not None and actual.inside is not None:
+                _once(owners, at, actual, where)
+    return pairings
+
+
+def _once(owners: dict[str, Actual], at: GoldenAt, actual: Actual, where: Where) -> None:
+    """Two results of one folder that claim one golden: at least one of them is another's."""
+    other = owners.setdefault(at.name, actual)
+    if other is not actual:
+        raise UsageError(
+            f"expected one result for the golden {at.name}, found {other.name} and {actual.name}",
+            next_command=f"karat check {quoted(other.name)} --golden {quoted(where.from_here(at.path))}",
+        )
+
+
+def _asked_for(pairings: Iterable[Pairing], where: Where) -> list[Pairing]:
+    """Those that `--only` does not leave out; a result that was named is always asked for."""
+    if not where.only:
+        return list(pairings)
+    return [
+        p
+        for p in pairings
+        if (p.golden is not None and narrow(p.golden.name, where.only))
+        or (p.golden is None and p.actual is not None and p.actual.inside is None)
+    ]
+
+
+def _against_folder(words: Sequence[str], golden: str, where: Where) -> list[Pairing]:
+    tree = Tree(where, where.cwd / golden, golden)
+    for word in words:
+        _another(word, where.cwd / golden, where)
+    pairings = _all_found(words, tree, where)
+    if not any(is_folder_of_results(word, where.cwd) for word in words):
+        return pairings
+    # Two folders are asked whether they agree, so what only the goldens have is missing.
+    taken = {pairing.golden.name for pairing in pairings if pairing.golden}
+    left = [at for at in map(tree.at, tree.goldens) if at.name not in taken]
+    looked = " ".join(quoted(word) for word in words)
+    return [*pairings, *(Pairing(actual=None, golden=at, why=looked) for at in left)]

@@ -1,0 +1,292 @@
+"""Report: what a check found, golden by golden, and the exit code that it deserves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import isfinite
+
+import msgspec
+
+from karat.compare.gate.result import ROWS, SHUT, UNKNOWN, Deviation, MetricResult, Outcome, Value
+from karat.findings import ExitCode, Finding, Severity
+from karat.goldens.shapes import Shape
+from karat.report.words import count
+
+
+class Checked(msgspec.Struct, frozen=True, kw_only=True):
+    """One result against its golden."""
+
+    actual: str
+    """As the user wrote it, or below the folder that the user named; empty if there is none."""
+    golden: str | None
+    outcome: Outcome
+    shape: Shape | None = None
+    results: tuple[MetricResult, ...] = ()
+    findings: tuple[Finding, ...] = ()
+    refresh: str | None = None
+    """The command that takes this result as the new golden."""
+
+    @property
+    def name(self) -> str:
+        """The golden's path; without a golden, the result's."""
+        return self.golden or self.actual
+
+    @property
+    def severity(self) -> Severity | None:
+        """The gravest finding's severity, or None without findings."""
+        return min((f.severity for f in self.findings), key=lambda s: s.rank, default=None)
+
+    def about_file(self) -> list[Finding]:
+        """The findings that no metric's result speaks of."""
+        spoken = {(result.metric, result.kind) for result in self.results}
+        return [f for f in self.findings if (f.metric, f.kind) not in spoken]
+
+
+class Report(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything that was asked for, gravest first."""
+
+    checks: tuple[Checked, ...]
+    findings: tuple[Finding, ...] = ()
+    """About the whole rather than one golden."""
+
+    def all_findings(self) -> Iterator[Finding]:
+        """Every finding, the whole's first, then golden by golden."""
+        yield from self.findings
+        for checked in self.checks:
+            yield from checked.findings
+
+    @property
+    def compared(self) -> int:
+        """Values that were compared and could have failed."""
+        judged = (r for c in self.checks for r in c.results if r.outcome is not Outcome.INFO)
+        return sum(r.compared for r in judged if r.metric != ROWS)
+
+    @property
+    def outcome(self) -> Outcome:
+        """The gravest outcome of those that the options do not wave through."""
+        counted = [c.outcome for c in self.checks if not _waved_through(c)]
+        if not counted or any(f.severity is Severity.FAIL for f in self.findings):
+            counted.append(Outcome.NOTHING_COMPARED)
+        return min(counted, key=lambda outcome: outcome.rank)
+
+    @property
+    def exit_code(self) -> ExitCode:
+        """1 if anything certainly failed, else 3 if anything could not be verified, else 0."""
+        if any(f.severity is Severity.FAIL for f in self.findings):
+            return ExitCode.FAIL
+        failed = [c for c in self.checks if c.severity is Severity.FAIL]
+        if any(c.outcome is not Outcome.CANNOT_VERIFY for c in failed):
+            return ExitCode.FAIL
+        return ExitCode.CANNOT_VERIFY if failed else ExitCode.OK
+
+
+def _waved_through(checked: Checked) -> bool:
+    return checked.outcome is Outcome.MISSING_GOLDEN and checked.severity is not Severity.FAIL
+
+
+# DOC-HERE sentences: Sentences: what a result means, in the words that every report uses.
+
+_NAMES_SHOWN = 8
+_LONGEST_TEXT = 60
+
+
+def value(item: Value) -> str:
+    """A value as people read it: all digits that matter, no more."""
+    if item is None:
+        return "nothing"
+    if isinstance(item, str):
+        return item if len(item) <= _LONGEST_TEXT else f"{item[: _LONGEST_TEXT - 1]}…"
+    if item.is_integer() and abs(item) < 1e15:
+        return str(int(item))
+    return f"{item:.7g}"
+
+
+def headline(result: MetricResult) -> str:
+    """One line: what became of the metric."""
+    if result.metric in UNKNOWN.values():
+        return f"{_unknown(result)}: {names(result)}"
+    if result.metric == ROWS:
+        return _rows(result)
+    if result.outcome is Outcome.MISSING_ACTUAL:
+        return f"the result has no such {'column' if result.noun == 'row' else 'metric'}"
+    if result.outcome is Outcome.NOTHING_COMPARED:
+        return "nothing to compare: the golden has no finite value where the rule looks"
+    return _counted(result)
+
+
+def _rows(result: MetricResult) -> str:
+    if result.missing:
+        gone = f"{result.missing} of {count(result.total, 'row')}"
+        return f"{gone} {'is' if result.missing == 1 else 'are'} gone: {names(result)}"
+    return (
+        f"all {count(result.total, 'row')} are there" if result.total else "the golden has no rows"
+    )
+
+
+def _unknown(result: MetricResult) -> str:
+    noun = count(result.total, result.noun)
+    return f"{noun} without a golden"
+
+
+def _counted(result: MetricResult) -> str:
+    total = count(result.total, result.noun)
+    if result.missing or result.broken:
+        absent = result.missing + result.broken
+        what = "no value" if result.missing else "no finite value"
+        return f"{absent:,} of {total} {'has' if absent == 1 else 'have'} {what}"
+    if result.medians is not None:
+        return _median(result)
+    if result.failed and (
+        result.outcome in SHUT or result.exempted or result.outcome is Outcome.INFO
+    ):
+        allowed = f" ({result.allowed:,} allowed)" if result.allowed else ""
+        return f"{result.failed:,} of {total} {_moved(result)}{allowed}{_named(result)}"
+    if result.outcome is Outcome.IMPROVED:
+        return f"{result.better:,} of {total} better than the golden{_named(result)}"
+    spared = (
+        f", {result.failed:,} out of tolerance of {result.allowed:,} allowed"
+        if result.failed
+        else ""
+    )
+    held = "as expected" if result.used is None else "within tolerance"
+    held = "within bounds" if result.check == "range" else held
+    return f"{total} {held}{spared}{_used(result)}"
+
+
+def _moved(result: MetricResult) -> str:
+    words = {"status-regressed": "worse", "status-changed": "changed", "type-changed": "changed"}
+    plain = "out of bounds" if result.check == "range" else "out of tolerance"
+    if result.check == "exact" or result.kind == "text-changed":
+        plain = "differs" if result.failed == 1 else "differ"
+    return words.get(result.kind, plain)
+
+
+def _named(result: MetricResult) -> str:
+    """The rows themselves, where rows have names."""
+    return "" if result.noun == "step" else f": {names(result)}"
+
+
+def _used(result: MetricResult) -> str:
+    return "" if not result.used else f" ({result.used:.0%} of it used)"
+
+
+def _median(result: MetricResult) -> str:
+    pair = result.medians
+    if pair is None:
+        return ""
+    where = f"median of steps {pair.first}–{pair.last}"
+    moved = f"{value(pair.expected)} → {value(pair.got)}"
+    change = f" ({pair.got / pair.expected - 1:+.1%})" if pair.expected else ""
+    return f"{where}: {moved}{change}"
+
+
+def names(result: MetricResult) -> str:
+    """The places that deviate, each with its two values; the first few of them."""
+    improved = result.outcome is Outcome.IMPROVED
+    chosen = [d for d in result.deviations if improved or d.how != "better"]
+    shown = ", ".join(_named_pair(d) for d in chosen[:_NAMES_SHOWN])
+    more = len(chosen) - _NAMES_SHOWN
+    return f"{shown} and {more:,} more" if more > 0 else shown
+
+
+def _named_pair(deviation: Deviation) -> str:
+    if deviation.expected is None and deviation.got is None:
+        return str(deviation.place)
+    return f"{deviation.place} {value(deviation.expected)} → {value(deviation.got)}"
+
+
+def at(deviation: Deviation) -> str:
+    """One deviation in full: where, expected, got, how far off, and how far is allowed."""
+    place = f"step {deviation.place}" if isinstance(deviation.place, int) else deviation.place
+    text = f"{place}: expected {value(deviation.expected)}, got {value(deviation.got)}"
+    if deviation.error is None:
+        return text
+    limit = deviation.tolerance
+    allowed = f" of {limit:.3g} allowed" if limit is not None and isfinite(limit) else ""
+    relative = "" if deviation.relative is None else f", rel {share(deviation.relative)}"
+    return f"{text} (abs {abs(deviation.error):.3g}{allowed}{relative})"
+
+
+def share(size: float) -> str:
+    """A relative size, in percent where that reads well."""
+    return f"{size:.2%}" if 1e-4 <= size < 100 else f"{size:.2e}"
+
+
+def absent(result: MetricResult) -> bool:
+    """Whether what is wrong is that something is not there, which no tolerance is about."""
+    gone = bool(result.missing or result.broken)
+    return gone or result.outcome in {Outcome.MISSING_ACTUAL, Outcome.NOTHING_COMPARED}
+
+
+def details(result: MetricResult) -> Iterator[tuple[str, str]]:
+    """(label, sentence) lines below the headline of a result that deviates."""
+    if result.because:
+        yield "exempt", result.because
+    if result.first is not None and result.metric != ROWS and result.medians is None:
+        yield "first", at(result.first)
+        if result.worst is not None and result.worst.place != result.first.place:
+            yield "worst", at(result.worst)
+    if result.likely:
+        yield "likely", result.likely
+    texts = result.first is not None and isinstance(result.first.expected, str)
+    if result.tolerance and not absent(result) and not (texts and result.noun != "row"):
+        how = "outcomes in the order of status" if texts else result.tolerance
+        yield "rule", f"{how} [{result.rule}, {result.origin}]"
+
+
+def finding(
+    result: MetricResult,
+    *,
+    improved: Severity,
+    unknown: Severity,
+    next_command: str | None,
+) -> Finding | None:
+    """The finding of a result, if there is something to say."""
+    if not result.kind:
+        return None
+    severity = {
+        Outcome.IMPROVED: improved,
+        Outcome.MISSING_GOLDEN: unknown,
+        Outcome.EXEMPTED: Severity.INFO,
+        Outcome.INFO: Severity.INFO,
+    }.get(result.outcome, Severity.FAIL)
+    first = result.first
+    return Finding(
+        kind=result.kind,
+        severity=severity,
+        metric=result.metric,
+        where=None if first is None else _where(first),
+        message=_message(result),
+        numbers=_numbers(result),
+        next=next_command,
+    )
+
+
+def _where(deviation: Deviation) -> str:
+    return f"step {deviation.place}" if isinstance(deviation.place, int) else deviation.place
+
+
+def _message(result: MetricResult) -> str:
+    text = f"{result.metric}: {headline(result)}"
+    if result.first is not None and result.noun == "step" and result.medians is None:
+        text += f"; first at {at(result.first)}"
+    if result.likely:
+        text += f"; likely: {result.likely}"
+    return f"{text}; {result.because}" if result.because else text
+
+
+def _numbers(result: MetricResult) -> dict[str, float | int | str | None]:
+    found: dict[str, float | int | str | None] = {
+        "total": result.total,
+        "failed": result.failed,
+        "allowed": result.allowed,
+    }
+    if result.first is not None:
+        found |= {
+            "expected": result.first.expected,
+            "got": result.first.got,
+            "error": result.first.error,
+            "relative": result.first.relative,
+            "tolerance": result.first.tolerance,
+        }
+    return found

@@ -1,0 +1,150 @@
+"""The check in a terminal: what failed, in full; what else there is to know; what passed, in a line.
+
+Lines are (text, style) pieces. rich prints them on a terminal, where colour and NO_COLOR are its
+business; into a pipe they go plainly, and rich is not even imported.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import IO
+
+from karat.checks.report import Checked, Report, absent, details, headline
+from karat.compare.gate.result import SHUT, MetricResult, Outcome
+from karat.findings import Finding, Severity
+from karat.report.terminal import Line
+from karat.report.words import count, printable
+
+_STYLES = {
+    Outcome.FAIL: "bold red",
+    Outcome.MISSING_ACTUAL: "bold red",
+    Outcome.NOTHING_COMPARED: "bold red",
+    Outcome.CANNOT_VERIFY: "bold magenta",
+    Outcome.MISSING_GOLDEN: "yellow",
+    Outcome.IMPROVED: "cyan",
+    Outcome.EXEMPTED: "dim",
+    Outcome.PASS: "green",
+    Outcome.INFO: "dim",
+}
+_SEVERITIES = {Severity.FAIL: "bold red", Severity.WARN: "yellow", Severity.INFO: "dim"}
+_CHECKS_SHOWN = 20
+_RESULTS_SHOWN = 20
+_QUIET = frozenset({Outcome.PASS, Outcome.INFO})
+
+
+def show(report: Report, stream: IO[str]) -> None:
+    """Print the whole report."""
+    if not stream.isatty() and not os.environ.get("FORCE_COLOR"):
+        for line in lines(report):
+            stream.write("".join(printable(text) for text, _ in line).rstrip() + "\n")
+        return
+    from rich.console import Console  # noqa: PLC0415 - only a terminal is worth the wait
+    from rich.text import Text  # noqa: PLC0415
+
+    console = Console(file=stream, highlight=False)
+    for line in lines(report):
+        pieces = [(printable(text), style) for text, style in line]
+        console.print(Text.assemble(*pieces), soft_wrap=True)
+
+
+def lines(report: Report) -> Iterator[Line]:
+    """The report, gravest first; the last line is the outcome of the whole."""
+    alone = len(report.checks) == 1
+    loud = [c for c in report.checks if alone or _has_news(c)]
+    for checked in loud[:_CHECKS_SHOWN]:
+        yield from _checked(checked)
+        yield ()
+    if len(loud) > _CHECKS_SHOWN:
+        yield ((f"… and {len(loud) - _CHECKS_SHOWN:,} more (--json - lists all)", "dim"),)
+        yield ()
+    for finding in report.findings:
+        yield from _finding(finding, "")
+        if finding.next:
+            yield ("  next: ", "dim"), (finding.next, "cyan")
+    yield _last(report)
+
+
+def _has_news(checked: Checked) -> bool:
+    return checked.outcome not in _QUIET or checked.severity not in {None, Severity.INFO}
+
+
+def _last(report: Report) -> Line:
+    outcome = report.outcome
+    tally = Counter(c.outcome for c in report.checks)
+    parts = ", ".join(f"{tally[o]:,} {o.value}" for o in Outcome if tally[o])
+    compared = report.compared
+    what = f"{count(len(report.checks), 'golden')}: {parts}" if parts else "no golden"
+    return (
+        (f"{outcome.value}", _STYLES[outcome]),
+        (f"  {what}; {count(compared, 'value')} compared", ""),
+    )
+
+
+def _checked(checked: Checked) -> Iterator[Line]:
+    against = f"  against {checked.golden}" if checked.golden else ""
+    yield (
+        (f"{checked.outcome.value}  ", _STYLES[checked.outcome]),
+        (checked.actual or "(no result)", "bold"),
+        (against, ""),
+    )
+    about_file = checked.about_file()
+    for finding in about_file:
+        yield from _finding(finding, "  ")
+    # A passing check has nothing else to say, so it says how close it was.
+    loud = [r for r in checked.results if r.outcome not in _QUIET or r.kind]
+    shown = loud or checked.results
+    width = max((len(r.outcome.value) for r in shown), default=0)
+    cut = any(f.kind == "truncated" for f in checked.findings)
+    for result in shown[:_RESULTS_SHOWN]:
+        # Where the whole run was cut off, each curve need not explain it again.
+        yield from _result(result, width, brief=cut and absent(result))
+    if len(shown) > _RESULTS_SHOWN:
+        yield ((f"  … and {len(shown) - _RESULTS_SHOWN:,} more (--json - lists all)", "dim"),)
+    if loud:
+        yield from _calm(checked.results, width)
+    yield from _commands(checked, about_file)
+
+
+def _finding(finding: Finding, indent: str) -> Iterator[Line]:
+    yield (
+        (f"{indent}{finding.severity.value:<5}", _SEVERITIES[finding.severity]),
+        (f"{finding.kind}: ", "bold"),
+        (finding.message, ""),
+    )
+
+
+def _result(result: MetricResult, width: int, *, brief: bool) -> Iterator[Line]:
+    yield (
+        (f"  {result.outcome.value:<{width}}  ", _STYLES[result.outcome]),
+        (f"{result.metric}  ", "bold"),
+        (headline(result), ""),
+    )
+    if brief:
+        return
+    if result.outcome in SHUT or result.outcome is Outcome.EXEMPTED:
+        for label, sentence in details(result):
+            yield (f"  {'':<{width}}  {label:<7}", "dim"), (sentence, "")
+    elif result.likely and result.kind:
+        yield (f"  {'':<{width}}  likely ", "dim"), (result.likely, "")
+
+
+def _calm(results: Sequence[MetricResult], width: int) -> Iterator[Line]:
+    calm = [r for r in results if r.outcome in _QUIET and not r.kind]
+    for outcome in (Outcome.PASS, Outcome.INFO):
+        names = [r.metric for r in calm if r.outcome is outcome]
+        if names:
+            shown = ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
+            yield (f"  {outcome.value:<{width}}  ", _STYLES[outcome]), (shown, "dim")
+
+
+def _commands(checked: Checked, about_file: Sequence[Finding]) -> Iterator[Line]:
+    """Each command once: what to look at, and what takes the result as it is."""
+    wanted = [f.next for f in checked.findings if f.next and f.severity is not Severity.INFO]
+    wanted += [f.next for f in about_file if f.next]
+    if checked.refresh and any(r.outcome in SHUT | {Outcome.IMPROVED} for r in checked.results):
+        wanted.append(checked.refresh)
+    for command in dict.fromkeys(wanted):
+        label = "to take it" if command == checked.refresh else "next"
+        yield (f"  {label}: ", "dim"), (command, "cyan")

@@ -1,0 +1,34 @@
+"""`karat hunt`: a verb of several parts, each imported when it is called."""
+
+from __future__ import annotations
+
+import click
+
+from karat.cli.group import Parts
+
+PARTS = {
+    "run": "Hunt for every regression, dip and crash on a timeline.",
+    "init": "Write a commented hunt.toml.",
+    "resume": "Go on with a hunt that was stopped or killed.",
+    "status": "Say how far a hunt is.",
+    "report": "Write down what a hunt found: terminal, JSON, Markdown, HTML.",
+    "show": "Show one point of a hunt: its attempts, identity and logs.",
+}
+_EXAMPLES = """
+\b
+Examples:
+  karat hunt init --preset git && karat hunt
+  karat hunt --strategy sweep --jobs 4
+  karat hunt status
+  karat hunt report --html hunt.html --markdown issue.md
+  karat hunt show 2023-08-25
+"""
+
+
+@click.group(cls=Parts, parts=PARTS, otherwise="run", epilog=_EXAMPLES)
+def command() -> None:
+    """Find every regression, dip and crash, down to the commit.
+
+    A hunt puts the points of a timeline (nightly images, checkouts by the hour, commits, released packages) under test,
+    as few as it takes, and looks closer where something changed. hunt.toml says what and how.
+    """

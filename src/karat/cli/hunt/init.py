@@ -1,0 +1,56 @@
+"""`karat hunt init`."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+import click
+
+from karat.cli.output import deliver
+from karat.findings import UsageError
+
+_EXAMPLES = """
+\b
+Examples:
+  karat hunt init                                   the commits of this repository
+  karat hunt init --preset jax-nightly              nightly images, hourly checkouts, commits
+  karat hunt init --preset pypi --output numpy.toml
+  karat hunt init --preset pypi --output -          only show it
+"""
+
+
+@click.command(epilog=_EXAMPLES)
+@click.option(
+    "--preset", "name", default="git", show_default=True, metavar="NAME",
+    help="What kind of hunt: git, jax-nightly or pypi.",
+)  # fmt: skip
+@click.option(
+    "--output",
+    default="hunt.toml",
+    show_default=True,
+    metavar="F",
+    help="Where to write; - is stdout.",
+)
+@click.option("--force", is_flag=True, help="Replace a file that is there.")
+@click.option("-q", "--quiet", is_flag=True, help="Do not say what comes next.")
+def command(*, name: str, output: str, force: bool, quiet: bool) -> int:
+    """Write a commented hunt.toml.
+
+    It runs as it is once its probe is filled in: the command to run at each point, and what to read off its output.
+    """
+    from karat.hunts.hunt_toml import text  # noqa: PLC0415 - help must be quick
+
+    if output != "-" and not force and Path(output).exists():
+        raise UsageError(
+            f"expected {output} not to be there, found it; it was not touched",
+            next_command=f"karat hunt init --preset {shlex.quote(name)} --output {shlex.quote(output)} --force",
+        )
+    deliver(output, text(name, Path.cwd()))
+    if not quiet and output != "-":
+        click.echo(
+            f"wrote {output}: fill in the probe's command and metrics, then see what would be run"
+        )
+        again = "" if output == "hunt.toml" else f" {shlex.quote(output)}"
+        click.echo(f"next: karat hunt run{again} --dry-run", err=True)
+    return 0

@@ -1,0 +1,50 @@
+"""`karat hunt report`."""
+
+from __future__ import annotations
+
+import click
+
+_EXAMPLES = """
+\b
+Examples:
+  karat hunt report                                  the hunt of this folder
+  karat hunt report --markdown issue.md --html hunt.html
+  karat hunt report .karat/hunt/slow.hunt --json - | jq .culprits
+"""
+
+
+@click.command(epilog=_EXAMPLES)
+@click.argument("journal_file", metavar="[JOURNAL]", required=False)
+@click.option(
+    "--json", "json_file", metavar="F", help="Write the report, schema karat.hunt/1; - is stdout."
+)
+@click.option("--html", "html_file", metavar="F", help="Write a self-contained page; - is stdout.")
+@click.option(
+    "--markdown", "markdown_file", metavar="F", help="Write the text of an issue; - is stdout."
+)
+@click.option("-q", "--quiet", is_flag=True, help="Print nothing but what was asked for by option.")
+def command(
+    *, journal_file: str | None, json_file: str | None, html_file: str | None, markdown_file: str | None, quiet: bool
+) -> int:  # fmt: skip
+    """Write down what a hunt found: terminal, JSON, Markdown, HTML.
+
+    JOURNAL is its file, or its hunt.toml; by default the hunt of this folder. The journal alone is read: a hunt that is
+    still running, or was killed, has a report as well, which says so. The exit code is that of `karat hunt run`.
+    """
+    from karat.cli.hunt.session import Reports  # noqa: PLC0415 - help must be quick
+    from karat.cli.output import last_line  # noqa: PLC0415
+    from karat.findings import exit_code  # noqa: PLC0415
+    from karat.hunts.hunt_toml import find_journal  # noqa: PLC0415
+    from karat.hunts.journal.journal import Journal  # noqa: PLC0415
+    from karat.hunts.report.assemble import report_of  # noqa: PLC0415
+    from karat.hunts.report.findings import findings_of  # noqa: PLC0415
+
+    reports = Reports(json=json_file, html=html_file, markdown=markdown_file, quiet=quiet)
+    reports.check()
+    with Journal(find_journal(journal_file)) as journal:
+        report = report_of(journal)
+    reports.write(report)
+    findings = findings_of(report)
+    if not quiet:
+        last_line(findings)
+    return int(exit_code(findings))

@@ -1,0 +1,115 @@
+"""`karat hunt resume`."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from karat.findings import UsageError
+
+if TYPE_CHECKING:
+    from karat.cli.hunt.session import Reports
+    from karat.hunts.hunt_toml import Overrides
+
+_EXAMPLES = """
+\b
+Examples:
+  karat hunt resume
+  karat hunt resume .karat/hunt/slow.hunt --jobs 2
+  karat hunt resume --max-runs 80 --markdown issue.md
+"""
+
+
+@click.command(epilog=_EXAMPLES)
+@click.argument("journal_file", metavar="[JOURNAL]", required=False)
+@click.option(
+    "--strategy",
+    type=click.Choice(["adaptive", "sweep", "bisect"]),
+    help="Go on with another strategy.",
+)
+@click.option(
+    "--confidence",
+    type=click.FloatRange(0.5, 1, max_open=True),
+    metavar="P",
+    help="How sure the search must be.",
+)
+@click.option(
+    "--max-runs", type=click.IntRange(min=1), metavar="N",
+    help="Stop after so many runs, those that are done already included.",
+)  # fmt: skip
+@click.option("--engine", type=click.Choice(["local", "ray"]), help="Where probes run.")
+@click.option(
+    "-j",
+    "--jobs",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Probes at a time, each in a slot of its own.",
+)
+@click.option(
+    "--json", "json_file", metavar="F", help="Write the report, schema karat.hunt/1; - is stdout."
+)
+@click.option("--html", "html_file", metavar="F", help="Write a self-contained page; - is stdout.")
+@click.option(
+    "--markdown", "markdown_file", metavar="F", help="Write the text of an issue; - is stdout."
+)
+@click.option("-q", "--quiet", is_flag=True, help="Print nothing but what was asked for by option.")
+def command(  # noqa: PLR0913 - one parameter per option
+    *, journal_file: str | None, strategy: str | None, confidence: float | None, max_runs: int | None,
+    engine: str | None, jobs: int | None, json_file: str | None, html_file: str | None, markdown_file: str | None,
+    quiet: bool,
+) -> int:  # fmt: skip
+    """Go on with a hunt that was stopped or killed.
+
+    JOURNAL is its file, or its hunt.toml; by default the hunt of this folder. Nothing that is in the journal is run again.
+    What hunt.toml says of the search and the engine may have changed meanwhile, but not what is measured, and where.
+    """
+    from karat.cli.hunt.session import Reports  # noqa: PLC0415 - help must be quick
+    from karat.hunts.hunt_toml import Overrides, find_journal  # noqa: PLC0415
+
+    reports = Reports(json=json_file, html=html_file, markdown=markdown_file, quiet=quiet)
+    reports.check()
+    said = Overrides(
+        strategy=strategy, confidence=confidence, max_runs=max_runs, engine=engine, jobs=jobs
+    )
+    return go_on(find_journal(journal_file), said, reports)
+
+
+def go_on(path: Path, said: Overrides, reports: Reports) -> int:
+    """Resume a journal with what the command line says now."""
+    from karat.cli.hunt.session import hunt, remember_overrides, remembered  # noqa: PLC0415
+    from karat.hunts import hunt_toml  # noqa: PLC0415
+    from karat.hunts.hunt_toml import overridden, place_of  # noqa: PLC0415
+    from karat.hunts.journal.journal import Journal  # noqa: PLC0415
+    from karat.hunts.journal.records import kept  # noqa: PLC0415
+
+    with Journal.resume(path) as journal:
+        facts = journal.facts()
+        file = _file(Path(facts["file"]))
+        plain = hunt_toml.read(file)
+        together = said.over(remembered(journal))
+        settings = overridden(plain, together)
+        _same_hunt(file, path, facts["settings"], kept(settings))
+        journal.note("settings", kept(settings))
+        remember_overrides(journal, together)
+        return hunt(settings, place_of(file, plain), journal, reports)
+
+
+def _file(begun: Path) -> Path:
+    """hunt.toml where it was when the hunt began; in this folder, if the whole folder has moved."""
+    moved = Path(begun.name)
+    return moved if not begun.exists() and moved.is_file() else begun
+
+
+def _same_hunt(file: Path, path: Path, old: str, new: str) -> None:
+    from karat.hunts.journal.records import differences  # noqa: PLC0415
+
+    changed = differences(old, new)
+    if changed:
+        raise UsageError(
+            f"expected {file.name} as it was when the hunt began, found other values of {', '.join(changed)}: what was "
+            "measured before and after would not compare",
+            next_command=f"karat hunt run {shlex.quote(str(file))} --journal {shlex.quote(str(path))} --fresh",
+        )

@@ -1,0 +1,158 @@
+"""`karat hunt run`."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from karat.findings import UsageError
+
+if TYPE_CHECKING:
+    from karat.hunts.journal.journal import Journal
+    from karat.hunts.settings import HuntSettings
+
+_EXAMPLES = """
+\b
+Examples:
+  karat hunt run                                     what hunt.toml says
+  karat hunt run --dry-run                           points, first commands, cost; runs nothing
+  karat hunt run slow.toml --strategy sweep --jobs 4
+  karat hunt run --max-runs 40 --html hunt.html
+  karat hunt run --fresh --stage commits
+"""
+
+
+@click.command(epilog=_EXAMPLES)
+@click.argument("hunt_toml", metavar="[HUNT.toml]", required=False, default="hunt.toml")
+@click.option(
+    "--strategy", type=click.Choice(["adaptive", "sweep", "bisect"]),
+    help="How to search; overrules [search].",
+)  # fmt: skip
+@click.option(
+    "--metric", "metrics", multiple=True, metavar="NAME",
+    help="Look at this metric only. Repeatable.",
+)  # fmt: skip
+@click.option(
+    "--confidence", type=click.FloatRange(0.5, 1, max_open=True), metavar="P",
+    help="How sure the search must be; overrules [search].",
+)  # fmt: skip
+@click.option(
+    "--max-runs",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Stop after so many runs, all stages together.",
+)
+@click.option(
+    "--stage",
+    metavar="NAME",
+    help="Begin at this stage: its words, its timeline or its number from 0.",
+)
+@click.option(
+    "--engine", type=click.Choice(["local", "ray"]), help="Where probes run; overrules [engine]."
+)
+@click.option(
+    "-j",
+    "--jobs",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Probes at a time, each in a slot of its own.",
+)
+@click.option(
+    "--journal", "journal_file", metavar="F", help="The journal; by default .karat/hunt/NAME.hunt."
+)
+@click.option(
+    "--fresh", is_flag=True, help="Begin anew; a journal that is there is put aside, not deleted."
+)
+@click.option("--resume", is_flag=True, help="Go on with the journal that is there.")
+@click.option(
+    "--dry-run", is_flag=True, help="Show points, the first commands and the cost; run nothing."
+)
+@click.option(
+    "--json", "json_file", metavar="F", help="Write the report, schema karat.hunt/1; - is stdout."
+)
+@click.option("--html", "html_file", metavar="F", help="Write a self-contained page; - is stdout.")
+@click.option(
+    "--markdown", "markdown_file", metavar="F", help="Write the text of an issue; - is stdout."
+)
+@click.option("-q", "--quiet", is_flag=True, help="Print nothing but what was asked for by option.")
+def command(  # noqa: PLR0913 - one parameter per option
+    *, hunt_toml: str, strategy: str | None, metrics: tuple[str, ...], confidence: float | None, max_runs: int | None,
+    stage: str | None, engine: str | None, jobs: int | None, journal_file: str | None, fresh: bool, resume: bool,
+    dry_run: bool, json_file: str | None, html_file: str | None, markdown_file: str | None, quiet: bool,
+) -> int:  # fmt: skip
+    """Hunt for every regression, dip and crash on a timeline.
+
+    hunt.toml (karat hunt init) says which timeline, what to run at each point and what to read off it. Every attempt is in
+    the journal at once: a hunt that is stopped or killed goes on with `karat hunt resume`.
+    """
+    from karat.cli.hunt.session import Reports, hunt, remember_overrides  # noqa: PLC0415 - help must be quick
+    from karat.hunts import hunt_toml as hunt_file  # noqa: PLC0415
+    from karat.hunts.hunt_toml import Overrides, journal_of, overridden, place_of  # noqa: PLC0415  # noqa: PLC0415
+
+    reports = Reports(json=json_file, html=html_file, markdown=markdown_file, quiet=quiet)
+    reports.check()
+    file = Path(hunt_toml)
+    said = Overrides(
+        strategy=strategy, metrics=metrics, confidence=confidence, max_runs=max_runs, stage=stage, engine=engine, jobs=jobs
+    )  # fmt: skip
+    plain = hunt_file.read(file)
+    path = Path(journal_file) if journal_file else journal_of(file, plain)
+    if resume:
+        from karat.cli.hunt.resume import go_on  # noqa: PLC0415
+
+        return go_on(path, said, reports)
+    settings = overridden(plain, said)
+    place = place_of(file, plain)
+    if dry_run:
+        from karat.cli.hunt.session import show  # noqa: PLC0415
+
+        return show(settings, place, path, json_file)
+    with _journal(path, file, settings, fresh=fresh) as journal:
+        remember_overrides(journal, said)
+        return hunt(settings, place, journal, reports)
+
+
+def _journal(path: Path, file: Path, settings: HuntSettings, *, fresh: bool) -> Journal:
+    from karat.cli.hunt.session import row_of  # noqa: PLC0415
+    from karat.hunts.hunt_toml import place_of  # noqa: PLC0415
+    from karat.hunts.journal.database import is_empty  # noqa: PLC0415
+    from karat.hunts.journal.journal import (  # noqa: PLC0415
+        Journal,
+        discard,
+        put_aside,
+    )
+
+    if path.exists() and fresh:
+        put_aside(path)
+    elif path.exists() and not is_empty(path):
+        refused = _exists(path)
+        if refused is not None:
+            raise refused
+        discard(path)
+    return Journal.create(path, row_of(file, settings, place_of(file, settings)))
+
+
+def _exists(path: Path) -> UsageError | None:
+    """Why a journal is not written over; None for one that nobody misses: nothing was run, and nobody is at work."""
+    from karat.hunts.journal.journal import Journal  # noqa: PLC0415
+    from karat.hunts.report.assemble import report_of  # noqa: PLC0415
+    from karat.report.words import count  # noqa: PLC0415
+
+    with Journal(path) as journal:
+        report, process = report_of(journal), journal.writer()
+    words = shlex.quote(str(path))
+    if process is not None:
+        return UsageError(
+            f"expected to be the only one who hunts into {path}, found process {process} at work on it",
+            next_command=f"karat hunt status {words}",
+        )
+    if not report.runs:
+        return None
+    what = "a hunt that is not finished" if report.resume else "a finished hunt"
+    return UsageError(
+        f"expected no journal at {path}, found {what} with {count(report.runs, 'run')}; --fresh begins anew and puts it aside",
+        next_command=report.resume or f"karat hunt report {words}",
+    )

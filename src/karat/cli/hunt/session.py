@@ -1,0 +1,161 @@
+"""What `karat hunt run` and `karat hunt resume` share: an engine, a journal and someone who watches, until it ends."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from pathlib import Path
+
+import msgspec
+
+from karat.cli.output import complain, deliver, last_line, leave_at_once, one_report_each
+from karat.engines.job import Engine
+from karat.engines.open import open_engine
+from karat.findings import exit_code
+from karat.hunts.driver import INTERRUPTED, drive, stopped
+from karat.hunts.hunt_toml import Overrides, keep_out_of_git, name_of
+from karat.hunts.journal.journal import Journal
+from karat.hunts.journal.records import HuntRow, kept
+from karat.hunts.model import HuntReport
+from karat.hunts.plan import lines, plan
+from karat.hunts.probe.outcomes import metrics_of
+from karat.hunts.report.assemble import report_of
+from karat.hunts.report.findings import findings_of
+from karat.hunts.report.live import Listener, Silence, listener_for
+from karat.hunts.settings import HuntSettings, size, split
+from karat.hunts.timelines.timeline import Place
+from karat.report.terminal import print_lines
+
+_EXIT = 130
+
+
+class Reports(msgspec.Struct, frozen=True, kw_only=True):
+    """Where reports go, besides the terminal."""
+
+    json: str | None = None
+    html: str | None = None
+    markdown: str | None = None
+    quiet: bool = False
+
+    def check(self) -> None:
+        """Two reports in one place would be neither."""
+        one_report_each({"--json": self.json, "--html": self.html, "--markdown": self.markdown})
+
+    def write(self, report: HuntReport) -> None:
+        """Every report that was asked for."""
+        if self.json is not None:
+            from karat.hunts.model import document  # noqa: PLC0415 - only for those who asked
+
+            deliver(self.json, document(report))
+        if self.html is not None:
+            from karat.hunts.report import html as report_html  # noqa: PLC0415
+
+            deliver(self.html, report_html.render(report))
+        if self.markdown is not None:
+            from karat.hunts.report import markdown as report_markdown  # noqa: PLC0415
+
+            deliver(self.markdown, report_markdown.render(report))
+        if not self.quiet and "-" not in {self.json, self.html, self.markdown}:
+            self._show(report)
+
+    def _show(self, report: HuntReport) -> None:
+        from karat.hunts.report.terminal import lines  # noqa: PLC0415
+        from karat.report.terminal import print_lines, room_of  # noqa: PLC0415
+
+        print_lines(lines(report, width=room_of(sys.stdout)), sys.stdout)
+
+
+def row_of(file: Path, settings: HuntSettings, place: Place) -> HuntRow:
+    """The hunt as its journal knows it."""
+    return HuntRow(
+        name=name_of(file, settings),
+        file=str(file.absolute()),
+        root=str(place.root),
+        hunt=place.hunt,
+        settings=kept(settings),
+        command=split(settings.probe.command),
+        metrics=metrics_of(settings),
+        units={metric.name: metric.unit for metric in settings.probe.metrics if metric.unit},
+    )
+
+
+def hunt(settings: HuntSettings, place: Place, journal: Journal, reports: Reports) -> int:
+    """Hunt into the journal until it ends, one way or another; the exit code."""
+    reports.check()
+    keep_out_of_git(place)
+    listener: Listener = (
+        Silence() if reports.quiet else listener_for(sys.stderr, os.environ, settings)
+    )
+    _ends_whole()
+    try:
+        engine = _engine(settings, place, listener)
+        try:
+            report = drive(settings, place, engine, journal, listener)
+        finally:
+            engine.close()
+            if engine.abandoned:
+                leave_at_once()
+    except KeyboardInterrupt:
+        if journal.facts()["state"] == "running":  # before anything was driven
+            stopped(journal, INTERRUPTED)
+        report = report_of(journal)
+        reports.write(report)
+        complain("the hunt was interrupted; what it measured is kept", report.resume)
+        return _EXIT
+    reports.write(report)
+    findings = findings_of(report)
+    if not reports.quiet:
+        last_line(findings)
+    return int(exit_code(findings))
+
+
+def _ends_whole() -> None:
+    """Whoever stops a service, or closes a terminal, ends a hunt as Ctrl-C does: whole, with nothing left running."""
+    for sent in (signal.SIGTERM, signal.SIGHUP):
+        # Under nohup a closed terminal is nothing to end for.
+        if signal.getsignal(sent) is not signal.SIG_IGN:
+            signal.signal(sent, signal.default_int_handler)
+
+
+def _engine(settings: HuntSettings, place: Place, listener: Listener) -> Engine:
+    wanted = settings.engine
+    return open_engine(
+        wanted.kind,
+        slots=wanted.slots,
+        work=place.work,
+        cores=wanted.cores,
+        gpus=wanted.gpus,
+        address=wanted.address,
+        retries=wanted.retries,
+        memory=size(wanted.memory),
+        custom=wanted.resources,
+        notice=listener.said,
+    )
+
+
+def remembered(journal: Journal) -> Overrides:
+    """What the command line said when the hunt was begun."""
+    return msgspec.json.decode(journal.facts().get("overrides", "{}"), type=Overrides)
+
+
+def remember_overrides(journal: Journal, said: Overrides) -> None:
+    """For a resume."""
+    journal.note("overrides", msgspec.json.encode(said).decode())
+
+
+# DOC-HERE hunt_plan: `karat hunt run --dry-run`.
+
+
+def show(settings: HuntSettings, place: Place, journal: Path, json_file: str | None) -> int:
+    """Print what a hunt would do; nothing is run, and no journal is made. Clones that it took are kept for the hunt."""
+    try:
+        found = plan(settings, place)
+    finally:
+        keep_out_of_git(place)
+    if json_file is not None:
+        deliver(json_file, msgspec.json.format(msgspec.json.encode(found), indent=1) + b"\n")
+    if json_file != "-":
+        print_lines((((line, ""),) for line in lines(found)), sys.stdout)
+        print_lines([((f"journal: {journal}", ""),)], sys.stdout)
+    return 0

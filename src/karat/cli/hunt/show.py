@@ -1,0 +1,66 @@
+"""`karat hunt show`."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+_EXAMPLES = """
+\b
+Examples:
+  karat hunt show 2023-08-25
+  karat hunt show 2023-08-25 --log                    what it printed
+  karat hunt show xla@1a2b3c4 --stage 0.2/1
+  karat hunt show 1.26.0 --journal numpy.hunt --json -
+"""
+
+
+@click.command(epilog=_EXAMPLES)
+@click.argument("point")
+@click.option(
+    "--stage", metavar="KEY", help="The stage, as `karat hunt status` names it: 0, 0.2/1."
+)
+@click.option(
+    "--journal",
+    "journal_file",
+    metavar="F",
+    help="The journal, or its hunt.toml; by default the hunt of this folder.",
+)
+@click.option("--log", is_flag=True, help="Print what its commands printed, attempt by attempt.")
+@click.option(
+    "--json", "json_file", metavar="F",
+    help="Write it as JSON, schema karat.hunt-point/1 (logs with --log); - is stdout.",
+)  # fmt: skip
+def command(
+    *, point: str, stage: str | None, journal_file: str | None, log: bool, json_file: str | None
+) -> int:
+    """Show one point of a hunt: its attempts, identity and logs.
+
+    POINT is its label or id, or as much of the beginning as only one point has; of a commit, the beginning of its id.
+    """
+    import msgspec  # noqa: PLC0415 - help must be quick
+
+    from karat.cli.output import deliver  # noqa: PLC0415
+    from karat.hunts.hunt_toml import find_journal  # noqa: PLC0415
+    from karat.hunts.journal.journal import Journal  # noqa: PLC0415
+    from karat.hunts.report.terminal import find_point, lines_showing as lines, shown  # noqa: PLC0415
+    from karat.report.terminal import print_lines  # noqa: PLC0415
+
+    with Journal(find_journal(journal_file)) as journal:
+        found = shown(journal, *find_point(journal, point, stage), logs=log)
+    if json_file is not None:
+        deliver(json_file, msgspec.json.format(msgspec.json.encode(found), indent=1) + b"\n")
+    if json_file != "-":
+        print_lines(lines(found), sys.stdout)
+    if log and json_file != "-":
+        _print_logs([(one.attempt.number, one.log or "") for one in found.attempts])
+    return 0
+
+
+def _print_logs(logs: list[tuple[int, str]]) -> None:
+    from karat.report.terminal import print_lines  # noqa: PLC0415
+
+    for number, text in logs:
+        print_lines([(), ((f"log of attempt {number}:", "bold"),)], sys.stdout)
+        print_lines(((((line.expandtabs()), ""),) for line in text.splitlines()), sys.stdout)

@@ -1,0 +1,46 @@
+"""`karat hunt status`."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+_EXAMPLES = """
+\b
+Examples:
+  karat hunt status
+  karat hunt status .karat/hunt/slow.hunt
+  karat hunt status --json - | jq .seconds_left
+"""
+
+
+@click.command(epilog=_EXAMPLES)
+@click.argument("journal_file", metavar="[JOURNAL]", required=False)
+@click.option(
+    "--json",
+    "json_file",
+    metavar="F",
+    help="Write it as JSON, schema karat.hunt-status/1; - is stdout.",
+)
+def command(*, journal_file: str | None, json_file: str | None) -> int:
+    """Say how far a hunt is.
+
+    JOURNAL is its file, or its hunt.toml; by default the hunt of this folder. It may be at work meanwhile. The exit code is
+    0 whatever the hunt found: `karat hunt report` judges.
+    """
+    import msgspec  # noqa: PLC0415 - help must be quick
+
+    from karat.cli.output import deliver  # noqa: PLC0415
+    from karat.hunts.hunt_toml import find_journal  # noqa: PLC0415
+    from karat.hunts.journal.journal import Journal  # noqa: PLC0415
+    from karat.hunts.report.terminal import lines_status as lines, status_of  # noqa: PLC0415
+    from karat.report.terminal import print_lines, room_of  # noqa: PLC0415
+
+    with Journal(find_journal(journal_file)) as journal:
+        status, report = status_of(journal)
+    if json_file is not None:
+        deliver(json_file, msgspec.json.format(msgspec.json.encode(status), indent=1) + b"\n")
+    if json_file != "-":
+        print_lines(lines(status, report, room_of(sys.stdout)), sys.stdout)
+    return 0

@@ -1,0 +1,162 @@
+"""What the verbs of the store share: which store is meant, and how a report leaves."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+import click
+
+from karat.cli.output import complain, deliver
+from karat.findings import ExitCode, Finding, KaratError, Severity, UsageError
+
+if TYPE_CHECKING:
+    import msgspec
+
+    from karat.store.settings import StoreSettings
+
+F = TypeVar("F", bound=Callable[..., object])
+T = TypeVar("T", bound="msgspec.Struct")
+
+store_option = click.option(
+    "--store", metavar="URL",
+    help="A folder, or s3://, gs://, az://; by default KARAT_STORE, or [store] of karat.toml.",
+)  # fmt: skip
+jobs_option = click.option(
+    "-j", "--jobs", type=click.IntRange(1, 128), metavar="N",
+    help="Transfers at a time; by default KARAT_JOBS, or 16.",
+)  # fmt: skip
+quiet_option = click.option(
+    "-q", "--quiet", is_flag=True, help="Print nothing but what was asked for by option."
+)
+
+
+def json_option(schema: str) -> Callable[[F], F]:
+    """`--json F`."""
+    return click.option(
+        "--json", "json_file", metavar="F", help=f"Write the report, schema {schema}; - is stdout."
+    )
+
+
+def settings_of(store: str | None) -> tuple[str, StoreSettings]:
+    """The store's URL, and what karat.toml says of stores."""
+    from karat.config import load  # noqa: PLC0415 - help must be quick
+    from karat.store.backends import store_url  # noqa: PLC0415
+
+    settings = load(Path.cwd()).store
+    return store_url(store, settings.url, os.environ), settings
+
+
+def workers_of(jobs: int | None) -> int:
+    """How many transfers run at once."""
+    from karat.system.pool import crew_size  # noqa: PLC0415
+
+    return jobs or crew_size(os.environ)
+
+
+class Report:
+    """What a verb says, as text or as JSON, whatever came of it."""
+
+    def __init__(self, schema: str, json_file: str | None, *, quiet: bool) -> None:
+        self._schema, self._json, self._quiet = schema, json_file, quiet
+
+    def of(
+        self,
+        work: Callable[[], T],
+        lines: Callable[[T], Iterable[str]],
+        errors: Sequence[KaratError] = (),
+    ) -> int:
+        """Does the work and tells of it; the exit code. `errors` is what the work leaves of its own accord."""
+        from karat.system.pool import in_parallel  # noqa: PLC0415 - help must be quick
+
+        try:
+            # In a thread: obstore, waiting for a server that is silent, hears no Ctrl-C.
+            (result,) = in_parallel([work], 1, stop=lambda: None)
+        except KaratError as error:
+            return self.failed(error)
+        code = max((one.exit_code for one in errors), default=ExitCode.OK)
+        self._deliver(result, tuple(_finding(one) for one in errors), code)
+        if not self._quiet and self._json != "-":
+            from karat.report.words import printable  # noqa: PLC0415
+
+            for line in lines(result):
+                print(printable(line))
+        sys.stdout.flush()
+        for one in errors[:12]:
+            complain(str(one), one.next_command)
+        return int(code)
+
+    def failed(self, error: KaratError) -> int:
+        """It could not be done; the exit code. What was typed wrongly needs no report."""
+        if isinstance(error, UsageError):
+            raise error
+        finding = getattr(error, "finding", None) or _finding(error)
+        self._deliver(None, (finding,), ExitCode(error.exit_code))
+        complain(str(error), error.next_command)
+        return int(error.exit_code)
+
+    def refused(self, findings: tuple[Finding, ...]) -> int:
+        """Nothing was done, because of these."""
+        from karat.findings import exit_code  # noqa: PLC0415
+        from karat.report.words import printable  # noqa: PLC0415
+
+        code = exit_code(findings, fail_on=("fail",))
+        self._deliver(None, findings, code)
+        for finding in findings[:12]:
+            print(f"karat: {finding.kind}: {printable(finding.message)}", file=sys.stderr)
+        if len(findings) > 12:
+            print(f"karat: and {len(findings) - 12:,} more", file=sys.stderr)
+        advice = next((finding.next for finding in findings if finding.next), "karat verify PLACE")
+        print(f"next: {printable(advice)}", file=sys.stderr)
+        return int(code)
+
+    def _deliver(
+        self, result: msgspec.Struct | None, findings: tuple[Finding, ...], code: ExitCode
+    ) -> None:
+        if self._json is not None:
+            from karat.store.report import document  # noqa: PLC0415 - only for those who asked
+
+            deliver(self._json, document(self._schema, result, findings, code))
+
+
+class Meter:
+    """Bytes that have moved, told to a line on the terminal by many threads."""
+
+    def __init__(self, verb: str, *, quiet: bool) -> None:
+        from karat.cli.output import bytes_bar  # noqa: PLC0415
+
+        self._show = None if quiet else bytes_bar(sys.stderr, verb)
+        self._lock = threading.Lock()
+        self._done = self._total = 0
+
+    def expect(self, total: int) -> None:
+        """How many there will be."""
+        self._total = total
+
+    def advance(self, count: int) -> None:
+        """So many more."""
+        if self._show is not None:
+            with self._lock:
+                self._done += count
+                self._show(self._done, self._total)
+
+
+def notice(*, quiet: bool) -> Callable[[str], None] | None:
+    """Says something while one waits."""
+    if quiet:
+        return None
+    return lambda text: print(f"karat: {text}", file=sys.stderr)
+
+
+def _finding(error: KaratError) -> Finding:
+    unverified = error.exit_code == ExitCode.CANNOT_VERIFY
+    return Finding(
+        kind="transfer-failed" if unverified else "bundle-damaged",
+        severity=Severity.FAIL,
+        message=str(error),
+        next=error.next_command,
+    )

@@ -1,0 +1,138 @@
+"""`karat pack`."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+import click
+
+from karat.cli.output import deliver, last_line, one_report_each, typed
+from karat.findings import UsageError
+
+if TYPE_CHECKING:
+    from karat.store.packing.pack import Packed
+    from karat.store.packing.zips import Compression
+
+_EXAMPLES = """
+\b
+Examples:
+  karat pack captures
+  karat pack shard-0 shard-1 shard-2 -o packed --json pack.json
+  karat pack captures --compression zstd --no-cases --name nightly
+  SOURCE_DATE_EPOCH=$(git log -1 --format=%ct) karat pack captures
+"""
+
+
+@click.command(epilog=_EXAMPLES)
+@click.argument("directories", metavar="DIR...", nargs=-1, required=True)
+@click.option(
+    "-o", "--output", default="packed", show_default=True, metavar="OUT",
+    help="The folder to make; it must be empty or not there.",
+)  # fmt: skip
+@click.option(
+    "--compression", type=click.Choice(["stored", "deflate", "zstd"]), default="stored",
+    show_default=True, help="Floats hardly get smaller: stored is quickest.",
+)  # fmt: skip
+@click.option(
+    "--level", type=int, metavar="N", help="1 to 9 for deflate (6), 1 to 19 for zstd (3)."
+)
+@click.option("--no-cases", is_flag=True, help="No zip per case.")
+@click.option("--no-combined", is_flag=True, help="No zip of all cases.")
+@click.option(
+    "--name", metavar="NAME",
+    help="The combined zip is NAME.zip; by default golden_artifacts_<yymmddHH>.zip, in UTC.",
+)  # fmt: skip
+@click.option(
+    "--at", metavar="TIME",
+    help="The hour in that name, ISO 8601 or seconds; by default SOURCE_DATE_EPOCH, or now.",
+)  # fmt: skip
+@click.option("--require-program", is_flag=True, help="A case without a program fails.")
+@click.option(
+    "--keep-going", is_flag=True, help="Pack the rest where cases fail; the exit code stays 1."
+)
+@click.option("--replace", is_flag=True, help="Replace what an earlier pack left in OUT.")
+@click.option(
+    "-j", "--jobs", type=click.IntRange(min=1), metavar="N",
+    help="Cases at a time; by default one per core.",
+)  # fmt: skip
+@click.option(
+    "--json", "json_file", metavar="F", help="Write the report, schema karat.pack/1; - is stdout."
+)
+@click.option("-q", "--quiet", is_flag=True, help="Print nothing but what was asked for by option.")
+def command(  # noqa: PLR0913 - one parameter per option
+    *, directories: tuple[str, ...], output: str, compression: Compression, level: int | None,
+    no_cases: bool, no_combined: bool, name: str | None, at: str | None, require_program: bool,
+    keep_going: bool, replace: bool, jobs: int | None, json_file: str | None, quiet: bool,
+) -> int:  # fmt: skip
+    """Pack captured cases into zips that any machine can verify.
+
+    DIRs are capture directories, of one run or of several shards, flows and jobs. Every case becomes
+    OUT/cases/suite/flow/case.zip, all of them OUT/golden_artifacts_<yymmddHH>.zip; both have an index,
+    and OUT/SHA256SUMS lists them. The same cases give the same bytes. A case that is not whole fails.
+    """
+    from karat.cli.output import bytes_bar  # noqa: PLC0415 - help must be quick
+    from karat.store.packing.pack import PackOptions, pack  # noqa: PLC0415
+
+    one_report_each({"--json": json_file})
+    if no_cases and no_combined:
+        raise UsageError(
+            "expected at most one of --no-cases and --no-combined, found both: nothing would be left",
+            next_command="karat pack --help",
+        )
+    options = PackOptions(
+        output=output, combined=None if no_combined else _combined_name(name, at, os.environ),
+        cases=not no_cases, compression=compression, level=level, keep_going=keep_going,
+        replace=replace, again=f"{typed()} --replace", require_program=require_program, jobs=jobs or 0,
+    )  # fmt: skip
+    packed = pack(directories, options, None if quiet else bytes_bar(sys.stderr, "packing"))
+    if json_file is not None:
+        from karat.store.packing.pack import document  # noqa: PLC0415
+
+        deliver(json_file, document(packed))
+    if not quiet:
+        _report(packed, text=json_file != "-")
+    return int(packed.exit_code)
+
+
+def _report(packed: Packed, *, text: bool) -> None:
+    from karat.report.words import printable  # noqa: PLC0415
+    from karat.store.packing.pack import lines  # noqa: PLC0415
+
+    for line in lines(packed) if text else ():
+        print(printable(line))
+    last_line(packed.findings)
+
+
+def _combined_name(name: str | None, at: str | None, environ: Mapping[str, str]) -> str:
+    if name is None:
+        return f"golden_artifacts_{_hour(at, environ):%y%m%d%H}.zip"
+    stem = name.removesuffix(".zip")
+    plain = stem and not stem.startswith((".", "-")) and stem not in {"cases", "SHA256SUMS"}
+    if not plain or at is not None or set(stem) & set('/\\:*?"<>|') or not stem.isprintable():
+        said = "no --at beside it, found both" if plain and at else f"a plain name, found {name!r}"
+        raise UsageError(f"--name: expected {said}", next_command="karat pack --help")
+    return f"{stem}.zip"
+
+
+def _hour(at: str | None, environ: Mapping[str, str]) -> datetime:
+    for origin, text in (("--at", at), ("SOURCE_DATE_EPOCH", environ.get("SOURCE_DATE_EPOCH"))):
+        if text:
+            return _moment(origin, text)
+    return datetime.now(UTC)
+
+
+def _moment(origin: str, text: str) -> datetime:
+    try:
+        if text.isdecimal():
+            return datetime.fromtimestamp(int(text), UTC)
+        moment = datetime.fromisoformat(text)
+    except (ValueError, OverflowError, OSError):
+        raise UsageError(
+            f"{origin}: expected a time as 2026-01-31T04:00Z or in seconds since 1970, found {text!r}",
+            next_command="karat pack captures --at 2026-01-31T04:00Z",
+        ) from None
+    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).astimezone(UTC)

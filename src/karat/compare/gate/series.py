@@ -1,0 +1,350 @@
+"""The likely kind of a failure: what a person would say after looking at the two curves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+from msgspec import structs
+
+from karat.compare.gate.result import (
+    Deviation,
+    Judging,
+    MetricResult,
+    Outcome,
+    tolerance_text,
+    unknown,
+)
+from karat.compare.gate.tolerance import (
+    Gate,
+    gate,
+    gate_median,
+    mode_of,
+    relative_error,
+    share_used,
+)
+from karat.compare.gate.values import gate_leaves
+from karat.compare.rules import Rule
+from karat.compare.series import last_sample, truncation_alone
+from karat.findings import Finding, Severity
+from karat.goldens.shapes import Metric, Series, Steps, Values
+
+_STEADY = 0.1
+"""A shift is constant if it varies by less than this share of itself."""
+
+
+def likely_kind(
+    steps: Steps, expected: Values, got: Values, gate: Gate, *, timing: bool
+) -> str | None:
+    """One sentence, or None if the curves say nothing in particular."""
+    absent = _absent(steps, gate)
+    if absent is not None:
+        return absent
+    if gate.medians is not None:
+        return _medians(gate, timing=timing)
+    usable = gate.demanded & ~gate.missing & ~gate.broken
+    bad = (gate.worse if gate.fails else gate.better)[usable]
+    if not bad.any():
+        return None
+    return _shape(steps[usable], expected[usable], got[usable], bad)
+
+
+def _absent(steps: Steps, gate: Gate) -> str | None:
+    gone = gate.missing | gate.broken
+    if not gone.any():
+        return None
+    demanded = gate.demanded
+    if gone[demanded].all():
+        return "not one value: it was never recorded, or never finite"
+    first = int(np.flatnonzero(gone)[0])
+    to_the_end = bool(gone[first:][demanded[first:]].all())
+    if to_the_end and gate.broken[first:][demanded[first:]].all():
+        return f"not finite from step {steps[first]} on: the run diverged, or died and left NaN"
+    if to_the_end:
+        last = int(steps[np.flatnonzero(demanded & ~gone)[-1]])
+        end = int(steps[np.flatnonzero(demanded)[-1]])
+        return f"ends at step {last} of {end}: the run was cut off"
+    return f"{int(np.count_nonzero(gone))} step(s) without a value, the run goes on behind them"
+
+
+def _medians(gate: Gate, *, timing: bool) -> str | None:
+    pair = gate.medians
+    if pair is None or not (pair.worse or pair.better) or not pair.expected:
+        return None
+    ratio = pair.got / pair.expected - 1
+    word = ("slower" if ratio > 0 else "faster") if timing else ("higher" if ratio > 0 else "lower")
+    return f"{abs(ratio):.1%} {word} over the whole window, by the median"
+
+
+def _shape(steps: Steps, expected: Values, got: Values, bad: np.ndarray) -> str | None:
+    error = got - expected
+    at = np.flatnonzero(bad)
+    constant = _constant(expected, got, error)
+    if constant is not None:
+        return constant
+    if len(at) == 1:
+        return f"a single step ({steps[at[0]]}) is off, the others are not"
+    onset = int(at[0])
+    if onset > 0 and bad[onset:].mean() >= 0.8:
+        return f"leaves the golden at step {steps[onset]} and stays away"
+    if bad.mean() <= 0.1:
+        return f"spikes at {len(at)} of {len(steps)} steps, the others hold"
+    ups = float((error[bad] > 0).mean())
+    if 0.2 <= ups <= 0.8:
+        return "off in both directions all along: noise that is wider than the tolerance"
+    word = "higher" if ups > 0.5 else "lower"
+    return f"{word} all along, by {np.median(np.abs(error[bad])):.3g} at the median"
+
+
+def _constant(expected: Values, got: Values, error: Values) -> str | None:
+    """A constant factor or a constant offset, if every value agrees on it."""
+    if len(error) < 3:
+        return None
+    if (got == got[0]).all() and not (expected == expected[0]).all():
+        return f"the same value ({got[0]:.6g}) at every step"
+    with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
+        ratio = got / expected
+    shift = ratio - 1
+    if np.isfinite(shift).all() and _one_size(shift):
+        return f"scaled by {np.median(ratio):.6g} at every step"
+    if _one_size(error):
+        return f"offset by {np.median(error):+.6g} at every step"
+    return None
+
+
+def _one_size(values: Values) -> bool:
+    middle = float(np.median(values))
+    if not np.isfinite(middle) or middle == 0:
+        return False
+    return bool((np.abs(values - middle) <= _STEADY * abs(middle)).all())
+
+
+# DOC-HERE gate_series: Golden × run, both series: one result per curve, and whether the run came to its end.
+
+_DEVIATIONS_KEPT = 50
+
+
+def gate_series(
+    golden: Series, actual: Series, judging: Judging
+) -> tuple[list[MetricResult], list[Finding]]:
+    """Results of every metric of the golden, and of what only the run has."""
+    results = [
+        _curve(name, metric, actual, judging) for name, metric in sorted(golden.metrics.items())
+    ]
+    beside = {**golden.scalars, **golden.others}
+    if beside:
+        found = {**actual.scalars, **actual.others}
+        results += gate_leaves(beside, {k: v for k, v in found.items() if k in beside}, judging)
+    names = _names(actual) - _names(golden)
+    if names:
+        results.append(unknown("metric", sorted(names)))
+    results += _further(golden, actual)
+    return results, [*_ends(golden, actual), *_cut_golden(golden)]
+
+
+def _further(golden: Series, actual: Series) -> Iterator[MetricResult]:
+    """Steps behind the golden's last: nobody knows whether they are as they should be."""
+    spans, most = [], 0
+    for name, metric in sorted(golden.metrics.items()):
+        got = actual.metrics.get(name)
+        if got is None or not len(metric.steps):
+            continue
+        more = got.steps[got.steps > metric.steps[-1]]
+        if len(more):
+            spans.append(f"{name} {more[0]}–{more[-1]}")
+            most = max(most, len(more))
+    if spans:
+        yield structs.replace(unknown("step", spans), total=most)
+
+
+def _names(series: Series) -> set[str]:
+    return {*series.metrics, *series.scalars, *series.others}
+
+
+def _curve(name: str, golden: Metric, actual: Series, judging: Judging) -> MetricResult:
+    rule = judging.rule(name)
+    exemption = judging.exempt(name, None)
+    metric = actual.metrics.get(name)
+    if metric is None:
+        demanded = int(np.count_nonzero(~np.isnan(golden.values)))
+        other = name in actual.scalars or name in actual.others
+        return MetricResult(
+            metric=name,
+            outcome=Outcome.MISSING_ACTUAL,
+            kind="missing-actual",
+            check=mode_of(rule),
+            tolerance=tolerance_text(rule),
+            rule=rule.pattern,
+            origin=rule.origin,
+            total=demanded,
+            failed=demanded,
+            missing=demanded,
+            likely="it is a single value there, not a curve" if other else None,
+            exemption=exemption,
+        )
+    return curve_result(name, golden, metric, rule, exemption)
+
+
+def aligned(golden: Metric, actual: Metric) -> tuple[Values, np.ndarray]:
+    """The run's values at the golden's steps, and whether it has the step at all."""
+    got = np.full(len(golden.steps), np.nan)
+    if not len(actual.steps):
+        return got, np.zeros(len(golden.steps), dtype=bool)
+    at = np.minimum(np.searchsorted(actual.steps, golden.steps), len(actual.steps) - 1)
+    present = actual.steps[at] == golden.steps
+    got[present] = actual.values[at[present]]
+    return got, present
+
+
+def curve_result(
+    name: str, golden: Metric, actual: Metric, rule: Rule, exemption: int | None = None
+) -> MetricResult:
+    """The result of one curve that both sides have."""
+    got, present = aligned(golden, actual)
+    mode = mode_of(rule)
+    by_median = mode == "median" or (mode == "info" and rule.steady)
+    if by_median:
+        verdict = gate_median(golden.steps, golden.values, got, present, rule)
+    else:
+        verdict = gate(golden.values, got, present, rule)
+    outcome, kind = _outcome(verdict, mode)
+    deviations = list(_deviations(verdict, golden, got))
+    likely = None
+    # How a curve runs beside a bound says nothing.
+    if kind and not (mode == "range" and verdict.complete):
+        timing = rule.steady
+        likely = likely_kind(golden.steps, golden.values, got, verdict, timing=timing)
+    worse = verdict.worse if verdict.medians is None else verdict.missing
+    return MetricResult(
+        metric=name,
+        outcome=outcome,
+        kind=kind,
+        check=mode,
+        tolerance=tolerance_text(rule),
+        rule=rule.pattern,
+        origin=rule.origin,
+        total=int(np.count_nonzero(verdict.demanded)),
+        compared=verdict.compared,
+        failed=int(np.count_nonzero(verdict.missing | verdict.broken | worse)),
+        missing=int(np.count_nonzero(verdict.missing)),
+        broken=int(np.count_nonzero(verdict.broken)),
+        better=int(np.count_nonzero(verdict.better)),
+        allowed=verdict.allowed,
+        first=deviations[0] if deviations else None,
+        worst=_worst(verdict, golden, got),
+        deviations=tuple(deviations),
+        likely=likely,
+        medians=verdict.medians,
+        used=_used(verdict),
+        exemption=exemption,
+    )
+
+
+def _outcome(verdict: Gate, mode: str) -> tuple[Outcome, str]:
+    if not verdict.complete:
+        return Outcome.FAIL, "lost-steps" if verdict.missing.any() else "new-nan"
+    if mode == "info":
+        return Outcome.INFO, "out-of-tolerance" if verdict.fails else ""
+    if not verdict.compared:
+        return Outcome.NOTHING_COMPARED, "nothing-compared"
+    if verdict.fails:
+        return Outcome.FAIL, "out-of-tolerance"
+    return (Outcome.IMPROVED, "improved") if verdict.improves else (Outcome.PASS, "")
+
+
+def _deviations(verdict: Gate, golden: Metric, got: Values) -> Iterator[Deviation]:
+    """What is not as it should be, in the order of steps; what objects before what is welcome."""
+    objecting = np.flatnonzero(verdict.missing | verdict.broken | verdict.worse)
+    for index in objecting[:_DEVIATIONS_KEPT]:
+        yield _deviation(verdict, golden, got, int(index))
+    pair = verdict.medians
+    if pair is not None and (pair.worse or pair.better):
+        error = pair.got - pair.expected
+        yield Deviation(
+            place=f"median of steps {pair.first}–{pair.last}",
+            how="worse" if pair.worse else "better",
+            expected=pair.expected,
+            got=pair.got,
+            error=error,
+            relative=relative_error(error, pair.expected),
+            tolerance=pair.tolerance,
+        )
+    for index in np.flatnonzero(verdict.better)[: _DEVIATIONS_KEPT - len(objecting)]:
+        yield _deviation(verdict, golden, got, int(index))
+
+
+def _deviation(verdict: Gate, golden: Metric, got: Values, index: int) -> Deviation:
+    expected, error = float(verdict.target[index]), float(verdict.error[index])
+    if verdict.missing[index]:
+        how = "missing"
+    elif verdict.broken[index]:
+        how = "not-finite"
+    else:
+        how = "worse" if verdict.worse[index] else "better"
+    return Deviation(
+        place=int(golden.steps[index]),
+        how=how,
+        expected=expected,
+        got=None if how == "missing" else float(got[index]),
+        error=None if np.isnan(error) else error,
+        relative=relative_error(error, expected),
+        tolerance=float(verdict.tolerance[index]),
+    )
+
+
+def _worst(verdict: Gate, golden: Metric, got: Values) -> Deviation | None:
+    """The value that is furthest out of its tolerance, in the direction that decided."""
+    flags = verdict.worse if verdict.worse.any() else verdict.better
+    at = np.flatnonzero(flags)
+    if not len(at):
+        return None
+    with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
+        excess = np.abs(verdict.error[at]) / np.maximum(verdict.tolerance[at], 1e-300)
+    return _deviation(verdict, golden, got, int(at[int(np.argmax(excess))]))
+
+
+def _used(verdict: Gate) -> float | None:
+    pair = verdict.medians
+    if pair is None:
+        return share_used(verdict.error, verdict.tolerance)
+    return share_used(np.array([pair.got - pair.expected]), np.array([pair.tolerance]))
+
+
+def _cut_golden(golden: Series) -> Iterator[Finding]:
+    """A golden that was taken from a run that died guards less than it seems to."""
+    cut = truncation_alone(golden.metrics, Severity.WARN)
+    if cut is not None:
+        yield replace(cut, kind="short-run", message=f"in the golden: {cut.message}")
+
+
+def _last_written(metric: Metric) -> int | None:
+    """The last step that is no NaN: one with an infinity was reached, and diverged."""
+    at = np.flatnonzero(~np.isnan(metric.values))
+    return int(metric.steps[at[-1]]) if len(at) else None
+
+
+def _ends(golden: Series, actual: Series) -> Iterator[Finding]:
+    """Whether the whole run stopped early: every curve that has later samples lacks them here."""
+    ends: list[int] = []
+    stops: list[int | None] = []
+    for name, metric in golden.metrics.items():
+        end = last_sample(metric)
+        if end is None:
+            continue
+        got = actual.metrics.get(name)
+        stop = None if got is None else _last_written(got)
+        if stop is not None and stop >= end:
+            return
+        ends.append(end)
+        stops.append(stop)
+    known = [stop for stop in stops if stop is not None]
+    if not ends or not known:
+        return
+    yield Finding(
+        kind="truncated",
+        severity=Severity.FAIL,
+        message=f"the run stops at step {max(known)} of {max(ends)}: it died, or was cut off",
+        where=f"step {max(known)}",
+        numbers={"last_step": max(known), "expected_last_step": max(ends)},
+    )

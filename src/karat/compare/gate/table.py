@@ -1,0 +1,231 @@
+"""Golden × result, both tables: are all rows there, then column by column."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from msgspec import structs
+
+from karat.compare.gate.result import (
+    ROWS,
+    Deviation,
+    Judging,
+    MetricResult,
+    Outcome,
+    Value,
+    tolerance_text,
+    unknown,
+)
+from karat.compare.gate.tolerance import mode_of
+from karat.compare.gate.values import Cell, gate_cells
+from karat.compare.rules import Rule
+from karat.compare.table import row_name
+from karat.findings import Finding, Severity
+from karat.goldens.shapes import Reading, RowKey, Table
+from karat.goldens.table_csv import read_table
+
+
+def gate_table(
+    golden: Table, actual: Table, judging: Judging, fill: Mapping[str, str] | None = None
+) -> tuple[list[MetricResult], list[Finding]]:
+    """Results of the rows and of every column; `fill` says what an empty cell of the result means."""
+    if golden.key != actual.key:
+        message = (
+            f"expected rows that are named by {', '.join(golden.key)}, found"
+            f" {', '.join(actual.key)}; the two tables cannot be compared"
+        )
+        return [], [Finding(kind="structure-changed", severity=Severity.FAIL, message=message)]
+    results = list(_rows(golden, actual, judging))
+    findings: list[Finding] = []
+    values = [name for name in golden.columns if name not in golden.key]
+    for name in values:
+        rule = judging.rule(name)
+        if rule.tolerance:
+            findings += _widened(name, golden, actual)
+        elif name not in actual.columns:
+            results.append(_no_column(name, len(golden.rows), rule, judging))
+        else:
+            cells = _cells(name, golden, actual, rule, fill or {})
+            results += gate_cells(name, cells, judging)
+    results = [_explained(result, results) for result in results]
+    extra = [name for name in actual.columns if name not in golden.columns]
+    if extra:
+        results.append(unknown("column", extra))
+    return results, findings
+
+
+def _rows(golden: Table, actual: Table, judging: Judging) -> Iterator[MetricResult]:
+    """Whether every row is there; rows of one exemption make a result of their own."""
+    parts: dict[int | None, list[RowKey]] = {None: []}
+    for key in golden.rows:
+        parts.setdefault(judging.exempt(ROWS, row_name(key)), []).append(key)
+    for exemption, keys in parts.items():
+        if not keys and len(parts) > 1:
+            continue
+        lost = [row_name(key) for key in keys if key not in actual.rows]
+        deviations = tuple(Deviation(place=name, how="missing") for name in lost)
+        outcome, kind = (Outcome.FAIL, "lost-rows") if lost else (Outcome.PASS, "")
+        if not keys:
+            outcome, kind = Outcome.NOTHING_COMPARED, "nothing-compared"
+        yield MetricResult(
+            metric=ROWS,
+            outcome=outcome,
+            kind=kind,
+            check="rows",
+            noun="row",
+            total=len(keys),
+            compared=len(keys) - len(lost),
+            failed=len(lost),
+            missing=len(lost),
+            first=deviations[0] if deviations else None,
+            deviations=deviations,
+            likely=_vanished(lost, len(keys)),
+            exemption=exemption,
+        )
+    gained = [row_name(key) for key in actual.rows if key not in golden.rows]
+    if gained:
+        yield unknown("row", gained)
+
+
+def _vanished(lost: list[str], total: int) -> str | None:
+    if not lost:
+        return None
+    if len(lost) == total:
+        return "not one row is there: the wrong file, or a run that never began"
+    return "removed on purpose, or crashed before it could say so, or a shard is missing"
+
+
+def _no_column(name: str, rows: int, rule: Rule, judging: Judging) -> MetricResult:
+    return MetricResult(
+        metric=name,
+        outcome=Outcome.MISSING_ACTUAL,
+        kind="missing-actual",
+        check=mode_of(rule),
+        tolerance=tolerance_text(rule),
+        rule=rule.pattern,
+        origin=rule.origin,
+        noun="row",
+        total=rows,
+        failed=rows,
+        missing=rows,
+        exemption=judging.exempt(name, None),
+    )
+
+
+def _cells(
+    name: str, golden: Table, actual: Table, rule: Rule, fill: Mapping[str, str]
+) -> list[Cell]:
+    """The cells of a column in the rows that both tables have."""
+    i, j = golden.columns.index(name), actual.columns.index(name)
+    k = golden.columns.index(rule.margin_column) if rule.margin_column in golden.columns else None
+    cells = []
+    for key, row in golden.rows.items():
+        if key not in actual.rows:
+            continue
+        margin = None if k is None else _value(row[k])
+        got = _value(actual.rows[key][j] or fill.get(name, ""))
+        cells.append(
+            Cell(row_name(key), _value(row[i]), got, margin if isinstance(margin, float) else None)
+        )
+    return cells
+
+
+def _value(text: str) -> Value:
+    if not text:
+        return None
+    try:
+        return float(text)
+    except ValueError:
+        return text
+
+
+def _explained(result: MetricResult, results: Sequence[MetricResult]) -> MetricResult:
+    """A count that moved because the row now gets further, or less far, than before."""
+    improved = result.outcome is Outcome.IMPROVED
+    if not improved and result.kind != "out-of-tolerance":
+        return result
+    how = "better" if improved else "worse"
+    moved = {d.place for d in result.deviations if d.how == how and d.error is not None}
+    other = "worse" if improved else "better"
+    outcomes = {
+        d.place
+        for r in results
+        for d in r.deviations
+        if d.how == other and isinstance(d.expected, str)
+    }
+    if not moved or not moved <= outcomes:
+        return result
+    if improved:
+        likely = "the outcome of these rows is worse: they stop earlier, so this is no improvement"
+    else:
+        likely = "the outcome of these rows is better: they get further, so there is more to count"
+    return structs.replace(result, likely=likely)
+
+
+def _widened(name: str, golden: Table, actual: Table) -> Iterator[Finding]:
+    """A result that brings a wider tolerance along does not get to use it, and that is said."""
+    if name not in actual.columns:
+        return
+    i, j = golden.columns.index(name), actual.columns.index(name)
+    wider = []
+    for key, row in golden.rows.items():
+        if key not in actual.rows:
+            continue
+        old, new = _value(row[i]), _value(actual.rows[key][j])
+        if isinstance(old, float) and isinstance(new, float) and new > old:
+            wider.append(f"{row_name(key)} {row[i]} → {actual.rows[key][j]}")
+    if wider:
+        more = f" and {len(wider) - 5} more" if len(wider) > 5 else ""
+        yield Finding(
+            kind="tolerance-widened",
+            severity=Severity.WARN,
+            metric=name,
+            where=wider[0],
+            message=f"{name}: the result asks for more tolerance than the golden allows, and does"
+            f" not get it: {', '.join(wider[:5])}{more}",
+        )
+
+
+# DOC-HERE tables: A result's table as its golden would write it: rows named by the same columns, columns by the same names.
+#
+# Benchmarks write their results without a header, or with more columns than the golden keeps; neither
+# is a reason to call the two tables different.
+
+
+def like_golden(
+    data: bytes, reading: Reading, golden: Table, judging: Judging, renamed: Mapping[str, str]
+) -> Reading:
+    """The result's table read again in the golden's terms, where they fit."""
+    table = reading.golden
+    if not isinstance(table, Table):
+        return reading
+    names = _names(table, golden, judging, renamed)
+    if not set(golden.key) <= set(names) or len(set(names)) != len(names):
+        return reading
+    back = dict(zip(names, table.columns, strict=True))
+    again = read_table(data, [back[name] for name in golden.key])
+    if not isinstance(again.golden, Table) or again.golden.columns != table.columns:
+        return reading
+    return structs.replace(
+        again, golden=structs.replace(again.golden, columns=names, key=golden.key)
+    )
+
+
+def _names(
+    table: Table, golden: Table, judging: Judging, renamed: Mapping[str, str]
+) -> tuple[str, ...]:
+    """The golden's names for the result's columns."""
+    if table.header and golden.header:
+        return tuple(renamed.get(name, name) for name in table.columns)
+    # Without names, order is all there is; a result need not carry the golden's tolerances.
+    for names in (golden.columns, _without_tolerances(golden, judging)):
+        if len(names) == len(table.columns):
+            return names
+    return tuple(renamed.get(name, name) for name in table.columns)
+
+
+def _without_tolerances(golden: Table, judging: Judging) -> tuple[str, ...]:
+    margins = {judging.rule(name).margin_column for name in golden.columns}
+    return tuple(
+        name for name in golden.columns if name not in margins and not judging.rule(name).tolerance
+    )

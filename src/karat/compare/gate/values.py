@@ -1,0 +1,336 @@
+"""Cells: numbers and outcomes that are no curve, judged together: a column, or leaves of a document.
+
+A column may hold numbers, outcomes, or both (an accuracy, or the reason why there is none), so each
+cell is judged for what its golden expects there.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Sequence
+from math import isnan
+from typing import Any
+
+import msgspec
+import numpy as np
+from msgspec import structs
+
+from karat.compare.gate.result import (
+    Deviation,
+    Judging,
+    MetricResult,
+    Outcome,
+    Value,
+    tolerance_text,
+    unknown,
+)
+from karat.compare.gate.tolerance import Gate, gate, mode_of, relative_error, share_used
+from karat.compare.rules import Rule
+
+
+class Cell(msgspec.Struct, frozen=True):
+    """What a golden expects at one place, and what is there."""
+
+    place: str
+    expected: Value
+    got: Value
+    margin: float | None = None
+    """The cell's own relative tolerance."""
+
+    @property
+    def demanded(self) -> bool:
+        """Whether the golden expects something here; empty and NaN expect nothing."""
+        if isinstance(self.expected, float):
+            return not isnan(self.expected)
+        return self.expected is not None
+
+
+def gate_cells(
+    name: str, cells: Sequence[Cell], judging: Judging, *, noun: str = "row"
+) -> list[MetricResult]:
+    """The results of one column: one for the cells that no exemption covers, one per exemption."""
+    rule = judging.rule(name)
+    whole = judging.exempt(name, None)
+    parts: dict[int | None, list[Cell]] = {} if cells else {whole: []}
+    for cell in cells:
+        mine = judging.exempt(name, cell.place)
+        parts.setdefault(whole if mine is None else mine, []).append(cell)
+    return [
+        _part(name, part, rule, judging.status, noun, exemption)
+        for exemption, part in parts.items()
+    ]
+
+
+class _Found(msgspec.Struct, frozen=True):
+    """The deviations of a column: what no allowance covers, and numbers that moved either way."""
+
+    hard: list[Deviation]
+    worse: list[Deviation]
+    better: list[Deviation]
+    allowed: int
+
+    @property
+    def absent(self) -> list[Deviation]:
+        """What is not there at all, or not finite."""
+        return [d for d in self.hard if d.how in {"missing", "not-finite"}]
+
+    @property
+    def fails(self) -> bool:
+        return bool(self.hard) or len(self.worse) > self.allowed
+
+    @property
+    def improves(self) -> bool:
+        """An outcome that is better counts at once; a number may be better by chance."""
+        return len(self.better) > self.allowed or any(map(_is_outcome, self.better))
+
+
+def _part(
+    name: str,
+    cells: Sequence[Cell],
+    rule: Rule,
+    status: Sequence[str],
+    noun: str,
+    exemption: int | None,
+) -> MetricResult:
+    if mode_of(rule) == "median":  # rows have no order that a window could mean
+        rule = structs.replace(rule, check="approx")
+    demanded = [cell for cell in cells if cell.demanded]
+    numbers = _numbers(demanded, rule)
+    deviations = _deviations(demanded, numbers, status)
+    found = _sorted(deviations, numbers.allowed)
+    outcome, kind = _outcome(found, mode_of(rule), cells, noun)
+    objecting = [d for d in deviations if d.how != "better"]
+    shown = objecting or found.better
+    return MetricResult(
+        metric=name,
+        outcome=outcome,
+        kind=kind,
+        check=mode_of(rule),
+        tolerance=tolerance_text(rule),
+        rule=rule.pattern,
+        origin=rule.origin,
+        noun=noun,
+        total=len(demanded),
+        compared=len(demanded) - len(found.absent),
+        failed=len(objecting),
+        missing=sum(d.how == "missing" for d in deviations),
+        broken=sum(d.how == "not-finite" for d in deviations),
+        better=len(found.better),
+        allowed=numbers.allowed,
+        first=shown[0] if shown else None,
+        worst=max(shown, key=_size) if shown else None,
+        deviations=(*objecting, *found.better),
+        likely=_likely(found, len(demanded)) if kind else None,
+        used=share_used(numbers.error, numbers.tolerance),
+        exemption=exemption,
+    )
+
+
+def _sorted(deviations: Sequence[Deviation], allowed: int) -> _Found:
+    better = [d for d in deviations if d.how == "better"]
+    worse = [d for d in deviations if d.how == "worse" and not _is_outcome(d)]
+    soft = {id(d) for d in (*better, *worse)}
+    return _Found([d for d in deviations if id(d) not in soft], worse, better, allowed)
+
+
+def _is_outcome(deviation: Deviation) -> bool:
+    """Whether it is about an outcome rather than a number."""
+    return isinstance(deviation.expected, str)
+
+
+def _outcome(found: _Found, mode: str, cells: Sequence[Cell], noun: str) -> tuple[Outcome, str]:
+    if found.absent:
+        missing = any(d.how == "missing" for d in found.absent)
+        return Outcome.FAIL, "missing-actual" if missing else "new-nan"
+    if not any(cell.demanded for cell in cells):
+        # An empty column expects nothing; one of NaN was meant to.
+        empty = all(cell.expected is None for cell in cells)
+        return (Outcome.INFO, "") if empty else (Outcome.NOTHING_COMPARED, "nothing-compared")
+    if mode == "info":
+        return Outcome.INFO, "out-of-tolerance" if found.fails else ""
+    if found.fails:
+        return Outcome.FAIL, _kind(found.hard, noun)
+    return (Outcome.IMPROVED, "improved") if found.improves else (Outcome.PASS, "")
+
+
+def _kind(hard: Sequence[Deviation], noun: str) -> str:
+    if any(d.how == "worse" for d in hard):
+        return "status-regressed"
+    if any(isinstance(d.expected, float) for d in hard):
+        return "type-changed"
+    changed = "status-changed" if noun == "row" else "text-changed"
+    return changed if hard else "out-of-tolerance"
+
+
+def _numbers(cells: Sequence[Cell], rule: Rule) -> Gate:
+    """The arithmetic of all cells at once; what is no number on both sides demands nothing there."""
+    expected = np.array([_number(cell.expected) for cell in cells], dtype=float)
+    got = np.array([_number(cell.got) for cell in cells], dtype=float)
+    present = np.array([isinstance(cell.got, float) for cell in cells], dtype=bool)
+    margins = np.array([np.nan if c.margin is None else c.margin for c in cells], dtype=float)
+    return gate(expected, got, present, rule, margins)
+
+
+def _number(value: Value) -> float:
+    return value if isinstance(value, float) else np.nan
+
+
+def _deviations(cells: Sequence[Cell], numbers: Gate, status: Sequence[str]) -> list[Deviation]:
+    order = {outcome: rank for rank, outcome in enumerate(status)}
+    found = []
+    for index, cell in enumerate(cells):
+        how = (
+            _how_number(cell, numbers, index)
+            if isinstance(cell.expected, float)
+            else _how_text(cell, order)
+        )
+        if how is None:
+            continue
+        error, target = float(numbers.error[index]), float(numbers.target[index])
+        measured = how in {"worse", "better"} and isinstance(cell.expected, float)
+        found.append(
+            Deviation(
+                place=cell.place,
+                how=how,
+                expected=target if measured else cell.expected,
+                got=cell.got,
+                error=error if measured else None,
+                relative=relative_error(error, target) if measured else None,
+                tolerance=float(numbers.tolerance[index]) if measured else None,
+            )
+        )
+    return found
+
+
+def _how_number(cell: Cell, numbers: Gate, index: int) -> str | None:
+    if numbers.missing[index]:
+        return "changed" if isinstance(cell.got, str) else "missing"
+    if numbers.broken[index]:
+        return "not-finite"
+    if numbers.worse[index]:
+        return "worse"
+    return "better" if numbers.better[index] else None
+
+
+def _how_text(cell: Cell, order: dict[str, int]) -> str | None:
+    if cell.got == cell.expected:
+        return None
+    if cell.got is None:
+        return "missing"
+    before, after = order.get(str(cell.expected)), order.get(str(cell.got))
+    if before is None or after is None or isinstance(cell.got, float):
+        return "changed"
+    return "worse" if after > before else "better"
+
+
+def _size(deviation: Deviation) -> float:
+    """How far out, for ranking: what has no size is further than all that has."""
+    if deviation.error is None:
+        return float("inf")
+    return abs(deviation.error) / max(deviation.tolerance or 0.0, 1e-300)
+
+
+def _likely(found: _Found, total: int) -> str | None:
+    """What a person would say of the column, or None."""
+    if any(d.how == "missing" for d in found.absent):
+        return "the test ran and left no value: it crashed half-way, or the column was not filled"
+    if found.absent:
+        return "not finite: it diverged, or divided by zero"
+    outcomes = Counter(f"{d.got:g}" if isinstance(d.got, float) else str(d.got) for d in found.hard)
+    if outcomes and max(map(len, outcomes)) <= 40:
+        word, count = outcomes.most_common(1)[0]
+        return f"{count} now {word}" if len(outcomes) == 1 else f"most often now {word} ({count})"
+    moved = found.worse or found.better
+    sizes = {d.error for d in moved if d.error is not None}
+    if len(moved) > 1 and len(sizes) == 1:
+        return f"all by {sizes.pop():+g}: one cause"
+    if total > 3 and len(moved) == total:
+        return "every value moved: the environment changed, or the way of measuring"
+    return None
+
+
+# DOC-HERE gate_document: Golden × result, any JSON: leaves by path; numbers under one generic name are one metric.
+#
+# List positions and numeric keys are left out of the generic name, so that `[0].logprobs[17]` and
+# `[1].logprobs[3]` are both `logprobs`. A leaf that the golden has and the result has not is missing,
+# whether a key is gone or a list is shorter.
+
+_LITERALS = frozenset({"null", "true", "false", "{}", "[]"})
+Leaves = dict[str, tuple[str, Value]]
+"""Path → generic name and value."""
+
+
+def gate_document(golden: Any, actual: Any, judging: Judging) -> list[MetricResult]:
+    """Results of every leaf of the golden, by generic name, and of what only the result has."""
+    results = gate_leaves(golden, actual, judging)
+    got = leaves(actual)
+    names = sorted({got[path][0] for path in got.keys() - leaves(golden).keys()})
+    if names:
+        results.append(unknown("metric", names))
+    return results
+
+
+def gate_leaves(golden: Any, actual: Any, judging: Judging) -> list[MetricResult]:
+    """Results of every leaf of the golden, by generic name."""
+    expected, got = leaves(golden), leaves(actual)
+    columns: dict[str, list[Cell]] = {}
+    for path, (name, value) in expected.items():
+        columns.setdefault(name, []).append(Cell(path, value, got.get(path, (name, None))[1]))
+    return [
+        result
+        for name, cells in columns.items()
+        for result in gate_cells(name, cells, judging, noun="place")
+    ]
+
+
+def leaves(value: Any) -> Leaves:
+    """Every leaf of a JSON value by its path; an empty list or object is a leaf, too."""
+    found: Leaves = {}
+    stack: list[tuple[Any, str, str]] = [(value, "$", "")]
+    while stack:
+        item, path, name = stack.pop()
+        if isinstance(item, dict) and item:
+            stack.extend(
+                (child, path + _step(key), _generic(name, key))
+                for key, child in reversed(item.items())
+            )
+        elif isinstance(item, list) and item:
+            last = len(item) - 1
+            stack.extend((item[i], f"{path}[{i}]", name) for i in range(last, -1, -1))
+        else:
+            found[path] = (name or "value", _leaf(item))
+    return found
+
+
+def _step(key: str) -> str:
+    # Escaped, so that no key can look like the path of two others.
+    return f".{key}" if key.isidentifier() else f"[{json.dumps(key, ensure_ascii=False)}]"
+
+
+def _generic(name: str, key: str) -> str:
+    # Request ids and steps are positions that happen to be written as keys.
+    if key.isdecimal():
+        return name
+    return f"{name}.{key}" if name else key
+
+
+def _text(value: str) -> str:
+    """A text as it is; in quotes where it would read like a value that is none."""
+    return f'"{value}"' if value in _LITERALS else value
+
+
+def _leaf(value: Any) -> Value:
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, dict | list):
+        return "{}" if isinstance(value, dict) else "[]"
+    if isinstance(value, str):
+        # The field writes "nan" for "no sample"; as a leaf it stands where a number does.
+        return float("nan") if value == "nan" else _text(value)
+    try:
+        return float(value)
+    except OverflowError:
+        return float("inf") if value > 0 else float("-inf")

@@ -1,0 +1,186 @@
+"""Two sides → Diff: pairs goldens, reads them in one stream, compares, groups and gives advice.
+
+In: two sides, a rule book, and what to narrow to. Out: a `Diff`, pure data for every report.
+Called by `karat diff` and `karat summary`, and from Python. One bad file is one finding; it never
+costs the rest of the report. Memory stays flat: bytes and curves of a file are dropped once it is
+judged, unless a report needs to draw them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from karat.compare.change import Change, Diff, Verdict
+from karat.compare.rules import STATUS_ORDER, RuleBook
+from karat.diffs.advice import advise
+from karat.diffs.groups import groups_of, mark_moves
+from karat.diffs.sides import (
+    Items,
+    Listing,
+    Side,
+    may_hold_cases,
+    pair_up,
+    resolve_sides,
+    start_listing,
+)
+from karat.findings import Finding, Severity
+from karat.goldens.paths import DEFAULT_GLOBS, PathFilter, common_root
+
+if TYPE_CHECKING:
+    from karat.diffs.cases import Both
+
+__all__ = ["Options", "diff", "diff_sides"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """What to look at, and how to judge it."""
+
+    globs: Sequence[str] = DEFAULT_GLOBS
+    exclude: Sequence[str] = ()
+    cases: Sequence[str] = ()
+    """Patterns that read a case's identity off its path."""
+    rules: RuleBook = field(default_factory=RuleBook)
+    status: Sequence[str] = STATUS_ORDER
+    only: Sequence[str] = ()
+    only_metric: Sequence[str] = ()
+    everything: bool = False
+    """Read unchanged goldens as well."""
+    keep_curves: bool = False
+    preset: str | None = None
+    """The preset named on the command line, to be named again in the advice."""
+    store: str | None = None
+    """The store that `store:REF` stands for."""
+    jobs: int | None = 1
+    """Processes to read and compare with; None for as many as there are cores and work for."""
+    progress: Callable[[int, int], None] | None = None
+
+
+def diff(
+    old: str | None = None,
+    new: str | None = None,
+    *,
+    cwd: str | Path = ".",
+    options: Options | None = None,
+) -> Diff:
+    """The difference between two revisions, folders or files; HEAD and the work tree by default."""
+    left, right = resolve_sides(old, new, Path(cwd).absolute())
+    return diff_sides(left, right, options or Options())
+
+
+def diff_sides(old: Side, new: Side, options: Options) -> Diff:
+    """The difference between two sides that are already resolved."""
+    started = start_listing(old, new)
+    from karat.diffs import workers  # noqa: F401, PLC0415 - git lists while numpy is being imported
+
+    listing = started.finish() if started else None
+    if not may_hold_cases(old, new, listing):
+        return _diff(old, new, options, listing, None)
+    from karat.diffs.cases import both  # noqa: PLC0415 - most trees hold no captured case
+
+    with both(old, new, listing, store=options.store, everything=options.everything) as cases:
+        return _diff(old, new, options, listing, cases)
+
+
+def _diff(
+    old: Side, new: Side, options: Options, listing: Listing | None, cases: Both | None
+) -> Diff:
+    """The difference, captured cases included where there are any."""
+    from karat.diffs import workers  # noqa: PLC0415 - see above
+    from karat.diffs.workers import Task  # noqa: PLC0415
+
+    is_golden = PathFilter(options.globs, options.exclude, options.only)
+    owned = {"owned": cases.owner()} if cases else {}
+    found = pair_up(old, new, is_golden, listing, everything=options.everything, **owned)
+    task = Task(
+        cases=options.cases,
+        rules=options.rules,
+        status=options.status,
+        keep_curves=options.keep_curves,
+    )
+    judged = workers.judge(found.items, task, jobs=options.jobs, progress=options.progress)
+    # Where captured cases lie is theirs to say, so the golden patterns are not asked.
+    is_case = PathFilter(("**",), options.exclude, options.only)
+    unchanged = found.unchanged + judged.unchanged
+    unchanged += sum(map(is_case, cases.unchanged)) if cases else 0
+    changes = mark_moves(judged.changes, judged.digests)
+    bundles = _captured_changes(cases, is_case, options) if cases else []
+    changes += bundles
+    if options.only_metric:
+        seen = (_only_metrics(change, options.only_metric) for change in changes)
+        # A golden without such a metric was not looked at, and must not be called the same.
+        changes = [c for c in seen if c.metrics or c.findings]
+    advised = sorted(
+        (advise(change, old, new, options.preset, options.store) for change in changes),
+        key=_gravity,
+    )
+    return Diff(
+        old=old.name,
+        new=new.name,
+        changes=tuple(advised),
+        groups=groups_of(advised, options.rules),
+        findings=(
+            *found.findings,
+            *(cases.findings(bundles, found.items) if cases else ()),
+            *_nothing_compared(found, changes, unchanged, options),
+        ),
+        unchanged=unchanged,
+        root=common_root([*(i.path for i in found.items), *(c.path for c in bundles)]),
+    )
+
+
+def _captured_changes(cases: Both, is_case: PathFilter, options: Options) -> list[Change]:
+    pairs = [pair for pair in cases.pairs() if is_case(pair.path)]
+    if not pairs:
+        return []
+    from karat.diffs.bundles import judge_cases  # noqa: PLC0415 - only for captured cases
+
+    return judge_cases(pairs, jobs=options.jobs, progress=options.progress)
+
+
+def _gravity(change: Change) -> tuple[int, int, float, str]:
+    severity = change.severity
+    rank = 3 if severity is None else severity.rank
+    return rank, change.verdict.rank, -change.worst_avg, change.path
+
+
+def _only_metrics(change: Change, wanted: Sequence[str]) -> Change:
+    """The change seen through the metrics asked for; what concerns the whole file stays."""
+    from karat.compare.pairs import verdict_of  # noqa: PLC0415 - see above
+
+    def asked(metric: str | None) -> bool:
+        return metric is None or any(metric == glob or fnmatchcase(metric, glob) for glob in wanted)
+
+    rows = tuple(row for row in change.metrics if asked(row.metric))
+    findings = tuple(f for f in change.findings if asked(f.metric))
+    verdict = change.verdict
+    if verdict not in {Verdict.NEW, Verdict.REMOVED, Verdict.UNREADABLE}:
+        verdict = verdict_of(rows, findings)
+    return replace(change, metrics=rows, findings=findings, verdict=verdict)
+
+
+def _nothing_compared(
+    found: Items, changes: Sequence[Change], unchanged: int, options: Options
+) -> Iterator[Finding]:
+    """Comparing nothing must not look like a match."""
+    if not found.items and not changes and not unchanged and not found.findings:
+        asked = ", ".join(options.only or options.globs)
+        yield Finding(
+            kind="nothing-compared",
+            severity=Severity.FAIL,
+            message=f"expected goldens, found none on either side that match {asked}",
+            next="karat config --show-origin",
+        )
+    elif options.only_metric and not any(c.metrics for c in changes):
+        asked = ", ".join(options.only_metric)
+        count = max(len(found.items), len(changes))
+        yield Finding(
+            kind="nothing-compared",
+            severity=Severity.FAIL,
+            message=f"expected a metric that matches {asked}, found none in {count} goldens",
+            next="karat diff --json -",
+        )

@@ -1,0 +1,119 @@
+"""Moves: a golden that is gone here and new there with the same bytes is one event, not two."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from karat.compare.change import Change, Group
+from karat.compare.rules import RuleBook
+from karat.findings import Finding, Severity
+
+
+def mark_moves(
+    changes: Sequence[Change], digests: Mapping[str, tuple[bytes | None, bytes | None]]
+) -> list[Change]:
+    """The changes, with removed and new goldens of equal bytes naming one another."""
+    gone, came = defaultdict(list), defaultdict(list)
+    for path, (old, new) in sorted(digests.items()):
+        if old is not None and new is None:
+            gone[old].append(path)
+        elif new is not None and old is None:
+            came[new].append(path)
+    partner = {}
+    for digest, before in gone.items():
+        # Goldens with equal bytes are not told apart; which became which does not matter then.
+        for one, other in zip(before, came[digest], strict=False):
+            partner[one] = (other, "to")
+            partner[other] = (one, "from")
+    return [_marked(change, partner.get(change.path)) for change in changes]
+
+
+def _marked(change: Change, partner: tuple[str, str] | None) -> Change:
+    if partner is None:
+        return change
+    other, way = partner
+    note = Finding(
+        kind="moved-golden",
+        severity=Severity.INFO,
+        path=change.path,
+        message=f"moved {way} {other}: the same bytes stand there",
+    )
+    kept = tuple(f for f in change.findings if f.kind not in {"removed-golden", "new-golden"})
+    return replace(change, findings=(*kept, note))
+
+
+# DOC-HERE groups: Groups: changes with one likely cause, so that 72 red tests read as one decision.
+#
+# Findings are grouped by platform, kind, metric family, direction and severity. That is a heuristic:
+# the same family moving the same way on the same machines usually has one cause, and where it has
+# not, the members are listed.
+
+
+@dataclass(slots=True)
+class _Members:
+    items: list[tuple[float, str, str | None]] = field(default_factory=list)
+
+
+_Key = tuple[str, str, str, str, Severity]
+
+# Each is its own decision, or none at all.
+_UNGROUPED = frozenset({"format-only", "dropped-placeholders"})
+
+
+def groups_of(changes: Iterable[Change], rules: RuleBook) -> tuple[Group, ...]:
+    """The groups of all findings, gravest first, then largest."""
+    found: dict[_Key, _Members] = {}
+    for change in changes:
+        for key, size, metric in _entries(change, rules):
+            found.setdefault(key, _Members()).items.append((size, change.path, metric))
+    groups = [_group(key, members) for key, members in found.items()]
+    return tuple(sorted(groups, key=lambda g: (g.severity.rank, -len(g.members), g.title)))
+
+
+def _entries(change: Change, rules: RuleBook) -> Iterator[tuple[_Key, float, str | None]]:
+    platform = change.identity.get("platform", "")
+    rows = {m.metric: m for m in change.metrics}
+    for finding in change.findings:
+        if finding.kind in _UNGROUPED:
+            continue
+        row = rows.get(finding.metric or "")
+        drifted = finding.kind == "value-drift" and row is not None
+        direction = row.direction if drifted and row is not None else ""
+        size = abs((row.movement if row is not None else None) or 0.0)
+        key = (
+            platform,
+            finding.kind,
+            _family(finding, change.path, rules),
+            direction,
+            finding.severity,
+        )
+        yield key, size, finding.metric
+
+
+def _family(finding: Finding, path: str, rules: RuleBook) -> str:
+    if finding.metric is None:
+        return ""
+    return rules.rule_for(finding.metric, path).family or finding.metric.rsplit(".", 1)[-1]
+
+
+def _group(key: _Key, members: _Members) -> Group:
+    platform, kind, family, direction, severity = key
+    items = sorted(members.items, key=lambda item: (-item[0], item[1], item[2] or ""))
+    sizes = [size for size, _, _ in items if size]
+    drift = kind == "value-drift"
+    what = " ".join(part for part in (family, direction if drift else kind) if part) or kind
+    where = f" on {platform}" if platform else ""
+    files = len({path for _, path, _ in items})
+    return Group(
+        title=f"{what}{where}: {files} file{'s' if files != 1 else ''}",
+        kind=kind,
+        severity=severity,
+        platform=platform,
+        family=family,
+        direction=direction,
+        members=tuple((path, metric) for _, path, metric in items),
+        low=min(sizes) if drift and sizes else None,
+        high=max(sizes) if drift and sizes else None,
+    )

@@ -1,0 +1,1 @@
+"""A Diff as CSV, JSON, terminal text, Markdown, HTML page and pull request text."""

@@ -1,0 +1,314 @@
+"""HTML: a Diff as one self-contained page, for a reviewer with a browser and no network.
+
+The page is `page/page.html` with its style, its script and the data put in. File and metric names
+are hostile input: the data travels as JSON that holds no `<`, `>` or `&`, and the script writes it
+with `textContent` only; the few words put into the markup here go through `html.escape`.
+"""
+
+from __future__ import annotations
+
+import base64
+import html
+import json
+import re
+from dataclasses import dataclass
+from importlib import resources
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from karat.compare.change import Change, Diff, MetricChange, Verdict
+from karat.findings import KINDS, Finding, Severity
+from karat.report.words import count, severity_counts, verdict_counts
+from karat.tensors.comparison import within
+from karat.tensors.report import facts
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from numpy.typing import NDArray
+
+    from karat.goldens.shapes import Metric
+
+MAX_POINTS: Final = 3_000_000
+"""Points of all embedded curves together, old and new; what is over it is named on the page."""
+
+NO_CURVE: Final = -1
+OVER_LIMIT: Final = -2
+
+# What a row carries besides file, metric, verdict and reason; the script uses the same names.
+_NUMBERS: Final = (
+    "n_steps", "avg_rel_diff", "mean_abs_rel_diff", "max_abs_rel_diff", "max_step", "max_old",
+    "max_new", "first_diff_step", "bit_equal", "n_shared", "steps_lost", "steps_gained",
+    "nan_gained", "nan_lost", "tolerance_ratio", "steady_rel_diff", "rule",
+)  # fmt: skip
+_FIELDS: Final = ("file", "metric", "verdict", "because", *_NUMBERS, "curve", "tensor")
+
+_WITHOUT_ROWS: Final = {
+    Verdict.UNREADABLE: KINDS["unreadable"],
+    Verdict.INCOMPLETE: KINDS["truncated"],
+    Verdict.REMOVED: KINDS["removed-golden"],
+    Verdict.NEW: KINDS["new-golden"],
+    Verdict.SAME: "no value differs",
+}
+
+_SAFE_IN_SCRIPT: Final = {ord(mark): f"\\u{ord(mark):04x}" for mark in "<>&\u2028\u2029"}
+_EXACT_INT: Final = 2**53
+_INT32: Final = 2**31 - 1
+_SCRIPTS: Final = ("words.js", "plot.js", "page.js")
+_SLOT: Final = re.compile(r"<!--karat:([a-z]+)-->|/\*karat:([a-z]+)\*/")
+
+
+def render(diff: Diff, *, title: str | None = None, command: str | None = None) -> str:
+    """One self-contained HTML file; the same Diff always gives the same bytes."""
+    heading = title or (f"Golden values of {diff.root}" if diff.root else "Golden values")
+    rows = _rows(diff)
+    curves, places = _embed([row.numbers for row in rows], MAX_POINTS)
+    findings = sorted(diff.all_findings(), key=lambda finding: finding.severity.rank)
+    slots = {
+        "title": _text(heading),
+        "old": _text(diff.old),
+        "new": _text(diff.new),
+        "totals": _totals(diff),
+        "command": _command(command),
+        "noscript": _noscript(findings),
+        "css": _asset("page.css"),
+        "js": "\n".join(map(_asset, _SCRIPTS)),
+        "data": _json(_data(diff, rows, places, findings)),
+        "curves": _json(curves),
+    }
+    # One pass, so that nothing that was put in is ever looked at again.
+    return _SLOT.sub(lambda slot: slots[slot[1] or slot[2]], _asset("page.html"))
+
+
+def _asset(name: str) -> str:
+    return (resources.files("karat.report") / "page" / name).read_text(encoding="utf-8")
+
+
+def _text(words: str) -> str:
+    """Words as markup; what UTF-8 cannot hold (half a surrogate pair) is spelt out."""
+    return html.escape(words.encode("utf-8", "backslashreplace").decode("utf-8"))
+
+
+def _json(value: object) -> str:
+    """JSON that is safe inside a script element, whatever its strings hold."""
+    text = json.dumps(value, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
+    return text.translate(_SAFE_IN_SCRIPT)
+
+
+def _plain(value: Any) -> Any:
+    """A value that JSON and JavaScript hold exactly; as text where they cannot."""
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, float) and not np.isfinite(value):
+        return "NaN" if np.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    if isinstance(value, int) and abs(value) > _EXACT_INT:
+        return str(value)
+    return value
+
+
+# --- rows -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """One line of the page's table: a (file, metric), or a file that has no metrics to show."""
+
+    file: int
+    change: Change
+    numbers: MetricChange | None
+
+    @property
+    def verdict(self) -> Verdict:
+        return self.numbers.verdict if self.numbers else self.change.verdict
+
+    @property
+    def because(self) -> str:
+        if self.numbers:
+            return self.numbers.because
+        gravest = min(self.change.findings, key=lambda f: f.severity.rank, default=None)
+        return gravest.message if gravest else _WITHOUT_ROWS.get(self.change.verdict, "")
+
+    @property
+    def gravity(self) -> tuple[int, float]:
+        size = self.numbers.max_abs_rel_diff if self.numbers else None
+        return self.verdict.rank, -np.inf if size is None or np.isnan(size) else -size
+
+
+def _rows(diff: Diff) -> list[_Row]:
+    """All rows, gravest first: by verdict, then by the largest difference."""
+    rows = [
+        _Row(file, change, numbers)
+        for file, change in enumerate(diff.changes)
+        for numbers in change.metrics or (None,)
+    ]
+    return sorted(rows, key=lambda row: row.gravity)
+
+
+def _data(
+    diff: Diff, rows: Sequence[_Row], places: Sequence[int], findings: Sequence[Finding]
+) -> dict[str, Any]:
+    return {
+        "fields": _FIELDS,
+        "verdicts": [verdict.value for verdict in Verdict],
+        "root": diff.root,
+        "limit": MAX_POINTS,
+        "files": [[c.path, c.shape, dict(c.identity)] for c in diff.changes],
+        "rows": [_row(row, place) for row, place in zip(rows, places, strict=True)],
+        "findings": [
+            # The page names the metric itself, in front of the sentence.
+            [
+                f.severity.value,
+                f.kind,
+                f.path,
+                f.metric,
+                f.where,
+                _without_metric(f),
+                f.next,
+            ]
+            for f in findings
+        ],
+        "kinds": {f.kind: KINDS[f.kind] for f in findings if f.kind in KINDS},
+        "groups": _groups(diff),
+    }
+
+
+def _row(row: _Row, place: int) -> list[Any]:
+    numbers = row.numbers
+    values = [_plain(getattr(numbers, name)) if numbers else None for name in _NUMBERS]
+    metric = numbers.metric if numbers else None
+    tensor = list(facts(numbers.tensor)) if numbers and numbers.tensor else None
+    if tensor is not None:
+        values[_NUMBERS.index("n_steps")] = None  # a tensor has elements, and no steps
+    verdict = list(Verdict).index(row.verdict)
+    return [row.file, metric, verdict, row.because, *values, place, tensor]
+
+
+def _groups(diff: Diff) -> list[list[Any]]:
+    files = {change.path: file for file, change in enumerate(diff.changes)}
+    return [
+        [
+            group.severity.value,
+            group.title,
+            [[files.get(path, -1), metric] for path, metric in group.members],
+            _plain(group.low),
+            _plain(group.high),
+        ]
+        for group in sorted(diff.groups, key=lambda group: group.severity.rank)
+    ]
+
+
+# --- curves ---------------------------------------------------------------------------------------
+
+
+def _embed(rows: Iterable[MetricChange | None], limit: int) -> tuple[list[Any], list[int]]:
+    """The curves that fit, and for each row which one is its own; rows come gravest first."""
+    curves: list[Any] = []
+    places: list[int] = []
+    for row in rows:
+        sides = [side for side in (row.old, row.new) if side is not None] if row else []
+        points = sum(side.steps.size for side in sides)
+        if row is None or not points:
+            places.append(NO_CURVE)
+        elif points > limit:
+            places.append(OVER_LIMIT)
+        else:
+            limit -= points
+            places.append(len(curves))
+            curves.append(_curve(row.old, row.new))
+    return curves, places
+
+
+def _curve(old: Metric | None, new: Metric | None) -> list[Any]:
+    """Steps and values of both sides; 0 for a side that is absent, 1 for "as the old side's"."""
+    if old is None or new is None:
+        return [_side(old), _side(new)]
+    fresh = _side(new)
+    if np.array_equal(old.steps, new.steps):
+        fresh[0] = 1
+        if np.array_equal(old.values, new.values, equal_nan=True):
+            fresh[1] = 1
+    return [_side(old), fresh]
+
+
+def _side(metric: Metric | None) -> Any:
+    return 0 if metric is None else [_steps(metric.steps), _values(metric.values)]
+
+
+def _steps(steps: NDArray[np.int64]) -> Any:
+    """[first, interval, count] where regular, else the packed steps."""
+    gaps = np.diff(steps)
+    if steps.size and (gaps == gaps[:1]).all() and np.abs(steps).max() <= _EXACT_INT:
+        return [int(steps[0]), int(gaps[0]) if gaps.size else 1, int(steps.size)]
+    return _values(steps.astype(np.float64))
+
+
+def _values(values: NDArray[np.float64]) -> list[Any]:
+    """Packed values, exact: int32 over a power of ten where that gives them back, else floats.
+
+    Goldens are written with a few decimals, so 4 bytes nearly always do. The smallest int32 is NaN.
+    """
+    missing = np.isnan(values)
+    known = values[~missing]
+    top = float(np.abs(known).max(initial=0))
+    for digits in range(10):
+        if top * 10**digits > _INT32:
+            break
+        whole = np.round(known * 10**digits)
+        if np.array_equal(whole / 10**digits, known) and not np.signbit(known[whole == 0]).any():
+            packed = np.full(values.shape, -_INT32 - 1, "<i4")
+            packed[~missing] = whole.astype("<i4")
+            return [digits, _base64(packed)]
+    with np.errstate(over="ignore", under="ignore"):
+        single = values.astype("<f4")
+    if np.array_equal(single, values, equal_nan=True):
+        return ["f", _base64(single)]
+    return ["d", _base64(values.astype("<f8"))]
+
+
+def _base64(array: NDArray[Any]) -> str:
+    return base64.b64encode(array.tobytes()).decode("ascii")
+
+
+# --- words ----------------------------------------------------------------------------------------
+
+
+def _totals(diff: Diff) -> str:
+    """One sentence of totals, as markup; it holds numbers and karat's own words only."""
+    return " ".join(_totals_parts(diff))
+
+
+def _totals_parts(diff: Diff) -> Iterator[str]:
+    if diff.changes:
+        yield f"<strong>{count(len(diff.changes), 'golden')} compared</strong>: {verdict_counts(diff.changes)};"
+        yield f"{count(sum(len(change.metrics) for change in diff.changes), 'row')} compared."
+    else:
+        yield "<strong>No golden changed.</strong>"
+    yield f"Findings: {severity_counts(diff) or 'none'}."
+    if diff.unchanged:
+        yield f"{count(diff.unchanged, 'golden')} unchanged, byte for byte."
+
+
+def _command(command: str | None) -> str:
+    return f'<p class="command"><code id="command">{_text(command)}</code></p>' if command else ""
+
+
+def _without_metric(finding: Finding) -> str:
+    metric = finding.metric or ""
+    return finding.message.removeprefix(f"{metric}: ").removeprefix(within(metric))
+
+
+def _noscript(findings: Iterable[Finding]) -> str:
+    """What a browser without scripts shows below the totals: what failed."""
+    failed = [finding for finding in findings if finding.severity is Severity.FAIL]
+    items = "".join(f"<li>{_finding(finding)}</li>" for finding in failed)
+    return (
+        "<p>The table and the plots need JavaScript; what failed stands here.</p>"
+        f"<h2>{count(len(failed), 'failing finding')}</h2><ul>{items}</ul>"
+    )
+
+
+def _finding(finding: Finding) -> str:
+    where = " › ".join(part for part in (finding.path, finding.metric, finding.where) if part)  # noqa: RUF001 - a separator, not a bracket
+    after = f"<br><code>{_text(finding.next)}</code>" if finding.next else ""
+    return f"<b>{_text(finding.kind)}</b> <code>{_text(where)}</code><br>{_text(finding.message)}{after}"

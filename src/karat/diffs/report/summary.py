@@ -1,0 +1,351 @@
+"""Where the values of a change came from, in the words of the PR text.
+
+The record knows the last refresh; the lock knows every golden. A working tree may hold the values of
+several refreshes and of somebody's editor, and the text must not give one run credit for all of them.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
+
+from karat.compare.change import Change, Diff, MetricChange, Verdict
+from karat.diffs.report.rows import csv_rows
+from karat.goldens.provenance import Entry, RefreshRecord
+from karat.report.markdown import Section, code, fit, must_look, prose, table
+from karat.report.words import count, magnitude, number, short_path
+
+Lines = Mapping[str, Entry]
+"""Golden → its line in the lock, of goldens that are still the file it speaks of."""
+
+SOURCES = {"github": "GitHub workflow run", "gitlab": "GitLab pipeline"}
+PLACES = {
+    "folder": "a folder of results",
+    "s3": "a bucket",
+    "gs": "a bucket",
+    "az": "a bucket",
+    "record": "`karat record`",
+}
+BY_OPTION = "--accept-incomplete"
+_NAMED = 8
+
+
+def place(source: str, run: str | None) -> str:
+    """A run by name, or the kind of place that has no runs."""
+    if run and source != "record":
+        return f"{SOURCES.get(source, prose(source))} {code(run)}"
+    return PLACES.get(source, prose(source))
+
+
+def current(diff: Diff, record: RefreshRecord | None) -> RefreshRecord | None:
+    """The record, unless all that its refresh wrote has been committed or put back since."""
+    if record is None or not record.files or set(record.files) & set(_changed(diff)):
+        return record
+    return None
+
+
+def origin_lines(diff: Diff, record: RefreshRecord, lines: Lines) -> Iterator[str]:
+    """What did not come from the last refresh: from which run it is, or that no run is known."""
+    others = [p for p in _changed(diff) if p not in {*record.files, *record.confirmed}]
+    runs: dict[str, list[str]] = {}
+    for path in others:
+        if path in lines:
+            entry = lines[path]
+            runs.setdefault(place(entry.source, entry.run), []).append(path)
+    for run, paths in sorted(runs.items()):
+        yield f"- {len(paths):,} of them not by this command, but from {run}: {_names(paths, diff)}."
+    edited = [p for p in _changed(diff) if p not in lines]
+    if edited:
+        yield f"- {len(edited):,} of them without provenance, or edited since: {_names(edited, diff)}."
+
+
+def overruled_lines(diff: Diff, record: RefreshRecord | None, lines: Lines) -> Iterator[str]:
+    """What somebody took although karat objects, with the reason where one was given."""
+    reasons = {path: lines[path].accepted for path in _changed(diff) if path in lines}
+    by_option = {path for path, reason in reasons.items() if reason == BY_OPTION}
+    by_option |= set(record.accepted if record else ())
+    if by_option:
+        yield f"- Taken although incomplete, by `{BY_OPTION}` ({len(by_option)}):"
+        yield from (f"  - {code(short_path(path, diff.root))}" for path in sorted(by_option))
+    said = {path: reason for path, reason in reasons.items() if reason and reason != BY_OPTION}
+    if said:
+        yield f"- Staged although karat objects, by `karat stage --force` ({len(said)}):"
+        for path, reason in sorted(said.items()):
+            yield f"  - {code(short_path(path, diff.root))}: {prose(reason)}"
+
+
+def _changed(diff: Diff) -> list[str]:
+    """The goldens that differ and are there."""
+    present = (c for c in diff.changes if c.verdict is not Verdict.REMOVED and not c.same_bytes)
+    return sorted(change.path for change in present)
+
+
+def _names(paths: Iterable[str], diff: Diff) -> str:
+    shown = [code(short_path(path, diff.root)) for path in paths]
+    more = f" and {len(shown) - _NAMED} more" if len(shown) > _NAMED else ""
+    return ", ".join(shown[:_NAMED]) + more
+
+
+# DOC-HERE summary: The PR text: what must be looked at, then what was refreshed and how far it moved.
+#
+# The numbers and the order of sections are the seed document's; sections that do not apply are
+# dropped, and a line of interpretation is written only where the data bears it out.
+
+Row = tuple[Change, MetricChange]
+
+GITHUB_COMMENT = 65_536
+"""Characters in a GitHub comment; far below the 1 MiB of a step summary, so one text fits both."""
+
+_BUCKETS: tuple[tuple[str, Callable[[float], bool]], ...] = (
+    ("== 0", lambda x: x == 0),
+    ("(0, 1e-6)", lambda x: 0 < x < 1e-6),
+    ("[1e-6, 1e-4)", lambda x: 1e-6 <= x < 1e-4),
+    ("[1e-4, 1e-3)", lambda x: 1e-4 <= x < 1e-3),
+    ("[1e-3, 1e-2)", lambda x: 1e-3 <= x < 1e-2),
+    ("[1e-2, 1e-1)", lambda x: 1e-2 <= x < 1e-1),
+    (">= 1e-1", lambda x: x >= 1e-1),
+)
+
+
+def sections(
+    diff: Diff, record: RefreshRecord | None = None, lines: Lines = MappingProxyType({})
+) -> list[Section]:
+    """The whole text, in order; `lines` are those of the lock."""
+    rows = list(csv_rows(diff))
+    found = [*must_look(diff), Section("## Summary", _what_was_done(diff, record, lines))]
+    if rows:
+        found.append(Section("## Relative-difference summary", _coverage(diff, rows)))
+        found.append(
+            Section("### Per-metric headline numbers (over `|avg_rel_diff|`)", _headlines(rows))
+        )
+        found.append(
+            Section(
+                f"### Distribution of `|avg_rel_diff|` across all {len(rows):,} rows",
+                _distribution(rows),
+            )
+        )
+        said = [f"- {line}" for line in _interpretation(diff)]
+        if said:
+            found.append(Section("### Interpretation", "\n".join(said)))
+    return found
+
+
+def render(
+    diff: Diff,
+    record: RefreshRecord | None = None,
+    lines: Lines = MappingProxyType({}),
+    *,
+    github: bool = False,
+) -> str:
+    """The text as Markdown; for GitHub, cut at a section so that it fits a comment."""
+    parts = sections(diff, record, lines)
+    return fit(parts, GITHUB_COMMENT) if github else "\n".join(part.text() for part in parts)
+
+
+def _what_was_done(diff: Diff, record: RefreshRecord | None, lock: Lines) -> str:
+    lines = [_scope_sentence(diff, record), "", "**Golden value updates**", ""]
+    if record is not None and record.command:
+        lines.append(f"- Re-ran {code(record.command)}.")
+    present = [c for c in diff.changes if c.verdict is not Verdict.REMOVED and not c.same_bytes]
+    where = f" under {code(diff.root + '/')}" if diff.root else ""
+    lines.append(f"- Updated **{count(len(present), 'golden-value file')}**{where}.")
+    lines += _named("moved, with the same bytes", diff, _is_moved)
+    lines += _named("new, without a baseline to compare with", diff, _is_new)
+    lines += _named("removed", diff, lambda c: c.verdict is Verdict.REMOVED and not _is_moved(c))
+    lines += _named(
+        "unreadable on one side, not compared", diff, lambda c: c.verdict is Verdict.UNREADABLE
+    )
+    if record is not None and record.date is not None:  # one that karat made, not the command line
+        lines += origin_lines(diff, record, lock)
+    lines += overruled_lines(diff, record, lock)
+    if record is not None and record.not_refreshed:
+        lines.append(f"- Asked for and not refreshed ({len(record.not_refreshed)}):")
+        lines += [f"  - {prose(line)}" for line in record.not_refreshed]
+    return "\n".join(lines)
+
+
+def _is_moved(change: Change) -> bool:
+    return any(f.kind == "moved-golden" for f in change.findings)
+
+
+def _is_new(change: Change) -> bool:
+    return not (change.has_baseline or change.verdict is Verdict.UNREADABLE or _is_moved(change))
+
+
+def _scope_sentence(diff: Diff, record: RefreshRecord | None) -> str:
+    if record is None:
+        return f"Comparison of golden values: {code(diff.old)} → {code(diff.new)}."
+    run = place(record.source, record.run_id)
+    if record.scope == "only-failing":
+        return f"Refresh of golden values for failing functional tests from {run}."
+    if record.scope == "all" and not record.narrowed:
+        return f"Full refresh of golden values from {run}."
+    return f"Refresh of golden values from {run}."
+
+
+def _named(what: str, diff: Diff, wanted: Callable[[Change], bool]) -> list[str]:
+    chosen = [c.path for c in diff.changes if wanted(c)]
+    if not chosen:
+        return []
+    names = ", ".join(code(short_path(path, diff.root)) for path in sorted(chosen)[:_NAMED])
+    more = f" and {len(chosen) - _NAMED} more" if len(chosen) > _NAMED else ""
+    return [f"- {len(chosen):,} {what}: {names}{more}."]
+
+
+def _coverage(diff: Diff, rows: Sequence[Row]) -> str:
+    files = len({change.path for change, _ in rows})
+    metrics = len({row.metric for _, row in rows})
+    without = sum(
+        not row.in_csv
+        for change in diff.changes
+        if change.has_baseline and change.shape == "series"
+        for row in change.metrics
+    )
+    times = f"{count(files, 'file')} × {count(metrics, 'metric')}"
+    pairs = f"{len(rows):,} `(file, metric)` pairs"
+    if files * metrics == len(rows):
+        covers = f"Comparison covers **{times} = {pairs}**."
+    else:
+        covers = f"Comparison covers **{count(files, 'file')} and {count(metrics, 'metric')}: {pairs}** (not every file has every metric)."
+    text = f"{covers} Per row: `avg_rel_diff = mean((old − new) / old)` over shared steps; positive means the new value is smaller, for positive values."
+    if without:
+        text += f" {count(without, 'more metric')} without a usable step, or single values, are not among them."
+    others = [c for c in diff.changes if c.has_baseline and c.shape in {"table", "document"}]
+    if others:
+        text += f" {count(len(others), 'other golden')} (tables, documents) compared by row and structure."
+    return text
+
+
+def _by_metric(rows: Sequence[Row]) -> dict[str, list[float]]:
+    sizes: dict[str, list[float]] = defaultdict(list)
+    for _, row in rows:
+        sizes[row.metric].append(magnitude(row.avg_rel_diff))
+    return {metric: sorted(values) for metric, values in sorted(sizes.items())}
+
+
+def _headlines(rows: Sequence[Row]) -> str:
+    header = ("metric", "n", "median |avg_rel_diff|", "max |avg_rel_diff|")
+    # The seed's median: the upper of the two middle values for an even count.
+    lines = (
+        (code(metric), str(len(values)), number(values[len(values) // 2]), number(values[-1]))
+        for metric, values in _by_metric(rows).items()
+    )
+    return table(header, lines)
+
+
+def _distribution(rows: Sequence[Row]) -> str:
+    sizes = [magnitude(row.avg_rel_diff) for _, row in rows]
+    lines = ((f"`{label}`", str(sum(map(inside, sizes)))) for label, inside in _BUCKETS)
+    return table(("|avg_rel_diff| bucket", "count"), lines)
+
+
+def _interpretation(diff: Diff) -> Iterator[str]:
+    by_metric: dict[str, list[Row]] = defaultdict(list)
+    # Every row, not only the CSV's: a metric that is gone has no number, and must not look quiet.
+    for change in diff.changes:
+        if change.has_baseline and change.shape == "series":
+            for row in change.metrics:
+                by_metric[row.metric].append((change, row))
+    root = diff.root
+    for metric in sorted(by_metric):
+        if metric.endswith("loss"):
+            yield from _loss(metric, by_metric[metric], root)
+    memory = [row for metric in by_metric if metric.startswith("mem-") for row in by_metric[metric]]
+    if memory:
+        yield _memory(memory, root)
+    if "iteration-time" in by_metric:
+        yield _timing(by_metric["iteration-time"])
+    if "num-zeros" in by_metric:
+        yield from _num_zeros(by_metric["num-zeros"])
+
+
+def _size(row: Row) -> float:
+    return magnitude(row[1].avg_rel_diff)
+
+
+def _quiet(rows: Sequence[Row]) -> bool:
+    return all(row.verdict in {Verdict.SAME, Verdict.NOISE} for _, row in rows)
+
+
+def _loss(metric: str, rows: Sequence[Row], root: str) -> Iterator[str]:
+    ranked = sorted(rows, key=_size)
+    numbers = f"{code(metric)} max `|avg_rel_diff|` {number(_size(ranked[-1]))} / median {number(_size(ranked[len(ranked) // 2]))}"
+    # The verdicts also know mean |·|, max |·| and completeness; the signed mean alone claims nothing.
+    if _quiet(rows):
+        yield f"{numbers} — loss trajectories match the old goldens to numerical noise (sub-1e-4 is within run-to-run variance)."
+        return
+    cut = [row for row in ranked if row[1].verdict is Verdict.INCOMPLETE]
+    moved = [row for row in ranked if row[1].verdict in {Verdict.DRIFT, Verdict.BREAK}]
+    parts = []
+    if moved:
+        parts.append(f"moved in {count(len(moved), 'file')}: {_files(moved, root)}")
+    if cut:
+        parts.append(
+            f"incomplete, so not judged, in {count(len(cut), 'file')}: {_files(cut, root)}"
+        )
+    yield f"{numbers} — {'; '.join(parts)}."
+
+
+def _files(rows: Sequence[Row], root: str) -> str:
+    """The files of ascending rows, largest first."""
+    names = ", ".join(code(short_path(c.path, root)) for c, _ in rows[: -_NAMED - 1 : -1])
+    return names + (f" and {len(rows) - _NAMED} more" if len(rows) > _NAMED else "")
+
+
+def _memory(rows: Sequence[Row], root: str) -> str:
+    judged, cut = _complete(rows)
+    ranked = sorted(judged, key=_size, reverse=True)
+    still = sum(
+        row[1].verdict is Verdict.SAME or _size(row) < 1e-6 for row in judged if _quiet([row])
+    )
+    loud = [row for row in ranked if _size(row) >= 1e-3 or row[1].verdict is Verdict.BREAK]
+    text = f"`mem-*`: {still} of {len(judged)} rows sit at `== 0` or `(0, 1e-6)`"
+    if loud:
+        names = ", ".join(
+            f"{code(short_path(c.path, root))} {code(row.metric)} ({number(_size((c, row)))})"
+            for c, row in loud[:_NAMED]
+        )
+        more = f" and {len(loud) - _NAMED} more" if len(loud) > _NAMED else ""
+        return f"{text}; {len(loud)} land above `[1e-4, 1e-3)` or break: {names}{more}{cut}."
+    return f"{text}; none lands above `[1e-4, 1e-3)`{cut}."
+
+
+def _complete(rows: Sequence[Row]) -> tuple[list[Row], str]:
+    """The rows whose runs are complete, and the words for those that are not."""
+    judged = [row for row in rows if row[1].verdict is not Verdict.INCOMPLETE]
+    cut = len(rows) - len(judged)
+    return judged, f" ({count(cut, 'incomplete row')} not counted)" if cut else ""
+
+
+def _timing(rows: Sequence[Row]) -> str:
+    judged, cut = _complete(rows)
+    steady = [row.steady_rel_diff for _, row in judged if row.steady_rel_diff is not None]
+    slower = sum(value <= -0.05 for value in steady)
+    faster = sum(value >= 0.05 for value in steady)
+    if not slower and not faster:
+        return f"`iteration-time`: medians after warm-up are within 5% in {len(steady)} of {len(rows)} files{cut}; the rest is warm-up and scheduler noise, not slower or faster."
+    return f"`iteration-time`: the median after warm-up is at least 5% longer in {count(slower, 'file')} and at least 5% shorter in {count(faster, 'file')} of {len(rows)}{cut}; not a correctness problem of its own."
+
+
+def _num_zeros(rows: Sequence[Row]) -> Iterator[str]:
+    loud = [row for row in rows if _size(row) >= 1e-3]
+    if not loud:
+        if _quiet(rows):
+            yield "`num-zeros` rows are all noise."
+        return
+    clusters: dict[str, int] = defaultdict(int)
+    for change, _ in loud:
+        clusters[_pattern(change)] += 1
+    ranked = sorted(clusters.items(), key=lambda item: (-item[1], item[0]))
+    names = ", ".join(f"{code(name)} ({n})" for name, n in ranked[:_NAMED])
+    yield f"`num-zeros` shifts of at least 1e-3 in {count(len(loud), 'file')}, clustered on {names}; whether that is within historical variance, karat cannot know from two sides."
+
+
+def _pattern(change: Change) -> str:
+    model = change.identity.get("model")
+    if model:
+        platform = change.identity.get("platform")
+        return f"{model}/* on {platform}" if platform else f"{model}/*"
+    folders = change.path.split("/")
+    return "/".join([*folders[-3:-2], "*"]) if len(folders) > 2 else change.path

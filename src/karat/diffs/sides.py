@@ -1,0 +1,378 @@
+"""Sides: what OLD and NEW name, and which goldens each has.
+
+A side is a git revision, the work tree, a folder, one file, or captured cases in a zip or a store. In: the
+words of the command line. Out: `Items`, each golden path with a reference to its old and new bytes, and nothing read yet.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import chain
+from pathlib import Path
+from typing import TypeAlias
+
+import msgspec
+
+from karat.bundles.folders import is_of_zips
+from karat.bundles.places import candidates, has_case
+from karat.findings import CannotVerify, Finding, Severity, UsageError
+from karat.goldens.paths import PathFilter
+from karat.system import git
+
+
+class Revision(msgspec.Struct, frozen=True):
+    """A commit or tree of a repository."""
+
+    root: Path
+    name: str
+    commit: str
+
+
+class WorkTree(msgspec.Struct, frozen=True):
+    """The files of a repository as they stand."""
+
+    root: Path
+    name: str = "working tree"
+    up: str = ""
+    """The way from where the user stands to the root: empty there, `../` one folder below."""
+
+
+class Folder(msgspec.Struct, frozen=True):
+    """Any folder; git is not asked."""
+
+    root: Path
+    name: str
+
+
+class OneFile(msgspec.Struct, frozen=True):
+    """A single golden."""
+
+    root: Path
+    name: str
+
+
+class Bundles(msgspec.Struct, frozen=True):
+    """Captured cases that are no folder of cases: a zip, a folder of zips, or a reference into a store."""
+
+    root: Path
+    name: str
+    word: str
+    """What `karat.store.place.open_word` opens."""
+
+
+Side: TypeAlias = Revision | WorkTree | Folder | OneFile | Bundles
+
+
+Listing: TypeAlias = tuple[Sequence[git.GitChange], Mapping[str, str]]
+"""What git says differs between two sides of one repository, and all files of the old one."""
+
+
+class Blob(msgspec.Struct, frozen=True):
+    """Bytes that git keeps."""
+
+    root: str
+    oid: str
+
+
+class OnDisk(msgspec.Struct, frozen=True):
+    """Bytes in a file."""
+
+    path: str
+    follow: bool = False
+    """Whether a symbolic link may be followed: in a folder that the user named, not in a work tree."""
+
+
+Ref: TypeAlias = Blob | OnDisk
+
+
+class Item(msgspec.Struct, frozen=True):
+    """One golden path and where its two sides are."""
+
+    path: str
+    old: Ref | None
+    new: Ref | None
+    certain: bool = False
+    """The sides are known to differ, or are to be read even if they do not."""
+
+
+class Items(msgspec.Struct, frozen=True):
+    """Everything to compare between two sides."""
+
+    items: Sequence[Item]
+    unchanged: int = 0
+    findings: tuple[Finding, ...] = ()
+
+
+def resolve_sides(old: str | None, new: str | None, cwd: Path) -> tuple[Side, Side]:
+    """OLD and NEW as sides; by default HEAD and the work tree."""
+    if old is not None and new is None and ".." in old and not (cwd / old).exists():
+        return _resolve_range(old, cwd)
+    left = _resolve(old, cwd) if old is not None else _head(cwd)
+    if new is not None:
+        right = _resolve(new, cwd)
+    elif isinstance(left, Revision):
+        right = WorkTree(left.root, up=_way_up(left.root, cwd))
+    else:
+        raise UsageError(
+            f"expected a second side to compare {old} with, found none: a folder or file has no HEAD",
+            next_command=f"karat diff {old} NEW",
+        )
+    if isinstance(left, Bundles) or isinstance(right, Bundles):
+        return _two_bundles(left, right)
+    if isinstance(left, OneFile) != isinstance(right, OneFile):
+        raise UsageError(
+            f"expected two files or two trees, found {left.name} and {right.name}: one of each",
+            next_command="karat diff --help",
+        )
+    return left, right
+
+
+def _two_bundles(left: Side, right: Side) -> tuple[Side, Side]:
+    """Captured cases are compared with captured cases: of a folder, a revision, a zip or a store."""
+    for side in (left, right):
+        if isinstance(side, OneFile):
+            raise UsageError(
+                f"expected captured cases on both sides (a folder, a revision, a zip, a reference into a store), found {side.name}",
+                next_command="karat diff --help",
+            )
+    return left, right
+
+
+def _way_up(root: Path, cwd: Path) -> str:
+    depth = len(cwd.resolve().relative_to(root.resolve()).parts)
+    return "../" * depth
+
+
+def _resolve_range(words: str, cwd: Path) -> tuple[Side, Side]:
+    """`A..B`, and `A...B` which means from where B left A."""
+    dots = "..." if "..." in words else ".."
+    first, _, second = words.partition(dots)
+    left, right = resolve_sides(first or "HEAD", second or "HEAD", cwd)
+    if dots == "..." and isinstance(left, Revision) and isinstance(right, Revision):
+        base = git.merge_base(left.root, left.commit, right.commit)
+        left = Revision(left.root, base[:12], base)
+    return left, right
+
+
+def _head(cwd: Path) -> Revision:
+    try:
+        root, commit = git.root_and_head(cwd)
+    except CannotVerify:
+        root = git.ensure_repository(cwd)
+        raise UsageError(
+            f"expected a commit to compare with, found none: {root} has no first commit yet",
+            next_command="git commit",
+        ) from None
+    return Revision(root, "HEAD", commit)
+
+
+def _resolve(word: str, cwd: Path) -> Side:
+    path = Path(os.path.normpath(cwd / word))
+    exists = path.exists()
+    if not exists and (word.startswith("store:") or "#" in word):
+        return Bundles(cwd, word, word)
+    try:
+        root = git.find_root(cwd)
+        commit = git.resolve(root, word) if root else None
+    except CannotVerify:
+        if not exists:
+            raise
+        root, commit = None, None  # a folder needs no git
+    if commit and exists and os.sep not in word:
+        raise UsageError(
+            f"{word} is both a revision and a path",
+            next_command=f"karat diff ./{word} …   (the path)   or   karat diff refs/heads/{word} …",
+        )
+    if exists:
+        return _existing(path, word)
+    if commit and root:
+        return Revision(root, word, commit)
+    where = "no git repository here" if root is None else f"no revision of {root}"
+    raise UsageError(
+        f"expected a git revision, a folder or a file, found {word!r}: no such path, and {where} knows it",
+        next_command="karat diff --help",
+    )
+
+
+def _existing(path: Path, word: str) -> Side:
+    if path.is_dir():
+        return Bundles(path, word, str(path)) if is_of_zips(path) else Folder(path, word)
+    return Bundles(path, word, str(path)) if _is_zip(path) else OneFile(path, word)
+
+
+def _is_zip(path: Path) -> bool:
+    """Whether a file is meant as a zip; one that is called so and is none will be told apart later."""
+    if not path.is_file():
+        return False
+    try:
+        with path.open("rb") as file:
+            return file.read(4) == b"PK\x03\x04" or path.suffix.lower() == ".zip"
+    except OSError:
+        return path.suffix.lower() == ".zip"
+
+
+def start_listing(old: Side, new: Side) -> git.TreeComparison | None:
+    """Git's comparison of two sides of one repository, under way; None for any other two sides."""
+    if isinstance(old, Revision) and isinstance(new, Revision | WorkTree) and old.root == new.root:
+        commit = new.commit if isinstance(new, Revision) else None
+        return git.TreeComparison(old.root, old.commit, commit)
+    return None
+
+
+def pair_up(
+    old: Side,
+    new: Side,
+    is_golden: PathFilter,
+    listing: Listing | None,
+    *,
+    everything: bool = False,
+    owned: Callable[[str], bool] = lambda _: False,
+) -> Items:
+    """The goldens of two sides, paired by path; with `everything`, also those with equal bytes.
+
+    What `owned` says yes to is part of a captured case, and is left to those who compare cases.
+    """
+    if isinstance(old, OneFile) and isinstance(new, OneFile):
+        if not is_golden.asked_for(new.name):
+            return Items([])
+        item = Item(
+            new.name,
+            OnDisk(str(old.root), follow=True),
+            OnDisk(str(new.root), follow=True),
+            certain=True,
+        )
+        return Items([item])
+    if listing is not None:
+        changes, tree = listing
+        return _git_items(
+            str(old.root),
+            [c for c in changes if is_golden(c.path) and not owned(c.path)],
+            {p: oid for p, oid in tree.items() if is_golden(p) and not owned(p)},
+            everything=everything,
+        )
+    sides = {type(old), type(new)}
+    # A zip or a store holds captured cases and nothing else that a revision could be compared with.
+    return Items([]) if sides == {Revision, Bundles} else _listed_items(old, new, is_golden, owned)
+
+
+def _git_items(
+    root: str, changes: Sequence[git.GitChange], known: Mapping[str, str], *, everything: bool
+) -> Items:
+    items, findings = [], []
+    for change in changes:
+        if change.special:
+            findings.append(_special(change.path, change.special))
+            continue
+        left = Blob(root, change.old) if change.old else None
+        right: Ref | None = Blob(root, change.new) if change.new else None
+        if change.new_in_worktree:
+            right = OnDisk(os.path.join(root, change.path))  # noqa: PTH118 - quicker, for thousands
+        items.append(Item(change.path, left, right, certain=right is None or left is None))
+    same = known.keys() - {item.path for item in items} - {f.path for f in findings}
+    if everything:
+        items = [Item(i.path, i.old, i.new, certain=True) for i in items]
+        blobs = ((path, Blob(root, known[path])) for path in same)
+        items += [Item(path, blob, blob, certain=True) for path, blob in blobs]
+    items.sort(key=lambda item: item.path)
+    return Items(items, 0 if everything else len(same), tuple(findings))
+
+
+def _special(path: str, what: str) -> Finding:
+    return Finding(
+        kind="cannot-read",
+        severity=Severity.WARN,
+        path=path,
+        message=f"expected a plain file, found a {what}; karat does not follow it",
+    )
+
+
+def _listed_items(
+    old: Side, new: Side, is_golden: PathFilter, owned: Callable[[str], bool]
+) -> Items:
+    left, right = _listing(old, new), _listing(new, old)
+    wanted: Callable[[str], bool] = is_golden
+    findings: list[Finding] = []
+    paths = sorted(p for p in left.keys() | right.keys() if not owned(p))
+    if not any(is_golden(path) for path in paths):
+        wanted = is_golden.by_extension()
+        if any(wanted(path) for path in paths):
+            message = "no file matches the golden patterns, so every .json, .jsonl, .csv and .txt file was taken"
+            findings.append(
+                Finding(kind="taken-by-extension", severity=Severity.INFO, message=message)
+            )
+    items = [Item(p, left.get(p), right.get(p), certain=True) for p in paths if wanted(p)]
+    if _disjoint(items):
+        message = f"the two sides share no path ({items[0].path}, …), so nothing was compared; do both begin at the same folder?"
+        findings.append(
+            Finding(
+                kind="nothing-compared",
+                severity=Severity.FAIL,
+                message=message,
+                next="karat diff --help",
+            )
+        )
+    return Items(items, 0, tuple(findings))
+
+
+def _disjoint(items: Sequence[Item]) -> bool:
+    olds, news = (any(getattr(i, side) for i in items) for side in ("old", "new"))
+    return olds and news and not any(item.old and item.new for item in items)
+
+
+def _listing(side: Side, other: Side) -> dict[str, Ref]:
+    if isinstance(side, Bundles):
+        return {}
+    if not isinstance(side, Revision):
+        return dict(_walk(side.root))
+    found, prefix = git.tree_paths(side.root, side.commit), below(side, other)
+    return {
+        path[len(prefix) :]: Blob(str(side.root), oid)
+        for path, oid in found.items()
+        if path.startswith(prefix)
+    }
+
+
+def below(revision: Revision, other: Side) -> str:
+    """Where in a revision to begin: `karat diff HEAD goldens/` means that folder of it, not its root."""
+    root = revision.root.resolve()
+    if not (isinstance(other, Folder) and other.root.resolve().is_relative_to(root)):
+        return ""
+    inside = other.root.resolve().relative_to(root).as_posix()
+    return "" if inside == "." else f"{inside}/"
+
+
+def _walk(root: Path) -> Iterator[tuple[str, Ref]]:
+    def unreadable(error: OSError) -> None:
+        raise CannotVerify(
+            f"expected to list {error.filename}, but: {error.strerror}",
+            next_command=f"ls -ld {error.filename}",
+        ) from error
+
+    for folder, names, files in os.walk(root, onerror=unreadable):
+        names[:] = sorted(name for name in names if name != ".git")
+        for name in sorted(files):
+            path = Path(folder, name)
+            # Sockets, pipes and devices would block or never end.
+            if path.is_symlink() or stat.S_ISREG(path.lstat().st_mode):
+                yield path.relative_to(root).as_posix(), OnDisk(str(path), follow=True)
+
+
+# DOC-HERE case_folders: Whether two sides may hold captured cases at all; it must be quick to say no.
+
+
+def may_hold_cases(old: Side, new: Side, listing: Listing | None) -> bool:
+    """Whether there is anything to look for."""
+    if listing is not None:
+        changes, tree = listing
+        return any(candidates(chain(tree, (change.path for change in changes))))
+    return any(_may_hold(side) for side in (old, new))
+
+
+def _may_hold(side: Side) -> bool:
+    if isinstance(side, Folder):
+        return has_case(side.root)
+    if isinstance(side, Revision):
+        return any(candidates(git.tree_paths(side.root, side.commit)))
+    return isinstance(side, Bundles)

@@ -1,0 +1,336 @@
+"""Items → changes: fetch the bytes, read them, compare. The heavy part; imported late.
+
+In: items and a task. Out: `Judged`. Runs in the caller's process and in the workers' alike.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+import struct
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing
+from typing import IO
+
+import msgspec
+
+from karat.compare.change import Change
+from karat.compare.pairs import Pair, compare_many
+from karat.compare.rules import RuleBook
+from karat.diffs.advice import quoted
+from karat.diffs.sides import Blob, Item, OnDisk, Ref
+from karat.findings import Finding, Severity
+from karat.goldens import formats
+from karat.goldens.paths import identity_of
+from karat.goldens.shapes import Reading, Series
+from karat.system import git
+
+_BATCH_POINTS = 20_000
+"""Curves are scored once this many points are at hand: enough to be fast, few enough for the cache."""
+
+Content = bytes | Finding | None
+
+
+class Task(msgspec.Struct, frozen=True, kw_only=True):
+    """How to judge, whoever does it."""
+
+    cases: Sequence[str]
+    rules: RuleBook
+    status: Sequence[str]
+    keep_curves: bool = False
+
+
+class Judged(msgspec.Struct):
+    """What came of some items."""
+
+    changes: list[Change] = msgspec.field(default_factory=list)
+    unchanged: int = 0
+    """Items whose bytes turned out to be equal."""
+    digests: dict[str, tuple[bytes | None, bytes | None]] = msgspec.field(default_factory=dict)
+    """Of goldens that came or went, to recognise moves."""
+
+    def add(self, other: Judged) -> None:
+        """Take over another part's results."""
+        self.changes += other.changes
+        self.unchanged += other.unchanged
+        self.digests |= other.digests
+
+
+class Judge:
+    """Judges chunk after chunk, with one git process for all of them."""
+
+    def __init__(self, task: Task) -> None:
+        self._task = task
+        self._blobs: git.Blobs | None = None
+
+    def judge(self, items: Sequence[Item]) -> Judged:
+        """The changes of these items, in order."""
+        oids = [r.oid for item in items for r in (item.old, item.new) if isinstance(r, Blob)]
+        roots = (r.root for item in items for r in (item.old, item.new) if isinstance(r, Blob))
+        if oids and self._blobs is None:
+            self._blobs = git.Blobs(next(roots))
+        return _judge(items, self._task, self._blobs.read(oids) if self._blobs else iter(()))
+
+    def close(self) -> None:
+        """End the git process, if there was one."""
+        if self._blobs is not None:
+            self._blobs.close()
+
+
+def _judge(items: Sequence[Item], task: Task, blobs: Iterator[bytes | None]) -> Judged:
+    judged = Judged()
+    for batch in _batches(_pairs(items, task, judged, blobs)):
+        judged.changes += compare_many(
+            batch, task.rules, status=task.status, keep_curves=task.keep_curves
+        )
+    return judged
+
+
+def _pairs(
+    items: Sequence[Item], task: Task, judged: Judged, blobs: Iterator[bytes | None]
+) -> Iterator[Pair]:
+    for item in items:
+        old, new = _fetch(item, item.old, blobs), _fetch(item, item.new, blobs)
+        same = isinstance(old, bytes) and old == new
+        if same and not item.certain:
+            judged.unchanged += 1
+            continue
+        if item.old is None or item.new is None:
+            judged.digests[item.path] = (_digest(old), _digest(new))
+        after = _reading(new, item.path)
+        before = after if same else _reading(old, item.path)
+        identity = identity_of(item.path, task.cases) if task.cases else {}
+        yield Pair(path=item.path, old=before, new=after, identity=identity, same_bytes=same)
+
+
+def _digest(content: Content) -> bytes | None:
+    if not isinstance(content, bytes):
+        return None
+    import hashlib  # noqa: PLC0415 - only where goldens came or went
+
+    return hashlib.sha256(content).digest()
+
+
+def _reading(content: Content, path: str) -> Reading | None:
+    if content is None:
+        return None
+    if isinstance(content, Finding):
+        return Reading(None, (content,))
+    return formats.read(content, path)
+
+
+def _fetch(item: Item, ref: Ref | None, blobs: Iterator[bytes | None]) -> Content:
+    if ref is None:
+        return None
+    if isinstance(ref, Blob):
+        data = next(blobs, None)
+        return data if data is not None else _missing(item, ref)
+    try:
+        return _read(ref)
+    except OSError as error:
+        return _unreadable(item, ref, error)
+
+
+def _read(ref: OnDisk) -> bytes:
+    # A pipe would wait for ever, a device never end: look before reading, and never wait to look.
+    flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | (0 if ref.follow else os.O_NOFOLLOW)
+    with os.fdopen(os.open(ref.path, flags), "rb") as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise OSError(errno.EINVAL, "it is no plain file")
+        return file.read()
+
+
+def _missing(item: Item, ref: Blob) -> Finding:
+    return Finding(
+        kind="cannot-read",
+        severity=Severity.FAIL,
+        path=item.path,
+        message=f"git has no object {ref.oid[:12]} for it (a partial clone, or a damaged repository)",
+        next="git fetch --refetch",
+    )
+
+
+def _unreadable(item: Item, ref: OnDisk, error: OSError) -> Finding:
+    why = "it is a symbolic link" if error.errno == errno.ELOOP else error.strerror or error
+    return Finding(
+        kind="cannot-read",
+        severity=Severity.FAIL,
+        path=item.path,
+        message=f"expected to read {ref.path}, but: {why}",
+        next=f"ls -l {quoted(ref.path)}",
+    )
+
+
+def _batches(pairs: Iterable[Pair]) -> Iterator[list[Pair]]:
+    batch: list[Pair] = []
+    points = 0
+    for pair in pairs:
+        batch.append(pair)
+        golden = pair.new.golden if pair.new else None
+        if isinstance(golden, Series):
+            points += sum(len(metric.steps) for metric in golden.metrics.values())
+        if points >= _BATCH_POINTS:
+            yield batch
+            batch, points = [], 0
+    if batch:
+        yield batch
+
+
+# DOC-HERE workers: Workers: many goldens are judged by several processes at once.
+#
+# A worker is a fork of this process, so it starts with everything it needs to know. Workers take
+# chunk numbers from one pipe, as this process does, and leave their results, as msgpack, each in its
+# own unnamed file. A chunk whose result is missing because a worker died is judged here; workers make
+# a diff faster, never different. Where forking is not safe (any other thread, such as a BLAS pool; no
+# fork), this process works alone.
+
+_CHUNK = 16
+_WORTH_A_WORKER = 100
+"""Below this many goldens a second process would cost more than it saves."""
+_MOST = 16
+_NUMBER = struct.Struct("<I")
+_MOST_CHUNKS = 65_536 // _NUMBER.size
+"""What a pipe surely holds at once, so that filling it never waits."""
+
+Progress = Callable[[int, int], None]
+
+
+class _Result(msgspec.Struct, array_like=True):
+    chunk: int
+    judged: Judged
+
+
+def judge(
+    items: Sequence[Item], task: Task, *, jobs: int | None = 1, progress: Progress | None = None
+) -> Judged:
+    """The changes of all items, in order; `jobs` None for as many processes as help."""
+    size = max(_CHUNK, -(-len(items) // _MOST_CHUNKS))
+    chunks = [items[i : i + size] for i in range(0, len(items), size)]
+    results: dict[int, Judged] = {}
+    queue = _filled_pipe(len(chunks))
+    helpers = _fork(_helpers(len(items), task, jobs), queue, chunks, task)
+    try:
+        with closing(Judge(task)) as judge_:
+            for number in _numbers(queue):
+                results[number] = judge_.judge(chunks[number])
+                if progress is not None:
+                    progress(min((number + 1) * size, len(items)), len(items))
+            for pid, file in helpers:
+                os.waitpid(pid, 0)
+                results |= _results(file)
+            for number in range(len(chunks)):
+                if number not in results:
+                    results[number] = judge_.judge(chunks[number])
+    finally:
+        os.close(queue)
+        for _, file in helpers:
+            file.close()
+    if progress is not None:
+        progress(len(items), len(items))
+    whole = Judged()
+    for number in range(len(chunks)):
+        whole.add(results[number])
+    return whole
+
+
+def _filled_pipe(count: int) -> int:
+    """A pipe with the numbers 0 … count − 1 in it, then its end."""
+    reading, writing = os.pipe()
+    os.write(writing, b"".join(map(_NUMBER.pack, range(count))))
+    os.close(writing)
+    return reading
+
+
+def _numbers(queue: int) -> Iterator[int]:
+    # Whoever reads first gets the number: the kernel is the scheduler.
+    while len(record := os.read(queue, _NUMBER.size)) == _NUMBER.size:
+        yield _NUMBER.unpack(record)[0]
+
+
+def _helpers(items: int, task: Task, jobs: int | None) -> int:
+    """How many more processes than this one."""
+    if task.keep_curves or not hasattr(os, "fork"):
+        return 0
+    if _threads() != 1:
+        return 0
+    if jobs is not None:
+        return jobs - 1
+    return min(_cores(), _MOST, items // _WORTH_A_WORKER + 1) - 1
+
+
+def _threads() -> int:
+    """Threads of this process, those of libraries included; 0 where that is not known."""
+    try:
+        return len(os.listdir("/proc/self/task"))  # noqa: PTH208 - a count, not paths
+    except OSError:
+        return 0
+
+
+def _cores() -> int:
+    try:
+        return len(os.sched_getaffinity(0))
+    except AttributeError:  # not Linux
+        return os.cpu_count() or 1
+
+
+def _fork(
+    count: int, queue: int, chunks: Sequence[Sequence[Item]], task: Task
+) -> list[tuple[int, IO[bytes]]]:
+    helpers: list[tuple[int, IO[bytes]]] = []
+    for _ in range(count):
+        try:
+            file = _unnamed_file()
+            sys.stdout.flush()
+            sys.stderr.flush()
+            pid = os.fork()
+        except OSError:
+            break  # no room for another process or file; this one can do it alone
+        if pid == 0:
+            _serve(queue, chunks, task, file)
+        helpers.append((pid, file))
+    return helpers
+
+
+def _unnamed_file() -> IO[bytes]:
+    if hasattr(os, "memfd_create"):
+        return os.fdopen(os.memfd_create("karat"), "w+b")
+    from tempfile import TemporaryFile  # noqa: PLC0415 - not on Linux
+
+    return TemporaryFile()
+
+
+def _serve(queue: int, chunks: Sequence[Sequence[Item]], task: Task, file: IO[bytes]) -> None:
+    """The life of a worker. It leaves without clean-up that belongs to the process it came from."""
+    status = 1
+    try:
+        judge_ = Judge(task)
+        for number in _numbers(queue):
+            _put(file, msgspec.msgpack.encode(_Result(number, judge_.judge(chunks[number]))))
+        judge_.close()
+        file.flush()
+        status = 0
+    finally:
+        # An error here is not this process's to tell: the chunk is missing, and is judged again.
+        os._exit(status)
+
+
+def _put(file: IO[bytes], message: bytes) -> None:
+    file.write(_NUMBER.pack(len(message)) + message)
+
+
+def _results(file: IO[bytes]) -> dict[int, Judged]:
+    """The whole results in a worker's file; a worker that was killed may have left half of one."""
+    file.seek(0)
+    data = memoryview(file.read())
+    decoder = msgspec.msgpack.Decoder(_Result)
+    found: dict[int, Judged] = {}
+    while len(data) >= _NUMBER.size:
+        end = _NUMBER.size + _NUMBER.unpack(data[: _NUMBER.size])[0]
+        if end > len(data):
+            break
+        result = decoder.decode(data[_NUMBER.size : end])
+        found[result.chunk] = result.judged
+        data = data[end:]
+    return found

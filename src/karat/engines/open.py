@@ -1,0 +1,65 @@
+"""Opening an engine by its name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from karat.engines.job import Engine, Resources
+from karat.findings import UsageError
+
+_EDIT = "edit [engine] in hunt.toml"
+
+
+def open_engine(  # noqa: PLR0913 - what [engine] may say
+    kind: str,
+    *,
+    slots: int,
+    work: Path,
+    cores: float = 0,
+    gpus: float = 0,
+    address: str = "",
+    retries: int = 3,
+    memory: int = 0,
+    custom: Mapping[str, float] | None = None,
+    notice: Callable[[str], None] | None = None,
+) -> Engine:
+    """The engine of that kind, ready for jobs; waits, and says so, while another hunt has what it needs.
+
+    `slots` is how many jobs may run at once; 0: one here, and on a cluster as many as it has room for.
+    """
+    if slots < 0:
+        raise UsageError(f"expected no negative number of slots, found {slots}", next_command=_EDIT)
+    if kind == "local":
+        return _local(slots, work, cores, gpus, notice)
+    if kind == "ray":
+        from karat.engines.ray_engine import open_ray  # noqa: PLC0415 - ray takes seconds
+
+        resources = Resources(cores=cores, gpus=gpus, memory=memory, custom=custom or {})
+        return open_ray(
+            address, work=work, resources=resources, retries=retries, most=slots, notice=notice
+        )
+    raise UsageError(f"expected the engine local or ray, found {kind!r}", next_command=_EDIT)
+
+
+def _local(
+    slots: int, work: Path, cores: float, gpus: float, notice: Callable[[str], None] | None
+) -> Engine:
+    from karat.engines.local import (  # noqa: PLC0415 - not to look at a hunt
+        LocalEngine,
+        Wanted,
+        claim,
+    )
+
+    wanted = Wanted(slots=slots or 1, cores=_whole("cores", cores), gpus=_whole("gpus", gpus))
+    return LocalEngine(claim(wanted, work.absolute(), notice))
+
+
+def _whole(name: str, value: float) -> int:
+    if value < 0 or value != int(value):
+        raise UsageError(
+            f"expected {name} to be a whole number for the local engine, where each probe has them for itself; "
+            f"found {value:g}",
+            next_command=_EDIT,
+        )
+    return int(value)

@@ -1,0 +1,211 @@
+"""The head of a Ray cluster: while it is gone, nobody may be asked anything.
+
+Ray ends the whole process, with exit code 1, a minute after it has lost its head; whoever looked at that code would
+take it for an answer.
+"""
+
+from __future__ import annotations
+
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping
+from queue import Empty, SimpleQueue
+from threading import Thread
+from typing import Any, TypeVar
+
+from karat.engines.job import Resources
+from karat.findings import CannotVerify
+
+Answer = TypeVar("Answer")
+
+_REACH = 5.0
+_PATIENCE = 20.0
+
+
+class Head:
+    """The head of a cluster, by its address; empty: somebody else keeps an eye on it."""
+
+    def __init__(self, address: str) -> None:
+        host, _, port = address.rpartition(":")
+        self._address = address
+        self._place = (host.strip("[]"), int(port)) if port.isdigit() else None
+        self._missing: float | None = None
+        """Since when it does not answer."""
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether it did not answer when it was last looked at."""
+        return self._missing is not None
+
+    def answers(self) -> bool:
+        """Whether it is there now; CannotVerify once it has been away for too long."""
+        if self._place is None:
+            return True
+        try:
+            socket.create_connection(self._place, _REACH).close()
+        except OSError as error:
+            now = time.monotonic()
+            self._missing = now if self._missing is None else self._missing
+            if now - self._missing < _PATIENCE:
+                return False
+            raise CannotVerify(
+                f"expected the head of the Ray cluster at {self._address} to stay, "
+                f"found nobody there any more: {error.strerror or error}",
+                next_command="karat hunt resume  # when there is a cluster again",
+            ) from error
+        self._missing = None
+        return True
+
+
+def within(seconds: float, ask: Callable[[], Answer]) -> Answer | None:
+    """What Ray says; None if it does not within the time, as when its head is lost while it is being asked.
+
+    The question is left behind on a thread: there is no way to take it back, and waiting for it would end with the process.
+    """
+    said: SimpleQueue[Answer | Exception] = SimpleQueue()
+
+    def asking() -> None:
+        try:
+            said.put(ask())
+        except Exception as error:  # noqa: BLE001 - raised again where it was asked
+            said.put(error)
+
+    Thread(target=asking, daemon=True).start()
+    try:
+        answer = said.get(timeout=seconds)
+    except Empty:
+        return None
+    if isinstance(answer, Exception):
+        raise answer
+    return answer
+
+
+# DOC-HERE ray_silence: Ray's own words, kept off stdout, where data goes.
+#
+# A thread of Ray's prints there when a node is lost, whatever `log_to_driver` says. What became of a job is told by its result.
+
+_OF_RAY = "ray_"
+
+
+class _WithoutRay:
+    """A stream that does not hear Ray's threads."""
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        if threading.current_thread().name.startswith(_OF_RAY):
+            return len(text)
+        written: int = self._stream.write(text)
+        return written
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
+class Silence:
+    """Keeps Ray's threads off stdout until it is over."""
+
+    def __init__(self) -> None:
+        self._before = sys.stdout
+        self._instead: Any = _WithoutRay(sys.stdout)
+        sys.stdout = self._instead
+
+    def end(self) -> None:
+        """As it was, unless somebody else has changed it since."""
+        if sys.stdout is self._instead:
+            sys.stdout = self._before
+
+
+# DOC-HERE ray_capacity: What a Ray cluster has room for, as nodes come and go.
+
+_FRESH = 1.0
+_ANSWER = 10.0
+
+
+def options(resources: Resources) -> dict[str, Any]:
+    """What a task of Ray asks for. One core where nobody said how many: none at all would mean no limit."""
+    asked: dict[str, Any] = {
+        "num_cpus": resources.cores or 1,
+        "num_gpus": resources.gpus,
+        "max_retries": 0,
+        "scheduling_strategy": "SPREAD",
+    }
+    if resources.memory:
+        asked["memory"] = resources.memory
+    if resources.custom:
+        asked["resources"] = dict(resources.custom)
+    return asked
+
+
+def needs(resources: Resources) -> dict[str, float]:
+    """The same, by the names that nodes have for it."""
+    wanted = {
+        "CPU": resources.cores or 1,
+        "GPU": resources.gpus,
+        "memory": resources.memory,
+        **resources.custom,
+    }
+    return {name: amount for name, amount in wanted.items() if amount > 0}
+
+
+def fits(there: Mapping[str, float], wanted: Mapping[str, float]) -> int:
+    """How many jobs a node can run at once."""
+    # Fractions such as 0.1 are not what they seem; a job too many would wait, one too few is never run.
+    return min(int(there.get(name, 0.0) / amount + 1e-6) for name, amount in wanted.items())
+
+
+class Capacity:
+    """How many jobs a cluster can run at once, re-read as it changes."""
+
+    def __init__(
+        self, ray: Any, head: Head, resources: Resources, most: int, notice: Callable[[str], None]
+    ) -> None:
+        """`most` is how many may run at once at most; 0: as many as there is room for."""
+        self._ray, self._head, self._wanted = ray, head, needs(resources)
+        self._most, self._notice = most, notice
+        self._read_at, self._known = -_FRESH, 0
+        self._told = False
+        self._nodes: list[dict[str, Any]] = []
+
+    def slots(self) -> int:
+        """Jobs at once, over all nodes that live; no more than were allowed."""
+        if time.monotonic() - self._read_at >= _FRESH and self._head.answers():
+            self._known = sum(fits(node["Resources"], self._wanted) for node in self.nodes())
+            self._read_at = time.monotonic()
+        return min(self._known, self._most) if self._most else self._known
+
+    def nodes(self) -> list[dict[str, Any]]:
+        """Those that live; as they were, while nobody says."""
+        answer = within(_ANSWER, self._ray.nodes)
+        if answer is not None:
+            self._nodes = [node for node in answer if node["Alive"]]
+        return self._nodes
+
+    def tell_if_none(self) -> None:
+        """Say once that nothing can run until a node comes."""
+        none = self.slots() == 0
+        if none and not self._told:
+            self._notice(f"waiting: no node of the Ray cluster has {self.wanted()}")
+        self._told = none
+
+    def wanted(self) -> str:
+        """What a node must have, for a person."""
+        return ", ".join(_shown(name, amount) for name, amount in self._wanted.items())
+
+    def there(self) -> str:
+        """What nodes have, for a person."""
+        return "; ".join(
+            ", ".join(
+                _shown(name, amount)
+                for name, amount in sorted(node["Resources"].items())
+                if not name.startswith(("node:", "object_store"))
+            )
+            for node in self.nodes()
+        )
+
+
+def _shown(name: str, amount: float) -> str:
+    return f"{amount / 1e9:.3g} GB of memory" if name == "memory" else f"{amount:g} {name}"

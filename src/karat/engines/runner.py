@@ -1,0 +1,434 @@
+"""Slots: where one job runs at a time, with a folder, cores and GPUs of its own."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import re
+import secrets
+import select
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import IO, Any, cast
+
+import msgspec
+
+import karat
+from karat.engines.files import Collected, Stamps, combined, hash_files, stamps
+from karat.engines.job import Command, Job, JobResult, Ran
+from karat.engines.process_tree import MARK, end_marked
+from karat.system.git import without_foreign
+
+
+class Slot(msgspec.Struct, frozen=True, kw_only=True):
+    """Where one job runs at a time."""
+
+    number: int
+    area: Path
+    """The kept folder."""
+    cores: tuple[int, ...] = ()
+    """Cores that nobody else uses; empty: not pinned."""
+    gpus: tuple[str, ...] = ()
+    """GPUs that nobody else uses, as CUDA_VISIBLE_DEVICES names them."""
+    held: tuple[int, ...] = ()
+    """Descriptors of locks: the warden keeps them, so that they last as long as the last process of a job."""
+    node: str = ""
+    """Of a cluster: which node."""
+    env: Mapping[str, str] | None = None
+    """The environment commands run in; None: the runner's own."""
+
+    @property
+    def where(self) -> str:
+        """Host, slot and devices, for a person."""
+        parts = [f"{socket.gethostname()} slot {self.number}"]
+        if self.node:
+            parts.append(f"node {self.node}")
+        if self.cores:
+            parts.append(f"cores {','.join(map(str, self.cores))}")
+        if self.gpus:
+            parts.append(f"GPUs {','.join(self.gpus)}")
+        return ", ".join(parts)
+
+
+# DOC-HERE placeholders: Placeholders: words of a command that stand for what only the runner knows. Pure.
+
+
+def filled_text(text: str, words: Mapping[str, str]) -> str:
+    """A text with `@AREA@` and the others replaced; what replaces one is not looked at again."""
+    pieces = text.split("@")
+    if len(pieces) < 3:
+        return text
+    filled, index = [pieces[0]], 1
+    while index < len(pieces):
+        # A word stands between two signs, so the last piece is never one.
+        if pieces[index] in words and index + 1 < len(pieces):
+            filled += [words[pieces[index]], pieces[index + 1]]
+            index += 2
+        else:
+            filled += ["@", pieces[index]]
+            index += 1
+    return "".join(filled)
+
+
+def filled_words(texts: tuple[str, ...], words: Mapping[str, str]) -> tuple[str, ...]:
+    """Each text with its placeholders replaced."""
+    return tuple(filled_text(text, words) for text in texts)
+
+
+def filled(command: Command, words: Mapping[str, str]) -> Command:
+    """A command with its placeholders replaced."""
+    return msgspec.structs.replace(
+        command,
+        argv=filled_words(command.argv, words),
+        cwd=filled_text(command.cwd, words),
+        env={name: filled_text(value, words) for name, value in command.env.items()},
+        unless=filled_words(command.unless, words),
+        when_killed=tuple(filled_words(each, words) for each in command.when_killed),
+    )
+
+
+# DOC-HERE identity: Identity: what was really under test, as a few names with texts, and one digest of them. Pure.
+
+_LINE = re.compile(r"\s*([A-Za-z_][\w.\-/+]{0,199})\s*=\s*(.*?)\s*")
+_LONGEST = 4096
+_MOST = 1000
+
+
+def read_identity(output: bytes) -> dict[str, str]:
+    """What an `identify` command printed: a JSON object, or lines of `name=value`; other lines are nobody's."""
+    text = output.decode("utf-8", "backslashreplace")
+    pairs = _from_object(text) or _from_lines(text)
+    return {_text(name): _text(value) for name, value in list(pairs.items())[:_MOST]}
+
+
+def _text(said: str) -> str:
+    """What can be stored and sent: JSON may hold halves of letters."""
+    return said[:_LONGEST].encode("utf-8", "backslashreplace").decode()
+
+
+def identity_key(identity: Mapping[str, str]) -> str:
+    """One digest of an identity; empty for one of which nothing is known, since that is nobody's equal."""
+    if not identity:
+        return ""
+    canonical = json.dumps(dict(identity), sort_keys=True, ensure_ascii=True, separators=(",", ":"))
+    return hashlib.sha256(canonical.encode()).hexdigest()
+
+
+def _from_object(text: str) -> dict[str, str]:
+    try:
+        document = json.loads(text)
+        return dict(_flat("", document)) if isinstance(document, dict) else {}
+    except (ValueError, RecursionError):
+        return {}
+
+
+def _flat(prefix: str, value: Any) -> Iterator[tuple[str, str]]:
+    """`{"commit": {"xla": "1a2b"}}` is `commit.xla`."""
+    if isinstance(value, dict):
+        for name, each in value.items():
+            yield from _flat(f"{prefix}.{name}" if prefix else str(name), each)
+    else:
+        yield prefix, value if isinstance(value, str) else json.dumps(value, sort_keys=True)
+
+
+def _from_lines(text: str) -> dict[str, str]:
+    matches = (_LINE.fullmatch(line) for line in text.splitlines())
+    return {match[1]: match[2] for match in matches if match}
+
+
+# DOC-HERE guarding: Guarding: a job's warden, seen from the runner; see `karat.engines.supervisor`.
+
+_BEGIN = (
+    "import sys; sys.path.append(sys.argv[1]); from karat.engines.supervisor import main; main()"
+)
+_LOOK_AGAIN = 50  # milliseconds
+_PATIENCE = 120.0
+_UNLESS_TIMEOUT = 60.0
+_MEASURED = {"warmup", "measure"}
+
+
+class WardenLost(Exception):  # noqa: N818 - what became of it
+    """The warden is gone, killed by somebody; nothing is known of the command it ran."""
+
+
+class Cancelled(Exception):  # noqa: N818 - what became of it
+    """The job is not wanted any more; all its processes have been ended."""
+
+
+class Header(msgspec.Struct, frozen=True):
+    """How the warden says that a command ended."""
+
+    status: int | None
+    timed_out: bool
+    killed: bool
+    seconds: float
+    error: str
+    left: int
+    sizes: tuple[int, ...]
+
+
+class Guard:
+    """Runs commands through a warden of their own; everything they start ends with it."""
+
+    def __init__(self, slot: Slot, token: str, cancelled: Callable[[], bool]) -> None:
+        self._token, self._cancelled = token, cancelled
+        self.notes: list[str] = []
+        self._process = subprocess.Popen(
+            # Isolated: neither the folder it starts in nor PYTHONPATH may get between it and its work.
+            [sys.executable, "-I", "-S", "-c", _BEGIN, str(Path(karat.__file__).parents[1])],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            start_new_session=True,
+            pass_fds=slot.held,
+        )
+        self._orders = cast("IO[bytes]", self._process.stdin)
+        self._answers = cast("IO[bytes]", self._process.stdout)
+        # Not select, which knows no descriptor above 1,023: a machine may have hundreds of slots.
+        self._answered = select.poll()
+        self._answered.register(self._answers, select.POLLIN)
+        if slot.cores:
+            # Before it has started anything; what it starts has the same cores.
+            os.sched_setaffinity(self._process.pid, slot.cores)
+
+    def run(self, command: Command, env: Mapping[str, str]) -> tuple[Ran, bytes]:
+        """The command to its end; with what it printed on stdout alone if its role is to identify."""
+        apart = command.role == "identify"
+        header, outputs = self._ask(
+            argv=command.argv,
+            cwd=command.cwd,
+            env={**env, MARK: self._token},
+            timeout=command.timeout,
+            when_killed=command.when_killed,
+            apart=apart,
+            sweep=command.role in _MEASURED,
+        )
+        status = header.status
+        ran = Ran(
+            role=command.role,
+            name=command.name,
+            exit_code=status
+            if status is not None and status >= 0 and not header.timed_out
+            else None,
+            signal=-status if status is not None and status < 0 else None,
+            timed_out=header.timed_out,
+            seconds=header.seconds,
+            output=b"".join(reversed(outputs)),
+            error=header.error,
+        )
+        if header.left:
+            self.notes.append(f"{header.left} processes of {named(command)} could not be ended")
+        return ran, outputs[0]
+
+    def succeeds(self, command: Command, env: Mapping[str, str]) -> bool:
+        """Whether the command's `unless` says that it is not needed."""
+        header, _ = self._ask(
+            argv=command.unless,
+            cwd=command.cwd,
+            env={**env, MARK: self._token},
+            timeout=min(command.timeout or _UNLESS_TIMEOUT, _UNLESS_TIMEOUT),
+            when_killed=(),
+            apart=False,
+            sweep=False,
+        )
+        return header.status == 0 and not header.timed_out
+
+    def _ask(self, **order: Any) -> tuple[Header, list[bytes]]:
+        if self._cancelled():
+            raise Cancelled
+        self._send(order)
+        asked = False
+        while not self._answered.poll(_LOOK_AGAIN):
+            if not asked and self._cancelled():
+                asked = True
+                self._send({"kill": True})
+        line = self._answers.readline()
+        if not line.endswith(b"\n"):
+            raise WardenLost("the process that watches over the job's commands is gone")
+        header = msgspec.json.decode(line, type=Header)
+        outputs = [self._answers.read(size) for size in header.sizes]
+        if asked:
+            raise Cancelled
+        return header, outputs
+
+    def _send(self, order: dict[str, Any]) -> None:
+        # json, not msgspec: paths may hold what is no text, and its escapes bring them over as they are.
+        try:
+            self._orders.write(json.dumps(order).encode() + b"\n")
+            self._orders.flush()
+        except BrokenPipeError:
+            raise WardenLost("the process that watches over the job's commands is gone") from None
+
+    def close(self) -> None:
+        """End everything that carries the job's mark; returns when it has ended."""
+        with contextlib.suppress(BrokenPipeError):
+            self._orders.close()
+        try:
+            self._process.wait(_PATIENCE)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        if self._process.returncode != 0:
+            end_marked(self._token)
+        self._answers.close()
+
+
+def named(command: Command) -> str:
+    """What a command is called, for a person."""
+    return command.name or command.role
+
+
+# DOC-HERE running: Running a job: its commands one after the other, in a slot; the one runner of every engine.
+
+OUT = "KARAT_OUT"
+
+
+def run_job(job: Job, slot: Slot, cancelled: Callable[[], bool]) -> JobResult:
+    """What came of a job. When it returns, no process of it is left; `lost` says so if it could not be brought to an end."""
+    started, clock = time.time(), time.monotonic()
+    slot.area.mkdir(parents=True, exist_ok=True)
+    out = _empty_folder(slot.area)
+    run = _Run(job, slot, out)
+    lost = ""
+    guard = Guard(slot, secrets.token_hex(12), cancelled)
+    try:
+        run.commands(guard)
+    except WardenLost as error:
+        lost = str(error)
+    except Cancelled:
+        lost = "cancelled"
+    finally:
+        guard.close()
+        collected = run.collected() if not lost else Collected()
+        _remove(out)
+    return JobResult(
+        key=job.key,
+        ran=tuple(run.ran),
+        started=started,
+        seconds=time.monotonic() - clock,
+        where=slot.where,
+        files=collected.files,
+        hashes=run.hashes,
+        identity=run.identity,
+        identity_key=run.key,
+        shared=run.shared,
+        lost=lost,
+        notes=(*guard.notes, *run.notes, *collected.notes),
+    )
+
+
+class _Run:
+    """A job under way, and what is known of it so far."""
+
+    def __init__(self, job: Job, slot: Slot, out: Path) -> None:
+        self._job, self._slot, self._out = job, slot, out
+        self._words = {
+            "AREA": str(slot.area),
+            "OUT": str(out),
+            "SLOT": str(slot.number),
+            "GPUS": ",".join(slot.gpus),
+            "CORES": ",".join(map(str, slot.cores)),
+        }
+        # Where the last command runs: what a probe leaves beside itself is there.
+        last = job.commands[-1].cwd if job.commands else "@AREA@"
+        self._end = Path(filled_text(last, self._words))
+        self.ran: list[Ran] = []
+        self.identity: dict[str, str] = dict(job.identity)
+        self.hashes: dict[str, str] = {}
+        self._settled = False
+        self._before: Stamps | None = None
+        self.key = ""
+        self.shared = False
+        self.notes: list[str] = []
+
+    def commands(self, guard: Guard) -> None:
+        """Run what is needed; stop at the first failure that is not allowed, or where the identity is known."""
+        for command in self._job.commands:
+            if command.role in _MEASURED and not self._settled:
+                self._settle()
+                if self.shared:
+                    return
+            ready = filled(command, self._words)
+            if command.role == "measure" and self._before is None:
+                self._before = stamps(self._end, self._job.collect)
+            ran = self._command(guard, ready)
+            self.ran.append(ran)
+            if not (command.may_fail or ran.skipped or ran.exit_code == 0):
+                return
+        if not self._settled:
+            self._settle()
+
+    def _command(self, guard: Guard, command: Command) -> Ran:
+        env = self._environment(command)
+        if command.unless and guard.succeeds(command, env):
+            return Ran(role=command.role, name=command.name, skipped=True)
+        ran, printed = guard.run(command, env)
+        if command.role == "identify" and ran.exit_code == 0:
+            self.identity |= read_identity(printed)
+        return ran
+
+    def _environment(self, command: Command) -> dict[str, str]:
+        base: Mapping[str, str] = os.environ if self._slot.env is None else self._slot.env
+        env = {**without_foreign(base), OUT: str(self._out), **command.env}
+        if self._slot.gpus:
+            env["CUDA_VISIBLE_DEVICES"] = ",".join(self._slot.gpus)
+        # A command may have a part of the folder for itself.
+        if Path(env[OUT]).is_relative_to(self._out):
+            # Where an earlier command put something else there, this one is to see it.
+            with contextlib.suppress(FileExistsError, NotADirectoryError):
+                Path(env[OUT]).mkdir(parents=True, exist_ok=True)
+        return env
+
+    def _settle(self) -> None:
+        """What is under test, before the first run that is measured."""
+        self._settled = True
+        patterns = filled_words(self._job.hash_files, self._words)
+        self.hashes = hash_files(self._slot.area, patterns)
+        if self.hashes:
+            self.identity["files.sha256"] = combined(self.hashes)
+        elif patterns:
+            self.notes.append(
+                f"no file matches {', '.join(self._job.hash_files)}, so none was hashed"
+            )
+        self.key = identity_key(self.identity)
+        self.shared = bool(self.key) and self.key in self._job.known
+
+    def collected(self) -> Collected:
+        """Files of the job's own folder, then of the folder its last command ran in."""
+        found = Collected()
+        # A container that has the area must not choose what this machine reads.
+        if self._out.is_symlink():
+            self.notes.append("KARAT_OUT was replaced by a link; nothing of it came back")
+        else:
+            found.add(self._out, self._job.collect)
+        if self._before is not None:
+            found.add(self._end, self._job.collect, self._before, without=self._out)
+        return found
+
+
+def _empty_folder(area: Path) -> Path:
+    """The job's own folder: always of the same name, since builds may depend on it."""
+    folder = area / ".out"
+    _remove(folder)
+    number = 2
+    # A container's root may have left files that are not ours to remove.
+    while os.path.lexists(folder):
+        folder = area / f".out-{number}"
+        _remove(folder)
+        number += 1
+    folder.mkdir()
+    return folder
+
+
+def _remove(folder: Path) -> None:
+    # What cannot be removed stays: another's files, or a tree that is deeper than Python goes.
+    with contextlib.suppress(OSError, RecursionError):
+        if folder.is_symlink() or folder.is_file():
+            folder.unlink()
+        shutil.rmtree(folder, ignore_errors=True)

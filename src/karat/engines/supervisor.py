@@ -1,0 +1,370 @@
+"""The output of a command: its beginning and its end, however long it is."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import json
+import os
+import selectors
+import signal
+import subprocess
+import sys
+import time
+from collections import deque
+from typing import Any, NamedTuple
+
+from karat.engines.process_tree import (
+    MARK,
+    Process,
+    Table,
+    descendants,
+    end_all,
+    marked,
+    overwritten,
+    processes,
+)
+
+FIRST = 1 << 20
+LAST = 4 << 20
+_PIECE = 1 << 16
+"""A program that prints letter by letter must not cost an object for each."""
+
+
+class RecentOutput:
+    """The first MiB and the last four of what was printed; memory does not grow beyond."""
+
+    def __init__(self, first: int = FIRST, last: int = LAST) -> None:
+        self._first, self._last = first, last
+        self._head = bytearray()
+        self._tail: deque[bytearray] = deque()
+        self._held = 0
+        self._left_out = 0
+
+    def add(self, came: bytes) -> None:
+        """More of it."""
+        room = self._first - len(self._head)
+        self._head += came[:room]
+        rest = came[room:]
+        if not rest:
+            return
+        if not self._tail or len(self._tail[-1]) >= _PIECE:
+            self._tail.append(bytearray())
+        self._tail[-1] += rest
+        self._held += len(rest)
+        while self._held - len(self._tail[0]) >= self._last:
+            gone = len(self._tail.popleft())
+            self._held -= gone
+            self._left_out += gone
+
+    def text(self) -> bytes:
+        """What is kept, with a line that says how much was left out between the two parts."""
+        tail = b"".join(self._tail)
+        left_out = self._left_out + max(0, len(tail) - self._last)
+        if not left_out:
+            return bytes(self._head) + tail
+        said = f"\n[karat left out {left_out:,} bytes here]\n".encode()
+        return bytes(self._head) + said + tail[-self._last :]
+
+
+# DOC-HERE warden: The warden: a small process that runs the commands of one job, and outlives whoever started it, just long enough.
+#
+# It is what every process of a job descends from, daemons included (a "subreaper" in Linux's words), so it can end them all. Its
+# stdin is its tie to the runner: when that closes, because the runner ended, was killed or lost its machine's patience, the
+# warden ends what runs, does what `when_killed` says, and goes.
+#
+# In: one JSON document a line, an `Order` each, or `{"kill": true}` while one is under way. Out: a line of JSON, then the bytes
+# of the outputs. Only the standard library is imported: it must start in a blink, many times.
+
+GRACE = 5.0
+"""Seconds between asking to end and ending."""
+_AFTERWARDS = 60.0
+"""For each `when_killed` command, and for each `unless` without a time of its own."""
+_A_DAY = 86400.0
+"""As long as one look may take: the kernel counts no more than 24 days, and a command may have more."""
+_SUBREAPER, _PARENT_DEATH_SIGNAL = 36, 1
+
+
+class Ended(NamedTuple):
+    """How a command ended."""
+
+    status: int | None = None
+    """As subprocess has it; None: it was never started."""
+    timed_out: bool = False
+    killed: bool = False
+    seconds: float = 0.0
+    """From just before it was started, so with the fork and the loading of its program, until it was known to have ended."""
+    error: str = ""
+    left: int = 0
+    """Processes that could not be ended."""
+
+
+class Warden:
+    """Runs one command after the other."""
+
+    def __init__(self, orders: int, answers: int) -> None:
+        self._orders, self._answers = orders, answers
+        self._pending = b""
+        self._cut = False
+        """Whether the runner is gone."""
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(orders, selectors.EVENT_READ)
+        self._token = ""
+        self._current: subprocess.Popen[bytes] | None = None
+        self._prctl = _prctl()
+        self._prctl(_SUBREAPER, 1)
+        self._watch_children()
+
+    def _watch_children(self) -> None:
+        receiver, sender = os.pipe()
+        os.set_blocking(receiver, False)
+        os.set_blocking(sender, False)
+        signal.set_wakeup_fd(sender, warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
+            signal.signal(number, self._told_to_go)
+        self._selector.register(receiver, selectors.EVENT_READ)
+        self._wakeups = receiver
+
+    def _told_to_go(self, *_: object) -> None:
+        self._cut = True
+
+    def serve(self) -> None:
+        """Until the runner is done with it."""
+        while (order := self._next()) is not None:
+            self._token = order["env"].get(MARK, "")
+            ended, outputs = self._run(order)
+            if self._cut:
+                break
+            self._answer(ended, outputs)
+        self._end(lambda table: self._marked(set(table), table))
+
+    def _next(self) -> dict[str, Any] | None:
+        while not self._cut:
+            order = self._order()
+            if order is not None and "argv" in order:
+                return order
+            if order is None:
+                self._look(None)
+        return None
+
+    def _order(self) -> dict[str, Any] | None:
+        line, newline, rest = self._pending.partition(b"\n")
+        if not newline:
+            return None
+        self._pending = rest
+        order: dict[str, Any] = json.loads(line)
+        return order
+
+    def _look(self, seconds: float | None, outputs: dict[int, RecentOutput] | None = None) -> None:
+        """Wait for something to happen, and take in what came."""
+        for key, _ in self._selector.select(None if seconds is None else min(seconds, _A_DAY)):
+            if key.fd == self._orders:
+                came = os.read(key.fd, 1 << 20)
+                self._pending += came
+                self._cut |= not came
+            elif key.fd == self._wakeups:
+                os.read(key.fd, 4096)
+            else:
+                self._take(key.fd, (outputs or {}).get(key.fd))
+        if self._cut and self._orders in self._selector.get_map():
+            self._selector.unregister(self._orders)
+
+    def _take(self, pipe: int, output: RecentOutput | None) -> bool:
+        """Some of a pipe; what nobody wants any more is dropped, so that a daemon may go on printing."""
+        try:
+            came = os.read(pipe, 1 << 18)
+        except BlockingIOError:
+            return False
+        if output is not None:
+            output.add(came)
+        if not came:
+            self._selector.unregister(pipe)
+            os.close(pipe)
+        return bool(came)
+
+    def _run(self, order: dict[str, Any]) -> tuple[Ended, list[RecentOutput]]:
+        before = descendants(os.getpid(), processes())
+        outputs: dict[int, RecentOutput] = {}
+        pipes = [os.pipe() for _ in range(2 if order["apart"] else 1)]
+        for ours, _ in pipes:
+            os.set_blocking(ours, False)
+            self._selector.register(ours, selectors.EVENT_READ)
+            outputs[ours] = RecentOutput()
+        # Before the start: a short command may be over by the time that Popen returns.
+        began = time.monotonic()
+        try:
+            process = self._started(order, pipes[0][1], pipes[-1][1])
+        except (OSError, ValueError) as error:
+            process = None
+            ended = Ended(error=_reason(error, order))
+        finally:
+            for _, theirs in pipes:
+                os.close(theirs)
+        if process is not None:
+            self._current = process
+            ended = self._attend(process, order, outputs, before, began)
+            self._current = None
+        for pipe, output in outputs.items():
+            # No more than a pipe holds: a daemon that was left may never stop printing.
+            for _ in range(8):
+                if pipe not in self._selector.get_map() or not self._take(pipe, output):
+                    break
+        return ended, list(outputs.values())
+
+    def _started(self, order: dict[str, Any], out: int, errors: int) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(
+            order["argv"],
+            cwd=order["cwd"],
+            env=order["env"],
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=errors,
+            start_new_session=True,
+            # One thread, so that code between fork and exec is safe. It dies with the warden.
+            preexec_fn=lambda: self._prctl(_PARENT_DEATH_SIGNAL, signal.SIGKILL),  # noqa: PLW1509
+        )
+
+    def _attend(
+        self,
+        process: subprocess.Popen[bytes],
+        order: dict[str, Any],
+        outputs: dict[int, RecentOutput],
+        before: set[int],
+        began: float,
+    ) -> Ended:
+        """Until it ends, is to be killed, or has had its time."""
+        timeout = order["timeout"]
+        until = None if timeout is None else began + timeout
+        while process.returncode is None:
+            late = until is not None and time.monotonic() >= until
+            if late or self._cut or self._is_to_be_killed():
+                left = self._kill(process, order, outputs, before)
+                seconds = time.monotonic() - began
+                status = process.returncode
+                return Ended(status, timed_out=late, killed=not late, seconds=seconds, left=left)
+            self._look(None if until is None else max(0.0, until - time.monotonic()), outputs)
+            self._reap()
+        seconds, left = time.monotonic() - began, 0
+        if order["sweep"]:
+            left = self._end(lambda table: self._astray(process, before, table))
+        return Ended(process.returncode, seconds=seconds, left=left)
+
+    def _is_to_be_killed(self) -> bool:
+        order = self._order()
+        return order is not None and bool(order.get("kill"))
+
+    def _kill(
+        self,
+        process: subprocess.Popen[bytes],
+        order: dict[str, Any],
+        outputs: dict[int, RecentOutput],
+        before: set[int],
+    ) -> int:
+        """Ask the group, then end it; then what was started elsewhere; then whatever is left of it."""
+        _signal_group(process, signal.SIGTERM)
+        until = time.monotonic() + GRACE
+        while process.returncode is None and (left := until - time.monotonic()) > 0:
+            self._look(left, outputs)
+            self._reap()
+        _signal_group(process, signal.SIGKILL)
+        self._end(lambda table: self._of(process, table))
+        until = time.monotonic() + GRACE
+        while process.returncode is None and time.monotonic() < until:
+            self._look(0.1, outputs)
+            self._reap()
+        # Those commands may start something that is to stay, a container anew; so what is to go is settled before them.
+        table = processes()
+        strays = {table[pid] for pid in self._new(before, table)}
+        for words in order["when_killed"]:
+            _run_afterwards(words, order)
+        return self._end(lambda table: self._of(process, table) | self._below(strays, table))
+
+    def _below(self, strays: set[Process], table: Table) -> set[int]:
+        """Processes that are still there, with all that comes from them."""
+        there = {stray.pid for stray in strays if _is_there(stray, table)}
+        return there.union(*(descendants(pid, table) for pid in there))
+
+    def _reap(self) -> None:
+        """Whoever has ended, orphans of the job among them; the command's own status is kept."""
+        with contextlib.suppress(ChildProcessError):
+            while True:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+                if pid == 0:
+                    return
+                if self._current is not None and pid == self._current.pid:
+                    self._current.returncode = os.waitstatus_to_exitcode(status)
+
+    def _end(self, targets: Any) -> int:
+        return end_all(targets, idle=self._reap)
+
+    def _astray(self, process: subprocess.Popen[bytes], before: set[int], table: Table) -> set[int]:
+        """What a measured run left running; what took care to lose the mark, a container's monitor, is not ours to end."""
+        return self._of(process, table) | self._marked(self._new(before, table), table)
+
+    def _of(self, process: subprocess.Popen[bytes], table: Table) -> set[int]:
+        return {pid for pid, found in table.items() if found.session == process.pid}
+
+    def _new(self, before: set[int], table: Table) -> set[int]:
+        """What the command has started; an earlier one's server may go on, and start what it likes."""
+        return descendants(os.getpid(), table, without=before)
+
+    def _marked(self, among: set[int], table: Table) -> set[int]:
+        if not self._token:
+            return set()
+        below = descendants(os.getpid(), table)
+        return marked(self._token, among) | overwritten(among & below)
+
+    def _answer(self, ended: Ended, outputs: list[RecentOutput]) -> None:
+        texts = [output.text() for output in outputs]
+        header = {**ended._asdict(), "sizes": [len(text) for text in texts]}
+        with contextlib.suppress(BrokenPipeError), os.fdopen(os.dup(self._answers), "wb") as file:
+            file.write(json.dumps(header).encode() + b"\n" + b"".join(texts))
+
+
+def _prctl() -> Any:
+    """Linux's prctl; elsewhere something that does nothing."""
+    if not sys.platform.startswith("linux"):
+        return lambda *_: 0
+    return ctypes.CDLL(None).prctl
+
+
+def _is_there(stray: Process, table: Table) -> bool:
+    """Whether it is the same process, with another parent perhaps."""
+    found = table.get(stray.pid)
+    return found is not None and found.started == stray.started
+
+
+def _signal_group(process: subprocess.Popen[bytes], number: int) -> None:
+    # Once it has been waited for, its number may be somebody else's.
+    if process.returncode is None:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, number)
+
+
+def _run_afterwards(words: list[str], order: dict[str, Any]) -> None:
+    with contextlib.suppress(OSError, ValueError, subprocess.TimeoutExpired):
+        subprocess.run(
+            words,
+            env={name: value for name, value in order["env"].items() if name != MARK},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            timeout=_AFTERWARDS,
+            check=False,
+        )
+
+
+def _reason(error: OSError | ValueError, order: dict[str, Any]) -> str:
+    if not isinstance(error, OSError):
+        return f"{order['argv'][0]}: {error}"
+    return f"{error.filename or order['argv'][0]}: {error.strerror or error}"
+
+
+def main() -> None:
+    """Serve the runner whose pipes are stdin and stdout."""
+    orders, answers = os.dup(0), os.dup(1)
+    null = os.open(os.devnull, os.O_RDWR)
+    os.dup2(null, 0)
+    os.dup2(null, 1)
+    Warden(orders, answers).serve()

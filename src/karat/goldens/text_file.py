@@ -1,0 +1,199 @@
+"""Hazards: what makes a file unfit to read as any golden, noticed in its bytes before any parser.
+
+Every check is a search in bytes, so that asking costs little more than looking at the file once.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+
+from karat.findings import Finding, Severity
+
+BOM = b"\xef\xbb\xbf"
+_UTF16 = (b"\xff\xfe", b"\xfe\xff")
+_LFS = b"version https://git-lfs.github.com/spec/"
+_MARKER = re.compile(rb"^(?:<{7}|>{7})(?:[ \t][^\r\n]*)?\r?$", re.MULTILINE)
+_MOST_OF_A_KIND = 8
+
+
+def check(data: bytes) -> Finding | None:
+    """The first hazard that keeps the bytes from being read, or None."""
+    if not data:
+        return _finding("empty", "expected a golden, found a file of 0 bytes")
+    if data.startswith(_UTF16):
+        return _finding("unreadable", "expected UTF-8, found UTF-16 text", where="line 1")
+    if data.startswith(_LFS):
+        return _finding(
+            "unreadable",
+            "expected a golden, found a Git LFS pointer to one that was not fetched",
+            where="line 1",
+            next_command="git lfs pull",
+        )
+    if b"\0" in data:
+        return _binary(data)
+    if not data.removeprefix(BOM).strip():
+        return _finding("empty", "expected a golden, found only white space", where="line 1")
+    return _conflict(data) or _bad_utf8(data)
+
+
+def line_of(data: bytes, offset: int) -> int:
+    """The number of the line, counted from 1, that holds the byte at `offset`."""
+    return data.count(b"\n", 0, offset) + 1
+
+
+def few(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    """At most a handful of each kind, and then one finding that counts the rest.
+
+    A file with a thousand NaN literals has one problem, not a thousand.
+    """
+    found = Few()
+    for finding in findings:
+        found.add(finding)
+    return found.findings()
+
+
+class Few:
+    """Gathers findings as `few` gives them; those that are only counted are never made."""
+
+    def __init__(self) -> None:
+        self._shown: list[Finding] = []
+        self._seen: dict[tuple[str, Severity], int] = {}
+        self._last: dict[tuple[str, Severity], Callable[[], Finding]] = {}
+
+    def add(self, finding: Finding) -> None:
+        """Takes a finding that is there already; one that counts others counts as so many."""
+        self.note(finding.kind, finding.severity, lambda: finding, _more(finding) or 1)
+
+    def note(
+        self, kind: str, severity: Severity, make: Callable[[], Finding], count: int = 1
+    ) -> None:
+        """Takes a finding that is made only if it is shown: among the first, or as the last."""
+        group = (kind, severity)
+        self._seen[group] = self._seen.get(group, 0) + count
+        if self._seen[group] <= _MOST_OF_A_KIND:
+            self._shown.append(make())
+        else:
+            self._last[group] = make
+
+    def findings(self) -> tuple[Finding, ...]:
+        """The first of each kind in the order they came, and what counts the others."""
+        return (*self._shown, *map(self._rest, self._last))
+
+    def _rest(self, group: tuple[str, Severity]) -> Finding:
+        more = self._seen[group] - _MOST_OF_A_KIND
+        last = self._last[group]()
+        counted = _more(last)
+        message = (
+            last.message.replace(_rest_of(counted), _rest_of(more), 1)
+            if counted
+            else f"{_rest_of(more)}, the last one: {last.message}"
+        )
+        return replace(last, message=message, numbers={**last.numbers, "more": more})
+
+
+def _more(finding: Finding) -> int:
+    """How many a finding counts that counts others; 0 for any other."""
+    return int(finding.numbers.get("more") or 0)
+
+
+def _rest_of(count: int) -> str:
+    return f"{count} more findings of this kind"
+
+
+def _binary(data: bytes) -> Finding:
+    offset = data.find(b"\0")
+    line = line_of(data, offset)
+    return _finding(
+        "unreadable",
+        f"expected text, found a NUL byte at offset {offset} on line {line}",
+        where=f"line {line}",
+        numbers={"offset": offset, "line": line},
+    )
+
+
+def _conflict(data: bytes) -> Finding | None:
+    # The plain searches answer nearly always; the expression only confirms that a line begins so.
+    if b"<<<<<<<" not in data and b">>>>>>>" not in data:
+        return None
+    found = _MARKER.search(data)
+    if found is None:
+        return None
+    line = line_of(data, found.start())
+    marker = found.group().decode("utf-8", "replace").strip()[:40]
+    return _finding(
+        "conflict-markers",
+        f'expected a golden, found the merge-conflict marker "{marker}" on line {line}',
+        where=f"line {line}",
+        numbers={"line": line},
+        next_command="git mergetool",
+    )
+
+
+def _bad_utf8(data: bytes) -> Finding | None:
+    try:
+        data.decode()
+    except UnicodeDecodeError as error:
+        line = line_of(data, error.start)
+        return _finding(
+            "unreadable",
+            f"expected UTF-8, found byte 0x{data[error.start]:02x} at offset {error.start}"
+            f" on line {line}",
+            where=f"line {line}",
+            numbers={"offset": error.start, "line": line},
+        )
+    return None
+
+
+def _finding(
+    kind: str,
+    message: str,
+    *,
+    where: str | None = None,
+    numbers: dict[str, float | int | str | None] | None = None,
+    next_command: str | None = None,
+) -> Finding:
+    return Finding(
+        kind=kind,
+        severity=Severity.FAIL,
+        message=message,
+        where=where,
+        numbers=numbers or {},
+        next=next_command,
+    )
+
+
+# DOC-HERE lines: Lines of a text file, with their endings, so that a file can be put together again.
+
+
+def decode(data: bytes) -> str:
+    """The text of UTF-8 bytes, without a byte-order mark."""
+    return data.removeprefix(BOM).decode()
+
+
+def encode(text: str, like: bytes) -> bytes:
+    """The bytes of a text, with a byte-order mark if the file as it stands has one."""
+    return (BOM if like.startswith(BOM) else b"") + text.encode()
+
+
+def split(text: str) -> list[str]:
+    """The lines with their line feeds; only a line feed ends a line, as in git and editors."""
+    *ended, rest = text.split("\n")
+    lines = [line + "\n" for line in ended]
+    return [*lines, rest] if rest else lines
+
+
+def ending(line: str) -> str:
+    """What ends a line: a line feed, with or without a carriage return, or nothing."""
+    if line.endswith("\r\n"):
+        return "\r\n"
+    return "\n" if line.endswith("\n") else ""
+
+
+def join(lines: list[str], like: str) -> str:
+    """The lines put together, with a final line ending only if the old text has one."""
+    text = "".join(lines)
+    if like.endswith("\n"):
+        return text
+    return text.removesuffix("\n").removesuffix("\r")

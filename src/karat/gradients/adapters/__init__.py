@@ -1,0 +1,194 @@
+"""Adapters: how a framework's tensors and derivatives are seen by the checker.
+
+An adapter works on the framework's own tensors and knows nothing of checking. Third parties register theirs under
+the entry point `karat.adapters`: a name, and an object that is an `Adapter`. The built-in ones register the same
+way, and are found without a look at entry points.
+
+A function is seen flat: a sequence of tensors goes in, the differentiable ones alone; a tuple of tensors comes out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any, Protocol
+
+from karat.findings import UsageError, suggest
+
+if TYPE_CHECKING:
+    from karat.gradients.problem import Array
+
+Flat = Callable[[Sequence[Any]], tuple[Any, ...]]
+"""A function over the differentiable tensors alone."""
+
+Drew = Callable[[], bool]
+"""Whether a random number was drawn since."""
+
+GROUP = "karat.adapters"
+BUILT_IN = ("torch", "jax", "paddle", "numpy")
+"""numpy last: its arrays stand among the arguments of every framework's functions."""
+
+
+class MalformedGradient(ValueError):  # noqa: N818 - a fact about a backward
+    """A backward gave what cannot be the gradient of its input: too many, too few, another shape."""
+
+
+class Linearised(Protocol):
+    """A function that was run once at a point, ready to be asked for Jᵀv, as often as wanted."""
+
+    @property
+    def outputs(self) -> tuple[Any, ...]:
+        """What the function gave, out of the graph."""
+
+    def pullback(self, cotangents: Sequence[Any | None], *, keep: bool = False) -> tuple[Any, ...]:
+        """A gradient per input that was wanted, None where there is none; `keep` if it is asked again."""
+
+
+class Adapter(Protocol):
+    """One framework. Names of dtypes are karat's (`karat.tensors.dtypes`)."""
+
+    @property
+    def name(self) -> str:
+        """The framework, as it is imported."""
+
+    def owns(self, value: object) -> bool:
+        """Whether it is a tensor of this framework; the framework is not imported to say no."""
+
+    def dtype_of(self, value: Any) -> str:
+        """The element type."""
+
+    def device_of(self, value: Any) -> str:
+        """Where it lies: `cpu`, `cuda:0`."""
+
+    def shape_of(self, value: Any) -> tuple[int, ...]:
+        """Its lengths."""
+
+    def refusal(self, value: Any) -> str:
+        """What it is, if it cannot be an input to step from: not dense, without numbers; else nothing."""
+
+    def to_numpy(self, value: Any) -> Array:
+        """Its numbers, widened exactly to float64 or complex128, in memory of their own."""
+
+    def from_numpy(self, array: Array, dtype: str, like: Any | None) -> Any:
+        """A new tensor with these numbers, where `like` lies; Unsupported if there is no such dtype."""
+
+    def cast(self, value: Any, dtype: str) -> Any:
+        """A new tensor of that dtype, in the same place, outside of any graph."""
+
+    def fresh(self, value: Any) -> Any:
+        """One that a function may write to without harm to `value`; the same if nobody can."""
+
+    def function(self, fn: Callable[..., Any], dtype: str | None) -> Callable[..., Any]:
+        """The function in a run of that precision: a module is copied and cast, so that its own stays as it is."""
+
+    def parameters(self, fn: Callable[..., Any]) -> list[str]:
+        """The names of tensors that a module holds, and that are not among the inputs."""
+
+    def scope(self) -> AbstractContextManager[object]:
+        """Within it double precision is there, and whatever it changes is as before afterwards."""
+
+    @property
+    def pure(self) -> bool:
+        """Whether a run at the same point may be used again: no function of the framework can keep state."""
+
+    def seeded(self, seed: int, device: str) -> AbstractContextManager[Drew]:
+        """Within it random numbers start from the seed; afterwards they go on as if nothing had been."""
+
+    def forward(self, function: Flat, inputs: Sequence[Any]) -> tuple[Any, ...]:
+        """The outputs, without a graph."""
+
+    def linearise(
+        self,
+        function: Flat,
+        inputs: Sequence[Any],
+        wanted: Sequence[bool],
+    ) -> Linearised:
+        """The function at a point; the inputs are used as they are, with their strides."""
+
+    def pushforward(
+        self, function: Flat, inputs: Sequence[Any], tangents: Sequence[Any]
+    ) -> tuple[Any, ...]:
+        """J·u by forward mode; Unsupported where there is none."""
+
+    def differentiated(self, function: Flat, cotangents: Sequence[Any | None]) -> Flat:
+        """The map x ↦ Jᵀv as a function that can itself be differentiated; Unsupported where that cannot be."""
+
+    def accumulate(
+        self,
+        function: Flat,
+        inputs: Sequence[Any],
+        cotangents: Sequence[Any],
+        held: Sequence[Any],
+        times: int,
+    ) -> tuple[Any, ...]:
+        """What lies in the inputs' gradients after so many backwards, when `held` lay there before; or Unsupported."""
+
+    def in_graph(self, value: Any) -> Any:
+        """A copy that gradients flow through, for functions that write to their input; or Unsupported."""
+
+    def strided(self, value: Any) -> Any | None:
+        """The same numbers, axes in reverse order in memory and gaps between; None where there is no such thing."""
+
+    def expanded(self, value: Any) -> Any | None:
+        """The first number of it, in its shape, without memory for each; None where there is no such thing."""
+
+
+def adapter_of(values: Iterable[object], framework: str | None = None) -> Adapter:
+    """The adapter for these values: the one that is named, or else the first that owns one of them."""
+    if framework is not None:
+        return named(framework)
+    leaves = list(values)
+    for name in BUILT_IN:
+        adapter = _built_in(name)
+        if any(adapter.owns(leaf) for leaf in leaves):
+            return adapter
+    for name in _third_parties():
+        adapter = named(name)
+        if any(adapter.owns(leaf) for leaf in leaves):
+            return adapter
+    found = ", ".join(sorted({type(leaf).__name__ for leaf in leaves})) or "none"
+    raise UsageError(
+        f"gradcheck: expected a tensor of {', '.join(BUILT_IN)} among the inputs, found {found}",
+        next_command="pass tensors, or say framework='torch' for numpy arrays that are to become tensors",
+    )
+
+
+def named(framework: str) -> Adapter:
+    """The adapter of that name."""
+    if framework in BUILT_IN:
+        return _built_in(framework)
+    points = _third_parties()
+    if framework not in points:
+        known = [*BUILT_IN, *points]
+        raise UsageError(
+            f"gradcheck: expected a framework out of {', '.join(known)}, found {framework!r}{suggest(framework, known)}",
+            next_command="pip install the package that has its adapter (entry point karat.adapters)",
+        )
+    adapter: Adapter = points[framework].load()
+    return adapter
+
+
+def _built_in(name: str) -> Adapter:
+    # Each import is the adapter's own module; the framework is imported by whoever made the tensors.
+    if name == "torch":
+        from karat.gradients.adapters.torch import ADAPTER as TORCH  # noqa: PLC0415
+
+        return TORCH
+    if name == "jax":
+        from karat.gradients.adapters.jax import ADAPTER as JAX  # noqa: PLC0415
+
+        return JAX
+    if name == "paddle":
+        from karat.gradients.adapters.paddle import ADAPTER as PADDLE  # noqa: PLC0415
+
+        return PADDLE
+    from karat.gradients.adapters.numpy import ADAPTER as NUMPY  # noqa: PLC0415
+
+    return NUMPY
+
+
+def _third_parties() -> dict[str, Any]:
+    from importlib.metadata import entry_points  # noqa: PLC0415 - only for third parties' tensors
+
+    points = sorted(entry_points(group=GROUP), key=lambda point: point.name)
+    return {point.name: point for point in points if point.name not in BUILT_IN}

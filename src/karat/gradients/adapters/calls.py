@@ -1,0 +1,401 @@
+"""Nested arguments and results: tensors in tuples, lists and dicts, taken out and put back."""
+
+from __future__ import annotations
+
+import inspect
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from karat.findings import UsageError, suggest
+from karat.gradients.adapters import Adapter, MalformedGradient
+from karat.tensors.dtypes import TABLE
+
+
+class Place(msgspec.Struct, frozen=True):
+    """Where a tensor was."""
+
+    index: int
+
+
+class Leaf(msgspec.Struct, frozen=True):
+    """A tensor that was found, under the name of the way to it: `xs.0`."""
+
+    name: str
+    value: Any
+
+
+def taken(value: Any, is_leaf: Callable[[object], bool], name: str, found: list[Leaf]) -> Any:
+    """The same structure with a `Place` for every leaf; the leaves go to `found`."""
+    if is_leaf(value):
+        found.append(Leaf(name, value))
+        return Place(len(found) - 1)
+    if isinstance(value, dict):
+        return {
+            key: taken(one, is_leaf, _under(name, str(key)), found) for key, one in value.items()
+        }
+    if isinstance(value, list | tuple):
+        return _like(
+            value,
+            [taken(one, is_leaf, _under(name, str(n)), found) for n, one in enumerate(value)],
+        )
+    return value
+
+
+def filled(form: Any, leaves: Sequence[Any]) -> Any:
+    """The structure again, with these leaves in their places."""
+    if isinstance(form, Place):
+        return leaves[form.index]
+    if isinstance(form, dict):
+        return {key: filled(one, leaves) for key, one in form.items()}
+    if isinstance(form, list | tuple):
+        return _like(form, [filled(one, leaves) for one in form])
+    return form
+
+
+def _under(name: str, key: str) -> str:
+    return f"{name}.{key}" if name else key
+
+
+def _like(value: Any, parts: list[Any]) -> Any:
+    if isinstance(value, list):
+        return parts
+    if hasattr(value, "_fields"):  # a named tuple, which takes its fields one by one
+        return type(value)(*parts)
+    # One written in C, as torch.max returns, takes them together.
+    return type(value)(parts) if hasattr(value, "n_sequence_fields") else tuple(parts)
+
+
+# DOC-HERE naming: Names: of a function, of what goes into it and of what comes out.
+
+
+def labels(
+    fn: Callable[..., Any],
+    args: Sequence[Any],
+    named: Mapping[str, Any],
+    names: Sequence[str] | None,
+) -> tuple[list[str], Sequence[str] | None]:
+    """A name per argument; names that are meant for the tensors inside them are given back."""
+    count = len(args) + len(named)
+    names = [names] if isinstance(names, str) else names
+    if names is not None and len(names) == count:
+        return [str(name) for name in names], None
+    return [*_parameters(fn, len(args)), *named], names
+
+
+def _parameters(fn: Callable[..., Any], count: int) -> list[str]:
+    """The function's own names for its first arguments."""
+    owner = _class_applied(fn)
+    try:
+        parameters = list(inspect.signature(getattr(owner, "forward", fn)).parameters.values())
+    except (TypeError, ValueError):
+        return [f"x{n}" for n in range(count)]
+    found: list[str] = []
+    for one in parameters:
+        if owner is not None and one.name == "ctx":
+            continue
+        if one.kind is one.VAR_POSITIONAL:
+            found += [f"{one.name}.{n}" for n in range(count - len(found))]
+        elif one.kind in {one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD}:
+            found.append(one.name)
+    return found[:count] if len(found) >= count else [f"x{n}" for n in range(count)]
+
+
+def renamed(leaves: list[Leaf], names: Sequence[str] | None) -> list[Leaf]:
+    """The tensors that go in, by the names given; each of its own."""
+    if names is None:
+        _refuse_twice([leaf.name for leaf in leaves], "names", "input")
+        return leaves
+    if len(names) != len(leaves):
+        raise UsageError(
+            f"gradcheck: expected a name for each of {len(leaves)} tensors, found {len(names)} names",
+            next_command="names=(…) with as many names as the function has arguments",
+        )
+    _refuse_twice(names, "names", "input")
+    return [Leaf(name, leaf.value) for name, leaf in zip(names, leaves, strict=True)]
+
+
+def _refuse_twice(names: Sequence[str], argument: str, what: str) -> None:
+    for name, times in Counter(names).items():
+        if times > 1:
+            raise UsageError(
+                f"gradcheck: {argument}: expected names that differ, found {name!r} twice or more",
+                next_command=f"{argument}=(…) with a name of its own for every {what}",
+            )
+
+
+def output_names(
+    found: Sequence[Leaf], floats: Sequence[int], given: Sequence[str] | None
+) -> list[str]:
+    """Names of all tensors that come out; `out` if there is one."""
+    names = [_output_name(leaf.name) for leaf in found]
+    if given is not None and len(given) == len(found):
+        names = list(given)
+    elif given is not None:
+        if len(given) != len(floats):
+            raise UsageError(
+                f"gradcheck: output_names: expected a name for each of {len(found)} outputs, found {len(given)} names",
+                next_command="output_names=(…) with a name per output",
+            )
+        for n, name in zip(floats, given, strict=True):
+            names[n] = name
+    _refuse_twice(names, "output_names", "output")
+    return names
+
+
+def _output_name(path: str) -> str:
+    """`out`, `out.0`, or the key under which a dict has it."""
+    if not path:
+        return "out"
+    return f"out.{path}" if path[0].isdigit() else path
+
+
+def name_of(fn: Callable[..., Any]) -> str:
+    """What a function is called where nobody said: `tanh` for torch.tanh, `Softmax` for Softmax.apply."""
+    inner = getattr(fn, "func", fn)
+    owner = _class_applied(inner)
+    if owner is not None:
+        name = owner.__qualname__
+    elif inspect.isfunction(inner) or inspect.ismethod(inner):
+        name = inner.__qualname__
+    else:
+        # The qualified name of what is written in C has a class of the framework's in it, which says nothing.
+        name = getattr(inner, "__name__", None) or type(inner).__qualname__
+    if str(getattr(inner, "__module__", "")).startswith("paddle."):
+        name = name.removeprefix("_")
+    return str(name).rpartition("<locals>.")[2]
+
+
+def goes_by_order(fn: Callable[..., Any], count: int) -> bool:
+    """Whether a function takes its first arguments by their order alone: `np.tanh`, `Softmax.apply`, `f(x, /)`."""
+    if _class_applied(fn) is not None:
+        return True
+    try:
+        parameters = list(inspect.signature(fn).parameters.values())[:count]
+    except (TypeError, ValueError):
+        # Ufuncs of older numpys have no signature; what else has none takes names, or says that it does not.
+        return hasattr(fn, "nin") and hasattr(fn, "nout")
+    return bool(parameters) and all(one.kind is one.POSITIONAL_ONLY for one in parameters)
+
+
+def _class_applied(fn: Callable[..., Any]) -> type | None:
+    """The autograd.Function or PyLayer whose `apply` this is."""
+    owner = getattr(fn, "__self__", None)
+    named = getattr(fn, "__name__", "") == "apply" and hasattr(owner, "backward")
+    return owner if named and isinstance(owner, type) else None
+
+
+# DOC-HERE calls: Calls: a function with its arguments, seen flat: differentiable tensors in, differentiable tensors out.
+#
+# What is not differentiated is bound: integers and non-tensors as they are, floating tensors in the precision of the
+# run, so that a float32 weight beside a checked input does not stand in the way of a double-precision run.
+
+SEED = 20240229
+"""Where random functions start, in every run."""
+_COMPLEX = {"float64": "complex128", "float32": "complex64", "float16": "complex32"}
+_REAL = {whole: part for part, whole in _COMPLEX.items()}
+
+
+def is_float(dtype: str) -> bool:
+    """Whether tensors of it can have gradients."""
+    of = TABLE.get(dtype)
+    return of is not None and of.kind in {"float", "complex"}
+
+
+FLOATS = tuple(name for name in TABLE if is_float(name))
+"""Every dtype whose tensors can have gradients."""
+
+
+def is_complex(dtype: str) -> bool:
+    """Whether its elements are complex."""
+    of = TABLE.get(dtype)
+    return of is not None and of.kind == "complex"
+
+
+def of_precision(dtype: str, given: str) -> str:
+    """The dtype of that precision, complex if the given one is, and only then."""
+    if is_complex(dtype) == is_complex(given):
+        return dtype
+    return (_COMPLEX if is_complex(given) else _REAL).get(dtype, dtype)
+
+
+class Call:
+    """A function and its arguments; the leaves at `chosen` are what goes in."""
+
+    def __init__(
+        self,
+        fn: Callable[..., Any],
+        form: tuple[tuple[Any, ...], Mapping[str, Any]],
+        leaves: Sequence[Leaf],
+        chosen: Sequence[int],
+        adapter: Adapter,
+    ) -> None:
+        self.fn = fn
+        self.form = form
+        self.leaves = tuple(leaves)
+        self.chosen = tuple(chosen)
+        self.adapter = adapter
+        self.outputs: tuple[int, ...] | None = None
+        """Which of the tensors that come out are differentiable; known after the first run."""
+        self.random_on: str | None = None
+        """The device on which the function draws random numbers; None if it was not seen to draw any."""
+        self._bound: dict[str | None, tuple[Any, ...]] = {}
+        self._functions: dict[str | None, Callable[..., Any]] = {}
+
+    def arguments(
+        self, inputs: Sequence[Any], dtype: str | None
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """The arguments as the function takes them."""
+        leaves = [self.adapter.fresh(one) for one in self._bound_in(dtype)]
+        for index, one in zip(self.chosen, inputs, strict=True):
+            leaves.insert(index, one)
+        args, kwargs = self.form
+        return filled(args, leaves), filled(kwargs, leaves)
+
+    def results(self, result: Any) -> list[Leaf]:
+        """Every tensor in what the function returned."""
+        found: list[Leaf] = []
+        taken(result, self.adapter.owns, "", found)
+        return found
+
+    def differentiable(self, found: Sequence[Leaf]) -> tuple[Any, ...]:
+        """Those of the results that have gradients, the same ones in every run."""
+        if self.outputs is None:
+            return tuple(one.value for one in found if is_float(self.adapter.dtype_of(one.value)))
+        if max(self.outputs, default=-1) >= len(found):
+            raise UsageError(
+                f"gradcheck: expected {max(self.outputs) + 1} tensors or more from {self.fn!r}, as at first, found {len(found)}",
+                next_command="return the same structure whatever the inputs are",
+            )
+        return tuple(found[index].value for index in self.outputs)
+
+    def flat(self, dtype: str | None) -> Callable[[Sequence[Any]], tuple[Any, ...]]:
+        """The function over the differentiable tensors alone, in a run of that precision."""
+
+        def run(inputs: Sequence[Any]) -> tuple[Any, ...]:
+            args, kwargs = self.arguments(inputs, dtype)
+            return self.differentiable(self.results(self.invoke(args, kwargs, dtype)))
+
+        return run
+
+    def invoke(self, args: Sequence[Any], kwargs: Mapping[str, Any], dtype: str | None) -> Any:
+        """What the function returns; what it draws at random is the same each time, so that it is a function."""
+        if self.random_on is None:
+            return self.function(dtype)(*args, **kwargs)
+        with self.adapter.seeded(SEED, self.random_on):
+            return self.function(dtype)(*args, **kwargs)
+
+    def function(self, dtype: str | None) -> Callable[..., Any]:
+        """What is called in a run of that precision."""
+        if dtype not in self._functions:
+            self._functions[dtype] = self.adapter.function(self.fn, dtype)
+        return self._functions[dtype]
+
+    def _bound_in(self, dtype: str | None) -> tuple[Any, ...]:
+        """What stays as it is, in the precision of the run; None: as given."""
+        if dtype not in self._bound:
+            chosen = set(self.chosen)
+            self._bound[dtype] = tuple(
+                self._in_precision(leaf.value, dtype)
+                for index, leaf in enumerate(self.leaves)
+                if index not in chosen
+            )
+        return self._bound[dtype]
+
+    def _in_precision(self, value: Any, dtype: str | None) -> Any:
+        given = self.adapter.dtype_of(value)
+        if dtype is None or not is_float(given):
+            return value
+        return self.adapter.cast(value, of_precision(dtype, given))
+
+
+# DOC-HERE written: Backwards that a person wrote: `backward(inputs, outputs, cotangents) -> gradients`.
+#
+# `inputs` are the arguments as the function took them, `outputs` and `cotangents` every tensor that came out of it
+# (None as the cotangent of an integer). Gradients come back for all arguments, for the tensors among them, for the
+# floating ones, or for those that are checked; as a tuple, a dict by name, or as the one there is.
+
+Backward = Callable[[tuple[Any, ...], tuple[Any, ...], tuple[Any, ...]], Any]
+
+
+class WrittenLinearised:
+    """A forward run, and the backward that goes with it."""
+
+    def __init__(
+        self,
+        call: Call,
+        backward: Backward,
+        inputs: Sequence[Any],
+        wanted: Sequence[bool],
+        dtype: str | None,
+    ) -> None:
+        self._call = call
+        self._backward = backward
+        self._wanted = wanted
+        args, kwargs = call.arguments(inputs, dtype)
+        found = call.results(call.invoke(args, kwargs, dtype))
+        self._args = (*args, *kwargs.values())
+        self._all = tuple(one.value for one in found)
+        self.outputs = call.differentiable(found)
+
+    def pullback(
+        self,
+        cotangents: Sequence[Any | None],
+        *,
+        keep: bool = False,  # noqa: ARG002 - nothing is freed
+    ) -> tuple[Any, ...]:
+        """What the backward gives; where a cotangent is left out it sees zeros."""
+        given: list[Any] = [None] * len(self._all)
+        for index, one in zip(self._call.outputs or (), cotangents, strict=True):
+            given[index] = self._zeros(self._all[index]) if one is None else one
+        result = self._backward(self._args, self._all, tuple(given))
+        found = self._by_input(result)
+        return tuple(one for one, want in zip(found, self._wanted, strict=True) if want)
+
+    def _zeros(self, out: Any) -> Any:
+        adapter = self._call.adapter
+        return adapter.from_numpy(np.zeros(adapter.shape_of(out)), adapter.dtype_of(out), like=out)
+
+    def _by_input(self, result: Any) -> list[Any]:
+        call = self._call
+        chosen = [call.leaves[index].name for index in call.chosen]
+        if isinstance(result, dict):
+            _refuse_unknown(result, [leaf.name for leaf in call.leaves])
+            return [result.get(name) for name in chosen]
+        found = _flattened(result, call.adapter.owns)
+        tensors = [leaf.name for leaf in call.leaves]
+        floats = [leaf.name for leaf in call.leaves if is_float(call.adapter.dtype_of(leaf.value))]
+        for names in (chosen, floats, tensors):
+            if len(names) == len(found):
+                by_name = dict(zip(names, found, strict=True))
+                return [by_name[name] for name in chosen]
+        if len(found) == len(self._args):
+            return self._by_argument(found)
+        wanted = "1 gradient" if len(chosen) == 1 else f"{len(chosen)} gradients"
+        raise MalformedGradient(
+            f"backward: expected {wanted} ({', '.join(chosen)}), each an array or None, found {len(found)}"
+        )
+
+    def _by_argument(self, found: list[Any]) -> list[Any]:
+        """One gradient per argument, None for those that are no tensors."""
+        tensors = [
+            one for arg, one in zip(self._args, found, strict=True) if self._call.adapter.owns(arg)
+        ]
+        return [tensors[index] for index in self._call.chosen]
+
+
+def _refuse_unknown(result: dict[Any, Any], names: list[str]) -> None:
+    for key in result:
+        if key not in names:
+            raise MalformedGradient(
+                f"backward: expected gradients by name ({', '.join(names)}), found {key!r}{suggest(str(key), names)}"
+            )
+
+
+def _flattened(result: Any, owns: Callable[[object], bool]) -> list[Any]:
+    if owns(result) or result is None or not isinstance(result, list | tuple):
+        return [result]
+    return [one for part in result for one in _flattened(part, owns)]

@@ -1,0 +1,547 @@
+"""Opened problems: a call of some framework behind the numpy face of `Problem`."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import numpy as np
+
+from karat.findings import UsageError, suggest
+from karat.gradients.adapters import Adapter, Flat, Linearised, MalformedGradient, adapter_of, calls
+from karat.gradients.adapters.calls import (
+    SEED,
+    Backward,
+    Call,
+    Leaf,
+    WrittenLinearised,
+    filled,
+    is_complex,
+    is_float,
+    of_precision,
+    taken,
+)
+from karat.gradients.problem import Slot, Unsupported, said
+from karat.gradients.report import Excluded
+
+if TYPE_CHECKING:
+    from karat.gradients.problem import Array, Arrays
+
+
+class OpenedProblem:
+    """A `Problem` over an adapter; `opening.open_problem` makes them."""
+
+    def __init__(
+        self, *, op: str, call: Call, adapter: Adapter, backward: Backward | None = None
+    ) -> None:
+        self.op = op
+        self.call = call
+        self.adapter = adapter
+        self.framework = adapter.name
+        self.device = "cpu"
+        self.backward = backward
+        self.inputs: tuple[Slot, ...] = ()
+        self.outputs: tuple[Slot, ...] = ()
+        self.point: tuple[Array, ...] = ()
+        self.excluded: tuple[Excluded, ...] = ()
+        self.notes: tuple[str, ...] = ()
+        self.double = True
+        """Whether the function runs in double precision; if not, `dtype=None` runs as given."""
+        self.forwards = 0
+        self.backwards = 0
+        self._likes: tuple[Any, ...] = tuple(call.leaves[index].value for index in call.chosen)
+        self._computes: str | None = None
+        self._ran: dict[str | None, Linearised] = {}
+
+    @property
+    def computes(self) -> str:
+        """See `Problem`; found by running, when it is first asked for."""
+        if self._computes is None:
+            from karat.gradients.roundoff import computes  # noqa: PLC0415 - it runs problems
+
+            self._computes = computes(self)
+        return self._computes
+
+    def forward(self, at: Arrays, *, dtype: str | None = None) -> tuple[Array, ...]:
+        """See `Problem`."""
+        with self.adapter.scope():
+            outputs = self.run(self.natives(at, dtype), dtype)
+            return tuple(self.adapter.to_numpy(out) for out in outputs)
+
+    def vjp(
+        self, at: Arrays, cotangents: Sequence[Array | None], *, dtype: str | None = None
+    ) -> tuple[Array | None, ...]:
+        """See `Problem`; a gradient of the wrong shape is a `MalformedGradient`."""
+        with self.adapter.scope():
+            ran = self._linearised(at, dtype)
+            return self.arrays(self.pull(ran, self.native_cotangents(ran, cotangents)))
+
+    def jvp(self, at: Arrays, tangents: Arrays, *, dtype: str | None = None) -> tuple[Array, ...]:
+        """See `Problem`."""
+        with self.adapter.scope():
+            inputs, along = self.natives(at, dtype), self.natives(tangents, dtype)
+            found = self.adapter.pushforward(self.flat(dtype), inputs, along)
+            self.forwards += 1
+            return tuple(self.adapter.to_numpy(one) for one in found)
+
+    def forward_complex(self, at: Arrays) -> tuple[Array, ...]:
+        """See `Problem`."""
+        # Frameworks warn where a function drops the imaginary part; whoever takes the step looks for that.
+        with self.adapter.scope(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            inputs = [
+                self.adapter.from_numpy(
+                    one, "complex128" if np.iscomplexobj(one) else "float64", like
+                )
+                for one, like in zip(at, self._likes, strict=True)
+            ]
+            return tuple(self.adapter.to_numpy(out) for out in self.run(inputs, None))
+
+    def gradient_problem(self, cotangents: Sequence[Array | None]) -> OpenedProblem:
+        """The map x ↦ Jᵀv at a fixed v, as a problem of its own; Unsupported where the framework cannot."""
+        return gradient_problem(self, cotangents)
+
+    def _linearised(self, at: Arrays, dtype: str | None) -> Linearised:
+        """The function at a point; at the problem's own point once for all, where nothing can keep state."""
+        reused = self.adapter.pure and self.backward is None
+        if not reused or any(one is not own for one, own in zip(at, self.point, strict=True)):
+            return self.linearise(self.natives(at, dtype), dtype=dtype)
+        if dtype not in self._ran:
+            self._ran[dtype] = self.linearise(self.natives(at, dtype), dtype=dtype)
+        return self._ran[dtype]
+
+    # What follows is the framework's side; `properties` look at it, the mathematics does not.
+
+    def flat(self, dtype: str | None) -> Flat:
+        """The function over tensors, in a run of that precision."""
+        return self.call.flat(self.precision(dtype))
+
+    def precision(self, dtype: str | None) -> str | None:
+        """What bound tensors are cast to: None for as given."""
+        if dtype is None:
+            return "float64" if self.double else None
+        return None if dtype == self.lowest and self.mixed else dtype
+
+    @property
+    def mixed(self) -> bool:
+        """Whether inputs were given in several precisions."""
+        return len({slot.dtype for slot in self.inputs if not slot.complex}) > 1
+
+    @property
+    def lowest(self) -> str:
+        """The lowest precision that an input was given in; a run of that name is one as given."""
+        from karat.gradients.roundoff import coarseness  # noqa: PLC0415 - it runs problems
+
+        return max((slot.dtype for slot in self.inputs), key=coarseness, default="float64")
+
+    def natives(self, at: Arrays, dtype: str | None) -> list[Any]:
+        """Arrays as tensors of the framework, in memory of their own."""
+        precision = self.precision(dtype)
+        return [
+            self.adapter.from_numpy(
+                one, slot.dtype if precision is None else of_precision(precision, slot.dtype), like
+            )
+            for one, slot, like in zip(at, self.inputs, self._likes, strict=True)
+        ]
+
+    def run(self, inputs: Sequence[Any], dtype: str | None) -> tuple[Any, ...]:
+        """The outputs as tensors."""
+        self.forwards += 1
+        return self.adapter.forward(self.flat(dtype), inputs)
+
+    def linearise(
+        self,
+        inputs: Sequence[Any],
+        *,
+        dtype: str | None = None,
+        wanted: Sequence[bool] | None = None,
+        flat: Flat | None = None,
+    ) -> Linearised:
+        """The function at tensors, to be asked for gradients."""
+        wanted = [True] * len(inputs) if wanted is None else wanted
+        self.forwards += 1
+        if self.backward is not None and flat is None:
+            return WrittenLinearised(
+                self.call, self.backward, inputs, wanted, self.precision(dtype)
+            )
+        return self.adapter.linearise(flat or self.flat(dtype), inputs, wanted)
+
+    def native_cotangents(
+        self, ran: Linearised, cotangents: Sequence[Array | None]
+    ) -> list[Any | None]:
+        """Cotangents as tensors like the outputs."""
+        return [
+            None
+            if one is None
+            else self.adapter.from_numpy(
+                _fitting(one, self.adapter.dtype_of(out)), self.adapter.dtype_of(out), out
+            )
+            for one, out in zip(cotangents, ran.outputs, strict=True)
+        ]
+
+    def pull(
+        self, ran: Linearised, cotangents: Sequence[Any | None], *, keep: bool = False
+    ) -> tuple[Any | None, ...]:
+        """Jᵀv as tensors."""
+        self.backwards += 1
+        return ran.pullback(cotangents, keep=keep)
+
+    def arrays(
+        self, gradients: Sequence[Any | None], slots: Sequence[Slot] | None = None
+    ) -> tuple[Array | None, ...]:
+        """Gradients as arrays of their inputs' shapes."""
+        return tuple(
+            None if one is None else self._array(one, slot)
+            for one, slot in zip(gradients, slots or self.inputs, strict=True)
+        )
+
+    def _array(self, gradient: Any, slot: Slot) -> Array:
+        if not self.adapter.owns(gradient):
+            found = _plain(gradient, slot)
+        else:
+            found = self.adapter.to_numpy(gradient)
+        if found.shape != slot.shape:
+            raise MalformedGradient(_of_another_shape(slot, found))
+        if np.iscomplexobj(found) and not slot.complex:
+            raise MalformedGradient(
+                f"gradient of {slot.name}: expected real numbers, as the input has, found complex ones"
+            )
+        return found
+
+
+def _plain(gradient: Any, slot: Slot) -> Array:
+    """What a written backward gave, if it is numbers."""
+    array = np.asarray(gradient)
+    if array.dtype.kind not in "fciub":
+        raise MalformedGradient(
+            f"gradient of {slot.name}: expected an array of numbers, found {type(gradient).__name__}"
+        )
+    return array.astype(np.complex128 if array.dtype.kind == "c" else np.float64)
+
+
+def _fitting(array: Array, dtype: str) -> Array:
+    """Real for a real output: the imaginary part has no meaning there."""
+    return array.real if np.iscomplexobj(array) and not dtype.startswith("complex") else array
+
+
+def _of_another_shape(slot: Slot, found: Array) -> str:
+    text = f"gradient of {slot.name}: expected shape {slot.shape}, found {found.shape}"
+    extra = found.ndim - len(slot.shape)
+    if extra > 0 and found.shape[extra:] == slot.shape and set(found.shape[:extra]) == {1}:
+        return f"{text}; it has an axis of length 1 too many, and wants a reshape"
+    if extra > 0 and found.shape[extra:] == slot.shape:
+        return f"{text}; the sum over the leading axes, which were broadcast, is missing"
+    if extra == 0 and all(
+        want in {have, 1} for have, want in zip(found.shape, slot.shape, strict=True)
+    ):
+        return f"{text}; the sum over the axes of length 1, which were broadcast, is missing"
+    if found.shape == slot.shape[::-1]:
+        return f"{text}; it is transposed"
+    return text
+
+
+# DOC-HERE second_order: Second order: x ↦ Jᵀv at a fixed v is a function like any other, and can be checked like one.
+
+
+class GradientProblem(OpenedProblem):
+    """The gradient of another problem, for one cotangent; its outputs are named `grad(x)`."""
+
+    def __init__(self, first: OpenedProblem, cotangents: Sequence[Array | None]) -> None:
+        super().__init__(op=first.op, call=first.call, adapter=first.adapter)
+        self.first = first
+        self.device = first.device
+        self.inputs = first.inputs
+        self.outputs = tuple(
+            msgspec.structs.replace(slot, name=f"grad({slot.name})") for slot in first.inputs
+        )
+        self.point = first.point
+        self.notes = first.notes
+        self.double = first.double
+        self._cotangents = tuple(cotangents)
+
+    def flat(self, dtype: str | None) -> Flat:
+        """The gradient over tensors."""
+        return self.adapter.differentiated(self.first.flat(dtype), self._native())
+
+    def forward_complex(self, at: Arrays) -> tuple[Array, ...]:
+        """The gradient at complex points. Gradients are conjugated (see `Problem.vjp`), analytic functions are not."""
+        if any(slot.complex for slot in self.inputs):
+            raise Unsupported("the gradient with respect to a complex input is not analytic")
+        return tuple(np.conj(one) for one in super().forward_complex(at))
+
+    def _native(self) -> list[object | None]:
+        like = self._likes[0] if self._likes else None
+        return [
+            None
+            if one is None
+            else self.adapter.from_numpy(
+                one, "complex128" if np.iscomplexobj(one) else "float64", like
+            )
+            for one in self._cotangents
+        ]
+
+
+def gradient_problem(first: OpenedProblem, cotangents: Sequence[Array | None]) -> GradientProblem:
+    """The gradient of `first`, opened: it runs once, so that what cannot be differentiated says so now."""
+    if first.backward is not None:
+        raise Unsupported("a backward that a person wrote has no derivative of its own")
+    made = GradientProblem(first, cotangents)
+    made.forward(made.point)
+    return made
+
+
+# DOC-HERE opening: Opening: any function of any framework becomes a `Problem`.
+
+_NAMED = 6
+"""Parameters that a note names."""
+Inputs = Sequence[Any] | Mapping[str, Any] | Any
+
+
+def open_problem(  # noqa: PLR0913 - all but two are optional, and each is a fact about the function
+    fn: Callable[..., Any],
+    inputs: Inputs,
+    *,
+    op: str | None = None,
+    names: Sequence[str] | None = None,
+    output_names: Sequence[str] | None = None,
+    kwargs: Mapping[str, Any] | None = None,
+    wrt: Sequence[str | int] | str | int | None = None,
+    backward: Backward | None = None,
+    framework: str | None = None,
+) -> OpenedProblem:
+    """The function at the given inputs, as a problem.
+
+    `inputs` are its arguments: a tuple or list, a dict by keyword (by order, where a function takes no
+    keywords), or one tensor. They may be nested, and hold what is no tensor. `names` default to the function's own
+    parameters; a tensor in a list goes by `xs.0`. `wrt` says which are checked, by name or by position; by default
+    every floating or complex tensor.
+    """
+    _refuse_uncallable({"fn": fn, "backward": backward or fn})
+    if not isinstance(kwargs or {}, Mapping):
+        raise UsageError(
+            f"gradcheck: kwargs: expected arguments by name, found {type(kwargs).__name__}",
+            next_command="kwargs={'axis': 1}",
+        )
+    if isinstance(inputs, Mapping) and calls.goes_by_order(fn, len(inputs)):
+        names, inputs = list(inputs) if names is None else names, tuple(inputs.values())
+    args, named = _arguments(inputs)
+    labels, rename = calls.labels(fn, args, named, names)
+    adapter = adapter_of(_everything(args, named, kwargs or {}), framework)
+    args, named = _brought(adapter, args, framework), _brought(adapter, named, framework)
+    leaves: list[Leaf] = []
+    form_args = tuple(
+        taken(one, adapter.owns, label, leaves)
+        for one, label in zip(args, labels[: len(args)], strict=True)
+    )
+    form_named = {
+        key: taken(one, adapter.owns, label, leaves)
+        for (key, one), label in zip(named.items(), labels[len(args) :], strict=True)
+    }
+    leaves = calls.renamed(leaves, rename)
+    chosen = _chosen(leaves, adapter, wrt, labels)
+    _refuse_unreadable([leaves[index] for index in chosen], adapter)
+    # What kwargs hold is bound, whatever it is.
+    form_named |= {
+        key: taken(one, adapter.owns, key, leaves)
+        for key, one in _brought(adapter, dict(kwargs or {}), framework).items()
+    }
+    call = Call(fn, (form_args, form_named), leaves, chosen, adapter)
+    problem = OpenedProblem(
+        op=op or calls.name_of(fn), call=call, adapter=adapter, backward=backward
+    )
+    problem.excluded = _excluded(leaves, chosen, adapter)
+    problem.notes = _held(adapter.parameters(fn))
+    _look(problem, output_names)
+    return problem
+
+
+def _look(problem: OpenedProblem, output_names: Sequence[str] | None) -> None:
+    """The first runs: what goes in and out, and whether it can be done in double precision."""
+    adapter, call = problem.adapter, problem.call
+    given = [call.leaves[index] for index in call.chosen]
+    problem.inputs = tuple(_slot(adapter, leaf.name, leaf.value) for leaf in given)
+    with adapter.scope():
+        problem.point = tuple(_read_only(adapter.to_numpy(leaf.value)) for leaf in given)
+        known = given or call.leaves
+        problem.device = adapter.device_of(known[0].value) if known else "cpu"
+        found, wide = _both_runs(problem)
+    if not wide:
+        problem.notes += (f"there is no tensor of {adapter.name} in what the function returns",)
+    call.outputs = tuple(n for n, leaf in enumerate(wide) if is_float(adapter.dtype_of(leaf.value)))
+    labels = calls.output_names(found, call.outputs, output_names)
+    problem.outputs = tuple(_slot(adapter, labels[n], found[n].value) for n in call.outputs)
+    problem.excluded += tuple(
+        Excluded(name=labels[n], why=f"{adapter.dtype_of(leaf.value)} has no gradient")
+        for n, leaf in enumerate(wide)
+        if n not in call.outputs
+    )
+
+
+def _both_runs(problem: OpenedProblem) -> tuple[list[Leaf], list[Leaf]]:
+    """What comes out as given, and in double precision; one of the two may be all there is."""
+    if all(slot.dtype in {"float64", "complex128"} for slot in problem.inputs):
+        wide = _first_run(problem, "float64")
+        return wide, wide
+    # Kernels refuse a dtype with any error there is.
+    found: list[Leaf] | None = None
+    refused: Exception | None = None
+    try:
+        found = _first_run(problem, None)
+    except Exception as error:  # noqa: BLE001
+        refused = error
+    try:
+        wide = _first_run(problem, "float64")
+    except Exception as error:
+        if found is None:
+            raise refused or error from error
+        problem.double = False
+        problem.notes += (f"no double precision: {said(error)}",)
+        return found, found
+    if refused is not None:
+        problem.notes += (f"not as given: {said(refused)}",)
+    return wide if found is None else found, wide
+
+
+def _first_run(problem: OpenedProblem, precision: str | None) -> list[Leaf]:
+    """Everything that came out, with names."""
+    adapter, call = problem.adapter, problem.call
+    problem.double = precision is not None
+    inputs = problem.natives(problem.point, None)
+    found: list[Leaf] = []
+
+    def run(given: Sequence[Any]) -> tuple[Any, ...]:
+        args, kwargs = call.arguments(given, precision)
+        found.extend(call.results(call.function(precision)(*args, **kwargs)))
+        return tuple(leaf.value for leaf in found)
+
+    problem.forwards += 1
+    with adapter.seeded(SEED, problem.device) as drew:
+        adapter.forward(run, inputs)
+        if drew() and call.random_on is None:
+            call.random_on = problem.device
+            problem.notes += ("random numbers are drawn; each run starts from the same seed",)
+    return found
+
+
+def _read_only(array: Array) -> Array:
+    # What was computed at the point is kept by who it is.
+    array.flags.writeable = False
+    return array
+
+
+def _slot(adapter: Adapter, name: str, value: Any) -> Slot:
+    dtype = adapter.dtype_of(value)
+    return Slot(name=name, shape=adapter.shape_of(value), dtype=dtype, complex=is_complex(dtype))
+
+
+def _arguments(inputs: Inputs) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    if isinstance(inputs, Mapping):
+        return (), dict(inputs)
+    if isinstance(inputs, list | tuple):
+        return tuple(inputs), {}
+    return (inputs,), {}
+
+
+def _everything(*parts: Any) -> list[object]:
+    found: list[Leaf] = []
+    taken(list(parts), lambda value: not isinstance(value, list | tuple | dict), "", found)
+    return [leaf.value for leaf in found]
+
+
+def _brought(adapter: Adapter, value: Any, framework: str | None) -> Any:
+    """Numpy arrays become tensors where the user named the framework; else they stay what they are."""
+    if framework is None or adapter.name == "numpy":
+        return value
+    found: list[Leaf] = []
+    form = taken(value, lambda one: isinstance(one, np.ndarray | np.generic), "", found)
+    return filled(form, [_as_tensor(adapter, np.asarray(leaf.value)) for leaf in found])
+
+
+def _as_tensor(adapter: Adapter, array: Array) -> Any:
+    name = str(array.dtype.name)
+    wide = array.astype(np.float64) if is_float(name) and not is_complex(name) else array
+    with adapter.scope():
+        return adapter.from_numpy(wide, name, None)
+
+
+def _chosen(
+    leaves: Sequence[Leaf],
+    adapter: Adapter,
+    wrt: Sequence[str | int] | str | int | None,
+    labels: Sequence[str],
+) -> list[int]:
+    floats = [n for n, leaf in enumerate(leaves) if is_float(adapter.dtype_of(leaf.value))]
+    if wrt is None:
+        return floats
+    wanted: list[Any] = list(wrt) if isinstance(wrt, list | tuple | set | frozenset) else [wrt]
+    found: list[int] = []
+    for one in wanted:
+        name = labels[one] if isinstance(one, int) and -len(labels) <= one < len(labels) else one
+        under = [
+            n
+            for n, leaf in enumerate(leaves)
+            if leaf.name == name or leaf.name.startswith(f"{name}.")
+        ]
+        _refuse_unknown(name, under, leaves, adapter)
+        found += under
+    return sorted(set(found) & set(floats))
+
+
+def _refuse_unknown(
+    name: str | int, under: list[int], leaves: Sequence[Leaf], adapter: Adapter
+) -> None:
+    known = [leaf.name for leaf in leaves]
+    if not under:
+        raise UsageError(
+            f"gradcheck: wrt: expected an input out of {', '.join(known)}, found {name!r}{suggest(str(name), known)}",
+            next_command=f"wrt=({known[0]!r},)" if known else "pass a tensor",
+        )
+    dtypes = [adapter.dtype_of(leaves[n].value) for n in under]
+    if not any(is_float(dtype) for dtype in dtypes):
+        raise UsageError(
+            f"gradcheck: wrt: expected a floating or complex input, found {name!r}, which is {dtypes[0]}",
+            next_command="leave wrt out: integers and booleans have no gradient to check",
+        )
+
+
+def _excluded(
+    leaves: Sequence[Leaf], chosen: Sequence[int], adapter: Adapter
+) -> tuple[Excluded, ...]:
+    found = []
+    for n, leaf in enumerate(leaves):
+        if n in chosen:
+            continue
+        dtype = adapter.dtype_of(leaf.value)
+        why = "not asked for" if is_float(dtype) else f"{dtype} has no gradient"
+        found.append(Excluded(name=leaf.name, why=why))
+    return tuple(found)
+
+
+def _held(names: Sequence[str]) -> tuple[str, ...]:
+    if not names:
+        return ()
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return (
+        f"parameters that the function holds are no inputs, and were not looked at: {', '.join(names[:_NAMED])}{more}",
+    )
+
+
+def _refuse_uncallable(functions: Mapping[str, object]) -> None:
+    for name, one in functions.items():
+        if not callable(one):
+            raise UsageError(
+                f"gradcheck: {name}: expected a function, found {type(one).__name__}",
+                next_command="gradcheck(fn, (x, y)), the function first",
+            )
+
+
+def _refuse_unreadable(leaves: Sequence[Leaf], adapter: Adapter) -> None:
+    for leaf in leaves:
+        found = adapter.refusal(leaf.value)
+        if found:
+            raise UsageError(
+                f"gradcheck: {leaf.name}: expected a dense tensor to step from, found {found}",
+                next_command="wrap it: a function of dense tensors that makes it inside",
+            )

@@ -1,0 +1,190 @@
+"""jax: jax.vjp and jax.jvp under x64, which is as before afterwards."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from karat.gradients.adapters import Drew, Flat
+from karat.gradients.problem import Unsupported
+
+if TYPE_CHECKING:
+    from karat.gradients.problem import Array
+
+# ruff: noqa: ARG002 - an adapter answers everything it may be asked, if only to refuse
+
+
+def _jax() -> Any:
+    import jax  # noqa: PLC0415 - there is an array of it, or the user named it
+
+    return jax
+
+
+class JaxLinearised:
+    """What jax.vjp gave."""
+
+    def __init__(self, outputs: tuple[Any, ...], pull: Any) -> None:
+        self.outputs = outputs
+        self._pull = pull
+
+    def pullback(
+        self,
+        cotangents: Sequence[Any | None],
+        *,
+        keep: bool = False,
+    ) -> tuple[Any, ...]:
+        """Jᵀv in torch's convention: jax's own transposes without conjugation."""
+        return _pulled(self._pull, self.outputs, cotangents)
+
+
+class JaxAdapter:
+    """See `karat.gradients.adapters.Adapter`."""
+
+    name = "jax"
+    pure = True
+
+    def owns(self, value: object) -> bool:
+        kind = getattr(sys.modules.get("jax"), "Array", None)
+        return kind is not None and isinstance(value, kind)
+
+    def dtype_of(self, value: Any) -> str:
+        return str(value.dtype)
+
+    def device_of(self, value: Any) -> str:
+        found = sorted(value.devices(), key=lambda device: device.id)
+        if len(found) == 1 and found[0].platform == "cpu":
+            return "cpu"
+        return ",".join(f"{device.platform}:{device.id}" for device in found)
+
+    def shape_of(self, value: Any) -> tuple[int, ...]:
+        return tuple(value.shape)
+
+    def refusal(self, value: Any) -> str:
+        traced = isinstance(value, _jax().core.Tracer)
+        return "a tracer: gradcheck runs outside of jit, grad and vmap" if traced else ""
+
+    def to_numpy(self, value: Any) -> Array:
+        array = np.asarray(value)
+        wide = np.complex128 if array.dtype.kind == "c" else np.float64
+        return np.array(array, dtype=wide, order="C")
+
+    def from_numpy(self, array: Array, dtype: str, like: Any | None) -> Any:
+        jax = _jax()
+        with self.scope():
+            # Through memory of its own: jax takes over numpy's where it can, and nobody says for how long.
+            made = np.array(array, dtype=_dtype(dtype), order="C")
+            return jax.device_put(made, None if like is None else like.sharding)
+
+    def cast(self, value: Any, dtype: str) -> Any:
+        with self.scope():
+            return value.astype(_dtype(dtype))
+
+    def fresh(self, value: Any) -> Any:
+        return value
+
+    def function(self, fn: Callable[..., Any], dtype: str | None) -> Callable[..., Any]:
+        return fn
+
+    def parameters(self, fn: Callable[..., Any]) -> list[str]:
+        return []
+
+    def scope(self) -> AbstractContextManager[object]:
+        jax = _jax()
+        if hasattr(jax, "enable_x64"):
+            wide: AbstractContextManager[object] = jax.enable_x64(True)
+            return wide
+        from jax.experimental import enable_x64  # noqa: PLC0415 - where jax kept it before 0.8
+
+        older: AbstractContextManager[object] = enable_x64()
+        return older
+
+    def seeded(self, seed: int, device: str) -> AbstractContextManager[Drew]:
+        # Keys are arguments like any other; there is nothing to set.
+        return nullcontext(lambda: False)
+
+    def forward(self, function: Flat, inputs: Sequence[Any]) -> tuple[Any, ...]:
+        return function(inputs)
+
+    def linearise(
+        self, function: Flat, inputs: Sequence[Any], wanted: Sequence[bool]
+    ) -> JaxLinearised:
+        chosen = [one for one, want in zip(inputs, wanted, strict=True) if want]
+
+        def of_chosen(*given: Any) -> tuple[Any, ...]:
+            left = iter(given)
+            return function(
+                [next(left) if want else one for one, want in zip(inputs, wanted, strict=True)]
+            )
+
+        outputs, pull = _jax().vjp(of_chosen, *chosen)
+        return JaxLinearised(outputs, pull)
+
+    def pushforward(
+        self, function: Flat, inputs: Sequence[Any], tangents: Sequence[Any]
+    ) -> tuple[Any, ...]:
+        try:
+            _, found = _jax().jvp(lambda *given: function(given), tuple(inputs), tuple(tangents))
+        except (TypeError, NotImplementedError) as error:
+            if "forward-mode" in str(error) or "jvp" in str(error).lower():
+                raise Unsupported(f"jax has no forward mode here: {error}") from error
+            raise
+        return tuple(found)
+
+    def differentiated(self, function: Flat, cotangents: Sequence[Any | None]) -> Flat:
+        jax = _jax()
+
+        def gradient(inputs: Sequence[Any]) -> tuple[Any, ...]:
+            outputs, pull = jax.vjp(lambda *given: function(given), *inputs)
+            given = [
+                None if one is None else one.astype(out.dtype)
+                for one, out in zip(cotangents, outputs, strict=True)
+            ]
+            return _pulled(pull, outputs, given)
+
+        return gradient
+
+    def accumulate(
+        self,
+        function: Flat,
+        inputs: Sequence[Any],
+        cotangents: Sequence[Any],
+        held: Sequence[Any],
+        times: int,
+    ) -> tuple[Any, ...]:
+        raise Unsupported("jax arrays hold no gradients")
+
+    def in_graph(self, value: Any) -> Any:
+        raise Unsupported("nobody writes to a jax array")
+
+    def strided(self, value: Any) -> Any | None:
+        return None
+
+    def expanded(self, value: Any) -> Any | None:
+        return None
+
+
+def _pulled(pull: Any, outputs: Sequence[Any], cotangents: Sequence[Any | None]) -> tuple[Any, ...]:
+    zeros = _jax().numpy.zeros_like
+    given = tuple(
+        zeros(out) if one is None else one.conj() if _is_complex(one) else one
+        for one, out in zip(cotangents, outputs, strict=True)
+    )
+    return tuple(one.conj() if _is_complex(one) else one for one in pull(given))
+
+
+def _is_complex(value: Any) -> bool:
+    return bool(value.dtype.kind == "c")
+
+
+def _dtype(name: str) -> Any:
+    try:
+        return _jax().numpy.dtype(name)
+    except TypeError as error:
+        raise Unsupported(f"jax {_jax().__version__} has no {name}") from error
+
+
+ADAPTER = JaxAdapter()

@@ -1,0 +1,150 @@
+"""numpy: functions whose backward a person wrote.
+
+The backward is karat's caller's (`karat.gradients.adapters.calls`); there is no forward mode, and no second order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from karat.gradients.adapters import Drew, Flat, Linearised
+from karat.gradients.adapters.calls import Leaf, filled, taken
+from karat.gradients.problem import Unsupported
+
+if TYPE_CHECKING:
+    from karat.gradients.problem import Array
+
+# ruff: noqa: ARG002 - an adapter answers everything it may be asked, if only to refuse
+
+
+class NumpyAdapter:
+    """See `karat.gradients.adapters.Adapter`."""
+
+    name = "numpy"
+    pure = False
+
+    def owns(self, value: object) -> bool:
+        return isinstance(value, np.ndarray | np.generic) and value.dtype.kind in "fciubV"
+
+    def dtype_of(self, value: Any) -> str:
+        return str(value.dtype.name)
+
+    def device_of(self, value: Any) -> str:
+        return "cpu"
+
+    def shape_of(self, value: Any) -> tuple[int, ...]:
+        return tuple(value.shape)
+
+    def refusal(self, value: Any) -> str:
+        return ""
+
+    def to_numpy(self, value: Any) -> Array:
+        wide = np.complex128 if value.dtype.kind == "c" else np.float64
+        return np.array(value, dtype=wide, order="C")
+
+    def from_numpy(self, array: Array, dtype: str, like: Any | None) -> Any:
+        return np.array(array, dtype=_dtype(dtype), order="C")
+
+    def cast(self, value: Any, dtype: str) -> Any:
+        return np.array(value, dtype=_dtype(dtype))
+
+    def fresh(self, value: Any) -> Any:
+        return value.copy()
+
+    def function(self, fn: Callable[..., Any], dtype: str | None) -> Callable[..., Any]:
+        return lambda *args, **kwargs: _arrays(fn(*args, **kwargs))
+
+    def parameters(self, fn: Callable[..., Any]) -> list[str]:
+        return []
+
+    def scope(self) -> AbstractContextManager[object]:
+        return nullcontext()
+
+    @contextmanager
+    def seeded(self, seed: int, device: str) -> Iterator[Drew]:
+        # Functions draw from the global generator, if from any that can be set from here.
+        state = np.random.get_state()  # noqa: NPY002
+        try:
+            np.random.seed(seed)  # noqa: NPY002
+            begun = _state()
+            yield lambda: _state() != begun
+        finally:
+            np.random.set_state(state)  # noqa: NPY002
+
+    def forward(self, function: Flat, inputs: Sequence[Any]) -> tuple[Any, ...]:
+        return function(inputs)
+
+    def linearise(
+        self, function: Flat, inputs: Sequence[Any], wanted: Sequence[bool]
+    ) -> Linearised:
+        raise Unsupported(
+            "numpy functions have no gradient of their own;"
+            " pass backward=f with f(inputs, outputs, cotangents) -> gradients"
+        )
+
+    def pushforward(
+        self, function: Flat, inputs: Sequence[Any], tangents: Sequence[Any]
+    ) -> tuple[Any, ...]:
+        raise Unsupported("numpy has no forward mode")
+
+    def differentiated(self, function: Flat, cotangents: Sequence[Any | None]) -> Flat:
+        raise Unsupported("numpy cannot differentiate a backward that a person wrote")
+
+    def accumulate(
+        self,
+        function: Flat,
+        inputs: Sequence[Any],
+        cotangents: Sequence[Any],
+        held: Sequence[Any],
+        times: int,
+    ) -> tuple[Any, ...]:
+        raise Unsupported("numpy arrays hold no gradients")
+
+    def in_graph(self, value: Any) -> Any:
+        return value.copy()
+
+    def strided(self, value: Any) -> Any | None:
+        if not value.size or not value.ndim:
+            return None
+        gapped = np.full((*reversed(value.shape), 2), 7, dtype=value.dtype)
+        gapped[..., 0] = value.T
+        return gapped[..., 0].T
+
+    def expanded(self, value: Any) -> Any | None:
+        return np.broadcast_to(value.flat[0], value.shape) if value.size > 1 else None
+
+
+def _state() -> tuple[bytes, int]:
+    _, words, position, *_ = np.random.get_state()  # noqa: NPY002
+    return np.asarray(words).tobytes(), int(position)
+
+
+def _dtype(name: str) -> Any:
+    try:
+        return np.dtype(name)
+    except TypeError:
+        pass
+    try:
+        import ml_dtypes  # noqa: PLC0415 - jax brings it; nobody else needs it
+    except ImportError as error:
+        raise Unsupported(f"numpy has no {name} (pip install ml_dtypes)") from error
+    found = getattr(ml_dtypes, name, None)
+    if found is None:
+        raise Unsupported(f"neither numpy nor ml_dtypes has {name}")
+    return np.dtype(found)
+
+
+ADAPTER = NumpyAdapter()
+
+
+def _arrays(result: Any) -> Any:
+    """What a function returned, with arrays of no axes for Python's own floats; a list of them is no tensor."""
+    if isinstance(result, list):
+        return result
+    found: list[Leaf] = []
+    form = taken(result, lambda one: isinstance(one, float | complex), "", found)
+    return filled(form, [np.asarray(leaf.value) for leaf in found])

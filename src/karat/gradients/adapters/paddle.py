@@ -1,0 +1,362 @@
+"""Ties: tensors that are not asked about take part in Paddle's backward all the same.
+
+Kernels of Paddle's (cross, prelu, solve and more) end the process, or give a wrong gradient, if they are asked for the
+gradients of some inputs alone. So what is bound is tied to a leaf that is always asked for, and its answer is dropped.
+"""
+
+from __future__ import annotations
+
+import copy
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from karat.gradients.adapters import Drew, Flat
+from karat.gradients.adapters.calls import is_float
+from karat.gradients.problem import Unsupported
+
+if TYPE_CHECKING:
+    from karat.gradients.problem import Array
+
+_leads: ContextVar[list[Any] | None] = ContextVar("leads", default=None)
+"""The leaf of the backward that is being prepared; none yet where nothing was tied."""
+
+
+@contextmanager
+def tying() -> Iterator[list[Any]]:
+    """Within it floating tensors are tied; what is yielded holds the leaf to ask for besides, if there is any.
+
+    Inside another such context the leaf is the same: the gradient's gradient is one backward.
+    """
+    known = _leads.get()
+    if known is not None:
+        yield known
+        return
+    made: list[Any] = []
+    token = _leads.set(made)
+    try:
+        yield made
+    finally:
+        _leads.reset(token)
+
+
+def tied(value: Any) -> Any | None:
+    """A copy that a backward must compute the gradient of, to no effect; None where no backward is prepared."""
+    leads = _leads.get()
+    if leads is None:
+        return None
+    if not leads:
+        leads.append(_leaf())
+    return _tie().apply(leads[0], value.detach())
+
+
+def _leaf() -> Any:
+    import paddle  # noqa: PLC0415 - a tensor of it is at hand
+
+    made = paddle.zeros([1], dtype="float64")
+    made.stop_gradient = False
+    return made
+
+
+@cache
+def _tie() -> Any:
+    import paddle  # noqa: PLC0415 - a tensor of it is at hand
+
+    class Tie(paddle.autograd.PyLayer):  # type: ignore[misc]
+        @staticmethod
+        def forward(ctx: Any, lead: Any, other: Any) -> Any:
+            ctx.save_for_backward(lead)
+            return other.clone()
+
+        @staticmethod
+        def backward(ctx: Any, _gradient: Any) -> Any:
+            (lead,) = ctx.saved_tensor()
+            return paddle.zeros_like(lead), None
+
+    return Tie
+
+
+# DOC-HERE paddle_adapter: paddle: paddle.grad on the dynamic graph; there is no forward mode on it.
+
+# ruff: noqa: ARG002 - an adapter answers everything it may be asked, if only to refuse
+
+
+_HELD = "GradNodeAccumulation"
+"""Where a backward leaves a gradient, in an input or a parameter."""
+
+
+def _paddle() -> Any:
+    import paddle  # noqa: PLC0415 - there is a tensor of it, or the user named it
+
+    return paddle
+
+
+class PaddleLinearised:
+    """A graph, and its ends."""
+
+    def __init__(
+        self,
+        leaves: list[Any],
+        wanted: Sequence[bool],
+        outputs: tuple[Any, ...],
+        leads: Sequence[Any] = (),
+    ) -> None:
+        self._wanted = [leaf for leaf, one in zip(leaves, wanted, strict=True) if one]
+        self._outputs = outputs
+        self._leads = leads
+        self.outputs = tuple(out.detach() for out in outputs)
+
+    def pullback(self, cotangents: Sequence[Any | None], *, keep: bool = False) -> tuple[Any, ...]:
+        """paddle.grad; outputs without a graph have no part in it."""
+        asked = [*self._wanted, *self._leads]
+        found = _gradients(self._outputs, asked, cotangents, retain_graph=keep, create_graph=False)
+        return found[: len(self._wanted)]
+
+
+class PaddleAdapter:
+    """See `karat.gradients.adapters.Adapter`."""
+
+    name = "paddle"
+    pure = False
+
+    def owns(self, value: object) -> bool:
+        kind = getattr(sys.modules.get("paddle"), "Tensor", None)
+        return kind is not None and isinstance(value, kind)
+
+    def dtype_of(self, value: Any) -> str:
+        return str(value.dtype).rpartition(".")[2]
+
+    def device_of(self, value: Any) -> str:
+        place = str(value.place).removeprefix("Place(").removesuffix(")")
+        return place.replace("gpu", "cuda")
+
+    def shape_of(self, value: Any) -> tuple[int, ...]:
+        return tuple(value.shape)
+
+    def refusal(self, value: Any) -> str:
+        return "" if value.is_dense() else "a tensor that is not dense (sparse)"
+
+    def to_numpy(self, value: Any) -> Array:
+        name = self.dtype_of(value)
+        wide = "complex128" if name.startswith("complex") else "float64"
+        plain = value.detach()
+        array = (plain if name == wide else plain.astype(wide)).numpy()
+        return np.array(array, dtype=wide, order="C")
+
+    def from_numpy(self, array: Array, dtype: str, like: Any | None) -> Any:
+        paddle = _paddle()
+        if not hasattr(paddle, dtype):
+            raise Unsupported(f"paddle {paddle.__version__} has no {dtype}")
+        place = None if like is None else like.place
+        # paddle.to_tensor may share the memory of the array; a function may write to its input.
+        made = paddle.to_tensor(np.array(array, order="C"), place=place)
+        return made if self.dtype_of(made) == dtype else made.astype(dtype)
+
+    def cast(self, value: Any, dtype: str) -> Any:
+        plain = value.detach()
+        return plain.clone() if self.dtype_of(plain) == dtype else plain.astype(dtype)
+
+    def fresh(self, value: Any) -> Any:
+        along = tied(value) if is_float(self.dtype_of(value)) else None
+        if along is not None:
+            return along
+        made = value.detach().clone()
+        made.stop_gradient = value.stop_gradient
+        return made
+
+    def function(self, fn: Callable[..., Any], dtype: str | None) -> Callable[..., Any]:
+        if not isinstance(fn, _paddle().nn.Layer):
+            return fn
+        own: Any = fn
+        with suppress(Exception):  # what cannot be copied is used as it is
+            own = copy.deepcopy(fn)
+            own = own if dtype is None else own.to(dtype=dtype)
+        made: Callable[..., Any] = own
+        return made
+
+    def parameters(self, fn: Callable[..., Any]) -> list[str]:
+        if not isinstance(fn, _paddle().nn.Layer):
+            return []
+        return [name for name, one in fn.named_parameters() if not one.stop_gradient]
+
+    @contextmanager
+    def scope(self) -> Iterator[None]:
+        # The static mode builds programs; given a tensor of the dynamic graph it ends the process.
+        paddle = _paddle()
+        static = not paddle.in_dynamic_mode()
+        if static:
+            paddle.disable_static()
+        try:
+            yield
+        finally:
+            if static:
+                paddle.enable_static()
+
+    @contextmanager
+    def seeded(self, seed: int, device: str) -> Iterator[Drew]:
+        paddle = _paddle()
+        state = paddle.get_rng_state()
+        try:
+            paddle.seed(seed)
+            begun = _states(paddle)
+            yield lambda: _states(paddle) != begun
+        finally:
+            paddle.set_rng_state(state)
+
+    def forward(self, function: Flat, inputs: Sequence[Any]) -> tuple[Any, ...]:
+        with _paddle().no_grad():
+            return function(inputs)
+
+    def linearise(
+        self, function: Flat, inputs: Sequence[Any], wanted: Sequence[bool]
+    ) -> PaddleLinearised:
+        leaves = [
+            _leaf_paddle_adapter(one, wants=want) for one, want in zip(inputs, wanted, strict=True)
+        ]
+        with _paddle().enable_grad(), tying() as leads:
+            outputs = function(leaves)
+        if not all(wanted) and not _in_python(outputs):
+            # cross, prelu, solve and more write the gradient that nobody asked for to nowhere.
+            raise Unsupported("paddle's own kernels may end the process where an input is frozen")
+        return PaddleLinearised(leaves, wanted, outputs, leads)
+
+    def pushforward(
+        self, function: Flat, inputs: Sequence[Any], tangents: Sequence[Any]
+    ) -> tuple[Any, ...]:
+        raise Unsupported("paddle has no forward mode on the dynamic graph")
+
+    def differentiated(self, function: Flat, cotangents: Sequence[Any | None]) -> Flat:
+        paddle = _paddle()
+
+        def gradient(inputs: Sequence[Any]) -> tuple[Any, ...]:
+            with paddle.enable_grad(), tying() as leads:
+                leaves = [
+                    _leaf_paddle_adapter(one, wants=True) if one.stop_gradient else one
+                    for one in inputs
+                ]
+                outputs = function(leaves)
+                given = [
+                    None if one is None else one.astype(out.dtype)
+                    for one, out in zip(cotangents, outputs, strict=True)
+                ]
+                asked = [*leaves, *leads]
+                found = _gradients(outputs, asked, given, retain_graph=True, create_graph=True)
+            return tuple(
+                paddle.zeros_like(leaf) if one is None else one
+                for one, leaf in zip(found[: len(leaves)], leaves, strict=True)
+            )
+
+        return gradient
+
+    def accumulate(
+        self,
+        function: Flat,
+        inputs: Sequence[Any],
+        cotangents: Sequence[Any],
+        held: Sequence[Any],
+        times: int,
+    ) -> tuple[Any, ...]:
+        paddle = _paddle()
+        leaves = [_leaf_paddle_adapter(one.clone(), wants=True) for one in inputs]
+        for leaf, before in zip(leaves, held, strict=True):
+            leaf.grad = before.clone()
+        for _ in range(times):
+            with paddle.enable_grad(), tying() as leads:
+                outputs = function(leaves)
+            pairs = [
+                (out, one)
+                for out, one in zip(outputs, cotangents, strict=True)
+                if not out.stop_gradient
+            ]
+            if _nodes(outputs).count(_HELD) > len(leaves) + len(leads):
+                # There is no way to keep gradients out of them.
+                raise Unsupported("the function holds parameters, which would get gradients, too")
+            if pairs:
+                paddle.autograd.backward(
+                    [out for out, _ in pairs], [one.clone() for _, one in pairs]
+                )
+        return tuple(leaf.grad.detach() for leaf in leaves)
+
+    def in_graph(self, value: Any) -> Any:
+        return value.clone()
+
+    def strided(self, value: Any) -> Any | None:
+        if not value.size or not value.ndim:
+            return None
+        paddle = _paddle()
+        axes = list(reversed(range(value.ndim)))
+        try:
+            turned = value.detach().transpose(axes).contiguous()
+            gapped = paddle.stack([turned, paddle.full_like(turned, 7.0)], axis=-1)[..., 0]
+            made = gapped.transpose(axes)
+        except Exception:  # noqa: BLE001 - from six axes on paddle's own kernels refuse, each in its own way
+            return None
+        return None if made.is_contiguous() else made
+
+    def expanded(self, value: Any) -> Any | None:
+        return None
+
+
+def _states(paddle: Any) -> list[list[str]]:
+    """The generators' states as paddle writes them; the address among the numbers is of no matter."""
+    return [
+        [word for word in str(one).split() if not word.startswith("0x")]
+        for one in paddle.get_rng_state()
+    ]
+
+
+def _in_python(outputs: Sequence[Any]) -> bool:
+    """Whether every backward was written in Python."""
+    return all(name == _HELD or "PyLayer" in name for name in _nodes(outputs))
+
+
+def _nodes(outputs: Sequence[Any]) -> list[str]:
+    """What a backward runs through, by name; the ends, where gradients are left, are all called alike."""
+    left = [out.grad_fn for out in outputs if out.grad_fn is not None]
+    seen = set()
+    while left:
+        node = left.pop()
+        if node not in seen:
+            seen.add(node)
+            left += [one for one in node.next_functions if one is not None]
+    return [node.name() for node in seen]
+
+
+def _leaf_paddle_adapter(value: Any, *, wants: bool) -> Any:
+    leaf = value.detach()
+    leaf.stop_gradient = not wants
+    return leaf
+
+
+def _gradients(
+    outputs: Sequence[Any],
+    leaves: Sequence[Any],
+    cotangents: Sequence[Any | None],
+    *,
+    retain_graph: bool,
+    create_graph: bool,
+) -> tuple[Any, ...]:
+    pairs = [
+        (out, one)
+        for out, one in zip(outputs, cotangents, strict=True)
+        if one is not None and not out.stop_gradient
+    ]
+    if not pairs or not leaves:
+        return (None,) * len(leaves)
+    found = _paddle().grad(
+        [out for out, _ in pairs],
+        list(leaves),
+        [one for _, one in pairs],
+        retain_graph=retain_graph,
+        create_graph=create_graph,
+        allow_unused=True,
+    )
+    return tuple(found)
+
+
+ADAPTER = PaddleAdapter()

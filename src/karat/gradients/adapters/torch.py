@@ -1,0 +1,316 @@
+"""torch: real autograd, forward-mode AD, on whatever device the tensors are."""
+
+from __future__ import annotations
+
+import copy
+import sys
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
+from threading import RLock
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from karat.gradients.adapters import Drew, Flat
+from karat.gradients.problem import Unsupported
+
+if TYPE_CHECKING:
+    from karat.gradients.problem import Array
+
+_ONE_AT_A_TIME = RLock()
+"""Forward mode has one level in a process, and random numbers one state, whatever threads there are."""
+
+
+def _torch() -> Any:
+    import torch  # noqa: PLC0415 - there is a tensor of it, or the user named it
+
+    return torch
+
+
+class TorchLinearised:
+    """A graph, and its ends."""
+
+    def __init__(self, leaves: list[Any], wanted: Sequence[bool], outputs: tuple[Any, ...]) -> None:
+        self._wanted = [leaf for leaf, one in zip(leaves, wanted, strict=True) if one]
+        self._outputs = outputs
+        self.outputs = tuple(out.detach() for out in outputs)
+
+    def pullback(self, cotangents: Sequence[Any | None], *, keep: bool = False) -> tuple[Any, ...]:
+        """torch.autograd.grad; outputs without a graph have no part in it."""
+        return _gradients(
+            self._outputs, self._wanted, cotangents, retain_graph=keep, create_graph=False
+        )
+
+
+class TorchAdapter:
+    """See `karat.gradients.adapters.Adapter`."""
+
+    name = "torch"
+    pure = False
+
+    def owns(self, value: object) -> bool:
+        kind = getattr(sys.modules.get("torch"), "Tensor", None)
+        return kind is not None and isinstance(value, kind)
+
+    def dtype_of(self, value: Any) -> str:
+        return str(value.dtype).removeprefix("torch.")
+
+    def device_of(self, value: Any) -> str:
+        return str(value.device)
+
+    def shape_of(self, value: Any) -> tuple[int, ...]:
+        return tuple(value.shape)
+
+    def refusal(self, value: Any) -> str:
+        if value.is_meta:
+            return "a tensor without numbers (device meta)"
+        # A nested tensor says that it is strided, and is not.
+        kind = "nested" if value.is_nested else str(value.layout).removeprefix("torch.")
+        return "" if kind == "strided" else f"a tensor that is not dense ({kind})"
+
+    def to_numpy(self, value: Any) -> Array:
+        torch = _torch()
+        if value.layout is not torch.strided:
+            value = value.to_dense()  # as the gradient of an embedding may be
+        wide = torch.complex128 if value.is_complex() else torch.float64
+        # Dense, whatever the strides were, and always a copy: a function may return what it keeps.
+        copied = value.detach().to(
+            "cpu", dtype=wide, copy=True, memory_format=torch.contiguous_format
+        )
+        array: Array = copied.numpy(force=True)
+        return array
+
+    def from_numpy(self, array: Array, dtype: str, like: Any | None) -> Any:
+        device = None if like is None else like.device
+        # torch copies, but takes no negative strides.
+        return _torch().tensor(np.asarray(array, order="C"), dtype=_dtype(dtype), device=device)
+
+    def cast(self, value: Any, dtype: str) -> Any:
+        return value.detach().to(dtype=_dtype(dtype), copy=True)
+
+    def fresh(self, value: Any) -> Any:
+        return value.detach().clone().requires_grad_(value.requires_grad)
+
+    def function(self, fn: Callable[..., Any], dtype: str | None) -> Callable[..., Any]:
+        if not isinstance(fn, _torch().nn.Module):
+            return fn
+        own: Any = fn
+        with suppress(Exception):  # what cannot be copied is used as it is
+            own = copy.deepcopy(fn)
+            own = own if dtype is None else own.to(_dtype(dtype))
+        made: Callable[..., Any] = own
+        return made
+
+    def parameters(self, fn: Callable[..., Any]) -> list[str]:
+        if not isinstance(fn, _torch().nn.Module):
+            return []
+        return [name for name, one in fn.named_parameters() if one.requires_grad]
+
+    def scope(self) -> AbstractContextManager[object]:
+        # Tensors that are made in inference mode never have a gradient.
+        able: AbstractContextManager[object] = _torch().inference_mode(mode=False)
+        return able
+
+    @contextmanager
+    def seeded(self, seed: int, device: str) -> Iterator[Drew]:
+        torch = _torch()
+        generators = [torch.default_generator]
+        if device.startswith("cuda"):
+            index = torch.device(device).index
+            at = torch.cuda.current_device() if index is None else index
+            generators.append(torch.cuda.default_generators[at])
+        with _ONE_AT_A_TIME:
+            # Not torch.manual_seed: that reaches for devices nobody asked for.
+            states = [one.get_state() for one in generators]
+            try:
+                for one in generators:
+                    one.manual_seed(seed)
+                begun = [one.get_state() for one in generators]
+                yield lambda: any(
+                    not one.get_state().equal(state)
+                    for one, state in zip(generators, begun, strict=True)
+                )
+            finally:
+                for one, state in zip(generators, states, strict=True):
+                    one.set_state(state)
+
+    def forward(self, function: Flat, inputs: Sequence[Any]) -> tuple[Any, ...]:
+        # No input wants a gradient; but a function may take gradients of its own.
+        with _torch().enable_grad():
+            return tuple(out.detach() for out in function(inputs))
+
+    def linearise(
+        self, function: Flat, inputs: Sequence[Any], wanted: Sequence[bool]
+    ) -> TorchLinearised:
+        leaves = [
+            one.detach().requires_grad_(want) for one, want in zip(inputs, wanted, strict=True)
+        ]
+        with _torch().enable_grad():
+            outputs = function(leaves)
+        return TorchLinearised(leaves, wanted, outputs)
+
+    def pushforward(
+        self, function: Flat, inputs: Sequence[Any], tangents: Sequence[Any]
+    ) -> tuple[Any, ...]:
+        torch = _torch()
+        ad = torch.autograd.forward_ad
+        try:
+            with _ONE_AT_A_TIME, _quiet(), ad.dual_level(), torch.enable_grad():
+                # Leaves that want gradients, so that a function which takes some itself can be pushed through too.
+                duals = [
+                    ad.make_dual(one.detach().requires_grad_(), tangent)
+                    for one, tangent in zip(inputs, tangents, strict=True)
+                ]
+                pairs = [ad.unpack_dual(out) for out in function(duals)]
+                return tuple(
+                    torch.zeros_like(pair.primal).detach()
+                    if pair.tangent is None
+                    else pair.tangent.detach()
+                    for pair in pairs
+                )
+        except NotImplementedError as error:
+            raise Unsupported(f"torch has no forward mode here: {error}") from error
+        except RuntimeError as error:
+            # In place: on what it takes for a view of the input, which reverse mode speaks of.
+            if any(
+                word in str(error)
+                for word in ("forward AD", "forward mode AD", "jvp", "in-place operation")
+            ):
+                raise Unsupported(f"torch has no forward mode here: {error}") from error
+            raise
+
+    def differentiated(self, function: Flat, cotangents: Sequence[Any | None]) -> Flat:
+        torch = _torch()
+
+        def gradient(inputs: Sequence[Any]) -> tuple[Any, ...]:
+            with torch.enable_grad():
+                leaves = [
+                    one if one.requires_grad else one.detach().requires_grad_() for one in inputs
+                ]
+                outputs = function(leaves)
+                # With a graph of their own: a backward that is differentiable once looks at them alone.
+                given = [
+                    None if one is None else one.detach().to(out.dtype).requires_grad_()
+                    for one, out in zip(cotangents, outputs, strict=True)
+                ]
+                found = _gradients(outputs, leaves, given, retain_graph=True, create_graph=True)
+            _refuse_once(found)
+            return tuple(
+                torch.zeros_like(leaf) if one is None else one
+                for one, leaf in zip(found, leaves, strict=True)
+            )
+
+        return gradient
+
+    def accumulate(
+        self,
+        function: Flat,
+        inputs: Sequence[Any],
+        cotangents: Sequence[Any],
+        held: Sequence[Any],
+        times: int,
+    ) -> tuple[Any, ...]:
+        torch = _torch()
+        leaves = [one.detach().clone().requires_grad_() for one in inputs]
+        for leaf, before in zip(leaves, held, strict=True):
+            leaf.grad = before.clone()
+        for _ in range(times):
+            with torch.enable_grad():
+                outputs = function(leaves)
+            pairs = [
+                (out, one)
+                for out, one in zip(outputs, cotangents, strict=True)
+                if out.requires_grad
+            ]
+            if pairs:
+                # `inputs` keeps gradients out of parameters that the function holds.
+                torch.autograd.backward(
+                    [out for out, _ in pairs], [one.clone() for _, one in pairs], inputs=leaves
+                )
+        return tuple(leaf.grad.detach() for leaf in leaves)
+
+    def in_graph(self, value: Any) -> Any:
+        return value.clone()
+
+    def strided(self, value: Any) -> Any | None:
+        if not value.numel() or not value.dim():
+            return None
+        torch = _torch()
+        axes = tuple(reversed(range(value.dim())))
+        shape = (*(value.shape[axis] for axis in axes), 2)
+        gapped = torch.empty(shape, dtype=value.dtype, device=value.device)
+        # What lies in the gaps must never be read, so it shows where it is.
+        gapped[..., 1] = 7.0
+        gapped[..., 0] = value.detach().permute(axes)
+        return gapped[..., 0].permute(axes)
+
+    def expanded(self, value: Any) -> Any | None:
+        if value.numel() < 2:
+            return None
+        return value.detach().flatten()[0].clone().expand(value.shape)
+
+
+def _gradients(
+    outputs: Sequence[Any],
+    leaves: Sequence[Any],
+    cotangents: Sequence[Any | None],
+    *,
+    retain_graph: bool,
+    create_graph: bool,
+) -> tuple[Any, ...]:
+    pairs = [
+        (out, one)
+        for out, one in zip(outputs, cotangents, strict=True)
+        if one is not None and out.requires_grad
+    ]
+    if not pairs or not leaves:
+        return (None,) * len(leaves)
+    try:
+        found: tuple[Any, ...] = _torch().autograd.grad(
+            [out for out, _ in pairs],
+            leaves,
+            [one for _, one in pairs],
+            retain_graph=retain_graph,
+            create_graph=create_graph,
+            allow_unused=True,
+        )
+    except RuntimeError as error:
+        if "use_reentrant" in str(error):
+            raise Unsupported(
+                "reentrant checkpoints give gradients to .backward() alone; pass use_reentrant=False to checkpoint"
+            ) from error
+        raise
+    return found
+
+
+def _refuse_once(gradients: Sequence[Any]) -> None:
+    """Unsupported for `once_differentiable`: torch puts an error into the graph, and never comes to it."""
+    left = [one.grad_fn for one in gradients if one is not None and one.grad_fn is not None]
+    seen = set()
+    while left:
+        node = left.pop()
+        if node in seen:
+            continue
+        seen.add(node)
+        if node.name().endswith("Error"):
+            raise Unsupported("torch cannot differentiate this twice: it is once_differentiable")
+        left += [one for one, _ in node.next_functions if one is not None]
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Without what torch says of its own scripts when forward mode is first used."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", r".*torch\.jit", DeprecationWarning)
+        yield
+
+
+def _dtype(name: str) -> Any:
+    found = getattr(_torch(), name, None)
+    if not isinstance(found, _torch().dtype):
+        raise Unsupported(f"torch {_torch().__version__} has no {name}")
+    return found
+
+
+ADAPTER = TorchAdapter()

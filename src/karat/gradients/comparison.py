@@ -1,0 +1,389 @@
+"""Comparing: a gradient against what the probes expect; the same judgement serves the negative control."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from karat.gradients import roundoff
+from karat.gradients.draws import Purpose
+from karat.gradients.oracles import Probe, Seen
+from karat.gradients.problem import Vector
+from karat.gradients.report import Comparison, GradVerdict
+from karat.gradients.roundoff import element_scales, norm
+
+
+@dataclass(frozen=True, slots=True)
+class Expectation:
+    """What ⟨Jᵀv, u⟩ should be for one direction and one cotangent."""
+
+    direction: Vector
+    dense: bool
+    value: float
+    error: float
+    """How far the oracle may be off."""
+    size: float
+    """The size of the terms whose sum the value is: what a wrong gradient would be wrong by."""
+    weight: float
+    """The size of the outputs themselves, as the cotangent sees them."""
+    count: int
+    """How many output elements it is about."""
+
+
+@dataclass(frozen=True, slots=True)
+class Met:
+    """An expectation and what a gradient gave for it."""
+
+    expected: Expectation
+    found: float
+    tolerance: float
+
+    @property
+    def deviation(self) -> float:
+        """How far the gradient is off; infinite for what is no number."""
+        gap = abs(self.found - self.expected.value)
+        return gap if np.isfinite(gap) else np.inf
+
+
+def expectation(probe: Probe, output: int, cotangent: Vector, base: Vector) -> Expectation:
+    """What a probe expects of a cotangent. Where the cotangent is 0, the slope need not be known."""
+    seen = cotangent != 0
+    slopes = probe.slopes[output]
+    v, value, error = cotangent[seen], slopes.value[seen], slopes.error[seen]
+    with np.errstate(all="ignore"):
+        return Expectation(
+            direction=probe.direction,
+            dense=probe.dense,
+            value=float(np.sum(v * value)),
+            error=roundoff.combined(v * error),
+            size=roundoff.norm(v * value),
+            weight=roundoff.norm(v * base[seen]),
+            count=int(v.size),
+        )
+
+
+def together(parts: Sequence[Expectation]) -> Expectation:
+    """What a probe expects of several outputs at once."""
+    first = parts[0]
+    return Expectation(
+        direction=first.direction,
+        dense=first.dense,
+        value=sum(one.value for one in parts),
+        error=roundoff.norm(np.array([one.error for one in parts])),
+        size=roundoff.norm(np.array([one.size for one in parts])),
+        weight=roundoff.norm(np.array([one.weight for one in parts])),
+        count=sum(one.count for one in parts),
+    )
+
+
+def unrest_of(direction: Vector, gradient: Vector | None, jostled: Vector | None) -> float:
+    """The share of a gradient, seen along a direction, that a few units in the last place of the inputs move."""
+    if gradient is None or jostled is None:
+        return 0.0
+    with np.errstate(all="ignore"):
+        size = roundoff.norm(gradient * direction)
+        moved = roundoff.norm((gradient - jostled) * direction)
+        return moved / size if np.isfinite(moved) and size > 0 else 0.0
+
+
+def meet(gradient: Vector, expected: Expectation, precision: str, *, unrest: float = 0.0) -> Met:
+    """A gradient beside one expectation."""
+    with np.errstate(all="ignore"):
+        # An element that nobody can step from (infinite, NaN) is not part of the direction.
+        moved = expected.direction != 0
+        terms = gradient[moved] * expected.direction[moved]
+        size = max(roundoff.norm(terms[np.isfinite(terms)]), expected.size)
+        floor = roundoff.analytic_floor(precision, size, gradient.size, unrest)
+        return Met(expected, float(np.sum(terms)), expected.error + floor)
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """All probes of one input and output together."""
+
+    met: tuple[Met, ...]
+    scale: float
+    """The largest derivative that was compared."""
+    weight: float
+    """The size of the outputs that were compared."""
+    widest: float
+    """The widest tolerance."""
+
+    @property
+    def sees(self) -> bool:
+        """Whether anything is left to compare once unknown slopes are out."""
+        return any(one.expected.count for one in self.met)
+
+    @property
+    def worst(self) -> Met:
+        """The probe that is furthest out of its tolerance."""
+        return max(self.met, key=lambda one: _ratio(one.deviation, one.tolerance))
+
+    @property
+    def failed(self) -> bool:
+        """Whether a probe is out of its tolerance."""
+        return any(not one.deviation <= one.tolerance for one in self.met)
+
+    @property
+    def zero(self) -> bool:
+        """Whether the derivative cannot be told from zero anywhere."""
+        return all(one.expected.size <= one.expected.error for one in self.met)
+
+
+def _ratio(deviation: float, tolerance: float) -> float:
+    if deviation == 0:
+        return 0.0
+    return deviation / tolerance if tolerance > 0 else np.inf
+
+
+def judge(met: Sequence[Met], *, rtol: float | None = None) -> Judged:
+    """The judgement; a tolerance that a test asks for replaces narrower ones."""
+    scale = max((one.expected.size for one in met), default=0.0)
+    weight = max((one.expected.weight for one in met), default=0.0)
+    if rtol is not None:
+        met = [Met(one.expected, one.found, max(one.tolerance, rtol * scale)) for one in met]
+    widest = max((one.tolerance for one in met), default=np.inf)
+    return Judged(tuple(met), scale, weight, widest)
+
+
+def smallest_error(judged: Judged, typical: float) -> float:
+    """The smallest error of one element, relative to the typical element, that a dense probe must notice.
+
+    `typical` is the size of a gradient's element times the scale of its input.
+    """
+    # What is off already hides as much of the other sign; a gradient that is wrong says nothing of a right one.
+    dense = [
+        one.tolerance + min(one.deviation, one.tolerance)
+        for one in judged.met
+        if one.expected.dense
+    ]
+    if not dense or not typical > 0:
+        return np.inf
+    # Directions have magnitudes of at least one half.
+    return min(dense) / (0.5 * typical)
+
+
+# DOC-HERE controls: Controls: gradients made wrong on purpose; a check that does not fail on each is no evidence.
+#
+# The judgement is the very one that the real gradient got, with the same probes and tolerances. No forward is run.
+
+OFF = 0.01
+"""One per cent: the least error that a check has to notice."""
+
+Group = tuple[Vector, Sequence[Met]]
+"""A gradient for one cotangent, and how it met its expectations."""
+
+
+def controls(
+    groups: Sequence[Group],
+    shape: tuple[int, ...],
+    scales: Vector,
+    *,
+    rtol: float | None,
+    rng: np.random.Generator,
+) -> dict[str, bool]:
+    """Corruption → whether the check failed on it."""
+    corruptions: dict[str, Callable[[Vector, Met], float]] = {
+        "zero": lambda _gradient, _met: 0.0,
+        "x1.01": lambda _gradient, met: (1 + OFF) * met.found,
+        "sign": lambda _gradient, met: -met.found,
+    }
+    caught = {
+        name: _fails(
+            [[_with(met, change(g, met)) for met in all_met] for g, all_met in groups], rtol
+        )
+        for name, change in corruptions.items()
+    }
+    drawn = int(rng.integers(0, max(1, scales.size)))
+    caught["one element"] = _element(groups, scales, drawn, rtol)
+    caught["worst element"] = _element(groups, scales, _worst_place(groups, scales), rtol)
+    swapped = [_transposed(gradient, shape) for gradient, _ in groups]
+    if any(one is not None for one in swapped):
+        caught["transposed"] = _fails(
+            [
+                [met if other is None else _with(met, _dot(other, met)) for met in all_met]
+                for other, (_, all_met) in zip(swapped, groups, strict=True)
+            ],
+            rtol,
+        )
+    return caught
+
+
+def _fails(groups: Sequence[Sequence[Met]], rtol: float | None) -> bool:
+    return any(judge(one, rtol=rtol).failed for one in groups)
+
+
+def _with(met: Met, found: float) -> Met:
+    return Met(met.expected, found, met.tolerance)
+
+
+def _dot(gradient: Vector, met: Met) -> float:
+    moved = met.expected.direction != 0
+    return float(np.dot(gradient[moved], met.expected.direction[moved]))
+
+
+def _element(groups: Sequence[Group], scales: Vector, place: int, rtol: float | None) -> bool:
+    return _fails(
+        [
+            [
+                _with(met, met.found + met.expected.direction[place] * _off(g, scales, place))
+                for met in m
+            ]
+            for g, m in groups
+        ],
+        rtol,
+    )
+
+
+def _off(gradient: Vector, scales: Vector, place: int) -> float:
+    """One per cent of the element, or of a typical one if it is smaller than that."""
+    weight = float(scales[place])
+    if weight == 0:
+        return 0.0
+    return OFF * max(abs(float(gradient[place])), typical(gradient, scales) / weight)
+
+
+def typical(gradient: Vector, scales: Vector) -> float:
+    """The typical size of a gradient's elements, each times the scale of its input."""
+    terms = gradient * scales
+    terms = terms[np.isfinite(terms) & (scales > 0)]
+    return norm(terms) / float(np.sqrt(max(1, terms.size)))
+
+
+def _worst_place(groups: Sequence[Group], scales: Vector) -> int:
+    """The element that every direction gives the least weight."""
+    seen = np.zeros_like(scales)
+    for met in groups[0][1]:
+        np.maximum(seen, np.abs(met.expected.direction), out=seen)
+    weight = np.divide(seen, scales, out=np.full_like(seen, np.inf), where=scales > 0)
+    return int(np.argmin(weight))
+
+
+def _transposed(gradient: Vector, shape: tuple[int, ...]) -> Vector | None:
+    """The gradient with its last two axes exchanged and read in the old shape; None where nothing would change."""
+    if len(shape) < 2 or min(shape[-2:]) < 2 or gradient.size != int(np.prod(shape)):
+        return None
+    other: Vector = np.swapaxes(gradient.reshape(shape), -1, -2).reshape(-1)
+    return other if norm(other - gradient) > OFF * norm(gradient) else None
+
+
+# DOC-HERE weighing: Weighing: how a gradient met its expectations, and what that is worth.
+
+NO_GRAD_OP = (
+    "; if the op has none by nature, add an exemption of kind no-grad-op to exemptions.toml"
+)
+NO_GRADIENT = f"no gradient: None, where the derivative is not zero; write the backward{NO_GRAD_OP}"
+NO_SECOND = "no second-order gradient: None, where the derivative of the gradient is not zero; the backward cannot be differentiated"
+ZERO = "the gradient is zero everywhere it was looked"
+EDGE = "the gradient is not finite, and not every slope is: the point is at the edge of the domain"
+UNKNOWN = "no slope is known: near the point the function is not smooth, or not finite"
+
+
+@dataclass(frozen=True, slots=True)
+class Weighed:
+    """A pair on its way to a verdict."""
+
+    seen: Seen
+    pair: tuple[int, int]
+    groups: Sequence[Group]
+    none: bool
+    """Whether the framework gave no gradient at all."""
+
+    def comparison(self) -> tuple[Comparison, bool]:
+        """The comparison, and whether the derivative is zero wherever it was looked."""
+        met = [one for _, some in self.groups for one in some]
+        judged = judge(met)
+        asked = self.seen.asked.rtol
+        wide = asked is not None and asked * judged.scale > judged.widest
+        widened = judge(met, rtol=asked) if wide and judged.failed else judged
+        # What is out of the wider tolerance, too, is judged by the one that was derived.
+        used = asked if judged.failed and not widened.failed else None
+        judged = judged if used is None else widened
+        verdict, reason = self._verdict(judged, widened=used is not None)
+        zero = judged.zero and verdict is GradVerdict.PASS
+        caught = {} if zero or not np.isfinite(judged.widest) else self._controls(used)
+        missed = [name for name, noticed in caught.items() if not noticed]
+        vacuous = verdict is GradVerdict.PASS and (zero or bool(missed))
+        if vacuous and not zero:
+            reason = f"a corrupted gradient would have passed, too ({', '.join(missed)})"
+        scale = judged.scale or 1.0
+        made = self.seen.comparison(
+            self.pair,
+            verdict,
+            reason,
+            error=judged.worst.deviation / scale,
+            tolerance=judged.worst.tolerance / scale,
+            scale=judged.scale,
+            smallest_error=self._smallest(used),
+            probes=len(judged.met),
+            controls=caught,
+            vacuous=vacuous,
+            widened=asked if wide else None,
+        )
+        return made, zero
+
+    def _verdict(self, judged: Judged, *, widened: bool) -> tuple[GradVerdict, str]:
+        if not judged.sees or not np.isfinite(judged.widest):
+            return GradVerdict.INCONCLUSIVE, UNKNOWN
+        if judged.failed:
+            return self._failed(judged)
+        cap = roundoff.cap(self.seen.ground.computes)
+        size = judged.weight if judged.zero else judged.scale
+        doubt = self.seen.lost(self.pair[1])
+        if not doubt and judged.widest > max(cap * size, roundoff.NOTHING) and not widened:
+            doubt = self._noisy(judged)
+        if doubt:
+            return GradVerdict.INCONCLUSIVE, doubt
+        if not judged.zero:
+            return GradVerdict.PASS, self.seen.left_out(self.pair[1])
+        return GradVerdict.PASS, f"{ZERO}; the framework gives None" if self.none else ZERO
+
+    def _failed(self, judged: Judged) -> tuple[GradVerdict, str]:
+        worst, atol = judged.worst, self.seen.asked.atol
+        if self.none:
+            return GradVerdict.FAIL, NO_GRADIENT if self.seen.asked.order == 1 else NO_SECOND
+        if not np.isfinite(worst.found):
+            if self.seen.masks[self.pair[1]].any():
+                return GradVerdict.INCONCLUSIVE, EDGE
+            return GradVerdict.FAIL, "the gradient is not finite where the derivative is"
+        cap = roundoff.cap(self.seen.ground.computes)
+        # Beyond the cap the error estimate is itself in doubt; what is far out of it is wrong all the same.
+        if worst.tolerance > cap * judged.scale and worst.deviation < 100 * worst.tolerance:
+            return GradVerdict.INCONCLUSIVE, self._noisy(judged)
+        gap = (
+            f"off by {worst.deviation / (judged.scale or 1.0):.2g} of its size along a probe"
+            f" (expected {worst.expected.value:.6g}, found {worst.found:.6g})"
+        )
+        if atol is not None and worst.deviation <= atol:
+            why = f"{gap}; only the absolute tolerance {atol:g} excuses it, and that proves nothing"
+            return GradVerdict.INCONCLUSIVE, why
+        return GradVerdict.FAIL, gap
+
+    def _noisy(self, judged: Judged) -> str:
+        computes = self.seen.ground.computes
+        share = judged.widest / judged.scale if judged.scale else np.inf
+        return (
+            f"the expected derivative is known to {share:.1g} of its size, and {computes} needs"
+            f" {roundoff.cap(computes):g}: the forward is noisy, or not smooth near the point"
+        )
+
+    def _smallest(self, rtol: float | None) -> float:
+        """By the cotangent that sees most; each has its own size of gradient."""
+        scales = element_scales(self.seen.ground.flat.point[self.pair[0]])
+        return min(
+            smallest_error(judge(met, rtol=rtol), typical(gradient, scales))
+            for gradient, met in self.groups
+        )
+
+    def _controls(self, rtol: float | None) -> dict[str, bool]:
+        flat, i = self.seen.ground.flat, self.pair[0]
+        slot = flat.inputs[i]
+        return controls(
+            self.groups,
+            (*slot.shape, 2) if slot.complex else slot.shape,
+            element_scales(flat.point[i]),
+            rtol=rtol,
+            rng=self.seen.asked.draw(Purpose.CONTROLS, *self.pair),
+        )

@@ -1,0 +1,525 @@
+"""Hints: what a wrong gradient looks like, each tried before it is said.
+
+A guess turns the wrong gradient into what the right one would be (twice, transposed, one further along an axis);
+it is offered only if the soundings agree with the result, which the wrong gradient itself does not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from itertools import combinations, permutations
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from karat.gradients.diagnosis.experiments import (
+    WHOLE,
+    WHOLE_EXACTLY,
+    Asking,
+    Slope,
+    Sounding,
+    Soundings,
+    Wrong,
+    behaviour,
+    confined,
+    conjugated,
+    coordinate,
+    ignores_cotangent,
+    locate,
+    missing_term,
+    other_axis,
+    shifted,
+    sound,
+)
+from karat.gradients.draws import mixed
+from karat.gradients.low_precision import rounded_run
+from karat.gradients.low_precision_judgement import precision_of
+from karat.gradients.problem import (
+    FlattenedArray as DiagnosisArray,
+    Problem,
+    Slot,
+    Vector,
+    shaped,
+    size,
+    vector,
+)
+from karat.gradients.report import Comparison, Diagnosis
+from karat.gradients.roundoff import element_scales, norm
+
+_FEW = 3
+"""With fewer elements any wrong gradient is some multiple of the right one."""
+_MOST_AXES = 4
+
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Guess:
+    """A pattern, and what the right gradient would be if it is the one."""
+
+    hint: str
+    right: Vector
+    odd: bool = False
+    """A factor without a name, which may be chance: there is one for every constant gradient of a sum."""
+
+
+def recognised(wrong: Vector, slot: Slot, output: Slot, known: Soundings) -> Guess | None:
+    """The first pattern that explains a wrong gradient; None if no pattern does."""
+    if not np.isfinite(wrong).all() or not known.tells(wrong):
+        return None
+    if not np.any(wrong):
+        return None
+    return next(
+        (one for one in _guesses(wrong, slot, output, known) if known.fits(one.right)), None
+    )
+
+
+def _guesses(wrong: Vector, slot: Slot, output: Slot, known: Soundings) -> Iterator[Guess]:
+    yield from _multiples(wrong, slot, output, known)
+    yield from _moved(wrong, slot)
+
+
+def _multiples(wrong: Vector, slot: Slot, output: Slot, known: Soundings) -> Iterator[Guess]:
+    """The wrong gradient times a factor; what the factor is, in words."""
+    factor = known.factor(wrong)
+    if not np.isfinite(factor) or factor == 0:
+        return
+    words = _factor_words(factor, slot, output, known.exact)
+    if words is not None:
+        named, hint = words
+        yield Guess(hint, named * wrong)
+    elif np.count_nonzero(wrong) >= _FEW and len(known.all) >= _FEW:
+        yield Guess(f"{1 / factor:.6g} times the expected gradient", factor * wrong, odd=True)
+
+
+def _factor_words(
+    factor: float, slot: Slot, output: Slot, exact: float
+) -> tuple[float, str] | None:
+    """A factor that has a name: 2, ½, −1, or the length of something."""
+    for named, hint in (
+        (-1.0, "the sign is flipped"),
+        (0.5, "twice the expected gradient"),
+        (2.0, "half the expected gradient"),
+        (-0.5, "twice the expected gradient, and the sign is flipped"),
+    ):
+        if _near(factor, named, exact):
+            return named, hint
+    for length, what in _lengths(slot, output):
+        if _near(factor, length, exact):
+            return float(length), f"1/{length} of the expected gradient; {length} is {what}"
+        if _near(factor, 1 / length, exact):
+            return 1 / length, f"{length} times the expected gradient; {length} is {what}"
+    return None
+
+
+def _lengths(slot: Slot, output: Slot) -> Iterator[tuple[int, str]]:
+    broadcast = _broadcast_axes(slot, output)
+    for axis in broadcast:
+        length = output.shape[axis]
+        yield (
+            length,
+            f"the length of axis {axis} of {output.name}, over which {slot.name} is broadcast",
+        )
+    for one in (slot, output):
+        for axis, length in enumerate(one.shape):
+            if length > 2:
+                yield length, f"the length of axis {axis} of {one.name}"
+        size = int(np.prod(one.shape))
+        if size > 2:
+            yield size, f"the number of elements of {one.name}"
+
+
+def _broadcast_axes(slot: Slot, output: Slot) -> list[int]:
+    """Axes of the output that the input has not, or has with length 1."""
+    lead = len(output.shape) - len(slot.shape)
+    if lead < 0:
+        return []
+    shape = (1,) * lead + slot.shape
+    return [
+        i
+        for i, (have, want) in enumerate(zip(shape, output.shape, strict=True))
+        if have == 1 and want > 1
+    ]
+
+
+def _near(value: float, named: float, exact: float) -> bool:
+    return abs(value - named) <= exact * abs(named)
+
+
+def _moved(wrong: Vector, slot: Slot) -> Iterator[Guess]:
+    """The same numbers in other places, also with the sign flipped."""
+    shape = (*slot.shape, 2) if slot.complex else slot.shape
+    whole = wrong.reshape(shape)
+    axes = range(len(slot.shape))
+    for hint, right in _rearranged(whole, axes):
+        if right.shape != whole.shape or np.array_equal(right, whole):
+            continue
+        flat = np.ascontiguousarray(right).reshape(-1)
+        yield Guess(hint, flat)
+        yield Guess(f"{hint}, and the sign is flipped", -flat)
+
+
+def _rearranged(whole: Array, axes: range) -> Iterator[tuple[str, Array]]:
+    for one, two in combinations(axes, 2):
+        turned = np.swapaxes(whole, one, two)
+        if turned.shape == whole.shape:
+            yield f"transposed: axes {one} and {two} are exchanged", turned
+        else:
+            # A gradient in the transposed layout that was read in the input's shape.
+            read = np.swapaxes(whole.reshape(turned.shape), one, two)
+            yield f"transposed: axes {one} and {two} are exchanged, and the shape was forced", read
+    for axis in axes:
+        yield f"reversed along axis {axis}", np.flip(whole, axis)
+        yield from _shifted(whole, axis)
+    if 3 <= len(axes) <= _MOST_AXES:
+        rest = tuple(range(len(axes), whole.ndim))
+        for order in permutations(axes):
+            yield f"axes permuted: {order}", np.transpose(whole, (*order, *rest))
+
+
+def _shifted(whole: Array, axis: int) -> Iterator[tuple[str, Array]]:
+    """One or two further, or back, as where something is moved the wrong way; the end wraps around."""
+    for count, word in ((1, "one"), (2, "two")):
+        if whole.shape[axis] > 2 * count - 1:
+            for step, words in ((-count, "too far"), (count, "too early")):
+                hint = f"off by {word} along axis {axis}: {word} {words}"
+                yield hint, np.roll(whole, step, axis)
+
+
+# DOC-HERE diagnosis: Diagnosis: where a wrong gradient is wrong and what it looks like, in tens of forwards.
+#
+# First soundings, then patterns tried against them for nothing; a pattern that fits gives the right gradient in full,
+# and so the worst element. Without one, the element is found by bisection, and the backward is asked some more.
+# Whatever is said was tested: the element by a probe of it alone, the hint by probes it had to pass.
+
+MOST_PROBES = 64
+"""Of all kinds together; each is a handful of forwards, or one complex step."""
+ZERO = "the gradient is zero everywhere, and the derivative is not"
+NONE = "there is no gradient (None), and the derivative is not zero"
+
+Directional = Callable[[DiagnosisArray], tuple[float, float]]
+
+
+def diagnose(  # noqa: PLR0913 - one failure, seen from all its sides
+    problem: Problem,
+    failed: Comparison,
+    *,
+    cotangent: DiagnosisArray,
+    gradient: DiagnosisArray | None,
+    oracle: Directional,
+    rng: np.random.Generator,
+    replay: str = "",
+    given: Sequence[Sounding] = (),
+    rough: Callable[[DiagnosisArray], float] | None = None,
+    most_forwards: float = np.inf,
+) -> Diagnosis:
+    """What can be said of a failed comparison.
+
+    `oracle` takes a direction in the input's shape (complex for a complex input) and gives ⟨v, J·u⟩ with its error;
+    `rough` gives it for less, and without. `gradient` is the wrong Jᵀv of that input, None if there is none. `given`
+    are soundings that the check has made. After `most_forwards` no more questions are asked.
+    """
+    before = problem.forwards
+    asked = _Asked(
+        problem=problem,
+        failed=failed,
+        input=_index(problem.inputs, failed.input),
+        output=_index(problem.outputs, failed.output),
+        cotangent=np.array(cotangent),
+        rng=rng,
+        given=tuple(given),
+        rough=rough,
+        until=before + most_forwards,
+    )
+    found = _found(asked, gradient, oracle)
+    return Diagnosis(
+        input=failed.input,
+        output=failed.output,
+        dtype=failed.dtype,
+        coordinate=asked.coordinate(found.place),
+        expected=asked.number(found.expected),
+        found=asked.number(found.found),
+        hint=found.hint,
+        forwards=problem.forwards - before,
+        replay=replay,
+    )
+
+
+def _index(slots: tuple[Slot, ...], name: str) -> int:
+    return next(i for i, slot in enumerate(slots) if slot.name == name)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Asked:
+    """The comparison that failed, and the problem it is of."""
+
+    problem: Problem
+    failed: Comparison
+    input: int
+    output: int
+    cotangent: DiagnosisArray
+    rng: np.random.Generator
+    given: tuple[Sounding, ...] = ()
+    rough: Callable[[DiagnosisArray], float] | None = None
+    until: float = np.inf
+    """The count of the problem's forwards from which on no more is asked."""
+
+    def broke(self) -> bool:
+        return self.problem.forwards >= self.until
+
+    @property
+    def slot(self) -> Slot:
+        return self.problem.inputs[self.input]
+
+    @property
+    def parts(self) -> int:
+        return 2 if self.slot.complex else 1
+
+    def cotangents(self) -> list[DiagnosisArray | None]:
+        count = len(self.problem.outputs)
+        return [self.cotangent if k == self.output else None for k in range(count)]
+
+    def coordinate(self, place: int | None) -> tuple[int, ...] | None:
+        """Where a place in flat counting is in the input."""
+        if place is None:
+            return None
+        return tuple(int(i) for i in np.unravel_index(place // self.parts, self.slot.shape))
+
+    def number(self, parts: list[float] | None) -> float | complex | None:
+        if parts is None:
+            return None
+        return complex(*parts) if self.slot.complex else parts[0]
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """An element in flat counting, the two values there part by part, and the pattern."""
+
+    place: int | None = None
+    expected: list[float] | None = None
+    found: list[float] | None = None
+    hint: str = ""
+
+
+def _found(asked: _Asked, gradient: DiagnosisArray | None, oracle: Directional) -> _Found:
+    if asked.failed.oracle == "float64":
+        return _low(asked)
+
+    def slope(direction: Vector) -> tuple[float, float]:
+        return oracle(shaped(direction, asked.slot))
+
+    scales = element_scales(vector(asked.problem.point[asked.input]))
+    if asked.failed.mode == "forward":
+        return _forward_mode(asked, slope, scales)
+    if gradient is None:
+        found = _Case(asked, np.zeros(size(asked.slot)), slope, scales).found()
+        return replace(found, found=None, hint=NONE)
+    return _Case(asked, vector(gradient), slope, scales).found()
+
+
+@dataclass
+class _Case:
+    """A wrong gradient and the slopes it should have had, as real vectors."""
+
+    asked: _Asked
+    gradient: Vector
+    slope: Slope
+    scales: Vector
+    dtype: str | None = None
+    exact: float = 1e-6
+    asking: Asking = field(init=False)
+
+    def __post_init__(self) -> None:
+        rough = None if self.dtype or self.asked.rough is None else self.roughly
+        self.asking = Asking(self.deviation, MOST_PROBES, rough=rough, broke=self.asked.broke)
+
+    def roughly(self, direction: Vector) -> float:
+        expected = self.asked.rough(shaped(direction, self.asked.slot)) if self.asked.rough else 0.0
+        return float(np.sum(self.gradient * direction)) - expected
+
+    def deviation(self, direction: Vector) -> tuple[float, float]:
+        # Where every element is known, so is every direction.
+        expected, error = (self.known.along if self.known.whole else self.slope)(direction)
+        # Infinite and NaN elements of the gradient are named before anything is asked.
+        return float(np.sum(self.gradient * direction)) - expected, error
+
+    @cached_property
+    def known(self) -> Soundings:
+        given = () if self.dtype else self.asked.given
+        most = WHOLE_EXACTLY if self.asked.failed.oracle == "complex-step" else WHOLE
+        rng = self.asked.rng
+        return sound(self.slope, self.scales, rng, exact=self.exact, given=given, most=most)
+
+    def found(self) -> _Found:
+        lost = ~np.isfinite(self.gradient)
+        if lost.any():
+            kind = "NaN" if np.isnan(self.gradient).any() else "infinite"
+            return self.at(int(np.argmax(lost)), f"{kind} at {_count(int(lost.sum()))}")
+        guess = self.guess()
+        if guess is not None:
+            hint = (guess.odd and ignores_cotangent(self.wrong())) or guess.hint
+            return self.at(self.furthest(guess.right), hint)
+        place = (
+            self.furthest(self.known.expected(self.scales))
+            if self.known.whole
+            else locate(self.asking, self.scales, self.asked.rng)
+        )
+        if place is None:
+            return _Found(hint=self.hint() or confined(self.wrong()))
+        return self.at_with_hint(place)
+
+    def guess(self) -> Guess | None:
+        output = self.asked.problem.outputs[self.asked.output]
+        return recognised(self.gradient, self.asked.slot, output, self.known)
+
+    def furthest(self, right: Vector) -> int:
+        return int(np.argmax(np.abs(right - self.gradient) * (self.scales > 0)))
+
+    def at(self, place: int, hint: str) -> _Found:
+        """The element, confirmed by a probe of it alone; a complex one by a probe of each part."""
+        first = place - place % self.asked.parts
+        places = range(first, first + self.asked.parts)
+        known = self.known.whole and np.isfinite(self.gradient).all()
+        slope = self.known.along if known else self.slope
+        expected = [float(slope(coordinate(self.scales, i))[0] / self.scales[i]) for i in places]
+        return _Found(place, expected, [float(self.gradient[i]) for i in places], hint)
+
+    def at_with_hint(self, place: int) -> _Found:
+        found = self.at(place, "")
+        if not self.known.tells(self.gradient) or not np.any(self.gradient):
+            return replace(found, hint=self.hint())
+        alone = self.corrected(self.gradient, found)
+        if self.gradient.size > self.asked.parts and self.known.fits(alone):
+            return replace(found, hint="this element alone is wrong")
+        # A few elements may all lie where the input is positive; that there are few says more.
+        return replace(found, hint=self.hint() or self.few(alone) or confined(self.wrong()))
+
+    def corrected(self, gradient: Vector, found: _Found) -> Vector:
+        """The gradient with one element put right."""
+        right = gradient.copy()
+        if found.place is not None and found.expected is not None:
+            first = found.place - found.place % self.asked.parts
+            right[first : first + self.asked.parts] = found.expected
+        return right
+
+    def few(self, alone: Vector) -> str:
+        """Whether a second element explains the rest; how many are wrong, where all are known."""
+        if self.known.whole:
+            wrong = sum(one.gap(self.gradient) > 1 for one in self.known.all)
+            place = confined(self.wrong())
+            return place or f"{wrong:,} of {_count(self.gradient.size)} are wrong"
+        rest = _Case(self.asked, alone, self.slope, self.scales)
+        if rest.many():
+            return ""
+        second = locate(rest.asking, self.scales, self.asked.rng)
+        if second is None or not self.known.fits(self.corrected(alone, self.at(second, ""))):
+            return ""
+        return f"two elements are wrong, the other at {_place(self.asked.coordinate(second))}"
+
+    def many(self) -> bool:
+        """Whether two parts without a common element are both wrong: more than one element is."""
+        order = self.asked.rng.permutation(self.scales.size)
+        share = max(1, self.scales.size // 8)
+        direction = mixed(self.scales.size, self.asked.rng) * self.scales
+        masks = (np.isin(order, range(n * share, (n + 1) * share)) for n in range(2))
+        return all(self.asking.clear(direction * mask) != 0 for mask in masks)
+
+    def hint(self) -> str:
+        """What a wrong gradient that is no rearrangement of the right one looks like."""
+        if not np.any(self.gradient):
+            return ZERO
+        if not self.known.tells(self.gradient):
+            return ""
+        wrong = self.wrong()
+        turned = conjugated(wrong)
+        if turned is not None and self.known.fits(turned):
+            return "the conjugate is missing"
+        return behaviour(wrong) or shifted(wrong) or missing_term(wrong) or other_axis(wrong)
+
+    def wrong(self) -> Wrong:
+        off = [
+            abs(float(np.dot(self.gradient, one.direction)) - one.expected)
+            for one in self.known.all
+        ]
+        return Wrong(
+            problem=self.asked.problem,
+            input=self.asked.input,
+            output=self.asked.output,
+            cotangent=self.asked.cotangent,
+            gradient=self.gradient,
+            asking=self.asking,
+            scales=self.scales,
+            rng=self.asked.rng,
+            deviation=max(off, default=0.0),
+            dtype=self.dtype,
+        )
+
+
+def _count(number: int) -> str:
+    return "1 element" if number == 1 else f"{number:,} elements"
+
+
+def _place(coordinate: tuple[int, ...] | None) -> str:
+    return f"[{', '.join(map(str, coordinate or ()))}]"
+
+
+def _low(asked: _Asked) -> _Found:
+    """In low precision the expected gradient is known in full: it is the double run's."""
+    dtype = asked.failed.dtype
+    low, double = rounded_run(asked.problem, dtype, asked.cotangents())
+    found, expected = low[asked.input], double[asked.input]
+    prefix = f"only in {dtype}, {asked.problem.computes} is right"
+    if found is None or expected is None:
+        return _Found(hint=f"{prefix}: there is no gradient (None)")
+    right, unit = vector(expected), precision_of(dtype).roundoff
+
+    def slope(direction: Vector) -> tuple[float, float]:
+        terms = right * direction
+        return float(np.sum(terms)), 16 * unit * norm(terms)
+
+    case = _Case(asked, vector(found), slope, np.ones(right.size), dtype, exact=8 * unit)
+    seen = case.found()
+    if np.isfinite(case.gradient).all():
+        seen = replace(case.at(_furthest_for_its_size(case.gradient, right, unit), seen.hint))
+    return replace(seen, hint=f"{prefix}: {seen.hint}" if seen.hint else prefix)
+
+
+def _furthest_for_its_size(found: Vector, expected: Vector, unit: float) -> int:
+    typical = norm(expected) / np.sqrt(max(1, expected.size))
+    weight = np.abs(expected) + 64 * unit * typical + np.finfo(np.float64).tiny
+    return int(np.argmax(np.abs(found - expected) / weight))
+
+
+def _forward_mode(asked: _Asked, slope: Slope, scales: Vector) -> _Found:
+    """The slopes that jvp gives, in place of a gradient's."""
+    said = "forward mode (jvp) is wrong"
+
+    def pushed(direction: Vector) -> float:
+        tangents = [np.zeros_like(one) for one in asked.problem.point]
+        tangents[asked.input] = shaped(direction, asked.slot)
+        out = asked.problem.jvp(asked.problem.point, tangents)[asked.output]
+        return float(np.dot(vector(asked.cotangent), vector(out)))
+
+    if scales.size <= WHOLE:
+        columns = [pushed(coordinate(scales, i)) for i in range(scales.size)]
+        gradient = np.divide(columns, scales, out=np.zeros(scales.size), where=scales > 0)
+        case = _Case(asked, gradient, slope, scales)
+        guess = case.guess()
+        right = guess.right if guess else case.known.expected(scales)
+        place = case.furthest(right) if right.size == scales.size else 0
+        return case.at(place, f"{said}: {guess.hint}" if guess else said)
+
+    def deviation(direction: Vector) -> tuple[float, float]:
+        expected, error = slope(direction)
+        return pushed(direction) - expected, error
+
+    wrong = locate(Asking(deviation, MOST_PROBES, broke=asked.broke), scales, asked.rng)
+    if wrong is None:
+        return _Found(hint=said)
+    first = wrong - wrong % asked.parts
+    ones = [(coordinate(scales, i), scales[i]) for i in range(first, first + asked.parts)]
+    expected = [float(slope(one)[0] / scale) for one, scale in ones]
+    return _Found(wrong, expected, [float(pushed(one) / scale) for one, scale in ones], said)

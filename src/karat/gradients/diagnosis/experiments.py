@@ -1,0 +1,518 @@
+"""Bisection: which element of a gradient is wrong, in about log₂ N probes rather than N.
+
+A probe sees the deviation ⟨found − expected, u⟩ of a whole support at once. Half of the support, asked with the same
+signs, has its share of it, and the other half has the rest; the half with the larger share is kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from karat.gradients.draws import mixed
+from karat.gradients.problem import FlattenedArray as Array, Problem, Slot, Vector, shaped, vector
+from karat.gradients.roundoff import norm
+
+Deviation = Callable[[Vector], tuple[float, float]]
+"""A direction → found minus expected along it, and how far that may be off."""
+
+Places = NDArray[np.int64]
+
+_ATTEMPTS = 3
+_CLEAR = 2.0
+"""A deviation counts if it is this many times what the oracle may be off."""
+
+
+@dataclass(slots=True)
+class Asking:
+    """A deviation that is asked a bounded number of times."""
+
+    deviation: Deviation
+    most: int
+    asked: int = 0
+    rough: Callable[[Vector], float] | None = None
+    """The deviation at less cost, without an error: good enough to choose between halves, where it is."""
+    broke: Callable[[], bool] = bool
+    """Whether what it may cost is spent; never, by default."""
+
+    def __call__(self, direction: Vector) -> tuple[float, float]:
+        """The deviation along a direction; (0, inf) where it is not known, or there have been too many."""
+        if self.spent:
+            return 0.0, np.inf
+        self.asked += 1
+        value, error = self.deviation(direction)
+        return (value, error) if np.isfinite(value) and np.isfinite(error) else (0.0, np.inf)
+
+    @property
+    def spent(self) -> bool:
+        """Whether no more may be asked."""
+        return self.asked >= self.most or self.broke()
+
+    def share(self, direction: Vector, *, rough: bool) -> float:
+        """The deviation as well as it is needed to choose between halves."""
+        if self.rough is None or not rough or self.spent:
+            return self(direction)[0]
+        self.asked += 1
+        value = self.rough(direction)
+        return value if np.isfinite(value) else 0.0
+
+    def clear(self, direction: Vector) -> float:
+        """The deviation where it is beyond doubt, else 0."""
+        value, error = self(direction)
+        return value if abs(value) > _CLEAR * error else 0.0
+
+
+def locate(asking: Asking, scales: Vector, rng: np.random.Generator) -> int | None:
+    """An element whose gradient is wrong, confirmed by a probe of it alone; None if none was found.
+
+    Several wrong elements may cancel along one draw of signs, or lead to one that is not off beyond doubt; then
+    signs are drawn anew.
+    """
+    support = np.flatnonzero(scales > 0)
+    for attempt in range(_ATTEMPTS):
+        direction = mixed(scales.size, rng) * scales
+        whole = asking.clear(direction) if support.size else 0.0
+        if whole == 0:
+            continue
+        place = _descend(asking, direction, support, whole, rough=attempt == 0)
+        if asking.clear(coordinate(scales, place)):
+            return place
+    return None
+
+
+def coordinate(scales: Vector, place: int) -> Vector:
+    """The direction of one element alone, as long as its scale."""
+    direction = np.zeros(scales.size)
+    direction[place] = scales[place]
+    return direction
+
+
+def _descend(
+    asking: Asking, direction: Vector, support: Places, whole: float, *, rough: bool
+) -> int:
+    while support.size > 1 and not asking.spent:
+        left, right = np.array_split(support, 2)
+        value = asking.share(_part(direction, left), rough=rough)
+        rest = whole - value
+        support, whole = (left, value) if abs(value) >= abs(rest) else (right, rest)
+    return int(support[0])
+
+
+def _part(direction: Vector, places: Places) -> Vector:
+    part = np.zeros_like(direction)
+    part[places] = direction[places]
+    return part
+
+
+# DOC-HERE sounding: Sounding: what is known of the expected gradient along a few directions, to try guesses against at no cost.
+#
+# Up to a few elements every coordinate is sounded, which is the whole gradient; beyond, some dense directions. What the
+# check has sounded already is taken over.
+
+WHOLE = 20
+"""Up to so many elements the expected gradient is sounded in full."""
+WHOLE_EXACTLY = 64
+"""The same where a sounding is one complex step."""
+_DENSE = 4
+_ROUND_OFF = 1e-10
+"""Relative to the terms of a sum: what the guess itself may lose."""
+_TELLING = 8.0
+"""A guess is tried only where the wrong gradient is this many tolerances off."""
+
+Slope = Callable[[Vector], tuple[float, float]]
+"""A direction → the derivative along it, and how far that may be off."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sounding:
+    """One direction, and what the derivative along it is."""
+
+    direction: Vector
+    expected: float
+    error: float
+
+    def gap(self, candidate: Vector) -> float:
+        """How far a gradient is off along the direction, in units of what may be."""
+        terms = candidate * self.direction
+        off = abs(float(np.sum(terms)) - self.expected)
+        allowed = 4 * self.error + _ROUND_OFF * max(norm(terms), abs(self.expected))
+        return off / allowed if allowed > 0 else (0.0 if off == 0 else np.inf)
+
+
+@dataclass(frozen=True, slots=True)
+class Soundings:
+    """All directions that were sounded."""
+
+    all: Sequence[Sounding]
+    whole: bool
+    """Every element was sounded by itself."""
+    exact: float = 1e-6
+    """How close a factor must be to 2 to be called 2."""
+
+    def fits(self, candidate: Vector) -> bool:
+        """Whether a gradient agrees with every sounding."""
+        return bool(self.all) and all(one.gap(candidate) <= 1 for one in self.all)
+
+    def tells(self, wrong: Vector) -> bool:
+        """Whether the soundings are sharp enough that a guess which fits means something."""
+        return any(one.gap(wrong) > _TELLING for one in self.all)
+
+    def factor(self, wrong: Vector) -> float:
+        """What the wrong gradient would have to be multiplied by; NaN where it is zero."""
+        seen = np.array([float(np.dot(wrong, one.direction)) for one in self.all])
+        wanted = np.array([one.expected for one in self.all])
+        energy = float(np.dot(seen, seen))
+        return float(np.dot(seen, wanted)) / energy if energy > 0 else np.nan
+
+    def along(self, direction: Vector) -> tuple[float, float]:
+        """The derivative along any direction, and its error; only where every element was sounded."""
+        lengths = np.array([float(np.sum(one.direction)) for one in self.all])
+        parts = np.divide(direction, lengths, out=np.zeros_like(direction), where=lengths != 0)
+        values = parts * np.array([one.expected for one in self.all])
+        errors = parts * np.array([one.error for one in self.all])
+        return float(np.sum(values)), float(np.sum(np.abs(errors)))
+
+    def expected(self, scales: Vector) -> Vector:
+        """The whole expected gradient; only where every element was sounded."""
+        values = np.array([one.expected for one in self.all])
+        found: Vector = np.divide(values, scales, out=np.zeros_like(scales), where=scales > 0)
+        return found
+
+
+def sound(
+    slope: Slope,
+    scales: Vector,
+    rng: np.random.Generator,
+    *,
+    exact: float = 1e-6,
+    given: Sequence[Sounding] = (),
+    most: int = WHOLE,
+) -> Soundings:
+    """Soundings of every element up to so many, else along dense directions; given ones are not made again."""
+    given = [one for one in given if np.isfinite(one.expected) and np.isfinite(one.error)]
+    whole = scales.size <= most
+    if whole:
+        drawn = [coordinate(scales, i) for i in range(scales.size)]
+        found = [_taken(one, given) or Sounding(one, *slope(one)) for one in drawn]
+    else:
+        more = (mixed(scales.size, rng) * scales for _ in range(max(1, _DENSE - len(given))))
+        found = [*given, *(Sounding(one, *slope(one)) for one in more)]
+    known = [one for one in found if np.isfinite(one.expected) and np.isfinite(one.error)]
+    return Soundings(known, whole=whole and len(known) == len(found), exact=exact)
+
+
+def _taken(direction: Vector, given: Sequence[Sounding]) -> Sounding | None:
+    return next((one for one in given if np.array_equal(one.direction, direction)), None)
+
+
+# DOC-HERE experiments: Experiments: a few more questions to a wrong backward, each answered by running it.
+#
+# Where no rearrangement of the wrong gradient is right, its behaviour may tell: it does not follow the cotangent, or
+# the inputs; it is wrong only at some elements; what is missing is the same all along an axis.
+
+NDBool = NDArray[np.bool_]
+
+_MOST_AXES = 4
+_STEP = 2.0**-17
+
+
+@dataclass(frozen=True, slots=True)
+class Wrong:
+    """A gradient that failed: of one input, for one output and its cotangent."""
+
+    problem: Problem
+    input: int
+    output: int
+    cotangent: Array
+    gradient: Vector
+    asking: Asking
+    scales: Vector
+    rng: np.random.Generator
+    deviation: float
+    """The largest that a sounding showed."""
+    dtype: str | None = None
+    """The precision that it failed in; None for double."""
+
+    @property
+    def slot(self) -> Slot:
+        return self.problem.inputs[self.input]
+
+    def again(
+        self, cotangent: Array, at: Sequence[Array] | None = None, *, dtype: str | None = None
+    ) -> Vector | None:
+        """The gradient for another cotangent, or elsewhere."""
+        given = [cotangent if k == self.output else None for k in range(len(self.problem.outputs))]
+        point = self.problem.point if at is None else at
+        found = self.problem.vjp(point, given, dtype=dtype or self.dtype)[self.input]
+        return None if found is None else vector(found)
+
+
+def behaviour(wrong: Wrong) -> str:
+    """What the backward does that it must not; nothing if it passes every experiment."""
+    for experiment in (ignores_cotangent, _one_slice, _stale):
+        try:
+            hint = experiment(wrong)
+        except Exception:  # noqa: BLE001, S112 - what a wrong backward raises elsewhere is not what failed here
+            continue
+        if hint:
+            return hint
+    return ""
+
+
+def ignores_cotangent(wrong: Wrong) -> str:
+    """Whether the gradient is the same for another cotangent."""
+    signs = wrong.rng.choice([-1.0, 1.0], wrong.cotangent.shape)
+    other = wrong.again(wrong.cotangent * signs * wrong.rng.uniform(0.5, 1.5, signs.shape))
+    if other is not None and np.any(wrong.gradient) and _same(other, wrong.gradient):
+        return "the gradient does not change with the cotangent"
+    return ""
+
+
+def _one_slice(wrong: Wrong) -> str:
+    """Whether only one slice of the cotangent is looked at."""
+    shape = wrong.cotangent.shape
+    for axis in range(min(len(shape), _MOST_AXES)):
+        for place, word in ((0, "first"), (shape[axis] - 1, "last")):
+            if shape[axis] < 2:
+                continue
+            only = np.zeros_like(wrong.cotangent)
+            at = (slice(None),) * axis + (place,)
+            only[at] = wrong.cotangent[at]
+            found = wrong.again(only)
+            if found is not None and np.any(found) and _same(found, wrong.gradient):
+                return f"only the {word} slice of the cotangent along axis {axis} is used; the sum over that axis is missing"
+    return ""
+
+
+def _stale(wrong: Wrong) -> str:
+    """Whether the gradient stays as it is where the function's own slope does not."""
+    moved = [
+        one * (1 + 0.125 * wrong.rng.choice([-1.0, 1.0], one.shape)) for one in wrong.problem.point
+    ]
+    there = wrong.again(wrong.cotangent, moved)
+    back = wrong.again(wrong.cotangent)
+    if there is None or back is None:
+        return ""
+    if not _same(back, wrong.gradient):
+        return _restless(wrong)
+    if _same(there, wrong.gradient) and _bends(wrong, moved):
+        return "the gradient does not change with the inputs, as if of another point: a saved tensor is stale, or not used"
+    return ""
+
+
+def _restless(wrong: Wrong) -> str:
+    """Another gradient than before: by what was called before, or by chance?"""
+    one, two = wrong.again(wrong.cotangent), wrong.again(wrong.cotangent)
+    if one is not None and _same(two, one):
+        return "the gradient depends on what was computed before: something is kept between calls"
+    return "the gradient is another one each time"
+
+
+def _bends(wrong: Wrong, moved: Sequence[Array]) -> bool:
+    """Whether the function's slope at the moved point is another one."""
+    direction = mixed(wrong.scales.size, wrong.rng) * wrong.scales
+    here, there = (_slope(wrong, at, direction) for at in (wrong.problem.point, moved))
+    return bool(
+        np.isfinite(here) and np.isfinite(there) and abs(here - there) > 1e-3 * abs(here) + 1e-12
+    )
+
+
+def _slope(wrong: Wrong, at: Sequence[Array], direction: Vector) -> float:
+    step = shaped(_STEP * direction, wrong.slot)
+    ends = []
+    for sign in (1.0, -1.0):
+        there = list(at)
+        there[wrong.input] = there[wrong.input] + sign * step
+        out = vector(wrong.problem.forward(there)[wrong.output])
+        ends.append(float(np.dot(vector(wrong.cotangent), out)))
+    return (ends[0] - ends[1]) / (2 * _STEP)
+
+
+def confined(wrong: Wrong) -> str:
+    """Where the gradient is wrong, if that is a part that has a name."""
+    direction = mixed(wrong.scales.size, wrong.rng) * wrong.scales
+    whole, _ = wrong.asking(direction)
+    for name, mask in _parts(wrong):
+        if not mask.any() or mask.all():
+            continue
+        # What is outside a part is the whole less the part: one probe tells both.
+        inside, error = wrong.asking(direction * mask)
+        allowed = 8 * error + 1e-10 * norm(wrong.gradient * direction)
+        if abs(whole - inside) <= allowed < abs(inside) / 8 and _throughout(wrong, mask):
+            return name
+    return ""
+
+
+def _throughout(wrong: Wrong, mask: NDBool) -> bool:
+    """Whether every eighth of a part that is drawn is wrong, or only a few of its elements, which may all lie there by chance."""
+    for _ in range(4):
+        some = mask & (wrong.rng.random(mask.size) < 0.125)
+        some[wrong.rng.choice(np.flatnonzero(mask))] = True
+        if not wrong.asking.clear(mixed(wrong.scales.size, wrong.rng) * wrong.scales * some):
+            return False
+    return True
+
+
+def _parts(wrong: Wrong) -> Iterator[tuple[str, NDBool]]:
+    point = vector(wrong.problem.point[wrong.input])
+    yield "wrong only where the gradient is zero", wrong.gradient == 0
+    yield "wrong only where the input is negative", point < 0
+    yield "wrong only where the input is positive", point > 0
+    yield "wrong only where the input is larger than 1 in size", np.abs(point) > 1
+    if not wrong.slot.complex:
+        yield from _ends(wrong)
+
+
+def _ends(wrong: Wrong) -> Iterator[tuple[str, NDBool]]:
+    shape = wrong.slot.shape
+    for axis in range(min(len(shape), _MOST_AXES)):
+        if shape[axis] < 3:
+            continue
+        for place, word in ((0, "first"), (-1, "last")):
+            mask = np.zeros(shape, np.bool_)
+            mask[(slice(None),) * axis + (place,)] = True
+            yield f"wrong only at the {word} index of axis {axis}", mask.reshape(-1)
+
+
+def missing_term(wrong: Wrong) -> str:
+    """Whether what is missing is the same all along an axis, or goes as the output does."""
+    shape = wrong.slot.shape
+    if wrong.slot.complex:
+        return ""
+    every = tuple(range(len(shape)))
+    if wrong.scales.size > 2 and _nothing(wrong, _balanced(wrong, every, None)):
+        return (
+            "the deviation is the same everywhere: a constant, or a mean or sum over all elements"
+        )
+    for axis in range(min(len(shape), _MOST_AXES)):
+        if shape[axis] > 2 and _nothing(wrong, _balanced(wrong, axis, None)):
+            return f"the deviation is the same all along axis {axis}: a mean or sum term over it is missing"
+    if wrong.problem.outputs[wrong.output].shape != shape:
+        return ""
+    out = wrong.problem.forward(wrong.problem.point)[wrong.output]
+    for axis in range(min(len(shape), _MOST_AXES)):
+        if shape[axis] > 2 and _nothing(wrong, _balanced(wrong, axis, out)):
+            return f"the deviation goes as the output does along axis {axis}: a term with a sum over it is missing"
+    return ""
+
+
+def _balanced(wrong: Wrong, axis: int | tuple[int, ...], weights: Array | None) -> Vector:
+    """A direction whose (weighted) sum along every line of an axis, or over all of them, is zero."""
+    shape = wrong.slot.shape
+    drawn = mixed(wrong.scales.size, wrong.rng).reshape(shape) * np.median(wrong.scales)
+    along = np.ones(shape) if weights is None else np.asarray(weights, np.float64)
+    energy = np.square(along).sum(axis, keepdims=True)
+    share = (drawn * along).sum(axis, keepdims=True) / np.where(energy > 0, energy, 1.0)
+    return np.asarray(drawn - share * along, np.float64).reshape(-1)
+
+
+def shifted(wrong: Wrong) -> str:
+    """Whether the gradient is right one place further along an axis, the ends apart."""
+    shape = wrong.slot.shape
+    whole = wrong.gradient.reshape(shape) if not wrong.slot.complex else None
+    if whole is None:
+        return ""
+    for axis in range(min(len(shape), _MOST_AXES)):
+        if shape[axis] < 4:
+            continue
+        inner = mixed(whole.size, wrong.rng).reshape(shape) * wrong.scales.reshape(shape)
+        inner[(slice(None),) * axis + (0,)] = 0
+        inner[(slice(None),) * axis + (-1,)] = 0
+        value, error = wrong.asking(inner.reshape(-1))
+        expected = float(np.sum(whole * inner)) - value
+        for step, words in ((-1, "too far"), (1, "too early")):
+            terms = np.roll(whole, step, axis) * inner
+            allowed = 4 * error + 1e-10 * norm(terms.reshape(-1))
+            if abs(value) > 8 * allowed and abs(float(np.sum(terms)) - expected) <= allowed:
+                return f"off by one along axis {axis}: one {words}, with the ends lost"
+    return ""
+
+
+def conjugated(wrong: Wrong) -> Vector | None:
+    """What the gradient would be if only a conjugate were missing: the conjugate for the conjugate cotangent."""
+    if not wrong.slot.complex:
+        return None
+    found = wrong.again(np.conj(wrong.cotangent))
+    return None if found is None else vector(np.conj(shaped(found, wrong.slot)))
+
+
+def _nothing(wrong: Wrong, direction: Vector) -> bool:
+    """Whether there is surely no deviation along a direction."""
+    value, error = wrong.asking(direction)
+    allowed = 4 * error + 1e-10 * norm(wrong.gradient * direction)
+    return bool(np.any(direction)) and abs(value) <= allowed < wrong.deviation / 8
+
+
+def _same(one: Vector | None, two: Vector) -> bool:
+    if one is None or one.shape != two.shape:
+        return False
+    return bool(norm(one - two) <= 1e-12 * norm(two))
+
+
+# DOC-HERE axes: The wrong axis: a backward that runs along another axis than its function.
+#
+# One element of the output tells: along which axes does it move with the input, and along which does its gradient reach?
+# A forward per axis answers the one, a backward for that element alone the other.
+
+_STEP_AXES = 2.0**-10
+_MOVES = 1e-8
+"""What is more than this of an element is no rounding."""
+
+
+def other_axis(wrong: Wrong) -> str:
+    """Whether the gradient runs along other axes than the function, and as many."""
+    shape = wrong.slot.shape
+    if wrong.slot.complex or shape != wrong.cotangent.shape or not 2 <= len(shape) <= _MOST_AXES:
+        return ""
+    middle = tuple(length // 2 for length in shape)
+    try:
+        ours, right = _gradients(wrong, middle), _functions(wrong, middle)
+    except Exception:  # noqa: BLE001 - what a wrong backward raises elsewhere is not what failed here
+        return ""
+    if not ours or ours == right or len(ours) != len(right):
+        return ""
+    return f"along the wrong axis: the gradient runs along {_named(ours)}, the function along {_named(right)}"
+
+
+def _gradients(wrong: Wrong, place: tuple[int, ...]) -> list[int]:
+    only = np.zeros_like(wrong.cotangent)
+    only[place] = 1.0
+    found = wrong.again(only)
+    if found is None or not np.isfinite(found).all():
+        return []
+    sizes = np.abs(found.reshape(wrong.slot.shape))
+    largest = sizes.max(initial=0.0)
+    lines = _lines(wrong.slot.shape, place)
+    return [axis for axis, line in enumerate(lines) if (sizes * line).max() > _MOVES * largest]
+
+
+def _functions(wrong: Wrong, place: tuple[int, ...]) -> list[int]:
+    def there(moved: Array) -> float:
+        at = list(wrong.problem.point)
+        at[wrong.input] = at[wrong.input] + moved
+        return float(np.asarray(wrong.problem.forward(at)[wrong.output])[place])
+
+    shape = wrong.slot.shape
+    signs = wrong.rng.choice([-1.0, 1.0], shape) * wrong.rng.uniform(0.5, 1.5, shape)
+    step = _STEP_AXES * wrong.scales.reshape(shape) * signs
+    base = there(np.zeros(shape))
+    found = enumerate(_lines(shape, place))
+    return [axis for axis, line in found if abs(there(step * line) - base) > _MOVES * abs(base)]
+
+
+def _lines(shape: tuple[int, ...], place: tuple[int, ...]) -> Iterator[Array]:
+    """For each axis, the line along it through an element, without the element."""
+    for axis in range(len(shape)):
+        line = np.zeros(shape)
+        along: list[int | slice] = list(place)
+        along[axis] = slice(None)
+        line[tuple(along)] = 1.0
+        line[place] = 0.0
+        yield line
+
+
+def _named(axes: list[int]) -> str:
+    return f"ax{'is' if len(axes) == 1 else 'es'} {' and '.join(map(str, axes))}"

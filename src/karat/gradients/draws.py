@@ -1,0 +1,136 @@
+"""Seeds: the same case draws the same probes, on every machine and in every order."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from enum import IntEnum
+from itertools import product
+
+import numpy as np
+
+from karat.gradients.problem import Problem, Slot, Vector
+
+
+def identity_of(problem: Problem, given: str | None) -> str:
+    """What the probes are drawn from: op, names, shapes and dtypes of the case, and the test's own id."""
+    slots = [(slot.name, slot.shape, slot.dtype) for slot in (*problem.inputs, *problem.outputs)]
+    return json.dumps([problem.op, slots, given or ""], separators=(",", ":"))
+
+
+def seed_of(identity: str) -> int:
+    """63 bits of the identity's sha256."""
+    return int.from_bytes(hashlib.sha256(identity.encode()).digest()[:8]) >> 1
+
+
+def generator(seed: int, *purpose: int) -> np.random.Generator:
+    """A generator for one purpose, so that one more draw here moves no draw there."""
+    return np.random.default_rng([seed, *purpose])
+
+
+# DOC-HERE asked: Asked: what a check is to do, apart from the function; and its draws.
+
+
+class Purpose(IntEnum):
+    """What numbers are drawn for; each has a stream of its own, so that a replay of one part draws the same."""
+
+    DIRECTIONS = 1
+    COTANGENTS = 2
+    KINKS = 3
+    CONTROLS = 4
+    NEARBY = 5
+    LOW = 6
+    PROPERTIES = 7
+    DIAGNOSIS = 8
+    SECOND_ORDER = 9
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """What a check was asked to do."""
+
+    seed: int
+    inputs: frozenset[int]
+    outputs: frozenset[int]
+    forward: bool = True
+    """Whether forward mode is looked at, where there is one."""
+    forward_alone: bool = False
+    """Whether only forward mode was asked for: then it must be there."""
+    rtol: float | None = None
+    atol: float | None = None
+    delta: float | None = None
+    order: int = 1
+    attempt: int = 0
+    """0 at the given point, then one more for each point nearby."""
+    extra: Sequence[Vector | None] = ()
+    """The caller's own cotangents, looked at beside the drawn ones."""
+
+    def draw(self, purpose: Purpose, *which: int) -> np.random.Generator:
+        """A generator for one purpose and one input or output."""
+        return generator(self.seed, int(purpose), self.order, self.attempt, *which)
+
+    def at_attempt(self, attempt: int) -> Asked:
+        """The same at another point."""
+        return replace(self, attempt=attempt)
+
+
+# DOC-HERE directions: Directions: where to step, and which mixture of outputs to look at.
+#
+# Signs are Rademacher's. Magnitudes between 1/2 and 1, in steps of 1/256, stand beside them: with signs alone
+# two equal errors cancel in every second draw, and short magnitudes keep `x + h` exact.
+
+DENSE = 2
+"""Dense directions per input, each of which sees every element."""
+SMALL = 8
+"""Up to so many elements the whole Jacobian is looked at, column by column."""
+MOST_BOUNDARY = 16
+
+
+def signs(count: int, rng: np.random.Generator) -> Vector:
+    """±1, each with probability one half."""
+    return rng.integers(0, 2, count).astype(np.float64) * 2 - 1
+
+
+def mixed(count: int, rng: np.random.Generator) -> Vector:
+    """Random signs with random magnitudes from 1/2 to just below 1."""
+    return signs(count, rng) * rng.integers(128, 256, count).astype(np.float64) / 256
+
+
+def directions(
+    slot: Slot, point: Vector, rng: np.random.Generator, *, whole: bool = True
+) -> list[Vector]:
+    """Dense ones first, then the boundary, or every coordinate where there are few."""
+    count = point.size
+    drawn = [mixed(count, rng) for _ in range(DENSE)]
+    if count <= SMALL and whole:
+        return drawn[:1] + ([] if count == 1 else list(np.eye(count)))
+    return [*drawn, boundary(slot, point, rng)]
+
+
+def boundary(slot: Slot, point: Vector, rng: np.random.Generator) -> Vector:
+    """The corners and the extreme values alone, so that nothing else drowns them."""
+    places = boundary_places(slot, point)
+    sparse = np.zeros(point.size)
+    sparse[places] = signs(len(places), rng) * _distinct(len(places))
+    return sparse
+
+
+def boundary_places(slot: Slot, point: Vector) -> list[int]:
+    """First and last, the ends of every axis, the largest and the smallest |x|."""
+    width = 2 if slot.complex else 1
+    corners = product(*[(0, extent - 1) for extent in slot.shape[-4:]])
+    lead = (0,) * max(0, len(slot.shape) - 4)
+    flat = [
+        int(np.ravel_multi_index(lead + corner, slot.shape)) * width + part
+        for corner in corners
+        for part in range(width)
+    ]
+    sizes = np.where(np.isfinite(point), np.abs(point), 0.0)
+    wanted = [0, point.size - 1, int(sizes.argmax()), int(sizes.argmin()), *flat]
+    return list(dict.fromkeys(wanted))[:MOST_BOUNDARY]
+
+
+def _distinct(count: int) -> Vector:
+    return (128 + (np.arange(count) * 37) % 128) / 256

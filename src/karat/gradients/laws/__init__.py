@@ -1,0 +1,128 @@
+"""Properties: laws that every backward obeys, tried one by one.
+
+A law that does not apply (no forward mode, one output only, no strides) is not among the results. A law of
+approximate equality has its bound from round-off (`properties_trial`), never a constant somebody liked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from typing import Any
+
+import numpy as np
+
+from karat.findings import UsageError, suggest
+from karat.gradients.laws import form, state
+from karat.gradients.laws.trial import Tolerance, Trial
+from karat.gradients.problem import Problem, Unsupported, said
+from karat.gradients.report import GradVerdict, Property
+
+Law = Callable[[Trial], Property | None]
+
+LAWS: dict[str, Law] = {
+    "gradient-form": form.gradient_form,
+    "finite": form.finite,
+    "deterministic-forward": state.deterministic_forward,
+    "deterministic-backward": state.deterministic_backward,
+    "inputs-unmodified": state.inputs_unmodified,
+    "cotangents-unmodified": form.cotangents_unmodified,
+    "zero-cotangent": form.zero_cotangent,
+    "linearity": form.linearity,
+    "absent-cotangent": form.absent_cotangent,
+    "non-contiguous-cotangent": form.non_contiguous_cotangent,
+    "expanded-cotangent": form.expanded_cotangent,
+    "non-contiguous": form.non_contiguous,
+    "subset": form.subset,
+    "interleaving": state.interleaving,
+    "accumulation": state.accumulation,
+    "forward-reverse": form.forward_reverse,
+}
+NAMES = (*LAWS, "in-place")
+
+
+def check_properties(  # noqa: PLR0913 - the design's signature; all but two are optional
+    problem: Problem,
+    *,
+    rng: np.random.Generator,
+    tolerance: Tolerance | None = None,
+    nondeterminism_runs: int = 3,
+    nondeterminism_bound: float = 0.0,
+    in_place: Callable[..., Any] | None = None,
+    which: Collection[str] | None = None,
+) -> tuple[Property, ...]:
+    """Every law that applies, tried at the problem's point.
+
+    `tolerance` says, for a gradient, how far another way of computing it may be off; by default round-off does.
+    `nondeterminism_bound` is relative to a gradient's largest element. `which` names laws (`NAMES`).
+    """
+    wanted = _wanted(which)
+    _refuse(nondeterminism_bound, in_place)
+    if not wanted or not problem.inputs or not problem.outputs:
+        return ()
+    if not any(one.size for one in problem.point):
+        return ()
+    try:
+        trial = Trial(
+            problem,
+            rng,
+            tolerance=tolerance,
+            runs=nondeterminism_runs,
+            allowed=nondeterminism_bound,
+        )
+    except Unsupported:
+        return ()
+    except Exception as error:  # noqa: BLE001 - a backward may raise anything
+        return (_raised("gradient-form", error, "float64"),)
+    laws = {name: LAWS[name] for name in LAWS if name in wanted}
+    if in_place is not None and "in-place" in wanted:
+        laws["in-place"] = lambda on: state.in_place(on, in_place)
+    return tuple(
+        found for name, law in laws.items() if (found := _tried(name, law, trial)) is not None
+    )
+
+
+def _refuse(bound: float, in_place: object) -> None:
+    if not (isinstance(bound, int | float) and bound >= 0):
+        raise UsageError(
+            f"gradcheck: nondeterminism_bound: expected a number that is not negative, found {bound!r}",
+            next_command="nondeterminism_bound=1e-6, relative to the largest element of a gradient",
+        )
+    if in_place is not None and not callable(in_place):
+        raise UsageError(
+            f"gradcheck: in_place: expected a function, found {type(in_place).__name__}",
+            next_command="in_place=torch.sin_, the variant that writes to its input",
+        )
+
+
+def _tried(name: str, law: Law, trial: Trial) -> Property | None:
+    try:
+        with np.errstate(all="ignore"):
+            return law(trial)
+    except Unsupported:
+        return None
+    except Exception as error:  # noqa: BLE001 - a backward may raise anything, and one that ran before must run again
+        return _raised(name, error, trial.problem.computes)
+
+
+def _raised(name: str, error: Exception, dtype: str) -> Property:
+    return Property(
+        name=name,
+        verdict=GradVerdict.FAIL,
+        detail=f"the {'in-place variant' if name == 'in-place' else 'backward'} raised {said(error)}",
+        dtype=dtype,
+    )
+
+
+def _wanted(which: Collection[str] | None) -> set[str]:
+    if which is None:
+        return set(NAMES)
+    # In Python's spelling, too: in_place.
+    given = [which] if isinstance(which, str) else which
+    names = [str(name).replace("_", "-") for name in given]
+    for name in names:
+        if name not in NAMES:
+            raise UsageError(
+                f"gradcheck: properties: expected one of {', '.join(NAMES)}, found {name!r}{suggest(name, NAMES)}",
+                next_command="properties=None for all of them",
+            )
+    return set(names)

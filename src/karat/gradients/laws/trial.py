@@ -1,0 +1,278 @@
+"""A trial: what all laws of a backward share: a point, cotangents, a gradient, and how much round-off may do.
+
+Bounds come from round-off alone. Two ways of computing the same sum of N terms differ by about eps·√N times the
+size of the terms; `MARGIN` times that is allowed. A backward that cancels large terms is off by more, and is no
+less lawful: so a deviation that is too large is looked at again, with cotangents a few eps away. Round-off is
+another one then, and what it moved by is allowed; a broken law is broken by as much as before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from karat.gradients.adapters.framework_problem import OpenedProblem
+from karat.gradients.problem import Problem
+from karat.gradients.report import GradVerdict, Property
+from karat.gradients.roundoff import eps_of
+
+if TYPE_CHECKING:
+    from karat.gradients.problem import Array
+
+MARGIN = 64.0
+_LOOKS = 3
+"""How often a deviation that is too large is looked at again."""
+
+Tolerance = Callable[["Array"], float]
+Gradients = Sequence["Array | None"]
+
+
+Attempt = Callable[["Sequence[Array]", "Sequence[Array]"], "Compared"]
+"""Gradients for a point and cotangents, in two ways."""
+
+
+class Compared:
+    """Gradients that were computed in two ways, and the sizes of what they were put together from."""
+
+    def __init__(
+        self, found: Gradients, expected: Gradients, sizes: Sequence[Gradients] = ()
+    ) -> None:
+        self.found = found
+        self.expected = expected
+        self.sizes = sizes
+
+    @property
+    def off(self) -> list[float]:
+        """The largest deviation of each input's gradient."""
+        differences = [self.difference(index) for index in range(len(self.found))]
+        return [
+            0.0 if one is None else float(np.max(np.abs(one), initial=0.0)) for one in differences
+        ]
+
+    def difference(self, index: int) -> Array | None:
+        """Found less expected; zero where what it was put together from is not finite."""
+        found, expected = self.found[index], self.expected[index]
+        if found is None or expected is None:
+            return found if expected is None else -expected
+        with np.errstate(all="ignore"):
+            off = np.asarray(found - expected)
+        off[(found == expected) | ~np.isfinite(expected)] = 0.0
+        for one in self.sizes:
+            part = one[index]
+            if part is not None:
+                off[~np.isfinite(part)] = 0.0
+        off[np.isnan(off)] = np.inf
+        return off
+
+
+class Trial:
+    """One problem, at its point, with cotangents drawn from a generator."""
+
+    def __init__(
+        self,
+        problem: Problem,
+        rng: np.random.Generator,
+        *,
+        tolerance: Tolerance | None = None,
+        runs: int = 3,
+        allowed: float = 0.0,
+    ) -> None:
+        self.problem = problem
+        self.rng = rng
+        self.runs = max(2, runs)
+        self.allowed = allowed
+        self._tolerance = tolerance
+        self.cotangents = self.draw()
+        self.gradients: Gradients = problem.vjp(problem.point, self.cotangents)
+
+    @property
+    def native(self) -> OpenedProblem | None:
+        """The problem with its framework's side, if it has one."""
+        return self.problem if isinstance(self.problem, OpenedProblem) else None
+
+    @cached_property
+    def eps(self) -> float:
+        """Of the precision in which the function computes."""
+        return eps_of(self.problem.computes)
+
+    @cached_property
+    def repeated(self) -> list[Gradients]:
+        """The same gradient again, as often as asked for."""
+        at = self.problem.point
+        return [self.problem.vjp(at, self.cotangents) for _ in range(self.runs - 1)]
+
+    @cached_property
+    def noise(self) -> list[float]:
+        """What repetition alone does to each gradient."""
+        found = []
+        for index, first in enumerate(self.gradients):
+            others = (run[index] for run in self.repeated)
+            found.append(max((apart(one, first) for one in others), default=0.0))
+        return found
+
+    def usual(self, at: Sequence[Array], cotangents: Sequence[Array]) -> Gradients:
+        """The gradient by the ordinary way."""
+        if at is self.problem.point and cotangents is self.cotangents:
+            return self.gradients
+        return self.problem.vjp(at, cotangents)
+
+    def draw(self) -> tuple[Array, ...]:
+        """A cotangent per output."""
+        return tuple(
+            self.normal(slot.shape, is_complex=slot.complex) for slot in self.problem.outputs
+        )
+
+    def normal(self, shape: tuple[int, ...], *, is_complex: bool = False) -> Array:
+        """Normal numbers, that a kernel in its own precision sees as they are."""
+        found: Array = np.asarray(self.rng.standard_normal(shape))
+        if is_complex:
+            found = np.asarray(found + 1j * self.rng.standard_normal(shape))
+        if self.problem.computes != "float64":
+            found = found.astype(np.complex64 if is_complex else np.float32)
+        return found.astype(np.complex128 if is_complex else np.float64, copy=False)
+
+    def signs(self, like: Array) -> Array:
+        """Plus and minus one."""
+        return np.asarray(self.rng.integers(0, 2, like.shape) * 2.0 - 1.0)
+
+    def bound(self, index: int, compared: Compared) -> float:
+        """How far two ways of computing this gradient may be apart."""
+        expected = compared.expected[index]
+        floor = 2.0 * self.noise[index]
+        if self._tolerance is not None:
+            return floor if expected is None else floor + self._tolerance(expected)
+        sizes = [size_of(one[index]) for one in (compared.expected, *compared.sizes)]
+        count = sum(one.size for one in self.cotangents) + self.problem.point[index].size
+        return floor + MARGIN * self.eps * max(sizes) * float(np.sqrt(count))
+
+    def property(
+        self,
+        name: str,
+        verdict: GradVerdict,
+        detail: str = "",
+        measured: float | None = None,
+        bound: float | None = None,
+    ) -> Property:
+        """The law's outcome, in the precision it was tried in."""
+        return Property(
+            name=name,
+            verdict=verdict,
+            detail=detail,
+            measured=measured,
+            bound=bound,
+            dtype=self.problem.computes,
+        )
+
+    def judge(self, name: str, what: str, attempt: Attempt, *, moving: bool = False) -> Property:
+        """Whether two ways of computing gradients agree within round-off; the worst input speaks.
+
+        `moving`: the point is moved as well when round-off is looked for, as the forward is computed again.
+        """
+        compared = attempt(self.problem.point, self.cotangents)
+        bounds = [self.bound(n, compared) for n in range(len(self.problem.inputs))]
+        off = compared.off
+        if any(one > bound for one, bound in zip(off, bounds, strict=True)):
+            moved = self._moved_by(attempt, compared, moving=moving)
+            bounds = [bound + 4.0 * one for bound, one in zip(bounds, moved, strict=True)]
+        ratios = [
+            one / bound if bound else np.inf if one else 0.0
+            for one, bound in zip(off, bounds, strict=True)
+        ]
+        worst = int(np.argmax(ratios))
+        failed = ratios[worst] > 1.0
+        told = ""
+        if failed:
+            label, found = self.problem.inputs[worst].name, compared.found[worst]
+            told = f"{what}: {where(label, found, compared.expected[worst])}"
+        return self.property(
+            name,
+            GradVerdict.FAIL if failed else GradVerdict.PASS,
+            told,
+            float(off[worst]),
+            float(bounds[worst]),
+        )
+
+    def _moved_by(self, attempt: Attempt, first: Compared, *, moving: bool) -> list[float]:
+        """How much each deviation changes under changes that only round-off notices."""
+        found = [0.0] * len(self.problem.inputs)
+        for _ in range(_LOOKS):
+            try:
+                again = attempt(
+                    self.nudged(self.problem.point, 2.0**-20) if moving else self.problem.point,
+                    self.nudged(self.cotangents, 256 * self.eps),
+                )
+            except Exception:  # noqa: BLE001 - a point beside this one may be outside of the domain
+                break
+            for index in range(len(found)):
+                change = apart(again.difference(index), first.difference(index))
+                if np.isfinite(change):
+                    found[index] = max(found[index], change)
+        return found
+
+    def judge_outputs(
+        self, name: str, what: str, other: Callable[[Sequence[Array]], Sequence[Array]]
+    ) -> Property:
+        """Whether another way of computing the outputs agrees within round-off; the worst output speaks."""
+        problem = self.problem
+        compared = Compared(other(problem.point), problem.forward(problem.point))
+        count = sum(one.size for one in (*problem.point, *self.cotangents))
+        floor = MARGIN * self.eps * float(np.sqrt(count))
+        for index, slot in enumerate(problem.outputs):
+            off, usual = compared.off[index], compared.expected[index]
+            bound = floor * size_of(usual)
+            if off > bound:
+                for _ in range(_LOOKS):
+                    at = self.nudged(problem.point, 2.0**-20)
+                    again = Compared(other(at), problem.forward(at))
+                    bound += 4.0 * apart(again.difference(index), compared.difference(index))
+            if off > bound:
+                told = where(slot.name, compared.found[index], usual)
+                told = told.replace("gradient of", "output", 1)
+                return self.property(name, GradVerdict.FAIL, f"{what}: {told}", off, bound)
+        return self.property(name, GradVerdict.PASS)
+
+    def nudged(self, arrays: Sequence[Array], step: float) -> tuple[Array, ...]:
+        """The same but for a relative step, up or down, in every element."""
+        return tuple(one * (1.0 + step * self.signs(one)) for one in arrays)
+
+
+def size_of(array: Array | None) -> float:
+    """The largest finite absolute value."""
+    if array is None or not array.size:
+        return 0.0
+    sizes = np.abs(array)
+    return float(np.max(sizes, initial=0.0, where=np.isfinite(sizes)))
+
+
+def apart(found: Array | None, expected: Array | None) -> float:
+    """The largest distance of two elements; None is zero, and what is not finite is near to itself alone."""
+    if found is None or expected is None:
+        return size_of(found if expected is None else expected)
+    if np.array_equal(found, expected):  # as nearly always
+        return 0.0
+    return float(np.max(_distances(found, expected), initial=0.0))
+
+
+def where(name: str, found: Array | None, expected: Array | None) -> str:
+    """The worst element in words."""
+    if found is None or expected is None:
+        return f"gradient of {name}: expected {_said(expected)}, found {_said(found)}"
+    if not found.size:
+        return f"gradient of {name} is empty"
+    worst = np.unravel_index(int(np.argmax(_distances(found, expected))), found.shape)
+    at = f"[{', '.join(str(int(n)) for n in worst)}]" if worst else ""
+    return f"gradient of {name}{at}: expected {expected[worst]:.6g}, found {found[worst]:.6g}"
+
+
+def _said(array: Array | None) -> str:
+    return "None" if array is None else f"values up to {size_of(array):.3g}"
+
+
+def _distances(found: Array, expected: Array) -> Array:
+    with np.errstate(invalid="ignore", over="ignore"):
+        off = np.abs(found - expected)
+    same = (found == expected) | (np.isnan(found) & np.isnan(expected))
+    return np.where(same, 0.0, np.where(np.isnan(off), np.inf, off))

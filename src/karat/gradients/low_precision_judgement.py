@@ -1,0 +1,374 @@
+"""Rounding: what a double becomes in a narrower precision, by the table of dtypes, without a framework.
+
+Round to nearest, ties to even, subnormals kept; beyond the largest number it is what the dtype has: an infinity,
+or NaN where there is none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import numpy as np
+
+from karat.tensors.dtypes import Layout, dtype_named
+
+if TYPE_CHECKING:
+    Array = np.ndarray[Any, np.dtype[Any]]
+
+
+class Precision(msgspec.Struct, frozen=True, kw_only=True):
+    """What numbers of a dtype can tell apart."""
+
+    name: str
+    roundoff: float
+    """Half the distance from 1 to the next number: the relative error of one rounding."""
+    mantissa: int
+    largest: float
+    smallest_normal: float
+    smallest: float
+    """The smallest positive number, subnormal where there are such."""
+    infinite: bool
+
+
+@lru_cache(maxsize=64)
+def precision_of(dtype: str) -> Precision:
+    """The precision of a float's name, or of the parts of a complex one; `UnknownDtype` for any other name."""
+    layout = dtype_named(dtype).layout
+    if layout is None:
+        raise ValueError(f"expected a floating or complex dtype, found {dtype!r}")
+    normal = 2.0 ** (1 - layout.bias)
+    return Precision(
+        name=dtype,
+        roundoff=2.0 ** -(layout.mantissa + 1),
+        mantissa=layout.mantissa,
+        largest=_largest(layout),
+        smallest_normal=normal,
+        smallest=normal * 2.0**-layout.mantissa,
+        infinite=layout.special == "ieee",
+    )
+
+
+def _largest(layout: Layout) -> float:
+    """The largest finite number; how many codes the special values take decides."""
+    top = (1 << layout.exponent) - 1
+    fraction = 2 - 2.0**-layout.mantissa
+    if layout.special == "ieee":
+        return fraction * 2.0 ** (top - 1 - layout.bias)
+    if layout.special == "nan_only":
+        # One code of the largest exponent is NaN, so the largest number is the one below it.
+        return (fraction - 2.0**-layout.mantissa) * 2.0 ** (top - layout.bias)
+    if layout.special == "all_ones":
+        return fraction * 2.0 ** (top - 1 - layout.bias)
+    return fraction * 2.0 ** (top - layout.bias)
+
+
+def rounded(array: Array, dtype: str) -> Array:
+    """The array as the dtype would hold it, widened again; complex numbers part by part."""
+    if np.iscomplexobj(array):
+        return np.asarray(rounded(array.real, dtype) + 1j * rounded(array.imag, dtype))
+    values = np.asarray(array, np.float64)
+    if dtype_named(dtype).name in {"float64", "complex128"}:
+        return values.copy()
+    if dtype in {"float32", "float16"}:
+        with np.errstate(over="ignore", under="ignore"):
+            return values.astype(dtype).astype(np.float64)
+    return _by_layout(values, precision_of(dtype))
+
+
+def _by_layout(values: Array, precision: Precision) -> Array:
+    _, exponent = np.frexp(values)
+    lowest = int(np.log2(precision.smallest_normal)) + 1
+    step = np.ldexp(1.0, np.maximum(exponent, lowest) - 1 - precision.mantissa)
+    with np.errstate(invalid="ignore", over="ignore"):
+        found = np.rint(values / step) * step
+        beyond = np.abs(found) > precision.largest
+    lost = np.copysign(np.inf, values) if precision.infinite else np.nan
+    return np.asarray(np.where(beyond, lost, found))
+
+
+# DOC-HERE low_judging: Judging in low precision: a gradient against the double run, by what rounding explains and no more.
+#
+# Three looks at the same runs, because each sees what the others cannot:
+#
+# - element by element: the deviation over all runs against how far the double gradient moves when inputs and
+#   cotangents move by a rounding (so cancellation is allowed for where it is, and only there);
+# - the slope of low on double over the whole tensor: a factor 1.01 hides in every bfloat16 element, and shows here;
+# - means along each axis: a missing mean term is small everywhere, and has the same sign along a line.
+#
+# Pure: arrays in, a `Judgement` out; controls judge corrupted arrays by the same function.
+
+_SIGMAS = 6.0
+_MOST_SAVED = 16.0
+_LONG = 64
+_LEAST_LINE = 16
+"""Shorter lines are left to the other two looks: a mean over few elements knows no more than they do."""
+
+
+class Allowance(msgspec.Struct, frozen=True, kw_only=True):
+    """How much a correct implementation in a dtype may differ, in units of one rounding."""
+
+    element: float
+    common: float
+    """Of a whole tensor: constants and saved statistics are rounded, too, and every element shares that."""
+    cap: float
+    """Relative to the gradient: where more would be allowed than this, nothing can be said."""
+
+
+# float32's special functions are approximations that stray by tens of roundings; narrower types compute in float32
+# inside, mostly, and round at the end.
+_ALLOWANCES = {
+    "float32": Allowance(element=64.0, common=64.0, cap=1e-2),
+    "float16": Allowance(element=16.0, common=4.0, cap=0.25),
+    "bfloat16": Allowance(element=16.0, common=2.0, cap=0.5),
+}
+_EIGHT_BITS = Allowance(element=4.0, common=2.0, cap=1.0)
+_PARTS = {"complex64": "float32", "complex32": "float16", "bcomplex32": "bfloat16"}
+
+
+def allowance_of(dtype: str) -> Allowance:
+    """What is allowed in a dtype; the same for float8 of every kind."""
+    return _ALLOWANCES.get(_PARTS.get(dtype, dtype), _EIGHT_BITS)
+
+
+class Calm(msgspec.Struct, frozen=True, kw_only=True):
+    """What the forward tells of a function's arithmetic in low precision; a wrong backward does not touch it."""
+
+    unrest: float = 1.0
+    """How many times more the low forward strays than a rounding of its inputs explains; at least 1."""
+    each: Any = 1.0
+    """The same, output element by output element."""
+    outputs: int = 1
+    level: float = 1.0
+    """The size of the outputs: a backward may use one that was saved, rounded, in an exponent."""
+    overflows: int = 0
+    underflows: int = 0
+    """Outputs below the smallest normal number, which have lost digits or all."""
+
+
+class Runs(msgspec.Struct, frozen=True, kw_only=True):
+    """The same gradient several times, at neighbouring points and with other cotangents: run × element…"""
+
+    low: Any
+    double: Any
+    near: Any
+    """The double gradient where inputs and cotangents were moved by roundings."""
+    reach: float
+    """By how many roundings."""
+    calm: Calm
+
+
+class Judgement(msgspec.Struct, frozen=True, kw_only=True):
+    """What the three looks came to; `error` and `tolerance` are of the look that is closest to its limit."""
+
+    failed: bool
+    look: str
+    error: float
+    tolerance: float
+    index: int
+    """Of the worst element, counted in C order."""
+    ratio: float
+
+
+class Limits(msgspec.Struct, frozen=True, kw_only=True):
+    """What may deviate how much; made once, used for the gradient and for every corruption of it."""
+
+    element: Any
+    slope: float
+    line: float
+
+
+def limits_of(runs: Runs, precision: Precision) -> Limits:
+    """The limits that a set of runs sets."""
+    allowed, calm = allowance_of(precision.name), runs.calm
+    moved = rms(runs.near - runs.double) / runs.reach
+    size = precision.roundoff * rms(runs.double)
+    own = size / np.sqrt(3)
+    # Of an elementwise function each element has its own unrest: 1 + tanh(x) loses all digits at one end alone.
+    fits = np.shape(calm.each) == np.shape(own)
+    unrest = np.maximum(calm.unrest, calm.each) if fits else calm.unrest
+    saved = min(_MOST_SAVED, 2 * calm.level)
+    around = np.hypot(np.hypot(moved, own), 1.5 * _surroundings(size))
+    element = unrest * (allowed.element * around + saved * size)
+    element += 2 * precision.smallest
+    unit = precision.roundoff * calm.unrest
+    return Limits(
+        element=element,
+        slope=unit * (allowed.common + saved / np.sqrt(calm.outputs)),
+        line=unit * (allowed.common + saved),
+    )
+
+
+def _surroundings(size: Array) -> Array:
+    """The size of an element's neighbours: that of its line along whichever long axis has the smallest.
+
+    A saved output that is nearly 1 leaves no digits of 1 − y², and an element that is small by cancellation is as
+    uncertain as those beside it; one whose whole row is small is not.
+    """
+    found = np.asarray(np.sqrt(np.square(size).mean())) if size.size else np.zeros(())
+    for axis, length in enumerate(size.shape):
+        if length >= _LONG:
+            line = np.sqrt(np.square(size).mean(axis, keepdims=True))
+            found = np.minimum(found, line)
+    return np.asarray(found)
+
+
+def judge(low: Array, double: Array, limits: Limits) -> Judgement:
+    """The gravest of the three looks at finite arrays."""
+    deviation = low - double
+    looks = [_elements(deviation, limits)]
+    if double.size:
+        looks += [_slope(low, double, limits), *_lines(deviation, double, limits)]
+    return max(looks, key=lambda look: look.ratio)
+
+
+def _elements(deviation: Array, limits: Limits) -> Judgement:
+    error = rms(deviation).reshape(-1)
+    limit = limits.element.reshape(-1)
+    if not error.size:
+        return _judgement("element", 0.0, 0.0, -1)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        ratio = np.where(error > 0, error / limit, 0.0)
+    worst = int(np.argmax(ratio))
+    return _judgement("element", float(error[worst]), float(limit[worst]), worst)
+
+
+def _slope(low: Array, double: Array, limits: Limits) -> Judgement:
+    """Regression through the origin, weighted so that small elements count as much as large ones."""
+    runs = len(double)
+    weight = 1 / np.maximum(limits.element, np.finfo(np.float64).tiny).reshape(-1)
+    seen = double.reshape(runs, -1) * weight
+    found = low.reshape(runs, -1) * weight
+    energy = np.einsum("kn,kn->k", seen, seen)
+    total = float(energy.sum())
+    if total == 0 or not np.isfinite(total):
+        return _judgement("slope", 0.0, 0.0, -1)
+    slope = float(np.einsum("kn,kn->", seen, found)) / total
+    rest = found - slope * seen
+    spread = float(np.sqrt(np.einsum("kn,kn,kn,kn->", seen, seen, rest, rest))) / total
+    each = np.einsum("kn,kn->k", seen, found)[energy > 0] / energy[energy > 0]
+    # Elements of one run share roundings (a saved statistic), so runs are a second witness of the spread.
+    between = float(np.std(each, ddof=1)) / np.sqrt(len(each)) if len(each) > 1 else 0.0
+    limit = limits.slope + _SIGMAS * max(spread, between)
+    return _judgement("slope", abs(slope - 1), limit, -1)
+
+
+def _lines(deviation: Array, double: Array, limits: Limits) -> list[Judgement]:
+    return [
+        _line(deviation, double, axis, limits)
+        for axis in range(1, double.ndim)
+        if double.shape[axis] >= _LEAST_LINE and double.size
+    ]
+
+
+def _line(deviation: Array, double: Array, axis: int, limits: Limits) -> Judgement:
+    """The mean deviation along each line of an axis; the worst line, over all runs."""
+    length = double.shape[axis]
+    means = deviation.mean(axis)
+    mean = rms(means)
+    noise = np.sqrt(np.maximum(np.square(deviation).mean((0, axis)) - np.square(means).mean(0), 0))
+    size = np.sqrt(np.square(double).mean((0, axis)))
+    limit = limits.line * size + _SIGMAS * noise / np.sqrt(length)
+    limit += limits.element.min(axis - 1) / length
+    with np.errstate(invalid="ignore", divide="ignore"):
+        ratio = np.where(mean > 0, mean / limit, 0.0).reshape(-1)
+    worst = int(np.argmax(ratio))
+    error, bound = float(mean.reshape(-1)[worst]), float(limit.reshape(-1)[worst])
+    return _judgement(f"mean along axis {axis - 1}", error, bound, -1)
+
+
+def _judgement(look: str, error: float, tolerance: float, index: int) -> Judgement:
+    ratio = 0.0 if error == 0 else error / tolerance if tolerance > 0 else float("inf")
+    return Judgement(
+        failed=bool(ratio > 1),
+        look=look,
+        error=error,
+        tolerance=tolerance,
+        index=index,
+        ratio=ratio,
+    )
+
+
+def rms(stack: Array) -> Array:
+    """The root of the mean square over the runs."""
+    return np.asarray(np.sqrt(np.square(stack).mean(0)))
+
+
+# DOC-HERE low_controls: Negative controls in low precision: the same judgement on gradients that were made wrong.
+#
+# A bfloat16 element cannot show 1%, so the corruptions are as large as the precision needs and no larger than a
+# limit per dtype; their names say how large. What goes unnoticed at the limit makes the evidence vacuous.
+
+_FACTORS = (1.01, 1.02, 1.05, 1.1, 1.25, 1.5, 2.0, 3.0)
+_LARGEST_FACTOR = ((1e-6, 1.01), (1e-3, 1.1), (1e-2, 1.25))
+"""Unit roundoff up to … → the largest factor that may be needed to be seen on the whole tensor."""
+_LARGEST_STEP = ((1e-6, 1.1), (1e-3, 1.5), (1e-2, 2.0))
+"""The same for one element alone."""
+
+
+def controls(
+    low: Array, double: Array, limits: Limits, precision: Precision, rng: np.random.Generator
+) -> Mapping[str, bool]:
+    """Corruption → whether it was noticed."""
+    if not np.any(double):
+        return {}
+    tried = {"zero": _fails(np.zeros_like(low), double, limits)}
+    tried["sign"] = _fails(-low, double, limits)
+    tried |= _scaled(low, double, limits, _most(_LARGEST_FACTOR, precision))
+    tried |= _one_element(low, double, limits, _most(_LARGEST_STEP, precision), rng)
+    turned = _turned(low)
+    if turned is not None and np.abs(turned - low).max() > 4 * limits.element.max():
+        tried["transposed"] = _fails(turned, double, limits)
+    return tried
+
+
+def _fails(low: Array, double: Array, limits: Limits) -> bool:
+    return judge(low, double, limits).failed
+
+
+def _most(table: tuple[tuple[float, float], ...], precision: Precision) -> float:
+    return next((most for roundoff, most in table if precision.roundoff <= roundoff), 3.0)
+
+
+def _scaled(low: Array, double: Array, limits: Limits, most: float) -> Mapping[str, bool]:
+    """The smallest factor of a fixed list that is noticed, or the largest that may be tried."""
+    for factor in _factors(limits.slope, most):
+        seen = _fails(low * factor, double, limits)
+        if seen or factor == most:
+            return {f"x{factor:g}": seen}
+    return {}
+
+
+def _one_element(
+    low: Array, double: Array, limits: Limits, most: float, rng: np.random.Generator
+) -> Mapping[str, bool]:
+    """One element, drawn from those of middling size that are no worse conditioned than most."""
+    size = rms(double).reshape(-1)
+    large = np.flatnonzero(size >= np.median(size[size > 0]))
+    hidden = limits.element.reshape(-1)[large] / size[large]
+    place = int(rng.choice(large[hidden <= np.median(hidden)]))
+    needed = float(limits.element.reshape(-1)[place] / size[place])
+    changed = low.copy()
+    flat = changed.reshape(len(low), -1)
+    own = flat[:, place].copy()
+    for factor in _factors(needed, most):
+        flat[:, place] = own * factor
+        seen = _fails(changed, double, limits)
+        if seen or factor == most:
+            return {f"one element x{factor:g}": seen}
+    return {}
+
+
+def _factors(needed: float, most: float) -> list[float]:
+    """Those worth trying: smaller ones than the limit cannot be noticed."""
+    allowed = [one for one in _FACTORS if one <= most]
+    return [one for one in allowed if one - 1 > needed] or allowed[-1:]
+
+
+def _turned(low: Array) -> Array | None:
+    """The last two axes of equal length exchanged; None where the shape does not allow it."""
+    if low.ndim < 3 or low.shape[-1] != low.shape[-2] or low.shape[-1] < 2:
+        return None
+    return np.ascontiguousarray(np.swapaxes(low, -1, -2))

@@ -1,0 +1,310 @@
+"""Tolerances: what round-off explains, per precision, and where a check stops being worth its name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from karat.gradients.problem import Flat, Vector
+from karat.tensors.dtypes import TABLE
+
+if TYPE_CHECKING:
+    from karat.gradients.adapters.framework_problem import OpenedProblem
+    from karat.gradients.problem import Array
+
+# Unit round-off, and the widest tolerance (relative to the derivative that was compared) that still certifies.
+_PRECISIONS: Mapping[str, tuple[float, float]] = {
+    "float64": (2.0**-53, 1e-5),
+    "complex128": (2.0**-53, 1e-5),
+    "float32": (2.0**-24, 3e-3),
+    "complex64": (2.0**-24, 3e-3),
+    "float16": (2.0**-11, 5e-3),
+    "bfloat16": (2.0**-8, 5e-3),
+}
+TINY = float(np.finfo(np.float64).tiny)
+_SAFE = 2.0**-900
+"""Sums of squares beyond this may have lost terms to underflow or overflow."""
+NOTHING = 2.0**-930
+"""A derivative below this is lost to underflow somewhere."""
+ULPS = 4.0
+"""How many units in the last place a forward may be off at each element; libraries promise 1 to 4."""
+DEVIATIONS = 6.5
+"""Standard deviations that signs drawn independently of the errors leave room for: missed once in 10⁹ draws."""
+
+
+def unit(precision: str) -> float:
+    """The unit round-off of a precision; float16's for those that are not listed."""
+    return _PRECISIONS.get(precision, _PRECISIONS["float16"])[0]
+
+
+def cap(precision: str) -> float:
+    """The widest relative tolerance that still certifies."""
+    return _PRECISIONS.get(precision, _PRECISIONS["float16"])[1]
+
+
+def combined(errors: Vector) -> float:
+    """What a sum of errors with random signs stays below."""
+    return DEVIATIONS * norm(errors)
+
+
+def norm(values: Vector) -> float:
+    """The Euclidean norm, without overflow."""
+    with np.errstate(all="ignore"):
+        # No dot product: its threads cost more than they save where many tests run at once.
+        squared = float(np.sum(np.square(values)))
+        if _SAFE < squared < 1 / _SAFE:
+            return float(np.sqrt(squared))
+        largest = float(np.max(np.abs(values), initial=0.0))
+        if largest == 0 or not np.isfinite(largest):
+            return largest
+        return largest * float(np.sqrt(np.sum(np.square(values / largest))))
+
+
+def analytic_floor(precision: str, size: float, count: int, unrest: float = 0.0) -> float:
+    """The backward's own round-off: a few units for each level of the sums that made it, or what it was seen to do.
+
+    `unrest` is the share of the gradient that a hair's breadth moves; a wild one buys no more than a small part of
+    what still certifies.
+    """
+    depth = 1.0 + np.log2(max(2, count))
+    share = 16 * depth * unit(precision) + 4 * min(unrest, cap(precision) / 1000)
+    return float(DEVIATIONS * share * size)
+
+
+# DOC-HERE scales: Scales: how large a step is natural for each element, as powers of two.
+
+# Elements this much smaller than the typical one are of another scale on purpose; between, they are just near zero.
+OTHER_SCALE = 2.0**-24
+_ENOUGH = 2**14
+
+
+def power_of_two(values: Vector) -> Vector:
+    """The power of two at or below each value; 0 stays 0."""
+    _, exponents = np.frexp(values)
+    return np.where(values > 0, np.ldexp(1.0, exponents - 1), 0.0)
+
+
+def some(values: Vector) -> Vector:
+    """The values, or some thousands of them from everywhere, where there are so many that a median would take long."""
+    # An odd stride falls into step with no power of two.
+    return values[:: values.size // _ENOUGH | 1] if values.size > 4 * _ENOUGH else values
+
+
+def typical(values: Vector) -> float:
+    """The median size of the elements that are not zero; 1 if there are none."""
+    for part in (some(values), values):
+        sizes = np.abs(part[np.isfinite(part) & (part != 0)])
+        if sizes.size:
+            return float(np.median(sizes))
+    return 1.0
+
+
+def natural_sizes(values: Vector) -> Vector:
+    """The size of each element, or a quarter of the typical one for those that just happen to be near zero."""
+    common = typical(values)
+    sizes = np.abs(values)
+    own = (sizes >= common / 4) | ((sizes > 0) & (sizes < common * OTHER_SCALE))
+    return np.where(own, sizes, common / 4)
+
+
+def element_scales(point: Vector) -> Vector:
+    """A power of two for each element: its own size, or a share of the typical one if it is near zero.
+
+    Elements that are not finite get 0: nobody can step from there.
+    """
+    with np.errstate(all="ignore"):
+        scales = power_of_two(natural_sizes(point))
+    return np.where(np.isfinite(point), np.clip(scales, 2.0**-960, 2.0**960), 0.0)
+
+
+# DOC-HERE noise: Noise: how rough a forward is, from what its values do that no smooth function does.
+#
+# A function that adds large numbers and takes them away again is off by far more than its outputs' last place.
+
+_STEPS = (2.0**-23, 2.0**-33)
+"""So short that smooth functions are straight, so long that even float32 takes notice; and, if it looks rough, shorter."""
+_ASIDE = 32
+"""So many steps beside the point: kinks like to be at the point itself."""
+_FOURTH = (1.0, -4.0, 6.0, -4.0, 1.0)
+_SPREAD = float(np.linalg.norm(_FOURTH))
+_ROOM = 4.0
+_CLEAR = 16.0
+
+
+def noise(source: Flat, base: Sequence[Vector], precision: str) -> list[Vector]:
+    """What each element of a forward may be off: units in the last place, what it was seen to do, what two runs differ by."""
+    again = source.forward(source.point)
+    places = [ULPS * unit(precision) * np.abs(one) for one in base]
+    rough = [_typical(one, at) for (one, _), at in zip(_line(source, _STEPS[0]), base, strict=True)]
+    if any(np.any(one > _CLEAR * at) for one, at in zip(rough, places, strict=True)):
+        closer = _line(source, _STEPS[1])
+        rough = [_less(*each) for each in zip(rough, closer, base, strict=True)]
+    return [
+        np.maximum(least, _ROOM * seen) + _apart(one, two)
+        for least, seen, one, two in zip(places, rough, base, again, strict=True)
+    ]
+
+
+def _apart(one: Vector, two: Vector) -> float:
+    gaps = np.abs(one - two)
+    return float(np.max(gaps[np.isfinite(gaps)], initial=0.0))
+
+
+def _line(source: Flat, step: float) -> list[tuple[Vector, Vector]]:
+    """Per output, fourth differences along a short line, which smooth functions have none of; and the way it went."""
+    rng = np.random.default_rng(4)
+    # Long mantissas: steps that fit a grid would hide that the function has one.
+    line = [rng.uniform(0.5, 1.0, one.size) * element_scales(one) for one in source.point]
+    runs = [
+        source.forward([one + h * u for one, u in zip(source.point, line, strict=True)])
+        for h in (step * (_ASIDE + k) for k in range(len(_FOURTH)))
+    ]
+    return [
+        (
+            np.abs(np.tensordot(_FOURTH, np.stack(values), 1)) / _SPREAD,
+            np.abs(values[-1] - values[0]),
+        )
+        for values in zip(*runs, strict=True)
+    ]
+
+
+def _less(rough: Vector, closer: tuple[Vector, Vector], base: Vector) -> Vector:
+    """What looks rough may be steep: a closer look tells, where the function still moves clearly."""
+    less, way = closer
+    known = np.isfinite(less) & np.isfinite(way)
+    clear = known.any() and bool(np.mean((way > _CLEAR * less)[known]) > 0.5)
+    return np.minimum(rough, _typical(less, base)) if clear else rough
+
+
+def _typical(rough: Vector, base: Vector) -> Vector:
+    """What is typical, absolutely or as a share, whichever is less: one element may be rough for a reason of its own."""
+    sizes = np.abs(base)
+    known = np.isfinite(rough) & np.isfinite(sizes) & (sizes > 0)
+    if not known.any():
+        return np.zeros_like(sizes)
+    seen, size = some(rough[known]), some(sizes[known])
+    common = float(np.median(seen))
+    share = np.minimum(float(np.median(seen / size)) * sizes, common)
+    # An element that is small by cancellation is rough by more than its share.
+    return np.maximum(share, np.minimum(np.where(np.isfinite(rough), rough, 0.0), common))
+
+
+# DOC-HERE precision: Precision: in which one a double-precision run really computes.
+#
+# A kernel may take float64 and work in float32 inside. It is found by what it does: a tiny step of the input, far
+# above float64's resolution and far below float32's, must move the output by as much as a larger step foretells;
+# and outputs that all happen to be numbers of float32 do not happen.
+
+TINY_PRECISION, SMALL, LARGE = 2.0**-30, 2.0**-17, 2.0**-6
+"""Relative steps: below float32's resolution, above it, and above bfloat16's."""
+_BENT = {SMALL: 0.5, LARGE: 2.0}
+_QUANTUM = 2.0**-6
+"""What is rounded jumps by no more than this, relatively; what jumps further does so by design."""
+_EPS = float(np.finfo(np.float64).eps)
+
+
+def coarseness(dtype: str) -> int:
+    """How few bits the mantissa has: larger is coarser."""
+    of = TABLE.get(dtype)
+    return -of.layout.mantissa if of is not None and of.layout is not None else -52
+
+
+def eps_of(dtype: str) -> float:
+    """The distance from 1 to the next number."""
+    return float(2.0 ** coarseness(dtype))
+
+
+def computes(problem: OpenedProblem) -> str:
+    """The precision of a double-precision run, by karat's name for the real type."""
+    if not problem.double:
+        return _real(problem.lowest)
+    with problem.adapter.scope():
+        outputs = problem.run(problem.natives(problem.point, None), None)
+        named = [_real(problem.adapter.dtype_of(out)) for out in outputs]
+        base = [problem.adapter.to_numpy(out) for out in outputs]
+    coarsest = max(named, key=coarseness, default="float64")
+    if coarsest != "float64":
+        return coarsest
+    return _by_steps(problem, base)
+
+
+def _by_steps(problem: OpenedProblem, base: list[Array]) -> str:
+    """A few more runs: no change where one was foretold means that it was rounded away."""
+    try:
+        tiny = _Step(problem, TINY_PRECISION)
+        small = _Step(problem, SMALL)
+        if any(_is_narrow(one) for one in tiny.ahead):
+            return "float32"
+        narrow = _rounded_away(base, tiny, small)
+        if _mostly_differ(base, small) and not narrow:
+            return "float64"
+        # It rounds, perhaps more coarsely still; or hardly anything moved: that, or it is flat.
+        large = _Step(problem, LARGE)
+    except Exception:  # noqa: BLE001 - a point beside this one may be outside of the domain
+        return "float64"
+    if _mostly_differ(base, large) and _rounded_away(base, small, large):
+        return "bfloat16"
+    return "float32" if narrow else "float64"
+
+
+class _Step:
+    """The outputs a step ahead and a step back, and half of what differs: curvature is gone from that."""
+
+    def __init__(self, problem: OpenedProblem, size: float) -> None:
+        self.size = size
+        self.ahead, self.back = _moved(problem, size), _moved(problem, -size)
+        with np.errstate(all="ignore"):
+            self.change = [np.abs(a - b) / 2 for a, b in zip(self.ahead, self.back, strict=True)]
+
+
+def _mostly_differ(base: list[Array], step: _Step) -> bool:
+    return any(
+        np.mean(one != here) > 0.5 for one, here in zip(step.ahead, base, strict=True) if one.size
+    )
+
+
+def _is_narrow(output: Array) -> bool:
+    """Whether no number needs more than float32's mantissa, and most need nearly all of it: that is no chance."""
+    flat = output.reshape(-1)
+    parts = np.concatenate([flat.real, flat.imag]) if np.iscomplexobj(flat) else flat
+    with np.errstate(all="ignore"):
+        parts = parts[np.isfinite(parts) & (np.abs(parts) > 1e-30) & (np.abs(parts) < 1e30)]
+        if not parts.size or np.any(parts.astype(np.float32) != parts):
+            return False
+        mantissas = np.frexp(parts)[0] * 2.0**16
+    return bool(np.mean(mantissas != np.rint(mantissas)) > 0.5)
+
+
+def _moved(problem: OpenedProblem, step: float) -> tuple[Array, ...]:
+    rng = np.random.default_rng(5)
+    at = []
+    for one in problem.point:
+        sign = rng.integers(0, 2, one.shape) * 2 - 1
+        at.append(one + step * sign * np.where(one == 0, 1.0, np.abs(one)))
+    return problem.forward(at)
+
+
+def _rounded_away(base: list[Array], near: _Step, far: _Step) -> bool:
+    return any(_is_rounded(one, k, near, far) for k, one in enumerate(base))
+
+
+def _is_rounded(base: Array, k: int, near: _Step, far: _Step) -> bool:
+    seen, foretold = near.change[k], far.change[k] * (near.size / far.size)
+    with np.errstate(all="ignore"):
+        # What moves by less than float64 can show says nothing; nor do whole numbers, which are rounded on purpose.
+        telling = np.isfinite(foretold) & (foretold > 256 * _EPS * np.abs(base))
+        whole = (base == np.rint(base.real)) & (far.ahead[k] == np.rint(far.ahead[k].real))
+        telling &= ~whole | (np.abs(base) > 1e6)
+        # What bends on the way foretells nothing; rounding to bfloat16 bends a little by itself.
+        bent = np.abs(far.ahead[k] + far.back[k] - 2 * base) > _BENT[far.size] * far.change[k]
+        off = (np.abs(seen - foretold) > 0.25 * foretold) & (seen < _QUANTUM * np.abs(base))
+        off = (off & (~bent | (seen == 0)))[telling]
+    return bool(off.size and np.mean(off) > 0.5)
+
+
+def _real(dtype: str) -> str:
+    return {"complex128": "float64", "complex64": "float32", "complex32": "float16"}.get(
+        dtype, dtype
+    )

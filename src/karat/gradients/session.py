@@ -1,0 +1,202 @@
+"""The running test: what pytest says it runs, where it is this very process that it runs in."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import sys
+from collections.abc import Callable, Mapping
+from itertools import takewhile
+from pathlib import Path
+from typing import Literal
+from urllib.parse import quote, unquote
+
+import msgspec
+
+from karat.findings import UsageError
+from karat.gradients.report import Comparison, GradReport
+
+_VARIABLE = "PYTEST_CURRENT_TEST"
+_PHASE = re.compile(r" \((setup|call|teardown)\)$")
+
+
+def running_test() -> str | None:
+    """The id of the test that pytest runs in this process right now; None where there is none.
+
+    A process that a test starts has inherited the variable, and may well import pytest; a part of it that every
+    session loads, and that `import pytest` does not, tells them apart.
+    """
+    running = os.environ.get(_VARIABLE)
+    if not running or "_pytest.helpconfig" not in sys.modules:
+        return None
+    return _PHASE.sub("", running)
+
+
+# DOC-HERE events: Events: what op tests and gradient checks tell whoever keeps evidence. Told after the fact, never before.
+#
+# `policy` listens; this room does not know it.
+
+
+class Declared(msgspec.Struct, frozen=True, kw_only=True):
+    """An op test was set up: which op it tests, and what goes in and out."""
+
+    op: str
+    test: str
+    """`file.py::Class`, or the test's own id; the class is the unit, nothing is inherited."""
+    file: str = ""
+    line: int = 0
+    inputs: Mapping[str, str] = msgspec.field(default_factory=dict)
+    """Input → dtype, by karat's names; integers and booleans need no evidence."""
+    no_grad: tuple[str, ...] = ()
+    """Inputs that the test says have no gradient (`no_grad_set`)."""
+    skip_reason: str | None = None
+    """`skip_check_grad_ci(reason=…)` of this very class."""
+
+
+class Checked(msgspec.Struct, frozen=True, kw_only=True):
+    """A gradient check came to its end."""
+
+    report: GradReport
+    test: str = ""
+
+
+class NoGrad(msgspec.Struct, frozen=True, kw_only=True):
+    """An op that did not prove a gradient of an input was asked for it."""
+
+    op: str
+    input: str
+    test: str = ""
+    outcome: Literal["raises", "zero", "gradient"]
+    detail: str = ""
+
+
+Event = Declared | Checked | NoGrad
+_listeners: list[Callable[[Event], None]] = []
+
+
+def listen(listener: Callable[[Event], None]) -> Callable[[], None]:
+    """Hears every event from now on, until the function that comes back is called."""
+    _listeners.append(listener)
+    return lambda: _listeners.remove(listener)
+
+
+def tell(event: Event) -> None:
+    """Whoever listens hears it."""
+    for listener in tuple(_listeners):
+        listener(event)
+
+
+# DOC-HERE replaying: Replaying: one line that runs a failed gradient check again, and the words in it read back.
+#
+# The seed makes the probes, so the seed replays them. A focus leaves only one comparison to be made; a report made
+# under a focus says so, and is no evidence for the rest.
+
+SEED = "KARAT_GRAD_SEED"
+FOCUS = "KARAT_GRAD_FOCUS"
+SEED_OPTION = "--karat-grad-seed"
+FOCUS_OPTION = "--karat-grad-focus"
+_EXAMPLE = f"{SEED}=7 {FOCUS}=x:out:float64 pytest"
+_LONGEST = 2000
+# What a person may have typed on a command line, and must not be repeated in a report.
+_SECRET = re.compile(r"token|secret|passw|api.?key|credential|://[^/]*@", re.IGNORECASE)
+
+
+class Focus(msgspec.Struct, frozen=True, kw_only=True):
+    """The one comparison that a replay makes."""
+
+    input: str
+    output: str
+    dtype: str
+
+    def covers(self, *, input: str, output: str, dtype: str) -> bool:  # noqa: A002 - the report's own word
+        """Whether this is the comparison that was asked for."""
+        return (self.input, self.output, self.dtype) == (input, output, dtype)
+
+    def __str__(self) -> str:
+        """`x:out:float64`; a colon inside a name is written %3A."""
+        return ":".join(_part(word) for word in (self.input, self.output, self.dtype))
+
+
+class Overrides(msgspec.Struct, frozen=True, kw_only=True):
+    """What the environment asks of every gradient check."""
+
+    seed: int | None = None
+    focus: Focus | None = None
+
+
+def focus_of(comparison: Comparison) -> Focus:
+    """The focus that leaves only this comparison."""
+    return Focus(input=comparison.input, output=comparison.output, dtype=comparison.dtype)
+
+
+def parse_focus(word: str, where: str = FOCUS) -> Focus:
+    """A focus from `x:out:float64`."""
+    parts = word.split(":")
+    if len(parts) != 3 or not all(parts):
+        raise UsageError(
+            f"{where}: expected INPUT:OUTPUT:DTYPE, found {word!r}", next_command=_EXAMPLE
+        )
+    first, second, third = (unquote(part) for part in parts)
+    return Focus(input=first, output=second, dtype=third)
+
+
+def parse_seed(word: str, where: str = SEED) -> int:
+    """A seed from its digits."""
+    if not (word.isascii() and word.isdigit() and len(word) <= 40):
+        raise UsageError(
+            f"{where}: expected a seed, a whole number from a report, found {word!r}",
+            next_command=_EXAMPLE,
+        )
+    return int(word)
+
+
+def overrides() -> Overrides:
+    """What KARAT_GRAD_SEED and KARAT_GRAD_FOCUS ask for; nothing where they are not set or empty."""
+    seed, focus = os.environ.get(SEED), os.environ.get(FOCUS)
+    return Overrides(
+        seed=parse_seed(seed) if seed else None, focus=parse_focus(focus) if focus else None
+    )
+
+
+def command(*, seed: int, focus: Focus | Comparison | None = None) -> str:
+    """One line for a shell that runs the check again with the same probes."""
+    aim = focus_of(focus) if isinstance(focus, Comparison) else focus
+    node = _running_test()
+    if node is not None:
+        words = ["pytest", node, SEED_OPTION, str(seed)]
+        return shlex.join([*words, FOCUS_OPTION, str(aim)] if aim else words)
+    settings = [f"{SEED}={seed}", *([f"{FOCUS}={shlex.quote(str(aim))}"] if aim else [])]
+    return " ".join([*settings, _program()])
+
+
+def _running_test() -> str | None:
+    """The id of the test that pytest runs right now, seen from here."""
+    running = running_test()
+    if running is None:
+        return None
+    path, mark, rest = running.partition("::")
+    return f"{_from_here(path)}{mark}{rest}"
+
+
+def _from_here(path: str) -> str:
+    """A path from the root of the tests, as pytest has it, from where the line is pasted: a folder below, maybe."""
+    here = Path.cwd()
+    for folder in (here, *here.parents):
+        if (folder / path).exists():
+            return os.path.relpath(folder / path, here)
+    return path
+
+
+def _program() -> str:
+    """How this process was started, without the interpreter's own path; `python` alone if at a prompt."""
+    words = sys.orig_argv[1:]
+    shown = list(takewhile(lambda word: word.endswith(".py") or not _SECRET.search(word), words))
+    if len(" ".join(shown)) > _LONGEST or shown == ["-c"]:
+        shown = []
+    return shlex.join(["python", *shown])
+
+
+def _part(word: str) -> str:
+    # What reads well in a shell and a report stays; a colon, a percent sign or a space would not come back.
+    return quote(word, safe="+-.,_[]()<>")

@@ -1,0 +1,440 @@
+"""Swaps: points that are mixed of an old and a new one, what they measured, and which of the two they are like. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from math import inf, prod, sqrt
+from statistics import median
+
+from karat.hunts.model import Metric, Point, Seen, Verdict
+from karat.hunts.search.inference import Judgement
+from karat.hunts.search.observations import samples
+from karat.hunts.timelines.timeline import Timeline
+
+_ROUNDS = 12
+"""So often an unclear swap is run, at most; the two ends are run beside it, since machines drift."""
+_NEAR, _BLUR = 0.25, 0.1
+"""A share this near to none or all is that, if it is known this well."""
+_ERRORS = 2.5
+"""Standard errors by which a share must be off none and all to be neither."""
+_FEW = 3
+_LEAST = 2
+"""One run of each proves little where a run may be unlucky."""
+
+
+class Side(StrEnum):
+    """What a mixed point is like."""
+
+    OLD = "as old"
+    NEW = "as new"
+    BETWEEN = "between"
+    ELSEWHERE = "like neither"
+    BROKEN = "cannot be run"
+    UNSURE = "unclear"
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """Two points that differ, and the parts that moved between them."""
+
+    timeline: Timeline
+    old: Point
+    new: Point
+    moved: tuple[str, ...]
+
+    def point(self, taken: Collection[str]) -> Point | None:
+        """The old point with those parts of the new one."""
+        return self.timeline.mixed(self.old, self.new, frozenset(taken))
+
+
+class Swaps:
+    """Every mix that was tried."""
+
+    def __init__(
+        self,
+        change: Change,
+        metric: Metric,
+        measure: Callable[[Sequence[Point]], Sequence[Seen]],
+        judge: Callable[[Seen, Seen], Judgement],
+    ) -> None:
+        self._change, self._metric = change, metric
+        self._measure, self._judge = measure, judge
+        self._seen: dict[frozenset[str], Seen] = {}
+        self._nothing, self._everything = frozenset[str](), frozenset(change.moved)
+
+    @property
+    def moved(self) -> tuple[str, ...]:
+        """The parts that moved."""
+        return self._change.moved
+
+    @property
+    def whole(self) -> Side:
+        """Whether the two ends still differ."""
+        if not self._numbers(self._nothing) or not self._numbers(self._everything):
+            return Side.BROKEN
+        verdict = self._judge(self._seen[self._nothing], self._seen[self._everything]).verdict
+        return {"differ": Side.NEW, "same": Side.OLD}.get(verdict, Side.UNSURE)
+
+    def ask(self, wanted: Sequence[frozenset[str]]) -> None:
+        """Run mixes, and again while it is unclear what they are like."""
+        asked = [taken for taken in dict.fromkeys(wanted) if taken not in self._seen]
+        if not asked:
+            return
+        for number in range(_ROUNDS):
+            unclear = [t for t in asked if number < _LEAST or self.side(t) is Side.UNSURE]
+            unclear = [t for t in unclear if number == 0 or self._numbers(t)]
+            if number and self.whole in {Side.OLD, Side.BROKEN}:
+                return
+            if not unclear and self.whole is Side.NEW:
+                return
+            self._run([self._nothing, *unclear, self._everything])
+
+    def side(self, taken: Collection[str]) -> Side:
+        """What a mix is like."""
+        chosen = frozenset(taken)
+        if not self._numbers(chosen):
+            return Side.BROKEN
+        return self._placed(chosen)[0]
+
+    def share(self, taken: Collection[str]) -> float:
+        """How much of the way from the old level to the new one a mix goes."""
+        old, here, new = (
+            median(self._numbers(each))
+            for each in (self._nothing, frozenset(taken), self._everything)
+        )
+        return (here - old) / (new - old) if new != old else 0.0
+
+    def why(self, taken: Collection[str]) -> str:
+        """Why nothing is known of a mix."""
+        seen = self._seen.get(frozenset(taken))
+        if seen is None:
+            return "not tried"
+        signature = next((text for text in seen.signatures if text), "")
+        return f"{self.side(taken)}{f': {signature}' if signature else ''}"
+
+    def sentences(self) -> tuple[str, ...]:
+        """What was tried, and what came of it."""
+        return tuple(self._sentence(taken) for taken in self._seen)
+
+    def confidence(self) -> float:
+        """That every mix is what it is said to be, of those that could be run."""
+        return prod(self._certainty(taken) for taken in self._seen if self._numbers(taken))
+
+    def _certainty(self, taken: frozenset[str]) -> float:
+        if taken in {self._nothing, self._everything}:
+            return 1.0
+        return self._placed(taken)[1]
+
+    def _judged(self, taken: frozenset[str]) -> tuple[Judgement, Judgement]:
+        seen = self._seen[taken]
+        old, new = self._seen[self._nothing], self._seen[self._everything]
+        return self._judge(old, seen), self._judge(seen, new)
+
+    def _placed(self, taken: frozenset[str]) -> tuple[Side, float]:
+        """What a mix is like, and how sure that is."""
+        old, new = self._judged(taken)
+        both = prod(max(each.probability, 1 - each.probability) for each in (old, new))
+        verdicts = (old.verdict, new.verdict)
+        if verdicts in _SIDES:
+            return _SIDES[verdicts], both
+        if self._metric.binary:
+            apart = verdicts == ("differ", "differ")
+            return (self._between(self.share(taken)) if apart else Side.UNSURE), both
+        side = self._by_share(taken, verdicts)
+        return side, {Side.NEW: old.probability, Side.OLD: new.probability}.get(side, both)
+
+    def _by_share(self, taken: frozenset[str], verdicts: tuple[str, str]) -> Side:
+        """To show that a mix is the very same as one end takes many runs. Its share of this change is known sooner."""
+        share, blur = self.share(taken), self.blur
+        off = min(abs(share), abs(1 - share)) - _ERRORS * blur
+        if off > _NEAR or (off > 0 and verdicts == ("differ", "differ")):
+            return self._between(share)
+        if blur <= _BLUR and verdicts[0] == "differ" and abs(share - 1) <= _NEAR:
+            return Side.NEW
+        if blur <= _BLUR and verdicts[1] == "differ" and abs(share) <= _NEAR:
+            return Side.OLD
+        return Side.UNSURE
+
+    def _between(self, share: float) -> Side:
+        return Side.BETWEEN if 0 < share < 1 else Side.ELSEWHERE
+
+    @property
+    def blur(self) -> float:
+        """The standard error of a share: the noise of all that was run, for the size of this change."""
+        lots = [lot for lot in map(self._numbers, self._seen) if lot]
+        off = [value - median(lot) for lot in lots for value in lot]
+        free = len(off) - len(lots)
+        gap = abs(median(self._numbers(self._everything)) - median(self._numbers(self._nothing)))
+        if free < 1 or not gap:
+            return inf
+        deviation = sqrt(sum(each * each for each in off) / free)
+        # A few runs do not tell their own noise well (as Student's t has it).
+        return deviation * (1 + _FEW / free) * sqrt(2 / min(map(len, lots))) / gap
+
+    def _run(self, sets: Sequence[frozenset[str]]) -> None:
+        chosen = [(taken, self._change.point(taken)) for taken in sets]
+        there = [(taken, point) for taken, point in chosen if point is not None]
+        for (taken, _), seen in zip(there, self._measure([p for _, p in there]), strict=True):
+            self._seen[taken] = joined(self._seen.get(taken, Seen()), seen)
+
+    def _numbers(self, taken: frozenset[str]) -> tuple[float, ...]:
+        return samples(self._metric, self._seen.get(taken, Seen()))
+
+    def _sentence(self, taken: frozenset[str]) -> str:
+        numbers = self._numbers(taken)
+        value = f"{median(numbers):.6g}" if numbers else self.why(taken)
+        if taken in {self._nothing, self._everything}:
+            return f"{'new' if taken else 'old'}: {value}"
+        newer = " and ".join(name for name in self._change.moved if name in taken)
+        older = " and ".join(name for name in self._change.moved if name not in taken)
+        said = f"new {newer} with old {older}: {value}"
+        return f"{said} ({self.side(taken)})" if numbers else said
+
+
+_SIDES = {("same", "differ"): Side.OLD, ("differ", "same"): Side.NEW}
+
+
+def joined(one: Seen, other: Seen) -> Seen:
+    """What two lots of attempts at a point saw."""
+    names = dict.fromkeys((*one.values, *other.values))
+    return Seen(
+        values={n: (*one.values.get(n, ()), *other.values.get(n, ())) for n in names},
+        outcomes=(*one.outcomes, *other.outcomes),
+        signatures=(*one.signatures, *other.signatures),
+    )
+
+
+# DOC-HERE attribution: Attribution: which repository made a change, by swapping: the old point with one part of the new, and the other way round.
+#
+# Pure: points go to `measure`, which runs each point afresh for every time that it is named, and what comes back goes to
+# `judge`. A pair that does not build, or that stays unclear after several runs, is said to be so; nothing is guessed from it.
+
+_ADDS_UP = 0.25
+"""Shares of parts that act on their own add up to the whole, give or take this."""
+_NEARLY_ALL = 0.75
+_ERRORS_ATTRIBUTION = 2
+"""Standard errors by which shares must be off that to be said not to."""
+_SOME = 0.1
+"""A share that is told, though its part by itself makes no difference that is worth finding."""
+
+
+def attribute(
+    timeline: Timeline,
+    old: Point,
+    new: Point,
+    metric: Metric,
+    measure: Callable[[Sequence[Point]], Sequence[Seen]],
+    judge: Callable[[Seen, Seen], Judgement],
+) -> Verdict:
+    """Which part made the change between two points; only parts that moved are swapped."""
+    moved = tuple(name for name, value in new.parts.items() if old.parts.get(name, value) != value)
+    if not moved or timeline.mixed(old, new, frozenset(moved[:1])) is None:
+        return Verdict()
+    if len(moved) == 1:
+        said = f"only {moved[0]} moved"
+        return Verdict(part=moved[0], parts=moved, message=said, confidence=1.0)
+    swaps = Swaps(Change(timeline, old, new, moved), metric, measure, judge)
+    singles = [frozenset({name}) for name in moved]
+    # Of two parts, new A with old B is old B with new A.
+    without = [frozenset(moved) - one for one in singles]
+    swaps.ask([*singles, *(rest for rest in without if rest not in singles)])
+    if swaps.whole is not Side.NEW:
+        return _not_seen_again(swaps)
+    return _decided(swaps, moved)
+
+
+def _not_seen_again(swaps: Swaps) -> Verdict:
+    said = {
+        Side.OLD: "the two points do not differ when they are run again",
+        Side.BROKEN: "the two points could not be run again",
+    }.get(swaps.whole, "whether the two points differ could not be told from running them again")
+    return Verdict(message=said, tried=swaps.sentences())
+
+
+def _decided(swaps: Swaps, moved: tuple[str, ...]) -> Verdict:
+    alone = {name: swaps.side({name}) for name in moved}
+    enough = tuple(name for name in moved if alone[name] is Side.NEW)
+    partly = tuple(name for name in moved if alone[name] is Side.BETWEEN)
+    unknown = tuple(name for name in moved if alone[name] not in {Side.NEW, Side.OLD, Side.BETWEEN})
+    if len(enough) > 1:
+        return _verdict(swaps, parts=enough, message=f"{_all(enough, 'and')} make it, each alone")
+    if enough:
+        return _one(swaps, enough[0], moved)
+    if partly:
+        return _shares(swaps, partly, unknown)
+    if unknown:
+        return _by_leaving_out(swaps, moved, unknown)
+    return _together(swaps, moved)
+
+
+def _one(swaps: Swaps, name: str, moved: tuple[str, ...]) -> Verdict:
+    """One part alone makes it."""
+    rest = frozenset(moved) - {name}
+    said = f"{name} alone makes it"
+    if swaps.side(rest) is Side.NEW and len(rest) > 1:
+        return _verdict(
+            swaps, parts=(name,), message=f"{said}, and so do {_all(sorted(rest), 'and')} together"
+        )
+    if swaps.side(rest) is not Side.OLD:
+        said += f"; what the rest does without it is not known ({swaps.why(rest)})"
+    return _verdict(swaps, part=name, parts=(name,), message=said)
+
+
+def _shares(swaps: Swaps, partly: tuple[str, ...], unknown: tuple[str, ...]) -> Verdict:
+    """Parts that make some of it each."""
+    if unknown:
+        shares = {name: swaps.share({name}) for name in partly}
+        why = "; ".join(f"{name}: {swaps.why({name})}" for name in unknown)
+        said = f"part of it is made alone by {_listed(shares)}; the rest is not known ({why})"
+        return _verdict(swaps, parts=partly, shares=shares, message=said, confidence=0.0)
+    return _added_up(swaps, partly)
+
+
+def _added_up(swaps: Swaps, partly: tuple[str, ...]) -> Verdict:
+    """Whether parts act on their own: then what each makes, however little, adds up to the whole."""
+    every = {name: swaps.share({name}) for name in swaps.moved}
+    shares = {n: share for n, share in every.items() if n in partly or share >= _SOME}
+    parts, listed = tuple(shares), _listed(shares)
+    off, blur = abs(sum(every.values()) - 1), _ERRORS_ATTRIBUTION * swaps.blur * sqrt(len(every))
+    if off - blur > _ADDS_UP:
+        said = f"it takes them together: alone they make {listed}"
+        return _verdict(swaps, parts=parts, shares=shares, message=said, interaction=True)
+    if off > _ADDS_UP:
+        said = f"alone they make {listed}; whether the rest takes them together could not be told"
+        return _verdict(swaps, parts=parts, shares=shares, message=said, confidence=0.0)
+    part = parts[0] if len(parts) == 1 and shares[parts[0]] >= _NEARLY_ALL else ""
+    return _verdict(swaps, part=part, parts=parts, shares=shares, message=f"made by {listed}")
+
+
+def _listed(shares: Mapping[str, float]) -> str:
+    return ", ".join(f"{name} {share:.0%}" for name, share in shares.items())
+
+
+def _by_leaving_out(swaps: Swaps, moved: tuple[str, ...], unknown: tuple[str, ...]) -> Verdict:
+    """Where a part cannot be tried alone: what happens without it."""
+    without = {name: swaps.side(frozenset(moved) - {name}) for name in moved}
+    needed = tuple(name for name in moved if without[name] is Side.OLD)
+    others = [name for name in moved if name not in needed]
+    why = "; ".join(f"new {name} alone: {swaps.why({name})}" for name in unknown)
+    if len(needed) == 1 and len(moved) > 2 and all(without[n] is Side.NEW for n in others):
+        said = f"without {needed[0]} it is not there, without any other it is ({why})"
+        return _verdict(swaps, part=needed[0], parts=needed, message=said)
+    if needed:
+        said = f"it takes {_all(needed, 'and')}; whether that is enough is not known ({why})"
+        return _verdict(swaps, parts=needed, message=said, confidence=0.0)
+    said = f"whose it is could not be told ({why})"
+    return _verdict(swaps, parts=unknown, message=said, confidence=0.0)
+
+
+def _together(swaps: Swaps, moved: tuple[str, ...]) -> Verdict:
+    """None alone makes any of it: the fewest that make it together."""
+    found = frozenset(moved)
+    if len(moved) > 2:
+        needed = frozenset(n for n in moved if swaps.side(frozenset(moved) - {n}) is not Side.NEW)
+        swaps.ask([needed] if 1 < len(needed) < len(moved) else [])
+        known = len(needed) > 1 and swaps.side(needed) is Side.NEW
+        found = needed if known else _fewest(swaps, moved)
+    parts = tuple(name for name in moved if name in found)
+    said = f"it takes {_all(parts, 'and')} together: none alone makes it"
+    return _verdict(swaps, parts=parts, message=said, interaction=True)
+
+
+def _fewest(swaps: Swaps, moved: tuple[str, ...]) -> frozenset[str]:
+    """A smallest set that makes it, by leaving out halves, then quarters, and so on."""
+    current, pieces = list(moved), 2
+    while pieces <= len(current):
+        size = -(-len(current) // pieces)
+        groups = [current[i : i + size] for i in range(0, len(current), size)]
+        rests = [frozenset(current) - set(group) for group in groups]
+        swaps.ask([rest for rest in rests if rest])
+        left = next((rest for rest in rests if rest and swaps.side(rest) is Side.NEW), None)
+        if left is not None:
+            current, pieces = [name for name in current if name in left], max(pieces - 1, 2)
+        elif size == 1:
+            break
+        else:
+            pieces = min(2 * pieces, len(current))
+    return frozenset(current)
+
+
+def _verdict(  # noqa: PLR0913 - the fields of a verdict
+    swaps: Swaps,
+    *,
+    parts: tuple[str, ...],
+    message: str,
+    part: str = "",
+    shares: dict[str, float] | None = None,
+    interaction: bool = False,
+    confidence: float | None = None,
+) -> Verdict:
+    return Verdict(
+        part=part,
+        parts=parts,
+        shares=shares or {},
+        interaction=interaction,
+        message=message,
+        tried=swaps.sentences(),
+        confidence=swaps.confidence() if confidence is None else confidence,
+    )
+
+
+def _all(names: Sequence[str], word: str) -> str:
+    """`a, b and c`."""
+    return f" {word} ".join(filter(None, (", ".join(names[:-1]), names[-1])))
+
+
+# DOC-HERE confirming: Confirming: the culprit and its parent, run again in turns, still differ. Pure, as attribution is.
+
+_MORE = 3
+"""While it is unclear, as many runs again are added, so often at most."""
+
+
+def confirm(  # noqa: PLR0913 - the hunt's interface
+    old: Point,
+    new: Point,
+    metric: Metric,
+    measure: Callable[[Sequence[Point]], Sequence[Seen]],
+    judge: Callable[[Seen, Seen], Judgement],
+    *,
+    times: int,
+    direction: float = 0.0,
+) -> Verdict:
+    """Whether two points differ, from fresh runs alone; `direction` (after − before), where it must be the same one.
+
+    In turns, so that a machine that becomes slower meanwhile does so for both. Confirmed is None where it stays unclear.
+    """
+    befores, afters = Seen(), Seen()
+    judgement = Judgement(verdict="unsure", probability=0.5)
+    for _ in range(1 + _MORE):
+        seen = measure([old, new] * max(times, 1))
+        for before, after in zip(seen[::2], seen[1::2], strict=True):
+            befores, afters = joined(befores, before), joined(afters, after)
+        judgement = judge(befores, afters)
+        numbers = samples(metric, befores), samples(metric, afters)
+        # What gives no value does not give one the next time.
+        if judgement.verdict != "unsure" or not all(numbers):
+            break
+    return _verdict_confirming(judgement, numbers, direction)
+
+
+def _verdict_confirming(
+    judgement: Judgement, numbers: tuple[Sequence[float], Sequence[float]], direction: float
+) -> Verdict:
+    before, after = numbers
+    counts = f"{len(before)} and {len(after)} runs"
+    if not before or not after:
+        which = " and ".join(n for n, v in (("parent", before), ("culprit", after)) if not v)
+        return Verdict(tried=(f"run again: no value of the {which}",))
+    said = f"run again: {median(before):.6g} before, {median(after):.6g} after ({counts})"
+    if judgement.verdict == "unsure":
+        return Verdict(tried=(f"{said}: unclear",), confidence=judgement.probability)
+    differ = judgement.verdict == "differ"
+    turned = differ and direction * (median(after) - median(before)) < 0
+    ending = "the other way round" if turned else "they differ" if differ else "they do not differ"
+    return Verdict(
+        confirmed=differ and not turned,
+        tried=(f"{said}: {ending}",),
+        confidence=judgement.probability if differ else 1 - judgement.probability,
+    )

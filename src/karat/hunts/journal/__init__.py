@@ -1,0 +1,1 @@
+"""The journal: everything a hunt did and saw, in one SQLite file."""

@@ -1,0 +1,273 @@
+"""The journal's tables: one SQLite file per hunt, also for those who come with their own SQL.
+
+`application_id` tells a hunt from any other SQLite file, `user_version` is the version of these tables.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from karat.findings import CannotVerify, UsageError
+
+if TYPE_CHECKING:
+    import sqlite3
+
+APPLICATION_ID = 0x6B727448
+"""`krtH`."""
+VERSION = 1
+
+TABLES = """
+CREATE TABLE hunt (key TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT;
+
+CREATE TABLE metrics (
+    position INTEGER NOT NULL, name TEXT PRIMARY KEY, better TEXT, unit TEXT NOT NULL,
+    threshold REAL, binary INTEGER NOT NULL
+) STRICT;
+
+CREATE TABLE stages (
+    key TEXT PRIMARY KEY,
+    ordinal INTEGER NOT NULL,
+    title TEXT NOT NULL,
+    timeline TEXT NOT NULL,
+    state TEXT NOT NULL,
+    parent TEXT NOT NULL,
+    levels TEXT NOT NULL,
+    window TEXT,
+    decision TEXT,
+    notes TEXT NOT NULL DEFAULT '[]'
+) STRICT;
+
+-- A point without a position is no part of the timeline: two of its points, mixed.
+CREATE TABLE points (
+    stage TEXT NOT NULL, id TEXT NOT NULL, position INTEGER, label TEXT NOT NULL, at TEXT,
+    missing TEXT NOT NULL, document TEXT NOT NULL,
+    PRIMARY KEY (stage, id)
+) STRICT;
+CREATE INDEX points_in_order ON points (stage, position);
+
+CREATE TABLE attempts (
+    id INTEGER PRIMARY KEY,
+    stage TEXT NOT NULL,
+    point TEXT NOT NULL,
+    number INTEGER NOT NULL,
+    purpose TEXT NOT NULL,
+    outcome TEXT NOT NULL,
+    signature TEXT NOT NULL,
+    identity_key TEXT NOT NULL,
+    shared_with TEXT NOT NULL,
+    lost INTEGER NOT NULL,
+    started REAL NOT NULL,
+    seconds REAL NOT NULL,
+    document TEXT NOT NULL,
+    UNIQUE (stage, point, number)
+) STRICT;
+CREATE INDEX attempts_by_identity ON attempts (identity_key);
+
+CREATE TABLE samples (
+    attempt INTEGER NOT NULL, metric TEXT NOT NULL, number INTEGER NOT NULL, value REAL,
+    PRIMARY KEY (attempt, metric, number)
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE commands (
+    attempt INTEGER NOT NULL, number INTEGER NOT NULL, document TEXT NOT NULL,
+    PRIMARY KEY (attempt, number)
+) STRICT, WITHOUT ROWID;
+
+-- zlib; size is that of the text.
+CREATE TABLE logs (attempt INTEGER PRIMARY KEY, size INTEGER NOT NULL, data BLOB NOT NULL) STRICT;
+
+CREATE TABLE changes (
+    stage TEXT NOT NULL, number INTEGER NOT NULL, document TEXT NOT NULL, PRIMARY KEY (stage, number)
+) STRICT;
+
+-- Runs under way; what is left of a hunt that was killed is cleared when it goes on.
+CREATE TABLE running (
+    stage TEXT NOT NULL, point TEXT NOT NULL, number INTEGER NOT NULL, why TEXT NOT NULL, since REAL NOT NULL,
+    PRIMARY KEY (stage, point, number)
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE events (
+    id INTEGER PRIMARY KEY, at REAL NOT NULL, stage TEXT NOT NULL, message TEXT NOT NULL
+) STRICT;
+
+-- One row per sample; a point without one has a row per metric, with no value. Points that were not tried are not here.
+CREATE VIEW series (stage, position, label, at, metric, value, outcome, signature) AS
+SELECT p.stage, p.position, p.label, p.at, m.name, s.value, coalesce(a.outcome, 'missing'),
+       coalesce(a.signature, '')
+FROM points AS p
+CROSS JOIN metrics AS m
+LEFT JOIN attempts AS a ON a.stage = p.stage AND a.point = p.id AND NOT a.lost
+LEFT JOIN samples AS s ON s.attempt = a.id AND s.metric = m.name
+WHERE p.position IS NOT NULL AND (a.id IS NOT NULL OR p.missing <> '')
+ORDER BY p.stage, m.position, p.position, a.number, s.number;
+"""
+
+
+def statements() -> Iterator[str]:
+    """What makes an empty file a journal, one statement at a time."""
+    import sqlite3  # noqa: PLC0415 - help must be quick
+
+    yield f"PRAGMA application_id = {APPLICATION_ID}"
+    yield f"PRAGMA user_version = {VERSION}"
+    part = ""
+    for line in TABLES.splitlines(keepends=True):
+        part += line
+        if sqlite3.complete_statement(part):
+            yield part
+            part = ""
+
+
+# DOC-HERE advice: Advice: commands that a person may paste next. Pure.
+
+
+def show(point: str, *, stage: str = "", journal: str = "", log: bool = False) -> str:
+    """`karat hunt show` of one point."""
+    words = [*(["--stage", stage] if stage else []), *(["--log"] if log else [])]
+    words += ["--journal", journal] if journal else []
+    # A value may look like an option: -1, -h.
+    named = [*words, "--", point] if point.startswith("-") else [point, *words]
+    return shlex.join(["karat", "hunt", "show", *named])
+
+
+def resume(journal: str, *, budget: int = 0) -> str:
+    """`karat hunt resume`; with a larger budget where that is what stopped the hunt."""
+    more = ["--max-runs", str(budget)] if budget else []
+    return shlex.join(["karat", "hunt", "resume", journal, *more])
+
+
+# DOC-HERE journal_opening: Opening a journal's file, and what to say when that fails.
+
+
+def no_journal(path: Path) -> CannotVerify:
+    """There is no hunt at that path."""
+    return CannotVerify(
+        f"expected the journal of a hunt at {path}, found none", next_command="karat hunt run"
+    )
+
+
+def connected(path: Path, *, writing: bool) -> sqlite3.Connection:
+    """The file as a database; to be written, or only looked at."""
+    import sqlite3  # noqa: PLC0415 - help must be quick
+    from urllib.parse import quote  # noqa: PLC0415
+
+    if not path.is_file():
+        raise no_journal(path)
+    uri = f"file:{quote(str(path.absolute()))}"
+    try:
+        db = sqlite3.connect(
+            f"{uri}?mode={'rw' if writing else 'ro'}", uri=True, isolation_level=None, timeout=30
+        )
+        if writing and not _is_foreign(db):
+            db.execute("PRAGMA journal_mode=WAL")
+            db.execute("PRAGMA synchronous=FULL")
+        else:
+            db.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchone()
+    except sqlite3.OperationalError as error:
+        if writing or path.with_name(f"{path.name}-wal").exists():
+            raise cannot(path, "write" if writing else "read", error) from error
+        # In a folder that nobody may write, WAL has no place for its index: the file alone is all there is.
+        return sqlite3.connect(f"{uri}?mode=ro&immutable=1", uri=True, isolation_level=None)
+    except sqlite3.Error as error:
+        raise cannot(path, "read", error) from error
+    return db
+
+
+def _is_foreign(db: sqlite3.Connection) -> bool:
+    """Whether somebody else keeps something in it: then not even its mode is changed, and whoever asked will find out."""
+    (application,) = db.execute("PRAGMA application_id").fetchone()
+    (tables,) = db.execute("SELECT count(*) FROM sqlite_master").fetchone()
+    return bool(tables) and application != APPLICATION_ID
+
+
+def is_empty(path: Path) -> bool:
+    """Whether a file has no tables: what is left of a hunt that was killed before it began."""
+    import sqlite3  # noqa: PLC0415 - help must be quick
+
+    db = connected(path, writing=False)
+    try:
+        (tables,) = db.execute("SELECT count(*) FROM sqlite_master").fetchone()
+        return int(tables) == 0
+    except sqlite3.Error as error:
+        raise cannot(path, "read", error) from error
+    finally:
+        db.close()
+
+
+def is_named_so(path: Path) -> bool:
+    """Whether a file has a journal's name: `slow.hunt`, `slow.hunt.1`. What cannot be read is a journal by that alone."""
+    return ".hunt" in path.suffixes
+
+
+def cannot(path: Path, verb: str, error: Exception) -> CannotVerify:
+    """What SQLite says, in karat's voice."""
+    import sqlite3  # noqa: PLC0415 - help must be quick
+
+    words = shlex.quote(str(path))
+    # An operation that fails may succeed elsewhere or later; any other error of a database is damage, if it is one of ours.
+    later = isinstance(error, sqlite3.OperationalError) or not is_named_so(path)
+    way = f"ls -ld {words}" if later else fresh(path)
+    return CannotVerify(
+        f"expected to {verb} the journal {path}, but: {error}",
+        next_command="df -h" if "full" in str(error) else way,
+    )
+
+
+def fresh(path: Path) -> str:
+    """The command that begins anew where a journal is of no use; what is there is put aside."""
+    return f"karat hunt run --fresh --journal {shlex.quote(str(path))}"
+
+
+# DOC-HERE journal_lock: One writer per hunt: a lock that the kernel takes back from whoever dies.
+
+
+class WriterLock:
+    """Held while a process writes a journal. It lies beside it: SQLite has locks of its own in the file itself."""
+
+    def __init__(self, journal: Path) -> None:
+        path = journal.with_name(f"{journal.name}.lock")
+        try:
+            self._handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        except OSError as error:
+            raise CannotVerify(
+                f"expected to write {path}, but: {error.strerror}",
+                next_command=f"ls -ld {shlex.quote(str(path.parent))}",
+            ) from error
+        try:
+            fcntl.flock(self._handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            holder = os.pread(self._handle, 64, 0).decode("ascii", "replace").strip()
+            os.close(self._handle)
+            raise UsageError(
+                f"expected to be the only one who hunts into {journal}, found process "
+                f"{holder or '(unknown)'} at work on it",
+                next_command=f"karat hunt status {shlex.quote(str(journal))}",
+            ) from None
+        os.ftruncate(self._handle, 0)
+        os.pwrite(self._handle, f"{os.getpid()}\n".encode(), 0)
+
+    def release(self) -> None:
+        """Let others write. The file stays: removing it would let two processes lock two files of one name."""
+        if self._handle >= 0:
+            os.close(self._handle)
+            self._handle = -1
+
+
+def writer_of(journal: Path) -> int | None:
+    """The process that writes a journal now; None: nobody does."""
+    try:
+        handle = os.open(journal.with_name(f"{journal.name}.lock"), os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        text = os.pread(handle, 64, 0).decode("ascii", "replace").strip()
+        return int(text) if text.isdecimal() else 0
+    finally:
+        os.close(handle)
+    return None

@@ -1,0 +1,488 @@
+"""Reading a journal: also while another process writes it."""
+
+from __future__ import annotations
+
+import shlex
+import time
+import zlib
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+import msgspec
+from msgspec import structs
+
+from karat.findings import CannotVerify, KaratError, UsageError
+from karat.hunts.journal.database import (
+    APPLICATION_ID,
+    VERSION,
+    WriterLock,
+    cannot,
+    connected,
+    fresh,
+    is_named_so,
+    no_journal,
+    resume,
+    statements,
+    writer_of,
+)
+from karat.hunts.journal.records import CommandRow, Entry, Found, HuntRow, StageRow
+from karat.hunts.model import Attempt, Decision, Metric, Point, Window
+
+if TYPE_CHECKING:
+    import sqlite3
+
+
+class JournalReader:
+    """What can be asked of a journal."""
+
+    def __init__(self, path: Path | str, *, writing: bool = False) -> None:
+        self.path = Path(path)
+        self._lock = WriterLock(self.path) if writing else None
+        try:
+            self._db = connected(self.path, writing=writing)
+            self._file = self.path.stat().st_ino
+            with self._told("read"):
+                self._check()
+        except KaratError:
+            self._release()
+            raise
+
+    def close(self) -> None:
+        """Give the file back."""
+        with self._told("write"):
+            self._db.close()
+        self._release()
+
+    def _release(self) -> None:
+        if self._lock is not None:
+            self._lock.release()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @contextmanager
+    def _told(self, verb: str) -> Iterator[None]:
+        import sqlite3  # noqa: PLC0415 - help must be quick
+
+        try:
+            yield
+        except sqlite3.Error as error:
+            raise cannot(self.path, verb, error) from error
+
+    def _rows(self, sql: str, *values: Any) -> list[Any]:
+        with self._told("read"):
+            return self._db.execute(sql, values).fetchall()
+
+    def _check(self) -> None:
+        (application,) = self._db.execute("PRAGMA application_id").fetchone()
+        (version,) = self._db.execute("PRAGMA user_version").fetchone()
+        (tables,) = self._db.execute("SELECT count(*) FROM sqlite_master").fetchone()
+        if self._lock is not None and not tables:
+            return  # new: create() goes on
+        if application != APPLICATION_ID:
+            what = "an empty file" if not tables else "another SQLite file"
+            raise CannotVerify(
+                f"expected the journal of a hunt at {self.path}, found {what}",
+                next_command="karat hunt run" if not tables else "karat hunt status --help",
+            )
+        if version > VERSION:
+            raise CannotVerify(
+                f"expected a journal of version {VERSION} at {self.path}, found version {version}: a newer karat "
+                "made it",
+                next_command="pip install --upgrade karat",
+            )
+
+    def facts(self) -> dict[str, str]:
+        """Everything that was noted of the hunt."""
+        return dict(self._rows("SELECT key, value FROM hunt"))
+
+    def metrics(self) -> tuple[tuple[Metric, str], ...]:
+        """The metrics, each with its unit."""
+        rows = self._rows(
+            "SELECT name, better, unit, threshold, binary FROM metrics ORDER BY position"
+        )
+        return tuple(
+            (Metric(name=n, better=b, threshold=t, binary=bool(x)), unit)
+            for n, b, unit, t, x in rows
+        )
+
+    def stages(self) -> tuple[StageRow, ...]:
+        """All stages in the order in which they were begun."""
+        rows = self._rows(
+            "SELECT key, title, timeline, state, parent, levels, window, decision, notes "
+            "FROM stages ORDER BY ordinal"
+        )
+        return tuple(self._stage(row) for row in rows)
+
+    def stage(self, key: str) -> StageRow | None:
+        """One stage; None: it was not begun."""
+        return next((stage for stage in self.stages() if stage.key == key), None)
+
+    def _stage(self, row: Sequence[Any]) -> StageRow:
+        key, title, timeline, state, parent, levels, window, decision, notes = row
+        return StageRow(
+            key=key,
+            title=title,
+            timeline=timeline,
+            state=state,
+            parent=parent,
+            levels=self._read(levels, dict[str, tuple[float, float]]),
+            window=None if window is None else self._read(window, Window),
+            decision=None if decision is None else self._read(decision, Decision),
+            notes=self._read(notes, tuple[str, ...]),
+        )
+
+    def points(self, stage: str) -> tuple[Point, ...]:
+        """The points of a stage's timeline, oldest first."""
+        sql = (
+            "SELECT document FROM points WHERE stage = ? AND position IS NOT NULL ORDER BY position"
+        )
+        return tuple(self._read(text, Point) for (text,) in self._rows(sql, stage))
+
+    def point(self, stage: str, name: str) -> Point | None:
+        """One point of a stage, mixed ones included."""
+        rows = self._rows("SELECT document FROM points WHERE stage = ? AND id = ?", stage, name)
+        return self._read(rows[0][0], Point) if rows else None
+
+    def every_point(self) -> tuple[tuple[str, Point], ...]:
+        """Stage and point, mixed ones included, in the order of the stages."""
+        rows = self._rows(
+            "SELECT p.stage, p.document FROM points AS p JOIN stages AS s ON s.key = p.stage "
+            "ORDER BY s.ordinal, p.position IS NULL, p.position, p.id"
+        )
+        return tuple((stage, self._read(text, Point)) for stage, text in rows)
+
+    def entries(self, stage: str | None = None, point: str | None = None) -> tuple[Entry, ...]:
+        """Attempts, oldest first: all, of a stage, or of one of its points."""
+        rows = self._rows(
+            "SELECT document, purpose, lost FROM attempts WHERE (?1 IS NULL OR stage = ?1) "
+            "AND (?2 IS NULL OR point = ?2) ORDER BY id",
+            stage,
+            point,
+        )
+        return tuple(
+            Entry(attempt=self._read(text, Attempt), purpose=purpose, lost=bool(lost))
+            for text, purpose, lost in rows
+        )
+
+    def runs(self) -> int:
+        """How many attempts were really run; shared ones cost nothing."""
+        (row,) = self._rows("SELECT count(*) FROM attempts WHERE shared_with = ''")
+        return int(row[0])
+
+    def log(self, stage: str, point: str, number: int) -> bytes:
+        """The output of an attempt's commands; empty where there was none."""
+        rows = self._rows(
+            "SELECT l.data FROM logs AS l JOIN attempts AS a ON a.id = l.attempt "
+            "WHERE a.stage = ? AND a.point = ? AND a.number = ?",
+            stage, point, number,
+        )  # fmt: skip
+        try:
+            return zlib.decompress(rows[0][0]) if rows else b""
+        except zlib.error as error:
+            raise self._damaged(str(error)) from error
+
+    def commands(self, stage: str, point: str, number: int) -> tuple[CommandRow, ...]:
+        """What an attempt ran, in order."""
+        rows = self._rows(
+            "SELECT c.document FROM commands AS c JOIN attempts AS a ON a.id = c.attempt "
+            "WHERE a.stage = ? AND a.point = ? AND a.number = ? ORDER BY c.number",
+            stage, point, number,
+        )  # fmt: skip
+        return tuple(self._read(text, CommandRow) for (text,) in rows)
+
+    def changes(self, stage: str) -> dict[int, Found]:
+        """What became of the changes of a stage, by their number."""
+        rows = self._rows("SELECT number, document FROM changes WHERE stage = ?", stage)
+        return {number: self._read(text, Found) for number, text in rows}
+
+    def running(self) -> tuple[tuple[str, str, str, float], ...]:
+        """Stage, point, why and since when, of the runs under way."""
+        return tuple(self._rows("SELECT stage, point, why, since FROM running ORDER BY since"))
+
+    def events(self) -> tuple[tuple[float, str, str], ...]:
+        """When, in which stage, what."""
+        return tuple(self._rows("SELECT at, stage, message FROM events ORDER BY id"))
+
+    def writer(self) -> int | None:
+        """The process that writes it now; None: nobody does."""
+        return writer_of(self.path)
+
+    def _read(self, text: str, shape: Any) -> Any:
+        try:
+            return msgspec.json.decode(text, type=shape)
+        except (msgspec.DecodeError, UnicodeError) as error:
+            raise self._damaged(str(error)) from error
+
+    def _damaged(self, said: str) -> CannotVerify:
+        return CannotVerify(
+            f"expected the journal {self.path} to be whole, but: {said}",
+            next_command=fresh(self.path),
+        )
+
+
+# DOC-HERE journal: The journal: everything a hunt did and saw, in one SQLite file.
+#
+# Each attempt is one transaction that is on the disk before the search hears of it (WAL, synchronous=FULL): a process that is
+# killed, or a machine that loses its power, loses the runs in flight and nothing else. One writes (`Journal.create`,
+# `Journal.resume`), any number read meanwhile (`Journal(path)`). Values of environment variables are never kept.
+
+LOG_LIMIT = 4 << 20
+"""Of a longer log, the first quarter and the end are kept."""
+
+
+class Journal(JournalReader):
+    """Everything a hunt did and saw. Made by its path, it is opened for reading."""
+
+    @classmethod
+    def create(cls, path: Path, hunt: HuntRow) -> Journal:
+        """A new journal, open for writing; there must be none at that path, or an empty one."""
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.touch(exist_ok=True)
+        except OSError as error:
+            raise CannotVerify(
+                f"expected to write the journal {path}, but: {error.strerror}",
+                next_command=f"ls -ld {shlex.quote(str(path.parent))}",
+            ) from error
+        journal = cls(path, writing=True)
+        journal._begin(hunt)
+        return journal
+
+    @classmethod
+    def resume(cls, path: Path) -> Journal:
+        """A journal that exists, open for writing."""
+        if not path.is_file():
+            raise no_journal(path)
+        journal = cls(path, writing=True)
+        if not journal._rows("SELECT 1 FROM sqlite_master LIMIT 1"):
+            journal.close()
+            raise no_journal(path)
+        return journal
+
+    @contextmanager
+    def _writing(self, *, durable: bool = True) -> Iterator[sqlite3.Connection]:
+        """A transaction. What need not survive a power cut, only the end of this process, does not wait for the disk."""
+        with self._told("write"), self._db:
+            self._db.execute(f"PRAGMA synchronous={'FULL' if durable else 'NORMAL'}")
+            self._db.execute("BEGIN IMMEDIATE")
+            yield self._db
+
+    def _begin(self, hunt: HuntRow) -> None:
+        from karat import __version__  # noqa: PLC0415 - only here
+
+        if self._rows("SELECT 1 FROM sqlite_master LIMIT 1"):
+            self.close()
+            raise CannotVerify(
+                f"expected no journal at {self.path} yet, found one",
+                next_command=resume(str(self.path)),
+            )
+        facts = {
+            **{name: getattr(hunt, name) for name in ("name", "file", "root", "hunt", "settings")},
+            "command": _text(hunt.command),
+            "karat": __version__,
+            "state": "running",
+        }
+        # All in one transaction: a journal is whole, or it is empty.
+        with self._writing() as db:
+            for statement in statements():
+                db.execute(statement)
+            db.executemany("INSERT INTO hunt VALUES (?, ?)", facts.items())
+            db.executemany(
+                "INSERT INTO metrics VALUES (?, ?, ?, ?, ?, ?)",
+                [
+                    (i, m.name, m.better, hunt.units.get(m.name, ""), m.threshold, m.binary)
+                    for i, m in enumerate(hunt.metrics)
+                ],
+            )
+
+    def note(self, key: str, value: str) -> None:
+        """Keep one fact of the hunt: its state, its settings."""
+        with self._writing() as db:
+            db.execute("INSERT OR REPLACE INTO hunt VALUES (?, ?)", (key, value))
+
+    def event(self, message: str, stage: str = "") -> None:
+        """Keep one thing that happened."""
+        with self._writing() as db:
+            db.execute(
+                "INSERT INTO events (at, stage, message) VALUES (?, ?, ?)",
+                (time.time(), stage, message),
+            )
+
+    def begin_stage(self, stage: StageRow, points: Sequence[Point]) -> None:
+        """Keep a new stage with its points, all or nothing."""
+        with self._writing() as db:
+            db.execute(
+                "INSERT INTO stages (key, ordinal, title, timeline, state, parent, levels, window) "
+                "VALUES (?, (SELECT count(*) FROM stages), ?, ?, ?, ?, ?, ?)",
+                (
+                    stage.key, stage.title, stage.timeline, stage.state, stage.parent, _text(stage.levels),
+                    None if stage.window is None else _text(stage.window),
+                ),
+            )  # fmt: skip
+            db.executemany(_POINT, [_point_row(stage.key, i, p) for i, p in enumerate(points)])
+
+    def mixed(self, stage: str, point: Point) -> None:
+        """Keep a point that is no part of the timeline."""
+        with self._writing() as db:
+            db.execute(f"{_POINT} ON CONFLICT DO NOTHING", _point_row(stage, None, point))
+
+    def update_point(self, stage: str, position: int, point: Point) -> None:
+        """A point that could not be had can be now, or the other way round."""
+        with self._writing() as db:
+            db.execute("DELETE FROM points WHERE stage = ? AND id = ?", (stage, point.id))
+            db.execute(_POINT, _point_row(stage, position, point))
+
+    def decided(self, stage: str, decision: Decision) -> None:
+        """Keep what is known of a stage; it can be worked out again."""
+        with self._writing(durable=False) as db:
+            db.execute("UPDATE stages SET decision = ? WHERE key = ?", (_decision(decision), stage))
+
+    def stage_done(self, stage: str, notes: Sequence[str] = ()) -> None:
+        """A stage has its answer."""
+        with self._writing() as db:
+            sql = "UPDATE stages SET state = 'done', notes = ? WHERE key = ?"
+            db.execute(sql, (_text(notes), stage))
+
+    def started(self, stage: str, point: str, number: int, why: str) -> None:
+        """Keep that a run is under way, for those who look on."""
+        with self._writing(durable=False) as db:
+            row = (stage, point, number, why, time.time())
+            db.execute("INSERT OR REPLACE INTO running VALUES (?, ?, ?, ?, ?)", row)
+
+    def none_running(self) -> None:
+        """Nothing is under way: the hunt begins, or has ended."""
+        with self._writing() as db:
+            db.execute("DELETE FROM running")
+
+    def attempted(
+        self, entry: Entry, *, log: bytes = b"", commands: Sequence[CommandRow] = ()
+    ) -> None:
+        """Keep an attempt with all that belongs to it, all or nothing."""
+        attempt = entry.attempt
+        self._still_there()
+        with self._writing() as db:
+            cursor = db.execute(
+                "INSERT INTO attempts (stage, point, number, purpose, outcome, signature, identity_key, shared_with, "
+                "lost, started, seconds, document) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                (
+                    attempt.stage, attempt.point, attempt.number, entry.purpose, attempt.outcome.value,
+                    attempt.signature, attempt.identity_key, attempt.shared_with, entry.lost, attempt.started,
+                    attempt.seconds, _text(attempt),
+                ),
+            )  # fmt: skip
+            row = cursor.lastrowid
+            db.execute(
+                "DELETE FROM running WHERE stage = ? AND point = ? AND number = ?",
+                (attempt.stage, attempt.point, attempt.number),
+            )
+            db.executemany(
+                "INSERT INTO samples VALUES (?, ?, ?, ?)",
+                [(row, m, i, v) for m, vs in attempt.samples.items() for i, v in enumerate(vs)],
+            )
+            db.executemany(
+                "INSERT INTO commands VALUES (?, ?, ?)",
+                [(row, i, _text(command)) for i, command in enumerate(commands)],
+            )
+            if log:
+                data = zlib.compress(capped(log))
+                db.execute("INSERT INTO logs VALUES (?, ?, ?)", (row, len(log), data))
+
+    def _still_there(self) -> None:
+        """SQLite writes on into a file that was removed: everything from then on would be lost, and nobody told."""
+        if not self.path.exists() or self.path.stat().st_ino != self._file:
+            raise CannotVerify(
+                f"expected the journal {self.path}, which this hunt writes, found it removed or replaced meanwhile: what "
+                "was measured is lost with it",
+                next_command="karat hunt run",
+            )
+
+    def found(self, stage: str, number: int, found: Found) -> None:
+        """Keep what became of a change."""
+        with self._writing() as db:
+            db.execute(
+                "INSERT OR REPLACE INTO changes VALUES (?, ?, ?)", (stage, number, _text(found))
+            )
+
+
+_POINT = "INSERT INTO points (stage, id, position, label, at, missing, document) VALUES (?, ?, ?, ?, ?, ?, ?)"
+
+
+def _point_row(stage: str, position: int | None, point: Point) -> tuple[Any, ...]:
+    when = None if point.when is None else point.when.isoformat()
+    return stage, point.id, position, point.label, when, point.missing, _text(point)
+
+
+def _text(value: Any) -> str:
+    return msgspec.json.encode(value).decode()
+
+
+def _decision(decision: Decision) -> str:
+    """As JSON, which has no infinite bounds: an analysis that has some is left out, and can be had from the series."""
+    text = _text(decision)
+    if decision.analyses:
+        try:
+            msgspec.json.decode(text, type=Decision)
+        except msgspec.ValidationError:
+            return _text(structs.replace(decision, analyses=()))
+    return text
+
+
+def capped(log: bytes, limit: int = LOG_LIMIT) -> bytes:
+    """A log that fits: of a longer one the first quarter and the end, with a line that says so."""
+    if len(log) <= limit:
+        return log
+    head = limit // 4
+    left = len(log) - limit
+    return b"%s\n[karat: %d bytes left out]\n%s" % (log[:head], left, log[-(limit - head) :])
+
+
+# DOC-HERE aside: Putting a journal aside: a hunt that begins anew deletes nothing.
+
+
+def discard(path: Path) -> None:
+    """Remove the journal of a hunt that never ran anything."""
+    for tail in ("-wal", "-shm", ""):
+        path.with_name(f"{path.name}{tail}").unlink(missing_ok=True)
+
+
+def put_aside(path: Path) -> Path:
+    """Rename a journal to `NAME.hunt.1`, `.2`, …; nobody may be at work on it."""
+    lock = WriterLock(path)
+    lock.release()
+    _close(path)
+    target = next(
+        free
+        for number in range(1, 1_000_000)
+        if not (free := path.with_name(f"{path.name}.{number}")).exists()
+    )
+    try:
+        for tail in ("-wal", "-shm", ""):
+            beside = path.with_name(f"{path.name}{tail}")
+            if beside.exists():
+                beside.rename(target.with_name(f"{target.name}{tail}"))
+    except OSError as error:
+        raise CannotVerify(
+            f"expected to put {path} aside as {target.name}, but: {error.strerror}",
+            next_command=f"ls -ld {shlex.quote(str(path.parent))}",
+        ) from error
+    return target
+
+
+def _close(path: Path) -> None:
+    """Closing it as its writer leaves one whole file. One that cannot be read is all the more reason to begin anew."""
+    try:
+        Journal.resume(path).close()
+    except CannotVerify as error:
+        if is_named_so(path) or path.stat().st_size == 0:
+            return
+        words = shlex.quote(f"{path.stem}.hunt")
+        raise UsageError(
+            f"expected the journal of a hunt in {path}, found another file, which was not touched",
+            next_command=f"karat hunt run --journal {words}",
+        ) from error

@@ -1,0 +1,149 @@
+"""Settings as a journal keeps them: without secrets, and comparable with those of a resume. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import msgspec
+
+from karat.engines.job import Role
+from karat.hunts.model import Attempt, Decision, Metric, Suspect, Verdict, Window
+from karat.hunts.settings import HuntSettings
+
+HARMLESS = ("engine", "search", "name")
+"""Tables and keys that change what is run next, and nothing about what was measured already."""
+_USERINFO = re.compile(r"(?<=://)[^/@\s]+@")
+NOT_KEPT = "(not kept)"
+"""Stands for the value of an environment variable."""
+_LONG = 8
+
+
+def kept(settings: HuntSettings) -> str:
+    """The settings as JSON: of environment variables the names only, of URLs no user and no password."""
+    return msgspec.json.encode(
+        _without_secrets(msgspec.to_builtins(settings)), order="sorted"
+    ).decode()
+
+
+def _without_secrets(value: Any, name: str = "") -> Any:
+    if isinstance(value, Mapping):
+        if name == "env":
+            return dict.fromkeys(value, NOT_KEPT)
+        return {key: _without_secrets(inner, key) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_without_secrets(inner) for inner in value]
+    return without_userinfo(value) if isinstance(value, str) else value
+
+
+def without_userinfo(text: str) -> str:
+    """`https://user:token@host/x` as `https://host/x`."""
+    return _USERINFO.sub("", text)
+
+
+def secrets(settings: HuntSettings) -> dict[str, str]:
+    """Names and values of the environment that hunt.toml sets."""
+    containers = settings.containers.env if settings.containers is not None else {}
+    return {**containers, **settings.probe.env}
+
+
+def cleaned(word: str, environment: Mapping[str, str]) -> str:
+    """A word of a command without values of the environment: `-e TOKEN=abc` is `-e TOKEN=$TOKEN`."""
+    for name, value in environment.items():
+        word = word.replace(f"{name}={value}", f"{name}=${name}")
+        if len(value) >= _LONG:
+            word = word.replace(value, f"${name}")
+    return without_userinfo(word)
+
+
+def differences(old: str, new: str) -> tuple[str, ...]:
+    """Keys whose values differ: `probe.command`, `containers.end`; those that are harmless are left out."""
+    before, after = msgspec.json.decode(old), msgspec.json.decode(new)
+    return tuple(path for path in _differing(before, after) if path.split(".")[0] not in HARMLESS)
+
+
+def _differing(old: Any, new: Any, path: str = "") -> Iterator[str]:
+    if old == new:
+        return
+    if isinstance(old, dict) and isinstance(new, dict):
+        for key in sorted({*old, *new}):
+            yield from _differing(old.get(key), new.get(key), f"{path}.{key}" if path else key)
+    else:
+        yield path
+
+
+# DOC-HERE journal_rows: What a journal keeps: stages, commands that ran, what became of a change.
+
+SEARCH = "search"
+"""The purpose of attempts that a strategy asked for; others: `swap 2`, `confirm 2` (of change 2), `again`."""
+
+
+class HuntRow(msgspec.Struct, frozen=True, kw_only=True):
+    """The hunt itself, as it was begun."""
+
+    name: str
+    file: str
+    root: str
+    hunt: str
+    """The short id that names of containers carry."""
+    settings: str
+    """As JSON, without secrets."""
+    command: tuple[str, ...]
+    metrics: tuple[Metric, ...]
+    units: Mapping[str, str] = msgspec.field(default_factory=dict)
+
+
+class StageRow(msgspec.Struct, frozen=True, kw_only=True):
+    """One stage: a timeline, searched once."""
+
+    key: str
+    title: str
+    timeline: str
+    state: str = "running"
+    """running, done; whether a running one is at work is asked of the lock."""
+    parent: str = ""
+    """`0.2`: change 2 of stage 0 is what it looks into; empty for the first."""
+    levels: Mapping[str, tuple[float, float]] = msgspec.field(default_factory=dict)
+    window: Window | None = None
+    decision: Decision | None = None
+    notes: tuple[str, ...] = ()
+
+
+class CommandRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One command of an attempt, for whoever wants to run it by hand; no value of the environment is kept."""
+
+    role: Role
+    argv: tuple[str, ...]
+    name: str = ""
+    cwd: str = ""
+    env: tuple[str, ...] = ()
+    exit_code: int | None = None
+    signal: int | None = None
+    timed_out: bool = False
+    skipped: bool = False
+    error: str = ""
+    seconds: float = 0.0
+
+
+class Entry(msgspec.Struct, frozen=True, kw_only=True):
+    """An attempt with what only the journal keeps of it."""
+
+    attempt: Attempt
+    purpose: str = SEARCH
+    lost: bool = False
+    """Whether the machine was lost: nothing is known of the point then."""
+
+
+class Found(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What became of a change after the search: by swapping, by confirming, by zooming."""
+
+    verdict: Verdict = Verdict()
+    suspects: tuple[Suspect, ...] = ()
+    zoom: str = ""
+    """The key of the stage that looked into it."""
+    swapped: bool = False
+    """Whether swapping is over; a verdict without a part is one, too."""
+    confirmed: bool = False
+    towards: str = ""
+    """The mixed point that has the change with one part alone: a finer stage looks no further than that."""

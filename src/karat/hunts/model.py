@@ -1,0 +1,306 @@
+"""Points: what can be put under test, in order of time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Protocol
+
+import msgspec
+
+from karat.changepoints.series import Analysis, Better, Outcome
+
+
+class Point(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One thing that can be put under test."""
+
+    id: str
+    """Unique in its stage, and the same in every run of a hunt: `2023-08-24`, `xla@1a2b3c4 jax@5d6e7f8`, `1.26.0`."""
+    label: str
+    """For a person; short."""
+    when: datetime | None = None
+    """Time zone aware."""
+    parts: Mapping[str, str] = msgspec.field(default_factory=dict)
+    """What it is made of: repository → commit id, `image` → reference, package → version, `value` → text."""
+    missing: str = ""
+    """Why it cannot be had; empty: it can."""
+
+
+class Window(msgspec.Struct, frozen=True, kw_only=True):
+    """Between two points of a coarser stage: where a finer one looks."""
+
+    old: Point
+    new: Point
+    old_identity: Mapping[str, str] = msgspec.field(default_factory=dict)
+    new_identity: Mapping[str, str] = msgspec.field(default_factory=dict)
+    """What was really under test there; `commit.NAME` is the commit of repository NAME."""
+
+
+class Suspect(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A commit, release or image that may have made the change."""
+
+    part: str
+    """The repository or package."""
+    id: str
+    title: str = ""
+    author: str = ""
+    when: datetime | None = None
+    link: str = ""
+
+
+# DOC-HERE attempt: Attempts: one run of the probe at one point, read.
+
+
+class Attempt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One run of the probe at one point."""
+
+    stage: str
+    """The stage's key: `0`, or of a zoom `0.2/1` (change 2 of stage 0, zoomed into at stage 1)."""
+    point: str
+    number: int
+    """Of this point: 1, 2, …"""
+    outcome: Outcome
+    samples: Mapping[str, tuple[float, ...]] = msgspec.field(default_factory=dict)
+    """Metric → one value per repeat."""
+    signature: str = ""
+    hunted: bool | None = None
+    """Where a crash is hunted: whether this is it. A crash of another kind is broken, not good and not bad."""
+    identity: Mapping[str, str] = msgspec.field(default_factory=dict)
+    identity_key: str = ""
+    shared_with: str = ""
+    """The point whose results these are, because the very same thing was under test."""
+    seconds: float = 0.0
+    started: float = 0.0
+    where: str = ""
+    why: str = ""
+    """What it was run for, in a few words: `grid`, `midpoint of 12 and 24`, `old jax with new xla`."""
+    note: str = ""
+    """One sentence: what went wrong, or what is odd."""
+
+
+# DOC-HERE searching: Searching: which points to run next, and what is known so far.
+#
+# In: what has been observed of n points, and what is in flight. Out: a `Decision`. Pure: a strategy is a function of what was
+# observed, so that a hunt that was killed goes on as if nothing had happened.
+
+
+class Seen(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """All that was observed at one point, over all its attempts."""
+
+    values: Mapping[str, tuple[float, ...]] = msgspec.field(default_factory=dict)
+    """Metric → samples of the attempts that were ok."""
+    outcomes: tuple[Outcome, ...] = ()
+    """One per attempt."""
+    signatures: tuple[str, ...] = ()
+    """One per attempt; empty for those that did not crash."""
+
+
+class Metric(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What the search looks at."""
+
+    name: str
+    better: Better | None = None
+    threshold: float | None = None
+    """For bisect: worse than this is bad."""
+    binary: bool = False
+    """Good or bad, 0 or 1: a test, a crash; may be flaky."""
+
+
+class Span(msgspec.Struct, frozen=True, kw_only=True):
+    """A change as a search found it: after `good`, at or before `bad`."""
+
+    metric: str
+    good: int
+    bad: int
+    """Neighbours, or with nothing between them that can be run."""
+    before: float | None
+    after: float | None
+    confidence: float
+    kind: str
+    """regression, improvement, shift, crash."""
+    between: tuple[int, ...] = ()
+    """Points between them that are broken or missing: the change may be any of them."""
+
+
+class Ask(msgspec.Struct, frozen=True, kw_only=True):
+    """One run that is wanted next."""
+
+    index: int
+    why: str
+    """In a few words: `grid`, `end point`, `midpoint of 12 and 24`, `again: unsure`."""
+
+
+class Missed(msgspec.Struct, frozen=True, kw_only=True):
+    """What could not have been seen, and what ruling it out would cost."""
+
+    longest_dip: int
+    """Dips of up to this many points, between two tested ones, could have been missed."""
+    runs_to_rule_out: int
+    message: str
+
+
+class Decision(msgspec.Struct, frozen=True, kw_only=True):
+    """What to run next, and what is known."""
+
+    asks: tuple[Ask, ...]
+    """Best first; at most as many as were asked for. None, and nothing in flight: the search is over."""
+    likely_next: tuple[int, ...] = ()
+    """For fetching ahead."""
+    expected_left: int | None = None
+    """Runs still to come, as far as can be said."""
+    spans: tuple[Span, ...] = ()
+    analyses: tuple[Analysis, ...] = ()
+    flake_rate: float | None = None
+    missed: Missed | None = None
+    notes: tuple[str, ...] = ()
+    """Sentences: an end point that does not hold, a flake that explains everything."""
+
+
+class Strategy(Protocol):
+    """A way to search."""
+
+    def decide(self, seen: Mapping[int, Seen], in_flight: Mapping[int, int], room: int) -> Decision:
+        """What to run next: `in_flight` is point → runs under way, `room` how many more may start."""
+
+
+# DOC-HERE report: Reports: everything a hunt found, as data; `hunt.report_*` write it down.
+#
+# Made from the journal alone, so that it can be had at any moment, also of a hunt that was killed. Schema karat.hunt/1.
+
+
+class PointReport(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One point of a stage."""
+
+    point: Point
+    outcome: Outcome | None = None
+    """None: not tried."""
+    values: Mapping[str, tuple[float, ...]] = msgspec.field(default_factory=dict)
+    attempts: tuple[Attempt, ...] = ()
+    log: str = ""
+    """The end of the last log, of a point that did not succeed."""
+    flags: tuple[str, ...] = ()
+    """`same binary as 2023-08-24: nothing was rebuilt`, `shared with …`, `flaky: 1 of 4 failed`."""
+
+
+class Verdict(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What swapping and confirming said of a change."""
+
+    part: str = ""
+    """The repository that made it; empty: not known."""
+    interaction: bool = False
+    """It takes both: neither alone makes the change."""
+    tried: tuple[str, ...] = ()
+    """Sentences: `new xla with old jax: 537 (as new)`."""
+    parts: tuple[str, ...] = ()
+    """Every repository that has a share in it, or that it takes: one, where `part` says so."""
+    shares: Mapping[str, float] = msgspec.field(default_factory=dict)
+    """Of those that make a part of it each: how much of it, alone."""
+    message: str = ""
+    """One sentence: `xla alone makes it`."""
+    confirmed: bool | None = None
+    """Whether the culprit and its parent, run again, still differ; None: not tried."""
+    confidence: float = 0.0
+
+
+class ChangeReport(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One change of one stage, with what finer stages made of it."""
+
+    span: Span
+    old: Point
+    new: Point
+    kind: str
+    """regression, improvement, shift, dip, crash."""
+    dip: int | None = None
+    """Changes with the same number are the two ends of one dip."""
+    verdict: Verdict = Verdict()
+    suspects: tuple[Suspect, ...] = ()
+    zoom: str = ""
+    """The key of the stage that looked into it."""
+    message: str = ""
+    reproduce: str = ""
+    """One command."""
+
+
+class StageReport(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One stage: a timeline, searched once."""
+
+    key: str
+    title: str
+    timeline: str
+    state: str
+    """done, running, stopped."""
+    points: tuple[PointReport, ...]
+    changes: tuple[ChangeReport, ...] = ()
+    analyses: tuple[Analysis, ...] = ()
+    missed: Missed | None = None
+    runs: int = 0
+    seconds: float = 0.0
+    flake_rate: float | None = None
+    notes: tuple[str, ...] = ()
+
+
+class Culprit(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The end of one line of stages: as close as the hunt came."""
+
+    change: ChangeReport
+    stage: str
+    path: tuple[str, ...]
+    """Stage keys, coarse to fine."""
+    metric: str
+    better: Better | None = None
+    suspects: tuple[Suspect, ...] = ()
+    message: str = ""
+
+
+class HuntReport(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything a hunt found."""
+
+    schema: str = "karat.hunt/1"
+    karat: str = ""
+    name: str
+    file: str
+    journal: str
+    command: tuple[str, ...] = ()
+    """The probe's."""
+    state: str
+    """done, running, stopped: by the budget, by a person, by a kill."""
+    units: Mapping[str, str] = msgspec.field(default_factory=dict)
+    """Metric → unit, of those that have one."""
+    betters: Mapping[str, Better] = msgspec.field(default_factory=dict)
+    """Metric → which direction is better, where somebody said so."""
+    stages: tuple[StageReport, ...]
+    culprits: tuple[Culprit, ...] = ()
+    runs: int = 0
+    seconds: float = 0.0
+    notes: tuple[str, ...] = ()
+    resume: str = ""
+    """The command that goes on with it, where it is stopped."""
+
+
+# DOC-HERE report_json: A hunt's report as JSON, schema karat.hunt/1: the frame of `hunts.model`, field by field.
+
+
+def document(report: HuntReport) -> bytes:
+    """The report for a program; ends with a newline."""
+    return msgspec.json.format(msgspec.json.encode(report), indent=1) + b"\n"
+
+
+def read(data: bytes) -> HuntReport:
+    """A report that was written down."""
+    return msgspec.json.decode(data, type=HuntReport)
+
+
+def schema() -> dict[str, object]:
+    """The published schema, as the frame says it; the file of that name is this, written down."""
+    made = msgspec.json.schema(HuntReport)
+    top = made["$defs"]["HuntReport"]
+    top["properties"]["schema"] = {"const": HuntReport.__struct_defaults__[0]}
+    # The decoder fills in what is missing; a reader of the file may rely on all of it.
+    top["required"] = list(top["properties"])
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "$id": "karat.hunt/1",
+        "title": "karat hunt",
+        "description": "Everything a hunt found.",
+        **made,
+    }

@@ -1,0 +1,112 @@
+"""Planning: what a hunt would do, without doing it."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator
+
+import msgspec
+from msgspec import structs
+
+from karat.hunts import settings as durations
+from karat.hunts.journal.records import cleaned, secrets
+from karat.hunts.model import Point
+from karat.hunts.probe.jobs import job_for
+from karat.hunts.probe.outcomes import metrics_of
+from karat.hunts.report.sentences import duration
+from karat.hunts.search.strategies import open_strategy
+from karat.hunts.settings import HuntSettings
+from karat.hunts.stages import stages
+from karat.hunts.timelines import timeline as skipping
+from karat.hunts.timelines.timeline import Place, open_timeline
+from karat.report.words import count
+
+
+class Step(msgspec.Struct, frozen=True, kw_only=True):
+    """A run that would come first: its point, why, and its commands as a person would type them."""
+
+    point: Point
+    why: str
+    commands: tuple[str, ...]
+
+
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
+    """What a hunt would do."""
+
+    schema: str = "karat.hunt-plan/1"
+    stages: tuple[str, ...]
+    points: tuple[Point, ...]
+    """Of the first stage; finer ones depend on what it finds."""
+    first: tuple[Step, ...]
+    expected: int | None
+    """Runs of the first stage, as far as the strategy can say before it has seen anything."""
+    sweep: int
+    """Runs that trying every point once would take."""
+    longest: float
+    """Seconds a run may take at most: its warm-ups and repeats, each to its time-out."""
+    notes: tuple[str, ...] = ()
+
+
+def plan(settings: HuntSettings, place: Place) -> Plan:
+    """What a hunt would do: its points, the first runs, the cost of a sweep."""
+    listed = stages(settings)
+    timeline = open_timeline(settings, listed[0], None, place)
+    try:
+        points = skipping.without(timeline.points, settings.skip)
+        missing = [index for index, point in enumerate(points) if point.missing]
+        strategy = open_strategy(
+            structs.replace(settings.search, max_runs=0),
+            len(points),
+            metrics_of(settings),
+            missing=missing,
+            names=[point.id for point in points],
+        )
+        decision = strategy.decide({}, {}, max(1, settings.engine.slots))
+        steps = []
+        for ask in decision.asks:
+            job = job_for(timeline, points[ask.index], settings, key="plan", place=place)
+            lines = tuple(_typed(c.argv, settings) for c in job.commands)
+            steps.append(Step(point=points[ask.index], why=ask.why, commands=lines))
+        notes = (
+            *(finding.message for finding in timeline.findings),
+            *(f"skip: no point is called {t!r}" for t in skipping.unmatched(points, settings.skip)),
+        )
+    finally:
+        timeline.close()
+    probe = settings.probe
+    return Plan(
+        stages=tuple(stage.text for stage in listed),
+        points=points,
+        first=tuple(steps),
+        expected=decision.expected_left,
+        sweep=len(points) - len(missing),
+        longest=durations.seconds(probe.timeout) * (probe.repeats + probe.warmups),
+        notes=notes,
+    )
+
+
+def _typed(argv: tuple[str, ...], settings: HuntSettings) -> str:
+    environment = secrets(settings)
+    return shlex.join(cleaned(word, environment) for word in argv)
+
+
+def lines(found: Plan) -> Iterator[str]:
+    """The plan for a person."""
+    missing = [point for point in found.points if point.missing]
+    yield f"stages: {', then '.join(found.stages)}"
+    lacking = f", {len(missing):,} of them cannot be had" if missing else ""
+    yield f"{count(len(found.points), 'point')} at the first stage{lacking}:"
+    for point in found.points:
+        yield f"  {point.label}{f'  ({point.missing})' if point.missing else ''}"
+    for step in found.first:
+        yield f"first: {step.point.label} ({step.why})"
+        yield from (f"  {command}" for command in step.commands)
+    yield from found.notes
+    expected = (
+        f"about {count(found.expected, 'run')}" if found.expected is not None else "some runs"
+    )
+    limit = duration(found.longest)
+    yield (
+        f"cost: {expected} before anything is known, more where something changed; a sweep takes "
+        f"{count(found.sweep, 'run')}, each {limit} at most besides preparing it"
+    )

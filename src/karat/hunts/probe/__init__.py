@@ -1,0 +1,1 @@
+"""The probe: the job of a point, and what its output says."""

@@ -1,0 +1,550 @@
+"""JSON paths: `results[0].loss`, `["lm loss"].last`, `runs[-1]["x y"]`.
+
+A tiny language: names between dots, numbers and quoted names in brackets; the path says where one number is, and has no
+wildcards. Pure.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import json
+import re
+import statistics
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from math import inf, isfinite
+from typing import Any, Literal
+from xml.parsers import expat
+
+import msgspec
+
+from karat.changepoints.series import Better
+from karat.changepoints.signatures import plain
+from karat.engines.job import Ran
+from karat.findings import UsageError
+from karat.hunts.settings import EDIT, CrashSettings, MetricSettings, ProbeSettings
+from karat.system.time_limit import StuckError, Watch
+
+_NAME = re.compile(r"[^.\[\]\"']+")
+_BRACKET = re.compile(r"""\[\s*(?:(-?\d+)|"((?:[^"\\]|\\.)*)"|'([^']*)')\s*\]""")
+_ESCAPED = re.compile(r"\\(.)")
+
+Path = tuple[str | int, ...]
+
+
+def parse(text: str) -> Path:
+    """The steps of a path."""
+    steps: list[str | int] = []
+    place = 0
+    text = text.removeprefix("$")
+    while place < len(text):
+        bracket = _BRACKET.match(text, place)
+        if bracket:
+            steps.append(_bracketed(bracket))
+            place = bracket.end()
+            continue
+        if text[place] == "." and (steps or place == 0):
+            place += 1
+        elif steps:
+            raise _mistake(text)
+        name = _NAME.match(text, place)
+        if name is None:
+            raise _mistake(text)
+        steps.append(name[0].strip())
+        place = name.end()
+    if not steps:
+        raise _mistake(text)
+    return tuple(steps)
+
+
+def find(document: Any, path: Path) -> Any:
+    """What is there; LookupError with the step that leads nowhere."""
+    here = document
+    for step in path:
+        if not _leads(here, step):
+            raise LookupError(f"no {step!r} in {kind(here)}")
+        here = here[step]
+    return here
+
+
+def _leads(here: Any, step: str | int) -> bool:
+    if isinstance(here, dict):
+        return isinstance(step, str) and step in here
+    return isinstance(here, list) and isinstance(step, int) and -len(here) <= step < len(here)
+
+
+def kind(value: Any) -> str:
+    """What something of a document is, in words."""
+    if isinstance(value, dict):
+        return "an object with " + (", ".join(map(repr, list(value)[:5])) or "no keys")
+    if isinstance(value, list):
+        return f"a list of {len(value)}"
+    return "null" if value is None else "a text" if isinstance(value, str) else "a number"
+
+
+def _bracketed(found: re.Match[str]) -> str | int:
+    if found[1] is not None:
+        return int(found[1])
+    if found[2] is not None:
+        return _ESCAPED.sub(r"\1", found[2])
+    return found[3]
+
+
+def _mistake(text: str) -> UsageError:
+    return UsageError(
+        f"expected a path such as 'results[0].loss' or '[\"lm loss\"].last', found {text!r}",
+        next_command="edit hunt.toml",
+    )
+
+
+# DOC-HERE metric_agreement: Agreement on metrics: each has one source, a name of its own, and a pattern that can be used.
+
+CRASH = "crash"
+"""The metric of a crash that is hunted: 1 where it happened."""
+_RESERVED = (CRASH, "outcome", "signature")
+_SOURCES = ("regex", "json", "junit", "exit_code", "seconds", "golden")
+
+
+def check_metrics(probe: ProbeSettings) -> None:
+    """Raises for the first metric that cannot be read."""
+    if not probe.metrics and probe.crash is None:
+        raise _mistake_metric_agreement(
+            "probe: expected [[probe.metrics]] or [probe.crash] to say what is looked at, found neither"
+        )
+    seen: set[str] = set()
+    for number, metric in enumerate(probe.metrics, 1):
+        where = f"probe.metrics number {number}"
+        _name(metric.name, seen, where)
+        seen.add(metric.name)
+        _metric(metric, f"{where} ({metric.name})")
+    if probe.crash is not None:
+        _crash(probe.crash)
+
+
+def source(metric: MetricSettings) -> str:
+    """Which of the keys says where its value is."""
+    return next(key for key in _SOURCES if _is_set(metric, key))
+
+
+def _is_set(metric: MetricSettings, key: str) -> bool:
+    return getattr(metric, key) not in {None, False}
+
+
+def _name(name: str, seen: set[str], where: str) -> None:
+    if not name.strip() or not name.isprintable():
+        raise _mistake_metric_agreement(f"{where}: expected a name, found {name!r}")
+    if name in _RESERVED:
+        raise _mistake_metric_agreement(
+            f"{where}: expected a name of its own, found {name!r}, which karat uses itself"
+        )
+    if name in seen:
+        raise _mistake_metric_agreement(f"{where}: expected each name once, found {name!r} twice")
+
+
+def _metric(metric: MetricSettings, where: str) -> None:
+    sources = [key for key in _SOURCES if _is_set(metric, key)]
+    if len(sources) != 1:
+        found = " and ".join(sources) or "none of them"
+        raise _mistake_metric_agreement(
+            f"{where}: expected exactly one of {', '.join(_SOURCES)}, found {found}"
+        )
+    if metric.regex is not None:
+        _pattern(metric.regex, f"{where}: regex", group=True)
+    if metric.json is not None:
+        try:
+            parse(metric.json)
+        except UsageError as error:
+            raise _mistake_metric_agreement(f"{where}: json: {error}") from error
+    for key in ("golden", "junit"):
+        if sources == [key] and not metric.file:
+            raise _mistake_metric_agreement(
+                f"{where}: expected file (what the run leaves) beside {key}, found none"
+            )
+    if metric.better == "equal" and metric.threshold is not None:
+        raise _mistake_metric_agreement(
+            f'{where}: expected no threshold beside better = "equal", which has no worse side'
+        )
+    if metric.threshold is not None and better(metric) is None:
+        raise _mistake_metric_agreement(
+            f'{where}: expected better = "higher" or "lower" beside threshold, found nothing'
+        )
+    if metric.threshold is not None and metric.threshold - metric.threshold != 0:
+        raise _mistake_metric_agreement(
+            f"{where}: threshold must be a finite number, found {metric.threshold}"
+        )
+
+
+def binary(metric: MetricSettings) -> bool:
+    """Whether it can only be 0 or 1."""
+    return metric.exit_code or metric.golden is not None
+
+
+def better(metric: MetricSettings) -> Better | None:
+    """Which direction is better: as hunt.toml says, or as nobody could doubt; else None."""
+    if metric.better is not None:
+        return metric.better
+    if metric.junit is not None and metric.value == "passed":
+        return "higher"
+    plain = binary(metric) or metric.seconds or metric.junit is not None
+    return "lower" if plain else None
+
+
+def _crash(crash: CrashSettings) -> None:
+    if crash.pattern:
+        _pattern(crash.pattern, "probe.crash.pattern", group=False)
+    if crash.kind == "exception" and not crash.pattern:
+        raise _mistake_metric_agreement(
+            'probe.crash: expected pattern beside kind = "exception", found none'
+        )
+    if crash.signal and crash.kind != "signal":
+        raise _mistake_metric_agreement(
+            f'probe.crash: expected kind = "signal" beside signal, found kind = "{crash.kind}"'
+        )
+    if crash.signal and _signal(crash.signal) is None:
+        raise _mistake_metric_agreement(
+            f"probe.crash.signal: expected a signal such as 'SIGSEGV', found {crash.signal!r}"
+        )
+
+
+def _signal(name: str) -> int | None:
+    from signal import Signals  # noqa: PLC0415 - only for hunted signals
+
+    return Signals.__members__.get(name)
+
+
+def _pattern(pattern: str, where: str, *, group: bool) -> None:
+    try:
+        compiled = re.compile(pattern)
+    except re.error as error:
+        raise _mistake_metric_agreement(
+            f"{where}: expected a regular expression, found {pattern!r}: {error}"
+        ) from error
+    if group and not compiled.groups:
+        raise _mistake_metric_agreement(
+            f"{where}: expected a group (…) around the number, found none in {pattern!r}"
+        )
+
+
+def _mistake_metric_agreement(message: str) -> UsageError:
+    return UsageError(message, next_command=EDIT)
+
+
+# DOC-HERE numbers_in_text: Numbers in text: `587.92`, `1,234.5`, `1e5`, `12 ms`, as programs print them. Pure.
+
+_NUMBER = re.compile(
+    r"([+-]?)(?:(\d{1,3}(?:,\d{3})+|\d+(?:_\d+)*)(\.\d*)?|(\.\d+))([eE][+-]?\d+)?\s*(\S{0,20})"
+)
+_WORD = re.compile(r"([+-]?)(nan|inf|infinity)", re.IGNORECASE)
+_SCALES = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "sec": 1.0, "min": 60.0, "h": 3600.0}  # fmt: skip
+
+
+def number(text: str, unit: str = "") -> float | None:
+    """The number that a text is, in `unit`; None if it is none, or is in another unit that cannot be converted."""
+    # Typesetters' minus is a minus.
+    stripped = text.strip().replace("\N{MINUS SIGN}", "-")
+    if _WORD.fullmatch(stripped):
+        return float(stripped)
+    found = _NUMBER.fullmatch(stripped)
+    scale = _scale(found[6], unit) if found else None
+    if found is None or scale is None:
+        return None
+    sign, whole, rest, fraction, power, _ = (part or "" for part in found.groups())
+    digits = whole.replace(",", "").replace("_", "")
+    return scale * float(f"{sign}{digits}{rest}{fraction}{power}")
+
+
+def _scale(found: str, wanted: str) -> float | None:
+    """What turns the unit that was found into the one that is wanted."""
+    if not found or found == wanted:
+        return 1.0
+    if found in _SCALES and wanted in _SCALES:
+        return _SCALES[found] / _SCALES[wanted]
+    return None
+
+
+# DOC-HERE patterns: Patterns: a regular expression of hunt.toml, put to every line of an output.
+#
+# Lines are bounded and have no colours. A search that does not come to an end, as `(a+)+b` would not, is called off.
+
+
+class Endless(Exception):  # noqa: N818 - a state of knowledge
+    """A search was called off; the text says which."""
+
+
+def lines(output: bytes) -> Iterator[str]:
+    """The lines of an output without colours, also those that a bar overwrote."""
+    for line in output.decode("utf-8", errors="replace").replace("\r", "\n").split("\n"):
+        yield plain(line)
+
+
+def matches(pattern: str, texts: Iterable[str]) -> Generator[re.Match[str], None, None]:
+    """Every match in every text, in order. Exhaust or close it: while it is open, searches are watched."""
+    wanted = re.compile(pattern)
+    with Watch() as watch:
+        try:
+            for number, text in enumerate(texts, 1):
+                watch.search = number
+                yield from wanted.finditer(text)
+        except StuckError as error:
+            raise Endless(
+                f"the pattern {pattern!r} does not come to an end on a line of {len(text)} characters: it tries the same"
+                " text over and over, as (a+)+ and (.*)* do"
+            ) from error
+
+
+# DOC-HERE junit_values: JUnit values: seconds, failures and passes of the test cases of a report that a name matches.
+#
+# Reports come from what is under test: entities and document types, which can blow up a parser, are refused.
+
+
+class Case(msgspec.Struct, frozen=True, kw_only=True):
+    """One test case of a report."""
+
+    name: str
+    classname: str
+    seconds: float | None
+    """None where the report does not say."""
+    result: Literal["passed", "failed", "skipped"]
+
+    def matches(self, glob: str) -> bool:
+        """Whether its name is meant: alone, or behind its class as pytest or JUnit writes it."""
+        names = (self.name, f"{self.classname}::{self.name}", f"{self.classname}.{self.name}")
+        # Parameters stand in brackets, which a glob takes for something else: `test_a[1-2]`.
+        return any(name == glob or fnmatch.fnmatchcase(name, glob) for name in names)
+
+
+def cases(data: bytes) -> tuple[Case, ...]:
+    """Every test case of a report; ValueError where it is none."""
+    reader = _Reader()
+    parser = expat.ParserCreate()
+    parser.StartElementHandler = reader.start
+    parser.EndElementHandler = reader.end
+    parser.StartDoctypeDeclHandler = _refuse
+    try:
+        parser.Parse(data, True)
+    except (expat.ExpatError, LookupError) as error:  # an encoding that nobody knows
+        raise ValueError(f"the report is no XML: {error}") from error
+    return tuple(reader.found)
+
+
+def value(
+    found: Sequence[Case], glob: str, what: Literal["seconds", "failed", "passed"]
+) -> float | None:
+    """The number asked for, of the test cases that match; None where none was run, or none has a time."""
+    run = [case for case in found if case.matches(glob) and case.result != "skipped"]
+    if not run:
+        return None
+    if what == "seconds":
+        times = [case.seconds for case in run if case.seconds is not None]
+        return sum(times) if times else None
+    return float(sum(case.result == what for case in run))
+
+
+def _refuse(*_: object) -> None:
+    raise ValueError("the report has a document type, which no JUnit report needs")
+
+
+class _Reader:
+    """Collects test cases from a parser's calls."""
+
+    def __init__(self) -> None:
+        self.found: list[Case] = []
+        self._open: Mapping[str, str] | None = None
+        self._result: Literal["passed", "failed", "skipped"] = "passed"
+
+    def start(self, tag: str, attributes: Mapping[str, str]) -> None:
+        tag = _local(tag)
+        if tag == "testcase":
+            self._open, self._result = attributes, "passed"
+        elif self._open is not None and tag in {"failure", "error"}:
+            self._result = "failed"
+        elif self._open is not None and tag == "skipped" and self._result == "passed":
+            self._result = "skipped"
+
+    def end(self, tag: str) -> None:
+        if _local(tag) != "testcase" or self._open is None:
+            return
+        self.found.append(
+            Case(
+                name=self._open.get("name", ""),
+                classname=self._open.get("classname", ""),
+                seconds=_seconds(self._open.get("time", "")),
+                result=self._result,
+            )
+        )
+        self._open = None
+
+
+def _seconds(text: str) -> float | None:
+    found = number(text)
+    return found if found is not None and isfinite(found) and found >= 0 else None
+
+
+def _local(tag: str) -> str:
+    """A tag without the prefix of its namespace."""
+    return tag.rpartition(":")[2]
+
+
+# DOC-HERE metric_values: Metric values: one number read off one run, or why there is none.
+#
+# In: a `Run` (what one measured command left). Out: a finite number, or `NoValue`. A number that is not finite is never one.
+
+
+def _mean(values: Sequence[float]) -> float:
+    try:
+        return statistics.fmean(values)
+    except OverflowError:
+        return inf
+
+
+_WHICH: Mapping[str, Callable[[Sequence[float]], float]] = {
+    "first": lambda values: values[0],
+    "last": lambda values: values[-1],
+    "mean": _mean,
+    "median": statistics.median,
+    "min": min,
+    "max": max,
+}
+# Every number is one with a fraction here; whole ones of thousands of digits would be refused otherwise.
+_DECODER = json.JSONDecoder(parse_int=float)
+_BEGINS = re.compile(r"^[ \t]*\{(?=\s*[\"}])", re.MULTILINE)
+_ROOM = 1 << 12
+_TOKEN = 16
+"""Characters at the end of a piece that may be half a word: `-Infini`."""
+
+
+class Run(msgspec.Struct, frozen=True, kw_only=True):
+    """What one measured command left."""
+
+    ran: Ran
+    files: Mapping[str, bytes]
+    """By their names in the run's own folder, or in the command's."""
+
+
+class NoValue(Exception):  # noqa: N818 - a state of knowledge
+    """There is no value; the text is the signature: `no value for MLUPS`, `MLUPS is nan`."""
+
+
+class Unverified(Exception):  # noqa: N818 - a state of knowledge
+    """A golden or a result cannot be used; the text says why."""
+
+
+def value_of(metric: MetricSettings, run: Run) -> float:
+    """The metric's value of one run, for every source but a golden."""
+    kind = source(metric)
+    if kind == "exit_code":
+        return 0.0 if run.ran.exit_code == 0 else 1.0
+    found = run.ran.seconds if kind == "seconds" else _READERS[kind](metric, run)
+    if found is None:
+        raise NoValue(f"no value for {metric.name}")
+    if not isfinite(found):
+        raise NoValue(f"{metric.name} is {found:g}")
+    return found
+
+
+def file_of(metric: MetricSettings, run: Run) -> bytes | None:
+    """The file that a metric is read from; of several that a glob matches, the last by name."""
+    matching = sorted(name for name in run.files if fnmatch.fnmatchcase(name, metric.file))
+    return run.files[matching[-1]] if matching else None
+
+
+def _source_bytes(metric: MetricSettings, run: Run) -> bytes | None:
+    return file_of(metric, run) if metric.file else run.ran.output
+
+
+def _by_regex(metric: MetricSettings, run: Run) -> float | None:
+    data = _source_bytes(metric, run)
+    if data is None:
+        return None
+    texts = [found[1] for found in matches(metric.regex or "", lines(data)) if found[1]]
+    if not texts:
+        return None
+    if metric.which in {"first", "last"}:
+        texts = [texts[0 if metric.which == "first" else -1]]
+    values = [_number(text, metric) for text in texts]
+    odd = next((value for value in values if not isfinite(value)), None)
+    # statistics.median sorts, and NaN has no place in an order.
+    return odd if odd is not None else _WHICH[metric.which](values)
+
+
+def _number(text: str, metric: MetricSettings) -> float:
+    found = number(text, metric.unit)
+    if found is None:
+        raise NoValue(f"{metric.name} is no number: {text.strip()[:60]!r}")
+    return found
+
+
+def _by_json(metric: MetricSettings, run: Run) -> float | None:
+    data = _source_bytes(metric, run)
+    if data is None:
+        return None
+    text = data.decode("utf-8-sig", errors="replace")
+    document = _whole(text) if metric.file else _last_object(text)
+    if document is None:
+        raise NoValue(
+            f"no value for {metric.name}: no JSON object in {metric.file or 'the output'}"
+        )
+    try:
+        found = find(document, parse(metric.json or ""))
+    except LookupError as error:
+        raise NoValue(f"no value for {metric.name}: {error}") from error
+    if isinstance(found, int | float):
+        return float(found)
+    if isinstance(found, str):
+        return _number(found, metric)
+    raise NoValue(f"{metric.name} is no number: {kind(found)}")
+
+
+def _whole(text: str) -> Any:
+    """A document; of JSON Lines the last line."""
+    try:
+        return _DECODER.decode(text)
+    except (ValueError, RecursionError):
+        return _last_object(text)
+
+
+def _last_object(text: str) -> Any:
+    """The last JSON object that begins at the start of a line; None without one."""
+    found, place = None, 0
+    while (begin := _BEGINS.search(text, place)) is not None:
+        whole, place = _object_at(text, begin.end() - 1)
+        found = found if whole is None else whole
+    return found
+
+
+def _object_at(text: str, start: int) -> tuple[Any, int]:
+    """The object that begins there, or None, and where to look on.
+
+    An error of the decoder counts every line before it, so it is given no more than it needs.
+    """
+    room = _ROOM
+    while True:
+        piece = text[start : start + room]
+        try:
+            found, end = _DECODER.raw_decode(piece)
+        except json.JSONDecodeError as error:
+            cut = error.pos + _TOKEN > len(piece) or error.msg.startswith("Unterminated")
+            if not cut or len(piece) < room:
+                return None, start + 1
+            room *= 4
+        except RecursionError:
+            return None, start + room
+        else:
+            return found, start + end
+
+
+def _by_junit(metric: MetricSettings, run: Run) -> float | None:
+    data = file_of(metric, run)
+    if data is None:
+        return None
+    try:
+        found = cases(data)
+    except ValueError as error:
+        raise NoValue(f"no value for {metric.name}: {error}") from error
+    return value(found, metric.junit or "", metric.value)
+
+
+_READERS: Mapping[str, Callable[[MetricSettings, Run], float | None]] = {
+    "regex": _by_regex,
+    "json": _by_json,
+    "junit": _by_junit,
+}

@@ -1,0 +1,370 @@
+"""Listening to a hunt: who wants to know what happens, as it happens."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from statistics import fmean
+from typing import IO, TYPE_CHECKING, Protocol
+
+from karat.changepoints.series import Outcome
+from karat.hunts.model import Attempt, Decision, Point, Span
+from karat.hunts.report.sentences import duration, value
+from karat.hunts.settings import HuntSettings
+from karat.hunts.stages import dips
+from karat.report.words import count, printable
+
+if TYPE_CHECKING:
+    from rich.live import Live
+
+
+class Listener(Protocol):
+    """Hears what a hunt does. It must not raise, and need not hurry: nobody measures meanwhile in this process."""
+
+    def opened(self, stage: str, title: str, points: Sequence[Point]) -> None:
+        """A stage begins, or goes on."""
+
+    def known(self, attempt: Attempt) -> None:
+        """An attempt that the journal had already."""
+
+    def room(self, slots: int) -> None:
+        """So many points can be under test at a time, from now on."""
+
+    def started(self, stage: str, point: Point, why: str) -> None:
+        """A point is put under test."""
+
+    def finished(self, attempt: Attempt) -> None:
+        """An attempt is over, and in the journal."""
+
+    def decided(self, stage: str, decision: Decision) -> None:
+        """What is known now, and what comes next."""
+
+    def said(self, message: str) -> None:
+        """One sentence for a person."""
+
+    def waiting(self) -> None:
+        """Nothing happened for a moment: time to redraw a clock."""
+
+    def closed(self) -> None:
+        """The hunt is over, or was stopped."""
+
+
+class Silence:
+    """Nobody listens."""
+
+    def opened(self, stage: str, title: str, points: Sequence[Point]) -> None:
+        """Nothing."""
+
+    def known(self, attempt: Attempt) -> None:
+        """Nothing."""
+
+    def room(self, slots: int) -> None:
+        """Nothing."""
+
+    def started(self, stage: str, point: Point, why: str) -> None:
+        """Nothing."""
+
+    def finished(self, attempt: Attempt) -> None:
+        """Nothing."""
+
+    def decided(self, stage: str, decision: Decision) -> None:
+        """Nothing."""
+
+    def said(self, message: str) -> None:
+        """Nothing."""
+
+    def waiting(self) -> None:
+        """Nothing."""
+
+    def closed(self) -> None:
+        """Nothing."""
+
+
+# DOC-HERE progress: Progress: what someone who watches a hunt wants to see, gathered from what it says. No clock of its own, no drawing.
+
+RUNNING, UNKNOWN = "running", "unknown"
+_CLASS = {"regression": "worse", "crash": "worse", "improvement": "better", "shift": "moved"}
+
+
+class Progress:
+    """The stage that is searched now, and what was counted over all."""
+
+    def __init__(self, units: dict[str, str], slots: int = 1) -> None:
+        self.units, self.slots = units, slots
+        self.stage, self.title = "", ""
+        self.points: Sequence[Point] = ()
+        self.decision: Decision | None = None
+        self._since = 0
+        """Runs that have ended since the decision."""
+        self.done: list[Attempt] = []
+        """Of this stage, oldest first."""
+        self.running: dict[str, tuple[Point, str, float]] = {}
+        """Point → itself, why, since when."""
+        self.runs = 0
+        self._seconds: list[float] = []
+        self._places: dict[str, int] = {}
+        self._outcomes: dict[int, Outcome] = {}
+        self._values: dict[int, float] = {}
+
+    def open(self, stage: str, title: str, points: Sequence[Point]) -> None:
+        """Another stage; its points are all there is to see from now on."""
+        self.stage, self.title, self.points = stage, title, points
+        self.decision, self.done, self.running = None, [], {}
+        self._places = {point.id: index for index, point in enumerate(points)}
+        self._outcomes, self._values = {}, {}
+
+    def start(self, point: Point, why: str, now: float) -> None:
+        """A point is under test."""
+        self.running[point.id] = point, why, now
+
+    def finish(self, attempt: Attempt) -> None:
+        """An attempt is over."""
+        self.running.pop(attempt.point, None)
+        self.done.append(attempt)
+        self._since += 1
+        if not attempt.shared_with:
+            self.runs += 1
+            self._seconds.append(attempt.seconds)
+        index = self._places.get(attempt.point)
+        if index is None:
+            return
+        if self._outcomes.get(index) is not Outcome.OK:
+            self._outcomes[index] = attempt.outcome
+        lead = next(iter(attempt.samples.values()), ())
+        if lead:
+            self._values[index] = fmean(lead)
+
+    def decide(self, decision: Decision) -> None:
+        """What is known now."""
+        self.decision, self._since = decision, 0
+
+    def label(self, point: str) -> str:
+        """A point's label."""
+        index = self._places.get(point)
+        return printable(point if index is None else self.points[index].label)
+
+    @property
+    def tried(self) -> int:
+        """How many points have an answer."""
+        return len(self._outcomes)
+
+    @property
+    def left(self) -> int | None:
+        """Runs still to come in this search, with those under way; None: nobody can say, or it is over."""
+        if self.decision is None or not self.decision.expected_left:
+            return None
+        return max(self.decision.expected_left - self._since, len(self.running))
+
+    @property
+    def seconds_left(self) -> float | None:
+        """As far as can be said: runs still to come, at what they took so far, over the slots."""
+        if self.left is None or not self._seconds:
+            return None
+        return self.left * fmean(self._seconds[-20:]) / self.slots
+
+    @property
+    def spans(self) -> Sequence[Span]:
+        """Changes that are known of this stage."""
+        return self.decision.spans if self.decision is not None else ()
+
+    def states(self) -> list[str]:
+        """A word for each point: its outcome, or of one with values how its level compares with the first."""
+        levels = self._levels()
+        found = []
+        for index, point in enumerate(self.points):
+            outcome = self._outcomes.get(index)
+            if point.id in self.running:
+                found.append(RUNNING)
+            elif outcome is Outcome.OK:
+                found.append(levels[index])
+            elif outcome is not None:
+                found.append(outcome.value)
+            else:
+                found.append(Outcome.MISSING.value if point.missing else UNKNOWN)
+        return found
+
+    def _levels(self) -> list[str]:
+        """good, worse, better, moved, dip: by the changes before each point."""
+        levels, pairs = ["good"] * len(self.points), dips(self.spans)
+        opened: dict[int, str] = {}
+        current = "good"
+        ordered = sorted(range(len(self.spans)), key=lambda n: self.spans[n].bad)
+        for place, number in enumerate(ordered):
+            span, dip = self.spans[number], pairs.get(number)
+            if dip is not None and dip in opened:
+                current = opened[dip]
+            else:
+                if dip is not None:
+                    opened[dip] = current
+                current = "dip" if dip is not None else _CLASS.get(span.kind, "moved")
+            following = ordered[place + 1 :]
+            end = self.spans[following[0]].bad if following else len(self.points)
+            levels[span.bad : end] = [current] * (end - span.bad)
+        return levels
+
+    def heights(self) -> list[float | None]:
+        """For each point its value between the lowest (0) and the highest (1); None without one."""
+        if not self._values:
+            return [None] * len(self.points)
+        low, high = min(self._values.values()), max(self._values.values())
+        room = (high - low) or 1.0
+        return [
+            (self._values[i] - low) / room if i in self._values and high > low else
+            (0.5 if i in self._values else None)
+            for i in range(len(self.points))
+        ]  # fmt: skip
+
+    def result(self, attempt: Attempt) -> str:
+        """`577.1 MLUPS`, or how it failed."""
+        if attempt.samples and attempt.outcome is Outcome.OK:
+            return ", ".join(
+                f"{value(fmean(samples))} {self.units.get(name) or name}"
+                for name, samples in attempt.samples.items()
+                if samples
+            )
+        said = attempt.signature or attempt.note
+        return printable(f"{attempt.outcome.value}: {said}" if said else attempt.outcome.value)
+
+
+# DOC-HERE live: Watching a hunt: a view that is drawn anew on a terminal, plain lines elsewhere.
+
+
+def listener_for(stream: IO[str], environ: Mapping[str, str], settings: HuntSettings) -> Listener:
+    """Someone who shows on the stream what a hunt does."""
+    units = {metric.name: metric.unit for metric in settings.probe.metrics}
+    progress = Progress(units)
+    if stream.isatty() and environ.get("TERM") != "dumb":
+        return View(stream, progress)
+    return Lines(stream, progress)
+
+
+class Lines:
+    """One line per attempt, for logs."""
+
+    def __init__(self, stream: IO[str], progress: Progress) -> None:
+        self._stream, self._progress = stream, progress
+
+    def opened(self, stage: str, title: str, points: Sequence[Point]) -> None:
+        """Says which points there are."""
+        self._progress.open(stage, title, points)
+        missing = sum(bool(point.missing) for point in points)
+        lacking = f", {missing:,} of them cannot be had" if missing else ""
+        ends = f" ({points[0].label} … {points[-1].label})" if points else ""
+        where = f"stage {stage}, {title}" if stage != "0" else title
+        self._write(f"{where}: {count(len(points), 'point')}{ends}{lacking}")
+
+    def known(self, attempt: Attempt) -> None:
+        """Counted in silence."""
+        self._progress.finish(attempt)
+
+    def room(self, slots: int) -> None:
+        """For the time left."""
+        self._progress.slots = max(1, slots)
+
+    def started(self, stage: str, point: Point, why: str) -> None:  # noqa: ARG002 - a listener's signature
+        """Noted in silence."""
+        self._progress.start(point, why, time.monotonic())
+
+    def finished(self, attempt: Attempt) -> None:
+        """One line."""
+        progress = self._progress
+        progress.finish(attempt)
+        left = progress.left
+        total = f"/≈{progress.runs + left}" if left is not None else ""
+        took = (
+            f"as {printable(attempt.shared_with)}"
+            if attempt.shared_with
+            else duration(attempt.seconds)
+        )
+        self._write(
+            f"[{progress.runs}{total}] {progress.label(attempt.point)} {progress.result(attempt)} ({took}) {attempt.why}"
+        )
+
+    def decided(self, stage: str, decision: Decision) -> None:  # noqa: ARG002 - a listener's signature
+        """Noted in silence."""
+        self._progress.decide(decision)
+
+    def said(self, message: str) -> None:
+        """One line."""
+        self._write(message)
+
+    def waiting(self) -> None:
+        """A log has no clock to redraw."""
+
+    def closed(self) -> None:
+        """Nothing to take down."""
+
+    def _write(self, text: str) -> None:
+        self._stream.write(f"{printable(text).rstrip()}\n")
+        self._stream.flush()
+
+
+class View:
+    """A view of the stage at work that is drawn anew as things happen."""
+
+    def __init__(self, stream: IO[str], progress: Progress) -> None:
+        self._stream, self._progress = stream, progress
+        self._live: Live | None = None
+
+    def opened(self, stage: str, title: str, points: Sequence[Point]) -> None:
+        """Another stage is shown."""
+        self._progress.open(stage, title, points)
+        self._drawn()
+
+    def known(self, attempt: Attempt) -> None:
+        """Shown with the next drawing."""
+        self._progress.finish(attempt)
+
+    def room(self, slots: int) -> None:
+        """For the time left."""
+        self._progress.slots = max(1, slots)
+
+    def started(self, stage: str, point: Point, why: str) -> None:  # noqa: ARG002 - a listener's signature
+        """A point is shown as running."""
+        self._progress.start(point, why, time.monotonic())
+        self._drawn()
+
+    def finished(self, attempt: Attempt) -> None:
+        """Its result is shown."""
+        self._progress.finish(attempt)
+        self._drawn()
+
+    def decided(self, stage: str, decision: Decision) -> None:  # noqa: ARG002 - a listener's signature
+        """What is known, and what comes next."""
+        self._progress.decide(decision)
+        self._drawn()
+
+    def said(self, message: str) -> None:
+        """Stays above the view."""
+        from rich.text import Text  # noqa: PLC0415 - only a terminal is worth the wait
+
+        self._drawn()
+        if self._live is not None:
+            self._live.console.print(Text(printable(message), style="yellow"))
+
+    def waiting(self) -> None:
+        """The clock goes on, and the terminal may have another size."""
+        self._drawn()
+
+    def closed(self) -> None:
+        """The view goes; the report follows."""
+        if self._live is not None:
+            self._live.stop()
+            self._live = None
+
+    def _drawn(self) -> None:
+        # Drawn from the hunt's own thread: it comes by at least twice a second, and nothing is seen half made.
+        if self._live is None:
+            from rich.console import Console  # noqa: PLC0415 - only a terminal is worth the wait
+            from rich.live import Live  # noqa: PLC0415
+
+            self._live = Live(
+                console=Console(file=self._stream), auto_refresh=False, transient=True
+            )
+            self._live.start()
+        from karat.hunts.report.live_view import rendered  # noqa: PLC0415
+
+        size = self._live.console.size
+        self._live.update(
+            rendered(self._progress, size.width, size.height, time.monotonic()), refresh=True
+        )

@@ -1,0 +1,157 @@
+"""The live view of a hunt as text: a strip of the timeline, values so far, what runs and what comes next. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from statistics import fmean
+
+from rich.text import Text
+
+from karat.hunts.model import Span
+from karat.hunts.report.live import RUNNING, UNKNOWN, Progress
+from karat.hunts.report.sentences import duration, percent, sure, value
+from karat.report.words import count, elide, printable
+
+_BARS = "▁▂▃▄▅▆▇█"
+_MARKS = {
+    "crash": ("✗", "bold red"),
+    "hang": ("∞", "bold magenta"),
+    "broken": ("▒", "yellow"),
+    "missing": (" ", "dim"),
+    RUNNING: ("◌", "bold cyan"),
+    UNKNOWN: ("·", "dim"),
+}
+_LEVELS = {"good": "green", "worse": "red", "better": "blue", "moved": "magenta", "dip": "yellow"}
+_NAMES = {
+    "good": "as at first", "worse": "worse", "better": "better", "moved": "moved", "dip": "dip", "crash": "crash",
+    "hang": "hang", "broken": "could not be tried", RUNNING: "runs now", UNKNOWN: "not tried",
+}  # fmt: skip
+# Of several points in one cell, the first of these that is among them is shown.
+_ORDER = (
+    RUNNING,
+    "crash",
+    "hang",
+    "worse",
+    "dip",
+    "moved",
+    "better",
+    "good",
+    "broken",
+    UNKNOWN,
+    "missing",
+)
+_ROOMY = 20
+_RUNNING = 8
+
+
+def rendered(progress: Progress, width: int, height: int, now: float) -> Text:
+    """The whole view, no wider than the terminal, and no higher."""
+    lines = [
+        _head(progress, width),
+        *_strip(progress, width),
+        *_changes(progress, height),
+        *_now(progress, now),
+        *_done(progress, height),
+    ]
+    room = max(3, height - 1)
+    for line in lines:
+        line.truncate(width, overflow="ellipsis")
+    return Text("\n").join(lines[:room])
+
+
+def _head(progress: Progress, width: int) -> Text:
+    done = count(progress.runs, "run")
+    left = progress.left
+    words = [f"{progress.tried:,} of {len(progress.points):,} points tried", done]
+    if left is not None:
+        words.append(f"≈{left:,} to go")
+    seconds = progress.seconds_left
+    if seconds is not None and left:
+        words.append(f"about {duration(seconds)} left")
+    where = (
+        progress.title
+        if progress.stage in {"", "0"}
+        else f"{progress.title} (stage {progress.stage})"
+    )
+    text = Text().append(elide(printable(where), max(10, width // 2)), style="bold")
+    return text.append(f"  {' · '.join(words)}", style="dim")
+
+
+def _strip(progress: Progress, width: int) -> Iterator[Text]:
+    states, heights = progress.states(), progress.heights()
+    if not states:
+        return
+    room = max(1, min(width, 400))
+    strip = Text(no_wrap=True)
+    for start, end in cells(len(states), room):
+        strip.append(*_cell(states[start:end], heights[start:end]))
+    yield strip
+    first, last = printable(progress.points[0].label), printable(progress.points[-1].label)
+    wide = strip.cell_len
+    gap = wide - len(first) - len(last)
+    yield Text(f"{first}{' ' * gap}{last}" if gap > 0 else f"{first} … {last}", style="dim")
+    legend = Text()
+    for state in [state for state in _ORDER if state in states and state in _NAMES]:
+        mark, style = _MARKS.get(state, (_BARS[5], _LEVELS.get(state, "")))
+        legend.append(mark, style=style).append(f" {_NAMES[state]}   ", style="dim")
+    yield legend
+
+
+def cells(points: int, room: int) -> Iterator[tuple[int, int]]:
+    """Stretches of points, one per cell: one point each where there is room, else shared evenly."""
+    shown = min(points, room)
+    for cell in range(shown):
+        yield cell * points // shown, (cell + 1) * points // shown
+
+
+def _cell(states: Sequence[str], heights: Sequence[float | None]) -> tuple[str, str]:
+    state = next(word for word in _ORDER if word in states)
+    if state in _MARKS:
+        return _MARKS[state]
+    known = [h for h, s in zip(heights, states, strict=True) if h is not None and s == state]
+    height = fmean(known) if known else 0.5
+    return _BARS[min(len(_BARS) - 1, int(height * len(_BARS)))], _LEVELS[state]
+
+
+def _changes(progress: Progress, height: int) -> Iterator[Text]:
+    for span in progress.spans[-(4 if height >= _ROOMY else 2) :]:
+        text = Text().append(f"{span.kind:<12}", style=_LEVELS.get(_colour(span), ""))
+        yield text.append(_change(progress, span))
+
+
+def _colour(span: Span) -> str:
+    return {"regression": "worse", "crash": "worse", "improvement": "better"}.get(
+        span.kind, "moved"
+    )
+
+
+def _change(progress: Progress, span: Span) -> str:
+    old, new = (printable(progress.points[i].label) for i in (span.good, span.bad))
+    moved = ""
+    if span.before is not None and span.after is not None:
+        unit = progress.units.get(span.metric)
+        unit = "" if unit == span.metric else unit
+        by = percent(span.before, span.after)
+        moved = f"{value(span.before)} → {value(span.after)}{f' {unit}' if unit else ''}{f' ({by})' if by else ''}, "
+    return f"{printable(span.metric)} {moved}after {old}, not after {new}, {sure(span.confidence)}"
+
+
+def _now(progress: Progress, now: float) -> Iterator[Text]:
+    for point, why, since in list(progress.running.values())[:_RUNNING]:
+        line = Text().append(f"now   {printable(point.label)}", style="cyan")
+        yield line.append(f"  {duration(now - since)}  {printable(why)}", style="dim")
+    if progress.decision is not None and progress.decision.likely_next:
+        labels = [printable(progress.points[i].label) for i in progress.decision.likely_next[:4]]
+        yield Text().append(f"next  {', '.join(labels)}", style="dim")
+
+
+def _done(progress: Progress, height: int) -> Iterator[Text]:
+    """The newest first: where there is little room, the oldest are left out."""
+    for attempt in reversed(progress.done[-(8 if height >= _ROOMY else 4) :]):
+        took = (
+            f"as {printable(attempt.shared_with)}"
+            if attempt.shared_with
+            else duration(attempt.seconds)
+        )
+        line = Text(f"      {progress.label(attempt.point)}  {progress.result(attempt)}")
+        yield line.append(f"  {took}  {printable(attempt.why)}", style="dim")

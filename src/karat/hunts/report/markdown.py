@@ -1,0 +1,218 @@
+"""A hunt's report as Markdown, fit for an issue.
+
+Titles, names and logs are hostile: nothing in them becomes markup, a mention or a link. What is linked are the commits.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
+from pathlib import PurePath
+
+from karat.changepoints.series import Outcome
+from karat.hunts.model import (
+    ChangeReport,
+    Culprit,
+    HuntReport,
+    Point,
+    PointReport,
+    StageReport,
+    Suspect,
+)
+from karat.hunts.report import sentences as say
+from karat.report.markdown import code, prose, table
+from karat.report.words import printable
+
+_AROUND = 3
+_SUSPECTS = 20
+_LOG_LINES = 30
+
+
+def render(report: HuntReport) -> str:
+    """The whole text."""
+    parts = [f"# {prose(say.conclusion(report))}"]
+    for culprit in report.culprits:
+        parts += _culprit(culprit, report)
+    if not report.culprits:
+        parts += [_quiet(report)]
+    parts += [*_not_seen(report), *_failures(report), *_lacking(report), _how(report)]
+    return "\n\n".join(parts) + "\n"
+
+
+def _culprit(culprit: Culprit, report: HuntReport) -> Iterator[str]:
+    change, stage = culprit.change, _stage(report, culprit.stage)
+    unit = report.units.get(culprit.metric, "")
+    name = say.heading(culprit, report).capitalize()
+    yield f"## {name}: {prose(culprit.metric)} {prose(say.amount(change, unit))}"
+    facts = [
+        f"- **Since**: {_between(change)}{_dates(change.old.when, change.new.when)}",
+        f"- **By how much**: {prose(say.amount(change, unit))}",
+        f"- **How sure**: {prose(say.confirmed(change))}",
+    ]
+    if say.blame(change):
+        facts.insert(1, f"- **Where**: {prose(say.blame(change))}")
+    yield "\n".join(facts)
+    yield from _suspects(culprit)
+    if change.verdict.tried:
+        yield "Tried to find out:\n\n" + "\n".join(
+            f"- {prose(line)}" for line in change.verdict.tried
+        )
+    if stage is not None:
+        yield from _points(stage, culprit)
+        yield from _difference(stage, culprit)
+    if change.reproduce:
+        yield f"Reproduce with:\n\n{_fenced(change.reproduce, 'sh')}"
+
+
+def _between(change: ChangeReport) -> str:
+    lost = len(change.span.between)
+    note = f"; {lost} between them could not be tried" if lost else ""
+    return f"after {code(change.old.label)}, not after {code(change.new.label)}{note}"
+
+
+def _dates(old: datetime | None, new: datetime | None) -> str:
+    return f" ({old:%Y-%m-%d %H:%M} … {new:%Y-%m-%d %H:%M} UTC)" if old and new else ""
+
+
+def _suspects(culprit: Culprit) -> Iterator[str]:
+    suspects = culprit.suspects
+    if not suspects:
+        return
+    several = f"One of these {len(suspects)}:" if len(suspects) > 1 else "If anything, this:"
+    title = "The culprit:" if say.named(culprit) else several
+    lines = [_suspect(one) for one in suspects[:_SUSPECTS]]
+    if len(suspects) > _SUSPECTS:
+        lines.append(f"- … and {len(suspects) - _SUSPECTS:,} more")
+    yield f"{title}\n\n" + "\n".join(lines)
+
+
+def _suspect(one: Suspect) -> str:
+    name, link = code(say.short(one)), say.link(one)
+    shown = f"[{name}]({link})" if link else name
+    words = [f"- {prose(one.part)} {shown}", prose(one.title)]
+    words += (
+        [f"({prose(one.author)}{f', {one.when:%Y-%m-%d}' if one.when else ''})"]
+        if one.author
+        else []
+    )
+    return " ".join(word for word in words if word)
+
+
+def _points(stage: StageReport, culprit: Culprit) -> Iterator[str]:
+    """The points around the change."""
+    span = culprit.change.span
+    chosen = stage.points[max(0, span.good - _AROUND) : span.bad + 1 + _AROUND]
+    rows = [
+        (
+            code(one.point.label),
+            _outcome(one),
+            ", ".join(map(say.value, one.values.get(culprit.metric, ()))),
+        )
+        for one in chosen
+        if one.outcome is not None
+    ]
+    if rows:
+        yield table(("point", "outcome", culprit.metric), rows)
+
+
+def _outcome(one: PointReport) -> str:
+    if one.outcome in (None, Outcome.OK):
+        return one.outcome or ""
+    why = one.point.missing or (one.attempts[-1].signature if one.attempts else "")
+    return f"{one.outcome}: {code(why)}" if why else one.outcome
+
+
+def _difference(stage: StageReport, culprit: Culprit) -> Iterator[str]:
+    """What was really under test, where the two sides differ."""
+    old = _identity(stage, culprit.change.old.id)
+    new = _identity(stage, culprit.change.new.id)
+    rows = [
+        (code(key), code(old.get(key, "–")), code(new.get(key, "–")))
+        for key in sorted(old.keys() | new.keys())
+        if old.get(key) != new.get(key)
+    ]
+    if rows:
+        yield "What was under test:\n\n" + table(("", "before", "after"), rows)
+
+
+def _identity(stage: StageReport, point: str) -> Mapping[str, str]:
+    found = [a.identity for one in stage.points if one.point.id == point for a in one.attempts]
+    return found[-1] if found else {}
+
+
+def _quiet(report: HuntReport) -> str:
+    return "\n".join(
+        f"- {prose(stage.title)}: {prose(say.tried(stage))}" for stage in report.stages
+    )
+
+
+def _not_seen(report: HuntReport) -> Iterator[str]:
+    lines = [
+        f"- {prose(stage.title)}: {prose(say.missed(stage.missed))}"
+        for stage in report.stages
+        if stage.missed
+    ]
+    lines += [
+        f"- {prose(stage.title)}: {prose(note)}"
+        for stage in report.stages
+        for note in (say.flaky(stage), *stage.notes)
+        if note
+    ]
+    lines += [f"- {prose(note)}" for note in report.notes]
+    if lines:
+        yield "## To know\n\n" + "\n".join(lines)
+
+
+def _failures(report: HuntReport) -> Iterator[str]:
+    blocks = []
+    for stage in report.stages:
+        for (outcome, signature), points in say.failures(stage).items():
+            names = _names(points)
+            log = next((one.log for one in stage.points if one.point.id == points[-1].id), "")
+            blocks.append(f"- **{outcome}** {code(signature)}: {names}{_details(log)}")
+    if blocks:
+        yield "## Crashed, hung or broken\n\n" + "\n".join(blocks)
+
+
+def _lacking(report: HuntReport) -> Iterator[str]:
+    lines = [
+        f"- {prose(stage.title)}: {_names(points)}: {prose(reason)}"
+        for stage in report.stages
+        for reason, points in say.lacking(stage).items()
+    ]
+    if lines:
+        yield "## Cannot be had\n\n" + "\n".join(lines)
+
+
+def _names(points: Sequence[Point]) -> str:
+    names = ", ".join(code(point.label) for point in points[:_SUSPECTS])
+    more = len(points) - _SUSPECTS
+    return f"{names} and {more:,} more" if more > 0 else names
+
+
+def _details(log: str) -> str:
+    if not log:
+        return ""
+    tail = "\n".join(log.splitlines()[-_LOG_LINES:])
+    inner = "\n".join(f"  {line}" for line in _fenced(tail, "text").splitlines())
+    return f"\n  <details><summary>the end of its log</summary>\n\n{inner}\n\n  </details>"
+
+
+def _fenced(text: str, language: str) -> str:
+    """A code block that nothing in it can end."""
+    clean = "\n".join(printable(line) for line in text.splitlines())
+    longest = max((len(run) for run in re.findall(r"`+", clean)), default=0)
+    fence = "`" * max(3, longest + 1)
+    return f"{fence}{language}\n{clean}\n{fence}"
+
+
+def _how(report: HuntReport) -> str:
+    runs = say.measured(report)
+    probe = f"; probe {code(shlex.join(report.command))}" if report.command else ""
+    return f"<sub>karat hunt, {runs}{probe}; {code(PurePath(report.file).name)}</sub>"
+
+
+def _stage(report: HuntReport, key: str) -> StageReport | None:
+    return next((stage for stage in report.stages if stage.key == key), None)

@@ -1,0 +1,355 @@
+"""Flags: what is odd about a point's attempts: shared, flaky, never rebuilt. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from math import floor, log10
+
+from karat.changepoints.series import Outcome
+from karat.hunts.model import (
+    Attempt,
+    ChangeReport,
+    Culprit,
+    HuntReport,
+    Missed,
+    Point,
+    PointReport,
+    StageReport,
+    Suspect,
+)
+from karat.hunts.probe.metrics import CRASH
+from karat.report.words import count
+
+FILES = "files.sha256"
+"""The name under which an identity has the hash of all built files."""
+REBUILT = "nothing was rebuilt"
+_TOLD = ("commit.", "image", "package.", "value")
+
+
+def flags(tried: Sequence[tuple[Point, Sequence[Attempt]]]) -> dict[str, tuple[str, ...]]:
+    """Point → its flags, of points in the order of their timeline."""
+    found: dict[str, list[str]] = {}
+    before: tuple[Point, Attempt] | None = None
+    for point, attempts in tried:
+        said = [*_shared(attempts), *_flaky(attempts)]
+        newest = next((a for a in reversed(attempts) if a.identity), None)
+        if newest is not None:
+            if before is not None and same_binary(before[1], newest):
+                said.append(f"same binary as {before[0].label}: {REBUILT}")
+            before = point, newest
+        if said:
+            found[point.id] = said
+    return {name: tuple(said) for name, said in found.items()}
+
+
+def same_binary(old: Attempt, new: Attempt) -> bool:
+    """Whether two attempts, of what should be different things, had the very same files under test."""
+    files = old.identity.get(FILES)
+    if not files or files != new.identity.get(FILES):
+        return False
+    return _named(old) != _named(new)
+
+
+def _named(attempt: Attempt) -> dict[str, str]:
+    return {k: v for k, v in attempt.identity.items() if k != FILES and k.startswith(_TOLD)}
+
+
+def _shared(attempts: Sequence[Attempt]) -> list[str]:
+    sources = dict.fromkeys(a.shared_with for a in attempts if a.shared_with)
+    return [f"shared with {name}: the very same thing was under test" for name in sources]
+
+
+def _flaky(attempts: Sequence[Attempt]) -> list[str]:
+    """Failures at a point that also succeeded; what could not be tried is no evidence either way."""
+    tried = [a for a in attempts if a.outcome in (Outcome.OK, Outcome.CRASH, Outcome.HANG)]
+    failed = sum(attempt.outcome is not Outcome.OK for attempt in tried)
+    return [f"flaky: {failed} of {len(tried)} failed"] if 0 < failed < len(tried) else []
+
+
+# DOC-HERE report_sentences: Sentences of a hunt's report, which the terminal, Markdown and the page share. Pure.
+
+_MARKS = {
+    Outcome.OK: "·",
+    Outcome.CRASH: "✗",
+    Outcome.HANG: "∞",
+    Outcome.BROKEN: "□",
+    Outcome.MISSING: " ",
+}
+_TRIED = tuple(_MARKS[one] for one in (Outcome.CRASH, Outcome.HANG, Outcome.OK, Outcome.BROKEN))
+UNTRIED = "˙"
+_PAIR = 2
+_LINK = re.compile(r"https?://[^\s()<>\[\]`|\"'\\]+")
+
+
+def value(number: float | None) -> str:
+    """A measured value: four significant digits, more where it is large anyway."""
+    if number is None:
+        return "–"
+    if number == int(number) and abs(number) < 1e15:
+        return f"{int(number):,}"
+    digits = max(0, 3 - floor(log10(abs(number))))
+    return f"{number:,.{digits}f}" if digits <= 6 and abs(number) < 1e15 else f"{number:.4g}"
+
+
+def percent(old: float | None, new: float | None) -> str:
+    """`−7.0%`, or nothing where the old value is zero or either is not known."""
+    if old is None or new is None or old == 0:
+        return ""
+    relative = (new - old) / abs(old) * 100
+    digits = 1 if abs(relative) >= 1 else 2
+    return f"{relative:+.{digits}f}%".replace("-", "−")
+
+
+def amount(change: ChangeReport, unit: str = "") -> str:
+    """`577.4 → 536.7 MLUPS (−7.0%)`; of failures (crashes, hangs), that they begin or end."""
+    span = change.span
+    if span.kind == "crash" or span.after is None:
+        return "works → fails"
+    if span.before is None or span.metric == CRASH:
+        return "fails → works again"
+    moved = percent(span.before, span.after)
+    shown = f"{value(span.before)} → {value(span.after)}{f' {unit}' if unit else ''}"
+    return f"{shown} ({moved})" if moved else shown
+
+
+def sure(confidence: float) -> str:
+    """A confidence as it may be said: never as certainty."""
+    if confidence >= 0.9995:
+        return "over 99.9%"
+    return f"{floor(confidence * 1000) / 10:g}%"
+
+
+def heading(culprit: Culprit, report: HuntReport) -> str:
+    """What kind of change it is; of a dip, which of its two ends."""
+    change = culprit.change
+    if change.dip is None:
+        return change.kind
+    first = next(c for c in report.culprits if c.change.dip == change.dip)
+    return f"dip ({'there' if first is culprit else 'and back'})"
+
+
+def flaky(stage: StageReport) -> str:
+    """How many runs fail for nothing; empty where none is known to."""
+    if not stage.flake_rate:
+        return ""
+    return f"flaky: about {stage.flake_rate:.0%} of the runs fail for no reason of the point"
+
+
+def between(change: ChangeReport) -> str:
+    """`after 2023-08-24, not after 2023-08-26`, with what lies between and could not be tried."""
+    lost = len(change.span.between)
+    note = f" ({lost} between them could not be tried)" if lost else ""
+    return f"after {change.old.label}, not after {change.new.label}{note}"
+
+
+def short(one: Suspect) -> str:
+    """A suspect's id; of a commit its beginning."""
+    return one.id[:12] if len(one.id) == 40 else one.id
+
+
+def link(one: Suspect) -> str:
+    """Where a suspect can be seen; nothing where that is no plain address, which might end its markup."""
+    return one.link if _LINK.fullmatch(one.link) else ""
+
+
+def suspect(one: Suspect) -> str:
+    """`xla 1a2b3c4d5e6f Fuse more convolutions (A. Author)`."""
+    words = [one.part, short(one), one.title, f"({one.author})" if one.author else ""]
+    return " ".join(word for word in words if word)
+
+
+def named(culprit: Culprit) -> bool:
+    """Whether the hunt comes down to one: the only suspect, of a change that was seen again where that was tried."""
+    return len(culprit.suspects) == 1 and not doubtful(culprit.change)
+
+
+def headline(culprit: Culprit, unit: str = "") -> str:
+    """The one line that says it: what, by how much, since when, who."""
+    change = culprit.change
+    what = amount(change, unit)
+    first = f"{change.kind} of {culprit.metric}" if culprit.metric != "crash" else "crash"
+    who = ""
+    if len(culprit.suspects) == 1:
+        only = culprit.suspects[0]
+        who = f": {suspect(only)}"
+    elif culprit.suspects:
+        who = f": one of {len(culprit.suspects)} suspects"
+    return f"{first}{f', {what}' if what else ''}, {between(change)}{who}"
+
+
+def doubtful(change: ChangeReport) -> bool:
+    """Whether both sides, run again, speak against a change rather than for it: whoever fails a build on it fails it on noise."""
+    verdict = change.verdict
+    against = _again(change) and 0 < verdict.confidence < 0.5
+    return verdict.confirmed is False or (verdict.confirmed is None and against)
+
+
+def _again(change: ChangeReport) -> bool:
+    return any(line.startswith("run again") for line in change.verdict.tried)
+
+
+def confirmed(change: ChangeReport) -> str:
+    """Whether the culprit and its parent, run again, still differed, and how sure it all is."""
+    verdict = change.verdict
+    confidence = verdict.confidence or change.span.confidence
+    again = _again(change)
+    said = {
+        True: "confirmed by running both sides again",
+        False: "NOT confirmed: both sides, run again, do not differ as they did",
+        None: "both sides were run again, and that did not decide" if again else "not run again",
+    }[verdict.confirmed]
+    return f"{said}; confidence {sure(confidence)}"
+
+
+def blame(change: ChangeReport) -> str:
+    """What swapping said: which repository, or that it takes several."""
+    verdict = change.verdict
+    if len(change.new.parts.keys() - {"image"}) == 1:
+        return ""  # there is nobody else
+    if verdict.message:
+        return verdict.message
+    if verdict.interaction:
+        return "it takes several repositories together: neither alone makes the change"
+    return f"made by {verdict.part}" if verdict.part else ""
+
+
+def missed(what: Missed | None) -> str:
+    """What could not have been seen, and its price."""
+    return what.message if what else ""
+
+
+def tried(stage: StageReport) -> str:
+    """`38 of 76 points tried, 41 runs, 12 min`."""
+    done = sum(point.outcome not in (None, Outcome.MISSING) for point in stage.points)
+    points = count(len(stage.points), "point")
+    return f"{done:,} of {points} tried, {count(stage.runs, 'run')}, {duration(stage.seconds)}"
+
+
+def duration(seconds: float) -> str:
+    """`3.2 s`, `12 min`, `5.1 h`."""
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    if seconds < 5400:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.1f} h"
+
+
+def strip(points: Sequence[PointReport], changes: Sequence[ChangeReport], width: int) -> str:
+    """The timeline in one line: a mark per point or, where there is no room, per stretch; `|` where it changed."""
+    cuts = {change.new.id for change in changes}
+    cells = [("|" if p.point.id in cuts else "") + _mark(p) for p in points]
+    if sum(map(len, cells)) <= width:
+        return "".join(cells)
+    size = -(-len(points) // max(1, width - len(cuts)))
+    return "".join(_stretch(cells[i : i + size]) for i in range(0, len(cells), size))
+
+
+def _mark(point: PointReport) -> str:
+    return UNTRIED if point.outcome is None else _MARKS[point.outcome]
+
+
+def _stretch(cells: Sequence[str]) -> str:
+    """One mark for several points: what most of those that were tried came to, the gravest where it is even.
+
+    Single failures are listed below the strip; here they would hide hundreds of points that work.
+    """
+    marks = "".join(cells)
+    cut = "|" if "|" in marks else ""
+    tried = [mark for mark in _TRIED if mark in marks]
+    return cut + max(tried, key=marks.count, default=UNTRIED if UNTRIED in marks else " ")
+
+
+def failures(stage: StageReport) -> dict[tuple[str, str], list[Point]]:
+    """(outcome, signature) → points, of those that did not succeed."""
+    found: dict[tuple[str, str], list[Point]] = {}
+    for one in stage.points:
+        if one.outcome in (Outcome.CRASH, Outcome.HANG, Outcome.BROKEN):
+            last = one.attempts[-1] if one.attempts else None
+            key = (one.outcome.value, (last.signature or last.note) if last else "")
+            found.setdefault(key, []).append(one.point)
+    return found
+
+
+def lacking(stage: StageReport) -> dict[str, list[Point]]:
+    """Reason → points, of those that cannot be had."""
+    groups: dict[str, list[Point]] = {}
+    for one in stage.points:
+        if one.outcome is Outcome.MISSING:
+            groups.setdefault(_without_names(one.point), []).append(one.point)
+    return {_in_common([p.missing for p in points]): points for points in groups.values()}
+
+
+def _without_names(point: Point) -> str:
+    """Why it cannot be had, without what names the point itself: `no image jax:2023-08-07` is every night's reason."""
+    reason = point.missing
+    for name in sorted((*point.parts.values(), point.id, point.label), key=len, reverse=True):
+        reason = reason.replace(name, "\0") if name else reason
+    return reason
+
+
+def _in_common(reasons: Sequence[str]) -> str:
+    """One reason for several, with dots where they differ."""
+    if len(set(reasons)) == 1:
+        return reasons[0] or "no reason is known"
+    start = _beginning(reasons)
+    end = _beginning([reason[len(start) :][::-1] for reason in reasons])[::-1]
+    return f"{start}…{end}"
+
+
+def _beginning(texts: Sequence[str]) -> str:
+    """The words and numbers that all begin with."""
+    first, last = min(texts), max(texts)
+    same = (one == other for one, other in zip(first, last, strict=False))
+    letters = first[: next((k for k, equal in enumerate(same) if not equal), len(first))]
+    return re.sub(r"\w+$", "", letters)
+
+
+def listed(points: Sequence[Point], most: int) -> str:
+    """`2023-08-03, 2023-08-07 and 9 more`."""
+    names = ", ".join(point.label for point in points[:most])
+    return f"{names} and {len(points) - most:,} more" if len(points) > most else names
+
+
+def measured(report: HuntReport) -> str:
+    """`41 runs, 12 min of measuring`."""
+    return f"{count(report.runs, 'run')}, {duration(report.seconds)} of measuring"
+
+
+def nothing_compared(report: HuntReport) -> bool:
+    """Whether too few points gave a value for any two to be compared, and no change came out all the same."""
+    points = [point for stage in report.stages for point in stage.points]
+    return not report.culprits and sum(bool(point.values) for point in points) < _PAIR
+
+
+def never_rebuilt(report: HuntReport) -> bool:
+    """Whether all points had the very same built files, so that no change could come out: one thing was measured again."""
+    points = [point for stage in report.stages for point in stage.points if point.values]
+    same = [point for point in points if any(flag.endswith(REBUILT) for flag in point.flags)]
+    return not report.culprits and len(same) == len(points) - 1 > 0
+
+
+def conclusion(report: HuntReport) -> str:
+    """The first line: what a person wants to know before anything else."""
+    state = "" if report.state == "done" else f" so far (the hunt is {report.state})"
+    if never_rebuilt(report):
+        return f"{report.name}: nothing could be compared{state}: {REBUILT}"
+    if report.state == "done" and nothing_compared(report):
+        return f"{report.name}: nothing could be compared"
+    if not report.culprits:
+        return f"{report.name}: no change found{state}"
+    dips = len({c.change.dip for c in report.culprits if c.change.dip is not None})
+    single = [c for c in report.culprits if c.change.dip is None]
+    kinds = [c.change.kind for c in single]
+    words = [
+        f"{kinds.count(kind)} {_plural(kind, kinds.count(kind))}" for kind in dict.fromkeys(kinds)
+    ]
+    if dips:
+        words.append(f"{dips} {_plural('dip', dips)}")
+    return f"{report.name}: {', '.join(words)}{state}"
+
+
+def _plural(kind: str, number: int) -> str:
+    if number == 1:
+        return kind
+    return f"{kind}es" if kind.endswith("sh") else f"{kind}s"

@@ -1,0 +1,463 @@
+"""A hunt's report in a terminal: the answers first, then each stage, then what was not seen.
+
+In: a `HuntReport`. Out: lines of (text, style) pieces, as `report.terminal` prints them.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+import time
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from statistics import fmean
+
+import msgspec
+
+from karat.changepoints.series import Outcome
+from karat.findings import UsageError, suggest
+from karat.hunts.journal.database import show
+from karat.hunts.journal.journal import Journal
+from karat.hunts.journal.records import CommandRow, StageRow
+from karat.hunts.model import (
+    Attempt,
+    ChangeReport,
+    Culprit,
+    HuntReport,
+    Point,
+    PointReport,
+    StageReport,
+)
+from karat.hunts.report import sentences as say
+from karat.hunts.report.assemble import report_of, settings_of
+from karat.hunts.report.reproduce import quoted
+from karat.hunts.report.sentences import duration, flags, strip, value
+from karat.report.terminal import Line
+from karat.report.words import count
+
+_STYLES = {
+    "regression": "bold red",
+    "crash": "bold red",
+    "improvement": "green",
+    "dip": "yellow",
+    "shift": "yellow",
+}
+_SUSPECTS = 8
+_POINTS = 6
+_WIDE = 100
+
+
+def lines(report: HuntReport, *, width: int | None = None) -> Iterator[Line]:
+    """The whole report."""
+    yield ((say.conclusion(report), "bold"),)
+    for culprit in report.culprits:
+        yield ()
+        yield from _culprit(culprit, report)
+    for stage in report.stages:
+        yield ()
+        yield from _stage(stage, width or _WIDE)
+    for note in report.notes:
+        yield ()
+        yield ((note, "yellow"),)
+    yield ()
+    yield (
+        (
+            f"{say.measured(report)}; journal {report.journal}",
+            "dim",
+        ),
+    )
+
+
+def _culprit(culprit: Culprit, report: HuntReport) -> Iterator[Line]:
+    change = culprit.change
+    unit = report.units.get(culprit.metric, "")
+    yield (
+        (say.heading(culprit, report), _STYLES.get(change.kind, "")),
+        (f"  {culprit.metric}  {say.amount(change, unit)}", ""),
+    )
+    yield _fact("when", say.between(change))
+    if say.blame(change):
+        yield _fact("where", say.blame(change))
+    for one in culprit.suspects[:_SUSPECTS]:
+        label = "culprit" if say.named(culprit) else "suspect"
+        yield _fact(label, say.suspect(one))
+        if one.link:
+            yield _fact("", one.link)
+    if len(culprit.suspects) > _SUSPECTS:
+        yield _fact("", f"… and {len(culprit.suspects) - _SUSPECTS:,} more")
+    yield _fact("sure", say.confirmed(change))
+    if change.reproduce:
+        # Further lines of a quoted word are not set in: the blanks would be part of it.
+        first, *further = change.reproduce.split("\n")
+        yield _fact("try", first)
+        yield from (((line, ""),) for line in further)
+
+
+def _fact(label: str, text: str) -> Line:
+    return ((f"  {label:<8}", "dim"), (text, ""))
+
+
+def _stage(stage: StageReport, width: int) -> Iterator[Line]:
+    state = "" if stage.state == "done" else f" ({stage.state})"
+    yield ((f"{stage.title}{state}", "bold"), (f"  {say.tried(stage)}", "dim"))
+    yield ((f"  {say.strip(stage.points, stage.changes, width - 2)}", ""),)
+    for change in stage.changes:
+        yield _change(change)
+    for (outcome, signature), points in say.failures(stage).items():
+        yield (
+            (f"  {outcome:<12}", "red" if outcome != "broken" else "dim"),
+            (f"{say.listed(points, _POINTS)}: {signature}", ""),
+        )
+    for reason, points in say.lacking(stage).items():
+        yield (("  missing     ", "dim"), (f"{say.listed(points, _POINTS)}: {reason}", ""))
+    for one in stage.points:
+        for flag in one.flags:
+            yield ((f"  {one.point.label}: {flag}", "yellow"),)
+    if flaky := say.flaky(stage):
+        yield ((f"  {flaky}", "yellow"),)
+    for note in stage.notes:
+        yield ((f"  {note}", "yellow"),)
+    if stage.missed is not None:
+        yield ((f"  {say.missed(stage.missed)}", "dim"),)
+
+
+def _change(change: ChangeReport) -> Line:
+    return (
+        (f"  {change.kind:<12}", _STYLES.get(change.kind, "")),
+        (
+            f"{change.span.metric}  {say.amount(change)}  {say.between(change)}  {say.sure(change.span.confidence)}",
+            "",
+        ),
+    )
+
+
+# DOC-HERE status: Status: how far a hunt is, from its journal, while it runs or after.
+
+_SHOWN = 8
+
+
+class RunNow(msgspec.Struct, frozen=True, kw_only=True):
+    """A run under way."""
+
+    stage: str
+    point: str
+    why: str
+    seconds: float
+
+
+class StageStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """How far one stage is."""
+
+    key: str
+    title: str
+    state: str
+    points: int
+    missing: int
+    tried: int
+    runs: int
+    expected_left: int | None
+    """Runs still to come, as far as can be said."""
+    changes: tuple[str, ...]
+
+
+class Status(msgspec.Struct, frozen=True, kw_only=True):
+    """How far a hunt is. Schema karat.hunt-status/1."""
+
+    schema: str = "karat.hunt-status/1"
+    name: str
+    journal: str
+    state: str
+    """running, done, stopped."""
+    process: int | None
+    """Who is at work on it."""
+    runs: int
+    seconds: float
+    """Of measuring."""
+    seconds_left: float | None
+    """Of the stage at work, as far as can be said; finer ones come after it."""
+    stages: tuple[StageStatus, ...]
+    running: tuple[RunNow, ...]
+    notes: tuple[str, ...]
+
+
+def status_of(journal: Journal) -> tuple[Status, HuntReport]:
+    """How far a hunt is, and the report it has so far."""
+    report, rows = report_of(journal), {row.key: row for row in journal.stages()}
+    stages = tuple(_stage_status(stage, rows[stage.key]) for stage in report.stages)
+    running = report.state == "running"
+    status = Status(
+        name=report.name,
+        journal=report.journal,
+        state=report.state,
+        process=journal.writer(),
+        runs=report.runs,
+        seconds=report.seconds,
+        seconds_left=_seconds_left(journal, report, stages) if running else None,
+        stages=stages,
+        running=tuple(
+            RunNow(stage=stage, point=point, why=why, seconds=max(0.0, time.time() - since))
+            for stage, point, why, since in (journal.running() if running else ())
+        ),
+        notes=report.notes,
+    )
+    return status, report
+
+
+def _stage_status(stage: StageReport, row: StageRow) -> StageStatus:
+    missing = sum(p.outcome is Outcome.MISSING for p in stage.points)
+    tried = sum(p.outcome not in (None, Outcome.MISSING) for p in stage.points)
+    left = row.decision.expected_left if row.decision is not None else None
+    return StageStatus(
+        key=stage.key,
+        title=stage.title,
+        state=stage.state,
+        points=len(stage.points),
+        missing=missing,
+        tried=tried,
+        runs=stage.runs,
+        expected_left=0 if stage.state == "done" else left,
+        changes=tuple(change.message for change in stage.changes),
+    )
+
+
+def _seconds_left(
+    journal: Journal, report: HuntReport, stages: tuple[StageStatus, ...]
+) -> float | None:
+    """Runs still to come at what the last ones took, over the slots that the engine has."""
+    if not stages or stages[-1].expected_left is None:
+        return None
+    took = [a.seconds for p in report.stages[-1].points for a in p.attempts if not a.shared_with]
+    said = journal.facts().get("slots", "")
+    slots = max(1, int(said)) if said.isdecimal() else 1
+    return stages[-1].expected_left * fmean(took[-20:]) / slots if took else None
+
+
+def lines_status(status: Status, report: HuntReport, width: int | None = None) -> Iterator[Line]:
+    """The status for a person."""
+    who = f" (process {status.process})" if status.process else ""
+    yield ((f"{status.name}: {status.state}{who}", "bold"), (f"  {_counted(status)}", "dim"))
+    for one, stage in zip(status.stages, report.stages, strict=True):
+        yield ()
+        yield from _stage_lines(one, stage, report, width or 100)
+    if status.running:
+        yield ()
+    for run in status.running:
+        yield (("now  ", "cyan"), (f"{run.point}  {duration(run.seconds)}  {run.why}", ""))
+    for note in status.notes:
+        yield ()
+        yield ((note, "yellow"),)
+
+
+def _counted(status: Status) -> str:
+    left = (
+        f", about {duration(status.seconds_left)} left at this stage" if status.seconds_left else ""
+    )
+    return f"{count(status.runs, 'run')}, {duration(status.seconds)} of measuring{left}"
+
+
+def _stage_lines(
+    one: StageStatus, stage: StageReport, report: HuntReport, width: int
+) -> Iterator[Line]:
+    left = f", ≈{count(one.expected_left, 'run')} to go" if one.expected_left else ""
+    lacking = f", {one.missing:,} cannot be had" if one.missing else ""
+    yield (
+        (f"{one.title} [{one.key}]", "bold"),
+        (f"  {one.state}: {one.tried:,} of {one.points:,} points tried{lacking}{left}", "dim"),
+    )
+    yield ((f"  {strip(stage.points, stage.changes, width - 2)}", ""),)
+    for message in one.changes:
+        yield ((f"  {message}", "yellow"),)
+    tried = [point for point in stage.points if point.attempts]
+    for point in sorted(tried, key=lambda p: p.attempts[-1].started)[-_SHOWN:]:
+        yield ((f"  {point.point.label}  ", "dim"), (_result(point, report), ""))
+
+
+def _result(point: PointReport, report: HuntReport) -> str:
+    if point.values:
+        return ", ".join(
+            f"{value(fmean(samples))} {report.units.get(name) or name}"
+            for name, samples in point.values.items()
+        )
+    last = point.attempts[-1]
+    return f"{last.outcome.value}: {last.signature or last.note}".rstrip(": ")
+
+
+# DOC-HERE showing: Showing one point of a hunt: its attempts, what was under test, its logs, and how to do it by hand.
+
+_PLACEHOLDER = re.compile(r"(@(?:AREA|OUT|SLOT|CORES|GPUS)@)")
+# By hand there is no slot: the first one's name, and all cores and GPUs that there are.
+_BY_HAND = {"SLOT": "0", "CORES": "", "GPUS": ""}
+_STYLES_SHOWING = {"ok": "green", "crash": "bold red", "hang": "bold magenta", "broken": "yellow"}
+
+
+class ShownAttempt(msgspec.Struct, frozen=True, kw_only=True):
+    """One attempt, with what it ran."""
+
+    attempt: Attempt
+    purpose: str
+    """search, swap N, confirm N (of change N)."""
+    commands: tuple[CommandRow, ...]
+    log: str | None = None
+
+
+class ShownPoint(msgspec.Struct, frozen=True, kw_only=True):
+    """One point of a hunt. Schema karat.hunt-point/1."""
+
+    schema: str = "karat.hunt-point/1"
+    stage: str
+    point: Point
+    flags: tuple[str, ...]
+    attempts: tuple[ShownAttempt, ...]
+    area: str
+    """Where work areas of the hunt are."""
+
+
+def find_point(journal: Journal, name: str, stage: str | None) -> tuple[str, Point]:
+    """The point that a name means: its id or label, or the beginning of one; in the coarsest stage that has it."""
+    every = [(s, p) for s, p in journal.every_point() if stage is None or s == stage]
+    if stage is not None and not every:
+        known = [row.key for row in journal.stages()]
+        raise UsageError(
+            f"--stage: expected one of {', '.join(known) or '(none yet)'}, found {stage!r}{suggest(stage, known)}",
+            next_command=f"karat hunt status {shlex.quote(str(journal.path))}",
+        )
+    for matches in (
+        [(s, p) for s, p in every if name in {p.id, p.label}],
+        [(s, p) for s, p in every if p.id.startswith(name) or p.label.startswith(name)],
+        [(s, p) for s, p in every if any(part.startswith(name) for part in p.parts.values())],
+    ):
+        ids = dict.fromkeys(p.id for _, p in matches)
+        if len(ids) == 1:
+            return _tried_first(journal, matches)
+        if ids:
+            raise UsageError(
+                f"expected one point, found {len(ids)} that begin with {name!r}: {', '.join(list(ids)[:5])}",
+                next_command=show(matches[0][1].id, stage=matches[0][0], journal=str(journal.path)),
+            )
+    labels = [p.label for _, p in every]
+    raise UsageError(
+        f"expected a point of the hunt, found none that begins with {name!r}{suggest(name, labels)}",
+        next_command=f"karat hunt status {shlex.quote(str(journal.path))}",
+    )
+
+
+def _tried_first(journal: Journal, matches: Sequence[tuple[str, Point]]) -> tuple[str, Point]:
+    """Of several stages that have the point, the first in which it was tried."""
+    return next((m for m in matches if journal.entries(m[0], m[1].id)), matches[0])
+
+
+def shown(journal: Journal, stage: str, point: Point, *, logs: bool) -> ShownPoint:
+    """Everything that is known of a point."""
+    every: dict[str, list[Attempt]] = {}
+    for entry in journal.entries(stage):
+        every.setdefault(entry.attempt.point, []).append(entry.attempt)
+    said = flags([(p, every.get(p.id, [])) for p in journal.points(stage)])
+    facts = journal.facts()
+    settings = settings_of(facts)
+    attempts = []
+    for entry in journal.entries(stage, point.id):
+        number = entry.attempt.number
+        log = journal.log(stage, point.id, number).decode("utf-8", "backslashreplace")
+        attempts.append(
+            ShownAttempt(
+                attempt=entry.attempt,
+                purpose=entry.purpose,
+                commands=journal.commands(stage, point.id, number),
+                log=log if logs else None,
+            )
+        )
+    return ShownPoint(
+        stage=stage,
+        point=point,
+        flags=said.get(point.id, ()),
+        attempts=tuple(attempts),
+        area=f"{facts.get('root', '.')}/{settings.work if settings else '.karat/hunt'}/slot-0",
+    )
+
+
+def lines_showing(what: ShownPoint) -> Iterator[Line]:
+    """The point for a person."""
+    point = what.point
+    yield ((point.label, "bold"), (f"  stage {what.stage}", "dim"))
+    if point.id != point.label:
+        yield _fact_showing("id", point.id)
+    if point.when is not None:
+        yield _fact_showing("when", point.when.isoformat(sep=" ", timespec="seconds"))
+    for name, text in point.parts.items():
+        yield _fact_showing(name, text)
+    if point.missing:
+        yield _fact_showing("missing", point.missing)
+    for flag in what.flags:
+        yield ((f"  {flag}", "yellow"),)
+    for one in what.attempts:
+        yield ()
+        yield from _attempt(one)
+    if not what.attempts and not point.missing:
+        yield ((("  not tried"), "dim"),)
+    yield from _by_hand(what)
+
+
+def _fact_showing(name: str, text: str) -> Line:
+    return ((f"  {name:<12}", "dim"), (text, ""))
+
+
+def _attempt(one: ShownAttempt) -> Iterator[Line]:
+    attempt = one.attempt
+    yield (
+        (f"attempt {attempt.number}: ", "bold"),
+        (attempt.outcome.value, _STYLES_SHOWING.get(attempt.outcome.value, "")),
+        (f"  {one.purpose}{f', {attempt.why}' if attempt.why else ''}", "dim"),
+    )
+    for name, samples in attempt.samples.items():
+        yield _fact_showing(name, ", ".join(value(sample) for sample in samples))
+    if attempt.signature:
+        yield _fact_showing("signature", attempt.signature)
+    if attempt.note:
+        yield _fact_showing("note", attempt.note)
+    if attempt.shared_with:
+        yield _fact_showing("shared with", attempt.shared_with)
+    if attempt.started:
+        began = datetime.fromtimestamp(attempt.started, UTC)
+        yield _fact_showing(
+            "ran", f"{began:%Y-%m-%d %H:%M:%S} UTC, {duration(attempt.seconds)}, {attempt.where}"
+        )
+    for name, text in attempt.identity.items():
+        yield _fact_showing("under test", f"{name} = {text}")
+
+
+def _by_hand(what: ShownPoint) -> Iterator[Line]:
+    """The commands of the last attempt that ran some, as a person would type them."""
+    commands = next((a.commands for a in reversed(what.attempts) if a.commands), ())
+    if not commands:
+        return
+    yield ()
+    yield (("by hand:", "bold"),)
+    said = " ".join(word for command in commands for word in (*command.argv, command.cwd))
+    others = [f" {name}={text}" for name, text in _BY_HAND.items() if f"@{name}@" in said]
+    yield ((f"  AREA={quoted(what.area)} OUT=$(mktemp -d){''.join(others)}", ""),)
+    names = dict.fromkeys(name for command in commands for name in command.env)
+    if names.pop("KARAT_OUT", "") is None:
+        yield (("  export KARAT_OUT=$OUT", ""),)
+    if names:
+        yield ((f"  # with {', '.join(names)} set", "dim"),)
+    for command in commands:
+        # Further lines of a word are not set in: the blanks would be part of it.
+        *first, last = f"  {typed(command)}".split("\n")
+        yield from (((line, ""),) for line in first)
+        yield ((last, ""), ("  # not needed then" if command.skipped else "", "dim"))
+
+
+def typed(command: CommandRow) -> str:
+    """A command for a shell; the runner's placeholders are variables there."""
+    words = " ".join(_word(word) for word in command.argv)
+    return words if command.cwd in {"", "."} else f"(cd {_word(command.cwd)} && {words})"
+
+
+def _word(word: str) -> str:
+    if not _PLACEHOLDER.search(word):
+        return quoted(word)
+    return "".join(
+        f'"${piece.strip("@")}"' if _PLACEHOLDER.fullmatch(piece) else quoted(piece)
+        for piece in _PLACEHOLDER.split(word)
+        if piece
+    )

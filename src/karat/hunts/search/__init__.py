@@ -1,0 +1,1 @@
+"""The search: pure functions from what was observed to what to run next."""

@@ -1,0 +1,463 @@
+"""Positions: where one change lies between two ends, when runs may lie.
+
+Pure. In: numbers at some points. Out: the probability of each place, of "no change: they are all as the first", and of "all
+as the last". Rates of flakes, or the levels on both sides, are learned on the way.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+
+from karat.hunts.model import Decision, Metric, Seen, Span
+from karat.hunts.search.inference import (
+    OUTLIERS,
+    Array,
+    Map,
+    differ,
+    entropy,
+    level_map,
+    met,
+    middle,
+    rate_pairs,
+)
+from karat.hunts.search.observations import Readings, readings, runs
+from karat.hunts.search.requests import SPECULATION, Wish, allowance, asks, broken_range, near
+from karat.hunts.search.spans import between, kind, left_wide, missed
+from karat.hunts.settings import SearchSettings
+
+_NOTHING = 0.1
+"""That the change is not there at all, as far as is known beforehand."""
+
+
+class Belief(NamedTuple):
+    """Where the change is, as far as is known. The change at k: point k is the first of the new kind."""
+
+    first: int
+    place: Array
+    """Of the change at first + 1, first + 2, …"""
+    all_old: float
+    all_new: float
+    """That there is no change: all as the first, or all as the last."""
+    wrong_old: float
+    wrong_new: float
+    """How often a run at a point of either side looks as if it were of the other."""
+    flakes: float | None = None
+
+
+def binary_belief(values: Mapping[int, Sequence[float]], first: int, last: int, old: int) -> Belief:
+    """Of a metric that is good (0) or bad (1); `old`: which of them the first end should be."""
+    wrong_old, wrong_new, weights = rate_pairs()
+    shape = (len(weights), last - first + 1)
+    as_old, as_new = np.zeros(shape), np.zeros(shape)
+    for at, numbers in values.items():
+        if first <= at <= last:
+            new = sum((value != 0) != bool(old) for value in numbers)
+            same = len(numbers) - new
+            as_old[:, at - first] = new * np.log(wrong_old) + same * np.log1p(-wrong_old)
+            as_new[:, at - first] = same * np.log(wrong_new) + new * np.log1p(-wrong_new)
+    place, all_old, all_new, share = _posterior(as_old, as_new, weights)
+    rates = float(share @ wrong_old), float(share @ wrong_new)
+    worse = np.cumsum([all_new, *place])
+    worse = 1 - worse if old else worse
+    false = sum(
+        float(1 - worse[at - first]) * sum(value != 0 for value in numbers)
+        for at, numbers in values.items()
+        if first <= at <= last
+    )
+    flakes = met(false, rates[1] if old else rates[0])
+    return Belief(first, place, all_old, all_new, *rates, flakes=flakes)
+
+
+def level_belief(
+    values: Mapping[int, Sequence[float]], first: int, last: int, spread: float
+) -> Belief:
+    """Of a metric that has levels: those of both ends, and of all that surely belongs to them."""
+    inside = {at: numbers for at, numbers in values.items() if first <= at <= last}
+    logs = _relative(inside)
+    old, new = middle(logs[first]), middle(logs[last])
+    belief = _levels(logs, first, last, (old, new, spread))
+    cut = first + 1 + int(np.argmax(belief.place)) if len(belief.place) else last
+    sides = [[x for at in logs for x in logs[at] if (at < cut) == side] for side in (True, False)]
+    return _levels(logs, first, last, (middle(sides[0]), middle(sides[1]), spread))
+
+
+def _relative(values: Mapping[int, Sequence[float]]) -> dict[int, list[float]]:
+    """Logarithms, where all are positive."""
+    flat = [abs(value) for numbers in values.values() for value in numbers]
+    if all(value > 0 for numbers in values.values() for value in numbers):
+        return {at: [math.log(value) for value in numbers] for at, numbers in values.items()}
+    scale = middle(flat) or max(flat) or 1.0
+    return {at: [value / scale for value in numbers] for at, numbers in values.items()}
+
+
+def _levels(
+    logs: Mapping[int, Sequence[float]], first: int, last: int, model: tuple[float, float, float]
+) -> Belief:
+    old, new, spread = model
+    as_old, as_new = np.zeros((1, last - first + 1)), np.zeros((1, last - first + 1))
+    for at, numbers in logs.items():
+        as_old[0, at - first] = sum(_density(x, old, spread) for x in numbers)
+        as_new[0, at - first] = sum(_density(x, new, spread) for x in numbers)
+    place, all_old, all_new, _ = _posterior(as_old, as_new, np.ones(1))
+    apart = abs(new - old) / (2 * spread)
+    wrong = max(0.5 * math.erfc(apart / math.sqrt(2)), OUTLIERS / 2)
+    return Belief(first, place, all_old, all_new, wrong, wrong)
+
+
+def _density(x: float, level: float, spread: float) -> float:
+    """Logarithm, in units of the spread; an outlier may be anywhere."""
+    off = (x - level) / spread
+    return math.log((1 - OUTLIERS) * math.exp(-0.5 * off * off) / 2.5 + OUTLIERS / 20)
+
+
+def _posterior(as_old: Array, as_new: Array, weights: Array) -> tuple[Array, float, float, Array]:
+    """Every place at every pair of rates, and both kinds of nothing; the last: how much each pair is believed."""
+    old = np.cumsum(as_old, axis=1)
+    new = as_new.sum(axis=1, keepdims=True) - np.cumsum(as_new, axis=1)
+    places = (old + new)[:, :-1]
+    number = max(places.shape[1], 1)
+    none_old, none_new = old[:, -1], as_new.sum(axis=1)
+    best = max(float(places.max(initial=-np.inf)), float(none_old.max()), float(none_new.max()))
+    prior = weights[:, None] * (1 - _NOTHING) / number
+    each = prior * np.exp(places - best)
+    rest = [weights * _NOTHING / 2 * np.exp(none - best) for none in (none_old, none_new)]
+    total = float(each.sum() + rest[0].sum() + rest[1].sum())
+    share = (each.sum(axis=1) + rest[0] + rest[1]) / total
+    return (
+        each.sum(axis=0) / total,
+        float(rest[0].sum()) / total,
+        float(rest[1].sum()) / total,
+        share,
+    )
+
+
+# DOC-HERE bisecting: Bisect: one change between two known points, where runs may be flaky or noisy.
+#
+# Pure. Both ends are run first and must differ. Then the next run is the one that tells most about where the change is
+# (`positions`), and the search ends when one place is sure enough, or when it is sure that there is nothing: a flake.
+
+_REPEATS = 12
+_TINY = 1e-6
+
+
+class Answer(NamedTuple):
+    """What one metric wants, and what is known of it."""
+
+    wishes: tuple[Wish, ...]
+    span: Span | None
+    flakes: float | None
+    left: int
+    note: str
+
+
+class Bisect:
+    """Known good and bad; `good` may be the newer one: then the change is a repair."""
+
+    def __init__(
+        self,
+        settings: SearchSettings,
+        count: int,
+        metrics: Sequence[Metric],
+        *,
+        good: int,
+        bad: int,
+    ) -> None:
+        self._settings = settings
+        self._count = count
+        self._metrics = tuple(metrics)
+        self._first, self._last = min(good, bad), max(good, bad)
+        self._old = int(bad < good)
+
+    def decide(self, seen: Mapping[int, Seen], in_flight: Mapping[int, int], room: int) -> Decision:
+        """What to run next."""
+        allowed = allowance(self._settings.max_runs, seen, in_flight, room)
+        answers = [self._answer(metric, seen, in_flight, max(room, 1)) for metric in self._metrics]
+        wishes = [wish for answer in answers for wish in answer.wishes]
+        if self._settings.max_runs:
+            wishes = [wish for wish in wishes if wish.rank < SPECULATION]
+        wanted = asks(wishes, allowed)
+        rest = asks(wishes, len(wanted) + 4)[len(wanted) :]
+        tested = {at for at, one in seen.items() if one.values}
+        notes = tuple(dict.fromkeys(answer.note for answer in answers if answer.note))
+        if wishes and not wanted and not in_flight and room > 0:
+            notes += (f"stopped at {runs(seen)} runs (max_runs): more runs were wanted",)
+        spans = tuple(answer.span for answer in answers if answer.span)
+        if not wishes and not in_flight:
+            notes += left_wide(spans)
+        return Decision(
+            asks=wanted,
+            likely_next=tuple(ask.index for ask in rest),
+            expected_left=max((answer.left for answer in answers), default=0),
+            spans=spans,
+            flake_rate=max((a.flakes for a in answers if a.flakes is not None), default=None),
+            missed=missed(self._count, tested, seen.keys() - tested, "--strategy sweep"),
+            notes=notes,
+        )
+
+    def _answer(
+        self, metric: Metric, seen: Mapping[int, Seen], in_flight: Mapping[int, int], room: int
+    ) -> Answer:
+        read = readings(metric, seen)
+        search = _Search(self, metric, read, in_flight)
+        return search.answer(room)
+
+
+class _Search:
+    """One metric, at one moment."""
+
+    def __init__(
+        self, of: Bisect, metric: Metric, read: Readings, in_flight: Mapping[int, int]
+    ) -> None:
+        self.settings = of._settings  # noqa: SLF001 - two halves of one thing
+        self.metric = metric
+        self.in_flight = in_flight
+        self.dead = sorted(read.dead)
+        self.again = read.again
+        self.old = of._old  # noqa: SLF001
+        self.first, self.last = of._first, of._last  # noqa: SLF001
+        self.count = of._count  # noqa: SLF001
+        self.values = _against(metric, read.values)
+        self.binary = metric.binary or metric.threshold is not None
+        self.plain = read.values
+        self.smallest = 0.0 if metric.better == "equal" else self.settings.smallest
+
+    @cached_property
+    def map(self) -> Map:
+        """For the spread, which every run tells something about."""
+        return level_map(self.values, self.count, smallest=self.smallest)
+
+    def answer(self, room: int) -> Answer:
+        retries = [
+            Wish(1, at, "again: it failed") for at in sorted(self.again - self.in_flight.keys())
+        ]
+        ends = [*self._end(self.first, 1), *self._end(self.last, -1)]
+        low, high = self._tested_ends()
+        if ends or low is None or high is None or low >= high:
+            waiting = ends or retries or self.in_flight
+            note = "" if waiting else _UNTESTED if low is None else _ALONE
+            return Answer((*ends, *retries), None, None, len(ends) + 4, note)
+        belief = self._belief(low, high)
+        nothing = belief.all_old + belief.all_new
+        if not self.binary:
+            nothing = max(nothing, 1 - self._apart(low, high))
+        if nothing >= self.settings.confidence or self._hopeless(nothing, low, high):
+            return Answer((), None, belief.flakes, 0, self._same(belief))
+        span, sure = self._span(belief)
+        if sure and nothing <= 1 - self.settings.confidence:
+            return Answer((), span, belief.flakes, 0, "")
+        wishes = tuple(self._wishes(belief, nothing, room))
+        return Answer((*retries, *wishes), span, belief.flakes, _left(belief), "")
+
+    def _end(self, end: int, inward: int) -> Iterator[Wish]:
+        """The known point, or the next inside that can be run."""
+        at, step = end, 1
+        while self.first <= at <= self.last:
+            if at in self.values or at in self.again or at in self.in_flight:
+                return
+            if at not in self.dead:
+                yield Wish(
+                    0,
+                    at,
+                    "end point" if at == end else "in place of an end point that cannot be run",
+                )
+                return
+            at += inward * step
+            step *= 2
+
+    def _tested_ends(self) -> tuple[int | None, int | None]:
+        inside = [at for at in self.values if self.first <= at <= self.last]
+        return (min(inside), max(inside)) if inside else (None, None)
+
+    def _belief(self, low: int, high: int) -> Belief:
+        if self.binary:
+            return binary_belief(self.values, low, high, self.old)
+        return level_belief(self.values, low, high, max(self.map.spread, 1e-12))
+
+    def _apart(self, low: int, high: int) -> float:
+        """The probability that the levels of both ends differ, from the runs of the ends alone."""
+        spread = self.map.spread if self.map.sure else None
+        ends = self.values[low], self.values[high]
+        return differ(*ends, smallest=self.smallest, spread=spread)
+
+    def _hopeless(self, nothing: float, low: int, high: int) -> bool:
+        """Both ends were run often enough, and nothing tells them apart."""
+        return nothing > 0.5 and all(len(self.values[at]) >= _REPEATS for at in (low, high))
+
+    def _same(self, belief: Belief) -> str:
+        looks = belief.all_old >= belief.all_new
+        if not self.binary:
+            return f"{self.metric.name}: the two ends do not differ; there is nothing to bisect"
+        if self._exchanged(belief):
+            return f"{self.metric.name}: the good end is bad, and the bad end is good: exchange good and bad of [search]"
+        state = ("good" if looks else "bad") if not self.old else ("bad" if looks else "good")
+        return f"{self.metric.name}: both ends are {state}; what was seen otherwise is explained by flakes"
+
+    def _exchanged(self, belief: Belief) -> bool:
+        """Whether the runs of both ends say the opposite of what they are known as."""
+        ends = belief.first, belief.first + len(belief.place)
+        first, last = (middle([float(x != 0) for x in self.values[at]]) for at in ends)
+        return (first, last) == (1 - self.old, self.old)
+
+    def _classes(self, belief: Belief) -> list[tuple[int, int, float]]:
+        """(last old, first new, probability): places that nothing can tell apart are one."""
+        dead = np.array(self.dead, dtype=np.intp)
+        every = np.arange(belief.first, belief.first + len(belief.place) + 1)
+        alive = every[~np.isin(every, dead)]
+        sums = np.concatenate([[0.0], np.cumsum(belief.place)])
+        masses = np.diff(sums[alive - belief.first])
+        places = zip(alive[:-1], alive[1:], masses, strict=True)
+        return [(int(a), int(b), float(mass)) for a, b, mass in places if mass > _TINY]
+
+    def _span(self, belief: Belief) -> tuple[Span | None, bool]:
+        """The likeliest place, and whether it is sure."""
+        classes = self._classes(belief)
+        if not classes:
+            return None, True
+        low, high, chance = max(classes, key=lambda c: c[2])
+        low, high, chance = self._broken_range(low, high, chance, classes)
+        closed = low in self.values and high in self.values
+        sure = chance >= self.settings.confidence and closed
+        if chance <= 0.5 or not closed:
+            return None, sure
+        before = middle([x for at, numbers in self.plain.items() if at <= low for x in numbers])
+        after = middle([x for at, numbers in self.plain.items() if at >= high for x in numbers])
+        span = Span(
+            metric=self.metric.name,
+            good=low,
+            bad=high,
+            before=before,
+            after=after,
+            confidence=min(chance, 0.9999),
+            kind=self._kind(before, after),
+            between=between(low, high, self.dead),
+        )
+        return span, sure
+
+    def _broken_range(
+        self, low: int, high: int, chance: float, classes: Sequence[tuple[int, int, float]]
+    ) -> tuple[int, int, float]:
+        """Untried points among many broken ones count as broken, too: the place is the whole range."""
+        tested = sorted(at for at in self.values if self.first <= at <= self.last)
+        left = max((at for at in tested if at <= low), default=low)
+        right = min((at for at in tested if at >= high), default=high)
+        inside = [at for at in self.dead if left < at < right]
+        if not broken_range(inside) or inside[0] != left + 1 or inside[-1] != right - 1:
+            return low, high, chance
+        return left, right, sum(c for a, b, c in classes if a >= left and b <= right)
+
+    def _kind(self, before: float, after: float) -> str:
+        if self.metric.threshold is not None and not self.metric.binary:
+            return "improvement" if self.old else "regression"
+        return kind(self.metric, before, after)
+
+    def _wishes(self, belief: Belief, nothing: float, room: int) -> Iterator[Wish]:
+        """The run that tells most; then, with room, what would tell most after it, either way."""
+        if nothing > 1 - self.settings.confidence:
+            for at in (belief.first, belief.first + len(belief.place)):
+                if (
+                    at in self.values
+                    and not self.in_flight.get(at)
+                    and len(self.values[at]) < _REPEATS
+                ):
+                    yield Wish(1.5 + 0.1 * len(self.values[at]), at, "again: do the ends differ?")
+        cuts = sorted(at for at in self.in_flight if self.first < at < self.last)
+        pieces = _pieces(belief, cuts)
+        for k in range(room):
+            if not pieces:
+                return
+            _, low, high = heapq.heappop(pieces)
+            best = self._best(belief, low, high)
+            if best is None:
+                continue
+            ahead = bool(k or cuts)
+            if best not in self.in_flight:
+                yield Wish(SPECULATION + k if ahead else 2, best, self._why(best, low, high))
+            for part in ((low, best), (best, high)):
+                mass = _mass(belief, *part)
+                if mass > 0 and part != (low, high):
+                    heapq.heappush(pieces, (-mass, *part))
+
+    def _why(self, at: int, low: int, high: int) -> str:
+        return "again: unsure" if at in self.values else f"midpoint of {low} and {high}"
+
+    def _best(self, belief: Belief, low: int, high: int) -> int | None:
+        """The point whose run tells most, if the change is after low and not after high."""
+        first, last = belief.first, belief.first + len(belief.place)
+        inside = belief.place[low - first : high - first]
+        total = inside.sum()
+        if total <= 0:
+            return None
+        new = np.cumsum(inside) / total
+        gain = _gain(new, belief.wrong_old, belief.wrong_new)
+        points = np.arange(low + 1, high + 1)
+        whole = low == first and high == last
+        spent = [at for at, numbers in self.values.items() if len(numbers) >= _REPEATS]
+        allowed = ~np.isin(points, np.array([*self.dead, *spent], dtype=np.intp))
+        allowed[-1] &= whole
+        gain = np.where(allowed, gain, -1.0)
+        best = int(points[int(np.argmax(gain))])
+        if gain.max() <= 1e-9:
+            return None
+        if best in self.values:
+            return best
+        return self._spread(best, belief)
+
+    def _spread(self, best: int, belief: Belief) -> int:
+        """Away from broken neighbours, within what is untested around it."""
+        tested = sorted(self.values)
+        low = max((at for at in tested if at < best), default=belief.first)
+        high = min((at for at in tested if at > best), default=belief.first + len(belief.place))
+        found = near(best, low + 1, high - 1, self.dead, self.in_flight)
+        return best if found is None else found
+
+
+_ALONE = "only one point gives a value: there is nothing to compare it with"
+_UNTESTED = "neither end, nor anything beside it, could be run: there is nothing to bisect"
+
+
+def _against(
+    metric: Metric, values: Mapping[int, tuple[float, ...]]
+) -> Mapping[int, tuple[float, ...]]:
+    """Good or bad by the threshold, where there is one."""
+    if metric.threshold is None or metric.binary:
+        return values
+    limit = metric.threshold
+    if metric.better == "higher":
+        return {at: tuple(float(x < limit) for x in numbers) for at, numbers in values.items()}
+    return {at: tuple(float(x > limit) for x in numbers) for at, numbers in values.items()}
+
+
+def _gain(new: Array, wrong_old: float, wrong_new: float) -> Array:
+    """Bits that a run tells about the place, at points that are of the new kind so probably."""
+    seen = new * (1 - wrong_new) + (1 - new) * wrong_old
+    seen = np.clip(seen, 1e-12, 1 - 1e-12)
+    bits = -(seen * np.log2(seen) + (1 - seen) * np.log2(1 - seen))
+    return np.asarray(bits - new * entropy(wrong_new) - (1 - new) * entropy(wrong_old))
+
+
+def _mass(belief: Belief, low: int, high: int) -> float:
+    return float(belief.place[low - belief.first : high - belief.first].sum())
+
+
+def _pieces(belief: Belief, cuts: Sequence[int]) -> list[tuple[float, int, int]]:
+    """Stretches between what is in flight, the likeliest first."""
+    first, last = belief.first, belief.first + len(belief.place)
+    edges = [first, *(at for at in cuts if first < at < last), last]
+    pieces = [(-_mass(belief, a, b), a, b) for a, b in pairwise(edges)]
+    heapq.heapify(pieces)
+    return pieces
+
+
+def _left(belief: Belief) -> int:
+    """Runs still to come: bits that are missing, over bits a run gives at best."""
+    place = belief.place[belief.place > 0]
+    bits = float(-(place * np.log2(place)).sum())
+    best = float(_gain(np.array([0.5]), belief.wrong_old, belief.wrong_new)[0])
+    return int(np.ceil(bits / max(best, 0.05))) + 1

@@ -1,0 +1,480 @@
+"""Levels: where a noisy number moved, from few runs at few points.
+
+Pure. In: numbers at some points. Out: for each pair of neighbouring tested points the probability that the level moved
+between them by at least `smallest`.
+
+A hidden Markov model: the level stays or jumps anywhere between two tested points, the likelier the more points lie
+between. So every run on a level speaks for the whole level: a single run at a new place is evidence of "same" as good as
+a second one at an old place. A number may be an outlier, so that one alone proves little. The spread is learned from the
+residuals, with a weak prior that comes from `smallest`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from statistics import fmean, median
+from typing import Any, Literal, NamedTuple
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from karat.hunts.model import Metric, Seen
+from karat.hunts.search.observations import samples
+
+Array = NDArray[np.float64]
+
+OUTLIERS = 0.02
+"""How many numbers come from somewhere else, as far as is known beforehand."""
+EXPECTED = 3.0
+"""How many changes a history has, as far as is known beforehand."""
+COUNTS = 0.7
+"""A change counts from this share of the smallest one that is wanted, so that one just as large is not lost."""
+PRIOR_WEIGHT = 3.0
+PRIOR_SPREAD = 0.25
+"""The spread is expected to be this share of the smallest change that is wanted, as if from so many runs."""
+_FLOOR = 0.125
+_BINS = 2.0
+_ROOM = 20.0
+"""A jump may go anywhere: so many spreads wide at least,"""
+_REACH = 0.2
+"""and so wide relative to the level,"""
+_MOST = 500.0
+"""but not wider than this, of what has next to no spread."""
+_ROUNDS = 4
+_RUNS = 2
+_RUNS_IN_DOUBT = 4
+_TOO_MANY = 0.08
+_LEVELS = 4000
+_ODD = 2.0
+"""So many spreads off its level, and a single number is odd: one in twenty is, by chance."""
+_ODD_RUNS = 3
+
+
+class _Fit(NamedTuple):
+    """The model at one spread."""
+
+    chance: Array
+    off: Array
+    """Each number's distance from its point's level."""
+    squares: float
+    freedom: float
+    sigma: float
+    evidence: float
+    """Logarithm of how well this spread explains everything."""
+
+
+class Map(NamedTuple):
+    """What is known of one metric's changes."""
+
+    positions: tuple[int, ...]
+    """Tested points that have numbers, in order."""
+    chance: Array
+    """Of a change between a position and the next."""
+    spread: float
+    """Standard deviation of one run, relative to the level; of a binary metric 0."""
+    sure: bool
+    """Whether the spread is known well."""
+    needed: int
+    """Runs that both neighbours of a change need: one where there is next to no spread, or flakes are reckoned with."""
+    odd: tuple[int, ...] = ()
+    """Points whose few numbers are off the level they seem to be on: outliers, or a dip that nobody expected."""
+    flakes: float | None = None
+    """Of a binary metric: how often a good point fails; 0 where none was seen to."""
+
+
+def level_map(
+    values: Mapping[int, Sequence[float]],
+    count: int,
+    *,
+    smallest: float,
+    spread: float | None = None,
+) -> Map:
+    """The changes of a metric that has levels. `spread`: known beforehand, relative."""
+    positions = tuple(sorted(values))
+    gaps = np.diff(np.array(positions, dtype=np.float64))
+    hazards = 1.0 - np.power(1.0 - min(EXPECTED / max(count, 8), 0.25), gaps)
+    return solve([values[position] for position in positions], hazards, positions, smallest, spread)
+
+
+def solve(
+    numbers: Sequence[Sequence[float]],
+    hazards: Array,
+    positions: tuple[int, ...],
+    smallest: float,
+    spread: float | None,
+) -> Map:
+    """The model, with the spread that fits best."""
+    flat, owner = _flat(numbers)
+    least = COUNTS * math.log1p(smallest)
+    floor = max(_FLOOR * smallest, 1e-12)
+    if spread is not None:
+        fit = _pass(flat, owner, hazards, max(spread, floor), least)
+    else:
+        model = _Model(flat, owner, hazards, smallest, floor)
+        fit = _settle(model, _first_spread(flat, owner))
+        within = _within_spread(flat, owner)
+        if within > 3 * fit.sigma:
+            # Runs of one and the same point disagree: two modes, perhaps, that are no two levels.
+            wider = _settle(model, within)
+            fit = wider if _strays(owner, fit) or wider.evidence > fit.evidence else fit
+    sure = spread is not None or fit.freedom >= 6
+    odd = _odd(numbers, positions, fit, least)
+    needed = _needed(flat, owner, max(4 * fit.sigma, least))
+    exact = sure and fit.sigma <= 2 * floor and needed == _RUNS
+    return Map(positions, fit.chance, fit.sigma, sure, 1 if exact else needed, odd)
+
+
+class _Model(NamedTuple):
+    flat: Array
+    owner: NDArray[np.intp]
+    hazards: Array
+    smallest: float
+    floor: float
+
+
+def _settle(model: _Model, start: float) -> _Fit:
+    """The spread that agrees with the residuals it leaves, from a first guess on."""
+    least = COUNTS * math.log1p(model.smallest)
+    weight = PRIOR_WEIGHT if model.smallest else 0.0
+    sigma = max(start, model.floor)
+    fit = _pass(model.flat, model.owner, model.hazards, sigma, least)
+    for _ in range(_ROUNDS):
+        squares = weight * (PRIOR_SPREAD * model.smallest) ** 2 + fit.squares
+        better = max(math.sqrt(squares / max(weight + fit.freedom, 1e-9)), model.floor)
+        if abs(better - sigma) <= 0.1 * sigma:
+            break
+        sigma = better
+        fit = _pass(model.flat, model.owner, model.hazards, sigma, least)
+    return fit
+
+
+def _odd(
+    numbers: Sequence[Sequence[float]],
+    positions: Sequence[int],
+    fit: _Fit,
+    least: float,
+) -> tuple[int, ...]:
+    """Points whose few numbers together lie off the level."""
+    starts = np.cumsum([0, *(len(at) for at in numbers)])
+    means = np.add.reduceat(fit.off, starts[:-1]) / np.diff(starts)
+    beyond = np.abs(means) > np.maximum(_ODD * fit.sigma / np.sqrt(np.diff(starts)), least)
+    few = np.diff(starts) <= _ODD_RUNS
+    return tuple(
+        position for position, is_odd in zip(positions, beyond & few, strict=True) if is_odd
+    )
+
+
+def _flat(numbers: Sequence[Sequence[float]]) -> tuple[Array, NDArray[np.intp]]:
+    """All numbers with their points; logarithms where all are positive, so that differences are relative."""
+    flat = np.array([value for at in numbers for value in at], dtype=np.float64)
+    owner = np.repeat(np.arange(len(numbers)), [len(at) for at in numbers])
+    if np.all(flat > 0):
+        return np.log(flat), owner
+    scale = float(np.median(np.abs(flat))) or float(np.max(np.abs(flat))) or 1.0
+    return flat / scale, owner
+
+
+def _first_spread(flat: Array, owner: NDArray[np.intp]) -> float:
+    """From the smaller half of the differences of neighbours, which changes leave alone."""
+    if len(flat) < 2:
+        return 0.0
+    differences = np.sort(np.abs(np.diff(flat)))
+    low = differences[: max(1, math.ceil(0.7 * len(differences)))]
+    within = np.abs(np.diff(flat))[np.diff(owner) == 0]
+    middle = float(np.median(low)) / 0.67
+    return max(middle, float(np.median(within)) / 0.95) if len(within) >= 3 else middle
+
+
+def _strays(owner: NDArray[np.intp], fit: _Fit) -> bool:
+    """Whether more numbers of points that were run again lie off their level than outliers explain."""
+    again = np.bincount(owner)[owner] > 1
+    off = int((np.abs(fit.off[again]) > 4 * fit.sigma).sum())
+    return off >= 3 and off > _TOO_MANY * len(owner)
+
+
+def _needed(flat: Array, owner: NDArray[np.intp], far: float) -> int:
+    """More, where runs of one point disagree: any few numbers of two modes look like changes, until each is run again."""
+    apart = np.abs(np.diff(flat))[np.diff(owner) == 0]
+    return _RUNS_IN_DOUBT if int((apart > far).sum()) >= 2 else _RUNS
+
+
+def _within_spread(flat: Array, owner: NDArray[np.intp]) -> float:
+    """From points that were run several times, outliers and all; 0: too few of them."""
+    apart = np.diff(flat)[np.diff(owner) == 0]
+    return math.sqrt(float((apart * apart).mean()) / 2) if len(apart) >= 2 else 0.0
+
+
+def _grid(flat: Array, sigma: float) -> Array:
+    """Levels to choose from: half a spread apart, and only where there are numbers."""
+    step = sigma / _BINS
+    base = float(np.min(flat))
+    bins = np.unique(np.rint((flat - base) / step))
+    around = np.unique((bins[:, None] + np.arange(-3, 4)[None, :]).ravel())
+    return np.asarray(base + step * around, dtype=np.float64)
+
+
+def _emissions(
+    flat: Array, owner: NDArray[np.intp], levels: Array, sigma: float
+) -> tuple[Array, float, float]:
+    """How likely a point's numbers are at each level, scaled to 1 at the best one; of an outlier; what was scaled away."""
+    off = (flat[:, None] - levels[None, :]) / sigma
+    reach = max(float(np.ptp(flat)) / sigma, 20.0)
+    outlier = OUTLIERS / reach
+    each = np.log((1 - OUTLIERS) / math.sqrt(2 * math.pi) * np.exp(-0.5 * off * off) + outlier)
+    starts = np.flatnonzero(np.diff(owner, prepend=-1))
+    total = np.add.reduceat(each, starts, axis=0)
+    best = total.max(axis=1, keepdims=True)
+    scaled = float(best.sum()) - len(flat) * math.log(sigma)
+    return np.asarray(np.exp(total - best), dtype=np.float64), outlier, scaled
+
+
+def _pass(flat: Array, owner: NDArray[np.intp], hazards: Array, sigma: float, least: float) -> _Fit:
+    """Forward and backward once."""
+    levels = _grid(flat, sigma)
+    while len(levels) > _LEVELS:
+        # Thousands of numbers that all differ by far more than their spread are no levels.
+        sigma *= 2
+        levels = _grid(flat, sigma)
+    emission, outlier, scaled = _emissions(flat, owner, levels, sigma)
+    prior = 1.0 / max(len(levels), _BINS * max(_ROOM, min(_REACH / sigma, _MOST)))
+    forward, evidence = _forward(emission, hazards, prior)
+    ahead, post = _backward(emission, hazards, prior, forward)
+    chance, moved = _jumps(forward, ahead, hazards, prior, (levels, least))
+    centre = post @ levels
+    off = flat - centre[owner]
+    density = (1 - OUTLIERS) / math.sqrt(2 * math.pi) * np.exp(-0.5 * (off / sigma) ** 2)
+    inlier = density / (density + outlier)
+    freedom = float(inlier.sum() - 1.0 - moved.sum())
+    squares = float((inlier * off * off).sum())
+    return _Fit(chance, off, squares, max(freedom, 0.0), sigma, scaled + evidence)
+
+
+def _forward(emission: Array, hazards: Array, prior: float) -> tuple[Array, float]:
+    out = np.empty_like(emission)
+    sums = np.empty(len(emission))
+    now = prior * emission[0]
+    for i in range(len(emission)):
+        if i:
+            hazard = hazards[i - 1]
+            now = emission[i] * ((1.0 - hazard) * now + hazard * prior)
+        total = sums[i] = now.sum()
+        now = now / total
+        out[i] = now
+    return out, float(np.log(sums).sum())
+
+
+def _backward(emission: Array, hazards: Array, prior: float, forward: Array) -> tuple[Array, Array]:
+    """What comes after each point, as seen from the point before it; and each point's level, given everything."""
+    ahead = np.empty_like(emission)
+    post = np.empty_like(emission)
+    post[-1] = forward[-1]
+    beta = np.ones(emission.shape[1])
+    for i in range(len(emission) - 1, 0, -1):
+        seen = emission[i] * beta
+        seen /= seen.sum()
+        ahead[i] = seen
+        hazard = hazards[i - 1]
+        beta = (1.0 - hazard) * seen + hazard * prior
+        at = forward[i - 1] * beta
+        post[i - 1] = at / at.sum()
+    return ahead, post
+
+
+def _jumps(
+    forward: Array, ahead: Array, hazards: Array, prior: float, scale: tuple[Array, float]
+) -> tuple[Array, Array]:
+    """Between each two neighbours: the probability of a jump of at least `least`, and of any jump."""
+    levels, least = scale
+    if len(forward) < 2:
+        return np.zeros(0), np.zeros(0)
+    before, after = forward[:-1], ahead[1:]
+    stay = (1.0 - hazards) * (before * after).sum(axis=1)
+    step = hazards * prior
+    total = stay + step
+    sums = np.concatenate([np.zeros((len(after), 1)), np.cumsum(after, axis=1)], axis=1)
+    # A jump to the very same level is none, however small `least` is.
+    margin = max(least, 1e-9 * float(np.max(np.abs(levels))), 0.75 * float(levels[1] - levels[0]))
+    low = np.searchsorted(levels, levels - margin, side="right")
+    high = np.searchsorted(levels, levels + margin, side="left")
+    near = sums[:, high] - sums[:, low]
+    far = step * np.maximum((before * (1.0 - near)).sum(axis=1), 0.0)
+    return np.minimum(far / total, 1.0), np.minimum(step / total, 1.0)
+
+
+def middle(values: Sequence[float]) -> float:
+    """The level of some numbers: their median."""
+    result: Any = np.median(np.asarray(values, dtype=np.float64))
+    return float(result)
+
+
+# DOC-HERE flakes: Flakes: where a test began to fail, when a good point may fail and a bad one may pass.
+#
+# Pure. As `levels`, with two states instead of many levels. How often a good point fails and a bad one passes is not known
+# beforehand: every pair of a list of rates is tried, and weighs as much as it explains.
+
+RATES = np.array([0.0005, 0.005, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4])
+_WEIGHTS = np.array([0.4, 0.1, 0.1, 0.1, 0.1, 0.06, 0.06, 0.05, 0.03])
+
+
+def rate_pairs() -> tuple[Array, Array, Array]:
+    """(a good point fails, a bad point passes, how much the pair is believed beforehand)."""
+    fails, passes = np.meshgrid(RATES, RATES, indexing="ij")
+    weights = np.outer(_WEIGHTS, _WEIGHTS)
+    return fails.ravel(), passes.ravel(), (weights / weights.sum()).ravel()
+
+
+def tallies(values: Mapping[int, Sequence[float]]) -> tuple[tuple[int, ...], Array, Array]:
+    """(positions, failures, passes)."""
+    positions = tuple(sorted(values))
+    bad = np.array([sum(value != 0 for value in values[at]) for at in positions], dtype=np.float64)
+    size = np.array([len(values[at]) for at in positions], dtype=np.float64)
+    return positions, bad, size - bad
+
+
+def flake_map(
+    values: Mapping[int, Sequence[float]], count: int, *, hazard: float | None = None
+) -> Map:
+    """The changes of a metric that is good or bad. `hazard`: of a change from one point to the next."""
+    positions, bad, good = tallies(values)
+    fails, passes, weights = rate_pairs()
+    gaps = np.diff(np.array(positions, dtype=np.float64))
+    each = min(EXPECTED / max(count, 8), 0.25) if hazard is None else hazard
+    hazards = 1.0 - np.power(1.0 - each, gaps)
+    # pairs × points × (good, bad)
+    emission = np.exp(np.stack([_log(fails, bad, good), _log(passes, good, bad)], axis=2))
+    forward, evidence = _forward_flakes(emission, hazards)
+    chance, worse = _backward_flakes(emission, hazards, forward)
+    share = weights * np.exp(evidence - evidence.max())
+    share /= share.sum()
+    state = share @ worse
+    lone = (bad + good == 1) & ((bad == 1) != (state > 0.5))
+    odd = tuple(position for position, is_odd in zip(positions, lone, strict=True) if is_odd)
+    rate = met(float(bad @ (1 - state)), float(share @ fails))
+    return Map(positions, share @ chance, 0.0, True, 1, odd, rate)
+
+
+def met(flakes: float, rate: float) -> float:
+    """The rate, where a flake was seen at all: without one it is what was believed beforehand, which is nobody's news."""
+    return rate if flakes >= 0.5 else 0.0
+
+
+def _log(rate: Array, wrong: Array, right: Array) -> Array:
+    """How likely so many wrong and right answers are, for each rate of wrong ones."""
+    return np.asarray(
+        wrong[None, :] * np.log(rate)[:, None] + right[None, :] * np.log1p(-rate)[:, None]
+    )
+
+
+def _forward_flakes(emission: Array, hazards: Array) -> tuple[Array, Array]:
+    out = np.empty_like(emission)
+    now = 0.5 * emission[:, 0, :]
+    evidence = np.zeros(len(emission))
+    for i in range(emission.shape[1]):
+        if i:
+            hazard = hazards[i - 1]
+            now = emission[:, i, :] * ((1 - hazard) * now + hazard * now[:, ::-1])
+        total = now.sum(axis=1, keepdims=True)
+        evidence += np.log(total[:, 0])
+        now = now / total
+        out[:, i, :] = now
+    return out, evidence
+
+
+def _backward_flakes(emission: Array, hazards: Array, forward: Array) -> tuple[Array, Array]:
+    """For each pair of rates, the probability of a change between each two neighbours, and of each point being bad."""
+    pairs, points, _ = emission.shape
+    chance = np.zeros((pairs, max(points - 1, 0)))
+    worse = np.empty((pairs, points))
+    worse[:, -1] = forward[:, -1, 1]
+    beta = np.ones((pairs, 2))
+    for i in range(points - 1, 0, -1):
+        hazard = hazards[i - 1]
+        seen = emission[:, i, :] * beta
+        before = forward[:, i - 1, :]
+        moved = hazard * (before * seen[:, ::-1]).sum(axis=1)
+        stayed = (1 - hazard) * (before * seen).sum(axis=1)
+        chance[:, i - 1] = moved / (moved + stayed)
+        beta = (1 - hazard) * seen + hazard * seen[:, ::-1]
+        beta /= beta.sum(axis=1, keepdims=True)
+        at = before * beta
+        worse[:, i - 1] = at[:, 1] / at.sum(axis=1)
+    return chance, worse
+
+
+def entropy(probability: float) -> float:
+    """Of a yes or no, in bits."""
+    if probability <= 0 or probability >= 1:
+        return 0.0
+    rest = 1 - probability
+    return -(probability * math.log2(probability) + rest * math.log2(rest))
+
+
+def judge_tallies(before: Sequence[float], after: Sequence[float]) -> float:
+    """The probability that one of two points is good and the other bad."""
+    found = flake_map({0: before, 1: after}, 2, hazard=0.5)
+    return float(found.chance[0])
+
+
+# DOC-HERE judging: Judging: do two points differ, from a few runs of each?
+#
+# Pure. The same model as the search's (`levels`, `flakes`), with two points and an even chance beforehand.
+
+
+class Judgement(msgspec.Struct, frozen=True, kw_only=True):
+    """What is said of two points."""
+
+    verdict: Literal["differ", "same", "unsure"]
+    probability: float
+    """Of a difference worth finding."""
+
+
+def judge(
+    old: Seen,
+    new: Seen,
+    metric: Metric,
+    *,
+    spread: float | None = None,
+    smallest: float = 0.01,
+    confidence: float = 0.99,
+) -> Judgement:
+    """Whether two points differ by at least `smallest` (relative). `spread`: standard deviation of one run, relative.
+
+    A point without a value decides nothing.
+    """
+    before, after = samples(metric, old), samples(metric, new)
+    if not before or not after:
+        return Judgement(verdict="unsure", probability=0.5)
+    if metric.binary:
+        probability = judge_tallies(before, after)
+    else:
+        least = 0.0 if metric.better == "equal" else smallest
+        probability = differ(before, after, smallest=least, spread=spread)
+    return Judgement(verdict=_verdict(probability, confidence), probability=probability)
+
+
+def differ(
+    before: Sequence[float], after: Sequence[float], *, smallest: float, spread: float | None
+) -> float:
+    """The probability that two levels differ by at least `smallest`."""
+    sigma = _within(before, after, smallest) if spread is None else spread
+    return float(solve([before, after], np.array([0.5]), (0, 1), smallest, sigma).chance[0])
+
+
+def _within(before: Sequence[float], after: Sequence[float], smallest: float) -> float:
+    """The spread from the runs of each point by itself, and a weak prior."""
+    positive = min(*before, *after) > 0
+    scale = 1.0 if positive else median(abs(x) for x in (*before, *after)) or 1.0
+    squares, freedom = PRIOR_WEIGHT * (PRIOR_SPREAD * smallest) ** 2, PRIOR_WEIGHT
+    for side in (before, after):
+        logs = [math.log(x) if positive else x / scale for x in side]
+        squares += sum((x - fmean(logs)) ** 2 for x in logs)
+        freedom += len(logs) - 1
+    return math.sqrt(squares / freedom)
+
+
+def _verdict(probability: float, confidence: float) -> Literal["differ", "same", "unsure"]:
+    if probability >= confidence:
+        return "differ"
+    return "same" if probability <= 1 - confidence else "unsure"

@@ -1,0 +1,104 @@
+"""Seeing: all attempts at one point, as a strategy sees them. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from statistics import median
+
+import msgspec
+
+from karat.changepoints.series import Outcome
+from karat.hunts.model import Attempt, Metric, Seen
+from karat.hunts.probe.metrics import CRASH
+
+
+def seen_of(attempts: Iterable[Attempt]) -> Seen:
+    """Samples of the attempts that were ok, and of a hunted crash those where it happened; every outcome."""
+    values: dict[str, tuple[float, ...]] = {}
+    listed = list(attempts)
+    for attempt in listed:
+        for metric, samples in attempt.samples.items():
+            if attempt.outcome is Outcome.OK or metric == CRASH:
+                values[metric] = (*values.get(metric, ()), *samples)
+    return Seen(
+        values=values,
+        outcomes=tuple(attempt.outcome for attempt in listed),
+        signatures=tuple(attempt.signature for attempt in listed),
+    )
+
+
+# DOC-HERE readings: Readings: what was seen of one metric, as the search needs it: numbers per point, and points that give none.
+#
+# Pure. Points are numbered 0 … count − 1; nobody knows their names here.
+
+TRIES = 3
+"""So often a point that crashed is run before it counts as one that gives no value: crashes can be flaky."""
+_FAILED = (Outcome.CRASH, Outcome.HANG)
+
+
+class Readings(msgspec.Struct, frozen=True, kw_only=True):
+    """One metric, at the points that have been run."""
+
+    values: Mapping[int, tuple[float, ...]]
+    """One number per attempt, in order of the points; of a binary metric 0 (good) or 1 (bad), one per sample."""
+    dead: frozenset[int]
+    """Points that were run and give no value; they are not run again."""
+    again: frozenset[int]
+    """Points that failed so far, and may not fail the next time."""
+    failed: frozenset[int]
+    """Those of the dead that crashed or hung, rather than being broken."""
+
+
+def readings(metric: Metric, seen: Mapping[int, Seen]) -> Readings:
+    """What was seen of one metric."""
+    values: dict[int, tuple[float, ...]] = {}
+    dead, again, failed = set[int](), set[int](), set[int]()
+    for index in sorted(seen):
+        at = seen[index]
+        numbers = samples(metric, at)
+        if numbers:
+            values[index] = numbers
+        elif at.outcomes:
+            failures = [outcome for outcome in at.outcomes if outcome in _FAILED]
+            # A hang costs its whole time limit, and is seldom a flake.
+            weight = len(failures) + failures.count(Outcome.HANG)
+            if len(failures) == len(at.outcomes) and weight < TRIES:
+                again.add(index)
+                continue
+            dead.add(index)
+            if weight >= TRIES:
+                failed.add(index)
+    return Readings(
+        values=values, dead=frozenset(dead), again=frozenset(again), failed=frozenset(failed)
+    )
+
+
+def samples(metric: Metric, at: Seen) -> tuple[float, ...]:
+    """The numbers of one point."""
+    numbers = [value for value in at.values.get(metric.name, ()) if math.isfinite(value)]
+    if not metric.binary:
+        return per_attempt(numbers, sum(outcome is Outcome.OK for outcome in at.outcomes))
+    bad = sum(value != 0 for value in numbers)
+    if metric.name == CRASH:
+        # Whoever collects values of attempts that were ok has none of those that crashed.
+        bad = max(bad, sum(outcome in _FAILED for outcome in at.outcomes))
+    good = sum(value == 0 for value in numbers)
+    if metric.name == CRASH and not numbers:
+        good = sum(outcome is Outcome.OK for outcome in at.outcomes)
+    return (0.0,) * good + (1.0,) * bad
+
+
+def per_attempt(numbers: Sequence[float], attempts: int) -> tuple[float, ...]:
+    """One number per attempt: repeats within one share its build, its machine and its luck."""
+    if attempts <= 1 and len(numbers) > 1:
+        return (median(numbers),)
+    if attempts <= 1 or len(numbers) <= attempts or len(numbers) % attempts:
+        return tuple(numbers)
+    size = len(numbers) // attempts
+    return tuple(median(numbers[start : start + size]) for start in range(0, len(numbers), size))
+
+
+def runs(seen: Mapping[int, Seen]) -> int:
+    """How many attempts there were."""
+    return sum(len(at.outcomes) for at in seen.values())

@@ -1,0 +1,314 @@
+"""Wishes: runs that one metric would like next, and how they become what is asked for.
+
+Pure. Several metrics are searched at once; a run serves all of them.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from bisect import bisect_left
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+import msgspec
+
+from karat.hunts.model import Ask, Seen
+from karat.hunts.search.inference import Map
+
+
+class Wish(NamedTuple):
+    """One run that a metric would like."""
+
+    rank: float
+    """Smaller is sooner: 0 the grid, 1 a second try, 2 what decides most, 4 speculation."""
+    at: int
+    why: str
+
+
+SPECULATION = 4.0
+
+
+def asks(wishes: Iterable[Wish], room: int) -> tuple[Ask, ...]:
+    """The best ones, each point once."""
+    chosen: dict[int, Ask] = {}
+    for wish in sorted(wishes):
+        if len(chosen) >= room:
+            break
+        chosen.setdefault(wish.at, Ask(index=wish.at, why=wish.why))
+    return tuple(chosen.values())
+
+
+def allowance(limit: int, seen: Mapping[int, Seen], in_flight: Mapping[int, int], room: int) -> int:
+    """How many runs may start, with `limit` in all (0: no limit)."""
+    if not limit:
+        return max(room, 0)
+    spent = sum(len(at.outcomes) for at in seen.values()) + sum(in_flight.values())
+    return max(min(room, limit - spent), 0)
+
+
+# DOC-HERE holes: Holes: which point to take where the wanted one cannot be run.
+#
+# Pure. Neighbours of a broken point are often broken as well, so the next try keeps its distance, twice as far each time;
+# a stretch that is broken again and again is closed in from both sides, and not tried point by point.
+
+_RANGE = 6
+_WORTH = 8
+
+
+def near(
+    wanted: int, low: int, high: int, dead: Sequence[int], taken: Collection[int] = ()
+) -> int | None:
+    """The point from low to high to run instead of `wanted`: none of the dead (sorted) nor of the taken ones."""
+    inside = dead[bisect_left(dead, low) : bisect_left(dead, high + 1)]
+    if broken_range(inside):
+        return _closing_in(low, high, inside, taken)
+    keep = 1 << min(max(len(inside) - 1, 0), 20)
+    while keep:
+        found = _outward(wanted, (low, high), inside, taken, keep)
+        if found is not None:
+            return found
+        keep //= 2
+    return None
+
+
+def broken_range(inside: Sequence[int]) -> bool:
+    """Whether what lies among these broken points counts as broken, too, being too much to try."""
+    return len(inside) >= _RANGE and inside[-1] - inside[0] + 1 - len(inside) > _WORTH
+
+
+def untried(low: int, high: int, dead: Sequence[int]) -> int:
+    """How many points strictly between two that run are worth a try."""
+    inside = dead[bisect_left(dead, low + 1) : bisect_left(dead, high)]
+    if broken_range(inside):
+        return (inside[0] - low - 1) + (high - inside[-1] - 1)
+    return high - low - 1 - len(inside)
+
+
+def _outward(
+    wanted: int, ends: tuple[int, int], inside: Sequence[int], taken: Collection[int], keep: int
+) -> int | None:
+    low, high = ends
+    for offset in range(high - low + 1):
+        for index in (wanted + offset, wanted - offset) if offset else (wanted,):
+            if low <= index <= high and index not in taken and _distance(index, inside) >= keep:
+                return index
+    return None
+
+
+def _distance(index: int, inside: Sequence[int]) -> int:
+    at = bisect_left(inside, index)
+    after = inside[at] - index if at < len(inside) else 1 << 60
+    before = index - inside[at - 1] if at else 1 << 60
+    return min(after, before)
+
+
+def _closing_in(low: int, high: int, inside: Sequence[int], taken: Collection[int]) -> int | None:
+    """The middle of the longer of the two stretches that touch a point that runs."""
+    sides = sorted([(low, inside[0] - 1), (inside[-1] + 1, high)], key=lambda s: s[0] - s[1])
+    for first, last in sides:
+        found = _outward((first + last) // 2, (first, last), (), taken, 1)
+        if found is not None:
+            return found
+    return None
+
+
+# DOC-HERE gridding: Grid: the coarse look at the whole timeline, so that no dip as long as the grid is passed by.
+#
+# Pure. Between two tested points that run there are fewer points than the grid is wide, as long as enough can be run.
+
+_TRIES = 3
+
+
+def chosen(count: int, wanted: int) -> int:
+    """The grid for so many points: what is wanted, or about the root of the count."""
+    return max(1, min(wanted, max(count - 1, 1))) if wanted > 0 else max(2, round(math.sqrt(count)))
+
+
+def slots(count: int, grid: int) -> tuple[int, ...]:
+    """Where to look first: both ends, then coarse to fine; a third closer than the grid, to have room for broken ones."""
+    if count <= 1:
+        return tuple(range(count))
+    pieces = math.ceil((count - 1) / max(1, grid - grid // 3))
+    places = [round(k * (count - 1) / pieces) for k in range(pieces + 1)]
+    return tuple(dict.fromkeys(places[k] for k in _coarse_to_fine(pieces + 1)))
+
+
+def _coarse_to_fine(size: int) -> Iterator[int]:
+    """0, the last, the middle, the middles of the halves, …"""
+    yield 0
+    yield size - 1
+    pieces = [(0, size - 1)]
+    while pieces:
+        finer = []
+        for low, high in pieces:
+            if high - low > 1:
+                half = (low + high) // 2
+                yield half
+                finer += [(low, half), (half, high)]
+        pieces = finer
+
+
+def grid_wishes(
+    count: int, grid: int, there: Collection[int], dead: Collection[int], again: Collection[int]
+) -> list[Wish]:
+    """What the grid still lacks. `there`: points that have values, or are in flight."""
+    tried = {*there, *dead, *again}
+    wishes = [
+        Wish(k * 1e-6, at, "end point" if at in {0, count - 1} else "grid")
+        for k, at in enumerate(slots(count, grid))
+        if at not in tried
+    ]
+    if wishes:
+        return wishes
+    holes = sorted({*dead, *again})
+    present = sorted(there)
+    return [*_ends(count, present, holes), *_wide(grid, present, holes)]
+
+
+def _ends(count: int, present: Sequence[int], holes: Sequence[int]) -> Iterator[Wish]:
+    """An end that cannot be run: further in, twice as far each time."""
+    first, last = (present[0], present[-1]) if present else (count, -1)
+    low = (1 << sum(hole < first for hole in holes)) - 1
+    high = count - (1 << sum(hole > last for hole in holes))
+    for wanted, inside in ((low, low < first), (high, high > last)):
+        if inside and 0 <= wanted < count and wanted not in holes:
+            yield Wish(0.5, wanted, "in place of an end point that cannot be run")
+
+
+def _wide(grid: int, present: Sequence[int], holes: Sequence[int]) -> Iterator[Wish]:
+    """Where a broken grid point left too wide a stretch."""
+    for a, b in pairwise(present):
+        pieces = math.ceil((b - a) / grid)
+        if pieces < 2 or sum(a < hole < b for hole in holes) >= _TRIES * pieces:
+            continue
+        taken: set[int] = set()
+        for k in range(1, pieces):
+            found = near(a + round(k * (b - a) / pieces), a + 1, b - 1, holes, taken)
+            if found is not None:
+                taken.add(found)
+                yield Wish(0.6, found, "in place of a grid point that cannot be run")
+
+
+# DOC-HERE splitting: Splitting: which runs decide most, given where changes are likely.
+#
+# Pure. A stretch that surely holds a change is split in the middle. One that may hold a change is looked at where it is in
+# doubt: a tested point that belongs to neither side is run again; else a new place is run, which is as good a witness and
+# narrows the stretch as well.
+
+DOUBT = 0.03
+"""A stretch that is less likely than this to hold a change is left alone."""
+SURE = 0.95
+"""A stretch that is more likely than this to hold a change is split."""
+REPEATS = 10
+"""So often a point is run at most."""
+
+
+class Board(msgspec.Struct, frozen=True, kw_only=True):
+    """What a plan is made from."""
+
+    map: Map
+    runs: Mapping[int, int]
+    """Position → numbers it has."""
+    dead: Sequence[int]
+    pending: Mapping[int, int]
+    confidence: float
+
+
+def split_wishes(board: Board, room: int) -> list[Wish]:
+    """Runs that would decide something, best first."""
+    wishes = [
+        Wish(1.2, at, "again: off its level") for at in board.map.odd if not board.pending.get(at)
+    ]
+    for i in range(len(board.map.chance)):
+        wishes += _gap(board, i, room)
+    return wishes
+
+
+def _gap(board: Board, i: int, room: int) -> Iterator[Wish]:
+    chance = float(board.map.chance[i])
+    low, high = board.map.positions[i], board.map.positions[i + 1]
+    if chance < DOUBT:
+        return
+    inside = untried(low, high, board.dead)
+    if not inside:
+        yield from _closed(board, i, chance)
+        return
+    doubtful = _doubtful(board, i) if chance < SURE else None
+    if doubtful is not None:
+        yield from _rerun(board, doubtful, chance, "again: unsure which side it is on")
+        return
+    rank = 3 - min(chance, 0.999)
+    places = halves(low, high, board.dead, board.pending)
+    for k, index in zip(range(room if chance >= SURE else 1), places, strict=False):
+        # One in flight is what this stretch waits for; what lies beyond it is a guess.
+        ahead = k or any(low < at < high for at in board.pending)
+        yield Wish(SPECULATION + k if ahead else rank, index, f"midpoint of {low} and {high}")
+
+
+def _closed(board: Board, i: int, chance: float) -> Iterator[Wish]:
+    """Neighbours: run again until the answer is sure enough."""
+    if settled(board, i):
+        return
+    # A change that is sure lacks only a second look at its neighbours: the one that was looked at least.
+    doubtful = _doubtful(board, i) if chance < board.confidence else None
+    if doubtful is None:
+        ends = board.map.positions[i : i + 2]
+        doubtful = min(ends, key=lambda at: board.runs[at] + board.pending.get(at, 0))
+    yield from _rerun(board, doubtful, chance, "again: next to a change")
+
+
+def settled(board: Board, i: int) -> bool:
+    """Whether a pair of neighbours needs no more runs: surely a change, or surely none."""
+    chance = float(board.map.chance[i])
+    ends = board.map.positions[i : i + 2]
+    believed = all(board.runs[at] >= board.map.needed for at in ends)
+    return chance < DOUBT or (chance >= board.confidence and believed)
+
+
+def _doubtful(board: Board, i: int) -> int | None:
+    """The end of a stretch whose other side may hold the change as well; at the very end there is no other side."""
+    chances, positions = board.map.chance, board.map.positions
+    here = float(chances[i])
+    before = float(chances[i - 1]) if i else here
+    after = float(chances[i + 1]) if i + 1 < len(chances) else here
+    options = [(before, positions[i]), (after, positions[i + 1])]
+    enough = max(DOUBT, 0.05 * here)
+    open_ = [(c, at) for c, at in options if c >= enough and board.runs[at] < REPEATS]
+    # A point that settled the question by many runs is no witness of doubt; the one with fewer runs is.
+    return min(open_, key=lambda o: (board.runs[o[1]], -o[0]))[1] if open_ else None
+
+
+def _rerun(board: Board, index: int, chance: float, why: str) -> Iterator[Wish]:
+    if board.runs[index] < REPEATS and not board.pending.get(index):
+        yield Wish(2 - min(chance, 1 - chance), index, why)
+
+
+def halves(low: int, high: int, dead: Sequence[int], pending: Collection[int]) -> Iterator[int]:
+    """The middle of the longest piece, again and again; pieces end where something is in flight."""
+    cuts = [low, *sorted(at for at in pending if low < at < high), high]
+    pieces = [(a - b, a, b) for a, b in pairwise(cuts)]
+    heapq.heapify(pieces)
+    while pieces:
+        _, a, b = heapq.heappop(pieces)
+        found = near((a + b) // 2, a + 1, b - 1, dead)
+        if found is None:
+            continue
+        yield found
+        heapq.heappush(pieces, (a - found, a, found))
+        heapq.heappush(pieces, (found - b, found, b))
+
+
+def expected_left(board: Board) -> int:
+    """Runs still to come, roughly: halvings of what holds a change, a few more where it is in doubt."""
+    total = 0.0
+    for i, chance in enumerate(board.map.chance):
+        if chance < DOUBT:
+            continue
+        inside = untried(board.map.positions[i], board.map.positions[i + 1], board.dead)
+        if inside:
+            total += float(chance) * (math.log2(inside + 1) + 1)
+        elif not settled(board, i):
+            total += 1
+    return math.ceil(total)

@@ -1,0 +1,190 @@
+"""Spans: changes as a search reports them, with the levels before and after.
+
+Pure.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import groupby, pairwise
+from typing import NamedTuple
+
+from karat.changepoints.series import Better
+from karat.hunts.model import Metric, Missed, Span
+from karat.hunts.probe.metrics import CRASH
+from karat.hunts.search.inference import Map, flake_map, middle
+from karat.hunts.search.requests import SPECULATION, Wish, halves, untried
+
+_LIKELY = 0.5
+_WIDE = 0.95
+"""A change that is not narrowed down yet is told when it is this likely."""
+
+
+def spans_of(
+    metric: Metric, found: Map, values: Mapping[int, Sequence[float]], dead: Sequence[int]
+) -> tuple[Span, ...]:
+    """Every likely change; while the search goes on, some are still wide. `dead`: sorted."""
+    wide = [untried(low, high, dead) > 0 for low, high in pairwise(found.positions)]
+    at = [i for i, chance in enumerate(found.chance) if chance > (_WIDE if wide[i] else _LIKELY)]
+    edges = [-1, *at, len(found.positions) - 1]
+    levels = [
+        middle([value for p in found.positions[a + 1 : b + 1] for value in values[p]])
+        for a, b in pairwise(edges)
+    ]
+    if metric.binary:
+        levels = [round(level) for level in levels]
+    return tuple(
+        Span(
+            metric=metric.name,
+            good=found.positions[i],
+            bad=found.positions[i + 1],
+            before=levels[k],
+            after=levels[k + 1],
+            confidence=min(float(found.chance[i]), 0.9999),
+            kind=kind(metric, levels[k], levels[k + 1]),
+            between=between(found.positions[i], found.positions[i + 1], dead),
+        )
+        for k, i in enumerate(at)
+    )
+
+
+def between(low: int, high: int, dead: Collection[int]) -> tuple[int, ...]:
+    """Points between two that cannot be run."""
+    return tuple(sorted(at for at in dead if low < at < high))
+
+
+def left_wide(spans: Iterable[Span]) -> tuple[str, ...]:
+    """A sentence for each change that has points between its sides which were never tried."""
+    rests = ((span, span.bad - span.good - 1 - len(span.between)) for span in spans)
+    return tuple(
+        f"{span.metric}: a change is known as a range only: {len(span.between)} of the points in it that were tried cannot be "
+        f"run, and {rest} {'was' if rest == 1 else 'were'} not tried; it may be any of them"
+        for span, rest in rests
+        if rest > 0
+    )
+
+
+def kind(metric: Metric, before: float, after: float) -> str:
+    """regression, improvement, shift, crash."""
+    if metric.binary:
+        worse = after > before
+        return ("crash" if metric.name == CRASH else "regression") if worse else "improvement"
+    return direction(metric.better, after - before)
+
+
+def direction(better: Better | None, moved: float) -> str:
+    """What a move is called."""
+    if better not in {"higher", "lower"}:
+        return "shift"
+    return "regression" if (moved < 0) == (better == "higher") else "improvement"
+
+
+def missed(count: int, tested: Collection[int], dead: Collection[int], rule_out: str) -> Missed:
+    """What nobody looked at. `rule_out`: what to say in hunt.toml, or on the command line."""
+    stretches = [high - low - 1 for low, high in pairwise([-1, *sorted(tested), count])]
+    if dead:
+        ends = sorted(tested)
+        for at in dead:
+            stretches[bisect_left(ends, at)] -= 1
+    longest, left = max(stretches), sum(stretches)
+    if not left:
+        text = "every point that can be run was run: no dip was missed for want of looking"
+    else:
+        points = "1 point" if longest == 1 else f"{longest} points"
+        runs = "1 more run rules" if left == 1 else f"{left} more runs rule"
+        text = f"a dip of up to {points} between two tested ones could have been missed, a longer one has a tested point in it; {runs} it out ({rule_out})"
+    return Missed(longest_dip=longest, runs_to_rule_out=left, message=text)
+
+
+# DOC-HERE crashes: Crashes nobody asked for: where points that give values turn into points that fail, and stay so.
+#
+# Pure. A single point that fails is a hole, and costs no more runs than it takes to believe it. Neighbouring tested points
+# that all fail are a change: its two ends are closed in on.
+
+
+class Edge(NamedTuple):
+    """An end of a range of failures."""
+
+    low: int
+    high: int
+    begins: bool
+    """Whether the failures begin here; else they end."""
+    confidence: float = 0.99
+
+
+def edges(values: Collection[int], failed: Collection[int], count: int) -> tuple[Edge, ...]:
+    """Ends of every range of failures that was met at two neighbouring tested points, or at an end of the timeline."""
+    tested = sorted([(at, False) for at in values] + [(at, True) for at in failed])
+    found: list[Edge] = []
+    groups = [(bad, [at for at, _ in group]) for bad, group in groupby(tested, key=lambda t: t[1])]
+    for k, (bad, members) in enumerate(groups):
+        lasting = len(members) > 1 or members[0] in {0, count - 1}
+        if not bad or not lasting:
+            continue
+        if k:
+            found.append(Edge(groups[k - 1][1][-1], members[0], True))
+        if k + 1 < len(groups):
+            found.append(Edge(members[-1], groups[k + 1][1][0], False))
+    return tuple(found)
+
+
+def lasting(
+    found: Sequence[Edge], values: Collection[int], failed: Collection[int], count: int
+) -> tuple[Edge, ...]:
+    """Those that are likelier than so many flakes side by side, where nothing is run again."""
+    outcomes = dict.fromkeys(values, (0.0,)) | dict.fromkeys(failed, (1.0,))
+    known = flake_map(outcomes, count)
+    chance = dict(zip(pairwise(known.positions), known.chance, strict=True))
+    return tuple(
+        edge._replace(confidence=min(float(chance[edge.low, edge.high]), 0.99))
+        for edge in found
+        if chance[edge.low, edge.high] > 0.5
+    )
+
+
+def edge_wishes(
+    found: Sequence[Edge], dead: Sequence[int], pending: Mapping[int, int]
+) -> Iterator[Wish]:
+    """Halves each end until neighbours are found."""
+    for edge in found:
+        for index in halves(edge.low, edge.high, dead, pending):
+            ahead = any(edge.low < at < edge.high for at in pending)
+            why = f"midpoint of {edge.low} and {edge.high}: failures {'begin' if edge.begins else 'end'}"
+            yield Wish(SPECULATION if ahead else 2.5, index, why)
+            break
+
+
+def edge_spans(
+    metric: Metric,
+    found: Sequence[Edge],
+    values: Mapping[int, Sequence[float]],
+    dead: Collection[int],
+) -> tuple[Span, ...]:
+    """The ends as changes: without a level on the failing side."""
+    return tuple(
+        Span(
+            metric=metric.name,
+            good=edge.low,
+            bad=edge.high,
+            before=middle(values[edge.low]) if edge.begins else None,
+            after=None if edge.begins else middle(values[edge.high]),
+            confidence=edge.confidence,
+            kind="crash" if edge.begins else "improvement",
+            between=between(edge.low, edge.high, dead),
+        )
+        for edge in found
+    )
+
+
+def believed(
+    again: Collection[int], values: Collection[int], failed: Collection[int]
+) -> frozenset[int]:
+    """Points that failed once, and whose tested neighbours failed for good: no second try is needed."""
+    tested = sorted({*values, *failed, *again})
+    beside = zip([-1, *tested], tested, [*tested[1:], -1], strict=False)
+    return frozenset(
+        at
+        for left, at, right in beside
+        if at in again and {left, right} - {-1} and {left, right} - {-1} <= set(failed)
+    )

@@ -1,0 +1,362 @@
+"""Adaptive: a map of all changes with as few runs as possible.
+
+Pure. A coarse grid first; then the probability of a change between each two tested points (`levels`, `flakes`) says where
+to split and what to run again, until nothing is in doubt. Each metric has a map of its own; a run serves all of them.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left
+from collections.abc import Collection, Mapping, Sequence
+
+import msgspec
+from msgspec import structs
+
+from karat.changepoints.detector.detect import analyse
+from karat.changepoints.series import Analysis, DetectOptions, Observation, Outcome, Series, Step
+from karat.findings import UsageError, suggest
+from karat.hunts.model import Ask, Decision, Metric, Missed, Seen, Span, Strategy
+from karat.hunts.search.bisect import Bisect
+from karat.hunts.search.inference import Map, flake_map, level_map
+from karat.hunts.search.observations import Readings, readings, runs
+from karat.hunts.search.requests import (
+    SPECULATION,
+    Board,
+    Wish,
+    allowance,
+    asks,
+    chosen,
+    expected_left,
+    grid_wishes,
+    split_wishes,
+)
+from karat.hunts.search.spans import (
+    believed,
+    between,
+    direction,
+    edge_spans,
+    edge_wishes,
+    edges,
+    lasting,
+    left_wide,
+    missed,
+    spans_of,
+)
+from karat.hunts.settings import SearchSettings
+
+
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
+    """What one metric wants, and what is known of it."""
+
+    wishes: tuple[Wish, ...]
+    spans: tuple[Span, ...]
+    left: int
+    missed: Missed
+    flakes: float | None
+
+
+class Adaptive:
+    """The default strategy."""
+
+    def __init__(
+        self, settings: SearchSettings, count: int, metrics: Sequence[Metric], *, zoom: bool = False
+    ) -> None:
+        self._settings = settings
+        self._count = count
+        self._metrics = tuple(metrics)
+        # What is zoomed into is one change between two ends that differ: nothing is gained by a grid. That of hunt.toml
+        # counts the points of the first stage, and says nothing of these.
+        self._grid = count if zoom else chosen(count, settings.grid)
+        self._rule_out = "--strategy sweep" if zoom else "grid = 1, or --strategy sweep"
+
+    def decide(self, seen: Mapping[int, Seen], in_flight: Mapping[int, int], room: int) -> Decision:
+        """What to run next."""
+        plans = [self._plan(k, metric, seen, in_flight) for k, metric in enumerate(self._metrics)]
+        allowed = allowance(self._settings.max_runs, seen, in_flight, room)
+        wishes = [wish for plan in plans for wish in plan.wishes]
+        if self._settings.max_runs:
+            wishes = [wish for wish in wishes if wish.rank < SPECULATION]
+        wanted = asks(wishes, allowed)
+        rest = asks(wishes, len(wanted) + 4)[len(wanted) :]
+        spans = tuple(span for plan in plans for span in plan.spans)
+        over = not wishes and not in_flight
+        return Decision(
+            asks=wanted,
+            likely_next=tuple(ask.index for ask in rest),
+            expected_left=max((plan.left for plan in plans), default=0),
+            spans=spans,
+            flake_rate=max((p.flakes for p in plans if p.flakes is not None), default=None),
+            missed=max((plan.missed for plan in plans), key=lambda m: m.longest_dip, default=None),
+            notes=left_wide(spans) if over else self._notes(seen, bool(wanted or in_flight)),
+        )
+
+    def _notes(self, seen: Mapping[int, Seen], going: bool) -> tuple[str, ...]:  # noqa: FBT001
+        limit = self._settings.max_runs
+        if limit and not going and runs(seen) >= limit:
+            return (
+                f"stopped at max_runs = {limit}: more runs were wanted, and answers may be wide",
+            )
+        return ()
+
+    def _plan(
+        self, number: int, metric: Metric, seen: Mapping[int, Seen], in_flight: Mapping[int, int]
+    ) -> Plan:
+        read = readings(metric, seen)
+        sure = believed(read.again, read.values, read.failed)
+        failed = read.failed | sure
+        dead, again = sorted(read.dead | sure), read.again - sure
+        there = {*read.values, *in_flight}
+        wishes = grid_wishes(self._count, self._grid, there, dead, again)
+        grid_left = len(wishes)
+        wishes += [Wish(1, at, "again: it failed") for at in sorted(again - in_flight.keys())]
+        spans: tuple[Span, ...] = ()
+        left, flakes = 0, None
+        if len(read.values) > 1:
+            board = self._board(metric, read, dead, in_flight)
+            wishes += split_wishes(board, 1 + 2 * len(in_flight) + 2)
+            spans = spans_of(metric, board.map, read.values, dead)
+            left, flakes = expected_left(board), board.map.flakes
+        if not number and failed:
+            found = edges(read.values, failed, self._count)
+            wishes += edge_wishes(found, dead, in_flight)
+            spans = (*spans, *edge_spans(metric, found, read.values, dead))
+        return Plan(
+            wishes=tuple(wishes),
+            spans=tuple(sorted(spans, key=lambda span: (span.good, span.bad))),
+            left=grid_left + left,
+            missed=missed(self._count, read.values, dead, self._rule_out),
+            flakes=flakes,
+        )
+
+    def _board(
+        self, metric: Metric, read: Readings, dead: Sequence[int], in_flight: Mapping[int, int]
+    ) -> Board:
+        return Board(
+            map=change_map(metric, read.values, self._count, self._settings.smallest),
+            runs={at: len(values) for at, values in read.values.items()},
+            dead=dead,
+            pending=in_flight,
+            confidence=self._settings.confidence,
+        )
+
+
+def change_map(
+    metric: Metric, values: Mapping[int, Sequence[float]], count: int, smallest: float
+) -> Map:
+    """Where a metric changed, as far as is known."""
+    if metric.binary:
+        return flake_map(values, count)
+    # Where equal is better, there is no change too small to matter.
+    return level_map(values, count, smallest=0.0 if metric.better == "equal" else smallest)
+
+
+# DOC-HERE sweep: Sweep: every point once, as a person would who has time.
+#
+# Pure. The steps of a metric that has levels are the detector's (`karat.changes`); those of one that is good or bad come
+# from the model that knows of flakes, and so does where points that give values turn into points that fail.
+
+
+class Sweep:
+    """Runs everything that is not missing."""
+
+    def __init__(
+        self,
+        settings: SearchSettings,
+        count: int,
+        metrics: Sequence[Metric],
+        *,
+        missing: Collection[int] = (),
+        names: Sequence[str] = (),
+    ) -> None:
+        self._settings = settings
+        self._count = count
+        self._metrics = tuple(metrics)
+        self._missing = frozenset(missing)
+        self._names = names or tuple(map(str, range(count)))
+
+    def decide(self, seen: Mapping[int, Seen], in_flight: Mapping[int, int], room: int) -> Decision:
+        """The next points in order; the answer when all have been run."""
+        seen = {at: one for at, one in seen.items() if one.outcomes and at not in self._missing}
+        done = {*self._missing, *seen, *in_flight}
+        left = [at for at in range(self._count) if at not in done]
+        allowed = allowance(self._settings.max_runs, seen, in_flight, room)
+        wanted = asks([Wish(0, at, "every point") for at in left[: allowed + 1]], allowed)
+        rest = left[len(wanted) : len(wanted) + 4]
+        stopped = bool(left) and not wanted and not in_flight and room > 0
+        decision = Decision(asks=wanted, likely_next=tuple(rest), expected_left=len(left))
+        if (left and not stopped) or in_flight:
+            return decision
+        return self._answer(seen, len(left))
+
+    def _answer(self, seen: Mapping[int, Seen], left: int) -> Decision:
+        spans: list[Span] = []
+        analyses: list[Analysis] = []
+        flakes: list[float] = []
+        tested, dead = set(range(self._count)), set(self._missing)
+        for number, metric in enumerate(self._metrics):
+            read = readings(metric, seen)
+            holes = read.dead | read.again | self._missing
+            tested, dead = tested & read.values.keys(), dead | holes
+            if metric.binary:
+                found = flake_map(read.values, self._count) if read.values else None
+                spans += spans_of(metric, found, read.values, sorted(holes)) if found else ()
+                flakes += [found.flakes] if found and found.flakes is not None else []
+            else:
+                analysis = self._analyse(metric, seen)
+                analyses.append(analysis)
+                spans += [_span(metric, step, holes) for step in analysis.steps]
+            # A run that fails gives no metric its value: once is enough.
+            spans += () if number else self._failures(metric, read)
+        return Decision(
+            asks=(),
+            expected_left=left,
+            spans=tuple(sorted(spans, key=lambda span: (span.good, span.bad))),
+            analyses=tuple(analyses),
+            flake_rate=max(flakes, default=None),
+            missed=missed(self._count, tested, dead, "a larger max_runs"),
+            notes=self._notes(seen, left),
+        )
+
+    def _failures(self, metric: Metric, read: Readings) -> tuple[Span, ...]:
+        """Where failures begin and end, from one run of each point: what flakes explain as well is none."""
+        failed = read.failed | read.again
+        if not failed:
+            return ()
+        found = edges(read.values, failed, self._count)
+        sure = lasting(found, read.values, failed, self._count)
+        return edge_spans(metric, sure, read.values, (read.dead - failed) | self._missing)
+
+    def _analyse(self, metric: Metric, seen: Mapping[int, Seen]) -> Analysis:
+        smallest = 0.0 if metric.better == "equal" else self._settings.smallest
+        observations = tuple(
+            _observation(metric, at, name, seen.get(at)) for at, name in enumerate(self._names)
+        )
+        series = Series(metric=metric.name, better=metric.better, observations=observations)
+        return analyse(series, DetectOptions(smallest=smallest))
+
+    def _notes(self, seen: Mapping[int, Seen], left: int) -> tuple[str, ...]:
+        if not left:
+            return ()
+        return (f"stopped at {runs(seen)} runs (max_runs): {left} points were not run",)
+
+
+def _observation(metric: Metric, index: int, name: str, at: Seen | None) -> Observation:
+    """One point as the detector sees it."""
+    if at is None:
+        return Observation(label=name, outcome=Outcome.MISSING)
+    values = readings(metric, {index: at}).values.get(index, ())
+    if values:
+        return Observation(label=name, values=values)
+    gravest = next((o for o in at.outcomes if o is not Outcome.OK), Outcome.MISSING)
+    signature = next((text for text in at.signatures if text), "")
+    return Observation(label=name, outcome=gravest, signature=signature)
+
+
+def _span(metric: Metric, step: Step, dead: frozenset[int]) -> Span:
+    return Span(
+        metric=metric.name,
+        good=step.last_good,
+        bad=step.first_bad,
+        before=step.before.value,
+        after=step.after.value,
+        confidence=step.confidence,
+        kind=direction(metric.better, step.absolute),
+        between=between(step.last_good, step.first_bad, dead),
+    )
+
+
+# DOC-HERE strategies: Strategies: sweep, bisect, adaptive, opened by what hunt.toml says.
+#
+# Pure. What chooses its points sees only those that are there: those that are missing from the start are taken out before,
+# and put back into its answer.
+
+
+def open_strategy(
+    settings: SearchSettings,
+    count: int,
+    metrics: Sequence[Metric],
+    *,
+    missing: Collection[int] = (),
+    names: Sequence[str] = (),
+    levels: Mapping[str, tuple[float, float]] | None = None,
+) -> Strategy:
+    """The strategy of [search] for `count` points.
+
+    `missing`: points that are not there. `names`: of all points, for bisect's good and bad. `levels`: what a coarser stage
+    knows, metric → (before, after); the search is then for that one change.
+    """
+    gone = frozenset(missing)
+    there = [at for at in range(count) if at not in gone]
+    if settings.strategy == "sweep" and levels is None and there:
+        return Sweep(settings, count, metrics, missing=gone, names=names)
+    return Present(_open(settings, there, metrics, names, levels), there, count)
+
+
+def _open(
+    settings: SearchSettings,
+    there: Sequence[int],
+    metrics: Sequence[Metric],
+    names: Sequence[str],
+    levels: Mapping[str, tuple[float, float]] | None,
+) -> Strategy:
+    if settings.strategy == "sweep":
+        # Between the two ends of a change one run of each tells noise from nothing: every point, and again in doubt.
+        return Adaptive(structs.replace(settings, grid=1), len(there), metrics)
+    if settings.strategy == "bisect":
+        good = _named(settings.good, names, there, 0, "good")
+        bad = _named(settings.bad, names, there, len(there) - 1, "bad")
+        return Bisect(settings, len(there), metrics, good=good, bad=bad)
+    return Adaptive(settings, len(there), metrics, zoom=levels is not None)
+
+
+def _named(name: str, names: Sequence[str], there: Sequence[int], default: int, key: str) -> int:
+    """The place of a point among those that are there; of one that is not, the next inside."""
+    if not name or not there:
+        return max(default, 0)
+    if name not in names:
+        raise UsageError(
+            f"search.{key}: expected one of the {len(names)} points of the timeline, found {name!r}{suggest(name, names)}",
+            next_command="edit [search] of hunt.toml",
+        )
+    return min(bisect_left(there, names.index(name)), len(there) - 1)
+
+
+class Present:
+    """A strategy over the points that are there."""
+
+    def __init__(self, inner: Strategy, there: Sequence[int], count: int) -> None:
+        self._inner = inner
+        self._there = tuple(there)
+        self._place = {at: k for k, at in enumerate(there)}
+        self._gone = tuple(at for at in range(count) if at not in self._place)
+
+    def decide(self, seen: Mapping[int, Seen], in_flight: Mapping[int, int], room: int) -> Decision:
+        """What to run next."""
+        if not self._there:
+            return Decision(asks=(), expected_left=0, notes=("no point of the timeline is there",))
+        place, there = self._place, self._there
+        decision = self._inner.decide(
+            {place[at]: one for at, one in seen.items() if at in place and one.outcomes},
+            {place[at]: runs for at, runs in in_flight.items() if at in place and runs},
+            room,
+        )
+        if not self._gone:
+            return decision
+        return structs.replace(
+            decision,
+            asks=tuple(self._ask(ask) for ask in decision.asks),
+            likely_next=tuple(there[at] for at in decision.likely_next),
+            spans=tuple(self._back(span) for span in decision.spans),
+        )
+
+    def _ask(self, ask: Ask) -> Ask:
+        """Every number in a reason is a point's."""
+        why = re.sub(r"\d+", lambda found: str(self._there[int(found[0])]), ask.why)
+        return Ask(index=self._there[ask.index], why=why)
+
+    def _back(self, span: Span) -> Span:
+        good, bad = self._there[span.good], self._there[span.bad]
+        gone = [at for at in self._gone if good < at < bad]
+        inside = sorted([*gone, *(self._there[at] for at in span.between)])
+        return structs.replace(span, good=good, bad=bad, between=tuple(inside))

@@ -1,0 +1,382 @@
+"""Settings: what hunt.toml may say. Unknown keys are errors, with a suggestion; see `hunts.hunt_toml` for reading it.
+
+Durations are texts with a unit (`90 s`, `10 min`, `1 h`, `1 day`, `1 week`) or numbers of seconds; sizes are texts (`50 GB`).
+Commands are lists of words, or a text that is split as a shell would, without ever being handed to one. A day without a
+time is its midnight, and a time without a zone is UTC.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+import shlex
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import PurePosixPath
+from typing import Literal
+
+import msgspec
+
+from karat.changepoints.series import Better
+from karat.findings import UsageError
+
+Words = str | tuple[str, ...]
+Duration = str | int | float
+
+
+class MetricSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One [[probe.metrics]]: exactly one of regex, json, junit, exit_code, seconds and golden says where its value is."""
+
+    name: str
+    regex: str | None = None
+    """On the output; the first group is the value. `which` says which match."""
+    which: Literal["first", "last", "mean", "median", "min", "max"] = "last"
+    json: str | None = None
+    """A path into a JSON document: `results[0].loss`."""
+    junit: str | None = None
+    """Test case glob of a JUnit report: `seconds` of the matching tests, or with `value = "failed"` how many failed."""
+    value: Literal["seconds", "failed", "passed"] = "seconds"
+    exit_code: bool = False
+    """0 is good, anything else is bad: a binary metric; a failing run is then no crash."""
+    seconds: bool = False
+    """How long the command took."""
+    golden: str | None = None
+    """A golden's path; the run's result (`file`) is held against it as `karat check` does: 0 within, 1 outside."""
+    file: str = ""
+    """Where the value is read: a file in $KARAT_OUT or the command's folder; empty: the output."""
+    better: Better | None = None
+    unit: str = ""
+    threshold: float | None = None
+
+
+class CrashSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """[probe.crash]: a crash that is hunted itself."""
+
+    kind: Literal["any", "exception", "signal", "hang"] = "any"
+    pattern: str = ""
+    """Of the signature (`XlaRuntimeError: INTERNAL.*`), or of the output."""
+    signal: str = ""
+    """`SIGSEGV`; empty: any."""
+
+
+class ProbeSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """[probe]: what is run at each point, and what is read off it."""
+
+    command: Words
+    metrics: tuple[MetricSettings, ...] = ()
+    crash: CrashSettings | None = None
+    setup: Words = ()
+    """Run once per attempt before the command, unmeasured; a failure means broken, not crash."""
+    timeout: Duration = "30 min"
+    repeats: int = 1
+    """Runs of the command per attempt."""
+    warmups: int = 0
+    identify: Words = ()
+    """Prints what is really under test: `name=value` lines, or a JSON object. `commit.NAME` tells of repositories."""
+    packages: tuple[str, ...] = ()
+    """Python distributions whose versions are part of the identity."""
+    hash_files: tuple[str, ...] = ()
+    """Globs of built files whose hash is part of the identity."""
+    files: tuple[str, ...] = ()
+    """Globs of files to keep of each run, besides those metrics are read from."""
+    env: Mapping[str, str] = msgspec.field(default_factory=dict)
+    skip_exit_codes: tuple[int, ...] = (125,)
+    """Exit codes that mean: cannot be tested (broken), as for `git bisect run`."""
+
+
+class ContainerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """[containers]: one image per date."""
+
+    image: str
+    """With `{date:%Y-%m-%d}`."""
+    start: dt.datetime | None = None
+    end: dt.datetime | None = None
+    step: Duration = "1 day"
+    engine: Literal["docker", "podman"] | None = None
+    mounts: tuple[str, ...] = ()
+    """`HOST:CONTAINER[:ro]`; HOST is seen from hunt.toml's folder."""
+    env: Mapping[str, str] = msgspec.field(default_factory=dict)
+    gpus: str | None = None
+    """`all`, a number, or `device=0,1`; None: none."""
+    options: tuple[str, ...] = ()
+    """More words for `run`, such as --shm-size=1g."""
+    ahead: int = 2
+    """How many images may be pulled ahead."""
+    cache: str = ""
+    """Images of this hunt may take so much; the oldest go first. Empty: no limit, nothing is removed."""
+    insecure: bool = False
+    """Ask the registry over plain HTTP; on loopback that is the default."""
+    username: str = ""
+    password_env: str = ""
+    """The environment variable that holds the registry's password or token; else what the engine's login stored."""
+
+
+class RepositorySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One [[repositories]]."""
+
+    name: str
+    url: str
+    """What git can clone: a URL, or a path seen from hunt.toml's folder."""
+    branch: str = "main"
+    folder: str = ""
+    """Where in the work area it is checked out; by default its name."""
+    link: str = ""
+    """A page of a commit: `https://github.com/openxla/xla/commit/{commit}`; known for GitHub and GitLab."""
+    submodules: bool = False
+
+
+class CheckoutSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """[checkouts] and [commits]: how repositories are brought to a point and built."""
+
+    start: dt.datetime | None = None
+    end: dt.datetime | None = None
+    step: Duration = "1 h"
+    margin: Duration = 0
+    """Looks so much further on both sides of what a coarser stage found."""
+    good: Mapping[str, str] = msgspec.field(default_factory=dict)
+    bad: Mapping[str, str] = msgspec.field(default_factory=dict)
+    """Commits: repository → revision, for a stage that has no coarser one before it."""
+    history: Literal["first-parent", "all"] = "first-parent"
+    follow_merges: bool = True
+    """A merge that is found is looked into."""
+    build: Words = ()
+    build_timeout: Duration = "2 h"
+    clean: bool = False
+    """Removes what is not tracked before each build; by default builds are incremental."""
+    container: str = ""
+    """An image; one container of it is kept per slot, and everything is run inside. `last good`: the coarser stage's."""
+
+
+class PackageSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """[packages]: released versions of a Python package."""
+
+    name: str
+    start: str = ""
+    end: str = ""
+    """Versions, inclusive."""
+    python: str = ""
+    """An interpreter or version for uv; by default the one karat runs on."""
+    requires: tuple[str, ...] = ()
+    """What else is installed, with it: `numpy<2`, `pytest`."""
+    prereleases: bool = False
+    yanked: bool = False
+    index: str = ""
+    """Another package index (its simple API); by default what uv and pip are configured for."""
+    at_its_time: bool = False
+    """Dependencies as they were when the version was released, not as they are today."""
+
+
+class ValueSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """[values]: any list of texts; the command finds its own in `{value}` and $KARAT_VALUE."""
+
+    list: tuple[str, ...] = ()
+    file: str = ""
+    """One value per line."""
+
+
+class SearchSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """[search]."""
+
+    strategy: Literal["adaptive", "sweep", "bisect"] = "adaptive"
+    grid: int = 0
+    """Adaptive, at the first stage: dips of at least so many points are surely looked for; 0: chosen by the length."""
+    confidence: float = 0.99
+    smallest: float = 0.01
+    """The smallest relative change that is worth finding."""
+    max_runs: int = 0
+    """0: no limit."""
+    good: str = ""
+    bad: str = ""
+    """Bisect: the known points."""
+    confirmations: int = 2
+    """How often the culprit and its parent are run again at the end, at least."""
+    attribution: bool = True
+
+
+class EngineSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """[engine]."""
+
+    kind: Literal["local", "ray"] = "local"
+    slots: int = 0
+    """How many probes may run at once; 0: one, and with Ray as many as the cluster has room for."""
+    cores: float = 0
+    """Cores per probe, for itself; 0: not divided."""
+    gpus: float = 0
+    """GPUs per probe, for itself."""
+    memory: str = ""
+    address: str = ""
+    """Ray's; by default RAY_ADDRESS."""
+    resources: Mapping[str, float] = msgspec.field(default_factory=dict)
+    """Ray: custom resources per probe."""
+    retries: int = 3
+    """How often a point is tried elsewhere after its worker was lost."""
+
+
+class HuntSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """All of hunt.toml."""
+
+    name: str = ""
+    stages: tuple[str, ...]
+    """`containers by day`, `checkouts by hour`, `commits`, `packages`, `values`; coarse to fine."""
+    probe: ProbeSettings
+    containers: ContainerSettings | None = None
+    repositories: tuple[RepositorySettings, ...] = ()
+    checkouts: CheckoutSettings = CheckoutSettings()
+    commits: CheckoutSettings | None = None
+    """By default as checkouts."""
+    packages: PackageSettings | None = None
+    values: ValueSettings | None = None
+    search: SearchSettings = SearchSettings()
+    engine: EngineSettings = EngineSettings()
+    work: str = ".karat/hunt"
+    """Kept clones, builds, environments and the journal, seen from hunt.toml's folder."""
+    skip: tuple[str, ...] = ()
+    """Points, or ranges of them (`2023-07-11..2023-07-16`), that are not tried."""
+    options: Mapping[str, Mapping[str, str]] = msgspec.field(default_factory=dict)
+    """For timelines of third parties: timeline → key → text."""
+
+
+class Stage(msgspec.Struct, frozen=True, kw_only=True):
+    """One word of `stages`, understood: `checkouts by hour` is checkouts with step 3600."""
+
+    timeline: str
+    step: float | None = None
+    """Seconds; None: the timeline's own setting."""
+    text: str
+
+
+# DOC-HERE durations: Durations: `90 s`, `10 min`, `1 h 30 min`, `1 day`, or a number of seconds.
+
+_UNITS = {"ms": 0.001, "s": 1, "sec": 1, "second": 1, "m": 60, "min": 60, "minute": 60, "h": 3600, "hour": 3600,
+          "d": 86400, "day": 86400, "w": 604800, "week": 604800}  # fmt: skip
+_LONGEST = 100 * 366 * 86400
+_PART = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]+)\s*", re.IGNORECASE)
+
+
+def seconds(value: Duration) -> float:
+    """How many seconds that is."""
+    found = _sum(value) if isinstance(value, str) else value
+    # What is beyond a lifetime is a mistake, and clocks cannot count it. NaN is not within either.
+    if found is None or not 0 <= found <= _LONGEST:
+        raise UsageError(
+            f"expected a duration such as '90 s', '10 min', '1 h' or '1 day', found {value!r}",
+            next_command="edit hunt.toml",
+        )
+    return float(found)
+
+
+def step(text: str) -> float | None:
+    """The step that stands behind `by`: `day`, `2 hours`, `30 min`; None where it is none."""
+    found = _sum(text if text[:1].isdigit() else f"1 {text}")
+    return found or None
+
+
+def _sum(text: str) -> float | None:
+    """The parts of a text, added up; None unless all of it is understood."""
+    total, place = 0.0, 0
+    stripped = text.strip()
+    while place < len(stripped):
+        part = _PART.match(stripped, place)
+        size = _UNITS.get(_singular(part[2].lower())) if part else None
+        if part is None or size is None:
+            return None
+        total += float(part[1]) * size
+        place = part.end()
+    return total if stripped else None
+
+
+def _singular(unit: str) -> str:
+    return unit.removesuffix("s") if len(unit) > 2 and unit.endswith("s") else unit
+
+
+# DOC-HERE sizes: Sizes: `50 GB`, `512 MiB`, `1000`: bytes, decimal or binary as the unit says.
+
+_UNITS_SIZES = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12,
+          "KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40}  # fmt: skip
+_DIGITS = 18
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([A-Za-z]*)")
+
+
+def size(text: str) -> int:
+    """How many bytes that is; an empty text is 0."""
+    if not text.strip():
+        return 0
+    found = _SIZE.fullmatch(text.strip())
+    unit = _UNITS_SIZES.get(found[2].upper()) if found else None
+    if found is None or unit is None or len(found[1]) > _DIGITS:
+        raise UsageError(
+            f"expected a size such as '50 GB' or '512 MiB', found {text!r}",
+            next_command="edit hunt.toml",
+        )
+    return int(float(found[1]) * unit)
+
+
+# DOC-HERE words: Words: commands as hunt.toml writes them: a list, or a text that is split as a shell would, and never handed to one.
+
+EDIT = "edit hunt.toml"
+
+
+def split(words: Words) -> tuple[str, ...]:
+    """The words of a command; what a shell would do beyond quoting (`|`, `$X`, `>`) is not done."""
+    try:
+        found = tuple(shlex.split(words)) if isinstance(words, str) else words
+    except ValueError as error:
+        raise UsageError(
+            f"expected a command with closed quotes, found {words!r}", next_command=EDIT
+        ) from error
+    if found and not found[0].strip():
+        raise UsageError(
+            f"expected a command that begins with a program, found {words!r}", next_command=EDIT
+        )
+    return found
+
+
+# DOC-HERE repository_names: Names and folders of repositories: which can be told apart, and stay below the work area. Nothing is asked of a disk.
+
+IMAGE = "image"
+"""The part of a point that names the container everything is built in."""
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+-]*")
+
+
+def folder_of(settings: RepositorySettings) -> PurePosixPath:
+    """Where a repository is checked out, seen from the work area."""
+    return PurePosixPath(settings.folder or settings.name)
+
+
+def variable(name: str) -> str:
+    """A repository's name as a part of a variable's."""
+    return re.sub(r"[^A-Za-z0-9]", "_", name).upper()
+
+
+def check_names(repositories: Sequence[RepositorySettings]) -> None:
+    """Refuses what could not be told apart, or would leave the work area."""
+    for each in repositories:
+        if not _NAME.fullmatch(each.name) or each.name == IMAGE:
+            raise UsageError(
+                "repositories: expected a name of letters, digits, '.', '_', '+' and '-' "
+                f"(and not {IMAGE!r}), found {each.name!r}",
+                next_command=EDIT,
+            )
+        if not _is_below(folder_of(each)):
+            raise UsageError(
+                f"repository {each.name}: expected a folder below the work area, found {each.folder!r}",
+                next_command=EDIT,
+            )
+    _once("name", [each.name for each in repositories])
+    _once("variable", [f"KARAT_COMMIT_{variable(each.name)}" for each in repositories])
+    _once("folder", [str(folder_of(each)) for each in repositories])
+
+
+def _is_below(folder: PurePosixPath) -> bool:
+    parts = folder.parts
+    odd = folder.is_absolute() or "@" in str(folder) or not str(folder).isprintable()
+    return bool(parts) and not odd and not any(part.startswith(".") for part in parts)
+
+
+def _once(what: str, words: Iterable[str]) -> None:
+    for word, count in Counter(words).items():
+        if count > 1:
+            raise UsageError(
+                f"repositories: expected each {what} once, found {word!r} {count} times",
+                next_command=EDIT,
+            )

@@ -1,0 +1,1 @@
+"""Timelines: what can be put under test, in order, and how."""

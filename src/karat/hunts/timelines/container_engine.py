@@ -1,0 +1,404 @@
+"""Container engines: docker and podman, through the words of their clients.
+
+Everything here makes command lines, which an engine of `karat.engines` runs, maybe on another machine; only `find_engine`,
+`leftovers` and `inspect` run one themselves. Values of variables do not stand on command lines: the client is told the name,
+and takes the value from its own environment.
+
+How a client's failure looks: it prints one line of its own and exits with 125, 126, 127 or 255 (docker's `exec` also
+with 1). A command inside may exit with the same numbers, so it takes both to tell; see `own_failure`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import shutil
+import subprocess
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+from karat.engines.job import Command
+from karat.findings import CannotVerify, UsageError
+from karat.net.image_reference import parse
+
+Kind = Literal["docker", "podman"]
+
+HUNT_LABEL, SESSION_LABEL = "karat.hunt", "karat.session"
+_NAMES: tuple[Kind, ...] = ("docker", "podman")
+_ANSWER_SECONDS = 30.0
+_SIGNALS = range(129, 160)
+_LAST_BYTES = 8192
+# What a client writes last when it, and not the command inside, has failed. Programs, too, end with 1 and with 255, and
+# may well write "Error: …" then; of those only what is said of the container itself is taken for the client's word.
+_OWN_LINES = {
+    code: re.compile(
+        r"Error: |docker: |OCI runtime exec failed: |Error response from daemon: |Cannot connect to the Docker daemon"
+        if code in {125, 126, 127}
+        else r"(?:Error: |Error response from daemon: )+.*(?:container state improper|exec session|[Nn]o such container"
+        r"|is not running|is restarting|is paused)|Cannot connect to the Docker daemon"
+    )
+    for code in (1, 125, 126, 127, 255)
+}
+_AFTERWARDS = re.compile(r"""--help'|^time="[^"]*" level=""")
+# Variables that the client itself obeys: their values stand on the command line, and not in its environment. None of them
+# holds a secret; proxies, which may, are the client's as well, and do it no harm: the image is here by then.
+_CLIENT_OBEYS = re.compile(
+    r"PATH|HOME|TMPDIR|LD_.*|XDG_.*|DBUS_.*|DOCKER_(?:HOST|CONTEXT|CONFIG|CERT_PATH|TLS.*|API_VERSION)"
+    r"|CONTAINERS?_.*|_CONTAINERS_.*|PODMAN_.*|BUILDAH_.*|STORAGE_.*|REGISTRY_AUTH_FILE|REGISTRIES_.*"
+    r"|GO(?:DEBUG|GC|MAXPROCS|TRACEBACK|MEMLIMIT)"
+)
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.]*")
+
+
+class ContainerEngine(msgspec.Struct, frozen=True, kw_only=True):
+    """A client that answers, and how it is spoken to."""
+
+    name: Kind
+    program: str
+    """As it is found on the PATH of whoever runs it: another machine may have it elsewhere."""
+    version: str = ""
+
+    def pull(self, image: str, *, insecure: bool = False) -> tuple[str, ...]:
+        """Brings an image here."""
+        return (self.program, "pull", "--quiet", *self._plain(insecure=insecure), image)
+
+    def has_image(self, image: str) -> tuple[str, ...]:
+        """Succeeds if the image is here."""
+        return (self.program, "image", "inspect", "--format", "{{.Id}}", image)
+
+    def run(self, image: str, argv: Sequence[str], options: Sequence[str]) -> tuple[str, ...]:
+        """Runs a command in a fresh container, which is gone afterwards."""
+        return (self.program, "run", "--rm", *options, image, *argv)
+
+    def run_detached(
+        self, image: str, argv: Sequence[str], options: Sequence[str], *, insecure: bool = False
+    ) -> tuple[str, ...]:
+        """Starts a container that stays."""
+        return (
+            self.program,
+            "run",
+            "--detach",
+            *self._plain(insecure=insecure),
+            *options,
+            image,
+            *argv,
+        )
+
+    def exec(self, name: str, argv: Sequence[str], options: Sequence[str]) -> tuple[str, ...]:
+        """Runs a command in a container that runs already."""
+        return (self.program, "exec", *options, name, *argv)
+
+    def start(self, name: str) -> tuple[str, ...]:
+        """Starts a container that is stopped; one that runs goes on, and one that is not there is a failure."""
+        return (self.program, "start", name)
+
+    def restart(self, name: str) -> tuple[str, ...]:
+        """Ends whatever runs in a container, at once, and starts it again."""
+        return (self.program, "restart", "--time", "0", name)
+
+    def remove(self, *names: str) -> tuple[str, ...]:
+        """Ends and removes containers, at once."""
+        # podman first asks nicely, and waits ten seconds.
+        now = ("--time", "0") if self.name == "podman" else ()
+        return (self.program, "rm", "--force", *now, *names)
+
+    def remove_images(self, *images: str) -> tuple[str, ...]:
+        """Removes images that no container uses."""
+        return (self.program, "image", "rm", *images)
+
+    def labels(self, hunt: str) -> tuple[str, ...]:
+        """Options by which the containers of a hunt are known."""
+        return ("--label", f"{HUNT_LABEL}={hunt}", "--label", f"{SESSION_LABEL}={session()}")
+
+    def gpus(self, wanted: str | None) -> tuple[str, ...]:
+        """Options that show GPUs to a container: `all`, a number, or `device=0,1`."""
+        if wanted is None or wanted in {"", "none", "0"}:
+            return ()
+        devices = _devices(wanted)
+        if self.name == "docker":
+            # docker reads this option as a row of CSV, so that a list needs quotes of its own.
+            return ("--gpus", f'"{wanted}"' if "," in wanted else wanted)
+        return tuple(
+            word for device in devices for word in ("--device", f"nvidia.com/gpu={device}")
+        )
+
+    def _plain(self, *, insecure: bool) -> tuple[str, ...]:
+        # docker decides by the daemon's settings, and takes loopback as it is.
+        return ("--tls-verify=false",) if insecure and self.name == "podman" else ()
+
+
+def find_engine(wanted: str | None = None) -> ContainerEngine:
+    """The engine that is wanted, or the first of docker and podman that answers."""
+    found = {}
+    for name in _NAMES:
+        if wanted not in {None, name}:
+            continue
+        answer = _ask(name)
+        if isinstance(answer, ContainerEngine):
+            return answer
+        found[name] = answer
+    said = "; ".join(f"{name}: {why}" for name, why in found.items())
+    if not said:
+        raise UsageError(
+            f"expected docker or podman as the container engine, found {wanted!r}",
+            next_command="edit hunt.toml",
+        )
+    raise CannotVerify(
+        f"expected a container engine that answers ({' or '.join(found)}), found none: {said}",
+        next_command=f"{wanted or 'podman'} version",
+    )
+
+
+def open_engine(wanted: str | None, *, here: bool) -> ContainerEngine:
+    """The engine that commands are made for; one that is wanted elsewhere, on a cluster, need not answer here."""
+    for name in _NAMES:
+        if name == wanted and not here:
+            return ContainerEngine(name=name, program=name)
+    return find_engine(wanted)
+
+
+def env_options(env: Mapping[str, str]) -> tuple[tuple[str, ...], dict[str, str]]:
+    """Options that hand variables to a container, and those that the client must have in its own environment."""
+    options: list[str] = []
+    theirs: dict[str, str] = {}
+    for name, value in sorted(env.items()):
+        if not _NAME.fullmatch(name):
+            raise UsageError(
+                f"env: expected the name of an environment variable, found {name!r}",
+                next_command="edit hunt.toml",
+            )
+        obeyed = _CLIENT_OBEYS.fullmatch(name) is not None
+        options += ("--env", f"{name}={value}" if obeyed else name)
+        if not obeyed:
+            theirs[name] = value
+    return tuple(options), theirs
+
+
+def own_failure(exit_code: int | None, output: bytes) -> str:
+    """What the client itself said, if it and not the command inside has failed; else nothing."""
+    own = _OWN_LINES.get(exit_code) if exit_code is not None else None
+    lines = output[-_LAST_BYTES:].decode(errors="replace").split("\n")
+    # After its own line docker advises a look at its help, or logs that it waits no longer.
+    said = [line.strip() for line in lines if line.strip() and not _AFTERWARDS.search(line)]
+    return said[-1] if own and said and own.match(said[-1]) else ""
+
+
+def signal_of(exit_code: int | None) -> int | None:
+    """The signal that ended the command inside: clients give 128 + its number, and 137 is SIGKILL, as of want of memory."""
+    return exit_code - 128 if exit_code is not None and exit_code in _SIGNALS else None
+
+
+def leftovers(engine: ContainerEngine, hunt: str) -> tuple[str, ...]:
+    """Names of this hunt's containers that an earlier process has left behind on this machine."""
+    mine = f"{SESSION_LABEL}={session()}"
+    own = set(_listed(engine, f"{HUNT_LABEL}={hunt}", mine))
+    return tuple(name for name in _listed(engine, f"{HUNT_LABEL}={hunt}") if name not in own)
+
+
+def remove_leftovers(engine: ContainerEngine, hunt: str) -> None:
+    """Removes what an earlier process of this hunt has left behind: it would disturb measurements."""
+    if names := leftovers(engine, hunt):
+        _said(engine.remove(*names))
+
+
+def remove_named(engine: ContainerEngine, hunt: str, name: str) -> None:
+    """Removes the containers of that name, of every slot, that this process started on this machine."""
+    mine = _listed(engine, f"{HUNT_LABEL}={hunt}", f"{SESSION_LABEL}={session()}")
+    pattern = re.compile(re.escape(name).replace("@SLOT@", r"\d+"))
+    if names := [one for one in mine if pattern.fullmatch(one)]:
+        _said(engine.remove(*names))
+
+
+def inspect(engine: ContainerEngine, image: str) -> Mapping[str, Any] | None:
+    """What the engine knows of an image that is here; None if it is not."""
+    done = _done((engine.program, "image", "inspect", image))
+    if done is None or done.returncode != 0:
+        return None
+    found = msgspec.json.decode(done.stdout)
+    return found[0] if isinstance(found, list) and found and isinstance(found[0], dict) else None
+
+
+def image_sizes(engine: ContainerEngine, images: Sequence[str]) -> dict[str, int]:
+    """Bytes of those images that are here, as the engine counts them."""
+    found = {image: inspect(engine, image) for image in images}
+    return {image: int(known.get("Size", 0)) for image, known in found.items() if known}
+
+
+@cache
+def session() -> str:
+    """One word per process, by which its containers are told from those of a process that was killed."""
+    import secrets  # noqa: PLC0415 - only for those who run containers
+
+    return secrets.token_hex(4)
+
+
+def _devices(wanted: str) -> tuple[str, ...]:
+    if wanted == "all":
+        return ("all",)
+    if wanted.isdecimal():
+        return tuple(str(number) for number in range(int(wanted)))
+    found = re.fullmatch(r"device=([\w:-]+(?:,[\w:-]+)*)", wanted)
+    if not found:
+        raise UsageError(
+            f"containers.gpus: expected 'all', a number, or 'device=0,1', found {wanted!r}",
+            next_command="edit hunt.toml",
+        )
+    return tuple(found[1].split(","))
+
+
+def _ask(name: Kind) -> ContainerEngine | str:
+    """The engine, or why it is none."""
+    if shutil.which(name) is None:
+        return "not installed"
+    # A client alone is no engine: only its server's version says that something will run.
+    done = _done((name, "version", "--format", "{{.Server.Version}}"))
+    if done is None:
+        return f"did not answer within {_ANSWER_SECONDS:.0f} s"
+    if done.returncode == 0:
+        return ContainerEngine(name=name, program=name, version=done.stdout.decode().strip())
+    said = done.stderr.decode(errors="replace").strip().splitlines()
+    return said[-1] if said else f"exit code {done.returncode}"
+
+
+def _listed(engine: ContainerEngine, *labels: str) -> list[str]:
+    """Names of containers, running or not, that have all of these labels."""
+    filters = [word for label in labels for word in ("--filter", f"label={label}")]
+    return _said((engine.program, "ps", "--all", *filters, "--format", "{{.Names}}")).split()
+
+
+def _said(argv: Sequence[str]) -> str:
+    done = _done(argv)
+    return done.stdout.decode(errors="replace") if done is not None else ""
+
+
+def _done(argv: Sequence[str]) -> subprocess.CompletedProcess[bytes] | None:
+    try:
+        return subprocess.run(
+            argv,
+            check=False,
+            capture_output=True,
+            stdin=subprocess.DEVNULL,
+            timeout=_ANSWER_SECONDS,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+
+
+# DOC-HERE image_mounts: Mounts: folders of this machine that a container sees.
+
+_MOUNT = re.compile(r"(?P<host>[^:]+):(?P<inside>/[^:]*)(?P<options>:[A-Za-z,]+)?")
+
+
+def mount_options(mounts: Iterable[str], root: Path) -> tuple[str, ...]:
+    """Options for `run`: HOST is seen from a folder, and must be there."""
+    return tuple(word for mount in mounts for word in ("--volume", absolute(mount, root)))
+
+
+def absolute(mount: str, root: Path) -> str:
+    """`HOST:CONTAINER[:ro]` with an absolute HOST."""
+    found = _MOUNT.fullmatch(mount)
+    if not found:
+        raise _wrong(f"expected HOST:CONTAINER or HOST:CONTAINER:ro, found {mount!r}")
+    host = (root / Path(found["host"]).expanduser()).resolve()
+    if not host.exists():
+        # docker would make an empty folder of it, and the probe would find nothing there.
+        raise _wrong(
+            f"expected {mount!r} to name a folder or file that is there, found none at {host}"
+        )
+    return f"{mountable(host)}:{found['inside']}{found['options'] or ''}"
+
+
+def mountable(host: Path) -> Path:
+    """A path of this machine that an engine can mount: in its words a colon ends a path."""
+    if ":" in str(host):
+        raise UsageError(
+            f"expected a path without a colon, since container engines cannot mount others, found {host}; "
+            "the key work of hunt.toml may name another folder to work in",
+            next_command="edit hunt.toml",
+        )
+    return host
+
+
+def _wrong(message: str) -> UsageError:
+    return UsageError(f"containers.mounts: {message}", next_command="edit hunt.toml")
+
+
+# DOC-HERE kept_container: Kept containers: one that stays while many commands are run in it, so that builds are incremental.
+#
+# The image must have `sleep` (busybox's will do), which is what keeps the container alive. What commands leave in the
+# container's own files stays until it is removed; what they leave in mounted folders stays for good.
+
+_START_SECONDS = 7200.0
+"""The image may have to be pulled."""
+
+
+class KeptContainer(msgspec.Struct, frozen=True, kw_only=True):
+    """A container that stays while commands are run in it, one per slot."""
+
+    engine: ContainerEngine
+    image: str
+    name: str
+    """Without what tells two images apart; `karat-HUNT-@SLOT@`, as the runner fills it in."""
+    hunt: str = ""
+    """The hunt's id: what an earlier, killed process of it left behind is found by it."""
+    mounts: tuple[str, ...] = ()
+    """`HOST:CONTAINER[:ro]`, absolute."""
+    env: Mapping[str, str] = {}
+    """For every command."""
+    gpus: str | None = None
+    options: tuple[str, ...] = ()
+    """More words for `run`."""
+
+    @property
+    def full_name(self) -> str:
+        """The container's name; another image, mount or option gets another one, and never the old container."""
+        of = msgspec.json.encode((self.image, self.mounts, self.gpus, self.options))
+        return f"{self.name}-{hashlib.sha256(of).hexdigest()[:8]}"
+
+    def start(self) -> Command:
+        """Makes it run, unless it does; one that was stopped is started again."""
+        options = [
+            "--name", self.full_name,
+            *(("--replace",) if self.engine.name == "podman" else ()),
+            *self.engine.labels(self.hunt or self.name),
+            *(word for mount in self.mounts for word in ("--volume", mount)),
+            *self.engine.gpus(self.gpus),
+            "--entrypoint", "sleep",
+            *self.options,
+        ]  # fmt: skip
+        return Command(
+            role="prepare",
+            name="container",
+            argv=self.engine.run_detached(
+                self.image, ("infinity",), options, insecure=parse(self.image).is_loopback
+            ),
+            unless=self.engine.start(self.full_name),
+            timeout=_START_SECONDS,
+            when_killed=(self.engine.remove(self.full_name),),
+        )
+
+    def inside(self, command: Command) -> Command:
+        """The same command, run in the container, in the same folder and with its variables."""
+        options, env = env_options({**self.env, **command.env})
+        return msgspec.structs.replace(
+            command,
+            argv=self.engine.exec(
+                self.full_name, command.argv, ("--workdir", command.cwd, *options)
+            ),
+            cwd="@AREA@",
+            env=env,
+            unless=self._check(command.unless, command.cwd),
+            # Clients leave behind what they started in a container; a new start ends it, and keeps the files.
+            when_killed=(self.engine.restart(self.full_name), *command.when_killed),
+        )
+
+    def remove_argv(self) -> tuple[str, ...]:
+        """Ends and removes it."""
+        return self.engine.remove(self.full_name)
+
+    def _check(self, unless: tuple[str, ...], cwd: str) -> tuple[str, ...]:
+        return self.engine.exec(self.full_name, unless, ("--workdir", cwd)) if unless else ()

@@ -1,0 +1,315 @@
+"""Timeline of containers: one image per date, asked of the registry, run by digest.
+
+A point is a date. Whether its image exists is asked of the registry, which also says its digest: that is what is pulled and
+run, so that a tag that moves does not change under a hunt. Labels `karat.commit.NAME` and
+`org.opencontainers.image.revision` say which commits are in an image.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import threading
+from collections.abc import Mapping, Sequence
+from functools import partial
+
+import msgspec
+
+from karat.engines.job import Command
+from karat.findings import CannotVerify, Finding, Severity, UsageError
+from karat.hunts import settings as durations, settings as sizes
+from karat.hunts.model import Point, Suspect, Window
+from karat.hunts.settings import ContainerSettings, HuntSettings, Stage, split
+from karat.hunts.stages import stages
+from karat.hunts.timelines import images as image_listing
+from karat.hunts.timelines.container_engine import (
+    ContainerEngine,
+    env_options,
+    image_sizes,
+    inspect,
+    mount_options,
+    mountable,
+    open_engine,
+    remove_leftovers,
+    remove_named,
+)
+from karat.hunts.timelines.images import (
+    ImageCache,
+    Listed,
+    Puller,
+    changed_labels,
+    check_distinct,
+    check_template,
+    commits_of,
+    image_at,
+    in_utc,
+    moments,
+    name_of,
+)
+from karat.hunts.timelines.timeline import Place
+from karat.net.registry import Registry
+
+_PULL_SECONDS = 7200.0
+_EDIT = "edit hunt.toml"
+_OUT = "KARAT_OUT"
+
+
+class Containers:
+    """Images by date, and how each is put under test."""
+
+    name = "containers"
+
+    def __init__(
+        self,
+        settings: HuntSettings,
+        place: Place,
+        engine: ContainerEngine,
+        registry: Registry | None,
+        images: Mapping[str, Listed],
+        points: Sequence[Point],
+    ) -> None:
+        self._own = own = _table(settings)
+        self._repositories = settings.repositories
+        self._place, self._engine, self._registry = place, engine, registry
+        self._images = images
+        self.points: Sequence[Point] = points
+        self._labels: dict[str, Mapping[str, str]] = {}
+        self._unread: list[Finding] = []
+        self._lock = threading.Lock()
+        # On a cluster images are pulled where they are run, which is not here.
+        self._here = settings.engine.kind == "local"
+        # Slots that own GPUs show a container their own ones; without any, it sees those it is given.
+        self._divided = settings.engine.gpus > 0
+        self._gpus = engine.gpus(own.gpus or ("all" if self._divided else None))
+        self._mounts = mount_options(self._own.mounts, place.root)
+        mountable(place.work)
+        env_options({**own.env, **settings.probe.env})  # now, rather than in the middle of a hunt
+        self._stays = bool(split(settings.probe.setup))
+        self._puller = Puller(self._own.ahead if self._here else 0, self._pull_ahead)
+        self._cache = ImageCache(
+            place.work / "containers" / f"images-{place.hunt}.json",
+            sizes.size(self._own.cache) if self._here else 0,
+            partial(image_sizes, engine),
+            keep=max(1, settings.engine.slots) + self._own.ahead,
+        )
+
+    @property
+    def findings(self) -> Sequence[Finding]:
+        """Images that are missing, and those of which nothing, or not all, could be said."""
+        return (*image_listing.findings(self._images.values()), *self._unread)
+
+    def identity(self, point: Point) -> Mapping[str, str]:
+        """The digest, and the commits that labels tell of."""
+        found = self._images[point.id]
+        if not found.digest:
+            return {}
+        return {
+            "image.digest": found.digest,
+            **commits_of(self._labels_of(point), self._repositories),
+        }
+
+    def prepare(self, point: Point) -> Sequence[Command]:
+        """What a killed job left in this slot is removed; the image is pulled, unless it is here."""
+        image = self._images[point.id].run
+        commands = [
+            Command(
+                role="prepare",
+                name="clear",
+                argv=self._engine.remove(self._container),
+                may_fail=True,
+            )
+        ]
+        if surplus := self._cache.use(image):
+            argv = self._engine.remove_images(*surplus)
+            commands.append(Command(role="prepare", name="make room", argv=argv, may_fail=True))
+        here, pull = self._pull_words(image)
+        commands.append(
+            Command(role="prepare", name="pull", argv=pull, unless=here, timeout=_PULL_SECONDS)
+        )
+        return [*commands, *([self._started(image)] if self._stays else [])]
+
+    def command(self, point: Point, command: Command) -> Command:
+        """The command in a fresh container of the point's image; after a `setup`, in the one that has seen it."""
+        variables = {_OUT: "@OUT@", **self._own.env, **command.env}
+        if self._divided:
+            variables["CUDA_VISIBLE_DEVICES"] = "@GPUS@"
+        options, env = env_options(variables)
+        engine, name = self._engine, self._container
+        if self._stays:
+            argv, killed = engine.exec(name, command.argv, options), engine.restart(name)
+        else:
+            words = (*self._options, *options, *self._own.options)
+            argv = engine.run(self._images[point.id].run, command.argv, words)
+            killed = engine.remove(name)
+        return msgspec.structs.replace(
+            command,
+            argv=argv,
+            env=env,
+            cwd="@AREA@",
+            unless=(),
+            when_killed=(killed, *command.when_killed),
+        )
+
+    def _started(self, image: str) -> Command:
+        """A container for the whole job, so that commands find what `setup` left."""
+        words = (*self._options, "--entrypoint", "sleep", *self._own.options)
+        return Command(
+            role="prepare",
+            name="container",
+            argv=self._engine.run_detached(image, ("infinity",), words),
+            when_killed=(self._engine.remove(self._container),),
+        )
+
+    @property
+    def _options(self) -> tuple[str, ...]:
+        """For every container, before those of hunt.toml."""
+        return (
+            "--name", self._container,
+            *(("--replace",) if self._engine.name == "podman" else ()),
+            *self._engine.labels(self._place.hunt),
+            "--volume", "@OUT@:@OUT@",
+            "--cpuset-cpus=@CORES@",
+            *self._mounts,
+            *self._gpus,
+        )  # fmt: skip
+
+    def ahead(self, points: Sequence[Point]) -> None:
+        """Pulls their images in the background."""
+        self._puller.ahead([run for point in points if (run := self._images[point.id].run)])
+
+    def mixed(self, old: Point, new: Point, taken: frozenset[str]) -> Point | None:  # noqa: ARG002
+        """None: what is in an image cannot be swapped."""
+        return None
+
+    def suspects(self, old: Point, new: Point) -> Sequence[Suspect]:
+        """The commits that labels tell of, and the image itself."""
+        before, after = self.identity(old), self.identity(new)
+        moved = [
+            Suspect(
+                part=name.removeprefix("commit."),
+                id=after[name],
+                title=f"after {before[name][:12]}" if name in before else "",
+            )
+            for name in after
+            if name.startswith("commit.") and before.get(name) != after[name]
+        ]
+        names = (self._images[point.id].reference.text for point in (old, new))
+        changed = changed_labels(self._labels_of(old), self._labels_of(new))
+        title = "; ".join((" → ".join(names), *changed))
+        whole = Suspect(part="image", id=new.parts["image"], title=title, when=new.when)
+        return (*moved, whole)
+
+    def close(self) -> None:
+        """Stops pulling and asking; removes containers that wait for another job."""
+        self._puller.close()
+        if self._stays and self._here:
+            remove_named(self._engine, self._place.hunt, self._container)
+        if self._registry is not None:
+            self._registry.close()
+
+    @property
+    def _container(self) -> str:
+        """One name per slot: nothing else runs in a slot, and what a killed job left there is found by it."""
+        return f"karat-{self._place.hunt}-@SLOT@"
+
+    def _pull_ahead(self, image: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        self._cache.expect(image)
+        return self._pull_words(image)
+
+    def _pull_words(self, image: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        here = self._engine.has_image(image)
+        if self._registry is None:
+            return here, here  # there is nowhere to pull it from
+        return here, self._engine.pull(image, insecure=self._registry.insecure)
+
+    def _labels_of(self, point: Point) -> Mapping[str, str]:
+        """Asked when they are needed: what a registry counts as a pull is not spent on images nobody runs."""
+        found = self._images[point.id]
+        if not found.digest:
+            return {}
+        with self._lock:
+            known = self._labels.get(found.digest)
+        if known is None:
+            known = self._asked_labels(found)
+            with self._lock:
+                self._labels[found.digest] = known
+        return known
+
+    def _asked_labels(self, found: Listed) -> Mapping[str, str]:
+        if self._registry is None:
+            config = (inspect(self._engine, found.run) or {}).get("Config") or {}
+            labels = config.get("Labels") or {}
+            return {str(name): str(value) for name, value in labels.items()}
+        try:
+            return self._registry.labels(found.reference, found.digest)
+        except CannotVerify as error:
+            self._unread.append(_unread_labels(found, error))
+            return {}
+
+
+def _unread_labels(found: Listed, error: CannotVerify) -> Finding:
+    return Finding(
+        kind="cannot-read",
+        severity=Severity.INFO,
+        message=f"the labels of {found.reference.text} could not be read, so its commits are not known: {error}",
+        next=error.next_command,
+    )
+
+
+def open_containers(
+    settings: HuntSettings, stage: Stage, window: Window | None, place: Place
+) -> Containers:
+    """The images of a range of dates, each asked of its registry; nothing is pulled."""
+    own = _table(settings)
+    step = stage.step if stage.step is not None else durations.seconds(own.step)
+    for each in stages(settings):
+        if each.timeline == "containers":
+            check_template(own.image, each.step or step)
+    start, end = _ends(own, window)
+    named = {name_of(when, step): when for when in moments(start, end, step)}
+    references = {name: image_at(own.image, when) for name, when in named.items()}
+    check_distinct(references)
+    here = settings.engine.kind == "local"
+    engine = open_engine(own.engine, here=here)
+    registry = image_listing.open_registry(own, list(references.values()), engine)
+    try:
+        images = image_listing.list_images(references, engine, registry)
+        points = [_point(name, named[name], images[name]) for name in named]
+        timeline = Containers(settings, place, engine, registry, images, points)
+    except BaseException:
+        if registry is not None:
+            registry.close()
+        raise
+    if here:
+        remove_leftovers(engine, place.hunt)
+    return timeline
+
+
+def _table(settings: HuntSettings) -> ContainerSettings:
+    if settings.containers is None:
+        raise UsageError(
+            "[containers]: expected a table with an image, found none", next_command=_EDIT
+        )
+    return settings.containers
+
+
+def _point(name: str, when: dt.datetime, found: Listed) -> Point:
+    image = found.reference.text
+    return Point(
+        id=name,
+        label=name,
+        when=when,
+        parts={"image": found.run or image},
+        missing="" if found.run else f"no image {image}",
+    )
+
+
+def _ends(own: ContainerSettings, window: Window | None) -> tuple[dt.datetime, dt.datetime]:
+    if window is not None and window.old.when and window.new.when:
+        return window.old.when, window.new.when
+    if own.start is None or own.end is None:
+        missing = "start" if own.start is None else "end"
+        raise UsageError(
+            f"containers.{missing}: expected a date, such as 2023-08-24, found none",
+            next_command=_EDIT,
+        )
+    return in_utc(own.start), in_utc(own.end)

@@ -1,0 +1,580 @@
+"""History: commits of a branch in their order, and when each became part of it. Pure.
+
+Dates of commits lie: clocks are wrong, rebases keep old dates. The order on the branch does not. So the dates that
+are believed are the longest part of them that does not go backwards along the branch, and a commit whose date is not
+believed has that of the believed one before it (of the first believed one, where none is before). Of all ways
+to put the dates in order this disbelieves the fewest.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import heapq
+import os
+import re
+import shlex
+import shutil
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from urllib.parse import quote, urlsplit
+
+import msgspec
+
+from karat.findings import CannotVerify, UsageError, suggest
+from karat.hunts.model import Point, Suspect
+from karat.hunts.settings import RepositorySettings
+from karat.hunts.timelines.timeline import Place
+from karat.report.words import printable
+from karat.system import git
+
+
+class Commit(msgspec.Struct, frozen=True, array_like=True):
+    """One commit, and when it became part of its branch: seconds since 1970, never less than the one before."""
+
+    id: str
+    time: int
+
+
+def believed(dates: Sequence[int]) -> list[int]:
+    """The dates put in order: never backwards, with as few as possible changed."""
+    keep = _longest(dates)
+    found: list[int] = []
+    current = dates[keep[0]] if keep else 0
+    kept = set(keep)
+    for index, date in enumerate(dates):
+        if index in kept:
+            current = date
+        found.append(current)
+    return found
+
+
+def _longest(dates: Sequence[int]) -> list[int]:
+    """Indices of a longest part that does not go backwards (patience sorting)."""
+    tails: list[int] = []  # The smallest date that ends a part of each length,
+    ends: list[int] = []  # and where it stands.
+    before: list[int] = []
+    for index, date in enumerate(dates):
+        place = bisect_right(tails, date)
+        before.append(ends[place - 1] if place else -1)
+        if place == len(tails):
+            tails.append(date)
+            ends.append(index)
+        else:
+            tails[place], ends[place] = date, index
+    found = []
+    index = ends[-1] if ends else -1
+    while index >= 0:
+        found.append(index)
+        index = before[index]
+    return found[::-1]
+
+
+def parse(lines: Iterable[str]) -> tuple[list[Commit], int]:
+    """Commits of `TIME ID` lines, oldest first; and how many dates were not believed."""
+    pairs = [line.split() for line in lines if line]
+    dates = [int(time) for time, _ in pairs]
+    right = believed(dates)
+    commits = [Commit(commit, time) for (_, commit), time in zip(pairs, right, strict=True)]
+    return commits, sum(1 for a, b in zip(dates, right, strict=True) if a != b)
+
+
+def at(commits: Sequence[Commit], time: float) -> int:
+    """Index of the last commit that was part of the branch at that time; −1 before the first."""
+    return bisect_right(commits, time, key=lambda commit: commit.time) - 1
+
+
+def instants(start: float, end: float, step: float) -> list[float]:
+    """From start by step, and the end itself."""
+    count = int((end - start) // step) + 1
+    found = [start + i * step for i in range(count)]
+    return found if found[-1] == end else [*found, end]
+
+
+def interleaved(lines: Mapping[str, Sequence[Commit]]) -> list[tuple[str, Commit]]:
+    """The moves of several repositories by time: which one moves, and to which commit.
+
+    Each keeps its own order; at the same moment the one that is named first moves first.
+    """
+    moves = (
+        [(commit.time, place, index, name, commit) for index, commit in enumerate(line)]
+        for place, (name, line) in enumerate(lines.items())
+    )
+    return [(name, commit) for _, _, _, name, commit in heapq.merge(*moves)]
+
+
+def moment(seconds: float) -> datetime:
+    """Seconds since 1970 as a time with its zone."""
+    return datetime.fromtimestamp(seconds, tz=UTC)
+
+
+# DOC-HERE links: Links: the page of a commit, from where its repository was cloned. Pure: text in, text out.
+
+_SCP = re.compile(r"(?:[^@/\s]+@)?(?P<host>[A-Za-z0-9.-]+\.[A-Za-z0-9-]+):(?!//)(?P<path>\S+)")
+# Which part of a host's name tells what it runs → the way to a commit from the repository's page.
+_FORGES = (
+    ("github", "/commit/"),
+    ("gitlab", "/-/commit/"),
+    ("bitbucket.org", "/commits/"),
+    ("codeberg", "/commit/"),
+    ("gitea", "/commit/"),
+    ("forgejo", "/commit/"),
+    ("googlesource.com", "/+/"),
+)
+
+
+def commit_link(url: str, commit: str, template: str = "") -> str:
+    """The page of a commit; empty where nobody knows it. `template` wins: `https://…/{commit}`."""
+    if template:
+        return template.replace("{commit}", commit)
+    host, path = _host_and_path(url)
+    way = next((way for word, way in _FORGES if word in host), "")
+    return f"https://{host}/{quote(path)}{way}{commit}" if way and path else ""
+
+
+def _host_and_path(url: str) -> tuple[str, str]:
+    """Without user, password and port: what is private to the clone stays out of reports."""
+    scp = _SCP.fullmatch(url)
+    if scp:
+        host, path = scp["host"], scp["path"]
+    else:
+        try:
+            parts = urlsplit(url)
+            host, path = parts.hostname or "", parts.path
+        except ValueError:
+            return "", ""
+        if parts.scheme not in {"http", "https", "ssh", "git", "git+ssh"}:
+            return "", ""
+    return host.lower(), path.strip("/").removesuffix(".git").strip("/")
+
+
+# DOC-HERE mirrors: Mirrors: one bare clone of each repository, shared by all hunts of a work folder, and asked for its history.
+#
+# In: a repository's settings and the place. Out: a `Mirror` that answers in one git process per question, however many
+# commits it is about. Work areas borrow its objects, so nothing is ever collected here: what a branch had before it was
+# rewritten can still be put under test. It is fetched where a hunt begins; the finer stages of a process see the same.
+
+FOLDER = "mirrors"
+_EDIT = "edit hunt.toml"
+# A password, or what forges take for one in a user's place or behind the path.
+_SECRET = re.compile(
+    r"[a-z+]+://(?:[^/@]*:[^/@]+@|(?:gh[a-z]_|github_pat_|gl[a-z]+-)[^/@]+@|[^/@]{30,}@"
+    r"|[^?]*\?.*(?:token|secret|password|key)=)",
+    re.IGNORECASE,
+)
+# What git says of a server whose commits have another kind of id, and of branches that cannot be there together.
+_OTHER_HASH = re.compile(r"mismatched algorithms: client \w+; server (sha\w+)")
+_IN_THE_WAY = "cannot lock ref"
+_KEPT = (
+    "+refs/heads/*:refs/heads/*",
+    "+refs/tags/*:refs/tags/*",
+    # Of a clone on this disk: the branches it has seen, which its own may be behind of.
+    "+refs/remotes/origin/*:refs/remotes/origin/*",
+)
+
+
+# Path and branch → its last commit: pushes between two stages of a hunt do not concern it.
+_SEEN: dict[tuple[str, str], str] = {}
+
+
+class Mirror:
+    """One repository's history, on this disk."""
+
+    def __init__(self, settings: RepositorySettings, place: Place) -> None:
+        self.settings = settings
+        self.url = clone_url(settings, place.root)
+        self.path = place.work.absolute() / FOLDER / _folder(settings.name, self.url)
+        self.stale = ""
+        """Why it could not be fetched, where an earlier state serves."""
+
+    @property
+    def name(self) -> str:
+        """The repository's, in hunt.toml."""
+        return self.settings.name
+
+    def open(self, *, fresh: bool) -> str:
+        """The branch's last commit; unless a fresh one is wanted, as this process saw it first."""
+        known = (str(self.path), self.settings.branch)
+        with self._locked() as held:
+            if fresh or known not in _SEEN:
+                self._refresh(held)
+                _SEEN[known] = self._branch()
+        return _SEEN[known]
+
+    def _refresh(self, held: int) -> None:
+        try:
+            self._fetch_all(held)
+        except CannotVerify as error:
+            # A hunt that is resumed on the train has all it needs.
+            if self._named(self.settings.branch) is None:
+                raise
+            self.stale = str(error)
+
+    def commit(self, revision: str) -> str:
+        """The commit that a revision names: an id, a tag, a branch; fetched by its id where it is not here."""
+        found = self._named(revision)
+        if found is None and git.is_commit_id(revision):
+            # No branch has it (any more): some servers hand a commit out all the same.
+            with self._locked() as held, suppress(CannotVerify):
+                try:
+                    self._fetch(held, f"{revision}:refs/karat/kept/{revision}")
+                except CannotVerify:
+                    self._fetch_all(held)
+            found = self._named(revision)
+        if found is None:
+            raise CannotVerify(
+                f"repository {self.name}: expected the commit {revision!r} in {self.shown_url}, which has none by that name",
+                next_command=_EDIT,
+            )
+        return found
+
+    def line(self, tip: str) -> tuple[list[Commit], int]:
+        """First parents of a commit, oldest first, and how many of their dates were not believed."""
+        return self.listed("--first-parent", tip)
+
+    def listed(self, *words: str) -> tuple[list[Commit], int]:
+        """Commits that `git rev-list` lists, parents first, with dates in order."""
+        # Without --topo-order git believes dates: what is excluded would be listed after a few that are wrong.
+        flags = ("--timestamp", "--topo-order", "--reverse")
+        out = git.local(self.path, "rev-list", *flags, *words, "--")
+        return parse(out.decode().splitlines())
+
+    def parents(self, commit: str) -> list[str]:
+        """First parent first; none of a root commit."""
+        out = git.local(self.path, "rev-list", "--parents", "--no-walk", commit, "--")
+        return out.decode().split()[1:]
+
+    def merge_base(self, one: str, other: str) -> str | None:
+        """The commit that two have in common; None for unrelated histories."""
+        found = git.answer(self.path, "merge-base", one, other)
+        return found.split()[0] if found else None
+
+    @property
+    def shallow_at(self) -> str:
+        """Where the history is cut off; empty: it is whole."""
+        try:
+            return (self.path / "shallow").read_text(encoding="ascii").split()[0]
+        except (OSError, IndexError):
+            return ""
+
+    @property
+    def shown_url(self) -> str:
+        """Fit for a report."""
+        return git.hushed(self.url)
+
+    @property
+    def page_url(self) -> str:
+        """What links are made of: of a clone on this disk, where that was cloned from."""
+        if not Path(self.url).is_dir():
+            return self.url
+        for folder in (Path(self.url) / ".git", Path(self.url)):
+            found = git.answer(folder, "config", "--get", "remote.origin.url")
+            if found:
+                return found
+        return self.url
+
+    def _branch(self) -> str:
+        found = self._named(self.settings.branch)
+        if found is None:
+            there = git.local(
+                self.path, "for-each-ref", "--format=%(refname:lstrip=2)", "refs/heads", "refs/tags"
+            )
+            names = there.decode("utf-8", "replace").split()
+            shown = (
+                f" (there are {', '.join(names[:8])}{', …' if len(names) > 8 else ''})"
+                if names
+                else ""
+            )
+            raise UsageError(
+                f"repository {self.name}: expected a branch or tag {self.settings.branch!r} in {self.shown_url}, "
+                f"found none{suggest(self.settings.branch, names)}{shown}",
+                next_command=_EDIT,
+            )
+        return found
+
+    def _named(self, revision: str) -> str | None:
+        if git.is_commit_id(revision):
+            names = [revision]
+        else:
+            own = revision.removeprefix("refs/heads/")
+            remote = (
+                [f"refs/remotes/{own}", own.removeprefix("origin/")]
+                if own.startswith("origin/")
+                else []
+            )
+            names = [
+                n
+                for name in (*remote, own)
+                for n in (f"refs/heads/{name}", f"refs/tags/{name}", name)
+            ]
+        for name in names:
+            # Only names and ids: what begins with a dash or has git's operators in it is looked up nowhere.
+            if not name.startswith("-") and not name.startswith(":"):
+                verify = (
+                    "rev-parse",
+                    "--verify",
+                    "--quiet",
+                    "--end-of-options",
+                    f"{name}^{{commit}}",
+                )
+                found = git.answer(self.path, *verify)
+                if found and git.is_commit_id(found):
+                    return found
+        return None
+
+    def _fetch_all(self, held: int) -> None:
+        try:
+            self._fetch(held, *_KEPT)
+        except CannotVerify as error:
+            hashed = _OTHER_HASH.search(str(error))
+            if hashed and not any(self.path.glob("objects/pack/*.pack")):
+                shutil.rmtree(self.path)
+                self._make(f"--object-format={hashed[1]}")
+                self._fetch(held, *_KEPT)
+            elif _IN_THE_WAY in str(error):
+                # A branch `x` is gone, and now there is one `x/y`. Otherwise what is gone stays: a hunt may be about it.
+                self._fetch(held, *_KEPT, flags=("--prune",))
+            else:
+                raise
+
+    def _fetch(self, held: int, *wanted: str, flags: tuple[str, ...] = ()) -> None:
+        flags = (
+            *flags,
+            "--quiet",
+            "--no-tags",
+            "--no-recurse-submodules",
+            "--no-write-fetch-head",
+            "--update-shallow",
+        )
+        try:
+            git.remote(self.path, "fetch", *flags, "--", self.url, *wanted, held=held)
+        except CannotVerify as error:
+            raise CannotVerify(
+                f"repository {self.name}: {error}",
+                next_command=f"git ls-remote {shlex.quote(self.shown_url)}",
+            ) from error
+
+    @contextmanager
+    def _locked(self) -> Iterator[int]:
+        """One at a time, over all processes; git inherits the lock, so that one outlived by its git still has it."""
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            held = os.open(
+                self.path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644
+            )
+        except OSError as error:
+            raise CannotVerify(
+                f"expected to keep a clone of {self.name} in {self.path.parent}: {error.strerror}",
+                next_command="edit hunt.toml: work = a folder that can be written",
+            ) from error
+        try:
+            fcntl.flock(held, fcntl.LOCK_EX)
+            self._heal()
+            yield held
+        finally:
+            os.close(held)
+
+    def _heal(self) -> None:
+        """What a killed git left: its locks. Whoever holds ours is the only one."""
+        for left in self.path.glob("**/*.lock"):
+            left.unlink(missing_ok=True)
+        if not (self.path / "HEAD").is_file() or not (self.path / "config").is_file():
+            self._make()
+
+    def _make(self, *flags: str) -> None:
+        git.local(self.path, "init", "--quiet", "--bare", "--template=", *flags)
+
+
+def clone_url(settings: RepositorySettings, root: Path) -> str:
+    """What git clones: a path is seen from hunt.toml's folder; a password in a URL is refused."""
+    url = settings.url
+    if not url or url.startswith("-"):
+        raise UsageError(
+            f"repository {settings.name}: expected a URL or a path, found {url!r}",
+            next_command=_EDIT,
+        )
+    if _SECRET.match(url):
+        raise UsageError(
+            f"repository {settings.name}: expected a URL without a password; others see it on the command line",
+            next_command="git credential-store --help",
+        )
+    if "://" in url or re.match(r"[^/]+:", url):
+        return url.removeprefix("file://") if url.startswith("file:///") else url
+    return str((root / Path(url).expanduser()).resolve())
+
+
+def _folder(name: str, url: str) -> str:
+    return f"{_plain(name)}-{hashlib.sha256(url.encode()).hexdigest()[:12]}.git"
+
+
+def _plain(text: str) -> str:
+    """Fit for a file's and a reference's name; two texts that look alike stay two."""
+    plain = re.sub(r"[^A-Za-z0-9]+", "-", text).strip("-")
+    same = plain == text
+    return plain if same else f"{plain}-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
+
+
+# DOC-HERE lines: Lines: the commits from one to another, in an order in which each step is as small as it can be.
+#
+# Where the newer one descends from the older, that is the first-parent line between them (or, with `all`, every commit that
+# descends from the one and leads to the other). Where it does not (a branch was rewritten, cut or set back), the line goes
+# back to what both have in common, and forward from there; each step then takes a commit away, or adds one.
+
+
+class Line(msgspec.Struct, frozen=True, kw_only=True):
+    """The commits after the old one, up to the new one; empty where both are the same."""
+
+    commits: tuple[Commit, ...]
+    notes: tuple[str, ...] = ()
+    """Sentences: what is odd about it."""
+
+
+def line_between(mirror: Mirror, old: str, new: str, *, every: bool = False) -> Line:
+    """The line from one commit to another."""
+    if old == new:
+        return Line(commits=())
+    base = mirror.merge_base(old, new)
+    if base is None:
+        note = (
+            f"{mirror.name}: {old[:12]} and {new[:12]} have no history in common"
+            f"{_because_cut(mirror)}; nothing can be put between them"
+        )
+        return Line(commits=_ended([], new, mirror), notes=(note,))
+    if base == old:
+        return _forward(mirror, old, new, every=every)
+    back = [*reversed(mirror.listed("--first-parent", old, f"^{base}")[0][:-1])]
+    forward = _forward(mirror, base, new, every=every) if base != new else None
+    steps = [*back, *mirror.listed("--no-walk", base)[0], *(forward.commits if forward else ())]
+    return Line(
+        commits=_in_order(steps),
+        notes=(_said_of(mirror, old, new, base), *(forward.notes if forward else ())),
+    )
+
+
+def branch_of_merge(mirror: Mirror, old: str, new: str) -> tuple[str, Line] | None:
+    """What a merge brought: the commit its branch left from, and the branch's own line.
+
+    None unless `new` is a merge of `old` and exactly one branch that has commits of its own; which of the two was
+    checked out when they were merged says nothing of what came new (`git pull` makes it the wrong way round).
+    """
+    parents = mirror.parents(new)
+    if old not in parents:
+        return None
+    sides = [side for side in parents if side != old]
+    lines = [mirror.listed("--first-parent", side, f"^{old}")[0] for side in sides]
+    own = [line for line in lines if line]
+    if len(own) != 1:
+        return None
+    commits = own[0]
+    base = next(iter(mirror.parents(commits[0].id)), None)
+    if base is None:
+        # An unrelated history was merged: before its first commit there is nothing to run.
+        base, commits = commits[0].id, commits[1:]
+    return base, Line(commits=tuple(commits))
+
+
+def _forward(mirror: Mirror, old: str, new: str, *, every: bool) -> Line:
+    words = ("--topo-order", "--ancestry-path") if every else ("--first-parent",)
+    commits, _ = mirror.listed(*words, new, f"^{old}")
+    beside = not every and old not in mirror.parents(commits[0].id)[:1]
+    if beside:
+        # Those of the line that lack the old one would be steps back.
+        on_the_way = {c.id for c in mirror.listed("--ancestry-path", new, f"^{old}")[0]}
+        commits = [commit for commit in commits if commit.id in on_the_way]
+    line = Line(commits=_ended(commits, new, mirror))
+    notes = []
+    if every and _branches(mirror, old, new):
+        notes.append(
+            f"{mirror.name}: the commits from {old[:12]} to {new[:12]} are not one line; one that was made beside another "
+            'does not have it, so a change may show as a dip (history = "first-parent" looks into merges one by one)'
+        )
+    elif beside:
+        first = line.commits[0].id
+        notes.append(
+            f"{mirror.name}: {old[:12]} is not on the first-parent line of {new[:12]}; "
+            f"the step from it to {first[:12]} is more than one commit"
+        )
+    return msgspec.structs.replace(line, notes=tuple(notes))
+
+
+def _branches(mirror: Mirror, old: str, new: str) -> bool:
+    """Whether a merge lies between them."""
+    return bool(mirror.listed("--merges", "--ancestry-path", new, f"^{old}")[0])
+
+
+def _said_of(mirror: Mirror, old: str, new: str, base: str) -> str:
+    if base == new:
+        return (
+            f"{mirror.name}: the newer point has an older commit ({new[:12]}, before {old[:12]}); "
+            "the line goes back, and each step takes a commit away"
+        )
+    return (
+        f"{mirror.name}: {new[:12]} does not descend from {old[:12]} (a rewritten or another branch); the line goes back "
+        f"to {base[:12]}, which both have, and forward from there"
+    )
+
+
+def _because_cut(mirror: Mirror) -> str:
+    cut = mirror.shallow_at
+    return f" (the history is cut off at {cut[:12]}: a shallow clone)" if cut else ""
+
+
+def _ended(commits: Sequence[Commit], new: str, mirror: Mirror) -> tuple[Commit, ...]:
+    """The line with its end, also where a listing leaves it out."""
+    whole = (
+        list(commits)
+        if commits and commits[-1].id == new
+        else [*(c for c in commits if c.id != new), *mirror.listed("--no-walk", new)[0]]
+    )
+    return _in_order(whole)
+
+
+def _in_order(commits: Sequence[Commit]) -> tuple[Commit, ...]:
+    times = believed([commit.time for commit in commits])
+    return tuple(Commit(c.id, time) for c, time in zip(commits, times, strict=True))
+
+
+# DOC-HERE suspects: Suspects: every commit between two points, with title, author, time and link.
+#
+# Those that were taken away count as much as those that were added: a branch may have been set back.
+
+# Nothing in a commit can hold a zero byte, so nothing can pass for another field.
+_FORM = "%m%x00%H%x00%ct%x00%an%x00%s%x00%b"
+_FIELDS = 6
+_REVERTS = re.compile(r"This reverts commit ([0-9a-f]{7,64})")
+
+
+def suspects_between(mirrors: Mapping[str, Mirror], old: Point, new: Point) -> tuple[Suspect, ...]:
+    """What lies between two points, oldest first, repository by repository."""
+    found: list[Suspect] = []
+    for name, mirror in mirrors.items():
+        before, after = old.parts.get(name), new.parts.get(name)
+        if before and after and before != after:
+            found.extend(_of_repository(mirror, before, after))
+    return tuple(found)
+
+
+def _of_repository(mirror: Mirror, old: str, new: str) -> Iterable[Suspect]:
+    words = ("-z", "--topo-order", "--reverse", "--left-right", f"--format={_FORM}")
+    out = git.local(mirror.path, "log", *words, f"{old}...{new}", "--")
+    fields = out.decode("utf-8", "replace").split("\0")
+    page = mirror.page_url
+    for start in range(0, len(fields) - 1, _FIELDS):
+        side, commit, time, author, title, body = fields[start : start + _FIELDS]
+        yield Suspect(
+            part=mirror.name,
+            id=commit,
+            title=_title(printable(title), body, removed=side == "<"),
+            author=printable(author),
+            when=moment(int(time)),
+            link=commit_link(page, commit, mirror.settings.link),
+        )
+
+
+def _title(title: str, body: str, *, removed: bool) -> str:
+    reverted = _REVERTS.search(body)
+    noted = f"{title} (reverts {reverted[1][:12]})" if reverted else title
+    return f"taken away: {noted}" if removed else noted

@@ -1,0 +1,435 @@
+"""Image dates: a template such as `ghcr.io/nvidia/jax:nightly-{date:%Y-%m-%d}`, and the moments between two ends."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime as dt
+import os
+import re
+import subprocess
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import msgspec
+
+from karat.findings import CannotVerify, Finding, Severity, UsageError
+from karat.hunts.settings import ContainerSettings, RepositorySettings
+from karat.hunts.timelines.container_engine import ContainerEngine, inspect
+from karat.net import registry_auth
+from karat.net.image_reference import Reference, parse
+from karat.net.registry import Registry
+
+_DATE = re.compile(r"\{date(?::([^{}]*))?\}")
+_DAY = 86400.0
+_MOST = 100_000
+_EDIT = "edit hunt.toml"
+
+
+def image_at(template: str, when: dt.datetime) -> Reference:
+    """The image of a moment."""
+    text = _DATE.sub(lambda found: when.strftime(found[1] or "%Y-%m-%d"), template)
+    return parse(text)
+
+
+def moments(start: dt.datetime, end: dt.datetime, step: float) -> tuple[dt.datetime, ...]:
+    """Every moment from the start to the end, both included where the step leads there."""
+    start, end = in_utc(start), in_utc(end)
+    if end < start:
+        raise UsageError(
+            f"containers: expected an end after the start, {start:%Y-%m-%d %H:%M}, found {end:%Y-%m-%d %H:%M}",
+            next_command=_EDIT,
+        )
+    if step < 1:
+        raise UsageError(
+            f"containers.step: expected at least a second, found {step:g} s", next_command=_EDIT
+        )
+    if (end - start).total_seconds() / step > _MOST:
+        raise UsageError(
+            f"containers: expected at most {_MOST:,} images, found more between {start:%Y-%m-%d} and {end:%Y-%m-%d}",
+            next_command=_EDIT,
+        )
+    each = dt.timedelta(seconds=step)
+    return tuple(start + number * each for number in range((end - start) // each + 1))
+
+
+def check_template(template: str, step: float) -> None:
+    """Refuses a template without a date, or whose date is coarser than the step."""
+    rest = _DATE.sub("", template)
+    if rest == template or "{" in rest or "}" in rest:
+        raise UsageError(
+            "containers.image: expected a date in it, such as nightly-{date:%Y-%m-%d}, "
+            f"found {template!r}",
+            next_command=_EDIT,
+        )
+    first = dt.datetime(2023, 8, 24, tzinfo=dt.UTC)
+    if image_at(template, first) == image_at(template, first + dt.timedelta(seconds=step)):
+        raise UsageError(
+            f"containers.image: expected a date that tells images apart which are {step:g} s from each other, "
+            f"found {template!r}; a longer step, or the hour in the date (%H), would do",
+            next_command=_EDIT,
+        )
+
+
+def check_distinct(references: Mapping[str, Reference]) -> None:
+    """Refuses two moments that have the same image, as a template without the year gives after a year."""
+    names: dict[Reference, str] = {}
+    for name, reference in references.items():
+        before = names.setdefault(reference, name)
+        if before != name:
+            raise UsageError(
+                f"containers.image: expected an image of its own for each date, "
+                f"found {reference.text} for {before} and for {name}",
+                next_command=_EDIT,
+            )
+
+
+def name_of(when: dt.datetime, step: float) -> str:
+    """What a moment is called: a day, or a day and a time."""
+    if when.time() == dt.time(0) and step % _DAY == 0:
+        return f"{when:%Y-%m-%d}"
+    return f"{when:%Y-%m-%dT%H:%M}" if step % 60 == 0 else f"{when:%Y-%m-%dT%H:%M:%S}"
+
+
+def in_utc(when: dt.datetime) -> dt.datetime:
+    """The same moment in UTC; what has no zone is UTC."""
+    try:
+        return when.replace(tzinfo=dt.UTC) if when.tzinfo is None else when.astimezone(dt.UTC)
+    except OverflowError as error:
+        raise UsageError(
+            f"containers: expected a time that UTC has as well, found {when}", next_command=_EDIT
+        ) from error
+
+
+# DOC-HERE image_commits: Commits of an image: what its labels say of the repositories in it. Pure.
+
+PREFIX = "karat.commit."
+REVISION, SOURCE = "org.opencontainers.image.revision", "org.opencontainers.image.source"
+_SHOWN, _LONGEST = 8, 80
+_COMMIT = re.compile(r"[0-9a-f]{7,64}")
+
+
+def commits_of(
+    labels: Mapping[str, str], repositories: Sequence[RepositorySettings] = ()
+) -> dict[str, str]:
+    """`commit.NAME` of each repository that a label tells of.
+
+    The OCI label names one revision and maybe its source: it is the repository with that address, or the only one.
+    """
+    found = {
+        f"commit.{label.removeprefix(PREFIX)}": value
+        for label, value in labels.items()
+        if label.startswith(PREFIX) and _COMMIT.fullmatch(value)
+    }
+    revision = labels.get(REVISION, "")
+    name = _repository(labels.get(SOURCE, ""), repositories)
+    if name and _COMMIT.fullmatch(revision):
+        found.setdefault(f"commit.{name}", revision)
+    return found
+
+
+def changed_labels(old: Mapping[str, str], new: Mapping[str, str]) -> list[str]:
+    """Labels that are not the same, in words; of many, or of long ones, only so much as a line can hold."""
+    names = sorted(old.keys() | new.keys())
+    changed = [name for name in names if old.get(name) != new.get(name)]
+    more = [f"and {len(changed) - _SHOWN} more labels"] if len(changed) > _SHOWN else []
+    return [
+        f"{_short(name)} {_short(old.get(name, '(none)'))} → {_short(new.get(name, '(none)'))}"
+        for name in changed[:_SHOWN]
+    ] + more
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
+
+
+def _repository(source: str, repositories: Sequence[RepositorySettings]) -> str:
+    if source:
+        same = [one.name for one in repositories if _address(one.url) == _address(source)]
+        return same[0] if len(same) == 1 else ""
+    return repositories[0].name if len(repositories) == 1 else ""
+
+
+def _address(url: str) -> str:
+    """Host and path of a repository, the same for https, ssh and with or without `.git`."""
+    bare = re.sub(r"^[a-z+]+://", "", url.strip().lower())
+    bare = re.sub(r"^[^@/]*@", "", bare).removesuffix("/").removesuffix(".git")
+    return re.sub(r"^([^/:]+):(?!\d+/)", r"\1/", bare)
+
+
+# DOC-HERE image_listing: Listing images: which exist, and by which digest they are run; nothing is pulled.
+
+_ASKING = 16
+_SHOWN_IMAGE_LISTING = 5
+
+
+class Listed(msgspec.Struct, frozen=True, kw_only=True):
+    """An image as it was found, or not."""
+
+    reference: Reference
+    """With its tag."""
+    run: str = ""
+    """What is run: by digest, or by the engine's own id. Empty: there is none."""
+    digest: str = ""
+    unknown: CannotVerify | None = None
+    """Why it could not be said whether it exists; it is tried by its tag then."""
+
+
+def open_registry(
+    own: ContainerSettings, references: Sequence[Reference], engine: ContainerEngine
+) -> Registry | None:
+    """The registry of the images; None for those that only the engine can have."""
+    first = references[0]
+    if any(reference.host != first.host for reference in references):
+        raise UsageError(
+            f"containers.image: expected one registry, found several in {own.image!r}",
+            next_command=_EDIT,
+        )
+    if first.is_local:
+        return None
+    login = (
+        registry_auth.from_variable(own.username, own.password_env, os.environ)
+        if own.password_env
+        else registry_auth.stored(first, os.environ)
+    )
+    # A password of one's own is what was refused then, not the engine's login.
+    advice = (
+        f"export {own.password_env}=…" if own.password_env else f"{engine.name} login {first.host}"
+    )
+    return Registry(first, login, insecure=own.insecure, advice=advice)
+
+
+def list_images(
+    references: Mapping[str, Reference], engine: ContainerEngine, registry: Registry | None
+) -> dict[str, Listed]:
+    """Each image, asked of the registry or of the engine, many at once."""
+    if registry is not None:
+        registry.check()
+
+    def asked(reference: Reference) -> Listed:
+        return _local(reference, engine) if registry is None else _remote(reference, registry)
+
+    threads = ThreadPoolExecutor(_ASKING, thread_name_prefix="karat-registry")
+    try:
+        found = dict(zip(references, threads.map(asked, references.values()), strict=True))
+    finally:
+        # Whoever presses Ctrl-C does not wait for a server that has fallen silent.
+        threads.shutdown(wait=False, cancel_futures=True)
+    _check(list(found.values()))
+    return found
+
+
+def findings(listed: Iterable[Listed]) -> Iterator[Finding]:
+    """Images that are missing, and those of which nothing could be said."""
+    images = list(listed)
+    missing = [one.reference.text for one in images if not one.run]
+    if missing:
+        yield Finding(
+            kind="points-missing",
+            severity=Severity.INFO,
+            message=f"{len(missing)} of {len(images)} images do not exist: {_some(missing)}",
+            numbers={"missing": len(missing), "points": len(images)},
+        )
+    unknown = [one for one in images if one.unknown]
+    if unknown:
+        yield Finding(
+            kind="transfer-failed",
+            severity=Severity.WARN,
+            message=f"whether {len(unknown)} of {len(images)} images exist could not be said "
+            f"({unknown[0].unknown}): {_some([one.reference.text for one in unknown])}; they are tried all the same",
+            numbers={"unknown": len(unknown), "points": len(images)},
+            next="karat hunt resume",
+        )
+
+
+def _remote(reference: Reference, registry: Registry) -> Listed:
+    try:
+        digest = registry.digest(reference)
+    except CannotVerify as error:
+        return Listed(reference=reference, run=reference.text, unknown=error)
+    if digest is None:
+        return Listed(reference=reference)
+    # Not the tag: it may move while the hunt is under way.
+    exact = msgspec.structs.replace(reference, tag="", digest=digest).text
+    return Listed(reference=reference, run=exact, digest=digest)
+
+
+def _local(reference: Reference, engine: ContainerEngine) -> Listed:
+    image = str((inspect(engine, reference.text) or {}).get("Id", "")).removeprefix("sha256:")
+    if not image:
+        return Listed(reference=reference)
+    return Listed(reference=reference, run=f"sha256:{image}", digest=f"sha256:{image}")
+
+
+def _check(images: Sequence[Listed]) -> None:
+    """Refuses what is no timeline: nothing there, or nothing known."""
+    unknown = [one for one in images if one.unknown]
+    if len(unknown) == len(images) and (why := unknown[0].unknown):
+        raise CannotVerify(
+            f"expected the registry to say which images exist, found for all {len(images)}: {why}",
+            next_command=why.next_command,
+        )
+    if not any(one.run for one in images):
+        names = _some([one.reference.text for one in images])
+        raise UsageError(
+            f"containers.image: expected images, found none of {len(images)}: {names}",
+            next_command=_EDIT,
+        )
+
+
+def _some(names: Sequence[str]) -> str:
+    more = (
+        f" and {len(names) - _SHOWN_IMAGE_LISTING} more"
+        if len(names) > _SHOWN_IMAGE_LISTING
+        else ""
+    )
+    return ", ".join(names[:_SHOWN_IMAGE_LISTING]) + more
+
+
+# DOC-HERE image_cache: Image cache: how much disk the images of a hunt may take.
+#
+# Known are only images that this hunt has pulled: what was there before it is never removed, nor is what was asked for last,
+# since a job that is under way may be about to use it. Engines refuse to remove what a container uses. Sizes are the
+# engine's own; layers that images share are counted for each of them, so that the limit is never passed by them.
+
+Sizes = Callable[[Sequence[str]], Mapping[str, int]]
+"""Bytes of those images that are here."""
+
+
+class ImageCache:
+    """The images that a hunt has pulled onto this machine, oldest use first."""
+
+    def __init__(self, file: Path, limit: int, sizes: Sizes, *, keep: int) -> None:
+        self._file, self._limit, self._sizes, self._keep = file, limit, sizes, keep
+        self._lock = threading.Lock()
+        self._images = _read(file)
+
+    def use(self, image: str) -> tuple[str, ...]:
+        """Notes that an image is used now; returns those that should be removed first."""
+        if not self._limit:
+            return ()
+        with self._lock:
+            sizes = self._sizes([image, *self._images])
+            if image in sizes and image not in self._images:
+                return ()  # it was here before the hunt
+            self._images = [one for one in self._images if one in sizes and one != image]
+            surplus = over_limit(
+                [(one, sizes[one]) for one in self._images], self._limit, self._keep
+            )
+            self._images = [*(one for one in self._images if one not in surplus), image]
+            _write(self._file, self._images)
+            return surplus
+
+    def expect(self, image: str) -> None:
+        """Notes that an image is about to be pulled, before it is used."""
+        if not self._limit:
+            return
+        with self._lock:
+            if image not in self._images and image not in self._sizes([image]):
+                self._images.append(image)
+                _write(self._file, self._images)
+
+
+def over_limit(images: Sequence[tuple[str, int]], limit: int, keep: int) -> tuple[str, ...]:
+    """The oldest images that must go, so that the others stay below a limit; the newest `keep` stay. Pure."""
+    total = sum(size for _, size in images)
+    gone = []
+    for image, size in images[: max(0, len(images) - keep)]:
+        if total <= limit:
+            break
+        gone.append(image)
+        total -= size
+    return tuple(gone)
+
+
+def _read(file: Path) -> list[str]:
+    try:
+        return msgspec.json.decode(file.read_bytes(), type=list[str])
+    except (OSError, ValueError):
+        return []  # then nothing is known to be the hunt's, and nothing is removed
+
+
+def _write(file: Path, images: Sequence[str]) -> None:
+    with contextlib.suppress(OSError):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        beside = file.with_suffix(".new")
+        beside.write_bytes(msgspec.json.encode(images))
+        os.replace(beside, file)  # noqa: PTH105 - one of the two would do; this one says that it replaces
+
+
+# DOC-HERE pulling: Pulling ahead: images that come next are fetched while others are measured.
+
+Words = tuple[str, ...]
+_PATIENCE = 5.0
+
+
+class Puller:
+    """Pulls the images that come next, one after the other, in the background."""
+
+    def __init__(self, most: int, commands: Callable[[str], tuple[Words, Words]]) -> None:
+        """`commands` gives what succeeds if an image is here, and what pulls it."""
+        self._most, self._commands = most, commands
+        self._wanted: list[str] = []
+        self._changed = threading.Condition()
+        self._thread: threading.Thread | None = None
+        self._process: subprocess.Popen[bytes] | None = None
+        self._closed = False
+
+    def ahead(self, images: Sequence[str]) -> None:
+        """These come next; what was wanted before and has not begun is forgotten."""
+        with self._changed:
+            if self._closed or not self._most:
+                return
+            self._wanted = list(images[: self._most])
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._work, daemon=True, name="karat-pull")
+                self._thread.start()
+            self._changed.notify_all()
+
+    def close(self) -> None:
+        """Stops, also in the middle of a pull: engines keep what has come, or drop it."""
+        with self._changed:
+            self._closed = True
+            self._wanted.clear()
+            process = self._process
+            self._changed.notify_all()
+        if process is not None:
+            process.terminate()
+        if self._thread is not None:
+            self._thread.join(_PATIENCE)
+            if process is not None and self._thread.is_alive():
+                process.kill()
+            self._thread.join()
+
+    def _work(self) -> None:
+        while (image := self._next()) is not None:
+            here, pull = self._commands(image)
+            # A failure is not this thread's to tell: the job that needs the image pulls it again, and says why not.
+            if self._run(here) != 0:
+                self._run(pull)
+
+    def _next(self) -> str | None:
+        with self._changed:
+            while not self._wanted and not self._closed:
+                self._changed.wait()
+            return None if self._closed else self._wanted.pop(0)
+
+    def _run(self, argv: Words) -> int:
+        with self._changed:
+            if self._closed:
+                return 0
+            try:
+                self._process = subprocess.Popen(
+                    argv,
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL,
+                    stderr=subprocess.DEVNULL,
+                )
+            except OSError:
+                return 0
+            process = self._process
+        code = process.wait()
+        with self._changed:
+            self._process = None
+        return code

@@ -1,0 +1,541 @@
+"""Local requirements: packages that are installed from a folder or a file of this machine, seen from hunt.toml's folder."""
+
+from __future__ import annotations
+
+import datetime as dt
+import hashlib
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from karat.engines.job import Command
+from karat.findings import CannotVerify, Finding, Severity, UsageError
+from karat.hunts.model import Point, Suspect, Window
+from karat.hunts.probe import jobs
+from karat.hunts.settings import EDIT, HuntSettings, PackageSettings, Stage
+from karat.hunts.timelines.timeline import Place
+from karat.net.package_index import Address, IndexFile, files, find_address, pages, plain_name
+from karat.report.words import count
+
+if TYPE_CHECKING:
+    from packaging.tags import Tag
+    from packaging.version import Version
+
+# `./tools`, `../a.whl`, `tools/b[extra]`, `name @ ./tools`; what has a scheme, or is a name alone, is none.
+_LOCAL = re.compile(
+    r"(?P<name>[\w.-]+(?:\[[^\]]*\])?\s*@\s*)?"
+    r"(?P<path>\.{1,2}|[^@\[;]*/[^\[;]*?|[^@\[;/]+\.(?:whl|zip|tar\.gz))"
+    r"(?P<rest>\s*(?:\[[^\]]*\])?\s*(?:;.*)?)"
+)
+_SCHEME = re.compile(r"\w:")
+
+
+def seen_from(root: Path, requirement: str) -> str:
+    """A requirement with a whole path where it has one: an environment is made in its slot's folder, not beside hunt.toml."""
+    found = _LOCAL.fullmatch(requirement.strip())
+    if found is None or _SCHEME.search(requirement):
+        return requirement
+    path = root / found["path"]
+    if not path.exists():
+        raise UsageError(
+            f"packages.requires: expected a folder or a file at {found['path']}, seen from hunt.toml's folder, found none",
+            next_command=EDIT,
+        )
+    return f"{found['name'] or ''}{path}{found['rest']}"
+
+
+# DOC-HERE releases: Releases: files of an index, as versions in order: which can be installed here, and which were asked for.
+
+_SETTLED = dt.timedelta(days=1)
+"""Wheels of a release may come hours after its first file."""
+
+
+class Release(msgspec.Struct, frozen=True, kw_only=True):
+    """One version, as far as an index tells."""
+
+    version: str
+    uploaded: dt.datetime | None
+    """When its first file came."""
+    complete: dt.datetime | None
+    """When the last file of its first day came."""
+    yanked: str | None
+    prerelease: bool
+    local: tuple[str, ...] = ()
+    """Local versions of the same number, `1.0+cpu` of `1.0`: an installer takes them for it, and prefers them."""
+    missing: str = ""
+    """Why it cannot be installed on this Python; empty: it can."""
+
+
+def releases(name: str, files: Iterable[IndexFile], python: tuple[int, ...]) -> list[Release]:
+    """Every version, oldest first by its number."""
+    grouped: dict[Version, list[IndexFile]] = {}
+    for file in files:
+        version = _version(name, file.filename)
+        if version is not None:
+            grouped.setdefault(version, []).append(file)
+    local: dict[str, list[str]] = {}
+    for version in sorted(grouped):
+        if version.local is not None:
+            local.setdefault(version.public, []).append(str(version))
+    return [
+        _release(version, grouped[version], python, tuple(local.get(str(version), ())))
+        for version in sorted(grouped)
+    ]
+
+
+def within(listed: Sequence[Release], start: str, end: str) -> list[Release]:
+    """Those from `start` to `end`, both inside; either may be open."""
+    first, last = _named(start, "start"), _named(end, "end")
+    if first is not None and last is not None and first > last:
+        raise UsageError(
+            f"packages: expected start up to end, found {start} and {end}",
+            next_command="edit hunt.toml",
+        )
+    return [
+        release
+        for release in listed
+        if (first is None or _parsed(release.version) >= first)
+        and (last is None or _parsed(release.version) <= last)
+    ]
+
+
+def same(one: str, other: str) -> bool:
+    """Whether two texts are one version: `1.0` and `1.0.0`."""
+    return bool(one and other) and _named(one, "start") == _named(other, "end")
+
+
+def _named(text: str, key: str) -> Version | None:
+    from packaging.version import InvalidVersion  # noqa: PLC0415 - an extra
+
+    try:
+        return _parsed(text) if text else None
+    except InvalidVersion as error:
+        raise UsageError(
+            f"packages.{key}: expected a version such as '1.26.0', found {text!r}",
+            next_command="edit hunt.toml",
+        ) from error
+
+
+@cache
+def _parsed(text: str) -> Version:
+    from packaging.version import Version  # noqa: PLC0415 - an extra
+
+    return Version(text)
+
+
+def _version(name: str, filename: str) -> Version | None:
+    """The version of a wheel or a source archive of this project; None of anything else."""
+    from packaging import utils  # noqa: PLC0415 - an extra
+
+    try:
+        if filename.endswith(".whl"):
+            theirs, version, _, _ = utils.parse_wheel_filename(filename)
+        elif filename.endswith((".tar.gz", ".zip")):
+            theirs, version = utils.parse_sdist_filename(filename)
+        else:
+            return None
+    except (utils.InvalidWheelFilename, utils.InvalidSdistFilename):
+        return None
+    return version if theirs == utils.canonicalize_name(name) else None
+
+
+def _release(
+    version: Version, files: Sequence[IndexFile], python: tuple[int, ...], local: tuple[str, ...]
+) -> Release:
+    times = sorted(file.uploaded for file in files if file.uploaded is not None)
+    early = [time for time in times if time <= times[0] + _SETTLED]
+    reasons = [file.yanked for file in files]
+    return Release(
+        version=str(version),
+        uploaded=times[0] if times else None,
+        complete=early[-1] if early else None,
+        yanked=next((r for r in reasons if r), "") if None not in reasons else None,
+        prerelease=version.is_prerelease,
+        local=local,
+        missing=_why_not(files, python),
+    )
+
+
+def _why_not(files: Sequence[IndexFile], python: tuple[int, ...]) -> str:
+    """Why no file of a release can be installed; empty if one can."""
+    here = ".".join(map(str, python))
+    fitting = [file for file in files if _takes(file.requires_python, here)]
+    if not fitting:
+        wanted = next((f.requires_python for f in files if f.requires_python), "")
+        return f"needs Python {wanted}, and this is {here}"
+    if any(not file.filename.endswith(".whl") or _fits(file.filename, python) for file in fitting):
+        return ""
+    return f"has no wheel for Python {here} on this machine, and no source archive"
+
+
+def _takes(requires: str, here: str) -> bool:
+    from packaging.specifiers import InvalidSpecifier, SpecifierSet  # noqa: PLC0415 - an extra
+
+    try:
+        return SpecifierSet(requires).contains(here, prereleases=True)
+    except InvalidSpecifier:
+        return True  # what it means is the installer's to say
+
+
+def _fits(filename: str, python: tuple[int, ...]) -> bool:
+    from packaging.utils import parse_wheel_filename  # noqa: PLC0415 - an extra
+
+    return not _tags(python[:2]).isdisjoint(parse_wheel_filename(filename)[3])
+
+
+@cache
+def _tags(python: tuple[int, ...]) -> frozenset[Tag]:
+    from packaging.tags import compatible_tags, cpython_tags  # noqa: PLC0415 - an extra
+
+    interpreter = f"cp{''.join(map(str, python))}"
+    return frozenset([*cpython_tags(python), *compatible_tags(python, interpreter=interpreter)])
+
+
+def changed(old: Mapping[str, str], new: Mapping[str, str]) -> dict[str, tuple[str, str]]:
+    """Packages whose versions differ between two environments; nothing where one is not known."""
+    if not old or not new:
+        return {}
+    return {
+        name: (old.get(name, ""), new.get(name, ""))
+        for name in sorted({*old, *new})
+        if old.get(name) != new.get(name)
+    }
+
+
+# DOC-HERE environments: Environments: one uv environment per version, kept in the slot that made it.
+#
+# Three commands make one: an empty environment, the installation, and a mark that it is whole. A slot is nobody else's, so
+# nobody sees a half of one; one that was killed half-way has no mark, and is made anew.
+
+_SECONDS = 1800.0
+_MARK = "karat-is-whole"
+
+
+class Environment(msgspec.Struct, frozen=True, kw_only=True):
+    """What an environment holds, and where it is in a slot."""
+
+    requirements: tuple[str, ...]
+    python: str
+    before: str = ""
+    """Nothing that was uploaded later is taken; empty: anything is."""
+
+    @property
+    def key(self) -> str:
+        """The same for the same contents."""
+        said = json.dumps([self.requirements, self.python, self.before])
+        return hashlib.sha256(said.encode()).hexdigest()[:16]
+
+    @property
+    def folder(self) -> str:
+        """Where it is."""
+        return f"@AREA@/environments/{self.key}"
+
+    @property
+    def program(self) -> str:
+        """Its Python."""
+        return f"{self.folder}/bin/python"
+
+    def commands(self, uv: Sequence[str], env: Mapping[str, str]) -> tuple[Command, ...]:
+        """What makes it, unless it is there, and tells what is in it."""
+        mark = f"{self.folder}/{_MARK}"
+        newest = ("--exclude-newer", self.before) if self.before else ()
+        steps = (
+            ("environment", (*uv, "venv", "--python", self.python, self.folder)),
+            ("install", (*uv, "pip", "install", "--python", self.program, *newest, "--", *self.requirements)),
+            ("mark", ("touch", mark)),
+        )  # fmt: skip
+        return (
+            *(
+                Command(role="prepare", name=name, argv=argv, env=env, timeout=_SECONDS, unless=("test", "-e", mark))
+                for name, argv in steps
+            ),
+            Command(role="identify", name="versions", argv=(self.program, "-I", *jobs.words()), timeout=_SECONDS),
+        )  # fmt: skip
+
+    def around(self, command: Command, root: Path) -> Command:
+        """A command with this environment before all others, in hunt.toml's folder."""
+        path = command.env.get("PATH", os.environ.get("PATH", os.defpath))
+        argv = command.argv
+        if argv[0] in {"python", "python3"}:
+            argv = (self.program, *argv[1:])
+        return msgspec.structs.replace(
+            command,
+            argv=argv,
+            cwd=str(root),
+            env={
+                # Empty is unset for these two: what they name would be imported before what is installed.
+                "PYTHONPATH": "",
+                "PYTHONHOME": "",
+                **command.env,
+                "VIRTUAL_ENV": self.folder,
+                "PATH": f"{self.folder}/bin{os.pathsep}{path}",
+            },
+        )
+
+    def installed(self, work: Path) -> Mapping[str, str]:
+        """Package → version, as any slot below `work` has it; nothing where none has."""
+        for mark in sorted(work.glob(f"*/environments/{self.key}/{_MARK}")):
+            found = mark.parent.glob("lib/python*/site-packages/*.dist-info")
+            names = [path.name.removesuffix(".dist-info").rpartition("-") for path in found]
+            return {plain_name(name): version for name, _, version in names}
+        return {}
+
+
+def find_uv() -> tuple[str, ...]:
+    """The words that begin a uv command."""
+    if shutil.which("uv"):
+        return ("uv",)
+    from importlib.util import find_spec  # noqa: PLC0415 - only without uv on the PATH
+
+    if find_spec("uv") is not None:
+        return (sys.executable, "-m", "uv")
+    raise UsageError(
+        "the packages timeline needs uv, found none on the PATH and none beside karat",
+        next_command="pip install 'karat[hunt]'",
+    )
+
+
+# DOC-HERE packages: Packages: released versions of a Python package as a timeline, each in an environment of its own.
+#
+# In: [packages] of hunt.toml and what the package index lists. Out: a timeline whose points are versions in order. uv makes
+# the environments; what was installed beside the package is part of each point's identity.
+
+_ASK = "import sys; print('%d.%d.%d' % sys.version_info[:3])"
+_NUMBERED = re.compile(r"(?:python|cpython@?)?(\d+)\.(\d+)(?:\.(\d+))?")
+_CHANGES = ("changelog", "changes", "release notes", "releases", "what's new", "history")
+
+
+class Packages:
+    """Released versions, oldest first."""
+
+    name = "packages"
+
+    def __init__(
+        self, settings: PackageSettings, found: Sequence[Release], address: Address, place: Place
+    ) -> None:
+        self._settings, self._address, self._place = settings, address, place
+        self._uv = find_uv()
+        self._releases = {release.version: release for release in found}
+        self._pages: Mapping[str, str] | None = None
+        self.points: Sequence[Point] = [_point(settings.name, release) for release in found]
+        self.findings: Sequence[Finding] = ()
+
+    def identity(self, point: Point) -> Mapping[str, str]:
+        """The version; what else is in the environment is found out there."""
+        return {f"package.{plain_name(self._settings.name)}": point.parts[self._settings.name]}
+
+    def prepare(self, point: Point) -> Sequence[Command]:
+        """Makes the environment, unless the slot has it."""
+        env = {
+            "UV_NO_PROGRESS": "1",
+            "UV_PYTHON_DOWNLOADS": "never",
+            # uv before 0.8 needs no word, and knows none, to replace a half environment.
+            "UV_VENV_CLEAR": "1",
+            "VIRTUAL_ENV": "",
+        }
+        if self._address.origin != "default":
+            # In the environment, where a password is nobody's to read, and not on the command line.
+            env["UV_DEFAULT_INDEX"] = self._address.url
+        return self._environment(point).commands(self._uv, env)
+
+    def command(self, point: Point, command: Command) -> Command:
+        """The command with the version's environment first."""
+        return self._environment(point).around(command, self._place.root)
+
+    def ahead(self, points: Sequence[Point]) -> None:
+        """Uv fetches quickly enough, and keeps what it has fetched."""
+
+    def mixed(self, old: Point, new: Point, taken: frozenset[str]) -> Point | None:  # noqa: ARG002
+        """One package has no parts to swap."""
+        return None
+
+    def suspects(self, old: Point, new: Point) -> Sequence[Suspect]:
+        """The releases after the old one, and packages that came along in another version."""
+        name, versions = self._settings.name, list(self._releases)
+        between = versions[versions.index(old.id) + 1 : versions.index(new.id) + 1]
+        moved = changed(self._installed(old), self._installed(new))
+        return [
+            *(
+                Suspect(part=other, id=after or "gone", title=_moved(before, after))
+                for other, (before, after) in moved.items()
+                if other != plain_name(name)
+            ),
+            *(self._suspect(self._releases[version]) for version in between),
+        ]  # fmt: skip
+
+    def close(self) -> None:
+        """Environments are kept for the next hunt."""
+
+    def _suspect(self, release: Release) -> Suspect:
+        name = self._settings.name
+        if self._pages is None:
+            self._pages = pages(self._address, name)
+        named = [url for label, url in self._pages.items() if label.lower() in _CHANGES]
+        own = f"https://pypi.org/project/{name}/{release.version}/" if self._address.is_pypi else ""
+        return Suspect(
+            part=name,
+            id=release.version,
+            title=f"changes: {named[0]}" if named and own else "",
+            when=release.uploaded,
+            link=own or (named[0] if named else ""),
+        )
+
+    def _environment(self, point: Point) -> Environment:
+        settings, release = self._settings, self._releases[point.id]
+        before = ""
+        if release.complete is not None and settings.at_its_time:
+            # uv takes what is older than this moment, and the release itself is wanted.
+            moment = (release.complete + dt.timedelta(seconds=1)).astimezone(dt.UTC)
+            before = moment.strftime("%Y-%m-%dT%H:%M:%SZ")
+        return Environment(
+            requirements=(
+                ",".join(
+                    [f"{settings.name}=={point.id}", *(f"!={other}" for other in release.local)]
+                ),
+                *settings.requires,
+            ),
+            python=settings.python or sys.executable,
+            before=before,
+        )
+
+    def _installed(self, point: Point) -> Mapping[str, str]:
+        return self._environment(point).installed(self._place.work)
+
+
+def open_packages(
+    settings: HuntSettings,
+    stage: Stage,  # noqa: ARG001 - a factory's signature
+    window: Window | None,
+    place: Place,
+) -> Packages:
+    """The versions of [packages]; within a window only those between its ends."""
+    wanted = settings.packages
+    if wanted is None:
+        raise UsageError("expected a table [packages], found none", next_command="edit hunt.toml")
+    if find_spec("packaging") is None:
+        raise UsageError(
+            "the packages timeline needs the library packaging, found none",
+            next_command="pip install 'karat[hunt]'",
+        )
+    local = tuple(seen_from(place.root, requirement) for requirement in wanted.requires)
+    wanted = msgspec.structs.replace(wanted, requires=local)
+    address = find_address(wanted.index)
+    listed = releases(wanted.name, files(address, wanted.name), _python(wanted.python))
+    start, end = (window.old.id, window.new.id) if window else (wanted.start, wanted.end)
+    inside = within(listed, start, end)
+    chosen = [r for r in inside if _is_wanted(r, wanted, (start, end))]
+    if not chosen:
+        raise UsageError(_none_chosen(wanted, listed, inside), next_command="edit hunt.toml")
+    _timed(chosen, wanted, address)
+    timeline = Packages(wanted, chosen, address, place)
+    timeline.findings = [*_left_out(inside, chosen, wanted), *_shadowed(wanted.name, place)]
+    return timeline
+
+
+def _is_wanted(release: Release, wanted: PackageSettings, ends: tuple[str, str]) -> bool:
+    if any(same(release.version, end) for end in ends):
+        return True
+    if release.prerelease and not wanted.prereleases:
+        return False
+    return release.yanked is None or wanted.yanked
+
+
+def _none_chosen(
+    wanted: PackageSettings, listed: Sequence[Release], inside: Sequence[Release]
+) -> str:
+    found = (
+        f"{count(len(inside), 'version')}, all of them pre-releases or yanked" if inside else "none"
+    )
+    there = f"{listed[0].version} to {listed[-1].version}" if listed else "no versions at all"
+    return (
+        f"packages: expected versions of {wanted.name} from {wanted.start or 'the first'} to"
+        f" {wanted.end or 'the last'}, found {found} (the index has {there})"
+    )
+
+
+def _timed(chosen: Sequence[Release], wanted: PackageSettings, address: Address) -> None:
+    """Dependencies as they were need the time at which each version came."""
+    unknown = next((r.version for r in chosen if r.complete is None), None)
+    if wanted.at_its_time and unknown is not None:
+        raise CannotVerify(
+            f"packages.at_its_time: expected {address.shown} to say when {wanted.name} {unknown} was uploaded, found no time",
+            next_command="edit hunt.toml",
+        )
+
+
+def _left_out(
+    inside: Sequence[Release], chosen: Sequence[Release], wanted: PackageSettings
+) -> list[Finding]:
+    kept = {release.version for release in chosen}
+    gone = [release for release in inside if release.version not in kept]
+    early = sum(r.prerelease and not wanted.prereleases for r in gone)
+    rows = (("pre-release", "prereleases", early), ("yanked version", "yanked", len(gone) - early))
+    return [
+        Finding(
+            kind="points-missing",
+            severity=Severity.INFO,
+            message=f"{count(number, what)} of {wanted.name} left out; packages.{key} = true takes them",
+        )
+        for what, key, number in rows
+        if number
+    ]
+
+
+def _shadowed(name: str, place: Place) -> list[Finding]:
+    """A folder of the package's name beside hunt.toml, which Python would import instead of any release."""
+    folder = place.root / name.replace("-", "_").lower()
+    if not (folder / "__init__.py").is_file() and not folder.with_suffix(".py").is_file():
+        return []
+    return [
+        Finding(
+            kind="nothing-rebuilt",
+            severity=Severity.WARN,
+            path=folder.name,
+            message=f"expected every release of {name} to be imported from its environment, found {folder.name} beside"
+            " hunt.toml, which Python may import instead: then all versions are the same",
+            next="edit hunt.toml",
+        )
+    ]
+
+
+def _moved(before: str, after: str) -> str:
+    if not after:
+        return f"was {before}"
+    return f"moved with it, from {before}" if before else "came with it"
+
+
+def _point(name: str, release: Release) -> Point:
+    return Point(
+        id=release.version,
+        label=release.version,
+        when=release.uploaded,
+        parts={name: release.version},
+        missing=release.missing,
+    )
+
+
+def _python(wanted: str) -> tuple[int, ...]:
+    """The version of the Python that environments are made with."""
+    if not wanted:
+        return sys.version_info[:3]
+    named = _NUMBERED.fullmatch(wanted)
+    if named:
+        return tuple(int(part) for part in named.groups() if part is not None)
+    try:
+        done = subprocess.run((wanted, "-c", _ASK), check=True, capture_output=True, timeout=30)
+        return tuple(int(part) for part in done.stdout.decode().strip().split("."))
+    except (OSError, ValueError, subprocess.SubprocessError) as error:
+        raise UsageError(
+            f"packages.python: expected a version such as '3.11' or an interpreter, found {wanted!r}: {error}",
+            next_command="uv python list",
+        ) from error

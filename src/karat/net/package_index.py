@@ -1,0 +1,320 @@
+"""The address of a package index: hunt.toml's, uv's or pip's, and how it is shown without its password."""
+
+from __future__ import annotations
+
+import datetime as dt
+import os
+import re
+import subprocess
+import sys
+import time
+import tomllib
+from collections.abc import Iterator, Mapping
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import quote, unquote, urlsplit, urlunsplit
+
+import msgspec
+
+from karat.findings import CannotVerify, UsageError
+
+if TYPE_CHECKING:
+    import httpx
+
+PYPI = "https://pypi.org/simple"
+_VARIABLES = ("UV_DEFAULT_INDEX", "UV_INDEX_URL", "PIP_INDEX_URL")
+_SEPARATORS = re.compile(r"[-_.]+")
+_PIP_SECONDS = 20.0
+
+
+class Address(msgspec.Struct, frozen=True, kw_only=True):
+    """A package index's simple API; its password is in `url`, and nowhere in `shown`."""
+
+    url: str
+    origin: str
+    """Who named it: hunt.toml, a variable, pip's or uv's configuration, the default."""
+
+    def __repr__(self) -> str:
+        return f"Address({self.shown!r}, {self.origin!r})"
+
+    @property
+    def shown(self) -> str:
+        """For messages."""
+        return without_password(self.url)
+
+    @property
+    def credentials(self) -> tuple[str, str] | None:
+        """User and password of the URL."""
+        parts = urlsplit(self.url)
+        if parts.username is None:
+            return None
+        return unquote(parts.username), unquote(parts.password or "")
+
+    @property
+    def is_pypi(self) -> bool:
+        """Whether it is the public index, whose project pages are known."""
+        return urlsplit(self.url).hostname in {"pypi.org", "pypi.python.org"}
+
+
+def find_address(
+    said: str, environment: Mapping[str, str] | None = None, *, ask_pip: bool = True
+) -> Address:
+    """The index that holds: hunt.toml's, uv's, pip's, else PyPI."""
+    env = os.environ if environment is None else environment
+    for url, origin in _candidates(said, env, ask_pip=ask_pip):
+        if not _is_web(url):
+            raise UsageError(
+                f"expected the URL of a package index's simple API in {origin}, found {without_password(url)!r}",
+                next_command="edit hunt.toml",
+            )
+        return Address(url=url.rstrip("/"), origin=origin)
+    return Address(url=PYPI, origin="default")
+
+
+def plain_name(name: str) -> str:
+    """A project's name as indexes compare it, and as their addresses have it."""
+    return _SEPARATORS.sub("-", name).lower()
+
+
+def without_password(url: str) -> str:
+    """A URL that may be shown: who logs in, and how, stays out."""
+    # A password may hold a slash that nobody escaped, so all before the last @ goes.
+    scheme, slashes, rest = url.partition("://")
+    return f"{scheme}{slashes}{rest.rpartition('@')[2]}" if slashes else url
+
+
+def _is_web(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+        return parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        return False
+
+
+def _candidates(said: str, env: Mapping[str, str], *, ask_pip: bool) -> Iterator[tuple[str, str]]:
+    if said:
+        yield said, "packages.index"
+    for name in _VARIABLES:
+        if env.get(name):
+            # uv's variable may have a name before the URL.
+            yield env[name].rpartition("=")[2] if "=http" in env[name] else env[name], name
+    for path in _uv_files(env):
+        url = _of_uv(path)
+        if url:
+            yield url, str(path)
+    if ask_pip:
+        url = _of_pip()
+        if url:
+            yield url, "pip's configuration"
+
+
+def _uv_files(env: Mapping[str, str]) -> Iterator[Path]:
+    if env.get("UV_CONFIG_FILE"):
+        yield Path(env["UV_CONFIG_FILE"])
+        return
+    home = env.get("XDG_CONFIG_HOME") or os.path.expanduser("~/.config")  # noqa: PTH111 - no home is no error
+    yield Path(home) / "uv" / "uv.toml"
+    yield Path("/etc/uv/uv.toml")
+
+
+def _of_uv(path: Path) -> str:
+    """The default index of a uv.toml; uv itself complains of one that is wrong."""
+    try:
+        table: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return ""
+    listed = table.get("index", [])
+    chosen = (
+        [i for i in listed if isinstance(i, dict) and i.get("default")]
+        if isinstance(listed, list)
+        else []
+    )
+    url = chosen[0].get("url") if chosen else table.get("index-url")
+    return url if isinstance(url, str) else ""
+
+
+def _of_pip() -> str:
+    """What pip is configured for, by any of its files; empty without pip."""
+    # `config get` looks into fewer files than an installation does.
+    argv = (sys.executable, "-m", "pip", "config", "list")
+    try:
+        done = subprocess.run(
+            argv, check=False, capture_output=True, timeout=_PIP_SECONDS, stdin=subprocess.DEVNULL
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    rows = [line.partition("=") for line in done.stdout.decode(errors="replace").splitlines()]
+    found = {key: value.strip("'\"") for key, _, value in rows}
+    return found.get("install.index-url") or found.get("global.index-url", "")
+
+
+# DOC-HERE package_index: Package index: the files that a simple API lists for one project, as JSON (PEP 691, PEP 700) or HTML (PEP 503).
+#
+# In: an address and a name. Out: `IndexFile`s and, where the index says, links to the project's pages. Nothing is installed
+# and no file is fetched.
+
+_ACCEPT = "application/vnd.pypi.simple.v1+json, application/vnd.pypi.simple.v1+html;q=0.2, text/html;q=0.1"
+_SECONDS = 30.0
+_TRIES = 3
+LARGEST = 64 << 20
+"""Bytes of an answer; PyPI's longest is a tenth of that."""
+_PASSING = frozenset({429, 500, 502, 503, 504})
+
+
+class IndexFile(msgspec.Struct, frozen=True, kw_only=True):
+    """One file of a project."""
+
+    filename: str
+    requires_python: str = ""
+    yanked: str | None = None
+    """Why it was withdrawn, maybe empty; None: it was not."""
+    uploaded: dt.datetime | None = None
+
+
+class _Answer(NamedTuple):
+    """What the index said."""
+
+    status: int
+    kind: str
+    """The content type."""
+    body: bytes
+    url: str
+
+
+def files(address: Address, name: str) -> tuple[IndexFile, ...]:
+    """Every file of a project."""
+    answer = _get(address, f"{_plain(address.url)}/{quote(plain_name(name))}/", _ACCEPT)
+    if answer.status == 404:
+        raise UsageError(
+            f"packages.name: expected a project that {address.shown} has, found none called {name!r}",
+            next_command="edit hunt.toml",
+        )
+    if answer.status != 200:
+        raise CannotVerify(
+            f"expected the package index {address.shown} ({address.origin}) to list files, found HTTP {answer.status}",
+            next_command=f"curl -I {_plain(answer.url)}",
+        )
+    if answer.kind.endswith("json"):
+        return tuple(_of_json(answer.body, address))
+    return tuple(_of_html(answer.body.decode("utf-8", "replace")))
+
+
+def pages(address: Address, name: str) -> Mapping[str, str]:
+    """Links of a project by their labels, where the index has PyPI's JSON beside its simple API; else none."""
+    base = _plain(address.url).removesuffix("/simple")
+    try:
+        answer = _get(address, f"{base}/pypi/{quote(plain_name(name))}/json", "application/json")
+        info = msgspec.json.decode(answer.body).get("info") if answer.status == 200 else None
+    except (CannotVerify, msgspec.DecodeError, AttributeError):
+        return {}
+    urls = info.get("project_urls") if isinstance(info, dict) else None
+    listed = urls.items() if isinstance(urls, dict) else ()
+    return {str(k): v for k, v in listed if isinstance(v, str) and v.startswith("https://")}
+
+
+def _plain(url: str) -> str:
+    """The URL without who logs in: that goes into a header of its own."""
+    parts = urlsplit(url)
+    return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
+
+
+def _get(address: Address, url: str, accept: str) -> _Answer:
+    import httpx  # noqa: PLC0415 - slow to import
+
+    said = ""
+    for attempt in range(_TRIES):
+        if attempt:
+            time.sleep(attempt)
+        try:
+            # httpx takes the credentials off where a redirect leads to another origin.
+            with (
+                httpx.Client(timeout=_SECONDS, follow_redirects=True) as client,
+                client.stream("GET", url, headers={"Accept": accept}, auth=address.credentials) as reply,
+            ):  # fmt: skip
+                if reply.status_code not in _PASSING:
+                    kind = reply.headers.get("content-type", "").partition(";")[0].strip()
+                    return _Answer(reply.status_code, kind, _body(reply, address), str(reply.url))
+                said = f"HTTP {reply.status_code}"
+        except httpx.HTTPError as error:
+            said = str(error) or type(error).__name__
+    raise CannotVerify(
+        f"expected the package index {address.shown} to answer, but: {said}",
+        next_command=f"curl -I {_plain(url)}",
+    )
+
+
+def _body(reply: httpx.Response, address: Address) -> bytes:
+    """All of an answer; one that does not end is not waited for."""
+    body = bytearray()
+    for piece in reply.iter_bytes():
+        body += piece
+        if len(body) > LARGEST:
+            raise CannotVerify(
+                f"expected a list of files from {address.shown}, found more than {LARGEST:,} bytes",
+                next_command=f"curl -I {_plain(str(reply.url))}",
+            )
+    return bytes(body)
+
+
+def _of_json(body: bytes, address: Address) -> Iterator[IndexFile]:
+    try:
+        listed = msgspec.json.decode(body)["files"]
+    except (msgspec.DecodeError, KeyError, TypeError) as error:
+        raise CannotVerify(
+            f"expected a list of files from {address.shown}, found other JSON: {error}",
+            next_command="edit hunt.toml",
+        ) from error
+    for file in listed if isinstance(listed, list) else ():
+        if isinstance(file, dict) and isinstance(file.get("filename"), str):
+            yield IndexFile(
+                filename=file["filename"],
+                requires_python=_text(file.get("requires-python")),
+                yanked=_yanked(file.get("yanked")),
+                uploaded=_moment(file.get("upload-time")),
+            )
+
+
+def _yanked(value: Any) -> str | None:
+    if value is None or value is False:
+        return None
+    return value if isinstance(value, str) else ""
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else ""
+
+
+def _moment(value: Any) -> dt.datetime | None:
+    try:
+        found = dt.datetime.fromisoformat(value)
+    except (TypeError, ValueError):
+        return None
+    return found if found.tzinfo else found.replace(tzinfo=dt.UTC)
+
+
+def _of_html(text: str) -> Iterator[IndexFile]:
+    reader = _Anchors()
+    reader.feed(text)
+    for attributes in reader.found:
+        filename = unquote(urlsplit(attributes.get("href") or "").path).rpartition("/")[2]
+        if filename:
+            yield IndexFile(
+                filename=filename,
+                requires_python=attributes.get("data-requires-python") or "",
+                yanked=(attributes["data-yanked"] or "") if "data-yanked" in attributes else None,
+                uploaded=_moment(attributes.get("data-upload-time")),
+            )
+
+
+class _Anchors(HTMLParser):
+    """Attributes of every link of a page."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[dict[str, str | None]] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        """One element begins."""
+        if tag == "a":
+            self.found.append(dict(attrs))

@@ -1,0 +1,481 @@
+"""Registry wire: what is sent to a registry and to where it leads; its login stays with it.
+
+Redirects are followed by hand, and on none of them does the login leave the registry. Of an answer only so many bytes are
+read, for so long. Nothing of it is logged: where blobs lie, the URL itself may be a signature.
+"""
+
+from __future__ import annotations
+
+import base64
+import re
+import subprocess
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+import karat
+from karat.findings import CannotVerify, UsageError
+from karat.net.addresses import is_loopback
+from karat.net.image_reference import Reference
+from karat.net.tokens import HIDDEN, Secret
+from karat.net.transport import hush, origin_of
+
+if TYPE_CHECKING:
+    import httpx
+
+LARGEST = 16 << 20
+_HOPS = 5
+_REDIRECTS = frozenset({301, 302, 303, 307, 308})
+
+
+class Answer(msgspec.Struct, frozen=True, kw_only=True):
+    """What came back, without the request: that holds the login."""
+
+    status: int
+    url: httpx.URL
+    headers: httpx.Headers
+    body: bytes
+    own: bool = False
+    """Whether it is the registry's own word, and not that of where it leads."""
+
+
+class RegistryWire:
+    """Connections to one registry, and to where it leads; used from many threads at once."""
+
+    def __init__(self, root: str, *, advice: str, longest: float = 120.0) -> None:
+        """`longest`: seconds that one answer may take in all."""
+        import httpx  # noqa: PLC0415 - 60 ms that only those who ask pay
+
+        url = httpx.URL(root)
+        self._root, self._own = root, origin_of(url)
+        self._advice, self._longest = advice, longest
+        # Proxies and certificates of the environment are for other machines than this one.
+        self._http = _made_client(trust_env=not is_loopback(url.host))
+
+    def close(self) -> None:
+        """Lets go of all connections."""
+        self._http.close()
+
+    def followed(
+        self, method: str, path: str, headers: Mapping[str, str], signed: str | None
+    ) -> Answer:
+        """The answer at the end of the redirects."""
+        import httpx  # noqa: PLC0415 - here already, since this object was made
+
+        url = httpx.URL(f"{self._root}{path}")
+        own = True
+        for _ in range(_HOPS + 1):
+            may = signed is not None and own and is_private(url)
+            answer = self.sent(
+                method, url, {**headers, **({"Authorization": signed or ""} if may else {})}
+            )
+            target = answer.headers.get("location")
+            if answer.status not in _REDIRECTS or target is None:
+                return msgspec.structs.replace(answer, own=own)
+            url = self._target(url, target)
+            # A chain that has left the registry does not come back to it as its own.
+            own = own and origin_of(url) == self._own
+        raise self._cannot(
+            f"expected at most {_HOPS} redirects from {self._root}{path}, found more"
+        )
+
+    def sent(
+        self,
+        method: str,
+        url: httpx.URL,
+        headers: Mapping[str, str],
+        form: Mapping[str, str] | None = None,
+    ) -> Answer:
+        """One answer, whatever it says."""
+        import httpx  # noqa: PLC0415 - here already, since this object was made
+
+        until = time.monotonic() + self._longest
+        with (
+            hush(),
+            self._http.stream(method, url, headers=dict(headers), data=form) as response,
+        ):
+            body = bytearray()
+            for chunk in response.iter_bytes():
+                body += chunk
+                if len(body) > LARGEST:
+                    break
+                if time.monotonic() > until:
+                    raise httpx.ReadTimeout(f"no end of it within {self._longest:g} s")
+            return Answer(
+                status=response.status_code, url=url, headers=response.headers, body=bytes(body)
+            )
+
+    def _target(self, url: httpx.URL, location: str) -> httpx.URL:
+        import httpx  # noqa: PLC0415 - here already, since this object was made
+
+        try:
+            target = url.join(location).copy_with(userinfo=b"", fragment=None)
+        except (httpx.InvalidURL, ValueError):
+            target = httpx.URL("")
+        if target.scheme not in {"http", "https"} or not target.host:
+            raise self._cannot(f"expected {url.host} to lead to a web address; it does not")
+        if url.scheme == "https" and not is_private(target):
+            raise self._cannot(f"expected {url.host} to lead to https, found http on {target.host}")
+        return target
+
+    def _cannot(self, message: str) -> CannotVerify:
+        return CannotVerify(message, next_command=self._advice)
+
+
+def is_private(url: httpx.URL) -> bool:
+    """Whether a secret may travel there: over https, or on this very machine."""
+    return url.scheme == "https" or is_loopback(url.host)
+
+
+def _made_client(*, trust_env: bool) -> httpx.Client:
+    from http.cookiejar import (  # noqa: PLC0415 - with httpx, which is late
+        CookieJar,
+        DefaultCookiePolicy,
+    )
+
+    import httpx  # noqa: PLC0415 - 60 ms that only those who ask pay
+
+    try:
+        return httpx.Client(
+            headers={"User-Agent": f"karat/{karat.__version__}"},
+            cookies=CookieJar(DefaultCookiePolicy(allowed_domains=[])),
+            follow_redirects=False,
+            timeout=httpx.Timeout(30.0, connect=10.0, pool=None),
+            trust_env=trust_env,
+        )
+    except (ImportError, OSError, ValueError, httpx.InvalidURL):
+        pass
+    # Out here, since the library's own words may hold a proxy's password.
+    raise UsageError(
+        "expected a proxy and certificates that can be used in HTTPS_PROXY, ALL_PROXY and SSL_CERT_FILE, found others",
+        next_command="env | cut -d= -f1 | grep -i -e _proxy -e ssl_cert",
+    )
+
+
+# DOC-HERE registry_login: Registry logins: whose name and password a registry is asked with, and how they stay unseen.
+#
+# They come from an environment variable, from what `docker login` or `podman login` stored, or from the credential helper
+# that is configured there. Nothing of it is written, shown, or put on a command line.
+
+_HELPER_SECONDS = 30.0
+_HELPER = re.compile(r"[A-Za-z0-9_.-]+")
+_TOKEN_USER = "<token>"  # noqa: S105 - the name that helpers give where there is no name
+
+
+class Login:
+    """A name with a password, or a token that stands for both; every way of printing it gives `***`."""
+
+    __slots__ = ("_password", "_token", "_username", "found_in")
+
+    def __init__(self, username: str, password: str, *, token: str = "", found_in: str) -> None:
+        self._username, self._password, self._token = username, Secret(password), Secret(token)
+        self.found_in = found_in
+
+    @property
+    def refresh_token(self) -> str:
+        """What is exchanged for an access token; empty for a name with a password. For requests only."""
+        return self._token.reveal()
+
+    def basic(self) -> str:
+        """The header of basic authentication; for requests only."""
+        pair = f"{self._username}:{self._password.reveal()}".encode()
+        return f"Basic {base64.b64encode(pair).decode()}"
+
+    def __repr__(self) -> str:
+        return HIDDEN
+
+
+class _Auth(msgspec.Struct, frozen=True):
+    auth: str = ""
+    identitytoken: str = ""
+
+
+class _Stored(
+    msgspec.Struct, frozen=True, rename={"helpers": "credHelpers", "store": "credsStore"}
+):
+    """A config.json of docker's, or an auth.json of podman's."""
+
+    auths: Mapping[str, _Auth] = {}
+    helpers: Mapping[str, str] = {}
+    store: str = ""
+
+
+class _Helped(msgspec.Struct, frozen=True, rename="pascal"):
+    username: str = ""
+    secret: str = ""
+
+
+def from_variable(username: str, name: str, env: Mapping[str, str]) -> Login:
+    """The login whose password an environment variable holds."""
+    password = env.get(name, "")
+    if not password:
+        raise UsageError(
+            f"containers.password_env: expected a password in ${name}, found nothing",
+            next_command=f"export {name}=…",
+        )
+    # Registries that take tokens do not look at the name, but want one.
+    return Login(username or "token", password, found_in=f"${name}")
+
+
+def stored(reference: Reference, env: Mapping[str, str]) -> Login | None:
+    """The login that the engine keeps for an image's registry, if it keeps one."""
+    for path in _files(env):
+        if (found := _read(path)) is None:
+            continue
+        if login := _of_file(found, reference, path, env):
+            return login
+    return None
+
+
+def _files(env: Mapping[str, str]) -> Iterator[Path]:
+    """Where logins are kept, in the order in which podman looks; docker has only the last."""
+    home = Path(env.get("HOME") or "/nonexistent")
+    if explicit := env.get("REGISTRY_AUTH_FILE"):
+        yield Path(explicit)
+    if runtime := env.get("XDG_RUNTIME_DIR"):
+        yield Path(runtime) / "containers/auth.json"
+    yield Path(env.get("XDG_CONFIG_HOME") or home / ".config") / "containers/auth.json"
+    yield Path(env.get("DOCKER_CONFIG") or home / ".docker") / "config.json"
+
+
+def _read(path: Path) -> _Stored | None:
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=_Stored)
+    except (OSError, ValueError):
+        # An engine that cannot read its own file says so when it pulls; here nobody is logged in.
+        return None
+
+
+def _of_file(
+    found: _Stored, reference: Reference, path: Path, env: Mapping[str, str]
+) -> Login | None:
+    keys = _keys(reference)
+    for key, helper in found.helpers.items():
+        if _plain(key) in keys and (login := _ask(helper, key, env)):
+            return login
+    named = {_plain(key): (key, auth) for key, auth in found.auths.items()}
+    for wanted in keys:
+        if wanted not in named:
+            continue
+        key, auth = named[wanted]
+        if login := _decoded(auth, str(path)):
+            return login
+        if found.store and (login := _ask(found.store, key, env)):
+            return login
+    return None
+
+
+def _keys(reference: Reference) -> list[str]:
+    """The names a registry may be stored under, the closest first."""
+    parts = reference.name.split("/")
+    return ["/".join(parts[:length]) for length in range(len(parts), 0, -1)]
+
+
+def _plain(key: str) -> str:
+    """`https://index.docker.io/v1/` is what docker calls docker.io."""
+    bare = re.sub(r"^https?://", "", key).rstrip("/")
+    bare = re.sub(r"/v[12]$", "", bare)
+    return re.sub(r"^(index|registry-1)\.docker\.io", "docker.io", bare)
+
+
+def _decoded(auth: _Auth, path: str) -> Login | None:
+    try:
+        user, _, password = base64.b64decode(auth.auth).decode().partition(":")
+    except ValueError:
+        return None
+    if auth.identitytoken:
+        return Login(user, password, token=auth.identitytoken, found_in=path)
+    return Login(user, password, found_in=path) if user and password else None
+
+
+def _ask(helper: str, server: str, env: Mapping[str, str]) -> Login | None:
+    """What a credential helper keeps: it is asked on its stdin, and answers in JSON."""
+    if not _HELPER.fullmatch(helper):
+        return None
+    program = f"docker-credential-{helper}"
+    try:
+        done = subprocess.run(
+            [program, "get"],
+            input=server.encode(),
+            check=False,
+            capture_output=True,
+            timeout=_HELPER_SECONDS,
+            env=dict(env),
+        )
+        answer = msgspec.json.decode(done.stdout, type=_Helped)
+    except (OSError, ValueError, subprocess.TimeoutExpired):
+        return None
+    if done.returncode != 0 or not answer.secret:
+        return None
+    if answer.username == _TOKEN_USER:
+        return Login("", "", token=answer.secret, found_in=program)
+    return Login(answer.username, answer.secret, found_in=program)
+
+
+# DOC-HERE registry_auth: Registry authorization: a registry's challenge, and the token that answers it.
+#
+# A registry that wants to know who asks names a place that gives tokens (its realm). The login goes there, and to the
+# registry itself, over https or on loopback; it goes nowhere else, and blobs are fetched from where the registry leads
+# without it.
+
+_SCHEME = re.compile(r"\s*([A-Za-z]+)(?:\s*,\s*|\s+|$)")
+_PARAMETER = re.compile(r'([A-Za-z_]+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|([^\s,"]+))\s*,?\s*')
+
+
+class RealmTrouble(Exception):  # noqa: N818 - what it is about; nobody but the registry sees it
+    """The realm has no time, or is silent: trouble that may pass."""
+
+    def __init__(self, message: str, status: int, headers: Mapping[str, str]) -> None:
+        super().__init__(message)
+        self.status, self.headers = status, headers
+
+
+class Challenge(msgspec.Struct, frozen=True, kw_only=True):
+    """What a registry wants of those who ask: `Basic`, or `Bearer` with a realm that gives tokens."""
+
+    scheme: str
+    realm: str = ""
+    service: str = ""
+
+
+class _Token(msgspec.Struct, frozen=True):
+    token: str = ""
+    access_token: str = ""
+
+
+class Authorizer:
+    """Answers the challenges of one registry; used from many threads at once."""
+
+    def __init__(self, wire: RegistryWire, host: str, login: Login | None, advice: str) -> None:
+        self._wire, self._host, self._login, self._advice = wire, host, login, advice
+        self._headers: dict[str, str] = {}
+        self._trouble: tuple[float, RealmTrouble] | None = None
+        self._lock = threading.Lock()
+
+    @property
+    def who(self) -> str:
+        """Whose login it is, for messages."""
+        return f"with the login from {self._login.found_in}" if self._login else "without a login"
+
+    def header(self, repository: str) -> str | None:
+        """What worked for this repository before."""
+        with self._lock:
+            return self._headers.get(repository)
+
+    def answer(self, response: Answer, repository: str, tried: str | None) -> str | None:
+        """A header for the request that was refused; None if there is nothing else to try."""
+        challenge = challenge_of(response.headers.get_list("www-authenticate"))
+        # Where a redirect leads, somebody else may name a realm, to which the login would go.
+        if challenge is None or not response.own:
+            return None
+        began = time.monotonic()
+        with self._lock:
+            known = self._headers.get(repository)
+            if known is not None and known != tried:
+                return known  # another thread was quicker
+            if self._trouble is not None and self._trouble[0] > began:
+                raise self._trouble[1]  # another thread has just waited in vain
+            found = self._made(challenge, response.url, repository)
+            if found is None or found == tried:
+                return None
+            self._headers[repository] = found
+            return found
+
+    def _made(self, challenge: Challenge, asked: httpx.URL, repository: str) -> str | None:
+        # A registry that is asked over plain HTTP may be anybody, and may name any realm.
+        login = self._login if is_private(asked) else None
+        if challenge.scheme == "basic":
+            return login.basic() if login else None
+        token = self._token(challenge, login, f"repository:{repository}:pull")
+        return f"Bearer {token}" if token else None
+
+    def _token(self, challenge: Challenge, login: Login | None, scope: str) -> str:
+        realm = self._realm(challenge)
+        asked = {"service": challenge.service, "scope": scope}
+        answer, trouble = self._answered(realm, asked, login if is_private(realm) else None)
+        if answer is not None and answer.status in {401, 403}:
+            return ""
+        if answer is not None and answer.status == 200:
+            return _read_registry_auth(answer.body)
+        said = f"expected a token {self.who}, found {trouble} from {realm.host}"
+        if answer is not None and answer.status != 429 and answer.status < 500:
+            raise self._cannot(said)
+        status, headers = (answer.status, answer.headers) if answer else (0, {})
+        self._trouble = (time.monotonic(), RealmTrouble(said, status, headers))
+        raise self._trouble[1]
+
+    def _realm(self, challenge: Challenge) -> httpx.URL:
+        import httpx  # noqa: PLC0415 - here already, since a response is
+
+        try:
+            realm = httpx.URL(challenge.realm).copy_with(userinfo=b"")
+        except (httpx.InvalidURL, ValueError):
+            realm = httpx.URL("")
+        if realm.scheme not in {"http", "https"} or not realm.host:
+            raise self._cannot("expected it to name a place that gives tokens; it does not")
+        return realm
+
+    def _answered(
+        self, realm: httpx.URL, asked: Mapping[str, str], login: Login | None
+    ) -> tuple[Answer | None, str]:
+        """The realm's answer, and its trouble in a word."""
+        import httpx  # noqa: PLC0415 - here already, since a response is
+
+        url = realm.copy_merge_params(asked)
+        try:
+            if login is None:
+                answer = self._wire.sent("GET", url, {})
+            elif token := login.refresh_token:
+                form = {
+                    **asked,
+                    "grant_type": "refresh_token",
+                    "client_id": "karat",
+                    "refresh_token": token,
+                }
+                answer = self._wire.sent("POST", realm, {}, form)
+            else:
+                answer = self._wire.sent("GET", url, {"Authorization": login.basic()})
+        except httpx.RequestError as error:
+            # Only its name: it holds the request, and with it the login.
+            return None, type(error).__name__
+        return answer, f"HTTP {answer.status}"
+
+    def _cannot(self, message: str) -> CannotVerify:
+        return CannotVerify(f"{self._host}: {message}", next_command=self._advice)
+
+
+def challenge_of(headers: list[str]) -> Challenge | None:
+    """The challenge that can be answered, a realm's before a password's."""
+    found = {each.scheme: each for text in headers for each in _challenges(text)}
+    return found.get("bearer") or found.get("basic")
+
+
+def _challenges(text: str) -> Iterator[Challenge]:
+    """One header may hold several."""
+    place = 0
+    while scheme := _SCHEME.match(text, place):
+        values: dict[str, str] = {}
+        place = scheme.end()
+        while parameter := _PARAMETER.match(text, place):
+            name, quoted, bare = parameter.groups()
+            values[name.lower()] = re.sub(r"\\(.)", r"\1", quoted) if quoted is not None else bare
+            place = parameter.end()
+        yield Challenge(
+            scheme=scheme[1].lower(),
+            realm=values.get("realm", ""),
+            service=values.get("service", ""),
+        )
+
+
+def _read_registry_auth(body: bytes) -> str:
+    try:
+        found = msgspec.json.decode(body, type=_Token)
+    except (ValueError, RecursionError):
+        return ""
+    token = found.token or found.access_token
+    # A line break would end the header, and with it smuggle in another one.
+    return token if token.isascii() and token.isprintable() and " " not in token else ""

@@ -1,0 +1,493 @@
+"""Outputs: what an op gave against what its test expects. Comparing nothing is a failure."""
+
+from __future__ import annotations
+
+import unittest
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+import msgspec
+import numpy as np
+
+from karat.findings import UsageError, suggest
+from karat.gradients import session
+from karat.gradients.problem import Unsupported
+from karat.gradients.report import GradReport
+from karat.optests import frameworks
+from karat.optests.subject import Subject, subject_at, written_by
+from karat.optests.values import Array, Member, Slot, members, read_member
+
+if TYPE_CHECKING:
+    from karat.gradients.problem import Problem
+
+# Below these nothing can be told in that precision: a few units in the last place, as the original has them.
+_FLOORS = {"bfloat16": 1e-2, "float16": 1e-3}
+
+__unittest = True  # as in `op_test`
+
+
+class Tolerance(msgspec.Struct, frozen=True, kw_only=True):
+    """How far an output may be from what is expected: |found − expected| ≤ atol + rtol·|expected|."""
+
+    atol: float
+    rtol: float
+    equal_nan: bool = False
+
+    def at_least(self, dtypes: Iterable[str]) -> Tolerance:
+        """The same, but no tighter than the lowest of the dtypes allows."""
+        floor = max((_FLOORS.get(one, 0.0) for one in dtypes), default=0.0)
+        return Tolerance(
+            atol=max(self.atol, floor), rtol=max(self.rtol, floor), equal_nan=self.equal_nan
+        )
+
+    def close(self, found: Array, expected: Array) -> Array:
+        """Where the two are near enough; whole numbers are compared as such, since not all have a float."""
+        if self.atol < 1 and found.dtype.kind in "biu":
+            return np.asarray(found == expected)
+        return np.isclose(found, expected, rtol=self.rtol, atol=self.atol, equal_nan=self.equal_nan)
+
+
+def compare_outputs(subject: Subject, tolerance: Tolerance, left_out: Collection[str]) -> None:
+    """AssertionError for an output that is not as expected, and if there is none to compare."""
+    found = subject.outputs()
+    wanted = [
+        member
+        for slot in subject.written.outputs
+        if slot.name not in left_out and _is_given(slot, subject)
+        for member in slot.members
+        if member.name not in left_out
+    ]
+    if not wanted:
+        raise AssertionError(
+            f"{subject.written.op}: check_output compared nothing: self.outputs names no output that python_api "
+            f"gives ({', '.join(found) or 'none'}) and that is not left out"
+        )
+    for member in wanted:
+        _compare_one(subject, member, found, _limits(subject, member, tolerance))
+
+
+def array_of(framework: str, value: Any) -> Array:
+    """A tensor's numbers: floats widened exactly, integers and booleans as they are."""
+    from karat.gradients.adapters import named  # noqa: PLC0415 - only once there is a tensor
+
+    adapter = named(framework)
+    if not adapter.owns(value):
+        return np.asarray(value)
+    if adapter.dtype_of(value).startswith(("int", "uint", "bool")):
+        plain = value.detach().cpu() if framework == "torch" else value
+        return np.asarray(plain.numpy() if hasattr(plain, "numpy") else plain)
+    return np.asarray(adapter.to_numpy(value))
+
+
+def _is_given(slot: Slot, subject: Subject) -> bool:
+    """With `python_out_sig`, outputs that it does not name are not python_api's to give."""
+    names = subject.written.out_names
+    if names is None:
+        return True
+    return slot.name in names or any(member.name in names for member in slot.members)
+
+
+def _limits(subject: Subject, member: Member, tolerance: Tolerance) -> Tolerance:
+    """For fractions, no tighter than the precision allows; whole numbers are off by what the author says, or not."""
+    if sort_of(member.array) in {"integers", "booleans"}:
+        return Tolerance(atol=tolerance.atol, rtol=0.0)
+    return tolerance.at_least(
+        [member.dtype, *(one.dtype for one in members(subject.written.inputs))]
+    )
+
+
+def _compare_one(
+    subject: Subject, member: Member, found: Mapping[str, Any], limits: Tolerance
+) -> None:
+    op, device = subject.written.op, subject.device
+    if member.name not in found:
+        raise AssertionError(
+            f"{op}: expected the output {member.name!r}, found {', '.join(found) or 'none'}; "
+            "set self.python_out_sig to the names of what python_api gives, or leave it out with no_check_set"
+        )
+    actual = array_of(subject.written.framework, found[member.name])
+    expected = member.array
+    if actual.shape != expected.shape:
+        raise AssertionError(
+            f"{op}: output {member.name!r} on {device}: expected the shape {expected.shape}, found {actual.shape}"
+        )
+    if sort_of(actual) != sort_of(expected):
+        raise AssertionError(
+            f"{op}: output {member.name!r} on {device}: expected {sort_of(expected)} ({member.dtype}), "
+            f"found {sort_of(actual)} ({actual.dtype})"
+        )
+    close = limits.close(actual, expected)
+    if not close.all():
+        raise AssertionError(_difference(subject, member, actual, close, limits))
+
+
+def sort_of(array: Array) -> str:
+    """Precision is the tolerance's business; whether these are truths, whole numbers or fractions is not."""
+    return {"b": "booleans", "i": "integers", "u": "integers", "c": "complex numbers"}.get(
+        array.dtype.kind, "floating-point numbers"
+    )
+
+
+def _difference(
+    subject: Subject, member: Member, actual: Array, close: Array, limits: Tolerance
+) -> str:
+    """Where it differs most, and how much of it does."""
+    with np.errstate(invalid="ignore"):
+        wide = np.result_type(actual, member.array, np.float64)
+        error = np.abs(actual.astype(wide) - member.array.astype(wide))
+    error = np.where(close, -1.0, np.where(np.isnan(error), np.inf, error))
+    worst = np.unravel_index(int(np.argmax(error)), error.shape)
+    at = tuple(int(one) for one in worst)
+    expected, found = member.array[worst].item(), actual[worst].item()
+    both_nan = expected != expected and found != found  # noqa: PLR0124 - NaN alone differs from itself, complex or not
+    return (
+        f"{subject.written.op}: output {member.name!r} on {subject.device} is not as expected in "
+        f"{int((~close).sum())} of {close.size} elements; worst at {at}: expected {expected!r}, found {found!r} "
+        f"(atol={limits.atol:g}, rtol={limits.rtol:g})"
+        f"{'; if NaN is right there, say equal_nan=True' if both_nan else ''}"
+    )
+
+
+# DOC-HERE gradient_checks: Gradient checks of op tests: what the original's arguments mean, handed to `karat.gradcheck`.
+
+_AUTHORS = 1e-5
+"""How far the author's gradients may be from the op's: written in any precision, they prove little anyway."""
+
+_WIDE = {"c": np.complex128}
+
+
+class Asked(msgspec.Struct, frozen=True, kw_only=True):
+    """What a test asked to be checked."""
+
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    no_grad: frozenset[str] = frozenset()
+    rtol: float | None = None
+    delta: float | None = None
+    grads: Any = None
+    """`user_defined_grads`: one array per input."""
+    cotangents: Any = None
+    """`user_defined_grad_outputs`: one array per output."""
+    more: dict[str, Any] = msgspec.field(default_factory=dict)
+
+
+def check(test: Any, subject: Subject, asked: Asked) -> GradReport:
+    """The gradients of a subject, checked; whoever keeps evidence has heard of it afterwards."""
+    from karat.gradients.gradcheck import gradcheck  # noqa: PLC0415 - the mathematics, only for checks
+
+    call, given = _wanted(test, subject, asked)
+    if call.is_empty():
+        return _without_elements(call)
+    theirs = _theirs(asked, call, given)
+    if theirs.grads and theirs.cotangents is not None:
+        _hold_against(call, theirs)
+    mean_loss = theirs.grads and theirs.cotangents is None
+    return gradcheck(
+        call,
+        subject.tensors,
+        **call.words(),
+        rtol=asked.rtol,
+        delta=asked.delta,
+        grads=[theirs.grads[name] for name in call.wrt] if mean_loss else None,
+        cotangents=theirs.cotangents,
+        identity=f"{subject.written.op} {type(test).__name__}.{test.id().rpartition('.')[2]}",
+        **asked.more,
+    )
+
+
+def backward(test: Any, subject: Subject, asked: Asked) -> None:
+    """Runs the backward once in the test's own precision, to see whether there is one."""
+    from karat.gradients.adapters import named  # noqa: PLC0415 - only once there is a tensor
+
+    if subject.written.framework == "numpy":
+        return
+    call, _ = _wanted(test, subject, asked)
+    adapter = named(subject.written.framework)
+    inputs = dict(zip(subject.names, subject.tensors, strict=True))
+
+    def of_checked(given: Sequence[Any]) -> tuple[Any, ...]:
+        checked = dict(zip(call.wrt, given, strict=True))
+        every = {name: checked.get(name) for name in inputs}
+        return call(
+            *(adapter.fresh(inputs[name]) if one is None else one for name, one in every.items())
+        )
+
+    with adapter.scope():
+        ran = adapter.linearise(
+            of_checked, [inputs[one] for one in call.wrt], [True] * len(call.wrt)
+        )
+        ran.pullback([_ones(adapter, one) for one in ran.outputs])
+
+
+def _ones(adapter: Any, output: Any) -> Any:
+    dtype = adapter.dtype_of(output)
+    if not dtype.startswith(("float", "bfloat", "complex")):
+        return None
+    return adapter.from_numpy(np.ones(adapter.shape_of(output)), dtype, output)
+
+
+def _wanted(test: Any, subject: Subject, asked: Asked) -> tuple[Wanted, tuple[str, ...]]:
+    """What is checked, and the names of all inputs that were asked for: the author's gradients follow those."""
+    known = {slot.name: slot for slot in subject.written.inputs}
+    excluded = [known[name].members if name in known else () for name in asked.no_grad]
+    no_grad = asked.no_grad | {one.name for listed in excluded for one in listed}
+    given, wrt = _inputs(subject, asked, no_grad)
+    outputs = dict.fromkeys(one for name in asked.outputs for one in subject.expand(name))
+    call = Wanted(
+        subject=subject,
+        outputs=tuple(outputs),
+        wrt=wrt,
+        backward=_backward(test, subject),
+    )
+    return call, given
+
+
+class Wanted(msgspec.Struct, frozen=True, kw_only=True):
+    """The outputs that a test asked for, as a function of all its tensors."""
+
+    subject: Subject
+    outputs: tuple[str, ...]
+    wrt: tuple[str, ...]
+    backward: Any = None
+
+    def __call__(self, *tensors: Any) -> tuple[Any, ...]:
+        found = self.subject(*tensors)
+        lost = [name for name in self.outputs if name not in found]
+        if lost:
+            raise UsageError(
+                f"{self.subject.written.op}: check_grad: expected the output {', '.join(lost)}, "
+                f"found {', '.join(found) or 'none'}",
+                next_command="set self.python_out_sig to the names of what python_api gives, in order",
+            )
+        return tuple(found[name] for name in self.outputs)
+
+    def words(self) -> dict[str, Any]:
+        """What `gradcheck` and `open_problem` are told alike."""
+        return {
+            "op": self.subject.written.op,
+            "names": self.subject.names,
+            "output_names": self.outputs,
+            "wrt": self.wrt,
+            "backward": self.backward,
+            "framework": self.subject.written.framework,
+        }
+
+    def problem(self) -> Any:
+        """The function at the test's point."""
+        from karat.gradients.adapters.framework_problem import open_problem  # noqa: PLC0415 - seldom
+
+        return open_problem(self, self.subject.tensors, **self.words())
+
+    def is_empty(self) -> bool:
+        """Whether no element goes in, or none comes out, that could be compared."""
+        shapes = {one.name: one.array.size for one in members(self.subject.written.inputs)}
+        if not any(shapes[name] for name in self.wrt):
+            return True
+        expected = {one.name: one.array.size for one in members(self.subject.written.outputs)}
+        return not any(expected.get(name, 1) for name in self.outputs)
+
+
+class Theirs(msgspec.Struct, frozen=True, kw_only=True):
+    """What the test's author wrote: gradients by input, and cotangents; without those it is the mean loss."""
+
+    grads: dict[str, Array | None]
+    cotangents: tuple[Array | None, ...] | None = None
+
+
+def _theirs(asked: Asked, call: Wanted, given: tuple[str, ...]) -> Theirs:
+    written = call.subject.written
+    shapes = {one.name: one.array.shape for one in members(written.inputs)}
+    grads = _arrays(asked.grads, given, shapes, "user_defined_grads")
+    shapes = {one.name: one.array.shape for one in members(written.outputs)}
+    cotangents = _arrays(asked.cotangents, call.outputs, shapes, "user_defined_grad_outputs")
+    return Theirs(
+        grads=dict(zip(given, grads, strict=True)) if grads else {}, cotangents=cotangents
+    )
+
+
+def _hold_against(call: Wanted, theirs: Theirs) -> None:
+    """The author's gradients at the author's cotangents; AssertionError where they are not the op's.
+
+    It proves nothing of the op, which may be where they came from; the numeric side follows.
+    """
+    problem = call.problem()
+    found = problem.vjp(problem.point, theirs.cotangents)
+    for slot, gradient in zip(problem.inputs, found, strict=True):
+        expected = theirs.grads[slot.name]
+        if expected is None:
+            continue
+        mine = np.zeros(slot.shape) if gradient is None else gradient
+        scale = float(np.max(np.abs(expected), initial=0.0)) or 1.0
+        error = float(np.max(np.abs(mine - expected), initial=0.0))
+        if not error <= _AUTHORS * scale:
+            raise AssertionError(
+                f"{problem.op}: user_defined_grads: the gradient of {slot.name} differs from its author's by {error:.3g}, "
+                f"at a size of {scale:.3g}; one of the two is wrong"
+            )
+
+
+def _without_elements(call: Wanted) -> GradReport:
+    """Nothing can be compared: the backward is run, its shapes are held against the inputs', and no more is said."""
+    problem = call.problem()
+    found = problem.vjp(problem.point, [np.zeros(slot.shape) for slot in problem.outputs])
+    for slot, gradient in zip(problem.inputs, found, strict=True):
+        if gradient is not None and gradient.shape != slot.shape:
+            raise AssertionError(
+                f"{problem.op}: expected a gradient of {slot.name} with the shape {slot.shape}, found {gradient.shape}"
+            )
+    raise unittest.SkipTest(
+        f"{problem.op}: nothing was compared: there are no elements; the backward runs, and its shapes are right"
+    )
+
+
+def _inputs(
+    subject: Subject, asked: Asked, no_grad: frozenset[str]
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Names of tensors that were asked for, lists by their tensors; and of those, what is to be checked."""
+    known = {slot.name: slot for slot in subject.written.inputs}
+    given = tuple(
+        dict.fromkeys(one for name in asked.inputs for one in _expanded(name, known, subject))
+    )
+    reached = {member.name for name in subject.plan.slots for member in known[name].members}
+    lost = [name for name in given if name not in reached]
+    if lost:
+        raise UsageError(
+            f"{subject.written.op}: check_grad asks for {', '.join(lost)}, which does not reach python_api; "
+            f"it takes {', '.join(sorted(reached)) or 'no input'}",
+            next_command="set self.python_api to a function that takes every input that is checked",
+        )
+    dtypes = {
+        one.name: one.dtype for one in members(subject.written.inputs) if not one.differentiable
+    }
+    # In the order of the op, as gradcheck has it, whatever the order of the asking.
+    wrt = tuple(
+        name
+        for name in subject.names
+        if name in given and name not in no_grad and name not in dtypes
+    )
+    if not wrt:
+        why = [f"{name} is {dtypes.get(name, 'in no_grad_set')}" for name in given]
+        raise unittest.SkipTest(
+            f"{subject.written.op}: nothing was compared: {', '.join(why)}, which has no gradient to check"
+        )
+    return given, wrt
+
+
+def _expanded(name: str, known: dict[str, Slot], subject: Subject) -> list[str]:
+    if name in subject.names:
+        return [name]
+    if name in known:
+        return [member.name for member in known[name].members]
+    every = [*known, *(one.name for one in members(subject.written.inputs))]
+    raise UsageError(
+        f"{subject.written.op}: check_grad: expected an input out of {', '.join(dict.fromkeys(every))}, "
+        f"found {name!r}{suggest(name, every)}",
+        next_command=f"self.check_grad([{every[0]!r}], …)" if every else "set self.inputs in setUp",
+    )
+
+
+def _arrays(
+    given: Any, names: tuple[str, ...], shapes: dict[str, tuple[int, ...]], what: str
+) -> tuple[Array | None, ...] | None:
+    """One array per name, with bfloat16 widened; None for what its author left out."""
+    if given is None:
+        return None
+    listed = list(given) if isinstance(given, (list, tuple)) else [given]
+    if len(listed) != len(names):
+        raise UsageError(
+            f"{what}: expected an array for each of {', '.join(names)}, found {len(listed)}",
+            next_command=f"{what}=[…] with {len(names)} arrays, in the order of the names",
+        )
+    made = tuple(
+        None if one is None else read_member(name, one, what).array
+        for name, one in zip(names, listed, strict=True)
+    )
+    for name, one in zip(names, made, strict=True):
+        if one is not None and one.shape != shapes.get(name, one.shape):
+            raise UsageError(
+                f"{what}: expected the shape {shapes[name]} for {name}, found {one.shape}",
+                next_command=f"{what}=[…] with the shapes of {', '.join(names)}",
+            )
+    return tuple(
+        None if one is None else one.astype(_WIDE.get(one.dtype.kind, np.float64)) for one in made
+    )
+
+
+def _backward(test: Any, subject: Subject) -> Any:
+    return getattr(test, "backward", None) if subject.written.framework == "numpy" else None
+
+
+# DOC-HERE probing: Probing: an op whose test left gradients unchecked is asked for them, so that "has no gradient" is a fact, not a claim.
+
+Outcome = Literal["raises", "zero", "gradient"]
+Answers = dict[str, tuple[Outcome, str]]
+"""Input → what came of asking for its gradient, and a detail."""
+
+
+def probe(test: Any, test_name: str, checked: Iterable[str] = ()) -> list[session.NoGrad]:
+    """Asks the op of a test for the gradients that were not checked; an op that does not even run is not asked."""
+    written = written_by(test)
+    every = [one.name for one in members(written.inputs) if one.differentiable]
+    wrt = tuple(name for name in every if name not in set(checked))
+    if not wrt:
+        return []
+    device = frameworks.device_name(None, written.framework)
+    with frameworks.at(device, written.framework) as like:
+        subject = subject_at(written, device, like)
+        backward = getattr(test, "backward", None)
+        # For all of them at once: there are kernels of Paddle that end the process if asked for some alone.
+        found = (
+            gradients_of(lambda: _opened(subject, every, backward), wrt) if _runs(subject) else {}
+        )
+    return [
+        session.NoGrad(op=written.op, input=name, test=test_name, outcome=outcome, detail=detail)
+        for name, (outcome, detail) in found.items()
+    ]
+
+
+def _runs(subject: Subject) -> bool:
+    """Whether the op gives its outputs: one that is broken raises for other reasons than having no gradient."""
+    try:
+        subject.outputs()
+    except Exception:  # noqa: BLE001 - whatever a framework raises
+        return False
+    return True
+
+
+def _opened(subject: Subject, wrt: Sequence[str], backward: Any) -> Problem:
+    from karat.gradients.adapters.framework_problem import open_problem  # noqa: PLC0415 - only for classes without a check
+
+    return open_problem(
+        lambda *tensors: tuple(subject(*tensors).values()),
+        subject.tensors,
+        op=subject.written.op,
+        names=subject.names,
+        wrt=wrt,
+        backward=backward,
+        framework=subject.written.framework,
+    )
+
+
+def gradients_of(opened: Callable[[], Problem], wrt: Sequence[str]) -> Answers:
+    """What comes of asking for the gradients of inputs, at a random cotangent; nothing of what cannot be asked."""
+    try:
+        problem = opened()
+        if not problem.outputs:
+            return dict.fromkeys(wrt, ("zero", "nothing that comes out is a float"))
+        # Not ones: the gradient of a softmax's sum is zero, and that of the softmax is not.
+        rng = np.random.default_rng(len(wrt))
+        cotangents = [rng.standard_normal(slot.shape) for slot in problem.outputs]
+        gradients = problem.vjp(problem.point, cotangents)
+    except Unsupported:
+        return {}  # nobody was asked: numpy without a backward, a frozen input of Paddle's
+    except Exception as error:  # noqa: BLE001 - whatever a framework raises for an op without a gradient
+        said = f"{type(error).__name__}: {error}".splitlines()[0][:300]
+        return dict.fromkeys(wrt, ("raises", said))
+    pairs = zip(problem.inputs, gradients, strict=True)
+    return {slot.name: _told(gradient) for slot, gradient in pairs if slot.name in wrt}
+
+
+def _told(gradient: Any) -> tuple[Outcome, str]:
+    if gradient is not None and np.any(gradient != 0):
+        return "gradient", "it is not zero"
+    return "zero", "it is None or zero"

@@ -1,0 +1,399 @@
+"""Arguments: inputs and attributes of an op, put to the parameters of the function that stands for it.
+
+Where the framework knows the op's own signature, its order decides, as in the original: the nth input or
+attribute of the op is the nth parameter of the function. Where nobody knows it, names decide (without regard
+to case and underscores: `transpose_X` is `transposex`), then the order in which the test wrote them.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from karat.findings import UsageError
+from karat.optests.values import Slot, members, read_slots, widened
+
+# Parameters that ops do not have: the original leaves them at their defaults, and so does everybody.
+PASSED_OVER = frozenset({"name", "dtype", "out", "output"})
+_POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+
+
+class Signature(msgspec.Struct, frozen=True, kw_only=True):
+    """The order in which an op takes its inputs and attributes, and gives its outputs."""
+
+    inputs: tuple[str, ...]
+    attrs: tuple[str, ...]
+    outputs: tuple[str, ...]
+
+
+class FromSlot(msgspec.Struct, frozen=True):
+    """An argument that is an input of the op."""
+
+    name: str
+
+
+class Constant(msgspec.Struct, frozen=True):
+    """An argument that is an attribute of the op."""
+
+    value: Any
+
+
+Argument = FromSlot | Constant
+
+
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
+    """How the function is to be called."""
+
+    positional: tuple[Argument, ...] = ()
+    keyword: Mapping[str, Argument] = msgspec.field(default_factory=dict)
+
+    @property
+    def slots(self) -> frozenset[str]:
+        """The inputs that reach the function."""
+        every = (*self.positional, *self.keyword.values())
+        return frozenset(one.name for one in every if isinstance(one, FromSlot))
+
+
+class Given(msgspec.Struct, frozen=True, kw_only=True):
+    """What the test wrote: input slots, and attributes that are not None."""
+
+    op: str
+    slots: tuple[str, ...]
+    attrs: Mapping[str, Any]
+
+    def input(self, name: str) -> Argument | None:
+        """The input of that name."""
+        return FromSlot(name) if name in self.slots else None
+
+    def either(self, name: str) -> Argument | None:
+        """The attribute of that name, or the input that stands for it (`ShapeTensor`)."""
+        return Constant(self.attrs[name]) if name in self.attrs else self.input(name)
+
+    def text(self) -> str:
+        """Both sides of the test, for messages."""
+        return f"inputs {_listed(self.slots)}, attrs {_listed(self.attrs)}"
+
+
+def plan(function: Callable[..., Any], given: Given, signature: Signature | None) -> Plan:
+    """How to call the function with what the test gives."""
+    parameters = _parameters(function)
+    if parameters is not None and not any(one.kind in _POSITIONAL for one in parameters):
+        parameters = None  # `*args` says nothing of names
+    if parameters is None:
+        order = (*signature.inputs, *signature.attrs) if signature else (*given.slots, *given.attrs)
+        found = [given.either(name) for name in order]
+        return Plan(positional=tuple(one for one in found if one is not None))
+    if signature is not None:
+        return _in_order(function, parameters, given, signature)
+    return _by_name(function, parameters, given)
+
+
+def fold(name: str) -> str:
+    """A name without case and underscores."""
+    return name.replace("_", "").casefold()
+
+
+def _parameters(function: Callable[..., Any]) -> list[inspect.Parameter] | None:
+    try:
+        return list(inspect.signature(function).parameters.values())
+    except (TypeError, ValueError):
+        return None  # a C function that does not tell
+
+
+def _in_order(
+    function: Callable[..., Any],
+    parameters: Sequence[inspect.Parameter],
+    given: Given,
+    signature: Signature,
+) -> Plan:
+    """The op's nth is the function's nth; one that the test left out leaves its parameter at the default."""
+    queue = [given.input(name) for name in signature.inputs]
+    queue += [given.either(name) for name in signature.attrs]
+    found: dict[str, Argument | None] = {}
+    for parameter in parameters:
+        name = parameter.name
+        if parameter.kind is inspect.Parameter.KEYWORD_ONLY:
+            found[name] = given.either(name)
+        elif parameter.kind not in _POSITIONAL:
+            continue
+        elif name in PASSED_OVER:
+            queue = queue[1:]
+            found[name] = Constant(given.attrs[name]) if name in given.attrs else None
+        elif queue:
+            found[name], queue = queue[0], queue[1:]
+        else:
+            found[name] = given.either(name)
+    return _planned(function, parameters, found, given)
+
+
+def _by_name(
+    function: Callable[..., Any], parameters: Sequence[inspect.Parameter], given: Given
+) -> Plan:
+    names = {fold(name): name for name in (*given.attrs, *given.slots)}
+    found: dict[str, Argument | None] = {}
+    for parameter in parameters:
+        name = names.pop(fold(parameter.name), None)
+        found[parameter.name] = given.either(name) if name is not None else None
+    # What no name claimed goes where nothing came, in the order of the test: inputs, then attributes.
+    left = [name for name in (*given.slots, *given.attrs) if name in names.values()]
+    for parameter in parameters:
+        free = found[parameter.name] is None and parameter.name not in PASSED_OVER
+        if free and left and parameter.kind in _POSITIONAL:
+            found[parameter.name] = given.either(left.pop(0))
+    extra: dict[str, Argument] = {}
+    if any(one.kind is inspect.Parameter.VAR_KEYWORD for one in parameters):
+        extra = {name: Constant(given.attrs[name]) for name in left if name in given.attrs}
+        left = [name for name in left if name not in extra]
+    if left:
+        raise _mismatch(function, parameters, given, f"nothing takes {_listed(left)}")
+    made = _planned(function, parameters, found, given)
+    return Plan(positional=made.positional, keyword={**made.keyword, **extra})
+
+
+def _planned(
+    function: Callable[..., Any],
+    parameters: Sequence[inspect.Parameter],
+    found: Mapping[str, Argument | None],
+    given: Given,
+) -> Plan:
+    """Positional until a default stands in between, by name from there on."""
+    positional: list[Argument] = []
+    keyword: dict[str, Argument] = {}
+    gap = False
+    for parameter in parameters:
+        value = found.get(parameter.name)
+        if value is None:
+            _has_default(function, parameters, given, parameter)
+            gap = gap or parameter.kind in _POSITIONAL
+        elif gap or parameter.kind not in _POSITIONAL:
+            keyword[parameter.name] = value
+        else:
+            positional.append(value)
+    return Plan(positional=tuple(positional), keyword=keyword)
+
+
+def _has_default(
+    function: Callable[..., Any],
+    parameters: Sequence[inspect.Parameter],
+    given: Given,
+    parameter: inspect.Parameter,
+) -> None:
+    variable = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    if parameter.default is inspect.Parameter.empty and parameter.kind not in variable:
+        raise _mismatch(function, parameters, given, f"nothing is there for {parameter.name!r}")
+
+
+def _mismatch(
+    function: Callable[..., Any],
+    parameters: Iterable[inspect.Parameter],
+    given: Given,
+    what: str,
+) -> UsageError:
+    name = getattr(function, "__qualname__", repr(function))
+    return UsageError(
+        f"{given.op}: the test's {given.text()} do not fit python_api "
+        f"{name}({', '.join(one.name for one in parameters)}): {what}",
+        next_command="set self.python_api to a function whose parameters are the op's inputs and attrs, in order",
+    )
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(names) or "none"
+
+
+# DOC-HERE paddle_signatures: Signatures of Paddle's ops, asked of Paddle itself: what the original's tests are written against.
+
+
+def signature_of(
+    op: str, inputs: Mapping[str, list[Any]], outputs: tuple[str, ...], attrs: Mapping[str, Any]
+) -> Signature | None:
+    """The kernel's signature for these inputs and attributes; None for an op that Paddle has no kernel of.
+
+    Must be called in dynamic mode. Which kernel it is may hang on which inputs are given, so tensors are needed.
+    """
+    import paddle  # noqa: PLC0415 - only here with a value of Paddle's at hand
+    from paddle.base import framework  # noqa: PLC0415
+
+    try:
+        proto = framework.OpProtoHolder.instance().get_op_proto(op)
+        written = framework.canonicalize_attrs(dict(attrs), proto)
+    except (ValueError, TypeError):
+        written = dict(attrs)
+    blank = {name: [paddle.zeros([1])] for name in outputs}
+    try:
+        found = framework._dygraph_tracer()._get_kernel_signature(op, inputs, blank, written)  # noqa: SLF001 - nobody else knows the order
+    except (RuntimeError, ValueError, TypeError, AttributeError):
+        return None
+    if not any(found):
+        return None
+    names = [tuple(str(name) for name in part) for part in found]
+    return Signature(inputs=names[0], attrs=names[1], outputs=names[2])
+
+
+# DOC-HERE subjects: Subjects: an op test, once set up, as a flat function over named tensors of its framework.
+
+
+class Written(msgspec.Struct, frozen=True, kw_only=True):
+    """What a test's setUp wrote."""
+
+    op: str
+    function: Callable[..., Any]
+    framework: str
+    inputs: tuple[Slot, ...]
+    attrs: Mapping[str, Any]
+    outputs: tuple[Slot, ...]
+    out_names: tuple[str, ...] | None = None
+    """`python_out_sig`: the outputs that the function gives, in order."""
+    inner_names: Mapping[str, Sequence[str]] = msgspec.field(default_factory=dict)
+    """`python_out_sig_sub_name`: names of the tensors in a list that comes out."""
+
+
+class Subject(msgspec.Struct, frozen=True, kw_only=True):
+    """A flat function: named tensors in, named tensors out."""
+
+    written: Written
+    device: str
+    names: tuple[str, ...]
+    tensors: tuple[Any, ...]
+    plan: Plan
+    signature: Signature | None
+
+    def __call__(self, *tensors: Any) -> dict[str, Any]:
+        """Every output by its name."""
+        given = iter(tensors)
+        slots = {
+            slot.name: _as_argument(slot, [next(given) for _ in slot.members], self.signature)
+            for slot in self.written.inputs
+        }
+        positional = [_filled(one, slots) for one in self.plan.positional]
+        keyword = {name: _filled(one, slots) for name, one in self.plan.keyword.items()}
+        return self.named(self.written.function(*positional, **keyword))
+
+    def outputs(self) -> dict[str, Any]:
+        """Every output at the test's own inputs."""
+        return self(*self.tensors)
+
+    def named(self, result: Any) -> dict[str, Any]:
+        """What the function gave, by the names of the op's outputs; lists by the names inside them."""
+        found = list(result) if isinstance(result, (tuple, list)) else [result]
+        names = self._output_names()
+        if len(names) == 1 and len(found) != 1:
+            found = [found]
+        if len(found) > len(names):
+            raise UsageError(
+                f"{self.written.op}: expected outputs {', '.join(names) or 'none'}, found {len(found)} results of python_api",
+                next_command="set self.python_out_sig to the names of what python_api gives, in order",
+            )
+        flat: dict[str, Any] = {}
+        for name, value in zip(names, found, strict=False):
+            if isinstance(value, (tuple, list)):
+                flat.update(zip(self._inner(name, len(value)), value, strict=True))
+            elif value is not None:
+                flat[name] = value
+        return flat
+
+    def expand(self, name: str) -> tuple[str, ...]:
+        """The names of an output's tensors: itself, or those of its list."""
+        for slot in self.written.outputs:
+            if slot.name == name and slot.listed:
+                return tuple(member.name for member in slot.members)
+        return (name,)
+
+    def _output_names(self) -> tuple[str, ...]:
+        if self.written.out_names is not None:
+            return self.written.out_names
+        if self.signature is not None and self.signature.outputs:
+            return self.signature.outputs
+        return tuple(slot.name for slot in self.written.outputs) or ("Out",)
+
+    def _inner(self, name: str, count: int) -> tuple[str, ...]:
+        if name in self.written.inner_names:
+            return tuple(self.written.inner_names[name])[:count]
+        known = self.expand(name)
+        return known if len(known) == count else tuple(f"{name}.{n}" for n in range(count))
+
+
+def written_by(test: Any) -> Written:
+    """What an op test's setUp left in it."""
+    from karat.optests.frameworks import framework_of  # noqa: PLC0415 - only here
+
+    function = getattr(test, "python_api", None)
+    op = op_name(test)
+    if not callable(function):
+        raise UsageError(
+            f"{op or type(test).__name__}: expected self.python_api, the function that runs the op, found {function!r}",
+            next_command="set self.python_api in setUp: self.python_api = paddle.matmul",
+        )
+    backward = getattr(test, "backward", None)
+    names = getattr(test, "python_out_sig", None)
+    return Written(
+        op=op,
+        function=function,
+        framework=getattr(test, "framework", None)
+        or framework_of(function, backward=backward, original=hasattr(test, "op_type")),
+        inputs=read_slots(getattr(test, "inputs", {}), "inputs"),
+        attrs={k: v for k, v in (getattr(test, "attrs", None) or {}).items() if v is not None},
+        outputs=read_slots(getattr(test, "outputs", {}), "outputs"),
+        out_names=None if names is None else tuple(names),
+        inner_names=getattr(test, "python_out_sig_sub_name", None) or {},
+    )
+
+
+def in_double(written: Written) -> Written:
+    """The same with low precision as float64."""
+    return msgspec.structs.replace(written, inputs=widened(written.inputs))
+
+
+def op_name(test: Any) -> str:
+    """The op: `op_type` as in the original, or `op`; else the function's name; else nothing."""
+    for attribute in ("op_type", "op"):
+        value = getattr(test, attribute, None)
+        if isinstance(value, str) and value:
+            return value
+    function = getattr(test, "python_api", None)
+    return str(getattr(function, "__name__", ""))
+
+
+def subject_at(written: Written, device: str, like: Any) -> Subject:
+    """The subject with its tensors on a device; must be called within `places.at`."""
+    from karat.gradients.adapters import named  # noqa: PLC0415 - brings numpy
+
+    adapter = named(written.framework)
+    flat = list(members(written.inputs))
+    tensors = tuple(adapter.from_numpy(one.array, one.dtype, like) for one in flat)
+    signature = _signature(written, tensors)
+    given = Given(
+        op=written.op, slots=tuple(slot.name for slot in written.inputs), attrs=written.attrs
+    )
+    return Subject(
+        written=written,
+        device=device,
+        names=tuple(one.name for one in flat),
+        tensors=tensors,
+        plan=plan(written.function, given, signature),
+        signature=signature,
+    )
+
+
+def _signature(written: Written, tensors: Sequence[Any]) -> Signature | None:
+    if written.framework != "paddle":
+        return None
+
+    given = iter(tensors)
+    inputs = {slot.name: [next(given) for _ in slot.members] for slot in written.inputs}
+    outputs = tuple(slot.name for slot in written.outputs)
+    return signature_of(written.op, inputs, outputs, written.attrs)
+
+
+def _as_argument(slot: Slot, tensors: list[Any], signature: Signature | None) -> Any:
+    # The original hands over a list of one as the tensor in it, and its tests are written for that.
+    if slot.listed and (len(tensors) != 1 or signature is None):
+        return tensors
+    return tensors[0]
+
+
+def _filled(argument: Argument, slots: Mapping[str, Any]) -> Any:
+    return slots[argument.name] if isinstance(argument, FromSlot) else argument.value

@@ -1,0 +1,1 @@
+"""Approvals: waivers that a range of commits adds, and who has approved them."""

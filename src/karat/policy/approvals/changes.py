@@ -1,0 +1,552 @@
+"""Pairing: which waivers of the new side the old side had already. Pure."""
+
+from __future__ import annotations
+
+import os
+import posixpath
+import re
+import shlex
+from collections import defaultdict, deque
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from math import inf
+from pathlib import Path, PurePosixPath
+
+import msgspec
+
+from karat.findings import CannotVerify, Finding, Severity, UsageError
+from karat.goldens.paths import glob_regex
+from karat.policy.approvals.names import Names, World
+from karat.policy.approvals.waivers import PolicyChange, Waiver, waivers_of
+from karat.policy.exemptions import Exemption, parse
+from karat.policy.scan.expressions import Unreadable
+from karat.policy.settings import PolicySettings
+from karat.system import git
+
+Key = Callable[[Waiver], Hashable]
+
+
+def changes(
+    old: Iterable[Waiver], new: Iterable[Waiver], renamed: Mapping[str, str] | None = None
+) -> list[PolicyChange]:
+    """What the new side grants and the old one did not, in the new side's order.
+
+    `renamed`: new path → old path. Each old waiver explains one new one: what stands unchanged in its file, or
+    moved to another with all of its definition, is no change, and neither is what became stricter or went away.
+    """
+    home = renamed or {}
+    table = _Table(old)
+    waiting = list(new)
+    pool = {id(w): home.get(w.path, w.path) for w in waiting}
+
+    def place(waiver: Waiver) -> str:
+        return pool.get(id(waiver), waiver.path)
+
+    order = {id(w): i for i, w in enumerate(waiting)}
+    waiting, _ = table.pair(waiting, lambda w: (place(w), w.identity, w.grant))
+    waiting, _ = table.pair(waiting, _moved)
+    waiting, same = table.pair(waiting, lambda w: (place(w), w.identity))
+    found = [
+        PolicyChange(waiver=w, before=before) for w, before in same if not w.no_laxer_than(before)
+    ]
+    waiting, same = table.pair(
+        waiting, lambda w: (place(w), w.rule, w.kind, w.scope, w.about, w.grant)
+    )
+    found += [PolicyChange(waiver=w, before=b, note=_other_op(w, b)) for w, b in same]
+    waiting, same = table.pair(waiting, lambda w: (place(w), w.rule, w.kind, w.about, w.grant))
+    found += [PolicyChange(waiver=w, before=b, note=_other_scope(w, b)) for w, b in same]
+    found += [PolicyChange(waiver=w) for w in waiting]
+    return sorted(found, key=lambda change: order[id(change.waiver)])
+
+
+def _moved(waiver: Waiver) -> Hashable | None:
+    """The same in another file: only a whole definition can be known again."""
+    return (waiver.identity, waiver.grant, waiver.body) if waiver.body and waiver.scope else None
+
+
+def _laxness(waiver: Waiver) -> tuple[float, ...]:
+    return tuple(-amount for amount in waiver.amounts)
+
+
+def _other_op(waiver: Waiver, before: Waiver) -> str:
+    return f"it was about op {before.op or '(unnamed)'}, and is about {waiver.op or '(unnamed)'}"
+
+
+def _other_scope(waiver: Waiver, before: Waiver) -> str:
+    if waiver.kind == "exemption":
+        return f"its scope was {before.scope}"
+    return f"it stood on {before.scope or 'the module'}; under another name it is approved again"
+
+
+Paired = list[tuple[Waiver, Waiver]]
+
+
+class _Table:
+    """Old waivers that explain no new one yet."""
+
+    def __init__(self, waivers: Iterable[Waiver]) -> None:
+        # The laxest excuses most, so it is the first to be used, and by the laxest.
+        self._left = sorted(waivers, key=_laxness)
+
+    def pair(self, waiters: list[Waiver], key: Key) -> tuple[list[Waiver], Paired]:
+        """New waivers without an old one of the same key, and those with one, which is used up; None is nobody's key."""
+        by_key: dict[Hashable, deque[Waiver]] = defaultdict(deque)
+        for candidate in self._left:
+            by_key[key(candidate)].append(candidate)
+        by_key.pop(None, None)
+        rest: list[Waiver] = []
+        paired: Paired = []
+        for waiver in sorted(waiters, key=_laxness):
+            same = by_key.get(key(waiver))
+            if same:
+                paired.append((waiver, same.popleft()))
+            else:
+                rest.append(waiver)
+        gone = {id(before) for _, before in paired}
+        self._left = [w for w in self._left if id(w) not in gone]
+        return rest, paired
+
+
+# DOC-HERE changed_policies_data: Waivers that are data: exemptions, the ratchet's list, and what karat.toml says of the policy.
+
+
+def exemption_waivers(data: bytes, path: str) -> tuple[list[Waiver], tuple[Finding, ...]]:
+    """The entries of exemptions.toml, and what is wrong with the others, which cover nothing."""
+    found = parse(data, path)
+    return [_exemption(entry, path) for entry in found.entries], found.findings
+
+
+def _exemption(entry: Exemption, path: str) -> Waiver:
+    """An earlier end and a smaller bound are stricter; whatever else changes is another exemption."""
+    ends = float(entry.expires.toordinal()) if entry.expires else inf
+    bounds = (entry.max_relative_error or 0.0, entry.nondeterminism_bound or 0.0)
+    words = (entry.kind, entry.reason, entry.owner, entry.issue or "")
+    until = f", until {entry.expires.isoformat()}" if entry.expires else ""
+    limit = f", up to {max(bounds):g}" if max(bounds) else ""
+    return Waiver(
+        rule=entry.rule,
+        kind="exemption",
+        path=path,
+        line=entry.line,
+        scope=entry.scope,
+        op=entry.op,
+        about=f"exemption from {entry.rule}",
+        value=msgspec.json.encode([" ".join(word.split()) for word in words]).decode(),
+        amounts=(ends, *bounds),
+        shown=f"{entry.kind}: {' '.join(entry.reason.split())} ({entry.owner}{until}{limit})",
+    )
+
+
+def baseline_waivers(data: bytes, path: str) -> list[Waiver]:
+    """Ops that the ratchet's list excuses; raises `UsageError` for what is no such list."""
+    from karat.policy.gate import baseline  # noqa: PLC0415 - it brings the gate along
+
+    return [
+        _plain("baseline", "baseline", path, "baseline", op=op) for op in baseline.parse(data, path)
+    ]
+
+
+def setting_waivers(old: PolicySettings, new: PolicySettings, path: str) -> list[Waiver]:
+    """What the new settings no longer ask for; stricter ones are no waiver."""
+    found = [_setting(path, "exclude", glob) for glob in _added(old.exclude, new.exclude)]
+    found += [
+        _setting(path, "namespaces", f"without {name}")
+        for name in _added(new.namespaces, old.namespaces)
+    ]
+    found += [
+        _setting(path, "devices", f"without {name}") for name in _added(new.devices, old.devices)
+    ]
+    if new.tests != old.tests:
+        found.append(_setting(path, "tests", ", ".join(new.tests) or "every Python file"))
+    if {k: set(v) for k, v in new.approvers.items()} != {
+        k: set(v) for k, v in old.approvers.items()
+    }:
+        shown = "; ".join(
+            f"{rule}: {', '.join(who)}" for rule, who in sorted(new.approvers.items())
+        )
+        found.append(_setting(path, "approvers", shown or "nobody"))
+    for key in ("signers", "forge", "evidence"):
+        if getattr(new, key) != getattr(old, key):
+            found.append(_setting(path, key, getattr(new, key) or "by the CI's variables"))
+    if old.complete and not new.complete:
+        found.append(_setting(path, "complete", "false"))
+    return found
+
+
+def file_waiver(path: str, what: str, value: str) -> Waiver:
+    """A file that says who may approve."""
+    return _plain("policy", "setting", path, what, value=value, shown="who may approve")
+
+
+def _added(old: Iterable[str], new: Iterable[str]) -> list[str]:
+    before = set(old)
+    return [item for item in new if item not in before]
+
+
+def _setting(path: str, key: str, value: str) -> Waiver:
+    return _plain("policy", "setting", path, f"[policy] {key}", value=value, shown=value)
+
+
+def _plain(  # noqa: PLR0913 - the fields of a waiver
+    rule: str, kind: str, path: str, about: str, *, op: str = "", value: str = "", shown: str = ""
+) -> Waiver:
+    return Waiver(rule=rule, kind=kind, path=path, about=about, op=op, value=value, shown=shown)
+
+
+# DOC-HERE changed_policies_files: Files of a git range: what changed, what was renamed, and the bytes of both sides.
+
+_LINK, _SUBMODULE = "120000", "160000"
+_DETOURS = {_LINK: "a symbolic link", _SUBMODULE: "a submodule"}
+_SHORT_FOR = ("refs/{}", "refs/tags/{}", "refs/heads/{}", "refs/remotes/{}", "refs/remotes/{}/HEAD")
+"""What git takes a short name for, the first that is there; tags come before branches."""
+_STEPS = re.compile(r"[~^@:].*", re.DOTALL)
+
+
+class Range(msgspec.Struct, frozen=True, kw_only=True):
+    """Two commits of one repository."""
+
+    root: Path
+    base: str
+    """The commit that the branch began at."""
+    head: str
+
+
+class Touched(msgspec.Struct, frozen=True, kw_only=True):
+    """A file that differs between the two; None: it is not there on that side."""
+
+    old_path: str | None
+    new_path: str | None
+    old: str | None
+    new: str | None
+    detour: str = ""
+    """`a symbolic link` or `a submodule`, where it is one on the new side: what is behind it is not here."""
+
+
+def touched(span: Range) -> list[Touched]:
+    """Every file that differs, renames followed."""
+    words = (
+        "diff-tree",
+        "-r",
+        "-z",
+        "--raw",
+        "--no-abbrev",
+        "--find-renames",
+        span.base,
+        span.head,
+    )
+    fields = iter(git.run_git(span.root, *words, "--").split(b"\0"))
+    return [one for meta in fields if meta for one in _touched(meta, fields)]
+
+
+def _touched(meta: bytes, fields: Iterator[bytes]) -> Iterator[Touched]:
+    old_mode, new_mode, old, new, status = meta.lstrip(b":").decode().split(" ")
+    first = os.fsdecode(next(fields))
+    second = os.fsdecode(next(fields)) if status[0] in "RC" else first
+    there = [mode not in {"000000", *_DETOURS} for mode in (old_mode, new_mode)]
+    yield Touched(
+        old_path=first if there[0] else None,
+        new_path=second if there[1] or new_mode in _DETOURS else None,
+        old=old if there[0] else None,
+        new=new if there[1] else None,
+        detour=_DETOURS.get(new_mode, ""),
+    )
+
+
+class Side:
+    """The files of one commit, read by path."""
+
+    def __init__(self, root: Path, commit: str) -> None:
+        self._root = root
+        self.commit = commit
+
+    def read(self, path: str) -> bytes | None:
+        """The bytes of a file; None if there is none."""
+        entry = self.entry(path)
+        if not entry:
+            self._refuse_detour(path)
+            return None
+        mode, kind, oid = entry.partition(b"\t")[0].decode().split(" ")
+        if mode == _LINK:
+            raise self._elsewhere(path, path, "a symbolic link")
+        return git.run_git(self._root, "cat-file", "blob", oid) if kind == "blob" else None
+
+    def _refuse_detour(self, path: str) -> None:
+        """What is not in the tree may still be on the disk, behind a folder that is a link or a submodule."""
+        for folder in list(PurePosixPath(path).parents)[:-1]:
+            mode = self.entry(folder.as_posix())[:6].decode()
+            if mode in _DETOURS:
+                raise self._elsewhere(path, folder.as_posix(), _DETOURS[mode])
+
+    def entry(self, path: str) -> bytes:
+        """What git's tree says of a path: mode, kind and object; nothing where it is not."""
+        words = ("--literal-pathspecs", "ls-tree", "-z", "--full-tree", self.commit, "--", path)
+        return git.run_git(self._root, *words).rstrip(b"\0")
+
+    def _elsewhere(self, path: str, at: str, what: str) -> CannotVerify:
+        return CannotVerify(
+            f"expected a file at {path} of {self.commit[:12]}, found {what} at {at}, which may lead anywhere",
+            next_command=f"git ls-tree {self.commit[:12]} -- {shlex.quote(at)}",
+        )
+
+    def folders_with(self, names: Collection[str]) -> set[str]:
+        """Folders that hold a file of one of these names, seen from the root."""
+        paths = map(PurePosixPath, git.tree_paths(self._root, self.commit))
+        return {str(path.parent).removeprefix(".") for path in paths if path.name in names}
+
+    def leads_to_a_file(self, path: str) -> bool:
+        """Whether a symbolic link leads to a plain file of the same commit."""
+        oid = self.entry(path).partition(b"\t")[0].split(b" ")[-1].decode()
+        target = os.fsdecode(git.run_git(self._root, "cat-file", "blob", oid))
+        aim = posixpath.normpath(posixpath.join(posixpath.dirname(path), target))
+        return not aim.startswith(("/", "..")) and self.entry(aim)[:3] == b"100"
+
+    def first(self, paths: Sequence[str]) -> tuple[str, bytes] | None:
+        """The first of these files that is there."""
+        for path in paths:
+            data = self.read(path)
+            if data is not None:
+                return path, data
+        return None
+
+
+def range_of(root: Path, base: str, head: str) -> Range:
+    """From where the two have parted to the head."""
+    new = commit_of(root, head)
+    old = commit_of(root, base)
+    try:
+        begin = git.merge_base(root, old, new)
+    except CannotVerify as error:
+        raise CannotVerify(
+            f"expected {base} and {head} to have a commit in common, found none (a shallow clone has no past)",
+            next_command=f"git -C {shlex.quote(str(root))} fetch --unshallow origin",
+        ) from error
+    return Range(root=root, base=begin, head=new)
+
+
+def commit_of(root: Path, revision: str) -> str:
+    """The commit that a revision names; a clear error if there is none."""
+    out = git.resolve(root, f"{revision}^{{commit}}")
+    if out is None:
+        remote, slash, branch = revision.partition("/")
+        fetch = (
+            f"git fetch {shlex.quote(remote)} {shlex.quote(branch)}" if slash else "git fetch --all"
+        )
+        raise CannotVerify(
+            f"expected a commit, found that {revision!r} names none here", next_command=fetch
+        )
+    _refuse_ambiguous(root, revision)
+    return out
+
+
+def _refuse_ambiguous(root: Path, revision: str) -> None:
+    """Whoever may push a tag could call it origin/main, and appoint approvers there."""
+    short = _STEPS.sub("", revision)
+    names = [rule.format(short) for rule in _SHORT_FOR] if short not in {"", "HEAD"} else []
+    asked = ("for-each-ref", "--format=%(refname) %(objectname) %(*objectname)", "--", *names)
+    lines = git.run_git(root, *asked).decode("utf-8", "replace").splitlines() if names else []
+    found = {name: oids.split()[-1] for name, _, oids in (line.partition(" ") for line in lines)}
+    meant = {name: oid for name, oid in found.items() if name in names}
+    if len(set(meant.values())) > 1:
+        raise CannotVerify(
+            f"expected {short!r} to name one commit, found {' and '.join(sorted(meant))}, which differ; "
+            "say the one that is meant in full",
+            next_command=f"git show-ref {shlex.quote(short)}",
+        )
+
+
+def blobs(root: Path, oids: Sequence[str]) -> dict[str, bytes]:
+    """The bytes of many objects at once."""
+    reader = git.Blobs(root)
+    try:
+        found = dict(zip(oids, reader.read(oids), strict=True))
+    finally:
+        reader.close()
+    for oid, data in found.items():
+        if data is None:
+            raise CannotVerify(
+                f"expected the object {oid} in this clone, found that git does not have it",
+                next_command=f"git -C {shlex.quote(str(root))} fetch --refetch",
+            )
+    return {oid: data for oid, data in found.items() if data is not None}
+
+
+# DOC-HERE changed_policies: Changed policies: the waivers that a range of commits adds or makes laxer, by structure and not by text.
+
+CONFIGURATIONS = ("karat.toml", "pyproject.toml")
+"""Files that may say something of the policy, in any folder."""
+
+
+class Placed(msgspec.Struct, frozen=True, kw_only=True):
+    """The policy's settings on one side, and the files that they mean, seen from the root."""
+
+    settings: PolicySettings
+    file: str = ""
+    exemptions: str
+    baseline: str
+
+
+class Changed(msgspec.Struct, frozen=True, kw_only=True):
+    """What a range comes to."""
+
+    changes: tuple[PolicyChange, ...]
+    findings: tuple[Finding, ...] = ()
+    files: int = 0
+    """How many changed Python files were read."""
+
+
+def changed(span: Range, old: Placed, new: Placed, *others: tuple[Placed, Placed]) -> Changed:
+    """Every waiver that the range adds or makes laxer; `others` are settings of other folders, on both sides."""
+    pairs = ((old, new), *others)
+    lists = {path for _, placed in pairs for path in (placed.exemptions, placed.baseline)}
+    reader = _Reader(span, old.settings.tests, lists)
+    for one in touched(span):
+        reader.note(one)
+    before, after, renamed = reader.sources()
+    settings: list[Waiver] = []
+    for was, now in pairs:
+        before += reader.data(Side(span.root, span.base), was, old=True)
+        after += reader.data(Side(span.root, span.head), now, old=False)
+        # One list under two names is still one list.
+        renamed |= {now.exemptions: was.exemptions, now.baseline: was.baseline}
+        settings += setting_waivers(was.settings, now.settings, now.file or was.file)
+    found = changes(before, after, renamed)
+    return Changed(
+        changes=(*found, *(PolicyChange(waiver=waiver) for waiver in settings)),
+        findings=tuple(reader.findings),
+        files=reader.files,
+    )
+
+
+class _Reader:
+    """Collects the waivers of both sides; what cannot be read is a finding, and never silence."""
+
+    def __init__(self, span: Range, globs: Sequence[str], lists: set[str]) -> None:
+        self.findings: list[Finding] = []
+        self.files = 0
+        self._span = span
+        self._lists = lists
+        self._globs = [glob_regex(glob) for glob in globs]
+        self._changed: list[Touched] = []
+        """Python files, wherever they are."""
+        self._touched: list[Touched] = []
+        """Those that are looked into."""
+        self._worlds = World(span.root, span.base), World(span.root, span.head)
+
+    def note(self, one: Touched) -> None:
+        if any(path and path.endswith(".py") for path in (one.old_path, one.new_path)):
+            self._changed.append(one)
+        if one.detour and one.new_path:
+            if one.new_path not in self._lists:  # which are read for themselves
+                self._detour(one.new_path, one.detour)
+        elif any(path and self._wanted(path) for path in (one.old_path, one.new_path)):
+            self._touched.append(one)
+            self.files += 1
+
+    def _detour(self, path: str, what: str) -> None:
+        """A file behind a link cannot be verified; folders are said, for a data folder would stop every merge."""
+        if self._wanted(path) or posixpath.basename(path) in CONFIGURATIONS:
+            self._cannot_read(path, self._span.head, f"found {what}, which may lead anywhere")
+        elif what == "a submodule" or not Side(self._span.root, self._span.head).leads_to_a_file(
+            path
+        ):
+            said = f"{path} is {what} that the range adds or changes; what is behind it is not looked at"
+            self.findings.append(
+                Finding(kind="unreadable", severity=Severity.WARN, message=said, path=path)
+            )
+
+    def sources(self) -> tuple[list[Waiver], list[Waiver], dict[str, str]]:
+        """Waivers of the changed Python files on both sides, and which file was which."""
+        oids = [oid for one in self._touched for oid in (one.old, one.new) if oid]
+        data = blobs(self._span.root, oids) if oids else {}
+        old: list[Waiver] = []
+        new: list[Waiver] = []
+        renamed: dict[str, str] = {}
+        for one in self._touched:
+            if one.old and one.old_path and self._wanted(one.old_path):
+                old += self._source(data[one.old], one.old_path, old=True)
+            if one.new and one.new_path and self._wanted(one.new_path):
+                new += self._source(data[one.new], one.new_path, old=False)
+            if one.old_path and one.new_path:
+                renamed[one.new_path] = one.old_path
+        for path in sorted(self._users()):
+            before, after = (world.read(path) for world in self._worlds)
+            if before is not None and after is not None:
+                old += self._source(before, path, old=True)
+                new += self._source(after, path, old=False)
+        return old, new, renamed
+
+    def _users(self) -> set[str]:
+        """Files that did not change, and may mean something else now, because what they import did."""
+        paths = {path for one in self._changed for path in (one.old_path, one.new_path) if path}
+        before, after = self._worlds
+        if not after.mentioning(paths) - paths:
+            return set()
+        changed = {path: _differing(before.names(path), after.names(path)) for path in paths}
+        stirred = [path for path, names in changed.items() if names]
+        names = {name for found in changed.values() for name in found}
+        found = filter(self._wanted, after.users(stirred, names) - paths)
+        return {path for path in found if after.names(path)}  # what is no Python was none before
+
+    def data(self, side: Side, placed: Placed, *, old: bool) -> list[Waiver]:
+        """Waivers in exemptions.toml and in the ratchet's list."""
+        found: list[Waiver] = []
+        if (text := self._bytes(side, placed.exemptions)) is not None:
+            waivers, findings = exemption_waivers(text, placed.exemptions)
+            found += waivers
+            self.findings += () if old else findings
+        if (text := self._bytes(side, placed.baseline)) is not None:
+            try:
+                found += baseline_waivers(text, placed.baseline)
+            except UsageError as error:
+                if not old:
+                    self._cannot_read(placed.baseline, side.commit, str(error))
+        return found
+
+    def _bytes(self, side: Side, path: str) -> bytes | None:
+        try:
+            return side.read(path)
+        except CannotVerify as error:
+            self._cannot_read(path, side.commit, str(error))
+            return None
+
+    def _source(self, data: bytes, path: str, *, old: bool) -> tuple[Waiver, ...]:
+        try:
+            return waivers_of(data, path, self._worlds[0 if old else 1].loader(path))
+        except Unreadable as error:
+            said = f"expected Python, found: {error}"
+            if old:
+                self._unreadable_before(path, said)
+            else:
+                self._cannot_read(path, self._span.head, said)
+            return ()
+
+    def _unreadable_before(self, path: str, said: str) -> None:
+        self.findings.append(
+            Finding(
+                kind="unreadable",
+                severity=Severity.INFO,
+                message=f"{path} at {self._span.base[:12]}: {said}; all that it grants now counts as added",
+                path=path,
+            )
+        )
+
+    def _cannot_read(self, path: str, commit: str, said: str) -> None:
+        self.findings.append(
+            Finding(
+                kind="cannot-read",
+                severity=Severity.FAIL,
+                message=f"{path} at {commit[:12]}: {said}; what it grants is not known",
+                path=path,
+                next=f"git show {commit[:12]}:{shlex.quote(path)}",
+            )
+        )
+
+    def _wanted(self, path: str) -> bool:
+        if not path.endswith(".py"):
+            return False
+        return not self._globs or any(glob.fullmatch(path) for glob in self._globs)
+
+
+def _differing(old: Names | None, new: Names | None) -> set[str]:
+    """Names that stand for something else now."""
+    sides = [names.exports() if names else frozenset[tuple[str, str]]() for names in (old, new)]
+    return {name for name, _ in sides[0] ^ sides[1]}

@@ -1,0 +1,391 @@
+"""The policy's settings as a commit has them, so that no branch appoints its own approvers."""
+
+from __future__ import annotations
+
+import os
+import posixpath
+import re
+import shlex
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Set as AbstractSet
+from pathlib import Path, PurePosixPath
+from typing import Annotated
+from urllib.parse import urlsplit
+
+import msgspec
+
+from karat.config import load
+from karat.findings import CannotVerify, Finding, KaratError, Severity, UsageError
+from karat.net.retry import Patience
+from karat.policy.approvals.changes import (
+    CONFIGURATIONS,
+    Changed,
+    Placed,
+    Side,
+    changed,
+    commit_of,
+    file_waiver,
+    range_of,
+)
+from karat.policy.approvals.code_owners import (
+    PLACES,
+    CodeOwners,
+    Forge,
+    Forge as Kind,
+    is_owner,
+    parse,
+)
+from karat.policy.approvals.reviews import (
+    Authors,
+    Forge as ReviewsOpeningForge,
+    authors_of,
+    co_authors,
+)
+from karat.policy.approvals.waivers import PolicyChange, Waiver
+from karat.policy.settings import DEFAULT_RULE, PolicySettings
+from karat.system import git
+
+CODE_OWNERS = "CODEOWNERS"
+_FALLBACKS = {"float64": ("gradient",)}
+"""Rule → whose approvers decide where it has none of its own."""
+
+
+def placed_at(side: Side, folder: str) -> Placed:
+    """The settings that hold in a folder of a commit; `folder` is relative to the root, `` for the root."""
+    with tempfile.TemporaryDirectory(prefix="karat-") as made:
+        root = Path(made).resolve()
+        (root / ".git").mkdir()  # nothing above it is looked at
+        (root / folder).mkdir(parents=True, exist_ok=True)
+        for path in _candidates(folder):
+            data = side.read(path)
+            if data is not None:
+                (root / path).write_bytes(data)
+        try:
+            config = load(root / folder)
+        except UsageError as error:
+            message = str(error).replace(f"{root}{os.sep}", "")
+            raise UsageError(
+                f"{message} (at {side.commit[:12]})",
+                next_command=f"git show {side.commit[:12]} --stat",
+            ) from error
+        file = config.file.relative_to(root).as_posix() if config.file else ""
+    return _placed(config.policy, file)
+
+
+def _candidates(folder: str) -> Iterator[str]:
+    here = PurePosixPath(folder)
+    for place in (here, *here.parents) if folder else (here,):
+        for name in CONFIGURATIONS:
+            yield (place / name).as_posix()
+
+
+def _placed(settings: PolicySettings, file: str) -> Placed:
+    home = posixpath.dirname(file)
+    _inside("", settings.signers, "signers")
+    return Placed(
+        settings=settings,
+        file=file,
+        exemptions=_inside(home, settings.exemptions, "exemptions"),
+        baseline=_inside(home, settings.baseline, "baseline"),
+    )
+
+
+def _inside(home: str, name: str, key: str) -> str:
+    path = posixpath.normpath(posixpath.join(home, name))
+    if path.startswith(("/", "../")) or path in {"..", "."}:
+        raise UsageError(
+            f"[policy] {key}: expected a file of the repository, found {name!r}",
+            next_command="karat config",
+        )
+    return path
+
+
+def check_approvers(placed: Placed, commit: str) -> None:
+    """A clear error where nobody may approve, or where it is not clear who."""
+    approvers = placed.settings.approvers
+    if not approvers:
+        raise UsageError(
+            f"expected [policy] approvers in karat.toml at {commit[:12]}, the base of the range, found none; add for "
+            'example approvers = {default = ["@org/numerics", "CODEOWNERS"]} there, and merge it first: '
+            "a branch does not appoint its own approvers",
+            next_command=f"git show {commit[:12]}:{shlex.quote(placed.file or 'karat.toml')}",
+        )
+    for rule, people in approvers.items():
+        if not people:
+            raise UsageError(
+                f"[policy] approvers of {rule}: expected somebody, found nobody",
+                next_command="karat config",
+            )
+        for word in people:
+            if word != CODE_OWNERS and not is_owner(word):
+                raise UsageError(
+                    f"[policy] approvers of {rule}: expected @user, @org/team, an e-mail address or CODEOWNERS, "
+                    f"found {word!r}",
+                    next_command="karat config",
+                )
+
+
+def approvers_of(rule: str, approvers: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:
+    """Who may approve a waiver from a rule; raises where nobody may."""
+    for name in (rule, *_FALLBACKS.get(rule, ()), DEFAULT_RULE):
+        if approvers.get(name):
+            return approvers[name]
+    if rule == "policy":  # those whom it is about
+        return tuple(dict.fromkeys(word for people in approvers.values() for word in people))
+    raise UsageError(
+        f"expected [policy] approvers for the rule {rule}, or a default, found only {', '.join(sorted(approvers))}",
+        next_command="karat config",
+    )
+
+
+# DOC-HERE approvals_sides: The sides of a range: where the branch began, its head, and the base as it is now, which says who may approve.
+
+
+class Sides:
+    """One range of one repository."""
+
+    def __init__(self, folder: Path, base: str, head: str) -> None:
+        self.root = git.ensure_repository(
+            folder, next_command="cd REPOSITORY && karat policy approvals --base REV"
+        )
+        within = folder.resolve().relative_to(self.root.resolve()).as_posix()
+        self._within = "" if within == "." else within
+        self._asked = base
+        self.tip = Side(self.root, commit_of(self.root, base))
+        # The base as it is now, not as it was when the branch began: whoever has left may approve nothing.
+        self.trusted = placed_at(self.tip, self._within)
+        check_approvers(self.trusted, self.tip.commit)
+        self.forge: Forge | None = None
+        self.move(head)
+
+    def move(self, head: str) -> None:
+        """Take another commit for the head."""
+        self.span = range_of(self.root, self._asked, head)
+        self._before = Side(self.root, self.span.base)
+        self._after = Side(self.root, self.span.head)
+
+    def parents(self) -> list[str]:
+        """The commits that the head was made from."""
+        line = git.run_git(self.root, "rev-list", "--parents", "-n1", self.span.head, "--")
+        return line.decode().split()[1:]
+
+    def changes(self) -> Changed:
+        """What the range grants; changing who may approve is a grant, too."""
+        old, new = self._placed(self._within)
+        others, findings = self._other_settings({old.file, new.file})
+        found = changed(self.span, old, new, *others)
+        extra = [PolicyChange(waiver=waiver) for waiver in self._approving_files()]
+        return msgspec.structs.replace(
+            found, changes=(*found.changes, *extra), findings=(*found.findings, *findings)
+        )
+
+    def owners(self, side: Side | None = None) -> CodeOwners | None:
+        """CODEOWNERS of a side, by default of the base as it is now."""
+        found = (side or self.tip).first(PLACES[self._kind])
+        return parse(found[1].decode("utf-8", "replace"), self._kind) if found else None
+
+    def keys(self) -> bytes | None:
+        """Whose keys may sign, as the base has it."""
+        return self.tip.read(self.trusted.settings.signers)
+
+    def authors(self) -> Authors:
+        """Whose work the range is, by its commits; merges make nobody an author."""
+        words = ("log", "-z", "--no-merges", "--format=%H%n%ae%n%ce%n%B")
+        out = git.run_git(self.root, *words, f"{self.span.base}..{self.span.head}", "--")
+        entries = [entry.decode("utf-8", "replace") for entry in out.split(b"\0") if entry]
+        return authors_of(person for entry in entries for person in _people(entry))
+
+    def _other_settings(
+        self, mine: AbstractSet[str]
+    ) -> tuple[list[tuple[Placed, Placed]], list[Finding]]:
+        """Tests further down may be held to settings of their own: whoever adds some is no freer for it."""
+        pairs, findings = [], []
+        sides = [side.folders_with(CONFIGURATIONS) for side in (self._before, self._after)]
+        for folder in sorted(sides[0] | sides[1]):
+            try:
+                pair = self._placed(folder)
+            except (UsageError, CannotVerify) as error:
+                # What was no better before is an example of a mistake, perhaps, and grants nothing new.
+                if not self._same(folder):
+                    findings.append(_unreadable(folder, error))
+                continue
+            if {pair[0].file, pair[1].file} - mine:
+                pairs.append(pair)
+        return pairs, findings
+
+    def _same(self, folder: str) -> bool:
+        sides = (self._before, self._after)
+        entries = [[side.entry(f"{folder}/{name}") for name in CONFIGURATIONS] for side in sides]
+        return entries[0] == entries[1]
+
+    def _placed(self, folder: str) -> tuple[Placed, Placed]:
+        """The settings that held in a folder, and those that hold now."""
+        new = placed_at(self._after, folder)
+        try:
+            return placed_at(self._before, folder), new
+        except UsageError:
+            return self.trusted, new  # an old mistake that somebody has put right since
+
+    @property
+    def _kind(self) -> Forge:
+        if self.forge is not None:
+            return self.forge
+        return "gitlab" if self.tip.read(PLACES["gitlab"][-1]) is not None else "github"
+
+    def _approving_files(self) -> Iterator[Waiver]:
+        """CODEOWNERS and the list of keys, where they count and the range changes them."""
+        if any(CODE_OWNERS in people for people in self.trusted.settings.approvers.values()):
+            new = self.owners(self._after)
+            if self.owners(self._before) != new:
+                places = PLACES[self._kind]
+                found = self._after.first(places) or self._before.first(places)
+                yield file_waiver(found[0] if found else CODE_OWNERS, CODE_OWNERS, repr(new))
+        keys = self.trusted.settings.signers
+        new_keys = self._after.read(keys)
+        if self._before.read(keys) != new_keys:
+            yield file_waiver(keys, "keys that may sign", repr(new_keys))
+
+
+def _unreadable(folder: str, error: KaratError) -> Finding:
+    return Finding(
+        kind="cannot-read",
+        severity=Severity.FAIL,
+        message=f"settings of {folder}: {error}",
+        path=folder,
+        next=error.next_command,
+    )
+
+
+def _people(entry: str) -> Iterator[tuple[str, str | None, str]]:
+    commit, author, committer, message = entry.split("\n", 3)
+    yield author, None, f"wrote commit {commit[:12]}"
+    yield committer, None, f"committed {commit[:12]}"
+    for email in co_authors(message):
+        yield email, None, f"is a co-author of commit {commit[:12]}"
+
+
+# DOC-HERE reviews_opening: From the words of a command line, the CI's variables and the remote to the request whose reviews count.
+
+_REF = re.compile(r"refs/pull/([1-9][0-9]{0,17})/(?:merge|head)")
+_NUMBER = re.compile(r"[1-9][0-9]{0,17}")
+_LARGEST_EVENT = 32 << 20
+
+
+class Asked(msgspec.Struct, frozen=True, kw_only=True):
+    """What the user said about the request."""
+
+    pull: int | None = None
+    merge: int | None = None
+    repo: str | None = None
+    forge: Kind | None = None
+    """What karat.toml says."""
+
+
+class Place(msgspec.Struct, frozen=True, kw_only=True):
+    """One request of one forge."""
+
+    forge: Kind
+    repo: str
+    number: int
+
+
+def place_of(asked: Asked, root: Path, env: Mapping[str, str]) -> Place | None:
+    """The request that is meant; None where nothing tells."""
+    if asked.pull is not None and asked.merge is not None:
+        raise UsageError(
+            "expected one of --pr and --merge-request, found both",
+            next_command="karat policy approvals --help",
+        )
+    forge = forge_of(asked, env)
+    if forge is None:
+        return None
+    said = asked.pull if forge == "github" else asked.merge
+    number = said if said is not None else _number(forge, env)
+    if number is None:
+        return None
+    return Place(forge=forge, repo=asked.repo or _repo(forge, root, env), number=number)
+
+
+def forge_of(asked: Asked, env: Mapping[str, str]) -> Kind | None:
+    """GitHub or GitLab: by the option, karat.toml, or the CI that this runs in."""
+    if asked.pull is not None:
+        return "github"
+    if asked.merge is not None:
+        return "gitlab"
+    if asked.forge is not None:
+        return asked.forge
+    if env.get("GITHUB_ACTIONS") == "true":
+        return "github"
+    return "gitlab" if env.get("GITLAB_CI") == "true" else None
+
+
+def open_forge(
+    place: Place, env: Mapping[str, str], again: str, notice: Callable[[str], None] | None = None,
+    patience: Patience | None = None,
+) -> ReviewsOpeningForge:  # fmt: skip
+    """The forge, ready to be asked."""
+    if place.forge == "github":
+        from karat.policy.approvals.github import GitHubReviews  # noqa: PLC0415 - brings httpx along
+
+        return GitHubReviews(
+            place.repo, place.number, env=env, again=again, notice=notice, patience=patience
+        )
+    from karat.policy.approvals.gitlab import GitLabReviews  # noqa: PLC0415
+
+    return GitLabReviews(
+        place.repo, place.number, env=env, again=again, notice=notice, patience=patience
+    )
+
+
+def _number(forge: Kind, env: Mapping[str, str]) -> int | None:
+    if forge == "gitlab":
+        text = env.get("CI_MERGE_REQUEST_IID", "")
+        return int(text) if _NUMBER.fullmatch(text) else None
+    if found := _REF.fullmatch(env.get("GITHUB_REF", "")):
+        return int(found[1])
+    return _event_number(env.get("GITHUB_EVENT_PATH", ""))
+
+
+class _Pull(msgspec.Struct, frozen=True):
+    number: Annotated[int, msgspec.Meta(ge=1, le=10**18)]
+
+
+class _Event(msgspec.Struct, frozen=True):
+    pull_request: _Pull | None = None
+
+
+def _event_number(path: str) -> int | None:
+    """The pull request of the event that started a workflow."""
+    try:
+        if not path or Path(path).stat().st_size > _LARGEST_EVENT:
+            return None
+        event = msgspec.json.decode(Path(path).read_bytes(), type=_Event)
+    except (OSError, ValueError, RecursionError):
+        return None  # an event of another kind
+    return event.pull_request.number if event.pull_request else None
+
+
+def _repo(forge: Kind, root: Path, env: Mapping[str, str]) -> str:
+    names = {
+        "github": ("GITHUB_REPOSITORY",),
+        # A pipeline of a fork runs in the fork, and its request is in the project that it asks to merge into.
+        "gitlab": ("CI_MERGE_REQUEST_PROJECT_ID", "CI_PROJECT_ID", "CI_PROJECT_PATH"),
+    }[forge]
+    said = next((env[name] for name in names if env.get(name)), None) or _remote(root)
+    if said is None:
+        raise UsageError(
+            f"expected --repo, {' or '.join(names)}, or a remote called origin, found none",
+            next_command="karat policy approvals --help",
+        )
+    return said
+
+
+def _remote(root: Path) -> str | None:
+    """`owner/name` of the remote, from `https://host/owner/name.git` or `git@host:owner/name.git`."""
+    try:
+        url = os.fsdecode(git.run_git(root, "remote", "get-url", "origin")).strip()
+        path = urlsplit(url).path if "://" in url else url.partition(":")[2]
+    except (CannotVerify, ValueError):
+        return None
+    name = path.strip("/").removesuffix(".git")
+    return name if "/" in name else None

@@ -1,0 +1,316 @@
+"""Reviews: who has approved the head of a change, and who has only seemed to. Pure, but for asking who is in a team."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+import msgspec
+
+from karat.findings import CannotVerify, UsageError
+from karat.policy.approvals.waivers import PolicyChange
+from karat.report.words import printable
+
+State = Literal["approved", "changes-requested", "dismissed"]
+_NOREPLY = re.compile(r"(?:\d+[+-])?([^@+]+)@users\.noreply\.[^@]+")
+
+
+class Review(msgspec.Struct, frozen=True, kw_only=True):
+    """One verdict of one person, in the order in which they were given."""
+
+    reviewer: str
+    state: State
+    commit: str | None = None
+    """The commit that was looked at, where the forge says so."""
+    on_head: bool
+    """Whether it is about the head as it is now."""
+    why: str = ""
+    """Why it is not, or why that is not known."""
+
+
+class Authors(msgspec.Struct, frozen=True, kw_only=True):
+    """Those whose own work it is: their approval counts for nothing."""
+
+    logins: Mapping[str, str] = {}
+    """Account, in lower case → why."""
+    emails: Mapping[str, str] = {}
+    """E-mail address, in lower case → why."""
+
+
+class Standing(msgspec.Struct, frozen=True, kw_only=True):
+    """What the newest verdict of one person comes to."""
+
+    reviewer: str
+    counts: bool
+    why: str = ""
+    """Why it does not count."""
+
+
+class Request(msgspec.Struct, frozen=True, kw_only=True):
+    """A pull request or merge request as its forge knows it."""
+
+    label: str
+    """`pull request 12 of octo/goldens`."""
+    head: str
+    reviews: tuple[Review, ...]
+    authors: Authors
+
+
+class Unknown(Exception):  # noqa: N818 - a state of knowledge, not a bug
+    """Who is in a team, or who someone is, could not be had."""
+
+
+class Forge(Protocol):
+    """Where reviews are: GitHub or GitLab."""
+
+    name: str
+
+    def request(self) -> Request:
+        """The request with all of its reviews."""
+
+    def members(self, team: str) -> frozenset[str]:
+        """The accounts of a team, in lower case; raises `Unknown`."""
+
+    def email_of(self, login: str) -> str | None:
+        """The address that an account shows to everyone, in lower case."""
+
+    def close(self) -> None:
+        """Lets go of connections."""
+
+
+def standings(request: Request) -> tuple[Standing, ...]:
+    """What each reviewer's newest verdict comes to; a comment is none, and takes none back."""
+    newest: dict[str, Review] = {}
+    for review in request.reviews:
+        newest.pop(review.reviewer.lower(), None)
+        newest[review.reviewer.lower()] = review
+    return tuple(_standing(review, request.authors) for review in newest.values())
+
+
+def _standing(review: Review, authors: Authors) -> Standing:
+    why = ""
+    if review.state == "dismissed":
+        why = "their latest review was dismissed"
+    elif review.state == "changes-requested":
+        why = "their latest review asks for changes"
+    elif review.reviewer.lower() in authors.logins:
+        why = authors.logins[review.reviewer.lower()]
+    elif not review.on_head:
+        seen = review.commit[:12] if review.commit else "an unknown commit"
+        why = review.why or f"their approval is of {seen}, not of the head"
+    return Standing(reviewer=review.reviewer, counts=not why, why=why)
+
+
+def login_of(email: str) -> str | None:
+    """The account that a forge's own no-reply address names, in lower case."""
+    found = _NOREPLY.fullmatch(email.lower())
+    return found[1] if found else None
+
+
+def authors_of(people: Iterable[tuple[str, str | None, str]]) -> Authors:
+    """From (e-mail or nothing, account or None, why), the first reason for each."""
+    logins: dict[str, str] = {}
+    emails: dict[str, str] = {}
+    for email, login, why in people:
+        for name in (login, login_of(email)):
+            if name:
+                logins.setdefault(name.lower(), why)
+        if email:
+            emails.setdefault(email.lower(), why)
+    return Authors(logins=logins, emails=emails)
+
+
+_TRAILER = re.compile(r"(?im)^co-authored-by:[^<\n]*<([^>\n]+)>")
+
+
+def co_authors(message: str) -> list[str]:
+    """E-mail addresses of a commit's co-authors."""
+    return [email.strip().lower() for email in _TRAILER.findall(message)]
+
+
+# DOC-HERE sign_off: Sign-off: a list of changes that approvers have signed with their SSH keys, for where no forge can be asked.
+#
+# The list holds digests, each of one exact change. `ssh-keygen -Y` makes and verifies the signatures, which lie
+# beside the list (`sign-off.toml.sig`, `sign-off.toml.bob.sig`); whose key is whose says an ALLOWED SIGNERS file.
+
+SCHEMA = "karat.sign-off/1"
+NAMESPACE = "karat-policy"
+_SECONDS = 20.0
+_LARGEST = 16 << 20
+_PATTERN = frozenset("*?!")
+
+
+class Signer(msgspec.Struct, frozen=True, kw_only=True):
+    """Somebody who signed a list."""
+
+    principals: tuple[str, ...]
+    """The names that the list of keys gives them, in lower case."""
+    signature: str
+
+
+class SignOff(msgspec.Struct, frozen=True, kw_only=True):
+    """A list, and who stands behind it."""
+
+    path: str
+    digests: frozenset[str]
+    signers: tuple[Signer, ...] = ()
+    unsigned: bool = False
+    """It counts without a signature, because the command line says so."""
+    objections: tuple[str, ...] = ()
+    """Why a signature beside it does not count."""
+
+
+def signing(path: str) -> str:
+    """The command that signs a list."""
+    return f"ssh-keygen -Y sign -n {NAMESPACE} -f ~/.ssh/id_ed25519 {shlex.quote(path)}"
+
+
+def render(changes: Iterable[PolicyChange]) -> str:
+    """The list to sign, as TOML."""
+    head = (
+        "# Read what each entry grants. Then sign this file:\n"
+        f"#   {signing('sign-off.toml')}\n"
+        f'schema = "{SCHEMA}"\n'
+    )
+    blocks = [head]
+    for change in changes:
+        waiver = change.waiver
+        entry = {
+            "digest": change.digest,
+            "rule": waiver.rule,
+            "change": change.what,
+            "what": waiver.label,
+            "grants": waiver.shown,
+            "before": change.before.shown if change.before else "",
+            "path": waiver.path,
+        }
+        lines = [f"{key} = {_quoted(text)}\n" for key, text in entry.items() if text]
+        blocks.append("".join(["[[approved]]\n", *lines]))
+    return "\n".join(blocks)
+
+
+def _quoted(text: str) -> str:
+    # JSON's strings are TOML's, once nothing in them needs a pair of surrogates.
+    return json.dumps(printable(text), ensure_ascii=False)
+
+
+def read(path: Path, signers: bytes | None, *, unsigned: bool) -> SignOff:
+    """The list, with the signatures that hold; without a list of keys none does."""
+    data = _bytes(path)
+    digests = _digests(data, path)
+    if unsigned:
+        return SignOff(path=str(path), digests=digests, unsigned=True)
+    found, objections = [], []
+    for signature in _signatures(path):
+        made = _verified(data, signature, signers)
+        if isinstance(made, Signer):
+            found.append(made)
+        else:
+            objections.append(made)
+    if not found and not objections:
+        objections.append(f"{path.name} has no signature beside it ({path.name}.sig)")
+    return SignOff(
+        path=str(path), digests=digests, signers=tuple(found), objections=tuple(objections)
+    )
+
+
+def _bytes(path: Path) -> bytes:
+    try:
+        if path.stat().st_size > _LARGEST:
+            raise UsageError(
+                f"expected a sign-off of at most {_LARGEST:,} bytes, found a larger one: {path}",
+                next_command=f"ls -l {shlex.quote(str(path))}",
+            )
+        return path.read_bytes()
+    except OSError as error:
+        raise UsageError(
+            f"expected to read the sign-off {path}, but: {error.strerror or error}",
+            next_command="karat policy approvals --base REV --print-sign-off > sign-off.toml",
+        ) from error
+
+
+def _digests(data: bytes, path: Path) -> frozenset[str]:
+    """TOML or JSON; whatever is not understood is an error, not an empty list."""
+    document = _document(data, path)
+    entries = document.get("approved", [])
+    good = document.get("schema") == SCHEMA and isinstance(entries, list)
+    digests = (
+        [e.get("digest") if isinstance(e, dict) else None for e in entries] if good else [None]
+    )
+    if not all(isinstance(digest, str) for digest in digests):
+        raise _no_list(path, f'schema = "{SCHEMA}" and [[approved]] tables with a digest each')
+    return frozenset(str(digest) for digest in digests)
+
+
+def _document(data: bytes, path: Path) -> dict[str, Any]:
+    import tomllib  # noqa: PLC0415 - only for those who have a list
+
+    try:
+        text = data.decode("utf-8")
+        found = json.loads(text) if text.lstrip().startswith("{") else tomllib.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise _no_list(path, f"TOML or JSON ({error})") from error
+    if not isinstance(found, dict):
+        raise _no_list(path, "an object")
+    return found
+
+
+def _no_list(path: Path, expected: str) -> UsageError:
+    return UsageError(
+        f"expected in the sign-off {path}: {expected}, found something else",
+        next_command="karat policy approvals --base REV --print-sign-off > sign-off.toml",
+    )
+
+
+def _signatures(path: Path) -> Sequence[Path]:
+    beside = path.parent.iterdir() if path.parent.is_dir() else ()
+    wanted = [f for f in beside if f.name.startswith(f"{path.name}.") and f.name.endswith(".sig")]
+    return sorted(wanted)
+
+
+def _verified(data: bytes, signature: Path, signers: bytes | None) -> Signer | str:
+    """Who signed, or why nobody did."""
+    name = signature.name
+    if signers is None:
+        return f"{name}: there is no list of keys to hold it against"
+    with tempfile.TemporaryDirectory(prefix="karat-") as folder:
+        allowed = Path(folder) / "allowed_signers"
+        allowed.write_bytes(signers)
+        where = ("-s", str(signature.resolve()), "-f", str(allowed))
+        asked = _ssh_keygen(["-Y", "find-principals", *where], b"")
+        words = asked.stdout.decode("utf-8", "replace").split("\n")
+        principals = [word.strip() for word in words if word.strip()]
+        if asked.returncode or not principals:
+            return f"{name}: it is no signature by a key of the list"
+        if any(_PATTERN & set(one) for one in principals):
+            return f"{name}: its key stands for {', '.join(principals)}, which names nobody"
+        for principal in principals:
+            words = ["-Y", "verify", *where, "-I", principal, "-n", NAMESPACE]
+            if _ssh_keygen(words, data).returncode:
+                return f"{name}: it is not a signature of this list as it is now, for {NAMESPACE}, by {principal}"
+    return Signer(principals=tuple(one.lower() for one in principals), signature=name)
+
+
+def _ssh_keygen(words: list[str], stdin: bytes) -> subprocess.CompletedProcess[bytes]:
+    program = shutil.which("ssh-keygen")
+    if program is None:
+        raise CannotVerify(
+            "ssh-keygen was expected on PATH and not found; it verifies signatures",
+            next_command="apt install openssh-client",
+        )
+    try:
+        return subprocess.run(
+            [program, *words], input=stdin, capture_output=True, check=False, timeout=_SECONDS
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise CannotVerify(
+            f"expected ssh-keygen to verify a signature, but: {type(error).__name__}",
+            next_command="ssh-keygen -Y help",
+        ) from error

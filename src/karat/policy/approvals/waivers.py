@@ -1,0 +1,456 @@
+"""Waivers: every place where a project lets a gradient go unchecked, or be checked less."""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+from collections.abc import Callable, Iterator, Sequence
+
+import msgspec
+
+from karat.policy.approvals.names import Definition, Import, Names, arguments, defaults
+from karat.policy.scan.expressions import Unreadable, parse
+from karat.policy.scan.vocabulary import (
+    ANYWHERE,
+    DECLARATIONS,
+    FLAGS,
+    FREE_CHECKS,
+    IN_CHECKS,
+    OPS,
+    POSITIONS,
+    SKIP_RULE,
+    is_check,
+)
+
+
+class Waiver(msgspec.Struct, frozen=True, kw_only=True):
+    """One of them, on one side of a range."""
+
+    rule: str
+    kind: str
+    """`skip`, `flag`, `tolerance`, `step`, `bound`, `own-gradients`, `no-grad`, `exemption`, `baseline`, `setting`."""
+    path: str
+    line: int = 0
+    scope: str = ""
+    """The class or function it stands in, or the tests an exemption speaks of."""
+    op: str = ""
+    about: str = ""
+    """Which of several in one scope: the argument, and the call that it is given to."""
+    value: str = ""
+    """What is granted, where that is neither a number nor a list: a reason, an expression."""
+    amounts: tuple[float, ...] = ()
+    """Where more is laxer: tolerances, the day an exemption ends."""
+    parts: tuple[str, ...] = ()
+    """Where more of them is laxer: inputs without a gradient."""
+    shown: str = ""
+    """What is granted, for people."""
+    body: str = ""
+    """A digest of the definition around it, by which moved code is known."""
+
+    @property
+    def identity(self) -> tuple[str, ...]:
+        """What it is about, whatever it grants; the file is not a part of it."""
+        return (self.rule, self.kind, self.scope, self.op, self.about)
+
+    @property
+    def grant(self) -> tuple[object, ...]:
+        """What it grants."""
+        return (self.value, self.amounts, self.parts)
+
+    @property
+    def label(self) -> str:
+        """For tables: what it is, and where it stands."""
+        where = f" of {self.scope}" if self.scope not in {"", "*"} else ""
+        op = f" (op {self.op})" if self.op else ""
+        return f"{self.about or self.kind}{where}{op}"
+
+    @property
+    def place(self) -> str:
+        """`file.py:12`."""
+        return f"{self.path}:{self.line}" if self.line else self.path
+
+    def no_laxer_than(self, other: Waiver) -> bool:
+        """Whether it grants nothing that the other did not."""
+        if self.value != other.value or len(self.amounts) != len(other.amounts):
+            return False
+        # Not `>`, which is false for NaN.
+        tighter = all(mine <= its for mine, its in zip(self.amounts, other.amounts, strict=True))
+        return tighter and set(self.parts) <= set(other.parts)
+
+
+class PolicyChange(msgspec.Struct, frozen=True, kw_only=True):
+    """A waiver that a range adds, or makes laxer."""
+
+    waiver: Waiver
+    before: Waiver | None = None
+    note: str = ""
+    """What else a person should know: that a class was renamed, that nothing but the op changed."""
+
+    @property
+    def what(self) -> str:
+        """`added` or `changed`."""
+        return "added" if self.before is None else "changed"
+
+    @property
+    def digest(self) -> str:
+        """What a sign-off is bound to: the change itself, wherever the branch's head is."""
+        sides = [_signed(self.waiver), _signed(self.before) if self.before else None]
+        return hashlib.sha256(msgspec.json.encode(sides)).hexdigest()
+
+
+def _signed(waiver: Waiver) -> list[object]:
+    texts = (*waiver.identity, waiver.path, waiver.value)
+    safe = [text.encode("utf-8", "backslashreplace").decode() for text in texts]
+    # Infinity, which an exemption without an end has, is no number of JSON.
+    return [*safe, [repr(amount) for amount in waiver.amounts], list(waiver.parts)]
+
+
+# DOC-HERE changed_policies_source: Waivers of one Python file, read off its syntax tree; comments and texts that mention them are none.
+
+
+def waivers_of(source: bytes, path: str, load: Import | None = None) -> tuple[Waiver, ...]:
+    """Every waiver in a file's source, other files' names looked up by `load`; raises `Unreadable`."""
+    try:
+        tree = parse(source)
+        reader = _Reader(Names(tree, load) if load else Names(tree), path)
+        reader.visit(tree)
+    except RecursionError as error:
+        raise Unreadable("its expressions are nested too deeply to be read") from error
+    return tuple(reader.found)
+
+
+_SHOWN = 60
+
+
+class _Reader(ast.NodeVisitor):
+    """Walks a file, and knows at every moment in which class and function it is."""
+
+    def __init__(self, names: Names, path: str) -> None:
+        self.found: list[Waiver] = []
+        self._names = names
+        self._path = path
+        self._scope: list[str] = []
+        self._around: list[ast.AST] = []
+        """The definitions around this place, the outermost first."""
+        self._known: dict[tuple[str, int], str] = {}
+        """What was learnt of a definition, which is asked only if it grants something."""
+        self._classes: list[bool] = []
+        self._applied: set[int] = set()
+        """References to the skip that are told of already."""
+
+    def visit_ClassDef(self, node: ast.ClassDef) -> None:
+        self._definition(node, (*node.bases, *(k.value for k in node.keywords)))
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> None:
+        self._definition(node, ())
+
+    def visit_AsyncFunctionDef(self, node: ast.AsyncFunctionDef) -> None:
+        self._definition(node, ())
+
+    def visit_Import(self, node: ast.Import) -> None:
+        """Importing a skip is not using it."""
+
+    def visit_ImportFrom(self, node: ast.ImportFrom) -> None:
+        """Importing a skip is not using it."""
+
+    def visit_Assign(self, node: ast.Assign) -> None:
+        for target in node.targets:
+            self._assignment(target, node.value)
+        self._value(node.value, alias=all(isinstance(t, ast.Name) for t in node.targets))
+
+    def visit_AnnAssign(self, node: ast.AnnAssign) -> None:
+        if node.value is not None:
+            self._assignment(node.target, node.value)
+            self._value(node.value, alias=isinstance(node.target, ast.Name))
+
+    def visit_AugAssign(self, node: ast.AugAssign) -> None:
+        self._assignment(node.target, node.value)
+        self.visit(node.value)
+
+    def visit_Delete(self, node: ast.Delete) -> None:
+        """What is deleted is not granted."""
+
+    def visit_Dict(self, node: ast.Dict) -> None:
+        for key, value in zip(node.keys, node.values, strict=True):
+            if isinstance(key, ast.Constant) and isinstance(key.value, str):
+                self._named(key.value, value, f"{key.value} in a dict")
+        self.generic_visit(node)
+
+    def visit_Call(self, node: ast.Call) -> None:
+        if self._names.is_skip(node.func):
+            self._skip(node)
+        elif isinstance(node.func, ast.Call) and self._names.is_skip(node.func.func):
+            self._skip(node.func, applied_to=node.args)
+        self._setattr(node)
+        self._arguments(node)
+        self.generic_visit(node)
+
+    def visit_Name(self, node: ast.Name) -> None:
+        self._reference(node)
+
+    def visit_Attribute(self, node: ast.Attribute) -> None:
+        self._reference(node)
+        self.generic_visit(node)
+
+    def _definition(
+        self, node: ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef, heads: Sequence[ast.expr]
+    ) -> None:
+        is_class = isinstance(node, ast.ClassDef)
+        self._scope.append(node.name)
+        self._around.append(node)
+        for decorator in node.decorator_list:
+            self._decorator(decorator)
+        if not isinstance(node, ast.ClassDef):
+            self._defaults(node)
+        for head in heads:
+            self.visit(head)
+        self._classes.append(is_class)
+        for statement in node.body:
+            self.visit(statement)
+        self._classes.pop()
+        self._around.pop()
+        self._scope.pop()
+
+    def _decorator(self, node: ast.expr) -> None:
+        if self._names.is_skip(node):
+            self._applied.add(id(node))
+            own = self._names.canonical(node) == SKIP_RULE
+            said = "" if own else f"through {ast.unparse(node)}"
+            self._add("gradient", "skip", node, SKIP_RULE, value=said, shown=said or "no reason")
+        self.visit(node)
+
+    def _defaults(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
+        """`def check(self, max_relative_error=0.1)` grants it to whoever calls."""
+        for name, default in defaults(node):
+            self._named(name, default, f"default of {name}")
+            self.visit(default)
+
+    def _assignment(self, target: ast.expr, value: ast.expr) -> None:
+        if isinstance(target, ast.Tuple | ast.List):
+            same = isinstance(value, ast.Tuple | ast.List) and len(value.elts) == len(target.elts)
+            for i, one in enumerate(target.elts):
+                self._assignment(one, value.elts[i] if same else value)  # type: ignore[attr-defined]
+        elif isinstance(target, ast.Attribute):
+            self._named(target.attr, value, _attribute(target.value, target.attr))
+        elif isinstance(target, ast.Name) and (self._in_class or FLAGS.fullmatch(target.id)):
+            # Other names are looked up where they are used.
+            self._named(target.id, value, target.id)
+        elif isinstance(target, ast.Subscript) and isinstance(target.slice, ast.Constant):
+            key = str(target.slice.value)
+            self._named(key, value, f"{key} in a dict")
+
+    def _value(self, value: ast.expr, *, alias: bool) -> None:
+        """`skip = skip_check_grad_ci` is an alias, and told of where it is used."""
+        if alias and isinstance(value, ast.Name | ast.Attribute) and self._names.is_skip(value):
+            self._applied.add(id(value))
+        self.visit(value)
+
+    def _setattr(self, node: ast.Call) -> None:
+        if self._names.canonical(node.func) in {"setattr", "__setattr__"} and len(node.args) > 1:
+            *owner, key, value = node.args
+            name = self._names.text(key)
+            if name is not None:
+                self._named(name, value, _attribute(owner[0] if owner else node.func, name))
+
+    def _reference(self, node: ast.Name | ast.Attribute) -> None:
+        """A skip that is handed on as a value may be applied to anything."""
+        if (
+            isinstance(node.ctx, ast.Load)
+            and id(node) not in self._applied
+            and self._names.is_skip(node)
+        ):
+            self._applied.add(id(node))
+            text = ast.unparse(node)
+            value, shown = f"as a value: {text}", f"passed on as {text}"
+            self._add("gradient", "skip", node, SKIP_RULE, value=value, shown=shown)
+
+    def _skip(self, call: ast.Call, applied_to: Sequence[ast.expr] = ()) -> None:
+        if id(call.func) in self._applied:
+            return
+        self._applied.add(id(call.func))
+        rest = list(call.args)
+        reason = next((k.value for k in call.keywords if k.arg == "reason"), None)
+        if reason is None and rest and self._names.canonical(call.func) == SKIP_RULE:
+            reason = rest.pop(0)
+        others = [ast.unparse(node) for node in (*rest, *applied_to)]
+        others += [ast.unparse(k) for k in call.keywords if k.arg != "reason"]
+        about = SKIP_RULE + (f" on {', '.join(others)}" if others else "")
+        value, shown = self._reason(reason)
+        if reason is None and self._names.canonical(call.func) != SKIP_RULE:
+            value = shown = f"through {ast.unparse(call.func)}"
+        self._add("gradient", "skip", call, about, value=value, shown=shown)
+
+    def _reason(self, node: ast.expr | None) -> tuple[str, str]:
+        if node is None:
+            return "", "no reason"
+        found = self._names.literal(node)
+        if isinstance(found, ast.Constant) and isinstance(found.value, str):
+            text = " ".join(found.value.split())
+            return f"reason: {text}", text or "an empty reason"
+        value, shown = self._explained(node)
+        return f"expression: {value}", shown
+
+    def _explained(self, node: ast.expr) -> tuple[str, str]:
+        """An expression that cannot be told the worth of: itself, and all that its names stand for."""
+        text = ast.unparse(node)
+        origins = self._names.origins(node, self._parameters)
+        if not origins:
+            return text, text
+        first = f"{origins[0][:_SHOWN]}…" if len(origins[0]) > _SHOWN else origins[0]
+        more = f" and {len(origins) - 1} more" if len(origins) > 1 else ""
+        digest = hashlib.sha256("\n".join(origins).encode("utf-8", "replace")).hexdigest()
+        return f"{text} by {digest}", f"{text}, by {first}{more}"
+
+    @property
+    def _parameters(self) -> dict[str, Definition]:
+        """The parameters of the functions around this place, the innermost last."""
+        return {
+            argument.arg: node
+            for node in self._around
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+            for argument in arguments(node)
+        }
+
+    def _arguments(self, node: ast.Call) -> None:
+        name, given, first = self._called(node)
+        checks = name in DECLARATIONS | FREE_CHECKS or is_check(name)
+        subject = f"{name}({', '.join(first)})"
+        op = next((k.value for k in node.keywords if k.arg in OPS), None)
+        said = op.value if isinstance(op, ast.Constant) and isinstance(op.value, str) else ""
+        for argument, value in given:
+            if (
+                argument in ANYWHERE
+                or FLAGS.fullmatch(argument)
+                or (checks and argument in IN_CHECKS)
+            ):
+                self._named(argument, value, f"{argument} of {subject}", checks=checks, op=said)
+        if checks:
+            for starred in _unreadable(node):
+                self._unreadable(starred, subject, said)
+
+    def _called(self, node: ast.Call) -> tuple[str, list[tuple[str, ast.expr]], list[str]]:
+        """The name of what is called, its arguments by name, and what says which call it is."""
+        function, positional = node.func, list(node.args)
+        if self._names.canonical(function) == "partial" and positional:
+            function = positional.pop(0)
+        name = self._names.canonical(function)
+        order = POSITIONS.get(name, ())
+        given = [(n, v) for n, v in zip(order, positional, strict=False) if n]
+        given += [(k.arg, k.value) for k in node.keywords if k.arg]
+        leading = order.index("no_grad_set") if order else 1
+        by_name = [
+            k.value for k in node.keywords if k.arg in {"inputs_to_check", "output_names", "wrt"}
+        ]
+        return name, given, [ast.unparse(n) for n in (*positional[:leading], *by_name)]
+
+    def _unreadable(self, node: ast.expr, subject: str, op: str) -> None:
+        """`**kwargs`: read where this file says what they are, and told of as they stand where it does not."""
+        found = self._names.literal(node)
+        if isinstance(found, ast.Dict) and all(isinstance(k, ast.Constant) for k in found.keys):
+            for key, value in zip(found.keys, found.values, strict=True):
+                name = str(key.value) if isinstance(key, ast.Constant) else ""
+                if name in IN_CHECKS:  # the others are told of where the dict is
+                    self._named(name, value, f"{name} of {subject}", checks=True, op=op)
+            return
+        text, shown = self._explained(node)
+        about = f"arguments of {subject}"
+        self._add("tolerance", "tolerance", node, about, value=text, shown=f"**{shown}", op=op)
+
+    def _named(
+        self, name: str, value: ast.expr, about: str, *, checks: bool = False, op: str = ""
+    ) -> None:
+        """A waiver for what is given to a name, if the name is one that grants something."""
+        if FLAGS.fullmatch(name):
+            text = ast.unparse(value)
+            self._add("gradient", "flag", value, about, value=text, shown=text, op=op)
+            return
+        rule, kind = ANYWHERE.get(name) or (IN_CHECKS.get(name) if checks else None) or ("", "")
+        if not rule or (isinstance(value, ast.Constant) and value.value is None):
+            return
+        if kind == "no-grad":
+            self._no_grad(value, about, op)
+        elif kind == "own-gradients":
+            own = "its author's own gradients"
+            self._add(rule, kind, value, about, value=ast.unparse(value), shown=own, op=op)
+        else:
+            self._amount(rule, kind, value, about, op)
+
+    def _no_grad(self, value: ast.expr, about: str, op: str) -> None:
+        inputs = self._names.texts(value)
+        if inputs is None:
+            text, shown = self._explained(value)
+            self._add("gradient", "no-grad", value, about, value=text, shown=shown, op=op)
+        elif inputs:
+            shown = f"no gradient of {', '.join(inputs)}"
+            self._add("gradient", "no-grad", value, about, parts=inputs, shown=shown, op=op)
+
+    def _amount(self, rule: str, kind: str, value: ast.expr, about: str, op: str) -> None:
+        if isinstance(value, ast.Dict):  # tolerances={"float16": 0.1}
+            for key, each in zip(value.keys, value.values, strict=True):
+                of = f"{ast.unparse(key) if key else '**'}: {about}"
+                self._amount(rule, kind, each, of, op)
+            return
+        own = isinstance(value, ast.Attribute) and value.attr in ANYWHERE  # told where it is set
+        numbers = () if own else self._names.numbers(value, self._parameters)
+        if not numbers:
+            text, shown = (ast.unparse(value),) * 2 if own else self._explained(value)
+            self._add(rule, kind, value, about, value=text, shown=shown, op=op)
+        elif kind == "step":  # neither a larger nor a smaller one is stricter
+            text = ", ".join(f"{n:g}" for n in sorted(set(numbers)))
+            self._add(rule, kind, value, about, value=text, shown=text, op=op)
+        elif max(numbers) > 0:
+            self._add(
+                rule, kind, value, about, amounts=(max(numbers),), shown=f"{max(numbers):g}", op=op
+            )
+
+    def _once(self, ask: Callable[[ast.AST], str], node: ast.AST) -> str:
+        key = (ask.__name__, id(node))
+        if key not in self._known:
+            self._known[key] = ask(node)
+        return self._known[key]
+
+    @property
+    def _in_class(self) -> bool:
+        return bool(self._classes) and self._classes[-1]
+
+    def _add(  # noqa: PLR0913 - the fields of a waiver
+        self, rule: str, kind: str, node: ast.expr, about: str, *, value: str = "", shown: str = "",
+        amounts: tuple[float, ...] = (), parts: tuple[str, ...] = (), op: str = "",
+    ) -> None:  # fmt: skip
+        classes = [a for a in reversed(self._around) if isinstance(a, ast.ClassDef)]
+        nearest = next((o for o in (self._once(_op_of, c) for c in classes) if o), "")
+        self.found.append(
+            Waiver(
+                rule=rule, kind=kind, path=self._path, line=node.lineno, scope=".".join(self._scope),
+                op=op or nearest, about=about, value=value, amounts=amounts, parts=parts, shown=shown,
+                body=self._once(_digest, self._around[0]) if self._around else "",
+            )
+        )  # fmt: skip
+
+
+def _digest(node: ast.AST) -> str:
+    return hashlib.sha256(ast.dump(node).encode("utf-8", "replace")).hexdigest()
+
+
+def _attribute(owner: ast.expr, name: str) -> str:
+    """`flag`, or `flag of TestX` where it is set on something else than the test itself."""
+    text = ast.unparse(owner)
+    return name if text in {"self", "cls"} else f"{name} of {text}"
+
+
+def _unreadable(node: ast.Call) -> Iterator[ast.expr]:
+    yield from (k.value for k in node.keywords if k.arg is None)
+    yield from (argument.value for argument in node.args if isinstance(argument, ast.Starred))
+
+
+def _op_of(node: ast.AST) -> str:
+    """The op that a class says it tests, where it says so in a literal."""
+    for inner in ast.walk(node):
+        if isinstance(inner, ast.Assign) and isinstance(inner.value, ast.Constant):
+            for target in inner.targets:
+                name = (
+                    target.attr if isinstance(target, ast.Attribute) else getattr(target, "id", "")
+                )
+                if name in OPS and isinstance(inner.value.value, str):
+                    return inner.value.value
+    return ""

@@ -1,0 +1,1 @@
+"""The gate: evidence and exemptions in, findings out."""

@@ -1,0 +1,188 @@
+"""The ratchet: operators that are known to lack evidence. The list may get shorter, and longer only by hand.
+
+A new operator without evidence fails; so does a listed one that has evidence now, or that is gone, until the list
+is shortened. One operator per line, sorted, each line with its comma, so that two branches merge.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+import msgspec
+
+from karat.findings import CannotVerify, Finding, Severity, UsageError
+from karat.gradients.report import GradVerdict
+from karat.policy.evidence import Known, Merged
+from karat.policy.exemptions import ByOp, Exemption
+from karat.policy.gate.limits import allowed_by, widened_in
+from karat.policy.gate.needs import DOUBLE, is_of_backward
+
+SCHEMA = "karat.policy-baseline/1"
+
+
+class Ratchet(msgspec.Struct, frozen=True, kw_only=True):
+    """The operators of the registered namespaces, and the list of those that lack evidence."""
+
+    ops: tuple[str, ...] = ()
+    aliases: Mapping[str, tuple[str, ...]] = msgspec.field(default_factory=dict)
+    """Operator → its other names, under any of which it may be tested."""
+    baseline: tuple[str, ...] = ()
+    sure: bool = True
+    """Whether all namespaces could be imported; what is not found in the others need not be gone."""
+    path: str = "policy-baseline.json"
+    again: str = "karat policy gate --complete"
+    """The command as it was typed, for advice."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Every name of every operator."""
+        return (*self.ops, *(name for others in self.aliases.values() for name in others))
+
+
+def parse(data: bytes, path: str) -> tuple[str, ...]:
+    """The operators of a baseline's bytes."""
+    try:
+        found = json.loads(data)
+        good = isinstance(found, dict) and found.get("schema") == SCHEMA
+    except (ValueError, RecursionError):
+        good = False
+    if not good:
+        raise UsageError(
+            f'expected {path} to be an object of operators that ends in "schema": "{SCHEMA}", found something else',
+            next_command=f"git log -p -- {shlex.quote(path)}",
+        )
+    return tuple(sorted(key for key in found if key != "schema"))
+
+
+def read(path: Path, shown: str | None = None) -> tuple[str, ...]:
+    """The operators of a baseline; none where there is no file."""
+    try:
+        return parse(path.read_bytes(), shown or path.name)
+    except FileNotFoundError:
+        return ()
+    except OSError as error:
+        raise CannotVerify(
+            f"expected to read {path}, but: {error.strerror or error}",
+            next_command=f"ls -l {shlex.quote(str(path))}",
+        ) from error
+
+
+def write(path: Path, ops: Iterable[str]) -> None:
+    """Puts a baseline in its place, whole or not at all."""
+    from karat.system.files import write_bytes  # noqa: PLC0415 - only who asks for it writes
+
+    lines = [f"{json.dumps(op)}: null,\n" for op in sorted(set(ops))]
+    try:
+        write_bytes(path, "".join(["{\n", *lines, f'"schema": "{SCHEMA}"\n', "}\n"]).encode())
+    except OSError as error:
+        raise CannotVerify(
+            f"expected to write {path}, but: {error.strerror or error}",
+            next_command=f"ls -ld {shlex.quote(str(path.parent))}",
+        ) from error
+
+
+def with_evidence(merged: Merged, active: Sequence[Exemption]) -> frozenset[str]:
+    """Names of operators with evidence in float64 that nothing speaks against."""
+    wrong = {
+        e.op for known in merged.tests.values() for e in known.evidence if e.verdict is GradVerdict.FAIL
+    }  # fmt: skip
+    named = ByOp(active)
+    proved = {op for known in merged.tests.values() for op in _proved(known, named)}
+    return frozenset(proved - wrong)
+
+
+def _proved(known: Known, named: ByOp) -> Iterator[str]:
+    loose = {
+        one.op
+        for one in widened_in(known)
+        if not any(allowed_by(entry, one) for entry in named.about(one.op))
+    }
+    for e in known.evidence:
+        if e.counts and e.dtype in DOUBLE and is_of_backward(e) and e.op not in loose:
+            yield e.op
+
+
+def is_among(op: str, names: frozenset[str]) -> bool:
+    """Whether an operator is named, by its full name or the end of it: `mylib.ops.softmax`, `softmax`."""
+    parts = op.split(".")
+    return any(".".join(parts[start:]) in names for start in range(len(parts)))
+
+
+def judge_ops(
+    merged: Merged,
+    active: Sequence[Exemption],
+    ratchet: Ratchet,
+    *,
+    complete: bool,
+    told: frozenset[str] = frozenset(),
+) -> Iterator[Finding]:
+    """New operators without evidence, and entries of the list that have had their day.
+
+    `told` names the operators whose gradient is known to be wrong: they have been tested, and that is said of them.
+    """
+    proved = with_evidence(merged, active)
+    named = ByOp(active)
+    listed, there = set(ratchet.baseline), set(ratchet.ops)
+    for op in ratchet.baseline:
+        if is_among(op, proved):
+            yield _stale(ratchet, op, "it has gradient evidence now")
+        elif complete and ratchet.sure and there and op not in there:
+            yield _stale(ratchet, op, "it is gone")
+    for op in ratchet.ops if complete else ():
+        names = (op, *ratchet.aliases.get(op, ()))
+        exempt = any(
+            entry.covers("gradient", name) for name in names for entry in named.about(name)
+        )
+        if (
+            op not in listed
+            and not exempt
+            and not any(is_among(name, proved | told) for name in names)
+        ):
+            yield _new(ratchet, op)
+
+
+def shortened(merged: Merged, active: Sequence[Exemption], ratchet: Ratchet, *, complete: bool) -> tuple[str, ...]:  # fmt: skip
+    """The list without what `judge_ops` calls stale."""
+    found = judge_ops(merged, active, ratchet, complete=complete)
+    stale = {one.metric for one in found if one.kind == "baseline-stale"}
+    return tuple(op for op in ratchet.baseline if op not in stale)
+
+
+def additions(ratchet: Ratchet, patterns: Sequence[str], lacking: Sequence[str]) -> tuple[str, ...]:
+    """Operators without evidence that a pattern means; a pattern that means none is a mistake."""
+    found: list[str] = []
+    for pattern in patterns:
+        mine = [op for op in lacking if fnmatchcase(op, pattern)]
+        if not mine:
+            there = f"{len(ratchet.ops):,} operators, {len(lacking):,} of them without evidence"
+            raise UsageError(
+                f"expected --add-to-baseline {pattern!r} to name operators without evidence, found none among {there}",
+                next_command=ratchet.again,
+            )
+        found += mine
+    return tuple(found)
+
+
+def _stale(ratchet: Ratchet, op: str, why: str) -> Finding:
+    return Finding(
+        kind="baseline-stale",
+        severity=Severity.FAIL,
+        message=f"{ratchet.path}: {op} is listed as lacking evidence, but {why}; shorten the list",
+        path=ratchet.path,
+        metric=op,
+        next=f"{ratchet.again} --update-baseline",
+    )
+
+
+def _new(ratchet: Ratchet, op: str) -> Finding:
+    return Finding(
+        kind="new-op",
+        severity=Severity.FAIL,
+        message=f"{op}: an operator without gradient evidence in float64; test it with karat.OpTest, OpSpec or karat.gradcheck(op={op.rpartition('.')[2]!r})",
+        metric=op,
+        next=f"{ratchet.again} --add-to-baseline {shlex.quote(op)}  # if it must wait",
+    )

@@ -1,0 +1,485 @@
+"""Records: what a test run leaves about gradients, one JSON line each, one file per worker.
+
+Written by `recording` as things happen, read and merged by `merging`; schema karat.evidence/1.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
+from math import isfinite
+from pathlib import Path
+from sys import float_info
+from typing import Any, Literal
+
+import msgspec
+
+from karat.findings import CannotVerify, Finding, Severity
+from karat.gradients.report import Comparison, GradReport, GradVerdict, Property
+from karat.gradients.session import Checked, Declared, Event, NoGrad
+
+SCHEMA = "karat.evidence/1"
+
+
+class Evidence(msgspec.Struct, frozen=True, kw_only=True, tag="evidence", omit_defaults=True):
+    """One completed comparison of one test."""
+
+    op: str
+    input: str
+    output: str
+    dtype: str
+    device: str
+    mode: str
+    order: int
+    test: str
+    verdict: GradVerdict
+    oracle: str
+    strength: Literal["strong", "weak"]
+    vacuous: bool
+    error: float | None = None
+    tolerance: float | None = None
+    smallest_error: float | None = None
+    """None: not a finite number."""
+    widened: float | None = None
+    reason: str = ""
+    seed: int = 0
+
+    @property
+    def counts(self) -> bool:
+        """Whether it is evidence: it passed, could have failed, and did not rest on its author alone."""
+        return self.verdict is GradVerdict.PASS and not self.vacuous and self.strength == "strong"
+
+
+class Reported(msgspec.Struct, frozen=True, kw_only=True, tag="report", omit_defaults=True):
+    """A whole gradient check: its verdict also speaks of laws, which no single comparison does."""
+
+    op: str
+    test: str
+    device: str
+    framework: str
+    verdict: GradVerdict
+    reason: str = ""
+    seed: int = 0
+    comparisons: int = 0
+    nondeterminism_bound: float = 0.0
+    """How much two runs of one backward were allowed to differ."""
+
+
+class OpTested(msgspec.Struct, frozen=True, kw_only=True, tag="op-test", omit_defaults=True):
+    """An op test that was set up in this run."""
+
+    op: str
+    test: str
+    file: str
+    line: int = 0
+    inputs: dict[str, str] = msgspec.field(default_factory=dict)
+    no_grad: tuple[str, ...] = ()
+    skip_reason: str | None = None
+
+
+class NoGradAsked(msgspec.Struct, frozen=True, kw_only=True, tag="no-grad", omit_defaults=True):
+    """An op that did not prove a gradient of an input was asked for it."""
+
+    op: str
+    input: str
+    test: str
+    outcome: Literal["raises", "zero", "gradient"]
+    detail: str = ""
+
+
+class Collected(msgspec.Struct, frozen=True, kw_only=True, tag="collected", omit_defaults=True):
+    """A test class or function that pytest found, and whether this run was to run all of it."""
+
+    test: str
+    op: str | None = None
+    selected: int
+    deselected: int = 0
+    op_test: bool = True
+    """Known to be an op test by its class; else only what it declares makes it one."""
+
+
+class Outcome(msgspec.Struct, frozen=True, kw_only=True, tag="outcome", omit_defaults=True):
+    """How one test item of an op test ended."""
+
+    test: str
+    item: str
+    outcome: Literal["passed", "failed", "skipped"]
+    reason: str = ""
+
+
+class Began(msgspec.Struct, frozen=True, kw_only=True, tag="began", omit_defaults=True):
+    """A worker's journal starts here."""
+
+    schema: str = SCHEMA
+    session: str
+    worker: str
+    karat: str
+    python: str
+    started: str
+    commit: str | None = None
+    shard: str | None = None
+    run: str | None = None
+    """The CI run, or what KARAT_SESSION says: sessions of one run belong together."""
+    root: str = ""
+    """Where pytest's root lies in its repository: two suites of one repository may have tests of the same name."""
+    forked: bool = False
+    """In a process that a test forked, which may end without a word."""
+
+
+class Ended(msgspec.Struct, frozen=True, kw_only=True, tag="ended", omit_defaults=True):
+    """A worker came to its end; a journal without this line was cut off."""
+
+    exit_status: int
+    records: int
+    ran: int = 0
+    """Tests of any kind that were run."""
+    uncollected: tuple[str, ...] = ()
+    """Files that could not be collected, so that nobody knows which tests they hold; `.` is the whole session."""
+    whole: bool = False
+    """Nothing narrowed what was collected: no paths, no -k, no -m, no --lf, and nothing stopped it."""
+
+
+Record = Began | Evidence | Reported | OpTested | NoGradAsked | Collected | Outcome | Ended
+
+# DOC-HERE journals: One journal of evidence, read: every whole line, and what is wrong with the file.
+
+_LINE = 1 << 20
+"""No line that karat writes is longer."""
+_decoder = msgspec.json.Decoder(Record)
+
+
+class Journal(msgspec.Struct, frozen=True, kw_only=True):
+    """What one worker left."""
+
+    path: str
+    group: str
+    """The folder it lies in."""
+    began: Began | None = None
+    ended: Ended | None = None
+    lines: tuple[tuple[bytes, Record], ...] = ()
+    """With the very bytes of each, by which the same line is known again."""
+    findings: tuple[Finding, ...] = ()
+
+    @property
+    def session(self) -> str:
+        """Whose journal it is; empty where it does not say."""
+        return self.began.session if self.began else ""
+
+    @property
+    def run(self) -> str | None:
+        """The CI run and its commit; sessions of one belong together."""
+        said = self.began
+        return f"{said.run} {said.commit}" if said and said.run else None
+
+    @property
+    def speaker(self) -> str:
+        """Who speaks in it: the run, else the session."""
+        return self.run or self.session
+
+
+def read_journal(path: Path) -> Journal:
+    """Every whole line of a journal; what cannot be read is said, and stands for nothing."""
+    journal = Journal(path=str(path), group=str(path.parent))
+    try:
+        with path.open("rb") as file:
+            raw = iter(lambda: file.readline(_LINE + 1), b"")
+            return _read(list(raw), journal)
+    except OSError as error:
+        return _damaged(journal, f"expected to read it, but: {error.strerror or error}")
+
+
+def _read(raw: list[bytes], journal: Journal) -> Journal:
+    lines: list[tuple[bytes, Record]] = []
+    wrong = ""
+    for number, line in enumerate(raw, 1):
+        try:
+            lines.append((line.rstrip(b"\n"), _decoder.decode(line)))
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            wrong = wrong or f"line {number} is not a record ({error})"
+    first = lines[0][1] if lines else None
+    if not isinstance(first, Began):
+        return _damaged(journal, f"expected a journal that says how it began, found {'something else' if lines else 'no record'}")  # fmt: skip
+    if first.schema != SCHEMA:
+        return _damaged(journal, f"expected schema {SCHEMA}, found {first.schema!r}")
+    last = lines[-1][1]
+    ended = last if isinstance(last, Ended) else None
+    read = Journal(
+        path=journal.path, group=journal.group, began=first, ended=ended, lines=tuple(lines[1:])
+    )
+    wrong = wrong or _wrong_end(first, ended, len(lines) - 1)
+    return _damaged(read, wrong) if wrong else read
+
+
+def _wrong_end(began: Began, ended: Ended | None, records: int) -> str:
+    if ended is None:
+        return "" if began.forked else "it has no end: its worker was killed, or is at work still"
+    if ended.records != records:
+        return f"expected {ended.records} records before its end, found {records}"
+    return _uncollected(ended.uncollected) if ended.uncollected else ""
+
+
+def _uncollected(files: Sequence[str]) -> str:
+    if "." in files:
+        return "it ended while tests were collected"
+    more = f" and {len(files) - 3} more" if len(files) > 3 else ""
+    return f"{', '.join(files[:3])}{more} could not be collected"
+
+
+def _damaged(journal: Journal, what: str) -> Journal:
+    finding = Finding(
+        kind="evidence-damaged",
+        severity=Severity.WARN,
+        message=f"{journal.path}: {what}; what it says is taken, what it does not say is not known",
+        path=journal.path,
+        next=f"tail -c 300 {shlex.quote(journal.path)}",
+    )
+    return msgspec.structs.replace(journal, findings=(finding,))
+
+
+# DOC-HERE recording: Recording: events of gradient checks become lines of a journal, written and flushed one by one.
+#
+# `FOLDER/evidence-SESSION-WORKER-PID.jsonl`. A worker that dies leaves all it had done until then; journals of
+# other workers, shards and jobs may lie in the same folder.
+
+_NAME = re.compile(r"[^A-Za-z0-9._]+")
+_REASON = 600
+"""Characters of a reason that a journal keeps."""
+_RUNS = ("KARAT_SESSION", "GITHUB_RUN_ID", "CI_PIPELINE_ID", "BUILDKITE_BUILD_ID", "CIRCLE_WORKFLOW_ID")  # fmt: skip
+_COMMITS = ("GITHUB_SHA", "CI_COMMIT_SHA", "BUILDKITE_COMMIT", "CIRCLE_SHA1")
+
+
+class Recorder:
+    """Keeps the journal of one worker; `tell` may be given to `karat.gradients.session.listen`."""
+
+    def __init__(
+        self,
+        folder: str | Path,
+        *,
+        session: str | None = None,
+        worker: str = "main",
+        root: str = "",
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        self.folder = Path(folder)
+        self.session = session or new_session()
+        self.worker = worker
+        self._root = root
+        self.current: str | None = None
+        """The test that runs now; where there is none, events say theirs."""
+        self.written = 0
+        self._environment = os.environ if environment is None else environment
+        self._pid = os.getpid()
+        self._handle: int | None = None
+
+    def tell(self, event: Event) -> None:
+        """Writes down what an event says, under the test that runs now."""
+        for record in records_of(event, self.current or event.test):
+            self.note(record)
+
+    def note(self, record: Record) -> None:
+        """Writes one line."""
+        self.begin()
+        self._append(record)
+
+    def begin(self) -> None:
+        """The first line, unless it stands there; from then on a journal without a last line was cut off."""
+        if os.getpid() != self._pid:
+            # With the parent's handle, lines of both would be one journal of neither.
+            self._pid, self._handle, self.written = os.getpid(), None, 0
+            self._open(forked=True)
+        elif self._handle is None:
+            self._open(forked=False)
+
+    def end(
+        self,
+        exit_status: int = 0,
+        *,
+        ran: int = 0,
+        uncollected: Iterable[str] = (),
+        whole: bool = False,
+    ) -> None:
+        """The last line; without it the journal counts as cut off."""
+        self.begin()  # a session without a word about gradients has a journal, too
+        self._append(
+            Ended(
+                exit_status=exit_status,
+                records=self.written,
+                ran=ran,
+                uncollected=tuple(uncollected),
+                whole=whole,
+            )
+        )
+        self.close()
+
+    def close(self) -> None:
+        """Lets go of the file."""
+        if self._handle is not None:
+            os.close(self._handle)
+            self._handle = None
+
+    def _open(self, *, forked: bool) -> None:
+        words = [_NAME.sub("_", word)[:60] for word in (self.session, self.worker)]
+        path = self.folder / f"evidence-{'-'.join(words)}-{self._pid}.jsonl"
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
+            self._handle = os.open(path, flags, 0o644)
+        except OSError as error:
+            raise CannotVerify(
+                f"expected to write evidence to {path}, but: {error.strerror or error}",
+                next_command="pytest --karat-evidence=DIR  # a folder that can be written",
+            ) from error
+        self._append(self._beginning(forked=forked))
+
+    def _append(self, record: Record) -> None:
+        assert self._handle is not None, "a journal is opened before it is written"  # noqa: S101
+        line = memoryview(encode(record) + b"\n")
+        while line:
+            line = line[os.write(self._handle, line) :]
+        self.written += 1
+
+    def _beginning(self, *, forked: bool) -> Began:
+        import platform  # noqa: PLC0415 - once per worker
+        from datetime import UTC, datetime  # noqa: PLC0415
+
+        from karat import __version__  # noqa: PLC0415
+
+        said = self._environment
+        node, total = said.get("CI_NODE_INDEX"), said.get("CI_NODE_TOTAL")
+        return Began(
+            session=self.session,
+            worker=self.worker,
+            karat=__version__,
+            python=platform.python_version(),
+            started=datetime.now(UTC).isoformat(),
+            commit=_first(said, _COMMITS),
+            shard=said.get("KARAT_SHARD") or (f"{node}/{total}" if node and total else None),
+            run=run_of(said),
+            root=self._root,
+            forked=forked,
+        )
+
+
+def run_of(environment: Mapping[str, str]) -> str | None:
+    """The CI run, or what KARAT_SESSION says."""
+    return _first(environment, _RUNS)
+
+
+def _first(said: Mapping[str, str], names: tuple[str, ...]) -> str | None:
+    return next((said[name] for name in names if said.get(name)), None)
+
+
+def new_session() -> str:
+    """A name that no other session has."""
+    return os.urandom(6).hex()
+
+
+def place_of(root: Path) -> str:
+    """Where a suite's root lies in its repository; empty at its top, or without one."""
+    top = next((one for one in (root, *root.parents) if (one / ".git").exists()), root)
+    return "" if top == root else root.relative_to(top).as_posix()
+
+
+def encode(record: Record) -> bytes:
+    """One line of JSON; what UTF-8 cannot hold (half a surrogate pair in a name) is spelt out."""
+    try:
+        return msgspec.json.encode(record)
+    except UnicodeEncodeError:
+        return msgspec.json.encode(_spelt(msgspec.to_builtins(record)))
+
+
+def _spelt(value: Any) -> Any:
+    if isinstance(value, str):
+        return value.encode("utf-8", "backslashreplace").decode()
+    if isinstance(value, dict):
+        return {_spelt(key): _spelt(item) for key, item in value.items()}
+    return [_spelt(item) for item in value] if isinstance(value, list | tuple) else value
+
+
+def records_of(event: Event, test: str) -> list[Record]:
+    """What a journal keeps of an event."""
+    match event:
+        case Declared():
+            return [_declared(event, test)]
+        case NoGrad():
+            return [NoGradAsked(op=event.op, input=event.input, test=test, outcome=event.outcome, detail=_cut(event.detail))]  # fmt: skip
+        case Checked(report=report):
+            each = [_evidence(one, report, test) for one in report.comparisons]
+            return [_reported(report, test), *each]
+
+
+def _declared(event: Declared, test: str) -> OpTested:
+    return OpTested(
+        op=event.op,
+        test=test,
+        file=event.file,
+        line=event.line,
+        inputs=dict(event.inputs),
+        no_grad=tuple(sorted(event.no_grad)),
+        skip_reason=event.skip_reason,
+    )
+
+
+def _reported(report: GradReport, test: str) -> Reported:
+    return Reported(
+        op=report.op,
+        test=test,
+        device=report.device,
+        framework=report.framework,
+        verdict=report.verdict,
+        reason=_cut(report.reason),
+        seed=report.seed,
+        comparisons=len(report.comparisons),
+        nondeterminism_bound=max(map(_allowed, report.properties), default=0.0),
+    )
+
+
+def _allowed(law: Property) -> float:
+    """How much a law about repeated runs let them differ."""
+    return _limit(law.bound) or 0.0 if "determin" in law.name else 0.0
+
+
+def _evidence(one: Comparison, report: GradReport, test: str) -> Evidence:
+    return Evidence(
+        op=report.op,
+        input=one.input,
+        output=one.output,
+        dtype=one.dtype,
+        device=report.device,
+        mode=one.mode,
+        order=one.order,
+        test=test,
+        verdict=one.verdict,
+        oracle=one.oracle,
+        strength=one.strength,
+        vacuous=one.vacuous,
+        error=_finite(one.error),
+        tolerance=_finite(one.tolerance),
+        smallest_error=_finite(one.smallest_error),
+        widened=_limit(one.widened),
+        reason=_cut(one.reason),
+        seed=report.seed,
+    )
+
+
+def _finite(value: float) -> float | None:
+    """JSON has no word for NaN and infinities."""
+    return float(value) if isfinite(value) else None
+
+
+def _limit(value: float | None) -> float | None:
+    """A limit that lets everything pass (infinite, NaN) is the largest number there is, not none."""
+    return value if value is None or isfinite(value) else float_info.max
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _REASON else f"{text[: _REASON - 1]}…"
+
+
+def unit_of(node: str) -> str:
+    """The test that an item belongs to: `file.py::Class`, or `file.py::function`; parameters make no other test."""
+    path, _, rest = node.partition("::")
+    names = rest.partition("[")[0].split("::")
+    return "::".join([path, *(names[:-1] if len(names) > 1 else names)]) if rest else path

@@ -1,0 +1,529 @@
+"""A call in a method: whom it asks, what it hands over, and what it tells a check."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+import msgspec
+
+from karat.policy.scan.expressions import Lines, dotted, literal, negated, number, text_of, truth
+from karat.policy.scan.facts import Call, Decorator, Method
+from karat.policy.scan.vocabulary import FREE_CHECKS, is_check, is_test
+
+CATCHES = frozenset({"", "Exception", "BaseException", "AssertionError"})
+"""Exceptions that a failed comparison is; the empty name is a bare `except`."""
+_PLAIN_MODULES = frozenset({"np", "numpy", "paddle", "math", "core", "base", "fluid"})
+"""Whatever these are handed, they check no gradient; most calls of a test are theirs."""
+
+
+@dataclass(slots=True)
+class Known:
+    """Names of a body that stand for the op test, or for a check of it."""
+
+    tests: dict[str, str]
+    """Name → which parameter of a function it is; nothing for a method's own `self`."""
+    checks: dict[str, ast.Attribute] = field(default_factory=dict)
+    """`check = self.check_grad`."""
+
+    def learn(self, name: str, value: ast.expr) -> None:
+        """An assignment: `me = self`, `check = self.check_grad`."""
+        if isinstance(value, ast.Name) and value.id in self.tests:
+            self.tests[name] = self.tests[value.id]
+        elif self.is_check(value):
+            self.checks[name] = value  # type: ignore[assignment]
+
+    def is_check(self, node: ast.AST) -> bool:
+        """Whether the expression is a check of the test, called or not."""
+        return isinstance(node, ast.Attribute) and is_check(node.attr) and self.is_test(node.value)
+
+    def is_test(self, node: ast.AST) -> bool:
+        """Whether the expression is the op test itself."""
+        return isinstance(node, ast.Name) and node.id in self.tests
+
+
+def takes_failure(node: ast.AST) -> bool:
+    """Whether an expression takes the failure of what it is handed, or stands around, for granted."""
+    if not isinstance(node, ast.Call):
+        return False
+    function = node.func
+    last = function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
+    if last == "suppress":
+        return any(dotted(kind).rpartition(".")[2] in CATCHES for kind in node.args)
+    return last == "raises" or last.startswith("assertRaises")
+
+
+def swallows(handler: ast.ExceptHandler) -> bool:
+    """Whether a handler takes a failed comparison for granted."""
+    kinds = handler.type.elts if isinstance(handler.type, ast.Tuple) else [handler.type]
+    names = {dotted(kind).rpartition(".")[2] if kind is not None else "" for kind in kinds}
+    if not names & CATCHES:
+        return False
+    return not any(isinstance(n, ast.Raise) or "fail" in text_of(n) for s in handler.body for n in ast.walk(s)
+                   if isinstance(n, ast.Raise | ast.Call))  # fmt: skip
+
+
+def drops(statements: Sequence[ast.stmt]) -> bool:
+    """Whether a `finally` leaves by itself, and the failure with it."""
+    leaves = ast.Return | ast.Break | ast.Continue
+    return any(isinstance(node, leaves) for statement in statements for node in ast.walk(statement))
+
+
+def calls(node: ast.Call, known: Known, when: tuple[str, ...], *, caught: bool) -> Iterator[Call]:
+    """Calls that may check a gradient, or lead to one that does."""
+    yield from _asked(node, known, when, caught=caught)
+    for argument in (*node.args, *(keyword.value for keyword in node.keywords)):
+        if known.is_check(argument):
+            assert isinstance(argument, ast.Attribute)  # noqa: S101 - as is_check says
+            who = text_of(node.func)
+            more = () if who.endswith("partial") else (f"{who} calls it",)
+            yield Call(name=argument.attr, line=node.lineno, when=when + more, object=_object(argument, known),
+                       caught=caught or takes_failure(node))  # fmt: skip
+
+
+def _asked(node: ast.Call, known: Known, when: tuple[str, ...], *, caught: bool) -> Iterator[Call]:
+    function = _function(node.func, known)
+    if isinstance(function, ast.Attribute):
+        value = function.value
+        if known.is_test(value):
+            yield _made(node, function.attr, when, caught=caught, object=_object(function, known))
+            return
+        if isinstance(value, ast.Call) and dotted(value.func) == "super":
+            yield _made(node, function.attr, when, caught=caught, receiver="super")
+            return
+    whole = dotted(function)
+    if not whole:
+        return
+    owner, _, name = whole.rpartition(".")
+    if name in FREE_CHECKS:
+        yield _made(node, name, when, caught=caught, receiver="free", owner=whole)
+        return
+    if whole.partition(".")[0] in _PLAIN_MODULES:
+        return
+    for place, test in _handed(node, known):
+        if place == "0" and owner and not test:
+            yield _made(node, name, when, caught=caught, receiver="class", owner=owner)
+        else:
+            yield Call(name=name, line=node.lineno, receiver="free", owner=whole, when=when, caught=caught,
+                       place=place, object=test)  # fmt: skip
+
+
+def _function(node: ast.expr, known: Known) -> ast.expr:
+    """What is called, behind a walrus, an alias or `getattr(self, "check_grad")`."""
+    if isinstance(node, ast.NamedExpr):
+        node = node.value
+    if isinstance(node, ast.Name) and node.id in known.checks:
+        return known.checks[node.id]
+    if isinstance(node, ast.Call) and dotted(node.func) == "getattr" and len(node.args) > 1:
+        name = literal(node.args[1])
+        if name is not None:
+            return ast.Attribute(value=node.args[0], attr=name)
+    return node
+
+
+def _handed(node: ast.Call, known: Known) -> Iterator[tuple[str, str]]:
+    """(place or keyword, which test) of every argument that is an op test."""
+    places = [(str(index), argument) for index, argument in enumerate(node.args)]
+    places += [(keyword.arg or "**", keyword.value) for keyword in node.keywords]
+    for place, argument in places:
+        if isinstance(argument, ast.Name) and argument.id in known.tests:
+            yield place, known.tests[argument.id]
+
+
+def _object(node: ast.Attribute, known: Known) -> str:
+    return known.tests[node.value.id] if isinstance(node.value, ast.Name) else ""
+
+
+def _made(
+    node: ast.Call, name: str, when: tuple[str, ...], *, caught: bool, **more: str
+) -> Call:  # fmt: skip
+    keywords: dict[str, str] = {}
+    numbers: dict[str, float] = {}
+    if is_check(name) or name in FREE_CHECKS:
+        for keyword in node.keywords:
+            keywords[keyword.arg or "**"] = text_of(keyword.value)
+            value = number(keyword.value)
+            if value is not None and keyword.arg is not None:
+                numbers[keyword.arg] = value
+    return Call(name=name, line=node.lineno, when=when, caught=caught, keywords=keywords, numbers=numbers, **more)  # type: ignore[arg-type]  # fmt: skip
+
+
+# DOC-HERE scan_bodies: The body of a method: which calls it comes to, under which conditions, and whether it does anything at all.
+
+_SKIPS = ("skipTest", "pytest.skip", "SkipTest")
+_ENDS = frozenset(
+    {"sys.exit", "exit", "quit", "os._exit", "os.abort", "pytest.exit", "pytest.fail", "self.fail"}
+)
+"""Calls that nothing comes after."""
+_APART = frozenset({ast.IfExp, ast.BoolOp, ast.Call})
+_YIELDS = frozenset({ast.Yield, ast.YieldFrom})
+FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef
+_HANDLERS: dict[type[ast.stmt], str] = {
+    ast.If: "_if", ast.For: "_for", ast.AsyncFor: "_for", ast.While: "_while", ast.With: "_with",
+    ast.AsyncWith: "_with", ast.Try: "_try", ast.TryStar: "_try", ast.Match: "_match",
+    ast.FunctionDef: "_function", ast.AsyncFunctionDef: "_function", ast.ClassDef: "_nothing", ast.Pass: "_nothing",
+    ast.Assign: "_assign", ast.Return: "_leave", ast.Raise: "_leave", ast.Continue: "_leave", ast.Break: "_leave",
+}  # fmt: skip
+
+
+def _children() -> dict[type[ast.AST], tuple[str, ...]]:
+    """Kind of node → its fields that may hold expressions."""
+    no_nodes = {
+        "ctx",
+        "op",
+        "ops",
+        "id",
+        "attr",
+        "arg",
+        "kind",
+        "conversion",
+        "is_async",
+        "simple",
+        "level",
+        "names",
+    }
+    found: dict[type[ast.AST], tuple[str, ...]] = {}
+    pending: list[type[ast.AST]] = [ast.AST]
+    while pending:
+        kind = pending.pop()
+        pending += kind.__subclasses__()
+        if issubclass(kind, ast.Constant | ast.Import | ast.ImportFrom | ast.Global | ast.Nonlocal):
+            found[kind] = ()
+        else:
+            found[kind] = tuple(name for name in kind._fields if name not in no_nodes)
+    return found
+
+
+_CHILDREN = _children()
+
+
+def method_of(
+    node: FunctionNode, decorators: tuple[Decorator, ...], when: tuple[str, ...], lines: Lines
+) -> Method:
+    """What a method comes to."""
+    first = _parameters(node.args)[:1]
+    if not is_test(node.name) and lines.leads_nowhere(node.body, "".join(first)):
+        return Method(name=node.name, line=node.lineno, decorators=decorators, when=when)
+    body = _Body(Known(dict.fromkeys(first, "")))
+    body.block(node.body, ())
+    body.called_functions()
+    never = _never_run(node, body) if is_test(node.name) else ""
+    return Method(
+        name=node.name, line=node.lineno, calls=() if never else tuple(body.calls),
+        empty=never or _emptiness(node, decorators, body) if is_test(node.name) else "",
+        does=body.does, only_super=body.only_super, decorators=decorators, when=when,
+    )  # fmt: skip
+
+
+def function_of(node: FunctionNode) -> Method | None:
+    """What a function does with whichever of its parameters is an op test; None where it does nothing with any."""
+    body = _Body(Known({name: name for name in _parameters(node.args)}))
+    body.block(node.body, ())
+    body.called_functions()
+    calls_ = tuple(call for call in body.calls if call.object)
+    return (
+        Method(name=node.name, line=node.lineno, calls=calls_, does=body.does) if calls_ else None
+    )
+
+
+def lambda_of(name: str, node: ast.Lambda) -> Method:
+    """What a method comes to that is written as a lambda."""
+    body = _Body(Known(dict.fromkeys(_parameters(node.args)[:1], "")))
+    body.expressions(node.body, ())
+    empty = "" if body.does else "does nothing that could fail"
+    return Method(name=name, line=node.lineno, calls=tuple(body.calls), does=body.does,
+                  empty=empty if is_test(name) else "")  # fmt: skip
+
+
+def _parameters(arguments: ast.arguments) -> list[str]:
+    return [a.arg for a in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)]
+
+
+def _never_run(node: FunctionNode, body: _Body) -> str:
+    """A runner calls a test, and neither iterates over what it gave nor awaits it."""
+    if body.yields:
+        return "is a generator, whose body no runner runs"
+    return (
+        "is a coroutine, which no runner awaits" if isinstance(node, ast.AsyncFunctionDef) else ""
+    )
+
+
+def _emptiness(node: FunctionNode, decorators: Sequence[Decorator], body: _Body) -> str:
+    if any(d.last == "skip" for d in decorators) or (body.skipped and not body.does):
+        return "is skipped"
+    if body.does:
+        return ""
+    rest = [s for s in node.body if not _is_constant(s)]
+    if not rest:
+        return "holds only a docstring" if _has_text(node) else "holds only ..."
+    if all(isinstance(s, ast.Pass) for s in rest):
+        return "holds only pass"
+    return "returns at once" if isinstance(rest[0], ast.Return) else "does nothing that could fail"
+
+
+def _is_constant(node: ast.stmt) -> bool:
+    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+
+
+def _has_text(node: FunctionNode) -> bool:
+    return ast.get_docstring(node, clean=False) is not None
+
+
+class _Body:
+    """Walks statements in the order in which they run."""
+
+    def __init__(self, known: Known) -> None:
+        self._known = known
+        self.calls: list[Call] = []
+        self.does = False
+        self.asserts = False
+        self.called = 0
+        self.skipped = False
+        self.yields = False
+        self._caught = 0
+        self._local: dict[str, list[Call]] = {}
+        self._loaded: set[str] = set()
+
+    def called_functions(self) -> None:
+        """Functions inside count where their name is used."""
+        for name, found in self._local.items():
+            if name in self._loaded:
+                self.calls.extend(found)
+
+    @property
+    def only_super(self) -> bool:
+        """Whether nothing is called but super() and methods of it."""
+        supers = sum(call.receiver == "super" for call in self.calls)
+        return not self.asserts and supers > 0 and self.called == 2 * supers
+
+    def block(self, statements: Sequence[ast.stmt], when: tuple[str, ...]) -> bool:
+        """Whether the block surely ends the function, or the loop around it."""
+        for statement in statements:
+            ended, more = self._statement(statement, when)
+            if ended:
+                return True
+            when += more
+        return False
+
+    def _statement(self, node: ast.stmt, when: tuple[str, ...]) -> tuple[bool, tuple[str, ...]]:
+        """Whether it ends here, and what holds for whatever comes after."""
+        handler = _HANDLERS.get(type(node))
+        if handler is None:
+            return self._plain(node, when), ()
+        outcome: tuple[bool, tuple[str, ...]] = getattr(self, handler)(node, when)
+        return outcome
+
+    def _plain(self, node: ast.stmt, when: tuple[str, ...]) -> bool:
+        self.expressions(node, when)
+        if isinstance(node, ast.Assert):
+            return truth(node.test) is False
+        if not isinstance(node, ast.Expr) or not isinstance(node.value, ast.Call):
+            return False
+        called = dotted(node.value.func)
+        if called.endswith(_SKIPS):
+            self.skipped |= not when
+            return True
+        return called in _ENDS
+
+    def _assign(self, node: ast.Assign, when: tuple[str, ...]) -> tuple[bool, tuple[str, ...]]:
+        (target, *others), value = node.targets, node.value
+        if isinstance(target, ast.Name) and not others:
+            if isinstance(value, ast.Lambda):
+                inner = _Body(self._known)
+                inner.expressions(value.body, when)
+                self._take(target.id, inner)
+                return False, ()
+            self._known.learn(target.id, value)
+        self.expressions(node, when)
+        return False, ()
+
+    def _for(
+        self, node: ast.For | ast.AsyncFor, when: tuple[str, ...]
+    ) -> tuple[bool, tuple[str, ...]]:
+        self.expressions(node.iter, when)
+        if truth(node.iter) is not False:
+            self.block(node.body, when)
+        self.block(node.orelse, when)
+        return False, ()
+
+    def _while(self, node: ast.While, when: tuple[str, ...]) -> tuple[bool, tuple[str, ...]]:
+        self.expressions(node.test, when)
+        if truth(node.test) is not False:
+            self.block(node.body, when)
+        self.block(node.orelse, when)
+        return False, ()
+
+    def _match(self, node: ast.Match, when: tuple[str, ...]) -> tuple[bool, tuple[str, ...]]:
+        self.expressions(node.subject, when)
+        for case in node.cases:
+            if (
+                isinstance(case.pattern, ast.MatchAs)
+                and case.pattern.pattern is None
+                and case.guard is None
+            ):
+                self.block(case.body, when)
+                break
+            said = f"{text_of(node.subject)} matches {text_of(case.pattern)}"
+            said += f" if {text_of(case.guard)}" if case.guard else ""
+            self.block(case.body, (*when, said))
+            when = (*when, negated(said))
+        return False, ()
+
+    def _nothing(self, node: ast.stmt, when: tuple[str, ...]) -> tuple[bool, tuple[str, ...]]:  # noqa: ARG002
+        return False, ()
+
+    def _if(self, node: ast.If, when: tuple[str, ...]) -> tuple[bool, tuple[str, ...]]:
+        open_ = truth(node.test) is None
+        depth, ended = len(when), list[bool]()
+        while True:  # an elif is an if in an else, hundreds deep in generated files
+            self.expressions(node.test, when)
+            known = truth(node.test)
+            if known is None:
+                condition = text_of(node.test)
+                ended.append(self.block(node.body, (*when, condition)))
+                when = (*when, negated(condition))
+            after = None if known else otherwise(node)
+            if after is None:
+                break
+            node = after
+        ended.append(self.block(node.body if known else node.orelse, when))
+        if all(ended) or not open_:
+            return all(ended), ()
+        not_first = when[depth]
+        return False, (not_first,) if ended[0] else (negated(not_first),) if all(ended[1:]) else ()
+
+    def _with(
+        self, node: ast.With | ast.AsyncWith, when: tuple[str, ...]
+    ) -> tuple[bool, tuple[str, ...]]:
+        for item in node.items:
+            self.expressions(item.context_expr, when)
+        catches = any(takes_failure(item.context_expr) for item in node.items)
+        self._caught += catches
+        ended = self.block(node.body, when)
+        self._caught -= catches
+        return ended and not catches, ()
+
+    def _try(self, node: ast.Try, when: tuple[str, ...]) -> tuple[bool, tuple[str, ...]]:
+        catches = any(swallows(handler) for handler in node.handlers) or drops(node.finalbody)
+        self._caught += catches
+        ended = self.block(node.body, when)
+        self._caught -= catches
+        for handler in node.handlers:
+            kind = text_of(handler.type) if handler.type else "anything"
+            self.block(handler.body, (*when, f"{kind} was raised"))
+        ended = self.block(node.orelse, when) or ended
+        return self.block(node.finalbody, when) or (ended and not node.handlers), ()
+
+    def _function(self, node: FunctionNode, when: tuple[str, ...]) -> tuple[bool, tuple[str, ...]]:
+        inner = _Body(self._known)
+        inner.block(node.body, when)
+        inner.called_functions()
+        self._take(node.name, inner)
+        return False, ()
+
+    def _take(self, name: str, inner: _Body) -> None:
+        self._local[name] = inner.calls
+        self._loaded |= inner._loaded
+
+    def _leave(self, node: ast.stmt, when: tuple[str, ...]) -> tuple[bool, tuple[str, ...]]:
+        if isinstance(node, ast.Raise) and node.exc is not None and "SkipTest" in text_of(node.exc):
+            self.skipped |= not when
+            return True, ()
+        self.expressions(node, when)
+        self.does |= isinstance(node, ast.Raise)
+        return True, ()
+
+    def expressions(self, node: ast.AST, when: tuple[str, ...]) -> None:
+        """Calls among whatever is below a node."""
+        # This sees every expression of every test: a loop over what can have children, and nothing else.
+        pending = [node]
+        while pending:
+            inner = pending.pop()
+            kind = type(inner)
+            if kind is ast.Name:
+                self._loaded.add(inner.id)  # type: ignore[attr-defined]
+                continue
+            if kind in _APART and self._apart(inner, when):
+                continue
+            for name in _CHILDREN.get(kind, ()):
+                child = getattr(inner, name)
+                if type(child) is list:
+                    pending += child
+                elif child is not None:
+                    pending.append(child)
+            if kind is ast.Call:
+                self._call(inner, when)  # type: ignore[arg-type]
+            elif kind is ast.Assert:
+                self.does = self.asserts = True
+            elif kind in _YIELDS:
+                self.yields = True
+
+    def _apart(self, node: ast.AST, when: tuple[str, ...]) -> bool:
+        """Whether the expression is one of which parts are come to in another way than the rest, and was read."""
+        if not isinstance(node, ast.Call):
+            self._branches(node, when)
+        elif takes_failure(node):
+            self._expecting(node, when)
+        else:
+            return False
+        return True
+
+    def _expecting(self, node: ast.Call, when: tuple[str, ...]) -> None:
+        """`self.assertRaises(AssertionError, lambda: self.check_grad())`."""
+        self._caught += 1
+        for argument in node.args:
+            self.expressions(argument, when)
+        self._caught -= 1
+        self._call(node, when)
+
+    def _branches(self, node: ast.AST, when: tuple[str, ...]) -> None:
+        """Expressions of which only a part may be come to."""
+        match node:
+            case ast.IfExp(test=test, body=body, orelse=orelse):
+                self.expressions(test, when)
+                self._guarded(body, when, test, holds=True)
+                self._guarded(orelse, when, test, holds=False)
+            case ast.BoolOp(op=op, values=[first, *rest]):
+                self.expressions(first, when)
+                # Whether the first decides is known of it alone; what comes after shares that condition.
+                for value in rest:
+                    self._guarded(value, when, first, holds=isinstance(op, ast.And))
+            case _:
+                pass
+
+    def _guarded(
+        self, node: ast.expr, when: tuple[str, ...], condition: ast.expr, *, holds: bool
+    ) -> None:
+        known = truth(condition)
+        if known is not None and known is not holds:
+            return
+        begin, depth = len(self.calls), len(when)
+        self.expressions(node, when)
+        if known is None and len(self.calls) > begin:
+            said = text_of(condition)
+            said = said if holds else negated(said)
+            self.calls[begin:] = [
+                msgspec.structs.replace(call, when=(*when, said, *call.when[depth:]))
+                for call in self.calls[begin:]
+            ]
+
+    def _call(self, node: ast.Call, when: tuple[str, ...]) -> None:
+        if "kip" in _last(node.func) and dotted(node.func).endswith(_SKIPS):
+            return
+        self.does = True
+        self.called += 1
+        self.calls.extend(calls(node, self._known, when, caught=self._caught > 0))
+
+
+def otherwise(node: ast.If) -> ast.If | None:
+    """The `elif` of an `if`."""
+    match node.orelse:
+        case [ast.If() as after]:
+            return after
+        case _:
+            return None
+
+
+def _last(node: ast.expr) -> str:
+    return node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", "")

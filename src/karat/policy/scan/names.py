@@ -1,0 +1,559 @@
+"""Modules of a tree: which file an import means, without a `sys.path` to ask.
+
+Test trees import their siblings by bare names, put folders on `sys.path`, and lie in packages. So a name is
+looked for beside the file, then in every folder above it, then anywhere in the tree, nearest first.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from karat.policy.scan.facts import Binding, ClassFacts, FileFacts, Reference
+from karat.policy.scan.vocabulary import PLAIN, ROOT_SUFFIX, ROOTS
+
+
+class Modules:
+    """Every Python file of the scan, by absolute path; parsed or not."""
+
+    def __init__(self, paths: Iterable[tuple[str, str]]) -> None:
+        """Take pairs of a path as shown and its absolute form."""
+        self._shown: dict[str, str] = {}
+        self._absolute: dict[str, str] = {}
+        self._by_stem: dict[str, list[str]] = {}
+        self._places: dict[str, list[str]] = {}
+        for shown, absolute in paths:
+            self._shown[absolute] = shown
+            self._absolute.setdefault(shown, absolute)
+            self._places.setdefault(shown, []).append(absolute)
+            self._by_stem.setdefault(stem(absolute), []).append(absolute)
+        self._found: dict[tuple[str, str], str | None] = {}
+
+    def find(self, module: str, beside: str) -> str | None:
+        """The path, as shown, of the file that `import module` means in the file `beside`."""
+        folder = os.path.dirname(self._absolute.get(beside, beside))  # noqa: PTH120 - strings, by the million
+        key = (module, folder)
+        if key not in self._found:
+            self._found[key] = self._find(module, folder)
+        return self._found[key]
+
+    def stems(self, shown: str) -> set[str]:
+        """The last parts of the names by which a file is imported; several where links lead to it."""
+        return {stem(place) for place in self._places.get(shown, ())}
+
+    def packages(self, shown: str) -> Iterator[str]:
+        """The packages that a file is a module of."""
+        for place in self._places.get(shown, ()):
+            folder, name = os.path.split(place)
+            if name == "__init__.py":
+                folder = os.path.dirname(folder)  # noqa: PTH120
+            package = self._shown.get(os.path.join(folder, "__init__.py"))  # noqa: PTH118
+            if package is not None and package != shown:
+                yield package
+
+    def _find(self, module: str, folder: str) -> str | None:
+        name = module.lstrip(".")
+        level = len(module) - len(name)
+        parts = name.split(".") if name else []
+        if level:
+            for _ in range(level - 1):
+                folder = os.path.dirname(folder)  # noqa: PTH120
+            return self._at(folder, parts)
+        return self._above(folder, parts) or self._nearest(folder, parts)
+
+    def _above(self, folder: str, parts: list[str]) -> str | None:
+        while True:
+            found = self._at(folder, parts)
+            if found is not None:
+                return found
+            up = os.path.dirname(folder)  # noqa: PTH120
+            if up == folder:
+                return None
+            folder = up
+
+    def _at(self, folder: str, parts: list[str]) -> str | None:
+        base = os.path.join(folder, *parts)  # noqa: PTH118
+        module = self._shown.get(f"{base}.py") if parts else None
+        return self._shown.get(os.path.join(base, "__init__.py")) or module  # noqa: PTH118
+
+    def _nearest(self, folder: str, parts: list[str]) -> str | None:
+        if not parts or parts[0] in sys.stdlib_module_names:
+            return None
+        ends = (os.sep + os.path.join(*parts) + ".py", os.sep + os.path.join(*parts, "__init__.py"))  # noqa: PTH118
+        fitting = [p for p in self._by_stem.get(parts[-1], ()) if p.endswith(ends)]
+        if not fitting:
+            return None
+        best = min(fitting, key=lambda p: (-len(os.path.commonpath([p, folder])), len(p), p))
+        return self._shown[best]
+
+
+def stem(path: str) -> str:
+    """The last part of the name by which a file is imported."""
+    folder, name = os.path.split(path)
+    if name == "__init__.py":
+        return os.path.basename(folder)  # noqa: PTH119
+    return name.removesuffix(".py")
+
+
+# DOC-HERE scan_names: Names: what a base class, an alias or a factory means, across all files of a scan.
+
+_DEEPEST = 120
+"""Names that lead to names that lead to names: more than this is a circle."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outside:
+    """A name of a module that is not among the scanned files."""
+
+    name: str
+
+    @property
+    def last(self) -> str:
+        """Its last part."""
+        return self.name.rpartition(".")[2]
+
+
+@dataclass(frozen=True, slots=True)
+class Unknown:
+    """An expression that only running it would tell."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Module:
+    """A scanned file."""
+
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
+class Function:
+    """A function of a scanned file, with what is known of the parameters around it."""
+
+    path: str
+    scope: int
+    environment: Environment
+
+
+@dataclass(frozen=True, slots=True)
+class Class:
+    """A class, or one of the classes that a factory makes of it."""
+
+    path: str
+    index: int
+    environment: Environment = ()
+    facts: ClassFacts = field(compare=False, repr=False, kw_only=True)
+
+
+Target: TypeAlias = Outside | Unknown | Module | Function | Class
+Environment: TypeAlias = tuple[tuple[tuple[int, str], "Target"], ...]
+"""(scope, parameter) → what it was called with."""
+
+
+class Names:
+    """Resolves dotted names; files are read when a name leads there."""
+
+    def __init__(self, modules: Modules, load: Callable[[str], FileFacts]) -> None:
+        self._modules = modules
+        self._load = load
+        self._tables: dict[str, Mapping[tuple[int, str], list[Binding]]] = {}
+        self._known: dict[tuple[str, str], list[Target]] = {}
+        self._aliases: dict[tuple[str, int, Environment], list[Target]] = {}
+        self._needs: dict[tuple[str, int], frozenset[tuple[int, str]]] = {}
+        self._depth = 0
+
+    def facts(self, path: str) -> FileFacts:
+        """What the file says."""
+        return self._load(path)
+
+    def refer(
+        self, path: str, scope: int, reference: Reference, *, line: int = 0, environment: Environment = ()
+    ) -> list[Target]:  # fmt: skip
+        """Everything that an expression may mean; never nothing."""
+        if reference.function:
+            return self._called(path, scope, reference, line, environment)
+        found = [
+            target
+            for name in reference.names
+            for target in self.resolve(path, scope, name, line=line, environment=environment)
+        ]
+        return found or [Unknown(reference.text)]
+
+    def resolve(
+        self, path: str, scope: int, name: str, *, line: int = 0, environment: Environment = ()
+    ) -> list[Target]:  # fmt: skip
+        """Everything that a dotted name may mean in a scope; `line` limits to what is bound before it."""
+        if self._depth > _DEEPEST:
+            return [Unknown(name)]
+        self._depth += 1
+        try:
+            return self._resolve(path, scope, name, line, environment)
+        finally:
+            self._depth -= 1
+
+    def _resolve(
+        self, path: str, scope: int, name: str, line: int, environment: Environment
+    ) -> list[Target]:
+        parts = name.split(".")
+        for end in range(len(parts), 1, -1):
+            whole = ".".join(parts[:end])
+            if (0, whole) in self._table(path):
+                found = self._modules.find(whole, path)
+                if found is not None:
+                    return self._attributes([Module(found)], parts[end:])
+        return self._attributes(self._first(path, scope, parts[0], line, environment), parts[1:])
+
+    def _first(
+        self, path: str, scope: int, name: str, line: int, environment: Environment
+    ) -> list[Target]:
+        scopes = self.facts(path).scopes
+        here = scope
+        while here >= 0:
+            what = scopes[here]
+            if what.kind != "class" or here == scope:
+                found = self._in_scope(path, here, name, line, environment)
+                if found:
+                    return found
+            if what.kind == "function":
+                line = 0  # by the time it runs, all of the module has
+                if name in what.parameters:
+                    return self._parameter(path, here, name, environment)
+            here = what.parent
+        return [Outside(name)]
+
+    def _in_scope(
+        self, path: str, scope: int, name: str, line: int, environment: Environment
+    ) -> list[Target]:
+        table = self._table(path)
+        bound = table.get((scope, name), [])
+        stars = table.get((scope, "*"))
+        if stars:
+            # Whatever is bound last wins, by name or by star.
+            bound = sorted([*bound, *stars], key=lambda binding: binding.line)
+        best: list[Target] = []
+        for binding in reversed(bound):
+            if binding.kind == "deleted" or (line and binding.line >= line):
+                continue
+            if binding.kind == "star":
+                found = self._starred(path, binding, name)
+            else:
+                found = self._bound(path, binding, environment)
+            if any(isinstance(target, Class | Function | Module) for target in found):
+                return found
+            if not best or all(isinstance(target, Unknown) for target in best):
+                best = found
+        return best
+
+    def _parameter(
+        self, path: str, scope: int, name: str, environment: Environment
+    ) -> list[Target]:
+        for (where, parameter), target in environment:
+            if (where, parameter) == (scope, name):
+                return [target]
+        default = self.facts(path).scopes[scope].defaults.get(name)
+        return self.refer(path, 0, default) if default is not None else [Unknown(name)]
+
+    def _bound(self, path: str, binding: Binding, environment: Environment) -> list[Target]:
+        match binding.kind:
+            case "class":
+                return [self.instance(path, binding.index, environment)]
+            case "function":
+                return [Function(path, binding.index, environment)]
+            case "module":
+                found = self._modules.find(binding.module, path)
+                return [Module(found) if found is not None else Outside(binding.module)]
+            case "from":
+                return self._imported(path, binding)
+            case "alias" if binding.reference is not None:
+                return self._aliased(path, binding, binding.reference, environment)
+            case _:
+                return []
+
+    def _aliased(
+        self, path: str, binding: Binding, reference: Reference, environment: Environment
+    ) -> list[Target]:
+        """What an assigned name stands for, worked out once: `x = f(x)` in a row doubles the ways with each line."""
+        key = (path, id(binding), environment)
+        if key not in self._aliases:
+            self._aliases[key] = []  # whoever comes here in a circle finds nothing
+            if self._depth < _DEEPEST:
+                self._depth += 1
+                self._aliases[key] = self.refer(
+                    path, binding.scope, reference, line=binding.line, environment=environment
+                )
+                self._depth -= 1
+        return self._aliases[key]
+
+    def instance(self, path: str, index: int, environment: Environment = ()) -> Class:
+        """A class, with what is bound of those parameters that its bases depend on, and of no others."""
+        needed = self.depends(path, index)
+        kept = tuple(item for item in environment if item[0] in needed)
+        return Class(path, index, kept, facts=self.facts(path).classes[index])
+
+    def depends(self, path: str, index: int) -> frozenset[tuple[int, str]]:
+        """The (scope, parameter) pairs of functions around a class that decide what its bases are."""
+        key = (path, index)
+        if key not in self._needs:
+            self._needs[key] = frozenset()
+            facts = self.facts(path).classes[index]
+            if facts.scope > 0:
+                self._needs[key] = frozenset(
+                    pair
+                    for base in facts.bases
+                    for pair in self._needed(path, facts.scope, base, set())
+                )
+        return self._needs[key]
+
+    def _needed(
+        self, path: str, scope: int, reference: Reference, seen: set[tuple[int, str]]
+    ) -> Iterator[tuple[int, str]]:
+        for name in (*reference.names, reference.function):
+            yield from self._needed_by_name(path, scope, name.partition(".")[0], seen)
+        for inner in (*reference.arguments, *reference.keywords.values()):
+            yield from self._needed(path, scope, inner, seen)
+
+    def _needed_by_name(
+        self, path: str, scope: int, name: str, seen: set[tuple[int, str]]
+    ) -> Iterator[tuple[int, str]]:
+        scopes = self.facts(path).scopes
+        while scope > 0 and (scope, name) not in seen:
+            seen.add((scope, name))  # `parent = wrap(parent)` needs what it needs
+            for binding in self._table(path).get((scope, name), ()):
+                if binding.kind == "class":
+                    yield from self.depends(path, binding.index)
+                elif binding.reference is not None:
+                    yield from self._needed(path, scope, binding.reference, seen)
+            if name in scopes[scope].parameters:
+                yield scope, name
+            scope = scopes[scope].parent
+
+    def _imported(self, path: str, binding: Binding) -> list[Target]:
+        module = self._modules.find(binding.module, path)
+        if module is not None and module != path:
+            found = self.member(module, binding.target)
+            if found:
+                return found
+        dot = "" if not binding.module or binding.module.endswith(".") else "."
+        below = self._modules.find(f"{binding.module}{dot}{binding.target}", path)
+        if below is not None:
+            return [Module(below)]
+        return [Outside(f"{binding.module.lstrip('.')}.{binding.target}".lstrip("."))]
+
+    def member(self, path: str, name: str) -> list[Target]:
+        """What a module has under a name; nothing if it does not bind it."""
+        key = (path, name)
+        if key not in self._known:
+            self._known[key] = []  # whoever comes here in a circle finds nothing
+            if self._depth < _DEEPEST:
+                self._depth += 1
+                self._known[key] = self._in_scope(path, 0, name, 0, ())
+                self._depth -= 1
+        return self._known[key]
+
+    def _starred(self, path: str, binding: Binding, name: str) -> list[Target]:
+        module = self._modules.find(binding.module, path)
+        if module is None or module == path or name.startswith("_"):
+            return []
+        return self.member(module, name)
+
+    def _attributes(self, targets: list[Target], names: list[str]) -> list[Target]:
+        for name in names:
+            targets = [after for target in targets for after in self._attribute(target, name)]
+        return targets
+
+    def _attribute(self, target: Target, name: str) -> list[Target]:
+        match target:
+            case Module(path):
+                found = self.member(path, name)
+                if found:
+                    return found
+                below = (
+                    self._modules.find(f".{name}", path) if path.endswith("__init__.py") else None
+                )
+                return [Module(below)] if below is not None else [Outside(name)]
+            case Class(path, _, environment):
+                return self._in_scope(path, target.facts.body, name, 0, environment) or [
+                    Unknown(name)
+                ]
+            case Outside(whole):
+                return [Outside(f"{whole}.{name}")]
+            case _:
+                return [Unknown(name)]
+
+    def _called(
+        self, path: str, scope: int, reference: Reference, line: int, environment: Environment
+    ) -> list[Target]:
+        """What a function returns, where that is a class; what a stranger is handed, where it is one."""
+        functions = self.resolve(
+            path, scope, reference.function, line=line, environment=environment
+        )
+        made: list[Target] = []
+        for function in functions:
+            if isinstance(function, Function):
+                for bound in self.environments(
+                    path, scope, reference, function, line=line, environment=environment
+                ):
+                    returns = self.facts(function.path).scopes[function.scope].returns
+                    for returned in returns if self._depth < _DEEPEST else ():
+                        self._depth += 1
+                        made += self.refer(
+                            function.path, function.scope, returned, environment=bound
+                        )
+                        self._depth -= 1
+            elif isinstance(function, Outside):
+                handed = (
+                    self.refer(path, scope, a, line=line, environment=environment)
+                    for a in reference.arguments
+                )
+                made += [t for targets in handed for t in targets if isinstance(t, Class)]
+        return made or [Unknown(reference.text)]
+
+    def environments(
+        self, path: str, scope: int, call: Reference, function: Function, *, line: int = 0,
+        environment: Environment = (),
+    ) -> Iterator[Environment]:  # fmt: skip
+        """What a call binds a function's parameters to; several where a loop goes over classes."""
+        callee = self.facts(function.path).scopes[function.scope]
+        parameters = callee.parameters
+        given = [*zip(parameters, call.arguments, strict=False), *call.keywords.items()]
+        left = callee.defaults.keys() - {name for name, _ in given}
+        made: list[Environment] = [
+            tuple(((function.scope, name), target) for name in parameters if name in left
+                  for target in self.refer(function.path, 0, callee.defaults[name])[:1])
+        ]  # fmt: skip
+        for name, argument in given:
+            if name not in parameters:
+                continue
+            targets = self.refer(path, scope, argument, line=line, environment=environment)
+            made = [(*e, ((function.scope, name), t)) for e in made for t in targets][:1000]
+        for bound in made:
+            yield (*function.environment, *bound)
+
+    def _table(self, path: str) -> Mapping[tuple[int, str], list[Binding]]:
+        table = self._tables.get(path)
+        if table is None:
+            grouped: dict[tuple[int, str], list[Binding]] = {}
+            for binding in self.facts(path).bindings:
+                grouped.setdefault((binding.scope, binding.name), []).append(binding)
+            table = self._tables[path] = grouped
+        return table
+
+
+# DOC-HERE scan_lineage: Lineage: the order in which Python would look for a method, and whether a class is an op test.
+
+Ancestor: TypeAlias = Class | Outside | Unknown
+_MOST_ANCESTORS = 400
+
+
+class Lineage:
+    """Bases and method resolution orders, each worked out once."""
+
+    def __init__(self, names: Names, roots: Collection[str] = ()) -> None:
+        self._names = names
+        self._roots = ROOTS | {root.rpartition(".")[2] for root in roots}
+        self._orders: dict[Class, tuple[Ancestor, ...]] = {}
+
+    def order(self, cls: Class) -> tuple[Ancestor, ...]:
+        """The class and its ancestors in the order of Python's own C3 linearisation."""
+        found = self._orders.get(cls)
+        if found is not None:
+            return found
+        # Without recursion: a line of hundreds of classes over as many files would end the interpreter's stack.
+        pending, begun = [cls], dict[Class, list[Ancestor]]()
+        while pending:
+            top = pending[-1]
+            if top not in begun and top not in self._orders:
+                bases = begun[top] = self.bases(top)
+                pending += [b for b in bases if isinstance(b, Class) and b not in begun]
+                continue
+            pending.pop()
+            if top not in self._orders:
+                self._orders[top] = self._linear(top, begun[top])
+        return self._orders[cls]
+
+    def _linear(self, cls: Class, bases: Sequence[Ancestor]) -> tuple[Ancestor, ...]:
+        # A base whose order is not there yet stands in a circle, which ends here.
+        orders = [list(self._orders.get(b, (b,)) if isinstance(b, Class) else (b,)) for b in bases]
+        if len(orders) == 1:  # nearly all there are
+            return (cls, *(a for a in orders[0] if a != cls))
+        merged = _merge([*orders, list(bases)])
+        if merged is None:
+            # Python would refuse such a class; whoever reads the report still wants to know what is in it.
+            merged = list(dict.fromkeys(a for order in orders for a in order))
+        return (cls, *(a for a in merged[:_MOST_ANCESTORS] if a != cls))
+
+    def bases(self, cls: Class) -> list[Ancestor]:
+        """One ancestor per base expression; of several it may mean, the one that is an op test."""
+        found: list[Ancestor] = []
+        for base in cls.facts.bases:
+            targets = self._names.refer(
+                cls.path, cls.facts.scope, base, line=cls.facts.line, environment=cls.environment
+            )
+            chosen = self._chosen(targets, base.text)
+            if chosen not in found and chosen != cls:
+                found.append(chosen)
+        return found
+
+    def _chosen(self, targets: Sequence[Target], text: str) -> Ancestor:
+        possible = [t for t in targets if isinstance(t, Class | Outside | Unknown)]
+        if len(possible) == 1:
+            return possible[0]
+        for target in possible:
+            if isinstance(target, Outside) and self.is_root(target):
+                return target
+            if isinstance(target, Class) and self.is_op_test(target):
+                return target
+        return possible[0] if possible else Unknown(text)
+
+    def is_root(self, ancestor: Ancestor) -> bool:
+        """Whether this is where op tests begin."""
+        if isinstance(ancestor, Class):
+            return ancestor.facts.name in self._roots
+        return isinstance(ancestor, Outside) and (
+            ancestor.last in self._roots or self.is_assumed(ancestor)
+        )
+
+    def is_assumed(self, ancestor: Ancestor) -> bool:
+        """Whether only its name says that a base from elsewhere is an op test."""
+        if not isinstance(ancestor, Outside) or ancestor.last in self._roots:
+            return False
+        return ancestor.last.endswith(ROOT_SUFFIX)
+
+    def is_op_test(self, cls: Class) -> bool:
+        """Whether the class inherits from a root."""
+        return any(self.is_root(ancestor) for ancestor in self.order(cls))
+
+    def dtype(self, cls: Class) -> str | None:
+        """The dtype that the class, or the nearest ancestor that says it, tests with; None if that is not plain."""
+        said = (a.facts.dtype for a in self.order(cls) if isinstance(a, Class))
+        found = next((dtype for dtype in said if dtype), None)
+        return None if found == "?" else found
+
+    def open_ends(self, cls: Class) -> list[Ancestor]:
+        """Ancestors of which nothing is known."""
+        return [
+            a
+            for a in self.order(cls)
+            if isinstance(a, Unknown)
+            or (isinstance(a, Outside) and not self.is_root(a) and a.last not in PLAIN)
+        ]
+
+
+def _merge(orders: list[list[Ancestor]]) -> list[Ancestor] | None:
+    """C3: take the first head that is in no other tail; None where there is none."""
+    merged: list[Ancestor] = []
+    rest = [order for order in orders if order]
+    while rest:
+        for order in rest:
+            head = order[0]
+            if not any(head in other[1:] for other in rest):
+                break
+        else:
+            return None
+        merged.append(head)
+        rest = [kept for kept in ([a for a in order if a != head] for order in rest) if kept]
+    return merged

@@ -1,0 +1,485 @@
+"""Importers: which files import a file, over however many others; only imports that may be meant are looked up."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from karat.findings import Finding, Severity
+from karat.policy.scan.facts import ClassFacts, FileFacts, Made, Reference, Scope
+from karat.policy.scan.names import (
+    Class,
+    Environment,
+    Function,
+    Lineage,
+    Modules,
+    Names,
+    Outside,
+    Target,
+)
+from karat.policy.scan.prefilter import Glance, parsed, spelled
+from karat.policy.scan.report import finding
+from karat.policy.scan.vocabulary import ROOT_SUFFIX, ROOTS, WRAPPERS, is_check
+
+
+class Importers:
+    """Which of the files that were asked about a file imports, over however many others: one bit each."""
+
+    def __init__(self, glances: Sequence[Glance], modules: Modules) -> None:
+        self._modules = modules
+        self._by_stem: dict[str, list[tuple[str, str]]] = {}
+        """Last part of a module's name → (file, module) of every import that ends so."""
+        self._by_file: dict[str, set[str]] = {}
+        """File → those that import it by dots alone: `from . import x`."""
+        self._direct: dict[str, tuple[str, ...]] = {}
+        self._bits: dict[str, int] = {}
+        self._seen: dict[str, int] = {}
+        for each in glances:
+            named = imported_by(each.facts) if each.facts is not None else each.imports
+            for module in named:
+                self._note(each.path, module)
+
+    def bit(self, path: str) -> int:
+        """The bit of a file that was asked about."""
+        return self._bits[path]
+
+    def seen_from(self, path: str) -> int:
+        """The bits of the files that a file imports, its own included."""
+        return self._seen.get(path, 0)
+
+    def ask(self, paths: Iterable[str]) -> set[str]:
+        """Ask about more files; whoever imports one of them."""
+        pending = dict.fromkeys(paths)
+        for path in pending:
+            self._bits[path] = 1 << len(self._bits)
+            self._seen[path] = self.seen_from(path) | self._bits[path]
+        told: set[str] = set()
+        while pending:
+            # First in, first out: what many ways lead to is gone through when most of them have.
+            path = next(iter(pending))
+            del pending[path]
+            seen = self._seen[path]
+            for importer in self._importers(path):
+                before = self.seen_from(importer)
+                if before | seen != before:
+                    self._seen[importer] = before | seen
+                    pending[importer] = None
+                    told.add(importer)
+        return told
+
+    def has_any(self, path: str) -> bool:
+        """Whether anyone imports a file."""
+        return bool(self._importers(path))
+
+    def _importers(self, path: str) -> tuple[str, ...]:
+        if path not in self._direct:
+            self._direct[path] = tuple(dict.fromkeys(self._found(path)))
+        return self._direct[path]
+
+    def _note(self, path: str, module: str) -> None:
+        last = module.rpartition(".")[2]
+        if last:
+            self._by_stem.setdefault(last, []).append((path, module))
+            return
+        found = self._modules.find(module, path)
+        if found is not None:
+            self._by_file.setdefault(found, set()).add(path)
+
+    def _found(self, path: str) -> Iterator[str]:
+        for last in self._modules.stems(path):
+            for importer, module in self._by_stem.get(last, ()):
+                if self._modules.find(module, importer) == path:
+                    yield importer
+        yield from self._by_file.get(path, ())
+        # A module is an attribute of its package for whoever has that.
+        yield from self._modules.packages(path)
+
+
+def imported_by(facts: FileFacts) -> Iterator[str]:
+    """The modules that a parsed file imports."""
+    for binding in facts.bindings:
+        if binding.kind in {"module", "from", "star"}:
+            yield binding.module
+        if binding.kind == "from":
+            dot = "" if binding.module.endswith(".") else "."
+            yield f"{binding.module}{dot}{binding.target}"
+
+
+# DOC-HERE scan_kin: Kin: the words by which an op test may be meant, file by file.
+#
+# A name means an op test because it is a root's, or because a class statement, an assignment, an import or a function
+# derives it from a name that does, in the same file or in one that this file imports, over however many others; and
+# whoever uses it must spell it. So a word that is not derived from a root's, in the file or in any that it imports,
+# leads to no op test there, and need not be looked up.
+
+
+class Kin:
+    """Words that may mean an op test, or a function that makes one, and the files in which they do."""
+
+    def __init__(self, importers: Importers, roots: Collection[str] = ()) -> None:
+        self._importers = importers
+        self._roots = ROOTS | {root.rpartition(".")[2] for root in roots}
+        self._leads: dict[str, dict[str, set[str]]] = {}
+        """Word → file → the words that this file derives from it."""
+        self._files: dict[str, int] = {}
+        """Word → the files in which it is kin, one bit each."""
+        self.words = self._files.keys()
+        """Those that files derive; roots are kin in any case."""
+        self.all = 0
+        """The files in which any word is."""
+
+    def means(self, path: str, words: Iterable[str]) -> bool:
+        """Whether one of the words may mean an op test in a file."""
+        seen = self._importers.seen_from(path)
+        return any(self._files.get(word, 0) & seen or self._is_root(word) for word in words)
+
+    def _is_root(self, word: str) -> bool:
+        return word in self._roots or word.endswith(ROOT_SUFFIX)
+
+    def learn(self, path: str, facts: FileFacts) -> None:
+        """What a file derives from what."""
+        fresh = [c.name for c in facts.classes if self._is_root(c.name) or _checks(c)]
+        for word, derived in set(_derived(facts)):
+            self._leads.setdefault(word, {}).setdefault(path, set()).add(derived)
+            if self.means(path, (word,)):
+                fresh.append(derived)
+        pending = [(path, word) for word in fresh]
+        while pending:
+            pending += self._add(*pending.pop())
+
+    def _add(self, path: str, word: str) -> Iterator[tuple[str, str]]:
+        """Take a word of a file for kin; what follows from it."""
+        bit = self._importers.bit(path)
+        known = self._files.get(word, 0)
+        if known & bit:
+            return
+        self._files[word] = known | bit
+        self.all |= bit
+        leads = self._leads.get(word, {})
+        # The same names stand in thousands of files, of which hardly any is imported.
+        for other in leads if self._importers.has_any(path) else leads.keys() & {path}:
+            if self._importers.seen_from(other) & bit:
+                yield from ((other, derived) for derived in leads[other])
+
+
+def words_of(reference: Reference) -> Iterator[str]:
+    """Every name that an expression spells, as far as names are looked up in it."""
+    for name in reference.names:
+        yield from name.split(".")
+    if reference.function:
+        yield from reference.function.split(".")
+    for inner in (*reference.arguments, *reference.keywords.values()):
+        yield from words_of(inner)
+
+
+def _checks(cls: ClassFacts) -> bool:
+    """Whether a class checks gradients, so that its children may be op tests whatever their root is."""
+    return any(is_check(call.name) for method in cls.methods for call in method.calls)
+
+
+def _derived(facts: FileFacts) -> Iterator[tuple[str, str]]:
+    """(a word, a word that is derived from it)."""
+    for binding in facts.bindings:
+        if binding.kind == "class":
+            yield facts.classes[binding.index].name, binding.name
+        elif binding.kind == "from" and binding.target != binding.name:
+            yield binding.target, binding.name
+        elif binding.reference is not None:
+            yield from ((word, binding.name) for word in words_of(binding.reference))
+    for cls in facts.classes:
+        yield from ((word, cls.name) for base in cls.bases for word in words_of(base))
+    for scope in facts.scopes:
+        for parameter, default in scope.defaults.items():
+            yield from ((word, parameter) for word in words_of(default))
+    around = _around(facts)
+    for index, reference in _in_functions(facts):
+        yield from ((word, name) for word in words_of(reference) for name in around[index])
+
+
+def _in_functions(facts: FileFacts) -> Iterator[tuple[int, Reference]]:
+    """(scope, expression) of whatever may make a function hand on a class, or make one."""
+    for cls in facts.classes:
+        yield from ((cls.scope, base) for base in cls.bases)
+    for index, scope in enumerate(facts.scopes):
+        yield from ((index, each) for each in (*scope.defaults.values(), *scope.returns))
+    for made in facts.made:
+        yield made.scope, made.call
+
+
+def _around(facts: FileFacts) -> list[tuple[str, ...]]:
+    """For each scope the functions that it is, or stands in."""
+    found: list[tuple[str, ...]] = []
+    for scope in facts.scopes:  # a scope is opened after the one it stands in
+        outer = found[scope.parent] if scope.parent >= 0 else ()
+        found.append((*outer, scope.name) if scope.kind == "function" else outer)
+    return found
+
+
+# DOC-HERE scan_shelf: The shelf: facts of files, those that matter read first and the others when a name leads to them.
+
+_NOTHING = FileFacts(path="", scopes=(Scope(kind="module"),))
+
+
+class Shelf:
+    """The facts of files; those that did not matter at first are parsed when they turn out to."""
+
+    def __init__(self, glances: Sequence[Glance], importers: Importers, kin: Kin) -> None:
+        self._importers = importers
+        self._kin = kin
+        self.parsed = {g.path: g.facts for g in glances if g.facts is not None}
+        self._marked = {g.path for g in glances if g.marked}
+        self._lost = [g for g in glances if g.error]
+
+    def facts(self, path: str) -> FileFacts:
+        """What a file says, read now if need be."""
+        found = self.parsed.get(path)
+        if found is None:
+            found = self.parsed[path] = parsed(path)
+        if not found.scopes:
+            # A file that cannot be read binds nothing.
+            return _NOTHING
+        return found
+
+    def that_matter(self) -> list[str]:
+        """Files that may hold op tests: those that name them, and whoever imports one and spells what is kin there."""
+        mattering = set[str]()
+        waiting: dict[str, frozenset[str] | None] = {}
+        found = [*self.parsed]
+        while found:
+            mattering.update(found)
+            waiting.update(dict.fromkeys(self._importers.ask(found) - mattering - waiting.keys()))
+            for path in found:
+                waiting.pop(path, None)
+                self._kin.learn(path, self.facts(path))
+            found = [path for path in waiting if self._spells_kin(path, waiting)]
+        return sorted(mattering)
+
+    def _spells_kin(self, path: str, waiting: dict[str, frozenset[str] | None]) -> bool:
+        """Whether a file spells what means an op test in a file that it imports."""
+        if not self._importers.seen_from(path) & self._kin.all:
+            return False
+        said = waiting[path]
+        if said is None:
+            said = waiting[path] = spelled(path)
+        return self._kin.means(path, said & self._kin.words)
+
+    def problems(self) -> Iterator[Finding]:
+        """Files that could not be had, or not be understood."""
+        for lost in self._lost:
+            yield Finding(
+                kind="cannot-read", severity=Severity.FAIL, path=lost.path,
+                message=f"expected to read it, but: {lost.error}", next=f"ls -ld {shlex.quote(lost.path)}",
+            )  # fmt: skip
+        for path, facts in self.parsed.items():
+            if facts.problem:
+                # A file that names op tests and cannot be read may hold any number of unchecked ones.
+                severity = Severity.FAIL if path in self._marked else Severity.WARN
+                yield finding("unreadable", severity, path, facts.line, "",
+                              f"expected Python, found: {facts.problem}; no op test of this file was seen",
+                              next=f"python -m py_compile {shlex.quote(path)}")  # fmt: skip
+
+
+# DOC-HERE scan_world: The world of a scan: every op test there is, those included that a factory makes.
+
+_DEEPEST = 6
+_CONSTANTS = {"True": True, "False": False, "None": False, "0": False, "1": True}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpTestClass:
+    """An op test: a class, and where it comes to be."""
+
+    cls: Class
+    path: str
+    line: int
+    name: str
+    """`TestX`, or `TestFp16Case[TestX]` for one that a factory makes of TestX."""
+    collected: bool = True
+    """Whether a runner finds it: at module level, or handed out by a factory."""
+    shadowed: int = 0
+    """The line that binds its name again, so that it never runs."""
+    constants: tuple[tuple[str, bool], ...] = ()
+    """Parameters of the factory that were given a constant, and whether it is true: `grad_check=False`."""
+    assumed: str = ""
+    """The base that is only believed to be an op test's, and why."""
+
+
+class World:
+    """Finds op tests in files that are all known."""
+
+    def __init__(self, names: Names, kin: Kin, roots: Collection[str] = ()) -> None:
+        self.names = names
+        self._kin = kin
+        self.lineage = Lineage(names, roots)
+        self._seen: set[tuple[str, int, Environment]] = set()
+        self._functions: dict[tuple[str, int], tuple[list[int], list[Made]]] = {}
+        self._last: dict[str, dict[tuple[int, str], int]] = {}
+        self.unbound: list[tuple[str, int]] = []
+        """Classes of factories that nobody calls: (path, index)."""
+
+    def op_tests(self, paths: Iterable[str]) -> Iterator[OpTestClass]:
+        """Every op test of the files, in their order; roots themselves are none."""
+        paths = list(paths)
+        made: dict[tuple[str, int], list[OpTestClass]] = {}
+        for path in paths:
+            for call in self.names.facts(path).made:
+                if not self._kin.means(path, words_of(call.call)):
+                    continue
+                for found in self._expand(path, call, (), 0):
+                    made.setdefault((found.cls.path, found.cls.index), []).append(found)
+        # A factory may stand in a file that holds nothing else of op tests.
+        for path in sorted({*paths, *(path for path, _ in made)}):
+            facts = self.names.facts(path)
+            for index in range(len(facts.classes)):
+                yield from self._class(path, facts, index, made)
+
+    def _class(
+        self, path: str, facts: FileFacts, index: int, made: dict[tuple[str, int], list[OpTestClass]]
+    ) -> Iterator[OpTestClass]:  # fmt: skip
+        if self.names.depends(path, index):
+            instances = dict.fromkeys(made.get((path, index), ()))
+            if not instances:
+                self.unbound.append((path, index))
+            yield from (one for one in instances if self.lineage.is_op_test(one.cls))
+            return
+        if not self._kin.means(path, (facts.classes[index].name,)):
+            return
+        cls = self.names.instance(path, index)
+        assumed = self._assumed(cls)
+        if self.lineage.is_root(cls) or (not assumed and not self.lineage.is_op_test(cls)):
+            return
+        again = self._again(path, facts, index)
+        yield OpTestClass(
+            cls=cls, path=path, line=cls.facts.line, name=cls.facts.qualname, assumed=assumed,
+            collected=self._collected(cls, facts), shadowed=again,
+        )  # fmt: skip
+
+    def _assumed(self, cls: Class) -> str:
+        """A base from elsewhere that behaves like an op test's."""
+        order = self.lineage.order(cls)
+        if any(self.lineage.is_root(a) and not self.lineage.is_assumed(a) for a in order):
+            return ""
+        named = [a.name for a in order if isinstance(a, Outside) and self.lineage.is_assumed(a)]
+        if named:
+            return f"{named[0]}, by its name"
+        ends = self.lineage.open_ends(cls)
+        if not ends:
+            return ""
+        defined = {m.name for a in order if isinstance(a, Class) for m in a.facts.methods}
+        for ancestor in order:
+            for method in ancestor.facts.methods if isinstance(ancestor, Class) else ():
+                for call in method.calls:
+                    if call.receiver == "self" and is_check(call.name) and call.name not in defined:
+                        end = ends[0]
+                        shown = end.name if isinstance(end, Outside) else getattr(end, "text", "?")
+                        return f"{shown}, because self.{call.name} is called"
+        return ""
+
+    def _collected(self, cls: Class, facts: FileFacts) -> bool:
+        scope = facts.scopes[cls.facts.scope]
+        if scope.kind == "class":
+            # A class in a class is how a base is hidden from the runner; XPU tests are the exception.
+            return self._is_wrapper(cls, facts)
+        deleted = (b for b in facts.bindings if b.kind == "deleted" and b.scope == cls.facts.scope)
+        return not any(b.name == cls.facts.name and b.line > cls.facts.line for b in deleted)
+
+    def _is_wrapper(self, cls: Class, facts: FileFacts) -> bool:
+        for index, outer in enumerate(facts.classes):
+            if outer.body == cls.facts.scope:
+                for ancestor in self.lineage.order(self.names.instance(cls.path, index)):
+                    name = (
+                        ancestor.facts.name
+                        if isinstance(ancestor, Class)
+                        else getattr(ancestor, "last", "")
+                    )
+                    if name in WRAPPERS:
+                        return True
+        return False
+
+    def _again(self, path: str, facts: FileFacts, index: int) -> int:
+        """The line where the same scope defines the class's name again, neither under a condition."""
+        cls = facts.classes[index]
+        if cls.when or facts.scopes[cls.scope].kind == "function":
+            return 0
+        if path not in self._last:
+            self._last[path] = {
+                (c.scope, c.name): n for n, c in enumerate(facts.classes) if not c.when
+            }
+        last = self._last[path][cls.scope, cls.name]
+        return facts.classes[last].line if last > index else 0
+
+    def _expand(
+        self, path: str, made: Made, around: Environment, depth: int
+    ) -> Iterator[OpTestClass]:
+        """What a call makes of the classes it is handed."""
+        names = self.names
+        if depth > _DEEPEST:
+            return
+        for function in names.resolve(path, made.scope, made.call.function, environment=around):
+            if not isinstance(function, Function):
+                continue
+            for environment in names.environments(
+                path, made.scope, made.call, function, environment=around
+            ):
+                if any(self._is_class(target) for _, target in environment):
+                    yield from self._instances(path, made, function, environment, depth)
+
+    def _is_class(self, target: Target) -> bool:
+        return isinstance(target, Class) or (
+            isinstance(target, Outside) and self.lineage.is_root(target)
+        )
+
+    def _instances(
+        self, path: str, made: Made, function: Function, environment: Environment, depth: int
+    ) -> Iterator[OpTestClass]:
+        facts = self.names.facts(function.path)
+        classes, calls = self._parts(function.path, function.scope)
+        constants = _constants(facts.scopes[function.scope], made.call)
+        for index in classes:
+            needed = self.names.depends(function.path, index)
+            instance = self.names.instance(function.path, index, environment)
+            if not needed or len(instance.environment) < len(needed):
+                continue
+            key = (function.path, index, instance.environment)
+            if key not in self._seen:
+                self._seen.add(key)
+                yield OpTestClass(cls=instance, path=path, line=made.line, name=_label(instance), constants=constants)  # fmt: skip
+        for inner in calls:
+            yield from self._expand(function.path, inner, environment, depth + 1)
+
+    def _parts(self, path: str, scope: int) -> tuple[list[int], list[Made]]:
+        """The classes of a function, and the calls in it that may make more; once, however often it is called."""
+        key = (path, scope)
+        if key not in self._functions:
+            facts = self.names.facts(path)
+            inside = _inside(facts, scope)
+            classes = [index for index, cls in enumerate(facts.classes) if cls.scope in inside]
+            self._functions[key] = classes, [m for m in facts.made if m.scope in inside]
+        return self._functions[key]
+
+
+def _inside(facts: FileFacts, scope: int) -> set[int]:
+    """A scope and all scopes in it; they are numbered in the order of the file."""
+    found = {scope}
+    for index in range(scope + 1, len(facts.scopes)):
+        if facts.scopes[index].parent in found:
+            found.add(index)
+    return found
+
+
+def _constants(scope: Scope, call: Reference) -> tuple[tuple[str, bool], ...]:
+    given = dict([*zip(scope.parameters, call.arguments, strict=False), *call.keywords.items()])
+    known = {name: value for name, value in scope.constants.items() if name not in given}
+    for name, argument in given.items():
+        if argument.text in _CONSTANTS:
+            known[name] = _CONSTANTS[argument.text]
+    return tuple(sorted(known.items()))
+
+
+def _label(cls: Class) -> str:
+    shown = [
+        t.facts.name if isinstance(t, Class) else getattr(t, "last", "?")
+        for _, t in cls.environment
+    ]
+    return f"{cls.facts.name}[{', '.join(shown)}]"

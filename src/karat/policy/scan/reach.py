@@ -1,0 +1,369 @@
+"""Conditions, as text: whether one of several always holds, and which are decided by what is known of a class."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Literal
+
+import msgspec
+
+from karat.policy.scan.expressions import negated
+from karat.policy.scan.facts import Call, Decorator, Method, Scope
+from karat.policy.scan.names import Ancestor, Class, Function, Lineage, Names, Outside, Target
+from karat.policy.scan.vocabulary import (
+    EXPECTS_FAILURE,
+    FREE_CHECKS,
+    HOOKS,
+    SKIP_RULE,
+    is_check,
+    is_test,
+)
+
+_MOST_SETS = 200
+_DTYPE = re.compile(
+    r"(?P<no>not \()?self\.dtype (?P<sign>==|!=) (?:np\.|paddle\.|')?(?P<dtype>\w+)'?(?(no)\))",
+    re.ASCII,
+)
+
+
+def always(needs: Iterable[frozenset[str]]) -> bool:
+    """Whether one of several sets of conditions holds whatever happens: `c` and `not c` between them do."""
+    known = set(needs)
+    fresh = list(known)
+    while fresh and frozenset() not in known and len(known) < _MOST_SETS:
+        each = fresh.pop()
+        for condition in each:
+            rest = each - {condition}
+            if rest | {negated(condition)} in known and rest not in known:
+                known.add(rest)
+                # What was looked at before may meet its other half in this.
+                fresh = list(known)
+                break
+    return frozenset() in known
+
+
+def settled(
+    when: tuple[str, ...], dtype: str | None, constants: Mapping[str, bool]
+) -> tuple[str, ...] | None:
+    """The conditions without those that are known to hold; None where one is never met."""
+    if not when or (dtype is None and not constants):
+        return when
+    left = []
+    for condition in when:
+        # A part of what must all hold decides against it; what has an `or` in it stays open.
+        whole = " or " in condition or condition.startswith("not (")
+        parts = [condition] if whole else condition.split(" and ")
+        known = [_known(part, dtype, constants) for part in parts]
+        if False in known:
+            return None
+        if None in known:
+            left.append(condition)
+    return tuple(left)
+
+
+def _known(condition: str, dtype: str | None, constants: Mapping[str, bool]) -> bool | None:
+    plain = condition.removeprefix("not ")
+    if plain in constants:
+        return constants[plain] == (plain == condition)
+    match = _DTYPE.fullmatch(condition) if dtype is not None else None
+    if match is None:
+        return None
+    named = {"uint16": "bfloat16", "bool_": "bool"}.get(match["dtype"], match["dtype"])
+    return ((named == dtype) == (match["sign"] == "==")) != bool(match["no"])
+
+
+def expects_failure(decorators: Sequence[Decorator]) -> bool:
+    """Whether a failure passes, whatever the condition."""
+    return any(d.last in EXPECTS_FAILURE and not d.condition for d in decorators)
+
+
+def conditions(decorators: Sequence[Decorator]) -> tuple[str, ...]:
+    """What skip decorators ask for."""
+    return tuple(d.condition for d in decorators if d.condition)
+
+
+# DOC-HERE scan_reach: Reach: which gradient checks the tests of a class really come to, through helpers, super() and parents.
+
+_DEEPEST = 40
+"""Helpers that call helpers; the interpreter's own stack ends not far beyond."""
+_MOST_CHECKS = 100
+"""Checks of one method that are told apart."""
+_NONE: Mapping[str, bool] = {}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Check:
+    """A gradient check that a test comes to."""
+
+    test: str
+    call: Call
+    path: str
+    when: tuple[str, ...] = ()
+    visible: tuple[str, ...] = ()
+    """Conditions of skip decorators: the runner says that it skipped."""
+    caught: bool = False
+
+    @property
+    def line(self) -> int:
+        """Where the call is."""
+        return self.call.line
+
+
+State = Literal["checked", "conditional", "unchecked", "skipped", "not-run", "abstract"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reached:
+    """What the tests of one class come to."""
+
+    state: State
+    tests: int
+    checks: tuple[Check, ...] = ()
+    empty: tuple[tuple[Class, Method], ...] = ()
+    """Tests that are named for a check and do nothing, own or inherited."""
+
+
+class Reach:
+    """Follows the tests of classes."""
+
+    def __init__(self, names: Names, lineage: Lineage) -> None:
+        self._names = names
+        self._lineage = lineage
+
+    def of(
+        self, cls: Class, *, collected: bool = True, constants: Mapping[str, bool] = _NONE
+    ) -> Reached:
+        """Every check that the class's own and inherited tests come to.
+
+        `constants` are parameters of the factory that made the class, whose truth is known.
+        """
+        order = self._lineage.order(cls)
+        tests = dict(self._tests(order))
+        # unittest keeps a class's skip as an attribute, which children inherit.
+        decorators = [d for a in order if isinstance(a, Class) for d in a.facts.decorators]
+        around, expected = conditions(decorators), expects_failure(decorators)
+        dtype = self._lineage.dtype(cls)
+        checks: list[Check] = []
+        for name, (index, method) in tests.items():
+            for check in self._follow(_Walk(name), order, index, method):
+                when = settled(check.when, dtype, constants)
+                if when is not None:
+                    checks.append(replace(check, when=cls.facts.when + when, visible=around + check.visible,
+                                          caught=check.caught or expected))  # fmt: skip
+        comes = {check.test for check in checks}
+        empty = tuple(
+            (
+                order[i],
+                m
+                if m.empty
+                else msgspec.structs.replace(m, empty="calls only super(), which checks nothing"),
+            )
+            for name, (i, m) in tests.items()
+            if m.empty or (m.only_super and name not in comes)
+        )
+        return Reached(
+            state=_state(cls, decorators, tests, checks, collected=collected), tests=len(tests.keys() - HOOKS), checks=tuple(checks),
+            empty=empty,  # type: ignore[arg-type]
+        )  # fmt: skip
+
+    def _tests(self, order: Sequence[Ancestor]) -> Iterator[tuple[str, tuple[int, Method]]]:
+        """Names that a runner finds, each in the first class that has it."""
+        seen: set[str] = set()
+        for index, ancestor in enumerate(order):
+            if not isinstance(ancestor, Class) or self._lineage.is_root(ancestor):
+                continue
+            for method in ancestor.facts.methods:
+                if method.name not in seen and (is_test(method.name) or method.name in HOOKS):
+                    seen.add(method.name)
+                    yield method.name, (index, method)
+            for name, text in ancestor.facts.attributes.items():
+                if name not in seen and is_test(name):
+                    seen.add(name)
+                    found = self._alias(ancestor, text)
+                    if found is not None:
+                        yield name, (index, found)
+
+    def _alias(self, cls: Class, text: str) -> Method | None:
+        """`test_check_grad = Parent.test_check_grad`; None for what is no method."""
+        owner, _, name = text.rpartition(".")
+        targets = (
+            self._names.resolve(cls.path, cls.facts.scope, owner, environment=cls.environment)
+            if owner
+            else []
+        )
+        for target in targets:
+            if isinstance(target, Class):
+                found = self._find(self._lineage.order(target), name, 0)
+                return found[1] if found else None
+        if owner:
+            return None
+        own = next((m for m in cls.facts.methods if m.name == name), None)
+        return own or self._function(cls, name)
+
+    def _function(self, cls: Class, name: str) -> Method | None:
+        """A function of the module that stands for a method."""
+        for target in (
+            self._names.resolve(cls.path, cls.facts.scope, name) if name.isidentifier() else ()
+        ):
+            if isinstance(target, Function):
+                scope = self._names.facts(target.path).scopes[target.scope]
+                return scope.method or Method(name=scope.name, line=scope.line, does=True)
+        return None
+
+    def _find(self, order: Sequence[Ancestor], name: str, start: int) -> tuple[int, Method] | None:
+        for index in range(start, len(order)):
+            ancestor = order[index]
+            if not isinstance(ancestor, Class) or self._lineage.is_root(ancestor):
+                continue
+            for method in ancestor.facts.methods:
+                if method.name == name:
+                    return index, method
+            if name in ancestor.facts.attributes:
+                found = self._alias(ancestor, ancestor.facts.attributes[name])
+                return (
+                    (index, found)
+                    if found
+                    else (index, Method(name=name, line=ancestor.facts.line))
+                )
+        return None
+
+    def _follow(
+        self, walk: _Walk, order: Sequence[Ancestor], index: int, method: Method
+    ) -> list[Check]:
+        """The checks that a method comes to."""
+        if method.empty == "is skipped":
+            return []
+        return walk.once(
+            (id(order), index, method.name), lambda: self._method(walk, order, index, method)
+        )
+
+    def _method(
+        self, walk: _Walk, order: Sequence[Ancestor], index: int, method: Method
+    ) -> Iterator[Check]:
+        visible, expected = conditions(method.decorators), expects_failure(method.decorators)
+        for call in method.calls:
+            for check in self._call(walk, order, index, call):
+                yield replace(check, when=method.when + call.when + check.when, visible=visible + check.visible,
+                              caught=call.caught or check.caught or expected)  # fmt: skip
+
+    def _call(
+        self, walk: _Walk, order: Sequence[Ancestor], index: int, call: Call
+    ) -> Iterator[Check]:
+        here = order[index]
+        assert isinstance(here, Class)  # noqa: S101 - methods are found in classes alone
+        made = Check(test=walk.test, call=call, path=here.path)
+        if call.receiver in {"self", "super"}:
+            found = self._find(order, call.name, index + 1 if call.receiver == "super" else 0)
+            if found is not None:
+                yield from self._follow(walk, order, *found)
+            elif is_check(call.name):
+                yield made
+        elif call.receiver == "class":
+            yield from self._by_class(walk, order, here, made)
+        elif call.name in FREE_CHECKS:
+            yield made
+        else:
+            yield from self._by_functions(walk, order, self._meant(here, call.owner), call)
+
+    def _meant(self, here: Class, name: str) -> list[Target]:
+        return self._names.resolve(here.path, here.facts.scope, name, environment=here.environment)
+
+    def _by_class(
+        self, walk: _Walk, order: Sequence[Ancestor], here: Class, made: Check
+    ) -> Iterator[Check]:
+        """`Parent.test_check_grad(self)`."""
+        name = made.call.name
+        for target in self._meant(here, made.call.owner):
+            theirs = self._lineage.order(target) if isinstance(target, Class) else ()
+            found = self._find(theirs, name, 0)
+            if found is not None:
+                # What it calls on self is looked up from the class that is tested.
+                owner = theirs[found[0]]
+                where, index = (order, order.index(owner)) if owner in order else (theirs, found[0])
+                yield from self._follow(walk, where, index, found[1])
+            elif is_check(name) and isinstance(target, Class | Outside):
+                yield made
+
+    def _by_functions(
+        self, walk: _Walk, order: Sequence[Ancestor], targets: Sequence[Target], call: Call
+    ) -> Iterator[Check]:
+        """A function that is handed the test: `check_all(self)`, `check_all(times=2, test=self)`."""
+        for function in targets:
+            if isinstance(function, Function):
+                scope = self._names.facts(function.path).scopes[function.scope]
+                parameter = _parameter(scope, call.place)
+                work = partial(self._handed, walk, order, function, parameter)
+                yield from walk.once((id(order), function.path, function.scope, parameter), work)
+
+    def _handed(
+        self, walk: _Walk, order: Sequence[Ancestor], function: Function, parameter: str
+    ) -> Iterator[Check]:
+        method = self._names.facts(function.path).scopes[function.scope].method
+        for call in method.calls if method is not None else ():
+            if call.object == parameter:
+                for check in self._in_function(walk, order, function, call):
+                    yield replace(
+                        check, when=call.when + check.when, caught=call.caught or check.caught
+                    )
+
+    def _in_function(
+        self, walk: _Walk, order: Sequence[Ancestor], function: Function, call: Call
+    ) -> Iterator[Check]:
+        if call.receiver == "free":
+            targets = self._names.resolve(function.path, function.scope, call.owner)
+            yield from self._by_functions(walk, order, targets, call)
+            return
+        found = self._find(order, call.name, 0)
+        if found is not None:
+            yield from self._follow(walk, order, *found)
+        elif is_check(call.name):
+            yield Check(test=walk.test, call=call, path=function.path)
+
+
+@dataclass(slots=True)
+class _Walk:
+    """One test, and what the methods on its way come to, each worked out once however many ways lead there."""
+
+    test: str
+    _done: dict[Hashable, list[Check]] = field(default_factory=dict)
+    _depth: int = 0
+
+    def once(self, key: Hashable, work: Callable[[], Iterable[Check]]) -> list[Check]:
+        """What was worked out for the key, or is now."""
+        found = self._done.get(key)
+        if found is not None or self._depth > _DEEPEST:
+            return found or []
+        self._done[key] = []  # whoever comes here in a circle finds nothing new
+        self._depth += 1
+        # Of the same call under the same conditions, one will do.
+        kept = {(c.path, c.line, c.call.name, c.when, c.visible, c.caught): c for c in work()}
+        self._depth -= 1
+        most = sorted(kept.values(), key=lambda c: (c.caught, len(c.when) + len(c.visible)))
+        self._done[key] = most[:_MOST_CHECKS]
+        return self._done[key]
+
+
+def _parameter(scope: Scope, place: str) -> str:
+    if not place.isdecimal():
+        return place
+    return scope.parameters[int(place)] if int(place) < len(scope.parameters) else ""
+
+
+def _state(
+    cls: Class, inherited: Sequence[Decorator], tests: dict[str, tuple[int, Method]], checks: list[Check], *,
+    collected: bool,
+) -> State:  # fmt: skip
+    facts = cls.facts
+    if not (tests.keys() - HOOKS) or not collected or facts.attributes.get("__test__") == "False":
+        return "abstract"
+    if any(d.last == "skip" for d in inherited):
+        return "not-run"
+    good = [check for check in checks if not check.caught]
+    if any(d.last == SKIP_RULE for d in facts.decorators) and not good:
+        return "skipped"
+    if not good:
+        return "unchecked"
+    return "checked" if always(frozenset(c.when + c.visible) for c in good) else "conditional"

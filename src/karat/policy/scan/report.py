@@ -1,0 +1,223 @@
+"""What a scan found: op tests with their state, findings, counts; and the words of SARIF and JSON for them."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from karat.findings import KINDS, ExitCode, Finding, Severity, exit_code
+from karat.report.json import encode, finding_json
+from karat.report.terminal import Line
+from karat.report.words import count
+
+SCHEMA = "karat.policy-scan/1"
+
+
+class OpTestRow(msgspec.Struct, frozen=True, kw_only=True):
+    """An op test, and whether it checks a gradient."""
+
+    name: str
+    path: str
+    line: int
+    op: str | None
+    state: str
+    """checked, conditional, unchecked, skipped, exempt, integer, not-run, abstract."""
+    checked_at: str | None = None
+    """`file.py:12`: the first check that its tests come to."""
+
+
+class ScanReport(msgspec.Struct, frozen=True, kw_only=True):
+    """One scan."""
+
+    paths: tuple[str, ...]
+    files: int
+    parsed: int
+    left_out: int
+    excluded: int
+    op_tests: tuple[OpTestRow, ...]
+    findings: tuple[Finding, ...]
+    seconds: float
+    fail_on: tuple[str, ...] = ("fail",)
+
+    @property
+    def exit_code(self) -> ExitCode:
+        """As findings say."""
+        return exit_code(self.findings, fail_on=self.fail_on)
+
+    @property
+    def states(self) -> Mapping[str, int]:
+        """State → how many op tests."""
+        return Counter(row.state for row in self.op_tests)
+
+    @property
+    def kinds(self) -> Mapping[str, int]:
+        """Kind of finding → how many."""
+        return Counter(finding.kind for finding in self.findings)
+
+
+def line_of(finding: Finding) -> int:
+    """The line that a finding is about; 0 for the whole file."""
+    line = finding.numbers.get("line")
+    if isinstance(line, int):
+        return line
+    words = (finding.where or "").split()
+    return int(words[1]) if len(words) == 2 and words[0] == "line" and words[1].isdecimal() else 0
+
+
+def document(report: ScanReport) -> bytes:
+    """The report as schema karat.policy-scan/1."""
+    return encode(
+        {
+            "schema": SCHEMA,
+            "exit_code": int(report.exit_code),
+            "seconds": round(report.seconds, 3),
+            "paths": list(report.paths),
+            "files": {
+                "found": report.files,
+                "parsed": report.parsed,
+                "excluded": report.excluded,
+                "folders_left_out": report.left_out,
+            },
+            "states": dict(sorted(report.states.items())),
+            "op_tests": [_row(row) for row in report.op_tests],
+            "findings": [finding_json(finding) for finding in report.findings],
+        }
+    )
+
+
+def _row(row: OpTestRow) -> dict[str, Any]:
+    return dict(msgspec.to_builtins(row))
+
+
+def ordered(findings: Sequence[Finding]) -> tuple[Finding, ...]:
+    """Gravest first, then by kind and place."""
+    return tuple(sorted(findings, key=lambda f: (f.severity.rank, f.kind, f.path, line_of(f))))
+
+
+# DOC-HERE scan_wording: The sentences of a scan, and what each kind of finding asks for.
+
+DEVICE = re.compile(
+    r"is_compiled_with|support|fp16|cuda|CUDA|xpu|XPU|rocm|device|place|gpu|GPU|bf16|avx",
+    re.ASCII,
+)
+"""A condition that asks for a machine rather than for a case."""
+
+HELP = {
+    "cannot-read": "Make the file readable for whoever scans; what cannot be read is not verified.",
+    "check-conditional": "Let a check run where no such device is: call check_grad on the CPU as well, or skip visibly.",
+    "check-empty": "Let the test call self.check_grad, or remove it: an empty test reads as a check that passed.",
+    "check-narrowed": "Check every differentiable input and mode, or say in exemptions.toml which one is left out and why.",
+    "evidence-weak": "Drop user_defined_grads: a check against gradients of the same author cannot find their author's mistake.",
+    "exempted": "Nothing to do: an entry of exemptions.toml covers it.",
+    "exemption-invalid": "Complete the entry of exemptions.toml.",
+    "flag-by-hand": "Remove the assignment. Only a completed comparison, or skip_check_grad_ci with a reason, may set it.",
+    "grad-check-missing": (
+        "Call self.check_grad in a test of the class; or inherit from unittest.TestCase if it is no op test; or use "
+        "skip_check_grad_ci(reason=...) with an entry in exemptions.toml."
+    ),
+    "nothing-compared": "Name a folder that holds op tests, or their base class by --base-class.",
+    "skip-without-exemption": "Add an entry to exemptions.toml: op, scope, kind, reason, owner, expiry.",
+    "skip-without-reason": 'Write the reason where it can be read: skip_check_grad_ci(reason="...").',
+    "tolerance-override": "Bring the tolerance back to the default of the dtype, or add a tolerance entry to exemptions.toml.",
+    "unreadable": "Repair the file, or leave it out by --exclude.",
+    "unresolved-base": "Scan the folder that holds the base as well, or name it by --base-class.",
+}  # fmt: skip
+"""Kind → what to do about it."""
+
+
+def title(kind: str) -> str:
+    """A kind of finding, in words that fit a source file."""
+    return "the file cannot be understood as Python" if kind == "unreadable" else KINDS[kind]
+
+
+def finding(  # noqa: PLR0913 - all of one finding
+    kind: str, severity: Severity, path: str, line: int, name: str, message: str, *, next: str | None = None,  # noqa: A002
+) -> Finding:  # fmt: skip
+    """A finding about a line of a file."""
+    return Finding(
+        kind=kind,
+        severity=severity,
+        message=message,
+        path=path,
+        where=f"line {line}" if line else None,
+        numbers={"line": line, "class": name},
+        next=next or f"sed -n {max(line, 1)},+9p {shlex.quote(path)}",
+    )
+
+
+# DOC-HERE scan_text: A scan for people: findings by kind, each with its place, then the counts.
+
+_SHOWN = {Severity.FAIL: 20, Severity.WARN: 8, Severity.INFO: 0}
+"""Findings of one kind that are listed without --all."""
+_STYLE = {Severity.FAIL: "bold red", Severity.WARN: "yellow", Severity.INFO: "dim"}
+_STATES = {
+    "checked": "with a gradient check",
+    "conditional": "with one under a condition",
+    "unchecked": "without",
+    "skipped": "skipped",
+    "exempt": "exempt",
+    "integer": "of integers",
+    "not-run": "that never run",
+    "abstract": "bases without tests",
+}
+
+
+def lines(report: ScanReport, *, everything: bool = False) -> Iterator[Line]:
+    """The whole report."""
+    groups: dict[tuple[Severity, str], list[Finding]] = {}
+    for finding in report.findings:
+        groups.setdefault((finding.severity, finding.kind), []).append(finding)
+    for (severity, kind), found in groups.items():
+        yield from _group(severity, kind, found, everything=everything)
+    yield ((_summary(report), "bold"),)
+
+
+def _group(
+    severity: Severity, kind: str, found: Sequence[Finding], *, everything: bool
+) -> Iterator[Line]:
+    yield (
+        (f"{severity.value:<4} ", _STYLE[severity]),
+        (kind, "bold"),
+        (f"  {len(found):,}: {title(kind)}", ""),
+    )
+    shown = found if everything else found[: _SHOWN[severity]]
+    width = max((len(_place(f)) for f in shown), default=0)
+    for finding in shown:
+        yield ((f"     {_place(finding):<{min(width, 60)}}  ", "cyan"), (finding.message, ""))
+    if len(found) > len(shown):
+        more = (
+            f"… and {len(found) - len(shown):,} more (--all lists them)"
+            if shown
+            else "--all lists them"
+        )
+        yield ((f"     {more}", "dim"),)
+    if kind in HELP and severity is not Severity.INFO:
+        yield ((f"     → {HELP[kind]}", "dim"),)
+    yield ()
+
+
+def _place(finding: Finding) -> str:
+    line = line_of(finding)
+    return f"{finding.path}:{line}" if line else finding.path
+
+
+def _summary(report: ScanReport) -> str:
+    states = report.states
+    told = ", ".join(
+        f"{states[state]:,} {words}" for state, words in _STATES.items() if states.get(state)
+    )
+    parts = [
+        f"{count(report.files, 'file')}, {len(report.op_tests):,} op test {'class' if len(report.op_tests) == 1 else 'classes'}"
+        + (f": {told}" if told else ""),
+    ]
+    if report.excluded:
+        parts.append(f"{count(report.excluded, 'file')} excluded")
+    if report.left_out:
+        parts.append(f"{count(report.left_out, 'folder')} left out (.git, build and the like)")
+    parts.append(f"{report.seconds:.1f} s")
+    return " · ".join(parts)

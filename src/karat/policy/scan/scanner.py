@@ -1,0 +1,244 @@
+"""The files of a scan: every Python file below the paths, and what was left out on the way."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import date
+
+import msgspec
+
+from karat.findings import CannotVerify, Finding, Severity
+from karat.goldens.paths import glob_regex
+from karat.policy.exemptions import Exemptions
+from karat.policy.scan.facts import Flag
+from karat.policy.scan.findings import ClassFindings, Judge, Judged, Rules, unbound
+from karat.policy.scan.names import Class, Modules, Names
+from karat.policy.scan.op_tests import Importers, Kin, OpTestClass, Shelf, World
+from karat.policy.scan.prefilter import look, no_collection
+from karat.policy.scan.report import OpTestRow, ScanReport, finding, ordered
+
+LEFT_OUT = frozenset({
+    ".git", ".hg", ".svn", ".tox", ".nox", ".venv", "venv", "node_modules", "__pycache__", "build", "dist",
+    ".eggs", ".mypy_cache", ".ruff_cache", ".pytest_cache", ".ipynb_checkpoints", "site-packages",
+})  # fmt: skip
+"""Folders that hold what nobody wrote as a test; named on the command line they are scanned."""
+
+
+@dataclass(slots=True)
+class Found:
+    """What walking the paths came to."""
+
+    files: list[tuple[str, str]] = field(default_factory=list)
+    """(as shown, absolute), sorted; each file once."""
+    links: list[tuple[str, str]] = field(default_factory=list)
+    """Other names of the same files: (as shown, absolute)."""
+    left_out: int = 0
+    """Folders that were left out."""
+    excluded: int = 0
+    """Files that --exclude left out."""
+    findings: list[Finding] = field(default_factory=list)
+    by_path: dict[str, list[str]] = field(default_factory=dict)
+    """PATH → the files below it, as shown."""
+
+
+def find(paths: Sequence[str], exclude: Sequence[str] = ()) -> Found:
+    """Every Python file below the paths, links followed to files but not into folders."""
+    found = Found()
+    unwanted = [
+        glob_regex(form)
+        for glob in exclude
+        for form in (glob, f"**/{glob}", f"**/{glob.rstrip('/')}/**")
+    ]
+    seen: dict[tuple[int, int], str] = {}
+    for path in paths:
+        here = found.by_path.setdefault(path, [])
+        for shown in _walk(path, found):
+            plain = shown.removeprefix("./")
+            if any(pattern.fullmatch(plain) for pattern in unwanted):
+                found.excluded += 1
+                continue
+            _take(shown, found, seen, here)
+    found.files.sort()
+    return found
+
+
+def _take(shown: str, found: Found, seen: dict[tuple[int, int], str], here: list[str]) -> None:
+    try:
+        status = os.stat(shown)  # noqa: PTH116 - strings, by the thousand
+    except OSError as error:
+        found.findings.append(cannot_read(shown, error))
+        return
+    key = (status.st_dev, status.st_ino)
+    absolute = os.path.abspath(shown)  # noqa: PTH100
+    if key in seen and key[1]:
+        found.links.append((seen[key], absolute))
+        here.append(seen[key])
+        return
+    seen[key] = shown
+    found.files.append((shown, absolute))
+    here.append(shown)
+
+
+def _walk(path: str, found: Found) -> Iterator[str]:
+    if not os.path.lexists(path):
+        raise CannotVerify(
+            f"expected a folder or a Python file, found nothing at {path}",
+            next_command=f"ls -d {shlex.quote(os.path.dirname(path) or '.')}/*",  # noqa: PTH120
+        )
+    if not os.path.isdir(path):  # noqa: PTH112
+        yield path
+        return
+    pending = [path]
+    while pending:
+        folder = pending.pop()
+        try:
+            with os.scandir(folder) as entries:
+                listed = sorted(entries, key=lambda entry: entry.name)
+        except OSError as error:
+            found.findings.append(cannot_read(folder, error))
+            continue
+        for entry in listed:
+            if _is_folder(entry):
+                if entry.name in LEFT_OUT or os.path.lexists(f"{entry.path}/pyvenv.cfg"):
+                    found.left_out += 1
+                else:
+                    pending.append(entry.path)
+            elif entry.name.endswith(".py") and _is_file(entry):
+                yield entry.path
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir(follow_symlinks=False)
+    except OSError:
+        return False
+
+
+def _is_file(entry: os.DirEntry[str]) -> bool:
+    """Files, and what cannot be told; pipes and folders behind links are no tests."""
+    try:
+        return entry.is_file() or (entry.is_symlink() and not os.path.exists(entry.path))  # noqa: PTH110
+    except OSError:
+        return True
+
+
+def cannot_read(path: str, error: OSError) -> Finding:
+    """A file or folder whose bytes could not be had."""
+    return Finding(
+        kind="cannot-read",
+        severity=Severity.FAIL,
+        message=f"expected to read it, but: {error.strerror or error}",
+        path=path,
+        next=f"ls -ld {shlex.quote(path)}",
+    )
+
+
+# DOC-HERE scan_tree: One scan: paths → files → facts → op tests → findings.
+
+
+class ScanOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """How to scan."""
+
+    base_classes: tuple[str, ...] = ()
+    """More names of base classes that make an op test."""
+    exclude: tuple[str, ...] = ()
+    jobs: int | None = None
+    exemptions: Exemptions | None = None
+    today: date = date.min
+    fail_on: tuple[str, ...] = ("fail",)
+
+
+Progress = Callable[[int, int], None]
+
+
+def scan(
+    paths: Sequence[str], options: ScanOptions | None = None, *, progress: Progress | None = None
+) -> ScanReport:
+    """Read every Python file below the paths, and say which op tests check no gradient."""
+    with no_collection():
+        return _scan(paths, options or ScanOptions(), progress)
+
+
+def _scan(paths: Sequence[str], options: ScanOptions, progress: Progress | None) -> ScanReport:
+    begin = time.perf_counter()
+    found = find(paths, options.exclude)
+    shown = [path for path, _ in found.files]
+    glances = look(shown, roots=options.base_classes, jobs=options.jobs, progress=progress)
+    modules = Modules([*found.files, *found.links])
+    importers = Importers(glances, modules)
+    kin = Kin(importers, options.base_classes)
+    shelf = Shelf(glances, importers, kin)
+    mattering = shelf.that_matter()
+    world = World(Names(modules, shelf.facts), kin, options.base_classes)
+    tests = list(world.op_tests(mattering))
+    rows, findings = _judge(world, tests, options)
+    for path in shelf.parsed:
+        findings += _stray_flags(world, path)
+    findings += unbound(world, world.unbound)
+    findings += [*found.findings, *shelf.problems(), *_nothing(found, rows, tests)]
+    if options.exemptions is not None:
+        findings += options.exemptions.findings
+    return ScanReport(
+        paths=tuple(paths), files=len(found.files), parsed=len(shelf.parsed), left_out=found.left_out,
+        excluded=found.excluded, op_tests=tuple(rows), findings=ordered(findings), fail_on=options.fail_on,
+        seconds=time.perf_counter() - begin,
+    )  # fmt: skip
+
+
+def _judge(
+    world: World, tests: Sequence[OpTestClass], options: ScanOptions
+) -> tuple[list[OpTestRow], list[Finding]]:
+    judge = Judge(world, Rules(options.exemptions, options.today))
+    each = ClassFindings(options.exemptions, options.today)
+    rows: list[OpTestRow] = []
+    findings: list[Finding] = []
+    told: dict[tuple[str, int], Judged] = {}
+    for test in tests:
+        judged = judge.judge(test)
+        rows.append(judged.row)
+        findings += judged.findings
+        key = (test.cls.path, test.cls.index)
+        # Of all that a factory makes of a class, one that is not checked says the most about it.
+        if key not in told or judged.row.state == "unchecked":
+            told[key] = judged
+    for (path, index), judged in told.items():
+        findings += each.of(path, world.names.facts(path).classes[index], judged)
+    return rows, findings
+
+
+def _stray_flags(world: World, path: str) -> Iterator[Finding]:
+    """Flags that are set on a class from outside: `TestX.exist_check_grad = True`."""
+    for flag in world.names.facts(path).flags:
+        if _on_op_test(world, path, flag):
+            yield finding("flag-by-hand", Severity.FAIL, path, flag.line, flag.owner,
+                          f"{flag.name} of {flag.owner} is set to {flag.value} by hand; only a comparison may")  # fmt: skip
+
+
+def _on_op_test(world: World, path: str, flag: Flag) -> bool:
+    if not flag.owner:
+        return True
+    targets = world.names.resolve(path, flag.scope, flag.owner)
+    return any(not isinstance(t, Class) or world.lineage.is_op_test(t) for t in targets)
+
+
+def _nothing(
+    found: Found, rows: Sequence[OpTestRow], tests: Sequence[OpTestClass]
+) -> Iterator[Finding]:
+    """A path without any op test verifies nothing."""
+    holding = {row.path for row in rows} | {test.cls.path for test in tests}
+    for path, files in found.by_path.items():
+        if holding.isdisjoint(files):
+            said = (
+                f"{len(files):,} Python files, and no class of theirs is an op test"
+                if files
+                else "no Python file"
+            )
+            yield Finding(
+                kind="nothing-compared", severity=Severity.FAIL, path=path,
+                message=f"expected op tests below {path}, found {said}",
+                next=f"karat policy scan {shlex.quote(path)} --base-class NAME",
+            )  # fmt: skip

@@ -1,0 +1,345 @@
+"""Selection: which tests pytest found, which of them it is to run, and whether somebody narrowed it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import tempfile
+import unittest
+from collections import Counter
+from collections.abc import Callable, Generator, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from karat.findings import KaratError
+from karat.gradients import session as events
+from karat.policy.journal import Collected, Outcome, Recorder, new_session, place_of, unit_of
+
+_NARROWING = ("keyword", "markexpr", "lf", "deselect", "ignore", "ignore_glob", "stepwise")
+_LOOKING = ("collectonly", "showfixtures", "show_fixtures_per_test", "setuponly", "setupplan")
+
+
+class Selection:
+    """The items before and after everybody had a say in them."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._args = tuple(config.args)
+        self._found: Counter[str] = Counter()
+        self._kept: Counter[str] = Counter()
+        self._op_tests: dict[str, str | None] = {}
+        self._methods: dict[str, int] = {}
+
+    def found(self, items: Iterable[pytest.Item]) -> None:
+        """All that was collected."""
+        for item in items:
+            unit = unit_of_item(item)
+            self._found[unit] += 1
+            if self._found[unit] > 1:
+                continue
+            kind = getattr(item, "cls", None)
+            op = spec_op(item)
+            if op is not None or is_op_test(kind):
+                self._op_tests[unit] = op
+            if isinstance(kind, type) and issubclass(kind, unittest.TestCase):
+                self._methods[unit] = len(methods_of(kind))
+
+    def kept(self, items: Iterable[pytest.Item]) -> None:
+        """What is left of it to run."""
+        self._kept = Counter(map(unit_of_item, items))
+
+    def op_tests(self) -> list[str]:
+        """Tests that are op tests by their class."""
+        return sorted(self._op_tests)
+
+    def collected(self, unit: str) -> Collected:
+        """What is known of one test before it runs."""
+        total = max(self._found[unit], self._methods.get(unit, 0))
+        if unit not in self._methods and _is_named_in_part(unit, self._args):
+            total += 1  # how many there are, nobody looked
+        kept = self._kept[unit]
+        return Collected(
+            test=unit,
+            op=self._op_tests.get(unit),
+            selected=kept,
+            deselected=total - kept,
+            op_test=unit in self._op_tests,
+        )
+
+
+def is_op_test(kind: object) -> bool:
+    """Whether a class is an op test; who never imported the base class has none."""
+    base = getattr(sys.modules.get("karat.optests.op_test"), "OpTest", None)
+    return base is not None and isinstance(kind, type) and issubclass(kind, base)
+
+
+def spec_op(item: pytest.Item) -> str | None:
+    """The op of an item that was made from an `OpSpec`, else None."""
+    made = getattr(sys.modules.get("karat.optests.op_spec"), "Case", None)
+    params = getattr(getattr(item, "callspec", None), "params", {})
+    case = params.get("case")
+    return str(case.spec.op) if made is not None and isinstance(case, made) else None
+
+
+def unit_of_item(item: pytest.Item) -> str:
+    """The test that an item belongs to; each op of a class made from specs is a test of its own."""
+    op = spec_op(item)
+    return unit_of(item.nodeid) if op is None else f"{unit_of(item.nodeid)}[{op}]"
+
+
+def methods_of(kind: type[unittest.TestCase]) -> list[str]:
+    """The test methods that pytest would run, were none left out."""
+    names = unittest.defaultTestLoader.getTestCaseNames(kind)
+    return [name for name in names if getattr(getattr(kind, name), "__test__", True)]
+
+
+def _is_named_in_part(unit: str, args: Sequence[str]) -> bool:
+    """Whether an argument names an item of a test, and not the whole: `test_a.py::TestA::test_b`, `…::test_c[x]`."""
+    names = unit.partition("::")[2].partition("[")[0]
+    for arg in args:
+        _, colons, inner = arg.partition("::")
+        if colons and unit_of(f"f::{inner}").partition("::")[2] == names and inner != names:
+            return True
+    return False
+
+
+def is_narrowed(config: pytest.Config) -> bool:
+    """Whether paths or options left anything out."""
+    source = getattr(config, "args_source", None)
+    below = config.invocation_params.dir != config.rootpath
+    named = source is None or source.name == "ARGS" or (source.name == "INVOCATION_DIR" and below)
+    return named or any(config.getoption(option, None) for option in _NARROWING)
+
+
+def only_looks(config: pytest.Config) -> bool:
+    """Whether tests are listed, and not run."""
+    return any(config.getoption(word, False) for word in _LOOKING)
+
+
+# DOC-HERE gate_session: A pytest session that leaves evidence, and holds itself to the policy if asked.
+#
+# Registered by `karat.policy.plugin` only for those who asked. Under pytest-xdist the controller names session and
+# folder and judges at the end; every worker keeps its own journal.
+
+_KEY = "karat_policy"
+_REASON = 300
+_PHASES = ("failed", "skipped", "passed")
+"""What a phase may come to, gravest first; other plugins have words of their own (`rerun`) for what is tried again."""
+_CRASHED = "???"
+"""The phase that xdist gives to the report of a test in which its worker died."""
+
+
+class Handed(msgspec.Struct, frozen=True, kw_only=True):
+    """What the controller tells its workers."""
+
+    folder: str
+    session: str
+    narrowed: bool
+
+
+class GateSession:
+    """The second plugin."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._config = config
+        self._worker: Any = getattr(config, "workerinput", None)
+        self._selection = Selection(config)
+        self._handed: Handed | None = None
+        self._recorder: Recorder | None = None
+        self._stop: Callable[[], None] | None = None
+        self._scratch: str | None = None
+        self._noted: set[str] = set()
+        self._reports: list[pytest.TestReport] = []
+        self._ran = 0
+        self._uncollected: dict[str, None] = {".": None}
+        """As in the journal's last line; the whole session, until it has been collected."""
+        self._lines: list[str] = []
+
+    # Beginning
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_sessionstart(self) -> None:
+        """Before any test, and before xdist starts its workers."""
+        if only_looks(self._config):
+            return
+        said = (self._worker or {}).get(_KEY)
+        self._handed = msgspec.json.decode(said, type=Handed) if said else self._decide()
+        name = self._worker["workerid"] if self._worker else "main"
+        root = place_of(self._config.rootpath)
+        self._recorder = Recorder(
+            self._handed.folder, session=self._handed.session, worker=name, root=root
+        )
+        try:
+            self._recorder.begin()
+        except KaratError as error:
+            raise pytest.UsageError(f"{error}\nnext: {error.next_command}") from error
+        self._stop = events.listen(self._hear)
+
+    def _decide(self) -> Handed:
+        asked = self._config.getoption("karat_evidence") or os.environ.get("KARAT_EVIDENCE", "")
+        if not asked:
+            self._scratch = tempfile.mkdtemp(prefix="karat-evidence-")
+        folder = Path(self._scratch or self._config.invocation_params.dir / asked)
+        narrowed = is_narrowed(self._config)
+        return Handed(folder=str(folder), session=new_session(), narrowed=narrowed)
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_configure_node(self, node: Any) -> None:
+        """Hands folder and session to a worker of xdist."""
+        if self._handed is not None:
+            node.workerinput[_KEY] = msgspec.json.encode(self._handed).decode()
+
+    # Collecting
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_collection(self) -> Generator[None, object, object]:
+        """Whoever is interrupted here does not know its tests."""
+        done = yield
+        self._uncollected.pop(".")
+        return done
+
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        """What cannot be imported may hold op tests."""
+        if report.failed:
+            self._uncollected[report.nodeid] = None
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_collection_modifyitems(
+        self, items: list[pytest.Item]
+    ) -> Generator[None, object, object]:
+        """Sees the items before anybody takes some away."""
+        self._selection.found(items)
+        return (yield)
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_collection_finish(self, session: pytest.Session) -> None:
+        """Sees what is left of them."""
+        self._selection.kept(session.items)
+        for unit in self._selection.op_tests():
+            self._note_collected(unit)
+
+    def _note_collected(self, unit: str) -> None:
+        if unit not in self._noted and self._recorder is not None:
+            self._noted.add(unit)
+            self._recorder.note(self._selection.collected(unit))
+
+    # Tests
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:
+        """What is told while an item runs, is told by its test."""
+        if self._recorder is None:
+            return (yield)
+        unit = self._recorder.current = unit_of_item(item)
+        try:
+            return (yield)
+        finally:
+            self._recorder.current = None
+            self._settle(unit, item.nodeid)
+
+    def _hear(self, event: events.Event) -> None:
+        if self._recorder is not None:
+            unit = self._recorder.current or event.test
+            if unit:  # what is told while tests are collected is nobody's evidence
+                self._note_collected(unit)
+                self._recorder.tell(event)
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Gathers the phases of an item; on the controller, only what its worker cannot tell any more."""
+        if str(report.when) == _CRASHED:
+            self._note_outcome(unit_of(report.nodeid), report.nodeid, [report])
+        elif self._recorder is not None and self._recorder.current and report.outcome in _PHASES:
+            self._reports.append(report)
+
+    def _settle(self, unit: str, node: str) -> None:
+        reports, self._reports = self._reports, []
+        self._ran += 1
+        if unit in self._noted:
+            self._note_outcome(unit, node, reports)
+
+    def _note_outcome(self, unit: str, node: str, reports: list[pytest.TestReport]) -> None:
+        if self._recorder is not None and reports:
+            # The gravest phase speaks for the item; of several, the first.
+            worst = min(reports, key=lambda one: _PHASES.index(one.outcome))
+            self._recorder.note(
+                Outcome(
+                    test=unit,
+                    item=node,
+                    outcome=worst.outcome,
+                    reason=_reason(worst),
+                )
+            )
+
+    # End
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        """The last line of the journal; the judgement, if somebody asked for it."""
+        if self._stop is None or self._recorder is None or self._handed is None:
+            return
+        self._stop()
+        stopped = bool(session.shouldstop or session.shouldfail)
+        whole = not self._handed.narrowed and not stopped and int(session.exitstatus) in {0, 1}
+        self._recorder.end(
+            int(session.exitstatus), ran=self._ran, uncollected=self._uncollected, whole=whole
+        )
+        if self._worker is None and self._config.getoption("karat_policy"):
+            failed = self._judge(self._handed)
+            if failed and int(session.exitstatus) == 0:
+                session.exitstatus = pytest.ExitCode.TESTS_FAILED
+        if self._scratch is not None:
+            shutil.rmtree(self._scratch, ignore_errors=True)
+
+    def _judge(self, handed: Handed) -> bool:
+        try:
+            code, lines = judge(Path(handed.folder), handed.session, self._config.rootpath)
+        except KaratError as error:
+            code, lines = int(error.exit_code), [f"karat: {error}", f"next: {error.next_command}"]
+        self._lines = lines
+        return code != 0
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        """What the policy says of this session."""
+        if self._lines:
+            terminalreporter.section("karat: gradient policy")
+            for line in self._lines:
+                terminalreporter.write_line(line)
+
+
+def judge(folder: Path, session: str, root: Path) -> tuple[int, list[str]]:
+    """The exit code and the report of one session."""
+    from karat.config import load  # noqa: PLC0415 - it brings the settings of every room
+    from karat.policy.evidence import merge  # noqa: PLC0415
+    from karat.policy.gate.decision import gate, lines  # noqa: PLC0415
+    from karat.policy.gate.project import project  # noqa: PLC0415
+    from karat.report.words import printable  # noqa: PLC0415
+    from karat.system.dates import day  # noqa: PLC0415
+
+    merged = merge([folder], session=session)
+    config = load(root)
+    complete = config.policy.complete and merged.whole
+    today = day(None, os.environ)
+    gated = gate(merged, project(config, root, today=today, complete=complete).asked)
+    if merged.journals and not complete:
+        # Whoever runs one plain test is not told that it is no op test; who runs none, pytest tells.
+        kept = tuple(one for one in gated.findings if one.kind != "nothing-compared")
+        gated = msgspec.structs.replace(gated, findings=kept)
+    told = [printable(line) for line in lines(gated, today=today)]
+    after = next((f.next for f in gated.findings if f.next and f.severity.value == "fail"), None)
+    return int(gated.exit_code), [*told, *([f"next: {printable(after)}"] if after else [])]
+
+
+def _reason(report: pytest.TestReport) -> str:
+    """Why an item did not pass, in a line."""
+    if report.passed:
+        return ""
+    if isinstance(report.longrepr, tuple):
+        said = str(report.longrepr[2]).removeprefix("Skipped: ")
+    else:
+        crash = getattr(report.longrepr, "reprcrash", None)
+        said = str(getattr(crash, "message", report.longrepr or ""))
+    first = said.strip().partition("\n")[0]
+    return first if len(first) <= _REASON else f"{first[: _REASON - 1]}…"

@@ -1,0 +1,323 @@
+"""What a refresh did: one outcome per golden, findings, counts. Pure data for every report."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from enum import StrEnum
+from typing import Any
+
+import msgspec
+from msgspec import structs
+
+from karat.compare.change import Change, Verdict
+from karat.diffs.advice import quoted
+from karat.diffs.report.data import change_json
+from karat.findings import Finding, Severity, exit_code
+from karat.goldens.paths import common_root
+from karat.goldens.provenance import Provenance, RefreshRecord
+from karat.report.json import encode, finding_json
+from karat.report.terminal import Line, finding_lines
+from karat.report.words import count, short_path
+
+
+class State(StrEnum):
+    """What became of a golden that came in."""
+
+    WRITTEN = "written"
+    UNCHANGED = "unchanged"
+    REFUSED = "refused"
+
+
+class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+    """One golden that came in."""
+
+    path: str
+    state: State
+    change: Change | None = None
+    """Old against new, whether it was taken or not."""
+    findings: tuple[Finding, ...] = ()
+    artifacts: tuple[str, ...] = ()
+    members: tuple[str, ...] = ()
+    provenance: Provenance | None = None
+    metrics: tuple[str, ...] = ()
+    """The metrics that were taken, where not all were."""
+
+
+class Scope(msgspec.Struct, frozen=True, kw_only=True):
+    """What was asked for, and how many jobs that means."""
+
+    name: str
+    """`only-failing` or `all`."""
+    jobs: Mapping[str, Mapping[str, int]] = msgspec.field(default_factory=dict)
+    """Platform → conclusion → number of jobs."""
+
+
+class Result(msgspec.Struct, frozen=True, kw_only=True):
+    """A whole refresh."""
+
+    source: str
+    origin: str
+    scope: Scope
+    dry_run: bool
+    outcomes: tuple[Outcome, ...] = ()
+    findings: tuple[Finding, ...] = ()
+    """About artifacts, jobs and the whole, rather than one golden."""
+    tests: int = 0
+    """The seed's first total: tests with golden values."""
+    found: int = 0
+    """The seed's second total: golden values found."""
+    superseded: int = 0
+    out_of_scope: int = 0
+    unmatched: tuple[str, ...] = ()
+    received: int = 0
+    """Bytes over the network."""
+    reset: tuple[str, ...] = ()
+    """Goldens that --reset put back or deleted first."""
+    locks: tuple[str, ...] = ()
+    """Lock files that were written."""
+    record: RefreshRecord | None = None
+
+    def all_findings(self) -> Iterator[Finding]:
+        """Every finding, the whole refresh's first."""
+        yield from self.findings
+        for outcome in self.outcomes:
+            yield from outcome.findings
+
+    def in_state(self, state: State) -> list[Outcome]:
+        """The outcomes that ended so."""
+        return [outcome for outcome in self.outcomes if outcome.state is state]
+
+
+# DOC-HERE again: Again: the command that was typed, changed, so that what a finding tells to run next runs as it stands.
+#
+# Findings are made where nobody knows the command line. They say `karat refresh --scope all`, with what is
+# to change and nothing else, and are made whole here. Pure: text in, text out.
+
+_INSTEAD_OF = {
+    "--run-id": ("--run-id", "--sha", "--workflow"),
+    "--dry-run": ("--dry-run", "--write"),
+    "--write": ("--dry-run", "--write"),
+}
+"""Option → those that it takes the place of; any other option, only its own."""
+_FLAGS = frozenset({"--dry-run", "--write", "--keep-going", "--reset", "--accept-incomplete"})
+
+
+def again(command: str, *words: str) -> str:
+    """The command with these options in place of its own."""
+    gone = {
+        name for word in words if word.startswith("--") for name in _INSTEAD_OF.get(word, (word,))
+    }
+    return " ".join([*map(quoted, _without(shlex.split(command), gone)), *map(quoted, words)])
+
+
+def without(command: str, *names: str) -> str:
+    """The command without these options."""
+    return " ".join(map(quoted, _without(shlex.split(command), set(names))))
+
+
+def _without(words: Sequence[str], gone: set[str]) -> list[str]:
+    kept = []
+    following = False
+    for word in words:
+        if following:
+            following = False
+            continue
+        name, equals, _ = word.partition("=")
+        if name in gone:
+            following = not equals and name not in _FLAGS
+            continue
+        kept.append(word)
+    return kept
+
+
+def completed(findings: Iterable[Finding], command: str, repo: str | None) -> list[Finding]:
+    """The findings with commands that can be pasted."""
+    return [
+        replace(f, next=whole(f.next, command, repo)) if f.next is not None else f for f in findings
+    ]
+
+
+def whole(advice: str, command: str, repo: str | None) -> str:
+    """A command that says only what is to change, with all the rest that was typed."""
+    if advice.startswith("gh run ") and repo and " --repo " not in advice:
+        return f"{advice} --repo {quoted(repo)}"
+    words = shlex.split(advice) if advice.startswith("karat refresh --") else []
+    if not words or words[2:] == ["--help"]:
+        return advice
+    # A source that names itself only means: the same once more, as it was typed.
+    return again(command) if "--source" in words else again(command, *words[2:])
+
+
+# DOC-HERE telling: A refresh, told: lines for a terminal, and JSON of schema `karat.refresh-report/1`.
+
+SCHEMA = "karat.refresh-report/1"
+_SHOWN = 20
+
+
+def lines(result: Result) -> Iterator[Line]:
+    """The report: what was asked for, what was refused, what was taken with a warning, the totals."""
+    yield from _head(result)
+    fails = [f for f in result.all_findings() if f.severity is Severity.FAIL]
+    warns = [f for f in result.all_findings() if f.severity is Severity.WARN]
+    root = common_root(outcome.path for outcome in result.outcomes)
+    yield from _section("Not refreshed", fails, root)
+    yield from _warnings(warns, root)
+    yield from _infos(result, root)
+    yield ()
+    yield ((f"Total tests with golden values: {result.tests:,}", ""),)
+    yield ((f"Total golden values found: {result.found:,}", ""),)
+    # What failed has a command of its own, and it comes last.
+    if (command := next_command(result)) is not None and not exit_code(result.all_findings()):
+        yield ("next: ", "dim"), (command, "cyan")
+
+
+def _head(result: Result) -> Iterator[Line]:
+    what = f"{result.origin}, scope {result.scope.name}"
+    root = common_root(outcome.path for outcome in result.outcomes)
+    yield (
+        (what, "bold"),
+        (f"  {root}/" if root else "", "dim"),
+        ("  dry run: nothing is written" if result.dry_run else "", "yellow"),
+    )
+    for platform, ends in result.scope.jobs.items():
+        counts = ", ".join(f"{n:,} {end}" for end, n in ends.items())
+        yield ((f"jobs{f' on {platform}' if platform else ''}: {counts}", ""),)
+    left = [
+        (result.superseded, "of an earlier or unfinished attempt"),
+        (result.out_of_scope, "out of scope"),
+        (len(result.unmatched), "of unknown name"),
+    ]
+    told = ", ".join(f"{n:,} {why}" for n, why in left if n)
+    if told:
+        yield ((f"left out: {told}", ""),)
+    states = Counter(outcome.state for outcome in result.outcomes)
+    verb = {State.WRITTEN: "to be written" if result.dry_run else "written"}
+    counts = ", ".join(f"{states[s]:,} {verb.get(s, s.value)}" for s in State if states[s])
+    moved = _verdicts(result)
+    yield ((f"goldens: {counts or 'none'}{f' ({moved})' if moved else ''}", "bold"),)
+
+
+def _verdicts(result: Result) -> str:
+    tally = Counter(o.change.verdict for o in result.in_state(State.WRITTEN) if o.change)
+    return ", ".join(f"{tally[v]:,} {v.value}" for v in Verdict if tally[v])
+
+
+def _section(title: str, findings: Sequence[Finding], root: str) -> Iterator[Line]:
+    if not findings:
+        return
+    yield ()
+    yield ((f"{title} ({len(findings):,})", "bold"),)
+    for finding in findings[:_SHOWN]:
+        yield from finding_lines(finding, root)
+    if len(findings) > _SHOWN:
+        yield ((f"     … and {len(findings) - _SHOWN:,} more (--json - lists all)", "dim"),)
+
+
+def _warnings(findings: Sequence[Finding], root: str) -> Iterator[Line]:
+    """Warnings by kind: many goldens that moved are one thing to know, not many."""
+    if not findings:
+        return
+    by_kind: dict[str, list[Finding]] = {}
+    for finding in findings:
+        by_kind.setdefault(finding.kind, []).append(finding)
+    yield ()
+    yield ((f"Worth a look ({len(findings):,})", "bold"),)
+    for kind, found in by_kind.items():
+        yield ("warn ", "yellow"), (f"{kind} ", "bold"), (f"× {len(found):,}", "dim")
+        for finding in found[:3]:
+            yield ((f"     {_sentence(finding, root)}", ""),)
+            if finding.next and kind == "kept-edits":
+                yield ("     have it back: ", "dim"), (finding.next, "cyan")
+        if len(found) > 3:
+            yield ((f"     … and {len(found) - 3:,} more", "dim"),)
+
+
+def _sentence(finding: Finding, root: str) -> str:
+    """What a finding says, and of what; many messages begin with that anyway."""
+    path = short_path(finding.path, root)
+    return finding.message if not path or path in finding.message else f"{path}: {finding.message}"
+
+
+def _infos(result: Result, root: str) -> Iterator[Line]:
+    notes = [f for f in result.findings if f.severity is Severity.INFO]
+    for finding in notes[:_SHOWN]:
+        yield ((f"{finding.message}", "dim"),)
+    for kind in ("gained-rows", "lost-rows", "new-golden"):
+        told = [
+            f
+            for o in result.outcomes
+            for f in o.findings
+            if f.kind == kind and f.severity is Severity.INFO
+        ]
+        for finding in told[:5]:
+            yield ((f"info {kind}  {_sentence(finding, root)}", "dim"),)
+        if len(told) > 5:
+            yield ((f"     … and {count(len(told) - 5, 'golden')} more with {kind}", "dim"),)
+
+
+def next_command(result: Result) -> str | None:
+    """What to do after this refresh."""
+    if result.dry_run:
+        if result.record is None or not result.in_state(State.WRITTEN):
+            return None
+        typed = without(result.record.command or "karat refresh", "--dry-run")
+        # Where CI is set, karat writes only if it is told to.
+        return again(typed, "--write") if os.environ.get("CI") else typed
+    taken = [*result.in_state(State.WRITTEN), *result.in_state(State.UNCHANGED)]
+    if any(o.change is None or o.change.verdict is not Verdict.SAME for o in taken):
+        return "karat diff"
+    return "karat stage" if result.locks else None
+
+
+def document(result: Result) -> dict[str, Any]:
+    """The refresh as plain data."""
+    states = Counter(outcome.state for outcome in result.outcomes)
+    return {
+        "schema": SCHEMA,
+        "source": result.source,
+        "origin": result.origin,
+        "scope": {"name": result.scope.name, "jobs": _plain(result.scope.jobs)},
+        "dry_run": result.dry_run,
+        "totals": {
+            "tests": result.tests,
+            "goldens": result.found,
+            **{state.value: states[state] for state in State},
+            "superseded": result.superseded,
+            "out_of_scope": result.out_of_scope,
+            "unmatched": len(result.unmatched),
+            "received_bytes": result.received,
+        },
+        "goldens": [_outcome(outcome) for outcome in result.outcomes],
+        "findings": [finding_json(f) for f in result.findings],
+        "not_refreshed": list(result.record.not_refreshed) if result.record else [],
+        "unmatched": list(result.unmatched),
+        "reset": list(result.reset),
+        "locks": list(result.locks),
+        "next": next_command(result),
+    }
+
+
+def render(result: Result) -> bytes:
+    """The JSON text."""
+    return encode(document(result))
+
+
+def _plain(jobs: Mapping[str, Mapping[str, int]]) -> dict[str, dict[str, int]]:
+    return {platform: dict(ends) for platform, ends in jobs.items()}
+
+
+def _outcome(outcome: Outcome) -> dict[str, Any]:
+    return {
+        "path": outcome.path,
+        "state": outcome.state.value,
+        "artifacts": list(outcome.artifacts),
+        "members": list(outcome.members),
+        "metrics": list(outcome.metrics),
+        "provenance": structs.asdict(outcome.provenance) if outcome.provenance else None,
+        "change": change_json(outcome.change) if outcome.change else None,
+        "findings": [finding_json(f) for f in outcome.findings],
+    }

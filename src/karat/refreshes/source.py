@@ -1,0 +1,192 @@
+"""From the words of a command line to a source.
+
+Kinds of source register under the entry point `karat.sources`, the built-in ones like a third
+party's: a callable that takes `Words`, the settings and a way to tell the person something, and
+returns a `Source`. `--source NAME` and `--source NAME://…` pick it by name.
+"""
+
+from __future__ import annotations
+
+import os
+import pkgutil
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+
+from karat.findings import CannotVerify, UsageError, suggest
+from karat.refreshes.settings import RefreshSettings
+from karat.sources.source import Source
+from karat.system import git
+
+GROUP = "karat.sources"
+Notice = Callable[[str], None]
+
+
+class Words(msgspec.Struct, frozen=True, kw_only=True):
+    """What the user said about where values come from."""
+
+    source: str | None
+    path: str | None = None
+    repo: str | None = None
+    run_id: str | None = None
+    sha: str | None = None
+    workflow: str | None = None
+    project: str | None = None
+    pipeline_id: str | None = None
+    attempt: int | None = None
+
+
+Factory = Callable[[Words, RefreshSettings, Notice | None], Source]
+
+BUILT_IN = {
+    "github": "karat.refreshes.source:github",
+    "gitlab": "karat.refreshes.source:gitlab",
+    "folder": "karat.refreshes.source:folder",
+    "s3": "karat.refreshes.source:bucket",
+    "gs": "karat.refreshes.source:bucket",
+    "az": "karat.refreshes.source:bucket",
+    "file": "karat.refreshes.source:bucket",
+}
+_ONLY_WITH = {
+    "repo": ("github",),
+    "run_id": ("github",),
+    "sha": ("github",),
+    "workflow": ("github",),
+    "attempt": ("github", "gitlab"),
+    "project": ("gitlab",),
+    "pipeline_id": ("gitlab",),
+    "path": ("folder",),
+}
+
+
+def kind_of(words: Words) -> str:
+    """The name of the kind of source: the word itself, or a URL's scheme."""
+    if words.source is None:
+        raise UsageError(
+            "expected --source github, gitlab, folder or a bucket's URL, found none",
+            next_command="karat refresh --help",
+        )
+    return words.source.partition("://")[0]
+
+
+def check_words(words: Words) -> None:
+    """Words that the chosen source would ignore are mistakes."""
+    kind = kind_of(words)
+    if kind not in BUILT_IN:
+        return  # a third party knows its own words
+    for name, kinds in _ONLY_WITH.items():
+        if getattr(words, name) is not None and kind not in kinds:
+            option = "PATH" if name == "path" else f"--{name.replace('_', '-')}"
+            raise UsageError(
+                f"{option} goes with --source {' or '.join(kinds)}, found --source {words.source}",
+                next_command="karat refresh --help",
+            )
+
+
+def open_source(words: Words, settings: RefreshSettings, notice: Notice | None = None) -> Source:
+    """The source that the words mean."""
+    kind = kind_of(words)
+    return _factory(kind)(words, settings, notice)
+
+
+def _factory(kind: str) -> Factory:
+    if kind in BUILT_IN:
+        built_in: Factory = pkgutil.resolve_name(BUILT_IN[kind])
+        return built_in
+    from importlib.metadata import entry_points  # noqa: PLC0415 - built-in sources need none
+
+    points = {point.name: point for point in entry_points(group=GROUP)}
+    if kind not in points:
+        known = sorted({*BUILT_IN, *points})
+        raise UsageError(
+            f"expected a source, one of {', '.join(known)}, found {kind!r}{suggest(kind, known)}",
+            next_command="karat refresh --help",
+        )
+    try:
+        loaded: Factory = points[kind].load()
+    except Exception as error:  # a plug-in may fail in any way
+        raise CannotVerify(
+            f"expected the source {kind!r} to load, but {type(error).__name__}: {error}",
+            next_command="pip check",
+        ) from error
+    return loaded
+
+
+def own_files(words: Words, cwd: Path) -> tuple[str, ...]:
+    """A glob of the source's files, if they lie untracked in the work tree: results are no goldens there."""
+    place = words.path if words.source == "folder" else (words.source or "").partition("file://")[2]
+    root = git.find_root(cwd)
+    if not place or root is None:
+        return ()
+    folder = Path(os.path.normpath(cwd / place)).resolve()
+    if not folder.is_dir() or root.resolve() not in folder.parents:
+        return ()
+    name = folder.relative_to(root.resolve()).as_posix()
+    tracked = git.run_git(root, "--literal-pathspecs", "ls-files", "-z", "--", name)
+    return () if tracked or any(c in name for c in "*?{") else (f"{name}/**",)
+
+
+def github(words: Words, settings: RefreshSettings, notice: Notice | None) -> Source:
+    """A workflow run, or all runs of a commit."""
+    from karat.sources.github import GitHub  # noqa: PLC0415 - brings httpx along
+
+    repo = words.repo or settings.repo or os.environ.get("GITHUB_REPOSITORY")
+    if not repo or repo.count("/") != 1 or not all(repo.split("/")):
+        raise UsageError(
+            f"expected --repo OWNER/NAME, found {repr(repo) if repo else 'none'}",
+            next_command="karat refresh --source github --repo OWNER/NAME --run-id N --scope all",
+        )
+    if (words.run_id is None) == (words.sha is None):
+        raise UsageError(
+            "expected one of --run-id N and --sha SHA with --source github",
+            next_command=f"karat refresh --source github --repo {repo} --run-id N --scope all",
+        )
+    if words.run_id is not None and not words.run_id.isdecimal():
+        raise UsageError(
+            f"expected --run-id to be the number in the run's URL, found {words.run_id!r}",
+            next_command="gh run list",
+        )
+    return GitHub(repo, run_id=words.run_id, sha=words.sha, workflow=words.workflow, notice=notice)
+
+
+def gitlab(words: Words, settings: RefreshSettings, notice: Notice | None) -> Source:
+    """A pipeline and its child pipelines."""
+    from karat.sources.gitlab import GitLab  # noqa: PLC0415 - brings httpx along
+
+    project = (
+        words.project
+        or settings.project
+        or os.environ.get("CI_PROJECT_ID")
+        or os.environ.get("CI_PROJECT_PATH")
+    )
+    if not project:
+        raise UsageError(
+            "expected --project ID or PATH with --source gitlab, and CI_PROJECT_ID is not set",
+            next_command="karat refresh --source gitlab --project GROUP/NAME --pipeline-id N --scope all",
+        )
+    if words.pipeline_id is None or not words.pipeline_id.isdecimal():
+        raise UsageError(
+            f"expected --pipeline-id N with --source gitlab, found {words.pipeline_id!r}",
+            next_command=f"karat refresh --source gitlab --project {project} --pipeline-id N --scope all",
+        )
+    return GitLab(project, words.pipeline_id, notice=notice)
+
+
+def folder(words: Words, settings: RefreshSettings, notice: Notice | None) -> Source:  # noqa: ARG001 - every factory's signature
+    """A folder of artifacts on this disk, such as `gh run download` leaves."""
+    from karat.sources.folder import Folder  # noqa: PLC0415 - only where asked for
+
+    if words.path is None:
+        raise UsageError(
+            "expected a PATH with --source folder, found none",
+            next_command="karat refresh --source folder PATH --scope all",
+        )
+    return Folder(Path(words.path))
+
+
+def bucket(words: Words, settings: RefreshSettings, notice: Notice | None) -> Source:  # noqa: ARG001 - every factory's signature
+    """A bucket, or the part of one below a prefix; file:// is a folder."""
+    from karat.sources.bucket import open_bucket  # noqa: PLC0415 - brings obstore along
+
+    return open_bucket(str(words.source), notice=notice)

@@ -1,0 +1,282 @@
+"""What a worker and its master say to one another: msgpack, each message after its length."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import struct
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, TypeVar, cast
+
+import msgspec
+
+from karat.findings import CannotVerify, UsageError
+from karat.replays.options import Function, Judging
+from karat.replays.outcome import Replayed
+from karat.report.words import elide
+
+_LENGTH = struct.Struct("<I")
+_LONGEST = 1 << 28
+T = TypeVar("T")
+
+
+class Garbled(Exception):  # noqa: N818 - a state of the pipe
+    """What came is no message."""
+
+
+class Hello(msgspec.Struct, frozen=True, kw_only=True):
+    """What a worker must know before its first case."""
+
+    bundle: str
+    store: str | None
+    function: Function
+    judging: Judging
+
+
+class Ready(msgspec.Struct, frozen=True, kw_only=True):
+    """The worker has the function, or cannot have it."""
+
+    problem: str | None = None
+
+
+class Job(msgspec.Struct, frozen=True, kw_only=True):
+    """One case to replay, and the folder to do it in."""
+
+    path: str
+    work: str
+    keep: bool = False
+
+
+def send(stream: IO[bytes], message: msgspec.Struct) -> None:
+    """Write one message, whole, now."""
+    data = msgspec.msgpack.encode(message)
+    stream.write(_LENGTH.pack(len(data)) + data)
+    stream.flush()
+
+
+def receive(stream: IO[bytes], kind: type[T]) -> T | None:
+    """The next message; None once the other side is gone, also if it went in the middle of one.
+
+    `Garbled` for what is no message: somebody else has written into the pipe.
+    """
+    head = stream.read(_LENGTH.size)
+    if len(head) < _LENGTH.size:
+        return None
+    (length,) = _LENGTH.unpack(head)
+    if length > _LONGEST:
+        raise Garbled
+    data = stream.read(length)
+    try:
+        return msgspec.msgpack.decode(data, type=kind) if len(data) == length else None
+    except msgspec.MsgspecError:
+        raise Garbled from None
+
+
+# DOC-HERE workplaces: Workplaces: a folder for each case to be replayed in, kept where asked for, else gone afterwards.
+
+
+class Workplaces:
+    """Folders named by case path below one root."""
+
+    def __init__(self, keep: Path | None) -> None:
+        self.kept = keep is not None
+        self._root = _prepared(keep) if keep else Path(tempfile.mkdtemp(prefix="karat-replay-"))
+
+    def folder(self, path: str) -> Path:
+        """An empty folder for a case."""
+        made = self._root / path
+        made.mkdir(parents=True)
+        return made
+
+    def done(self, folder: Path) -> str | None:
+        """Where to look at it, if it is kept."""
+        if self.kept:
+            return str(folder)
+        shutil.rmtree(folder, ignore_errors=True)
+        return None
+
+    def close(self) -> None:
+        """Leave nothing behind that nobody asked for."""
+        if not self.kept:
+            shutil.rmtree(self._root, ignore_errors=True)
+
+
+def _prepared(keep: Path) -> Path:
+    try:
+        keep.mkdir(parents=True, exist_ok=True)
+        taken = next(keep.iterdir(), None)
+    except OSError as error:
+        raise CannotVerify(
+            f"expected to make the folder {keep}, but: {error.strerror or error}",
+            next_command=f"ls -ld {keep.parent}",
+        ) from error
+    if taken is not None:
+        raise UsageError(
+            f"expected --keep to name a new or empty folder, found {taken.name} in {keep}",
+            next_command=f"ls {keep}",
+        )
+    return keep.absolute()
+
+
+# DOC-HERE crew: The crew: worker processes that call a function, each watched by a thread of this process.
+#
+# A worker that dies or takes too long costs the case it was at; a new one takes over. What the worker's
+# own stderr says before the first case (a failing import) is kept for the message.
+
+_IMPORT_TIMEOUT = 600.0
+_TAIL = 2000
+_DYING = 10.0
+_LOOK_AGAIN = 0.005
+_LONGEST_LINE = 300
+_GARBLED = (
+    "what came through karat's own pipe is no answer; it wrote to a file that it had not opened"
+)
+
+
+class Lost(Exception):  # noqa: N818 - what became of a worker
+    """A worker is gone; the message says how, and what it was doing is not done."""
+
+
+class Worker:
+    """One process, and the way to talk to it; used by one thread."""
+
+    def __init__(self, hello: Hello) -> None:
+        self._log = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the worker
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "karat.replays.worker"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._log,
+            start_new_session=True,
+        )
+        self._orders = cast("IO[bytes]", self._process.stdin)
+        self._answers = cast("IO[bytes]", self._process.stdout)
+        self._late = threading.Event()
+        self._hello(hello)
+
+    def _hello(self, hello: Hello) -> None:
+        try:
+            with self._deadline(_IMPORT_TIMEOUT):
+                send(self._orders, hello)
+                ready = receive(self._answers, Ready)
+        except (BrokenPipeError, Garbled):
+            ready = None
+        if ready is not None and ready.problem is None:
+            return
+        problem = ready.problem if ready else self._cannot_even_import(hello)
+        self.close()
+        raise UsageError(problem or "", next_command=f"python -c 'import {hello.function.module}'")
+
+    def _cannot_even_import(self, hello: Hello) -> str:
+        how = f"it took longer than {_IMPORT_TIMEOUT:.0f} s" if self._late.is_set() else self._end()
+        return f"expected to import {hello.function.module}, but {how}{tail(self._log)}"
+
+    def replay(self, job: Job, timeout: float | None) -> Replayed:
+        """One case; `Lost` if the process did not live to tell."""
+        try:
+            with self._deadline(timeout):
+                send(self._orders, job)
+                replayed = receive(self._answers, Replayed)
+        except BrokenPipeError:
+            replayed = None
+        except Garbled:
+            raise Lost(_GARBLED) from None
+        if replayed is None:
+            raise Lost(f"it took longer than {timeout:g} s" if self._late.is_set() else self._end())
+        if replayed.path != job.path:
+            raise Lost(_GARBLED)
+        return replayed
+
+    @contextlib.contextmanager
+    def _deadline(self, seconds: float | None) -> Iterator[None]:
+        timer = threading.Timer(seconds, self._too_late) if seconds else None
+        if timer is not None:
+            timer.daemon = True
+            timer.start()
+        try:
+            yield
+        finally:
+            if timer is not None:
+                timer.cancel()
+
+    def _too_late(self) -> None:
+        self._late.set()
+        self.kill()
+
+    def _end(self) -> str:
+        """How it ended; it has let go of its pipes, so it is about to."""
+        return ending(end_of(self._process, patience=_DYING))
+
+    def kill(self) -> None:
+        """End it and everything it started; from any thread."""
+        kill_group(self._process)
+
+    def close(self) -> None:
+        """End it, and let go of its files."""
+        self.kill()
+        end_of(self._process)
+        for stream in (self._orders, self._answers, self._log):
+            with contextlib.suppress(BrokenPipeError):
+                stream.close()
+
+
+def kill_group(process: subprocess.Popen[bytes]) -> None:
+    """End a process that leads its own session, and everything in it, unless its end has been seen."""
+    # Once it has been waited for, its number may be somebody else's.
+    if process.returncode is None:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, signal.SIGKILL)
+
+
+def end_of(process: subprocess.Popen[bytes], patience: float | None = None) -> int:
+    """The exit status, once what the process left running has been ended as well.
+
+    With patience, it is ended itself if it has not ended on its own by then.
+    """
+    until = None if patience is None else time.monotonic() + patience
+    while process.returncode is None and not _has_ended(process):
+        if until is not None and time.monotonic() > until:
+            break
+        time.sleep(_LOOK_AGAIN)
+    kill_group(process)
+    return process.wait()
+
+
+def _has_ended(process: subprocess.Popen[bytes]) -> bool:
+    """Whether it is over; where that can be, it is left to be waited for, so that its number stays its own."""
+    if not hasattr(os, "waitid"):  # macOS before Python 3.13
+        return process.poll() is not None
+    return os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT | os.WNOHANG) is not None
+
+
+def ending(status: int) -> str:
+    """How a process ended, in words."""
+    if status >= 0:
+        return f"the process ended with exit status {status}"
+    try:
+        name = signal.Signals(-status).name
+    except ValueError:
+        name = "an unknown signal"
+    return f"the process was ended by {name} (signal {-status})"
+
+
+def tail(log: IO[bytes] | Path) -> str:
+    """The end of what was printed, as `; it printed last: …`; nothing if nothing was."""
+    try:
+        with contextlib.ExitStack() as stack:
+            file = stack.enter_context(log.open("rb")) if isinstance(log, Path) else log
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(0, size - _TAIL))
+            text = file.read(_TAIL).decode("utf-8", "replace").strip()
+    except OSError:
+        return ""
+    lines = [elide(line, _LONGEST_LINE) for line in text.splitlines() if line.strip()]
+    return f"; it printed last: {' | '.join(lines[-4:])}" if lines else ""

@@ -1,0 +1,247 @@
+"""JSON of a replay, schema `karat.replay/1`; the published schema is in karat/schemas."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from typing import IO, Any
+
+from karat.findings import Finding, Severity
+from karat.replays.outcome import Outcome, Replayed, ReplayReport
+from karat.report.json import encode, finding_json
+from karat.report.junit import attributes, text
+from karat.report.terminal import Line, finding_lines, print_lines, room_of
+from karat.report.words import count, elide, printable
+from karat.tensors.comparison import Comparison
+from karat.tensors.report import TITLES, cells, comparison_json, type_text, worst
+
+SCHEMA = "karat.replay/1"
+
+
+def document(report: ReplayReport) -> dict[str, Any]:
+    """The report as plain data."""
+    outcomes = Counter(case.outcome for case in report.cases)
+    severities = Counter(f.severity for f in report.all_findings())
+    return {
+        "schema": SCHEMA,
+        "bundle": report.bundle,
+        "runner": report.runner,
+        "exit_code": int(report.exit_code),
+        "totals": {
+            "cases": len(report.cases),
+            "compared": sum(len(case.comparisons) for case in report.cases),
+            "outcomes": {o.value: outcomes[o] for o in Outcome},
+            "findings": {s.value: severities[s] for s in Severity},
+        },
+        "findings": [finding_json(f) for f in report.findings],
+        "cases": [_case(case) for case in report.cases],
+    }
+
+
+def render(report: ReplayReport) -> bytes:
+    """The JSON text."""
+    return encode(document(report))
+
+
+def _case(case: Replayed) -> dict[str, Any]:
+    identity = case.identity
+    return {
+        "path": case.path,
+        "suite": identity.suite,
+        "flow": identity.flow,
+        "test": identity.test,
+        "subtest": identity.subtest,
+        "outcome": case.outcome.value,
+        "seconds": round(case.seconds, 3),
+        "work": case.work,
+        "findings": [finding_json(f) for f in case.findings],
+        "tensors": [{"name": c.name, **comparison_json(c)} for c in case.comparisons],
+    }
+
+
+# DOC-HERE junit: JUnit XML of a replay: one test case per case, so that a CI's test page shows them.
+#
+# A mismatch is a failure. A program that did not run, and a case that is damaged, is an error.
+
+
+def render_junit(report: ReplayReport) -> bytes:
+    """The XML text: well-formed whatever names and values say."""
+    suites = [_suite(name, cases) for name, cases in _by_suite(report.cases)]
+    grave = [f for f in report.findings if f.severity is Severity.FAIL]
+    if grave:
+        suites.append(_wrapped("karat replay", [_about_all(finding) for finding in grave]))
+    totals = {
+        "tests": sum(suite.count("<testcase ") for suite in suites),
+        "failures": sum(suite.count("<failure ") for suite in suites),
+        "errors": sum(suite.count("<error ") for suite in suites),
+    }
+    head = f'<testsuites name="karat replay"{attributes(totals)}>'
+    body = "".join(suites)
+    return f'<?xml version="1.0" encoding="UTF-8"?>\n{head}\n{body}</testsuites>\n'.encode()
+
+
+def _by_suite(cases: Iterable[Replayed]) -> Iterator[tuple[str, list[Replayed]]]:
+    suites: dict[str, list[Replayed]] = {}
+    for case in cases:
+        suites.setdefault(f"{case.identity.suite}/{case.identity.flow}", []).append(case)
+    yield from suites.items()
+
+
+def _suite(name: str, cases: Iterable[Replayed]) -> str:
+    return _wrapped(name, [_case_junit(name, case) for case in cases])
+
+
+def _wrapped(name: str, cases: list[str]) -> str:
+    body = "".join(cases)
+    totals: dict[str, str | int] = {
+        "name": name,
+        "tests": len(cases),
+        "failures": body.count("<failure "),
+        "errors": body.count("<error "),
+    }
+    return f"  <testsuite{attributes(totals)}>\n{body}  </testsuite>\n"
+
+
+def _case_junit(suite: str, case: Replayed) -> str:
+    identity = case.identity
+    name = f"{identity.test} ({identity.subtest})" if identity.subtest else identity.test
+    head = attributes({"classname": suite, "name": name, "time": f"{case.seconds:.3f}"})
+    return f"    <testcase{head}>\n{_problem(case)}{_printed(case)}    </testcase>\n"
+
+
+def _problem(case: Replayed) -> str:
+    grave = [f for f in case.findings if f.severity is Severity.FAIL]
+    if not grave:
+        return ""
+    tag = "failure" if case.outcome is Outcome.MISMATCH else "error"
+    about = attributes({"message": grave[0].message, "type": grave[0].kind})
+    body = "".join(f"{f.kind}: {f.message}\n" for f in grave)
+    return f"      <{tag}{about}>{text(body)}</{tag}>\n"
+
+
+def _printed(case: Replayed) -> str:
+    """How close each tensor was, also where it matches."""
+    calm = [f"{f.kind}: {f.message}" for f in case.findings if f.severity is not Severity.FAIL]
+    printed = "\n".join([case.path, *map(_sentence, case.comparisons), *calm])
+    return f"      <system-out>{text(printed)}</system-out>\n"
+
+
+def _sentence(comparison: Comparison) -> str:
+    named = zip(TITLES, cells(comparison.numbers), strict=True)
+    numbers = ", ".join(f"{title} {value}" for title, value in named if value)
+    return f"{comparison.name} {type_text(comparison)}: {numbers or 'compared exactly'}"
+
+
+def _about_all(finding: Finding) -> str:
+    head = attributes({"classname": "karat replay", "name": finding.kind})
+    about = attributes({"message": finding.message, "type": finding.kind})
+    return f"    <testcase{head}>\n      <error{about}>{text(finding.next or '')}</error>\n    </testcase>\n"
+
+
+# DOC-HERE text: The replay in a terminal: a table of cases with their worst numbers, then what a person should know.
+
+_STYLES = {
+    Outcome.DAMAGED: "bold red",
+    Outcome.FAILED: "bold red",
+    Outcome.MISMATCH: "bold red",
+    Outcome.NOT_COMPARED: "yellow",
+    Outcome.MATCH: "green",
+}
+_ROWS_SHOWN = 40
+_FINDINGS_SHOWN = 30
+_WIDE = 110
+_SHORTEST_NAME = 24
+
+
+def show(report: ReplayReport, stream: IO[str]) -> None:
+    """Print the whole report."""
+    print_lines(lines(report, width=room_of(stream)), stream)
+
+
+def lines(report: ReplayReport, *, width: int | None = None) -> Iterator[Line]:
+    """The report: cases gravest first, findings, and the outcome of the whole last.
+
+    With a width, paths of cases give way to it.
+    """
+    yield (report.bundle, "bold"), (f"  run by {report.runner}", "dim")
+    if report.cases:
+        yield ()
+        yield from _table(sorted(report.cases, key=lambda c: (c.outcome.rank, c.path)), width)
+    yield from _findings(report)
+    yield ()
+    yield _last(report)
+
+
+def _table(cases: Sequence[Replayed], width: int | None) -> Iterator[Line]:
+    shown = cases[:_ROWS_SHOWN]
+    rows = [_row(case) for case in shown]
+    titles: tuple[str, ...] = ("case", "outcome", "values", *TITLES)
+    if width is not None and width < _WIDE:
+        titles, rows = _narrow(titles), [_narrow(row) for row in rows]
+    widths = [max(map(len, column)) for column in zip(titles, *rows, strict=True)]
+    if width is not None:
+        rest = sum(widths[1:]) + 2 * (len(widths) - 1)
+        widths[0] = min(widths[0], max(width - rest, _SHORTEST_NAME))
+        rows = [(elide(row[0], widths[0]), *row[1:]) for row in rows]
+    yield ((_aligned(titles, widths), "dim"),)
+    for case, row in zip(shown, rows, strict=True):
+        yield ((_aligned(row, widths), _STYLES[case.outcome]),)
+    if len(cases) > len(shown):
+        yield ((f"… and {len(cases) - len(shown):,} more (--json - lists all)", "dim"),)
+
+
+def _row(case: Replayed) -> tuple[str, ...]:
+    at_worst = worst(case.comparisons)
+    numbers = cells(at_worst.numbers if at_worst else None)
+    tensors = str(len(case.comparisons)) if case.comparisons else ""
+    return printable(case.path), case.outcome.value, tensors, *numbers
+
+
+def _narrow(row: tuple[str, ...]) -> tuple[str, ...]:
+    """The cells that a narrow terminal has room for: without values, the largest relative difference and ULP."""
+    return (*row[:2], *row[3:5], row[7])
+
+
+def _aligned(row: Sequence[str], widths: Sequence[int]) -> str:
+    cells_ = (
+        value.ljust(width) if i < 2 else value.rjust(width)
+        for i, (value, width) in enumerate(zip(row, widths, strict=True))
+    )
+    return "  ".join(cells_)
+
+
+def _findings(report: ReplayReport) -> Iterator[Line]:
+    """What concerns the whole, then what is grave, then everything else in a line per kind."""
+    yield from (line for finding in report.findings for line in finding_lines(finding))
+    own = [f for case in report.cases for f in case.findings]
+    loud = sorted(
+        (f for f in own if f.severity is not Severity.INFO), key=lambda f: f.severity.rank
+    )
+    for finding in loud[:_FINDINGS_SHOWN]:
+        yield from finding_lines(finding)
+    if len(loud) > _FINDINGS_SHOWN:
+        yield ()
+        yield (
+            (f"… and {len(loud) - _FINDINGS_SHOWN:,} more findings (--json - lists all)", "dim"),
+        )
+    yield from _quiet([f for f in own if f.severity is Severity.INFO])
+
+
+def _quiet(findings: Sequence[Finding]) -> Iterator[Line]:
+    tally = Counter(f.kind for f in findings)
+    for kind, n in sorted(tally.items()):
+        example = next(f for f in findings if f.kind == kind)
+        more = f" ({n - 1:,} more like it)" if n > 1 else ""
+        yield ()
+        yield ("info ", "dim"), (f"{kind}  ", "bold"), (example.path, "")
+        yield ((f"     {example.message}{more}", ""),)
+
+
+def _last(report: ReplayReport) -> Line:
+    tally = Counter(case.outcome for case in report.cases)
+    parts = ", ".join(f"{tally[o]:,} {o.value}" for o in Outcome if tally[o])
+    gravest = min((case.outcome for case in report.cases), key=lambda o: o.rank, default=None)
+    style = _STYLES[gravest] if gravest is not None else "yellow"
+    what = f"{count(len(report.cases), 'case')}: {parts}" if parts else "no case was replayed"
+    compared = sum(len(case.comparisons) for case in report.cases)
+    return (what, style), (f"; {count(compared, 'value')} compared", "")

@@ -1,0 +1,457 @@
+"""Shaping: a run's own curves → the curves its golden holds: chosen, renamed, thinned, rounded."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
+from fnmatch import fnmatchcase
+from math import isfinite
+
+import numpy as np
+from msgspec import structs
+
+from karat.findings import Finding, Severity, UsageError
+from karat.goldens.series_json import implied_steps
+from karat.goldens.shapes import Golden, Metric, Series, Steps, Table
+from karat.runs.repeats import Combine, Repeat, combined, copies, disagreements
+from karat.runs.settings import RecordSettings
+
+_MOST_STEPS = 10_000_000
+"""A step that a counter got wrong must not fill the memory with NaN."""
+EXPECTED = "--steps, or steps in [record]"
+"""Where an expected last step comes from, unless an old golden gave it."""
+
+
+def shaped(series: Series, settings: RecordSettings) -> tuple[Series, tuple[Finding, ...]]:
+    """The series as a golden of it would be, and what was wrong with the names."""
+    metrics, findings = _named(series.metrics, settings)
+    # Asked before steps are left out: the last one may be among them.
+    short = short_run(Series(metrics), settings.steps, EXPECTED)
+    try:
+        metrics = _thinned(metrics, settings)
+    except _TooManyStepsError as error:
+        return Series({}), (*findings, _too_many_steps(error.count))
+    if settings.precision is not None:
+        metrics = {name: _rounded(m, settings.precision) for name, m in metrics.items()}
+    metrics = {name: _declared(m, settings.interval) for name, m in metrics.items()}
+    return structs.replace(series, metrics=metrics), (*findings, *([short] if short else []))
+
+
+def _named(
+    metrics: Mapping[str, Metric], settings: RecordSettings
+) -> tuple[dict[str, Metric], tuple[Finding, ...]]:
+    taken = [name for name in metrics if any(fnmatchcase(name, tag) for tag in settings.tags)]
+    if metrics and not taken:
+        return {}, (_no_such_tags(list(metrics), settings),)
+    named: dict[str, Metric] = {}
+    origin: dict[str, str] = {}
+    findings = []
+    for tag in taken:
+        name = settings.rename.get(tag, tag)
+        if name in named:
+            findings.append(_same_name(name, origin[name], tag))
+        named[name], origin[name] = metrics[tag], tag
+    return named, tuple(findings)
+
+
+def _no_such_tags(found: list[str], settings: RecordSettings) -> Finding:
+    shown = ", ".join(sorted(found)[:8]) + (f" and {len(found) - 8} more" if len(found) > 8 else "")
+    return Finding(
+        kind="empty",
+        severity=Severity.FAIL,
+        message=f"expected names that match {', '.join(settings.tags)}, found {shown}",
+        next="karat config --show-origin",
+    )
+
+
+def _same_name(name: str, first: str, second: str) -> Finding:
+    return Finding(
+        kind="duplicate-key",
+        severity=Severity.FAIL,
+        message=f'expected one source of the metric "{name}", found {first} and {second}; the last one was read',
+        metric=name,
+        next="karat config --show-origin",
+    )
+
+
+def _thinned(metrics: Mapping[str, Metric], settings: RecordSettings) -> dict[str, Metric]:
+    """Every metric on the same steps, as Megatron keeps them; NaN where one has no sample."""
+    starts = [int(m.steps[0]) for m in metrics.values() if len(m.steps)]
+    if not starts or (settings.interval is None and settings.start is None):
+        return dict(metrics)
+    start = min(starts) if settings.start is None else settings.start
+    if settings.interval is None:
+        return {name: _from(m, start) for name, m in metrics.items()}
+    end = max(int(m.steps[-1]) for m in metrics.values() if len(m.steps))
+    wanted = _every(start, end, settings.interval)
+    return {name: _on(m, wanted) for name, m in metrics.items()}
+
+
+class _TooManyStepsError(Exception):
+    """A start, an end and an interval between which no golden has its steps."""
+
+    def __init__(self, count: int) -> None:
+        super().__init__(count)
+        self.count = count
+
+
+def _every(start: int, end: int, interval: int) -> Steps:
+    """The start and the multiples of the interval up to the end."""
+    if end < start:
+        return np.empty(0, np.int64)
+    first = (start // interval + 1) * interval
+    count = max(0, (end - first) // interval + 1)
+    if count > _MOST_STEPS:
+        raise _TooManyStepsError(count)
+    steps = np.full(1 + count, start, np.int64)
+    steps[1:] = np.arange(count) * interval + first if count else 0
+    return steps
+
+
+def _too_many_steps(count: int) -> Finding:
+    return Finding(
+        kind="unreadable",
+        severity=Severity.FAIL,
+        message=f"expected at most {_MOST_STEPS:,} steps between the first and the last one to keep, found"
+        f" {count:,}; a larger interval, or another start, makes them fewer",
+        numbers={"steps": count},
+        next="karat config --show-origin",
+    )
+
+
+def _from(metric: Metric, start: int) -> Metric:
+    kept = metric.steps >= start
+    return structs.replace(metric, steps=metric.steps[kept], values=metric.values[kept])
+
+
+def _on(metric: Metric, wanted: Steps) -> Metric:
+    values = np.full(len(wanted), np.nan)
+    _, here, there = np.intersect1d(wanted, metric.steps, assume_unique=True, return_indices=True)
+    values[here] = metric.values[there]
+    return structs.replace(metric, steps=wanted, values=values)
+
+
+def _rounded(metric: Metric, decimals: int) -> Metric:
+    # Python rounds the decimal number; numpy scales, rounds and scales back, which can be off by one.
+    values = [
+        round(value, decimals) if isfinite(value) else value for value in metric.values.tolist()
+    ]
+    return structs.replace(metric, values=np.array(values, np.float64))
+
+
+def _declared(metric: Metric, interval: int | None) -> Metric:
+    """The metric with its first and last step and its interval, as a block declares them."""
+    steps = metric.steps.tolist()
+    if not steps:
+        return metric
+    guess = interval or (steps[-1] - steps[-2] if len(steps) > 1 else 1)
+    fits = implied_steps(len(steps), steps[0], guess) == steps
+    return structs.replace(metric, start=steps[0], end=steps[-1], interval=guess if fits else 1)
+
+
+def last_step(series: Series) -> int | None:
+    """The last step at which any metric has a finite value."""
+    ends = []
+    for metric in series.metrics.values():
+        finite = np.flatnonzero(np.isfinite(metric.values))
+        if len(finite):
+            ends.append(int(metric.steps[finite[-1]]))
+    return max(ends, default=None)
+
+
+def short_run(series: Series, expected: int | None, because: str) -> Finding | None:
+    """The finding that a run ended before its expected last step, or None."""
+    last = last_step(series)
+    if expected is None or not series.metrics:
+        return None
+    # A golden that keeps every tenth step of 1,005 ends at 1,000, and is whole.
+    expected -= expected % min(metric.interval or 1 for metric in series.metrics.values())
+    if last is not None and last >= expected:
+        return None
+    found = "no finite value at all" if last is None else f"the last finite value at step {last}"
+    return Finding(
+        kind="short-run",
+        severity=Severity.FAIL,
+        message=f"expected a run up to step {expected} ({because}), found {found}: it died or was cut off",
+        where=None if last is None else f"step {last}",
+        numbers={"last_step": last, "expected_last_step": expected},
+    )
+
+
+def ends_behind(last: int | None, furthest: int | None) -> Finding | None:
+    """The finding that a text of steps, some of them twice, ends before a step that it had reached."""
+    if last is None or furthest is None or last >= furthest:
+        return None
+    return Finding(
+        kind="superseded",
+        severity=Severity.WARN,
+        message=f"expected the last step at the end, found that it went to step {furthest}, then back, and ends at"
+        f" step {last}: if it was restarted, the steps behind are of the run before",
+        where=f"step {last}",
+        numbers={"last_step": last, "furthest_step": furthest},
+    )
+
+
+# DOC-HERE recording: Recording: a run's curves put in the place of a golden's, in the form that the golden has.
+
+
+def said_by_runs(
+    repeats: Sequence[Repeat], old: Golden | None, settings: RecordSettings, wanted: Sequence[str]
+) -> list[Finding]:
+    """What the runs themselves give reason to say, before any comparison of values."""
+    expected = settings.steps
+    if expected is None and isinstance(old, Series) and not wanted:
+        expected = last_step(old)
+    findings = [f for repeat in repeats for f in _of_run(repeat, expected, settings)]
+    series = [r.reading.golden for r in repeats if isinstance(r.reading.golden, Series)]
+    if wanted and isinstance(old, Series):
+        findings += [f for r in repeats for f in _wanted_in_vain(r, old, wanted)]
+    if len(repeats) > 1 and len(series) == len(repeats):
+        findings += copies(repeats)
+        findings += disagreements([repeat.path for repeat in repeats], series)
+    return findings
+
+
+def _of_run(repeat: Repeat, expected: int | None, settings: RecordSettings) -> list[Finding]:
+    found = list(repeat.reading.findings)
+    golden = repeat.reading.golden
+    if isinstance(golden, Series) and not golden.scalars and last_step(golden) is None:
+        found.append(_no_value(repeat.path))
+    if settings.steps is None and isinstance(golden, Series):
+        short = short_run(golden, expected, "the old golden's last step")
+        found += [replace(short, path=repeat.path)] if short is not None else []
+    # A cut file is no crash of a run that came to its end; where nobody knows the end, it is.
+    ended = expected is not None and all(finding.kind != "short-run" for finding in found)
+    severity = Severity.WARN if ended else Severity.FAIL
+    return [replace(f, severity=severity) if f.kind == "truncated" else f for f in found]
+
+
+def _no_value(path: str) -> Finding:
+    # A golden of nothing would pass whatever it is compared with.
+    return Finding(
+        kind="empty",
+        severity=Severity.FAIL,
+        message=f"expected a finite value among the steps to keep, found none in {path}",
+        path=path,
+    )
+
+
+def _wanted_in_vain(repeat: Repeat, old: Series, wanted: Sequence[str]) -> list[Finding]:
+    """Metrics of the golden that --metric asks for and a run does not have."""
+    run = repeat.reading.golden
+    lost = sorted(set(matching(old, wanted)) - set(names_in(run))) if run is not None else ()
+    return [
+        Finding(
+            kind="lost-metric",
+            severity=Severity.FAIL,
+            message=f'expected "{name}", which --metric asks for and the golden has, found none in {repeat.path}',
+            path=repeat.path,
+            metric=name,
+        )
+        for name in lost
+    ]
+
+
+def new_golden(
+    repeats: Sequence[Repeat],
+    combine: Combine,
+    old: Golden | None,
+    wanted: Sequence[str],
+    form: str | None,
+) -> Golden | None:
+    """The golden that the runs make; None if one of them could not be read."""
+    goldens = [repeat.reading.golden for repeat in repeats]
+    if any(golden is None for golden in goldens):
+        return None
+    series = [golden for golden in goldens if isinstance(golden, Series)]
+    if len(series) == len(goldens):
+        return onto(
+            old if isinstance(old, Series) else None,
+            combined(series, combine),
+            wanted,
+            declare=form in {None, "series-json"},
+        )
+    if len(goldens) > 1 or wanted:
+        shapes = ", ".join(sorted({golden.shape for golden in goldens if golden is not None}))
+        raise UsageError(
+            f"expected series where there are several runs, or --metric, found: {shapes}",
+            next_command="karat record --help",
+        )
+    return goldens[0]
+
+
+def settings_like(golden: Golden | None, settings: RecordSettings) -> RecordSettings:
+    """The settings with the start and interval that all curves of a golden declare, unless said otherwise."""
+    if not isinstance(golden, Series) or settings.interval is not None:
+        return settings
+    declared = {(m.start, m.interval) for m in golden.metrics.values()}
+    if len(declared) != 1:
+        return settings
+    start, interval = declared.pop()
+    if interval is None or interval <= 1:
+        return settings
+    return structs.replace(
+        settings, interval=interval, start=start if settings.start is None else settings.start
+    )
+
+
+def onto(old: Series | None, new: Series, wanted: Sequence[str], *, declare: bool) -> Series:
+    """The new golden: the run's metrics, in the old one's order and with what it declares.
+
+    With `wanted` globs only those metrics are taken, and the rest of the old golden stays as it was.
+    `declare` says whether a metric that the old one does not have may carry start, end and interval.
+    """
+    before = old or Series({})
+    chosen = _chosen(new, wanted, before)
+    metrics: dict[str, Metric] = {}
+    for name, metric in before.metrics.items():
+        if name in chosen.metrics:
+            metrics[name] = _like(chosen.metrics[name], metric)
+        elif wanted:
+            metrics[name] = metric
+    for name, metric in chosen.metrics.items():
+        metrics.setdefault(name, metric if declare else _bare(metric))
+    if not wanted:
+        return structs.replace(chosen, metrics=metrics)
+    return Series(metrics, {**before.scalars, **chosen.scalars}, {**before.others, **chosen.others})
+
+
+def matching(golden: Golden, wanted: Sequence[str]) -> list[str]:
+    """The names in a series that match one of the globs."""
+    return [n for n in names_in(golden) if any(fnmatchcase(n, glob) for glob in wanted)]
+
+
+def names_in(golden: Golden | None) -> list[str]:
+    """Every name of a series; none of any other shape."""
+    if not isinstance(golden, Series):
+        return []
+    return [*golden.metrics, *golden.scalars, *golden.others]
+
+
+def _chosen(new: Series, wanted: Sequence[str], before: Series) -> Series:
+    if not wanted:
+        return new
+    known = [*names_in(new), *names_in(before)]
+    vain = [glob for glob in wanted if not any(fnmatchcase(name, glob) for name in known)]
+    kept = set(matching(new, wanted))
+    if vain or not kept:
+        raise UsageError(
+            f"--metric {', '.join(vain or wanted)}: expected a metric that matches, found"
+            f" {', '.join(names_in(new)) or 'none'}",
+            next_command="karat record --help",
+        )
+    return Series(
+        {name: metric for name, metric in new.metrics.items() if name in kept},
+        {name: value for name, value in new.scalars.items() if name in kept},
+        {name: value for name, value in new.others.items() if name in kept},
+    )
+
+
+def _bare(metric: Metric) -> Metric:
+    return structs.replace(metric, start=None, end=None, interval=None)
+
+
+def _like(metric: Metric, old: Metric) -> Metric:
+    """The curve with what the old block declares, as far as it is still true."""
+    if old.start is None and old.end is None and old.interval is None:
+        return structs.replace(_bare(metric), precision=old.precision, extra=old.extra)
+    steps = metric.steps.tolist()
+    if not steps:
+        return structs.replace(metric, precision=old.precision, extra=old.extra)
+    interval = old.interval or 1
+    fits = implied_steps(len(steps), steps[0], interval) == steps
+    end = steps[-1]
+    if old.end is not None and end <= old.end < end + interval:
+        end = old.end  # an end_step of 2000 over every 30th step is still what the test means
+    return Metric(
+        metric.steps, metric.values, steps[0], end, interval if fits else metric.interval,
+        old.precision, old.extra,
+    )  # fmt: skip
+
+
+def up_to(golden: Golden | None, last: int) -> Golden | None:
+    """The golden without the steps behind `last`, for those who say that a run ends there."""
+    if not isinstance(golden, Series):
+        return golden
+    return structs.replace(
+        golden, metrics={name: _cut(metric, last) for name, metric in golden.metrics.items()}
+    )
+
+
+def _cut(metric: Metric, last: int) -> Metric:
+    kept = int(np.searchsorted(metric.steps, last, side="right"))
+    end = metric.end if metric.end is None else min(metric.end, last)
+    return structs.replace(metric, steps=metric.steps[:kept], values=metric.values[:kept], end=end)
+
+
+def accepted_incomplete(objections: Sequence[Finding]) -> Finding:
+    """The finding that a golden was taken although others object."""
+    kinds = ", ".join(sorted({f.kind for f in objections}))
+    return Finding(
+        kind="accepted-incomplete",
+        severity=Severity.WARN,
+        message=f"taken although {len(objections)} finding(s) object ({kinds}), because --accept-incomplete says so",
+        numbers={"objections": len(objections)},
+    )
+
+
+def shortened(steps: int, last: int) -> Finding:
+    """The finding that a golden ends earlier from now on, as its owner said."""
+    return Finding(
+        kind="lost-steps",
+        severity=Severity.INFO,
+        message=f"the golden ends at step {steps} from now on, as said; it went to step {last}",
+        numbers={"last_step": steps, "old_last_step": last},
+    )
+
+
+def mixed_samples(verdict: str, earlier: int) -> list[Finding]:
+    """The finding that a golden moved away from the samples that are kept beside it."""
+    if verdict not in {"drift", "break"}:
+        return []
+    message = (
+        f"the values moved, and {earlier} earlier sample(s) are of the curve before: a tolerance made of both"
+        " would be as wide as the change; --replace-samples forgets them"
+    )
+    return [
+        Finding(
+            kind="superseded",
+            severity=Severity.WARN,
+            message=message,
+            numbers={"samples": earlier},
+        )
+    ]
+
+
+# DOC-HERE tables: A result's table in the place of a golden's: what only a person writes stays as it was.
+#
+# A benchmark leaves its numbers; how far each may move stands in a column of the golden that no
+# benchmark knows. Taking the result must not lose it.
+
+
+def completed(new: Table, old: Table, tolerances: Collection[str]) -> Table:
+    """The new table with the old one's columns of tolerances, where these are all that it lacks."""
+    lost = [name for name in old.columns if name not in new.columns]
+    if not lost or new.key != old.key or not set(lost) <= set(tolerances):
+        return new
+    columns = (*old.columns, *(name for name in new.columns if name not in old.columns))
+    rows = {}
+    for key, row in new.rows.items():
+        before = old.rows.get(key)
+        held = dict(zip(old.columns, before, strict=True)) if before is not None else {}
+        held |= dict(zip(new.columns, row, strict=True))
+        rows[key] = tuple(held.get(name, "") for name in columns)
+    return structs.replace(new, columns=columns, rows=rows, header=old.header)
+
+
+def renaming(findings: Iterable[Finding], form: str | None) -> str | None:
+    """What to do where a column or metric is gone and another one new: it may have two names."""
+    names: dict[str, str] = {}
+    for finding in findings:
+        if finding.metric:
+            names.setdefault(finding.kind, finding.metric)
+    lost, gained = names.get("lost-metric"), names.get("gained-metric")
+    if lost is None or gained is None:
+        return None
+    table = "[check] columns" if form == "table-csv" else "[record] rename"
+    return f'edit karat.toml  # {table} = {{ "{gained}" = "{lost}" }}, if the two are one'

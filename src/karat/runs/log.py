@@ -1,0 +1,209 @@
+"""Logs: metrics that named regular expressions find in the lines of a text.
+
+The step is the one on the same line, else the last one seen. A log may be of any size, and is read
+line by line; a line is searched up to a bound, because an expression's time may grow with the
+square of its length, and a search that does not end all the same is called off.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from functools import partial
+from pathlib import Path
+from typing import BinaryIO
+
+import msgspec
+import numpy as np
+
+from karat.findings import Finding, Severity
+from karat.goldens.series_json import text_number
+from karat.goldens.shapes import Golden, Metric, Reading, Series
+from karat.goldens.text_file import Few
+from karat.runs.curves import ends_behind
+from karat.runs.settings import STEP
+from karat.system.time_limit import PERIOD, StuckError, Watch
+
+FORMAT = "log"
+LONGEST = 8192
+"""Characters of a line that are searched."""
+_INT64 = 2**63
+
+
+class Log(msgspec.Struct, frozen=True):
+    """What the patterns found in a file; no golden if they found nothing."""
+
+    reading: Reading
+    stuck: bool = False
+    """Whether a pattern had to be called off, so that nobody knows what it would have found."""
+
+    @property
+    def golden(self) -> Golden | None:
+        return self.reading.golden
+
+
+def read_log(path: Path, patterns: Mapping[str, str]) -> Log:
+    """What the patterns find. An OSError is the caller's."""
+    with path.open("rb") as stream, Watch() as watch:
+        found = _Found(patterns, watch)
+        try:
+            for line, text in _lines(stream, found):
+                found.search(text, line)
+        except StuckError:
+            return Log(Reading(None, (_stuck(found.pattern, found.line),), FORMAT), stuck=True)
+    return Log(found.reading())
+
+
+def _lines(stream: BinaryIO, found: _Found) -> Iterator[tuple[int, str]]:
+    """The lines with their numbers; progress bars, which only return the carriage, count as lines."""
+    number = 0
+    while raw := stream.readline(4 * LONGEST):
+        number += 1
+        whole = raw.endswith(b"\n")
+        cut = not whole and len(raw) == 4 * LONGEST
+        texts = raw.decode("utf-8", "replace").rstrip("\r\n").split("\r")
+        found.too_long += cut or any(len(text) > LONGEST for text in texts)
+        for text in texts:
+            yield number, text[:LONGEST]
+        if cut:
+            _skip_line(stream)
+
+
+def _skip_line(stream: BinaryIO) -> None:
+    while (rest := stream.readline(1 << 20)) and not rest.endswith(b"\n"):
+        pass
+
+
+class _Found:
+    """Gathers what the patterns find."""
+
+    def __init__(self, patterns: Mapping[str, str], watch: Watch) -> None:
+        self.step_pattern = re.compile(patterns[STEP])
+        self.patterns = [(name, re.compile(p)) for name, p in patterns.items() if name != STEP]
+        self.values: dict[str, dict[int, float]] = {name: {} for name, _ in self.patterns}
+        self.odd = Few()
+        self.step: int | None = None
+        self.furthest: int | None = None
+        self.too_long = 0
+        self.again = 0
+        self.watch = watch
+        self.searches = 0
+        self.line = 0
+        self.pattern = STEP
+        """Where it is, for the one who has to say which pattern was called off."""
+
+    def search(self, text: str, line: int) -> None:
+        self.searches += 1
+        self.line, self.pattern, self.watch.search = line, STEP, self.searches
+        match = self.step_pattern.search(text)
+        if match:
+            self.step = self.step_of(match.group(1) or "", line)
+        for name, pattern in self.patterns:
+            self.pattern = name
+            match = pattern.search(text)
+            if match:
+                self.take(name, match.group(1) or "", line)
+        self.watch.search = 0
+
+    def step_of(self, text: str, line: int) -> int | None:
+        try:
+            step = int(text.replace(",", ""))
+        except ValueError:
+            step = _INT64
+        if -_INT64 <= step < _INT64:
+            return step
+        self.odd.note("unreadable", Severity.FAIL, partial(_not, "a step", text, STEP, line))
+        return None
+
+    def take(self, name: str, text: str, line: int) -> None:
+        if self.step is None:
+            self.odd.note("unreadable", Severity.WARN, partial(_no_step_yet, name, line))
+            return
+        value = text_number(text.strip())
+        if value is None:
+            self.odd.note("unreadable", Severity.FAIL, partial(_not, "a number", text, name, line))
+            value = float("nan")
+        self.again += self.step in self.values[name]
+        self.values[name][self.step] = value
+        if self.furthest is None or self.step > self.furthest:
+            self.furthest = self.step
+
+    def reading(self) -> Reading:
+        metrics = {name: _metric(held) for name, held in self.values.items() if held}
+        if metrics:
+            for name, _ in self.patterns:
+                if name not in metrics:
+                    self.odd.add(_no_match(name))
+        if self.too_long:
+            self.odd.add(_too_long(self.too_long))
+        if self.again:
+            self.odd.add(ends_behind(self.step, self.furthest) or _again(self.again))
+        return Reading(Series(metrics) if metrics else None, self.odd.findings(), FORMAT)
+
+
+def _metric(held: Mapping[int, float]) -> Metric:
+    steps = sorted(held)
+    return Metric(np.array(steps, np.int64), np.array([held[s] for s in steps], np.float64))
+
+
+def _not(expected: str, text: str, name: str, line: int) -> Finding:
+    return Finding(
+        kind="unreadable",
+        severity=Severity.FAIL,
+        message=f'expected {expected} where the pattern of "{name}" matches on line {line}, found "{text[:40]}"',
+        metric=name,
+        where=f"line {line}",
+        numbers={"line": line},
+    )
+
+
+def _no_step_yet(name: str, line: int) -> Finding:
+    return Finding(
+        kind="unreadable",
+        severity=Severity.WARN,
+        message=f'expected a step on line {line} or before it, found "{name}" without one; it was left out',
+        metric=name,
+        where=f"line {line}",
+        numbers={"line": line},
+    )
+
+
+def _no_match(name: str) -> Finding:
+    return Finding(
+        kind="lost-metric",
+        severity=Severity.WARN,
+        message=f'expected the pattern of "{name}" to match somewhere in the log, found no line that it matches',
+        metric=name,
+        next="karat config --show-origin",
+    )
+
+
+def _too_long(count: int) -> Finding:
+    return Finding(
+        kind="unreadable",
+        severity=Severity.INFO,
+        message=f"{count} line(s) are longer than {LONGEST:,} characters; only their beginnings were searched",
+        numbers={"lines": count},
+    )
+
+
+def _stuck(name: str, line: int) -> Finding:
+    return Finding(
+        kind="unreadable",
+        severity=Severity.FAIL,
+        message=f'expected the pattern of "{name}" to be done with line {line} in {PERIOD:g} s of processor time,'
+        " found that it is not: it tries the same text over and over, as (a+)+ and (.*)* do",
+        metric=name,
+        where=f"line {line}",
+        numbers={"line": line},
+        next=f"edit karat.toml  # the pattern of {name} in [record] log",
+    )
+
+
+def _again(count: int) -> Finding:
+    return Finding(
+        kind="superseded",
+        severity=Severity.INFO,
+        message=f"{count} value(s) are of steps that the log had before, as after a restart; the later ones were read",
+        numbers={"replaced": count},
+    )

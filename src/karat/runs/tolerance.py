@@ -1,0 +1,373 @@
+"""Student's t: how far beyond the mean of a few samples a next one lies."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import msgspec
+import numpy as np
+
+from karat.findings import Finding
+from karat.goldens.shapes import Series, Steps, Values
+from karat.report.json import encode, finding_json
+from karat.runs.repeats import grid
+
+
+def upper_tail(t: float, freedom: int) -> float:
+    """P(T > t) for whole degrees of freedom: the finite sums of the textbooks."""
+    if t < 0:
+        return 1.0 - upper_tail(-t, freedom)
+    theta = math.atan2(t, math.sqrt(freedom))
+    sine, cosine = math.sin(theta), math.cos(theta)
+    if freedom % 2:
+        term, total = cosine, 0.0
+        for k in range(1, freedom - 1, 2):
+            total += term
+            term *= (k + 1) / (k + 2) * cosine * cosine
+        inside = 2 / math.pi * (theta + sine * total)
+    else:
+        term, total = 1.0, 0.0
+        for k in range(0, freedom - 1, 2):
+            total += term
+            term *= (k + 1) / (k + 2) * cosine * cosine
+        inside = sine * total
+    return max(0.0, 0.5 * (1.0 - inside))
+
+
+def quantile(tail: float, freedom: int) -> float:
+    """The t with P(T > t) = tail, for a tail of at most one half."""
+    low, high = 0.0, 1.0
+    while upper_tail(high, freedom) > tail and high < 1e12:
+        high *= 2
+    for _ in range(200):
+        middle = (low + high) / 2
+        if upper_tail(middle, freedom) > tail:
+            low = middle
+        else:
+            high = middle
+    return high
+
+
+# DOC-HERE tolerances: Tolerances from repeats: how far runs of one test lie apart, and what a check may allow.
+#
+# The unit is the run, not the step: the steps of one run move together, so a thousand of them are no
+# thousand samples. A run's deviation from another is one number, that of its worst step (or of the
+# worst one behind the allowed outliers). With N exchangeable runs, one of them the golden, a fresh run
+# deviates more than all N − 1 others with probability at most 1/N, whatever the distribution; with
+# 95% confidence the chance is at most 1 − 0.05^(1/(N − 1)). docs/tolerance.md says it at length.
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Matrix: TypeAlias = NDArray[np.float64]
+else:
+    Matrix = np.ndarray
+
+CONFIDENCE = 0.95
+WIDEST = 3.0
+"""A tolerance is never more than so many times what was seen: beyond, more runs are the answer."""
+_SMALLEST_SPREAD = 0.1
+"""Of log deviations; a few runs that happen to agree in theirs do not prove that all would."""
+_NEAR_ZERO = 1e-2
+"""A curve with values below this share of its median size has no use for a relative tolerance."""
+
+Windows: TypeAlias = Callable[[str, Steps], "tuple[int, int] | None"]
+"""Metric and steps → the window of the median by which it is judged; None: step by step."""
+
+
+class Recommendation(msgspec.Struct, frozen=True, kw_only=True):
+    """A rule for one metric, and what is known of it."""
+
+    metric: str
+    check: str
+    """`exact`, `approx` or `median`."""
+    runs: int
+    steps: int
+    rtol: float = 0.0
+    atol: float = 0.0
+    outliers: int = 0
+    observed: float = 0.0
+    """The largest deviation between any two of the runs, in the unit of the tolerance."""
+    rate_bound: float
+    """False alarms per run are at most this, with `confidence`; whatever the distribution."""
+    confidence: float = CONFIDENCE
+    rate_expected: float
+    """At most this on average over all golden-and-repeats that might have been drawn: 1/N."""
+    rate_new_golden: float
+    """The same for a golden that is recorded anew from another run."""
+    rate_model: float | None = None
+    """An estimate, if deviations are log-normal; None where the runs cannot tell."""
+    smallest_shift: float = 0.0
+    """A change of every step by this much is caught from every one of the runs; relative if rtol is."""
+
+
+def runs_needed(rate: float) -> int:
+    """How many runs show, with 95% confidence, that false alarms are no more frequent than `rate`."""
+    return math.ceil(math.log(1 - CONFIDENCE) / math.log1p(-rate)) + 1
+
+
+def recommend(
+    series: Sequence[Series],
+    reference: Series,
+    *,
+    rate: float,
+    outliers: int = 0,
+    windows: Windows = lambda _metric, _steps: None,
+) -> list[Recommendation]:
+    """A rule for every metric that all runs have.
+
+    `reference` is the golden. If it is none of the runs, all of them are fresh to it.
+    """
+    others = [one for one in series if one is not reference]
+    inside = len(others) < len(series)
+    names = [n for n in reference.metrics if all(n in one.metrics for one in others)]
+    found = []
+    for name in names:
+        steps, values = grid([one.metrics[name] for one in (reference, *others)])
+        usable = np.isfinite(values).all(axis=0)
+        if usable.any():
+            count = len(others) + inside
+            window = windows(name, steps[usable])
+            work = _Work(name, steps[usable], values[:, usable], window, outliers, count)
+            found.append(work.recommendation(rate))
+    return found
+
+
+class _Work:
+    """One metric: the golden's values in the first row, a run's in each other."""
+
+    def __init__(
+        self,
+        name: str,
+        steps: Steps,
+        values: Matrix,
+        window: tuple[int, int] | None,
+        outliers: int,
+        count: int,
+    ) -> None:
+        self.name, self.steps, self.runs = name, steps, count
+        self.values, self.check = values, "approx"
+        # As many as the gate allows: outliers are fewer than the others.
+        self.outliers = min(outliers, (values.shape[1] - 1) // 2)
+        if window is not None:
+            inside = (steps >= window[0]) & (steps <= window[1])
+            chosen = values[:, inside] if inside.any() else values
+            self.values, self.check, self.outliers = np.median(chosen, axis=1)[:, None], "median", 0
+        self.relative = _has_size(self.values)
+
+    def recommendation(self, rate: float) -> Recommendation:
+        if self.check == "approx" and bool((self.values == self.values[0]).all()):
+            return self._made("exact", 0.0, 0.0, None)
+        apart = np.array([self._apart(i) for i in range(len(self.values))])
+        observed = float(apart.max())
+        widened, model = _widened(apart[0, 1:], observed, rate)
+        allowed = _rounded_up(widened)
+        return self._made(self.check, allowed, observed, model(allowed) if model else None)
+
+    def _apart(self, golden: int) -> Values:
+        """How far each run is from one of them as the golden."""
+        expected = self.values[golden]
+        error = np.abs(self.values - expected)
+        if self.relative:
+            error = error / np.abs(expected)
+        at = error.shape[1] - 1 - self.outliers
+        found: Values = np.partition(error, at, axis=1)[:, at]
+        return found
+
+    def _made(
+        self, check: str, allowed: float, observed: float, model: float | None
+    ) -> Recommendation:
+        fresh = len(self.values) - 1
+        return Recommendation(
+            metric=self.name,
+            check=check,
+            runs=self.runs,
+            steps=len(self.steps),
+            rtol=allowed if self.relative else 0.0,
+            atol=0.0 if self.relative else allowed,
+            outliers=0 if check == "exact" else self.outliers,
+            observed=observed,
+            rate_bound=1 - (1 - CONFIDENCE) ** (1 / fresh),
+            rate_expected=1 / (fresh + 1),
+            rate_new_golden=1 / (self.runs // 2 + 1),
+            rate_model=model,
+            smallest_shift=0.0 if check == "exact" else self._shift(allowed),
+        )
+
+    def _shift(self, allowed: float) -> float:
+        """The smallest change of all steps alike that would be caught from every run, up or down."""
+        golden, at = self.values[0], self.values.shape[1] - 1 - self.outliers
+        if not self.relative:
+            error = np.sort(self.values[1:] - golden, axis=1)
+            return float(max((allowed - error[:, at]).max(), (allowed + error[:, -1 - at]).max()))
+        ratio = np.sort(self.values[1:] / golden, axis=1)
+        up, down = ratio[:, at], ratio[:, -1 - at]
+        with np.errstate(divide="ignore"):
+            shifts = np.concatenate([(1 + allowed) / up - 1, 1 - (1 - allowed) / down])
+        return float(shifts.max())
+
+
+def _has_size(values: Matrix) -> bool:
+    """Whether all values are far enough from zero, and on one side of it, for relative deviations."""
+    size = np.abs(values)
+    typical = float(np.median(size))
+    one_side = bool((values > 0).all() or (values < 0).all())
+    return one_side and typical > 0 and bool((size >= _NEAR_ZERO * typical).all())
+
+
+def _widened(
+    apart: Values, observed: float, rate: float
+) -> tuple[float, Callable[[float], float] | None]:
+    """What was seen, widened to what the asked rate needs if deviations are log-normal.
+
+    Beside it the model's rate for any tolerance. Two runs have one deviation and no spread: it is
+    doubled, which is a guess, and there is no model.
+    """
+    positive = apart[apart > 0]
+    if len(positive) < 2:
+        return 2 * observed, None
+    logs = np.log(positive)
+    middle, freedom = float(logs.mean()), len(logs) - 1
+    spread = max(float(logs.std(ddof=1)), _SMALLEST_SPREAD) * math.sqrt(1 + 1 / len(logs))
+
+    def model(allowed: float) -> float:
+        return upper_tail((math.log(allowed) - middle) / spread, freedom)
+
+    beyond = quantile(min(rate, 0.5), freedom) * spread
+    wanted = math.exp(min(middle + beyond, math.log(observed) + math.log(WIDEST)))
+    return max(observed, wanted), model
+
+
+def _rounded_up(value: float) -> float:
+    """Two digits, never less than the value itself: rounding down would bring false alarms."""
+    if value <= 0 or not math.isfinite(value):
+        return value
+    unit = 10.0 ** (math.floor(math.log10(value)) - 1)
+    rounded = math.ceil(value / unit - 1e-9) * unit
+    tidy = float(f"{rounded:.2g}")
+    return tidy if tidy >= value else float(f"{rounded + unit:.2g}")
+
+
+# DOC-HERE tolerance_report: Tolerances for people as a table, for karat.toml as rules, for programs as schema karat.tolerance/1.
+
+SCHEMA = "karat.tolerance/1"
+
+
+class Tolerances(msgspec.Struct, frozen=True, kw_only=True):
+    """What some repeats say about every metric."""
+
+    runs: tuple[str, ...]
+    golden: str | None
+    golden_is_run: bool
+    """Whether the golden is one of the runs; otherwise the rates are estimates, no bounds."""
+    rate: float
+    metrics: tuple[Recommendation, ...]
+    findings: tuple[Finding, ...] = ()
+
+    @property
+    def shown(self) -> bool:
+        """Whether the runs show the asked rate, with confidence."""
+        return all(one.rate_bound <= self.rate for one in self.metrics)
+
+
+def snippet(found: Tolerances) -> str:
+    """The rules as they would stand in karat.toml."""
+    rules = "\n".join("\n".join(_rule(one)) + "\n" for one in found.metrics)
+    return f"{_PLACE}\n{rules}" if rules else ""
+
+
+_PLACE = "# before all other [[rules]]: of those that match a metric, the first one counts"
+
+
+def _rule(one: Recommendation) -> Iterator[str]:
+    """All that decides, zeros too: what a rule leaves out, a preset or a rule behind it fills in."""
+    yield "[[rules]]"
+    yield f"metric = {toml_text(literal_glob(one.metric))}"
+    yield f'check = "{one.check}"'
+    if one.check == "exact":
+        return
+    yield f"rtol = {one.rtol!r}"
+    yield f"atol = {one.atol!r}"
+    if one.check == "approx":
+        yield f"outliers = {one.outliers}"
+        yield f"outliers_max = {one.outliers}"
+
+
+def literal_glob(name: str) -> str:
+    """The glob that matches this name and no other."""
+    return re.sub(r"([*?\[])", r"[\1]", name)
+
+
+def toml_text(text: str) -> str:
+    """A TOML string; JSON's escapes are TOML's, but for the one character that only TOML forbids."""
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007F")
+
+
+def lines(found: Tolerances) -> Iterator[str]:
+    """The report for people."""
+    golden = f", golden {found.golden}" if found.golden else ", the first of them the golden"
+    yield f"{len(found.runs)} run(s){golden}"
+    header = ("metric", "check", "tolerance", "seen", "alarms", "expected", "model", "catches")
+    rows = [header, *map(_row, found.metrics)]
+    widths = [max(len(row[i]) for row in rows) for i in range(len(header))]
+    for row in rows:
+        yield "  ".join(f"{cell:{width}}" for cell, width in zip(row, widths, strict=True)).rstrip()
+    for finding in sorted(found.findings, key=lambda f: f.severity.rank):
+        yield f"{finding.severity.value:4}  {finding.kind}: {finding.message}"
+    yield ""
+    yield from _explained(found)
+
+
+def _row(one: Recommendation) -> tuple[str, ...]:
+    relative = "" if one.atol else "%"
+    scale = 1.0 if one.atol else 100.0
+    allowed = one.atol or one.rtol
+    exact = one.check == "exact"
+    return (
+        one.metric,
+        one.check,
+        "–" if exact else f"±{allowed * scale:.3g}{relative}",
+        f"{one.observed * scale:.3g}{relative}",
+        f"≤ {one.rate_bound:.1%}",
+        f"≤ {one.rate_expected:.1%}",
+        "–" if one.rate_model is None else f"~ {one.rate_model:.2%}",
+        "any change" if exact else f"{one.smallest_shift * scale:.3g}{relative}",
+    )
+
+
+def _explained(found: Tolerances) -> Iterator[str]:
+    if not found.golden_is_run:
+        yield "The golden is none of these runs but made of them, or older: its rates are estimates, no bounds."
+    yield "alarms: of a fresh run, with 95% confidence, whatever the distribution; expected: on average;"
+    yield "model: if deviations are log-normal; catches: a change of all steps alike, from every run."
+    yield from _together(found)
+    if len(found.runs) == 2:
+        yield "Two runs have one deviation and no spread: their tolerances are twice what was seen, which is a guess."
+    if not found.shown:
+        needed = runs_needed(found.rate)
+        yield f"The asked rate, {found.rate:.2%}, is not shown: that takes {needed:,} runs; there are {len(found.runs)}."
+
+
+def _together(found: Tolerances) -> Iterator[str]:
+    total = sum(one.rate_expected for one in found.metrics)
+    if total >= 1:
+        yield "All metrics together may alarm in any run: these repeats are too few to promise less."
+    elif total:
+        yield f"All metrics together alarm at most once in {1 / total:.3g} runs, on average."
+
+
+def document(found: Tolerances) -> bytes:
+    """The JSON text of a report."""
+    data: dict[str, Any] = {
+        "schema": SCHEMA,
+        **msgspec.to_builtins(found),
+        "rate_shown": found.shown,
+        "runs_needed": runs_needed(found.rate),
+        "toml": snippet(found),
+    }
+    data["findings"] = [finding_json(finding) for finding in found.findings]
+    return encode(data)

@@ -1,0 +1,201 @@
+"""A store in a folder: every object is a file, made whole under another name and then linked into place."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import shlex
+import stat
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from karat.findings import CannotVerify, UsageError
+from karat.store.backends import STAGING, Absent, Stored
+from karat.system.files import sync_folder
+
+
+def open_folder(url: str) -> FolderBackend:
+    """The store in a folder, which need not be there yet."""
+    return FolderBackend(Path(url.removeprefix("file://")).expanduser())
+
+
+class FolderBackend:
+    """One folder."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = _plain(root)
+        self.url = str(self.root)
+        try:
+            mode = self.root.stat().st_mode
+        except FileNotFoundError:
+            return
+        except (OSError, ValueError) as error:  # the latter for a NUL
+            raise self._no_folder(getattr(error, "strerror", None) or str(error)) from error
+        if not stat.S_ISDIR(mode):
+            raise self._no_folder("a file")
+
+    def put(self, key: str, data: bytes | memoryview, *, replace: bool = False) -> bool:
+        """A file under its final name; it is whole and on the disk before it has that name."""
+        target = self._path(key)
+        try:
+            if not replace and target.exists():
+                return False
+            return self._place(target, data, replace=replace)
+        except OSError as error:
+            raise self._trouble("write", key, error) from error
+
+    def get(self, key: str) -> bytes:
+        """All of a file."""
+        try:
+            return self._path(key).read_bytes()
+        except (FileNotFoundError, NotADirectoryError):
+            raise Absent(key) from None
+        except OSError as error:
+            raise self._trouble("read", key, error) from error
+
+    def head(self, key: str) -> Stored | None:
+        """Size and time of a file."""
+        try:
+            found = self._path(key).stat()
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except OSError as error:
+            raise self._trouble("look at", key, error) from error
+        return Stored(key, found.st_size, found.st_mtime)
+
+    def list(self, prefix: str) -> Iterator[Stored]:
+        """Every file below."""
+        folder = self._path(prefix.rstrip("/")) if prefix else self.root
+        try:
+            yield from self._walk(folder, prefix)
+        except OSError as error:
+            raise self._trouble("list", prefix, error) from error
+
+    def copy(self, source: str, target: str) -> None:
+        """Another name for the same file where the file system has that, else a copy."""
+        file = self._path(target)
+        temporary = self._staged()
+        try:
+            try:
+                os.link(self._path(source), temporary)
+            except FileNotFoundError:
+                raise Absent(source) from None
+            except OSError:  # no links here, or too many of this file
+                temporary.write_bytes(self.get(source))
+            file.parent.mkdir(parents=True, exist_ok=True)
+            # Of two names for one file, a rename would keep both.
+            if file.exists() and file.samefile(temporary):
+                temporary.unlink()
+            else:
+                temporary.replace(file)
+            sync_folder(file.parent)
+        except OSError as error:
+            raise self._trouble("write", target, error) from error
+
+    def touch(self, key: str) -> None:
+        """The file's time is now."""
+        try:
+            os.utime(self._path(key))
+        except FileNotFoundError:
+            raise Absent(key) from None
+        except OSError as error:
+            raise self._trouble("touch", key, error) from error
+
+    def delete(self, keys: Sequence[str]) -> None:
+        """Files are removed; folders stay, since another process may be about to use them."""
+        for key in keys:
+            try:
+                self._path(key).unlink(missing_ok=True)
+            except OSError as error:
+                raise self._trouble("remove", key, error) from error
+
+    def local(self, key: str) -> Path | None:
+        """The file itself."""
+        return self._path(key)
+
+    def look(self, key: str) -> str:
+        """`ls`, with the file's whole path."""
+        return f"ls -l {shlex.quote(str(self._path(key)))}"
+
+    def _place(self, target: Path, data: bytes | memoryview, *, replace: bool) -> bool:
+        temporary = self._staged()
+        try:
+            _write(temporary, data)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            if replace:
+                temporary.replace(target)
+            elif not _linked(temporary, target):
+                return False
+            sync_folder(target.parent)
+        finally:
+            with contextlib.suppress(OSError):
+                temporary.unlink()
+        return True
+
+    def _walk(self, folder: Path, prefix: str) -> Iterator[Stored]:
+        try:
+            entries = list(os.scandir(folder))
+        except (FileNotFoundError, NotADirectoryError):
+            return
+        for entry in entries:
+            key = f"{prefix}{entry.name}"
+            if entry.is_dir(follow_symlinks=False):
+                yield from self._walk(folder / entry.name, f"{key}/")
+                continue
+            with contextlib.suppress(FileNotFoundError):  # another process was quicker
+                found = entry.stat()
+                yield Stored(key, found.st_size, found.st_mtime)
+
+    def _staged(self) -> Path:
+        folder = self.root / STAGING
+        folder.mkdir(parents=True, exist_ok=True)
+        return folder / os.urandom(12).hex()
+
+    def _path(self, key: str) -> Path:
+        return self.root.joinpath(*key.split("/"))
+
+    def _no_folder(self, found: str) -> UsageError:
+        return UsageError(
+            f"expected a folder for the store at {self.root}, found: {found}",
+            next_command=f"ls -ld {shlex.quote(self.url)}",
+        )
+
+    def _trouble(self, verb: str, key: str, error: OSError) -> CannotVerify:
+        return CannotVerify(
+            f"expected to {verb} {key} of the store in {self.root}, but: {error.strerror or error}",
+            next_command=f"{'df -h' if error.errno == errno.ENOSPC else 'ls -ld'} {shlex.quote(self.url)}",
+        )
+
+
+def _plain(path: Path) -> Path:
+    """Absolute, and without `..`; links stay as a person wrote them, unless that changes what is meant."""
+    written = path.absolute()
+    plain = Path(os.path.normpath(written))
+    try:
+        return plain if plain.resolve() == written.resolve() else written.resolve()
+    except (OSError, ValueError):
+        return written  # whoever opens it says what is wrong
+
+
+def _write(file: Path, data: bytes | memoryview) -> None:
+    handle = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+    with os.fdopen(handle, "wb") as opened:
+        opened.write(data)
+        opened.flush()
+        os.fsync(handle)
+
+
+def _linked(temporary: Path, target: Path) -> bool:
+    """Gives the file its name unless something has it; the one step that says who came first."""
+    try:
+        os.link(temporary, target)
+    except FileExistsError:
+        return False
+    except PermissionError:
+        raise
+    except OSError:  # a file system without links
+        if target.exists():
+            return False
+        temporary.replace(target)
+    return True

@@ -1,0 +1,183 @@
+"""Lifecycle: a bucket's own rule that deletes what is old in `expiring/`, for those who never run `karat gc`.
+
+A bucket knows ages and no references, so the rule leaves more time than any reference has: its keep days and
+some slack. A push that reuses an object older than the slack makes it young again (`uploading.freshen`). So
+an object is at most slack days old when a reference is made, and outlives it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+from typing import Any
+
+import msgspec
+
+from karat.findings import CannotVerify, UsageError
+from karat.store.backends import Absent, Backend
+from karat.store.objects import seal, unseal
+
+KEY = "lifecycle.json"
+SLACK = 30
+
+
+class Rule(msgspec.Struct, frozen=True, kw_only=True):
+    """lifecycle.json: that the bucket deletes what is so many days old."""
+
+    schema: str = "karat.lifecycle/1"
+    days: int
+
+
+class Applied(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of a bucket's rules."""
+
+    id: str
+    days: int
+    changed: bool
+    others: int
+    """Rules that are not karat's, and stayed as they were."""
+
+
+def covers(backend: Backend, keep: int, again: str) -> bool:
+    """Whether the bucket deletes by age; `UsageError` if it would do so too early for this push."""
+    rule = _read(backend)
+    if rule is None:
+        return False
+    if rule.days < keep + SLACK:
+        raise UsageError(
+            f"expected the bucket's own rule to leave {keep + SLACK} days ({keep} and {SLACK} of slack), "
+            f"found {rule.days}; objects would be gone before the reference expires",
+            next_command=f"{again} --keep {keep} --lifecycle --store {shlex.quote(backend.url)}",
+        )
+    return True
+
+
+def deletes_by_age(backend: Backend) -> bool:
+    """Whether the bucket has karat's rule."""
+    return _read(backend) is not None
+
+
+def apply(backend: Backend, keep: int) -> Applied:
+    """Adds or lengthens karat's rule of the bucket; all other rules stay. Never shortens one."""
+    from karat.store.backends.bucket import BucketBackend  # noqa: PLC0415 - only where it is asked for
+
+    if not isinstance(backend, BucketBackend):
+        raise UsageError(
+            f"--lifecycle: expected a bucket, found {backend.url}, which has no rules of its own",
+            next_command="karat gc",
+        )
+    address = backend.address
+    before = _read(backend)
+    days = max(keep + SLACK, before.days if before else 0)
+    prefix = f"{address.prefix}/expiring/" if address.prefix else "expiring/"
+    if address.scheme != "s3":
+        raise _by_hand(address.scheme, address.bucket, prefix, days)
+    # First what pushes go by: a rule that nobody knows of would delete what they reuse.
+    backend.put(KEY, seal(Rule(days=days)), replace=True)
+    return _apply_s3(address.bucket, prefix, days)
+
+
+def _apply_s3(bucket: str, prefix: str, days: int) -> Applied:
+    client = _client()
+    name = f"karat-expiring:{prefix.removesuffix('/expiring/') if '/expiring/' in prefix else ''}"
+    try:
+        rules = _rules(client, bucket)
+        mine = [rule for rule in rules if rule.get("ID") == name]
+        others = [rule for rule in rules if rule.get("ID") != name]
+        found = [rule.get("Expiration", {}).get("Days", 0) for rule in mine]
+        # A bucket's rules are all of the old form, or all of the new.
+        old = any("Prefix" in rule for rule in others)
+        where: dict[str, Any] = {"Prefix": prefix} if old else {"Filter": {"Prefix": prefix}}
+        wanted = {
+            "ID": name,
+            "Status": "Enabled",
+            **where,
+            "Expiration": {"Days": max([days, *found])},
+            "AbortIncompleteMultipartUpload": {"DaysAfterInitiation": 7},
+        }
+        changed = mine != [wanted]
+        if changed:
+            client.put_bucket_lifecycle_configuration(
+                Bucket=bucket, LifecycleConfiguration={"Rules": [*others, wanted]}
+            )
+    except Exception as error:  # noqa: BLE001 - botocore's errors hold URLs
+        raise CannotVerify(
+            f"expected to read and write the lifecycle rules of s3://{bucket}, found {_code(error)}",
+            next_command=f"aws s3api get-bucket-lifecycle-configuration --bucket {bucket}",
+        ) from None
+    finally:
+        client.close()
+    return Applied(id=name, days=wanted["Expiration"]["Days"], changed=changed, others=len(others))
+
+
+def _rules(client: Any, bucket: str) -> list[dict[str, Any]]:
+    try:
+        answer = client.get_bucket_lifecycle_configuration(Bucket=bucket)
+    except Exception as error:
+        if _code(error) == "NoSuchLifecycleConfiguration":
+            return []
+        raise
+    rules: list[dict[str, Any]] = answer["Rules"]
+    return rules
+
+
+def _client() -> Any:
+    try:
+        import boto3  # type: ignore[import-untyped]  # noqa: PLC0415 - an extra, and heavy
+    except ImportError:
+        raise UsageError(
+            "expected boto3 for --lifecycle, found that it is not installed",
+            next_command="pip install 'karat[lifecycle]'",
+        ) from None
+    names = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
+    endpoint = next((os.environ[name] for name in names if os.environ.get(name)), None)
+    region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
+    return boto3.client("s3", endpoint_url=endpoint, region_name=region or "us-east-1")
+
+
+def _code(error: Exception) -> str:
+    answer = getattr(error, "response", {})
+    code = answer.get("Error", {}).get("Code") if isinstance(answer, dict) else None
+    return str(code or type(error).__name__)
+
+
+def _by_hand(scheme: str, bucket: str, prefix: str, days: int) -> UsageError:
+    if scheme == "gs":
+        rule: Any = {
+            "rule": [
+                {
+                    "action": {"type": "Delete"},
+                    "condition": {"age": days, "matchesPrefix": [prefix]},
+                }
+            ]
+        }
+        command = f"gcloud storage buckets update gs://{bucket} --lifecycle-file=RULE.json"
+    else:
+        rule = {
+            "rules": [{
+                "enabled": True, "name": "karat-expiring", "type": "Lifecycle",
+                "definition": {
+                    "actions": {"baseBlob": {"delete": {"daysAfterModificationGreaterThan": days}}},
+                    "filters": {"blobTypes": ["blockBlob"], "prefixMatch": [f"{bucket}/{prefix}"]},
+                },
+            }]
+        }  # fmt: skip
+        command = "az storage account management-policy create --policy @RULE.json"
+    return UsageError(
+        f"--lifecycle: expected s3://, whose rules karat can add to without losing others, found {scheme}://; "
+        f"add this rule to those that are there: {json.dumps(rule)}",
+        next_command=command,
+    )
+
+
+def _read(backend: Backend) -> Rule | None:
+    try:
+        return unseal(backend.get(KEY), Rule)
+    except Absent:
+        return None
+    except ValueError as error:  # msgspec's are among them
+        raise CannotVerify(
+            f"expected {KEY} of {backend.url} to say when the bucket deletes, found: {error}",
+            next_command=backend.look(KEY),
+        ) from error

@@ -1,0 +1,278 @@
+"""Presence: who is at work in a store, so that collecting never takes what another is about to rely on.
+
+Whoever pushes or pins first writes a lease that names what it needs, and then looks for collectors; whoever
+collects first writes its marker, and then reads the leases. Since a store shows everyone what was written
+before they look, at least one of the two sees the other: a collector spares what leases name, a pusher waits
+until a collector that may not have seen its lease is done. Both kinds of file have a name of their own, so
+nobody ever takes away another's by mistake. Ages are measured by the store's clock alone: a file is as old
+as the difference between its time and that of the one that the asker has just written.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Self
+
+import msgspec
+
+from karat.findings import CannotVerify, KaratError
+from karat.store.backends import Absent, Backend, Problem, Stored
+
+LEASES, COLLECTORS = "pushes/", "gc/"
+SCHEMA = "karat.lease/1"
+
+
+class Times(msgspec.Struct, frozen=True, kw_only=True):
+    """How long things may take, in seconds."""
+
+    lease: float = 24 * 3600.0
+    """A lease that has not been renewed for so long is nobody's."""
+    renewal: float = 600.0
+    collector: float = 300.0
+    """So much for a collector's marker."""
+    beat: float = 15.0
+    patience: float = 900.0
+    """How long to wait for a collector to be done."""
+    poll: float = 2.0
+
+
+class Lease(msgspec.Struct, frozen=True, kw_only=True):
+    """What somebody who is at work needs."""
+
+    schema: str = SCHEMA
+    id: str
+    kind: str
+    """`push`, `pin` or `gc`."""
+    process: str
+    """Machine and process, where that can be told."""
+    objects: tuple[str, ...] = ()
+    snapshots: tuple[str, ...] = ()
+
+
+class Held:
+    """A lease or marker of this process, renewed until it is let go of."""
+
+    def __init__(
+        self, backend: Backend, lease: Lease, prefix: str, *, every: float, longest: float
+    ) -> None:
+        self.key = f"{prefix}{lease.id}.json"
+        self._backend, self._every, self._longest = backend, every, longest
+        self._data = msgspec.json.encode(lease)
+        self._renewed = _clock()
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._beat, daemon=True, name="karat-lease")
+
+    def __enter__(self) -> Self:
+        self.renew()
+        self._thread.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self._over.set()
+        self._thread.join()
+        try:
+            self._backend.delete([self.key])
+        except KaratError:
+            # It ends by itself; but whoever believes all went well should hear that it did not.
+            if kind is None:
+                raise
+
+    def renew(self) -> float:
+        """Writes it again; the store's time."""
+        if not self._write():
+            raise self._lost()
+        return self.now()
+
+    def now(self) -> float:
+        """When it was last written, by the store's clock."""
+        found = self._backend.head(self.key)
+        if found is None:
+            raise self._lost()
+        return found.modified
+
+    def check(self) -> None:
+        """Nobody can have taken this for abandoned: it is there, and was never silent for long."""
+        if self._was_silent() or self._backend.head(self.key) is None:
+            raise self._lost()
+
+    def _was_silent(self) -> bool:
+        return _clock() - self._renewed > self._longest
+
+    def _write(self) -> bool:
+        """Renews it, unless it was silent for so long that others may have gone on without it.
+
+        A process that was stopped, on a machine that slept, must not come back as if nothing had been.
+        """
+        if self._was_silent():
+            return False
+        began = _clock()
+        self._backend.put(self.key, self._data, replace=True)
+        self._renewed = began
+        return True
+
+    def _lost(self) -> CannotVerify:
+        return CannotVerify(
+            f"expected {self.key} in {self._backend.url} to be renewed in time, found that it was not; "
+            "nothing that was done so far is lost",
+            next_command=f"karat ls --store {self._backend.url}",
+        )
+
+    def _beat(self) -> None:
+        while not self._over.wait(self._every):
+            try:
+                # What somebody took away must not come back.
+                if self._backend.head(self.key) is None or not self._write():
+                    return
+            except KaratError:
+                continue  # `check` notices if it stays so
+
+
+def lease(
+    backend: Backend, kind: str, *, objects: tuple[str, ...] = (), snapshots: tuple[str, ...] = (),
+    times: Times | None = None,
+) -> Held:  # fmt: skip
+    """What a push or pin holds while it is at work."""
+    held = Lease(
+        id=_identifier(), kind=kind, process=this_process(), objects=objects, snapshots=snapshots
+    )
+    times = times or Times()
+    return Held(backend, held, LEASES, every=times.renewal, longest=times.lease / 2)
+
+
+def marker(backend: Backend, times: Times | None = None) -> Held:
+    """What a collector holds while it is at work."""
+    held = Lease(id=_identifier(), kind="gc", process=this_process())
+    times = times or Times()
+    # A quarter: the request that follows a look at it may be tried again for a while.
+    return Held(backend, held, COLLECTORS, every=times.beat, longest=times.collector / 4)
+
+
+def wait_for_collectors(
+    backend: Backend, held: Held, times: Times, notice: Callable[[str], None] | None = None
+) -> None:
+    """Returns once no collector is at work that may not have seen what is held."""
+    until = time.monotonic() + times.patience
+    told = False
+    while True:
+        busy = other_collectors(backend, held, times)
+        if not busy:
+            return
+        if notice is not None and not told:
+            notice(f"waiting for `karat gc`, which is at work in {backend.url}")
+            told = True
+        if time.monotonic() > until:
+            raise store_busy(backend, busy[0])
+        time.sleep(times.poll)
+        held.renew()
+
+
+def other_collectors(backend: Backend, held: Held, times: Times) -> list[Stored]:
+    """Markers that are not ours, of processes that may be alive."""
+    markers = [one for one in backend.list(COLLECTORS) if one.key != held.key]
+    if not markers:
+        return []
+    now = held.now()
+    return [
+        one for one in markers
+        if now - one.modified < times.collector and not _is_dead(backend, one.key)
+    ]  # fmt: skip
+
+
+def abandoned(backend: Backend, held: Held, times: Times) -> list[str]:
+    """Markers and leases that nobody renews any more."""
+    now = held.now()
+    markers = [
+        one.key for one in backend.list(COLLECTORS)
+        if one.key != held.key
+        and (now - one.modified >= times.collector or _is_dead(backend, one.key))
+    ]  # fmt: skip
+    leases = [one.key for one in backend.list(LEASES) if now - one.modified >= times.lease]
+    return markers + leases
+
+
+def live_leases(backend: Backend, now: float | None, times: Times) -> list[Lease]:
+    """What those who are at work need; a lease that cannot be read stops whoever must know."""
+    found = []
+    for one in backend.list(LEASES):
+        if now is not None and now - one.modified >= times.lease:
+            continue
+        try:
+            found.append(msgspec.json.decode(backend.get(one.key), type=Lease))
+        except Absent:
+            continue  # done meanwhile; what it made stands in the references, which are read later
+        except (ValueError, RecursionError) as error:
+            raise CannotVerify(
+                f"expected a lease ({SCHEMA}) in {one.key} of {backend.url}, found: {error}",
+                next_command=backend.look(one.key),
+            ) from error
+    return found
+
+
+def store_busy(backend: Backend, busy: Stored) -> Problem:
+    """Somebody else is collecting."""
+    return Problem(
+        "store-busy",
+        f"expected no `karat gc` at work in {backend.url}, found {busy.key}, which did not end in time",
+        next_command=backend.look(busy.key),
+        path=busy.key,
+    )
+
+
+def _is_dead(backend: Backend, key: str) -> bool:
+    """Whether it was a process of this very machine that is no more."""
+    try:
+        process = msgspec.json.decode(backend.get(key), type=Lease).process
+    except (Absent, ValueError, RecursionError):
+        return False
+    machine, _, rest = process.rpartition("/")
+    if not machine or machine != this_process().rpartition("/")[0]:
+        return False
+    number, _, began = rest.partition("-")
+    return not _is_running(number) or _began(number) not in {None, began}
+
+
+def _is_running(number: str) -> bool:
+    """Whether there is such a process; one of another user may be hidden, and is there all the same."""
+    try:
+        os.kill(int(number), 0)
+    except ProcessLookupError:
+        return False
+    except (OSError, ValueError, OverflowError):
+        return True
+    return _began(number) is not None  # our own are never hidden; a zombie has ended
+
+
+def _clock() -> float:
+    """Seconds that have passed, those in which the machine slept among them."""
+    return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
+
+
+@cache
+def this_process() -> str:
+    """Boot, namespace, number and start of this process; empty where Linux is not there to ask."""
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+        space = str(Path("/proc/self/ns/pid").readlink())
+    except OSError:
+        return ""
+    number = str(os.getpid())
+    return f"{boot}/{space}/{number}-{_began(number)}"
+
+
+def _began(number: str) -> str | None:
+    """When a process began, in ticks since boot; a zombie has ended."""
+    try:
+        text = Path(f"/proc/{int(number)}/stat").read_text(encoding="utf-8", errors="replace")
+    except (OSError, ValueError):
+        return None
+    fields = text.rpartition(")")[2].split()
+    return None if fields[0] in {"Z", "X"} else fields[19]
+
+
+def _identifier() -> str:
+    return f"{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}-{os.urandom(8).hex()}"

@@ -1,0 +1,249 @@
+"""The folder that `karat pack` fills: built out of sight, put into place whole, with SHA256SUMS last.
+
+OUT/cases/suite/flow/case.zip
+OUT/golden_artifacts_yymmddHH.zip
+OUT/SHA256SUMS                      what `sha256sum -c` reads; a folder without it was not finished
+OUT/.karat-pack-*                   a pack at work, or one that was killed: the next one clears it away, and
+                                    puts back what it had begun to replace
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+import shlex
+import shutil
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import msgspec
+
+from karat.bundles.folders import SUMS
+from karat.findings import CannotVerify, UsageError
+from karat.system.files import sync_folder
+
+STAGING = ".karat-pack-"
+_NEW, _OLD, _COMING = "new", "old", "coming.json"
+
+
+class Output(msgspec.Struct, frozen=True, kw_only=True):
+    """One zip that was written."""
+
+    path: str
+    """Below OUT."""
+    size: int
+    sha256: str
+
+
+class Workshop:
+    """A hidden folder inside OUT; nothing of it is seen before `publish`."""
+
+    def __init__(self, out: Path, staging: Path, handle: int, again: str) -> None:
+        self.folder = staging / _NEW
+        """What is to be published."""
+        self.scratch = staging / "scratch"
+        """What is not."""
+        self._out = out
+        self._staging = staging
+        self._handle = handle
+        self._again = again
+
+    def publish(self, outputs: Iterable[Output], *, replace: bool) -> None:
+        """Moves everything into place; what stood there is only replaced if asked, and if it is a pack's."""
+        sums = "".join(f"{o.sha256}  {o.path}\n" for o in sorted(outputs, key=lambda o: o.path))
+        _write(self.folder / SUMS, sums.encode())
+        for path in [*self.folder.rglob("*/"), self.folder]:
+            sync_folder(path)
+        with _locked(self._out):
+            standing = check_out(self._out, replace=replace, again=self._again)
+            old = self._staging / _OLD
+            # The sums go first and come last: whenever they are there, they are true.
+            leaving = sorted(standing, key=lambda name: name != SUMS)
+            coming = sorted((path.name for path in self.folder.iterdir()), key=lambda n: n == SUMS)
+            _write(self._staging / _COMING, msgspec.json.encode(coming))
+            old.mkdir()
+            sync_folder(self._staging)
+            try:
+                _move(leaving, self._out, old)
+                _move(coming, self.folder, self._out)
+                sync_folder(self._out)
+            except BaseException:
+                _undo(self._staging)
+                raise
+
+    def close(self) -> None:
+        """Takes away whatever is still here."""
+        if not _is_amid(self._staging):
+            shutil.rmtree(self._staging, ignore_errors=True)
+        os.close(self._handle)
+
+
+@contextlib.contextmanager
+def workshop(out: Path, *, replace: bool, again: str) -> Iterator[Workshop]:
+    """Makes OUT and a place to work in; if nothing is published, nothing stays.
+
+    `again`: the command that would replace what stands in the way.
+    """
+    made = [path for path in (out, *out.parents) if not os.path.lexists(path)]
+    there = made[-1].parent if made else out
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        work = _open(out, replace=replace, again=again)
+    except OSError as error:
+        _forget(made)
+        raise _cannot_write(out, there, error) from error
+    try:
+        yield work
+    except OSError as error:
+        raise _cannot_write(out, there, error) from error
+    finally:
+        work.close()
+        _forget(made)
+
+
+def check_out(out: Path, *, replace: bool, again: str) -> list[str]:
+    """What stands in OUT and may make room; raises for what must not."""
+    names = sorted(path.name for path in out.iterdir())
+    standing = [name for name in names if not name.startswith(STAGING)]
+    strange = _strange(out, standing)
+    if strange and replace:
+        raise UsageError(
+            f"-o {out}: expected only what an earlier pack left, found {strange}, which its {SUMS} "
+            "does not list; nothing was replaced",
+            next_command=f"ls -l {shlex.quote(str(out))}",
+        )
+    if standing and not replace:
+        raise UsageError(
+            f"-o {out}: expected a folder that is empty or not there, found {standing[0]} in it",
+            next_command=f"ls -l {shlex.quote(str(out))}" if strange else again,
+        )
+    return standing
+
+
+def _strange(out: Path, standing: list[str]) -> str | None:
+    """Something that is no pack's; whoever says `-o /` does not wait for all of it to be listed."""
+    if SUMS not in standing:
+        return standing[0] if standing else None
+    listed = _listed(out) | {SUMS}
+    return next((name for name in _files(out, standing) if name not in listed), None)
+
+
+def _cannot_write(out: Path, there: Path, error: OSError) -> CannotVerify:
+    """A disk that is full, or not ours to write to; `there` was there before, and will be."""
+    full = error.errno in {errno.ENOSPC, errno.EDQUOT}
+    said = f"expected to write into {out}, but: {error.strerror or error}; nothing was put there"
+    place = shlex.quote(str(there))
+    return CannotVerify(said, next_command=f"df -h {place}" if full else f"ls -ld {place}")
+
+
+def _move(names: Iterable[str], source: Path, target: Path) -> None:
+    for name in names:
+        (source / name).rename(target / name)
+
+
+def _open(out: Path, *, replace: bool, again: str) -> Workshop:
+    with _locked(out):
+        for left in out.glob(f"{STAGING}*"):
+            _clear(left)
+        check_out(out, replace=replace, again=again)
+        staging = out / f"{STAGING}{os.urandom(6).hex()}"
+        (staging / _NEW).mkdir(parents=True)
+        # Whoever holds the lock is alive; the kernel takes it from the dead.
+        handle = _lock(staging, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    return Workshop(out, staging, handle, again)
+
+
+def _clear(left: Path) -> None:
+    """What a killed pack left; one that is at work is let be."""
+    try:
+        handle = _lock(left, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return
+    try:
+        _undo(left)
+        shutil.rmtree(left, ignore_errors=True)
+    finally:
+        os.close(handle)
+
+
+def _is_amid(staging: Path) -> bool:
+    """Whether some of OUT may have been moved, and not all."""
+    return (staging / _OLD).is_dir() and (staging / _NEW / SUMS).is_file()
+
+
+def _undo(staging: Path) -> None:
+    """OUT becomes what it was before anything was moved; killed amid this, it can be done again."""
+    if not _is_amid(staging):
+        return
+    out, new, old = staging.parent, staging / _NEW, staging / _OLD
+    coming = msgspec.json.decode((staging / _COMING).read_bytes(), type=list[str])
+    _move((name for name in coming if not (new / name).exists()), out, new)
+    _move(sorted((path.name for path in old.iterdir()), key=lambda n: n == SUMS), old, out)
+    sync_folder(out)
+    old.rmdir()
+
+
+def _write(path: Path, data: bytes) -> None:
+    with path.open("xb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+@contextlib.contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    handle = _lock(folder, fcntl.LOCK_EX)
+    try:
+        yield
+    finally:
+        os.close(handle)
+
+
+def _lock(folder: Path, how: int) -> int:
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(handle, how)
+    except OSError:
+        os.close(handle)
+        raise
+    return handle
+
+
+def _files(out: Path, names: Iterable[str]) -> Iterator[str]:
+    for name in names:
+        path = out / name
+        if path.is_dir() and not path.is_symlink():
+            below = (p for p in sorted(path.rglob("*")) if p.is_symlink() or not p.is_dir())
+            yield from (p.relative_to(out).as_posix() for p in below)
+        else:
+            yield name
+
+
+def _listed(out: Path) -> set[str]:
+    try:
+        return {path for _, path in read_sums((out / SUMS).read_bytes())}
+    except (OSError, ValueError):
+        return set()
+
+
+def read_sums(data: bytes) -> list[tuple[str, str]]:
+    """(sha256, path) per line of a SHA256SUMS; ValueError for any other form."""
+    found = []
+    for number, line in enumerate(data.decode().splitlines(), 1):
+        digest, gap, path = line[:64], line[64:66], line[66:]
+        good = len(digest) == 64 and not set(digest) - set("0123456789abcdef")
+        if not good or gap != "  " or not path or path.startswith("/") or ".." in path.split("/"):
+            raise ValueError(f"expected a sha256, two spaces and a path in line {number}")
+        found.append((digest, path))
+    if not data.endswith(b"\n"):
+        raise ValueError("expected a newline at the end")
+    return found
+
+
+def _forget(made: Iterable[Path]) -> None:
+    """Folders made for nothing go again; one that holds something stays."""
+    with contextlib.suppress(OSError):
+        for path in made:
+            path.rmdir()

@@ -1,0 +1,348 @@
+"""Packing: the cases of capture directories as zips that any machine can verify.
+
+Every case becomes a zip of its own, several at a time; each byte is held against the case's manifest as it is
+packed, and nothing is published before all have been. The combined zip takes the packed members over as they
+lie, so bytes are read and compressed once, and its bytes depend on the cases alone: not on order, umask,
+clock, time zone or number of jobs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shlex
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from karat.bundles.places import BadPlace, open_place
+from karat.findings import ExitCode, Finding, Severity, UsageError, exit_code
+from karat.report.json import encode, finding_json
+from karat.report.words import count
+from karat.store.packing.output import Output, Workshop, workshop
+from karat.store.packing.survey import Candidate, Survey, survey
+from karat.store.packing.zips import (
+    Combined,
+    Compression,
+    Packing,
+    Part,
+    Spot,
+    checked_level,
+    pack_case,
+    stored_size,
+)
+from karat.tensors.tensor import Damaged
+
+Progress = Callable[[int, int], None]
+_AHEAD = 64
+"""Cases that may be packed and not yet be in the combined zip."""
+
+
+class PackOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """What was asked for."""
+
+    output: str
+    combined: str | None
+    """The file name of the combined zip; None for none."""
+    cases: bool = True
+    """Whether zips of single cases are kept."""
+    compression: Compression = "stored"
+    level: int | None = None
+    keep_going: bool = False
+    replace: bool = False
+    again: str = "karat pack --help"
+    """The command that would replace what stands in OUT."""
+    require_program: bool = False
+    jobs: int = 0
+    """0: as many as there are cores."""
+
+
+class Packed(msgspec.Struct, frozen=True, kw_only=True):
+    """What packing came to."""
+
+    directories: tuple[str, ...]
+    output: str
+    state: str
+    """`written`; `refused`: something failed, and OUT is as it was."""
+    outputs: tuple[Output, ...]
+    found: int
+    """Cases there were."""
+    packed: int
+    """Cases in the zips."""
+    tensors: int
+    size: int
+    """Bytes of the files of all packed cases."""
+    findings: tuple[Finding, ...]
+
+    @property
+    def exit_code(self) -> ExitCode:
+        """As findings say."""
+        return exit_code(self.findings)
+
+
+class _Outcome(msgspec.Struct, frozen=True, kw_only=True, eq=False):
+    """One case, packed or refused."""
+
+    candidate: Candidate
+    spot: Spot
+    part: Part | None
+    findings: tuple[Finding, ...]
+
+
+def pack(
+    directories: Sequence[str], options: PackOptions, progress: Progress | None = None
+) -> Packed:
+    """Packs everything that capture directories hold, or says what stands in the way."""
+    checked_level(options.compression, options.level)
+    _check_apart(directories, options.output)
+    found = survey(directories, require_program=options.require_program)
+    try:
+        if not found.found and not found.findings:
+            return _told(directories, options, found, [], [_nothing(directories)])
+        with workshop(Path(options.output), replace=options.replace, again=options.again) as work:
+            # Although something may have failed already: what else is wrong is told now, not one
+            # error a run.
+            outcomes, combined = _pack_all(work, found, options, progress)
+            findings = [*found.findings, *(f for o in outcomes for f in o.findings)]
+            parts = [o.part.output for o in outcomes if o.part is not None]
+            outputs = [output for output in (*parts, combined) if output is not None]
+            if outputs and (options.keep_going or not _fails(findings)):
+                work.publish(outputs, replace=options.replace)
+            else:
+                outputs = []
+        return _told(directories, options, found, outcomes, findings, outputs)
+    finally:
+        found.close()
+
+
+def _pack_all(
+    work: Workshop, found: Survey, options: PackOptions, progress: Progress | None
+) -> tuple[list[_Outcome], Output | None]:
+    """Every case, in order; and all of them in one, if that is wanted."""
+    tally = _Tally(sum(candidate.size for candidate in found.candidates), progress)
+    packing = Packing(compression=options.compression, level=options.level, count=tally.count)
+    outcomes = []
+    with contextlib.ExitStack() as stack:
+        combined = None
+        if options.combined is not None:
+            combined = Combined(work.folder / options.combined)
+            stack.callback(combined.close)
+        todo = zip(found.candidates, _spots(work, found, options), strict=True)
+        pool = ThreadPoolExecutor(options.jobs or os.cpu_count() or 1)
+        stack.callback(pool.shutdown, cancel_futures=True)
+        stack.callback(tally.stop)
+        for outcome in _each(todo, packing, pool):
+            if combined is not None and outcome.part is not None:
+                combined.take(outcome.part, outcome.spot.file)
+            if outcome.spot.use == "scratch" or (outcome.spot.use == "case" and not outcome.part):
+                outcome.spot.file.unlink(missing_ok=True)
+            outcomes.append(outcome)
+        output = combined.finish() if combined is not None else None
+        if output is not None:
+            _check_opens(work.folder / output.path, options.compression)
+        return outcomes, output
+
+
+def _check_opens(zipped: Path, compression: Compression) -> None:
+    """Readers refuse what unpacks to very much more than it is; who packed it should know first."""
+    if compression == "stored":
+        return
+    try:
+        open_place(zipped).close()
+    except BadPlace as bad:
+        said = f"--compression {compression}: expected a zip that readers open; {bad}"
+        raise UsageError(said, next_command="karat pack --help  # stored opens always") from bad
+
+
+def _spots(work: Workshop, found: Survey, options: PackOptions) -> Iterator[Spot]:
+    """Where each case is to be packed.
+
+    Stored, it is known beforehand where a case lies in the zip of all: without zips of single cases it is
+    written right there. How long compressed ones are nobody knows before.
+    """
+    start = 0
+    for candidate in found.candidates:
+        name = f"{candidate.path}.zip"
+        if options.cases or options.combined is None:
+            yield Spot(file=work.folder / "cases" / name, use="case")
+        elif options.compression != "stored":
+            yield Spot(file=work.scratch / name, use="scratch")
+        else:
+            yield Spot(file=work.folder / options.combined, use="combined", start=start)
+            start += sum(
+                stored_size(f"{candidate.path}/{file}", candidate.case.files[file])
+                for file in candidate.files
+            )
+
+
+def _each(
+    todo: Iterable[tuple[Candidate, Spot]], packing: Packing, pool: ThreadPoolExecutor
+) -> Iterator[_Outcome]:
+    """Packed and verified, in order; no more than a few wait to be taken."""
+    waiting: deque[Future[_Outcome]] = deque()
+    for candidate, spot in todo:
+        waiting.append(pool.submit(_pack_one, candidate, spot, packing))
+        if len(waiting) > _AHEAD:
+            yield waiting.popleft().result()
+    while waiting:
+        yield waiting.popleft().result()
+
+
+def _pack_one(candidate: Candidate, spot: Spot, packing: Packing) -> _Outcome:
+    try:
+        part = pack_case(candidate, spot, packing)
+        wrong = part.wrong
+        if part.output is not None:
+            _check_opens(spot.file, packing.compression)
+    except Damaged as damage:
+        part, wrong = None, (str(damage),)
+    return _Outcome(
+        candidate=candidate,
+        spot=spot,
+        part=None if wrong else part,
+        findings=tuple(_damaged(candidate, said) for said in wrong),
+    )
+
+
+class _Tally:
+    """Bytes packed so far; once stopped, whoever counts is stopped, too, however large his case."""
+
+    def __init__(self, total: int, progress: Progress | None) -> None:
+        self._total, self._progress = total, progress
+        self._done, self._lock = 0, threading.Lock()
+        self._stopped = False
+
+    def count(self, packed: int) -> None:
+        with self._lock:
+            if self._stopped:
+                raise InterruptedError("packing was stopped")
+            self._done += packed
+            if self._progress is not None:
+                self._progress(self._done, self._total)
+
+    def stop(self) -> None:
+        with self._lock:
+            self._stopped = True
+
+
+def _check_apart(directories: Sequence[str], output: str) -> None:
+    out = Path(output).resolve()
+    for word in (output, *directories):
+        if not word:  # Path("") is this folder; nobody who wrote "$CAPTURES" meant that
+            said = "expected a folder, found an empty word"
+            raise UsageError(said, next_command="karat pack --help")
+    for directory in directories:
+        if out.is_relative_to(Path(directory).resolve()):
+            raise UsageError(
+                f"-o {output}: expected a folder outside of what is packed, found one in {directory}",
+                next_command="karat pack --help",
+            )
+
+
+def _told(
+    directories: Sequence[str],
+    options: PackOptions,
+    found: Survey,
+    outcomes: Sequence[_Outcome],
+    findings: Sequence[Finding],
+    outputs: Sequence[Output] = (),
+) -> Packed:
+    packed = [o for o in outcomes if o.part is not None] if outputs else []
+    return Packed(
+        directories=tuple(directories),
+        output=options.output,
+        state="written" if outputs else "refused",
+        outputs=tuple(sorted(outputs, key=lambda output: output.path)),
+        found=found.found,
+        packed=len(packed),
+        tensors=sum(len(o.candidate.case.manifest.tensors) for o in packed),
+        size=sum(o.candidate.size for o in packed),
+        findings=tuple(findings),
+    )
+
+
+def _nothing(directories: Sequence[str]) -> Finding:
+    where = ", ".join(directories)
+    return Finding(
+        kind="nothing-compared",
+        severity=Severity.FAIL,
+        message=f"expected captured cases in {where}, found none; there is nothing to pack",
+        path=directories[0],
+        next=f"pytest --karat-capture={shlex.quote(directories[0])}",
+    )
+
+
+def _damaged(candidate: Candidate, said: str) -> Finding:
+    return Finding(
+        kind="bundle-damaged",
+        severity=Severity.FAIL,
+        message=said if said.startswith(candidate.path) else f"{candidate.path}: {said}",
+        path=candidate.path,
+        where=candidate.root,
+        next=f"karat verify {shlex.quote(candidate.root)}",
+    )
+
+
+def _fails(findings: Sequence[Finding]) -> bool:
+    return any(finding.severity is Severity.FAIL for finding in findings)
+
+
+# DOC-HERE pack_report: What packing did: for people as lines, for programs as schema karat.pack/1.
+
+SCHEMA = "karat.pack/1"
+_SHOWN = 20
+
+
+def document(packed: Packed) -> bytes:
+    """The JSON text of a report."""
+    data: dict[str, Any] = {
+        "schema": SCHEMA,
+        "exit_code": int(packed.exit_code),
+        **msgspec.to_builtins(msgspec.structs.replace(packed, findings=())),
+    }
+    data["findings"] = [finding_json(finding) for finding in packed.findings]
+    return encode(data)
+
+
+def lines(packed: Packed) -> Iterator[str]:
+    """The report for people."""
+    yield from told((finding, finding.message) for finding in packed.findings)
+    if packed.state != "written":
+        yield f"nothing packed: {packed.output} is as it was"
+        return
+    for output in packed.outputs:
+        if not output.path.startswith("cases/"):
+            yield f"{packed.output}/{output.path}  {size(output.size)}  sha256:{output.sha256}"
+    single = [output for output in packed.outputs if output.path.startswith("cases/")]
+    if single:
+        total = size(sum(output.size for output in single))
+        yield f"{packed.output}/cases/  {count(len(single), 'zip')}  {total}"
+    left = f" of {packed.found:,}" if packed.found != packed.packed else ""
+    yield (
+        f"packed {packed.packed:,}{left} {'case' if packed.found == 1 else 'cases'}, "
+        f"{count(packed.tensors, 'tensor')}, {size(packed.size)}"
+    )
+
+
+def told(findings: Iterable[tuple[Finding, str]]) -> Iterator[str]:
+    """Findings and their messages as lines, worst first; nobody reads thousands that are alike."""
+    kinds: dict[tuple[Severity, str], list[str]] = {}
+    for finding, message in sorted(findings, key=lambda pair: pair[0].severity.rank):
+        kinds.setdefault((finding.severity, finding.kind), []).append(message)
+    for (severity, kind), messages in kinds.items():
+        yield from (f"{severity.value:4}  {kind}: {message}" for message in messages[:_SHOWN])
+        if len(messages) > _SHOWN:
+            yield f"{severity.value:4}  {kind}: {len(messages) - _SHOWN:,} more; --json F has all"
+
+
+def size(n: int) -> str:
+    """Bytes for people."""
+    for unit, scale in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if n >= scale:
+            return f"{n / scale:.1f} {unit}"
+    return f"{n} B"

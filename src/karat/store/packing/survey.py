@@ -1,0 +1,265 @@
+"""Claims that capture sessions left, read to name the cases that should be here and are not.
+
+`DIR/.karat/SESSION/claims/*.json`: what `karat.captures` writes while tests run. The newest claim of a case
+decides: a failed capture of last week that this week's replaced is nobody's business any more.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import msgspec
+
+from karat.bundles.cases import Case, cases, divide
+from karat.bundles.folders import SUMS
+from karat.bundles.index import NAME as INDEX
+from karat.bundles.manifest import NAME as MANIFEST
+from karat.bundles.places import Place, open_place, require_root
+from karat.findings import Finding, Severity, UsageError
+
+
+class _Identity(msgspec.Struct, frozen=True):
+    suite: str
+    flow: str
+    test: str
+    subtest: str = ""
+
+
+class _Claim(msgspec.Struct, frozen=True):
+    """All of a claim that matters here; a state not known yet is told as such."""
+
+    identity: _Identity
+    path: str
+    state: str
+
+
+class Claimed(msgspec.Struct, frozen=True, kw_only=True):
+    """The newest claim of a case."""
+
+    path: str
+    label: str
+    test: str
+    state: str
+    session: str
+    root: str
+    when: int
+
+
+def newest_claims(roots: Iterable[str]) -> dict[str, Claimed]:
+    """Case path → its newest claim in any of the capture directories."""
+    newest: dict[str, Claimed] = {}
+    for root in roots:
+        for claimed in _claims(root):
+            known = newest.get(claimed.path)
+            if known is None or claimed.when > known.when:
+                newest[claimed.path] = claimed
+    return newest
+
+
+def _claims(root: str) -> Iterator[Claimed]:
+    for path in sorted(Path(root).glob(".karat/*/claims/*.json")):
+        try:
+            claim = msgspec.json.decode(path.read_bytes(), type=_Claim)
+            when = path.stat().st_mtime_ns
+        except (OSError, msgspec.DecodeError):
+            continue  # withdrawn, or just being written
+        who = claim.identity
+        subtest = f" ({who.subtest})" if who.subtest else ""
+        yield Claimed(
+            path=claim.path,
+            label=f"{who.test}{subtest} [{who.suite}/{who.flow}]",
+            test=who.test,
+            state=claim.state,
+            session=path.parts[-3],
+            root=root,
+            when=when,
+        )
+
+
+def missing_cases(
+    claims: Mapping[str, Claimed], sessions: Mapping[str, frozenset[str]]
+) -> Iterator[Finding]:
+    """What was to be captured and is not there; `sessions`: case path → sessions that captured it."""
+    for path, claimed in sorted(claims.items()):
+        there = sessions.get(path, frozenset())
+        if claimed.state == "published" and there:
+            continue
+        if claimed.state == "staged" and claimed.session in there:
+            continue  # published, and then there was no room for the mark
+        yield Finding(
+            kind="incomplete-case",
+            severity=Severity.FAIL,
+            message=f"{claimed.label}: {_what(claimed, stale=bool(there))}",
+            path=path,
+            where=claimed.root,
+            next=shlex.join(["pytest", f"--karat-capture={claimed.root}", claimed.test]),
+        )
+
+
+def _what(claimed: Claimed, *, stale: bool) -> str:
+    where = f"session {claimed.session} in {claimed.root}"
+    there = "found only that of an earlier session" if stale else "found no such folder"
+    if claimed.state == "published":
+        return f"expected the case that {where} captured, {there}"
+    if claimed.state == "failed":
+        return f"expected the case of a test that passed in {where}, but writing it failed; {there}"
+    return f"expected {where} to have ended, but this case is still {claimed.state}; {there}"
+
+
+# DOC-HERE pack_survey: What there is to pack: the cases of all capture directories, each once, and what is missing or in doubt.
+
+
+class Candidate(msgspec.Struct, frozen=True, kw_only=True, eq=False):
+    """One case that may be packed, and its files."""
+
+    case: Case
+    files: tuple[str, ...]
+    """Below the case's folder, sorted."""
+    size: int
+    """Bytes of all of them."""
+
+    @property
+    def path(self) -> str:
+        """suite/flow/case."""
+        return self.case.path
+
+    @property
+    def root(self) -> str:
+        """The capture directory, as typed."""
+        return self.case.place.name
+
+
+class Survey(msgspec.Struct, frozen=True, kw_only=True, eq=False):
+    """Everything found, sorted by path; findings are about what cannot be packed."""
+
+    places: tuple[Place, ...]
+    candidates: tuple[Candidate, ...]
+    findings: tuple[Finding, ...]
+    found: int
+    """Cases, packable or not."""
+
+    def close(self) -> None:
+        """Lets go of everything."""
+        for place in self.places:
+            place.close()
+
+
+def survey(roots: Sequence[str], *, require_program: bool = False) -> Survey:
+    """Looks through capture directories; reads manifests, and no tensor."""
+    _check_roots(roots)
+    places = tuple(_open(root) for root in roots)
+    by_path: dict[str, list[Case]] = defaultdict(list)
+    for place in places:
+        for case in cases(place):
+            by_path[case.path].append(case)
+    groups = [by_path[path] for path in sorted(by_path)]
+    alone = [group[0] for group in groups if len(group) == 1]
+    sessions = {path: frozenset(c.manifest.session for c in g) for path, g in by_path.items()}
+    findings = [
+        *(finding for place in places for finding in (*place.findings(), *_strays(place))),
+        *(_in_root(finding, case) for case in alone for finding in case.findings),
+        *(_twice(group) for group in groups if len(group) > 1),
+        *missing_cases(newest_claims(roots), sessions),
+        *_without_program([case for case in alone if case.readable], required=require_program),
+    ]
+    refused = {f.path for f in findings if f.severity is Severity.FAIL}
+    refused |= {case.path for case in alone if case.findings}
+    return Survey(
+        places=places,
+        candidates=tuple(_candidate(case) for case in alone if case.path not in refused),
+        findings=tuple(findings),
+        found=sum(len(group) for group in groups),
+    )
+
+
+def _in_root(finding: Finding, case: Case) -> Finding:
+    root = case.place.name
+    then = finding.next if finding.kind == "cannot-read" else f"karat verify {shlex.quote(root)}"
+    return replace(finding, path=case.path, where=root, next=then)
+
+
+def _strays(place: Place) -> Iterator[Finding]:
+    """Files that belong to no case: most likely one that lost its manifest."""
+    for path in divide(place)[1]:
+        if path == INDEX:
+            continue  # the directory was unpacked from a zip
+        lost = path.endswith(".safetensors") or "/program/" in path or "/raw/" in path
+        yield Finding(
+            kind="incomplete-case" if lost else "unexpected-file",
+            severity=Severity.FAIL,
+            message=f"{path}: expected a {MANIFEST} in its case's folder, found none"
+            if lost
+            else f"{path}: expected only captured cases, found a file of none",
+            path=path,
+            where=place.name,
+            next=f"karat verify {shlex.quote(place.name)}",
+        )
+
+
+def _candidate(case: Case) -> Candidate:
+    return Candidate(case=case, files=tuple(sorted(case.files)), size=sum(case.files.values()))
+
+
+def _open(root: str) -> Place:
+    place = open_place(root)
+    if place.kind != "folder" or SUMS in place.files():
+        place.close()
+        found = "zip" if place.kind == "zip" else "folder that `karat pack` filled"
+        raise UsageError(
+            f"{root}: expected a capture directory, found a {found}",
+            next_command=f"karat verify {shlex.quote(root)}",
+        )
+    require_root(place, lambda roots: ["karat", "pack", *roots])
+    return place
+
+
+def _check_roots(roots: Sequence[str]) -> None:
+    """The same folder twice would be two captures of everything."""
+    known: dict[Path, str] = {}
+    for root in roots:
+        path = Path(root).resolve()
+        for other, typed in known.items():
+            if path == other or path.is_relative_to(other) or other.is_relative_to(path):
+                raise UsageError(
+                    f"expected capture directories apart from each other, found {typed} and {root}",
+                    next_command="karat pack --help",
+                )
+        known[path] = root
+
+
+def _twice(group: Sequence[Case]) -> Finding:
+    where = " and ".join(case.place.name for case in group)
+    return Finding(
+        kind="captured-twice",
+        severity=Severity.FAIL,
+        message=f"{group[0].path}: expected one capture of this case, found it in {where}; "
+        "neither is packed",
+        path=group[0].path,
+        where=where,
+        next=shlex.join(["karat", "diff", *(case.place.name for case in group[:2])]),
+    )
+
+
+def _without_program(found: Sequence[Case], *, required: bool) -> Iterator[Finding]:
+    """Cases without a program: odd beside others of their suite and flow that have one."""
+    usual = {_flow(case) for case in found if case.manifest.program is not None}
+    why = "as --require-program says" if required else "as other cases of its suite and flow have"
+    for case in found:
+        if case.manifest.program is None and (required or _flow(case) in usual):
+            test = case.manifest.identity.test
+            yield Finding(
+                kind="incomplete-case",
+                severity=Severity.FAIL if required else Severity.WARN,
+                message=f"{case.path}: expected a program, {why}; it was captured without one",
+                path=case.path,
+                where=case.place.name,
+                next=shlex.join(["pytest", f"--karat-capture={case.place.name}", test]),
+            )
+
+
+def _flow(case: Case) -> tuple[str, str]:
+    return case.manifest.identity.suite, case.manifest.identity.flow

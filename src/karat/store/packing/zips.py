@@ -1,0 +1,342 @@
+"""Writing zips in karat's one form, as a stream: stored, deflate or zstd, and zip64 where it must be.
+
+Python's `zipfile` writes no zstd before 3.14, has no way to take over members that are packed already, and
+leaves bytes to chance that this form fixes (`karat.bundles.zip_format`).
+"""
+
+from __future__ import annotations
+
+import os
+import zlib
+from collections.abc import Callable, Iterable, Iterator
+from hashlib import sha256
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO, Literal, Protocol
+
+import msgspec
+
+from karat import __version__
+from karat.bundles.index import NAME, Archive, IndexedCase, IndexedFile, build, encode
+from karat.bundles.verify import Witness
+from karat.bundles.zip_format import (
+    DEFLATE,
+    METHODS,
+    STORED,
+    WHOLE,
+    Member,
+    directory,
+    is_large,
+    local_header,
+)
+from karat.findings import UsageError
+from karat.store.packing.output import Output
+from karat.store.packing.survey import Candidate
+from karat.tensors.blocks import blocks
+from karat.tensors.tensor import Damaged
+
+if TYPE_CHECKING:
+    from hashlib import _Hash
+
+Compression = Literal["stored", "deflate", "zstd"]
+LEVELS = {"stored": (0, 0, 0), "deflate": (1, 6, 9), "zstd": (1, 3, 19)}
+"""Compression → lowest, default and highest level."""
+
+
+class Packer(Protocol):
+    """A compressor of the standard library's kind."""
+
+    def compress(self, data: bytes | memoryview, /) -> bytes: ...
+
+    def flush(self) -> bytes: ...
+
+
+class ZipWriter:
+    """One zip, written front to back; only the header of the member just written is touched again.
+
+    `start`: members of a zip of which another writer has what lies before, and the directory.
+    """
+
+    def __init__(
+        self,
+        file: BinaryIO,
+        compression: Compression = "stored",
+        level: int | None = None,
+        start: int = 0,
+    ) -> None:
+        self.members: list[Member] = []
+        self._file = file
+        self._compression: Compression = compression
+        self._level = checked_level(compression, level)
+        self._at = start
+        file.seek(start)
+
+    def add(
+        self, name: str, chunks: Iterable[bytes | memoryview], size: int, *, stored: bool = False
+    ) -> Member:
+        """Packs one file of exactly `size` bytes; `Damaged` if the chunks give more or fewer."""
+        method = STORED if stored else METHODS[self._compression]
+        blank = Member(name=name, method=method, size=size, packed=0, crc=0, start=self._at)
+        self._file.write(local_header(blank))
+        tally = _Tally()
+        for packed in self._packed(tally.counted(chunks), method):
+            tally.packed += self._file.write(packed)
+        if tally.size != size:
+            raise Damaged(
+                f"expected {size:,} bytes of {name}, found {tally.size:,}: it changed meanwhile"
+            )
+        member = msgspec.structs.replace(blank, packed=tally.packed, crc=tally.crc)
+        self._finish(member)
+        return member
+
+    def take(self, member: Member, chunks: Iterable[bytes | memoryview]) -> None:
+        """Takes over a member that is packed already: header and data as they lie in another zip."""
+        moved = msgspec.structs.replace(member, start=self._at)
+        for chunk in chunks:
+            self._at += self._file.write(chunk)
+        if self._at != moved.end:
+            raise Damaged(f"expected the packed bytes of {member.name}, found {self._at:,} of them")
+        self.members.append(moved)
+
+    def adopt(self, member: Member) -> None:
+        """A member that another writer has put just where this one is."""
+        if member.start != self._at:
+            raise Damaged(f"expected {member.name} at {self._at:,}, found it at {member.start:,}")
+        self._at = member.end
+        self._file.seek(self._at)
+        self.members.append(member)
+
+    @property
+    def size(self) -> int:
+        """Bytes so far."""
+        return self._at
+
+    def close(self) -> bytes:
+        """Writes the directory, and returns its bytes; the file is the caller's to close."""
+        tail = directory(self.members, self._at)
+        self._file.write(tail)
+        return tail
+
+    def _packed(
+        self, chunks: Iterator[bytes | memoryview], method: int
+    ) -> Iterator[bytes | memoryview]:
+        if method == STORED:
+            yield from chunks
+            return
+        packer = _packer(method, self._level)
+        for chunk in chunks:
+            yield packer.compress(chunk)
+        yield packer.flush()
+
+    def _finish(self, member: Member) -> None:
+        if not is_large(member.size) and member.packed >= WHOLE:
+            raise Damaged(f"{member.name} packs to {member.packed:,} bytes, more than it has")
+        self._file.seek(member.start)
+        self._file.write(local_header(member))
+        self._at = member.end
+        self._file.seek(self._at)
+        self.members.append(member)
+
+
+def stored_size(name: str, size: int) -> int:
+    """Bytes that a stored file takes in a zip, before its directory."""
+    return Member(name=name, method=STORED, size=size, packed=size, crc=0, start=0).end
+
+
+class _Tally:
+    """What went by."""
+
+    def __init__(self) -> None:
+        self.size = self.crc = self.packed = 0
+
+    def counted(self, chunks: Iterable[bytes | memoryview]) -> Iterator[bytes | memoryview]:
+        for chunk in chunks:
+            self.size += len(chunk)
+            self.crc = zlib.crc32(chunk, self.crc)
+            yield chunk
+
+
+def checked_level(compression: Compression, level: int | None) -> int:
+    """The level in force; no compression has another range than its own."""
+    lowest, default, highest = LEVELS[compression]
+    if level is None:
+        return default
+    if not lowest <= level <= highest:
+        raise UsageError(
+            f"--level: expected {lowest} to {highest} for {compression}, found {level}",
+            next_command="karat pack --help",
+        )
+    return level
+
+
+def _packer(method: int, level: int) -> Packer:
+    if method == DEFLATE:
+        return zlib.compressobj(level, zlib.DEFLATED, -zlib.MAX_WBITS)
+    try:
+        import zstandard  # noqa: PLC0415 - an extra, and only for those who asked
+    except ImportError as error:
+        raise UsageError(
+            "--compression zstd: expected the library zstandard, found none",
+            next_command="pip install 'karat[zstd]'",
+        ) from error
+    # The frame's own checksum: readers that know no index still notice a flipped bit.
+    packer: Packer = zstandard.ZstdCompressor(level=level, write_checksum=True).compressobj()
+    return packer
+
+
+# DOC-HERE pack_case: One case as members of a zip, and the zip of all cases: every byte is read, packed and verified once.
+
+_BLOCK = 1 << 20
+
+
+class Spot(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a case's members are written."""
+
+    file: Path
+    use: Literal["case", "combined", "scratch"]
+    """A zip of the case that stays; the zip of all cases; or one to be taken over and thrown away."""
+    start: int = 0
+
+
+class Packing(msgspec.Struct, frozen=True, kw_only=True):
+    """How cases are packed."""
+
+    compression: Compression
+    level: int | None
+    count: Callable[[int], None]
+    """Told of bytes that have been packed, from any thread."""
+
+
+class Part(msgspec.Struct, frozen=True, kw_only=True, eq=False):
+    """A case that has been packed."""
+
+    case: IndexedCase
+    files: tuple[IndexedFile, ...]
+    members: tuple[Member, ...]
+    """Without the index."""
+    output: Output | None
+    """The zip of its own, where it stays."""
+    wrong: tuple[str, ...]
+    """What is not as the case's manifest says."""
+
+
+def pack_case(candidate: Candidate, spot: Spot, packing: Packing) -> Part:
+    """Packs one case, and holds it against its manifest as it goes by."""
+    case = IndexedCase(path=candidate.path, sha256=candidate.case.manifest.sha256)
+    witness, output = Witness(candidate.case), None
+    with _opened(spot) as file:
+        writer = ZipWriter(file, packing.compression, packing.level, spot.start)
+        files = [_add(writer, candidate, name, witness, packing.count) for name in candidate.files]
+        members, wrong = tuple(writer.members), witness.wrong()
+        if spot.use == "case" and not wrong:
+            whole = sha256()
+            for chunk in _range(file, 0, writer.size):
+                whole.update(chunk)
+            output = _finish(file, writer, whole, [case], files, f"cases/{candidate.path}.zip")
+    return Part(case=case, files=tuple(files), members=members, output=output, wrong=wrong)
+
+
+def _opened(spot: Spot) -> BinaryIO:
+    if spot.use == "combined":
+        return spot.file.open("r+b")
+    spot.file.parent.mkdir(parents=True, exist_ok=True)
+    return spot.file.open("x+b")
+
+
+def _add(
+    writer: ZipWriter,
+    candidate: Candidate,
+    name: str,
+    witness: Witness,
+    count: Callable[[int], None],
+) -> IndexedFile:
+    extent, watch = candidate.case.extent(name), witness.watch(name)
+
+    def seen() -> Iterator[memoryview]:
+        for block in blocks(extent):
+            watch(block)
+            yield block
+            count(len(block))
+
+    path = f"{candidate.path}/{name}"
+    writer.add(path, seen(), extent.size)
+    return IndexedFile(path=path, size=extent.size)
+
+
+def _finish(
+    file: BinaryIO,
+    writer: ZipWriter,
+    whole: _Hash,
+    cases: list[IndexedCase],
+    files: list[IndexedFile],
+    name: str,
+) -> Output:
+    """Writes index and directory, and waits for the disk; `whole` has seen what lies before."""
+    start = writer.size
+    archive = Archive(size=start, sha256=whole.hexdigest())
+    data = encode(build(__version__, cases, files, archive))
+    writer.add(NAME, [data], len(data), stored=True)
+    writer.close()
+    size = file.tell()
+    file.truncate()  # after a case that was refused, there may be more
+    for chunk in _range(file, start, size):
+        whole.update(chunk)
+    os.fsync(file.fileno())  # a name must not outlive its bytes
+    return Output(path=name, size=size, sha256=whole.hexdigest())
+
+
+class Combined:
+    """All cases in one zip, part by part, in the order given."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._file = path.open("x+b")
+        self._writer = ZipWriter(self._file)
+        self._whole = sha256()
+        self._cases: list[IndexedCase] = []
+        self._files: list[IndexedFile] = []
+
+    def take(self, part: Part, path: Path) -> None:
+        """Takes the members of a case over as they lie; those that lie in place already stay."""
+        with path.open("rb") as source:
+            for member in part.members:
+                chunks = self._seen(_range(source, member.start, member.end))
+                if path == self._path and member.start == self._writer.size:
+                    for _ in chunks:
+                        pass
+                    self._writer.adopt(member)
+                else:
+                    # From further on in this very file if a case before was refused: what is
+                    # overwritten has been read.
+                    self._writer.take(member, chunks)
+        self._cases.append(part.case)
+        self._files += part.files
+
+    def finish(self) -> Output | None:
+        """Index and directory, and what it came to; None if it is empty."""
+        if not self._cases:
+            return None
+        return _finish(
+            self._file, self._writer, self._whole, self._cases, self._files, self._path.name
+        )
+
+    def close(self) -> None:
+        """Lets go of the file."""
+        self._file.close()
+
+    def _seen(self, chunks: Iterator[memoryview]) -> Iterator[memoryview]:
+        for chunk in chunks:
+            self._whole.update(chunk)
+            yield chunk
+
+
+def _range(file: BinaryIO, start: int, end: int) -> Iterator[memoryview]:
+    """The bytes of a file from start to end; the file stands at `end` afterwards."""
+    file.flush()
+    buffer = memoryview(bytearray(min(_BLOCK, max(1, end - start))))
+    file.seek(start)
+    while start < end:
+        got = file.readinto(buffer[: end - start])  # type: ignore[attr-defined]
+        if not got:
+            raise OSError(f"expected {end - start:,} bytes more of a zip just written, found none")
+        start += got
+        yield buffer[:got]

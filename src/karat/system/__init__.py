@@ -1,0 +1,1 @@
+"""The operating system, git and CI: files, locks, hashes, processes, threads; imports only findings."""

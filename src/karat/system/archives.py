@@ -1,0 +1,383 @@
+"""Unusable: why nothing of one artifact can be taken.
+
+Raised wherever it is noticed and turned into a finding in one place, so that one bad artifact never
+costs the others.
+"""
+
+from __future__ import annotations
+
+import re
+import stat
+import struct
+import unicodedata
+import zipfile
+import zlib
+from collections.abc import Callable, Collection, Iterator, Sequence
+from itertools import pairwise
+from typing import BinaryIO
+
+import msgspec
+
+from karat.findings import Finding, Severity
+
+DAMAGE = frozenset({"artifact-corrupt", "artifact-truncated", "artifact-not-zip"})
+"""Kinds that bytes left by an earlier process may be to blame for."""
+
+
+class Unusable(Exception):  # noqa: N818 - it is a state of an artifact, not a bug
+    """One artifact cannot be used; the kind of finding, and what was expected and found."""
+
+    def __init__(self, kind: str, message: str, *, next_command: str | None = None) -> None:
+        super().__init__(message)
+        self.kind = kind
+        self.next_command = next_command
+
+    def finding(self, name: str, next_command: str | None = None) -> Finding:
+        """What the person is told of the artifact of that name, and to do next."""
+        return Finding(
+            kind=self.kind,
+            severity=Severity.FAIL,
+            message=f"artifact {name}: {self}",
+            path=name,
+            next=next_command or self.next_command,
+        )
+
+
+def no_room(error: OSError) -> Unusable:
+    """The disk here, not the server, is why it cannot be taken."""
+    return Unusable(
+        "transfer-failed",
+        f"expected room on this disk for what arrives, found {error.strerror or error}",
+        next_command="df -h",
+    )
+
+
+# DOC-HERE archive: Archives: zip files from strangers, read with limits and only where wanted.
+#
+# Everything that is no plain file under a plain name refuses the whole archive: whoever packed a link
+# or `../x` once did not pack goldens. Limits on size and ratio hold for the members that are wanted,
+# since only those are unpacked: a golden may lie beside a checkpoint of many gigabytes.
+
+_LOCAL, _END, _END64, _LOCATOR64 = b"PK\x03\x04", b"PK\x05\x06", b"PK\x06\x06", b"PK\x06\x07"
+_END_SIZE, _END64_SIZE, _LOCATOR_SIZE, _LOCAL_SIZE, _CENTRAL_SIZE = 22, 56, 20, 30, 46
+_LONGEST_COMMENT = 0xFFFF
+_ENCRYPTED, _STRONG, _UTF8, _MASKED = 0x1, 0x40, 0x800, 0x2000
+_CHUNK = 1 << 18
+_DRIVE = re.compile(r"[A-Za-z]:")
+_METHODS = {zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED}
+# What the standard library raises for bytes that are not what they claim to be.
+_BROKEN = (
+    zipfile.BadZipFile, zipfile.LargeZipFile, zlib.error, struct.error, EOFError,
+    NotImplementedError, RuntimeError, ValueError, OverflowError,
+)  # fmt: skip
+
+
+class Limits(msgspec.Struct, frozen=True, kw_only=True):
+    """How much one archive may hold and unpack to."""
+
+    members: int = 20_000
+    directory: int = 64 << 20
+    """Bytes of the central directory, which is read into memory."""
+    archive: int = 4 << 30
+    """Bytes of a whole archive whose size nobody has said before it comes."""
+    member: int = 1 << 30
+    total: int = 4 << 30
+    ratio: int = 1000
+    ratio_floor: int = 16 << 20
+    """A member that unpacks to less than this may be as dense as it likes."""
+
+
+class Member(msgspec.Struct, frozen=True, kw_only=True):
+    """One file in an archive."""
+
+    name: str
+    size: int
+    packed: int
+    start: int
+    """Where its local header begins."""
+    end: int
+    """No byte of it lies at or after this place."""
+    info: zipfile.ZipInfo
+
+
+class Directory(msgspec.Struct, frozen=True, kw_only=True):
+    """Where an archive's central directory lies, as its end record says."""
+
+    start: int
+    size: int
+    count: int
+
+
+class Archive:
+    """An opened zip archive whose every name has been looked at."""
+
+    def __init__(
+        self,
+        file: BinaryIO,
+        limits: Limits | None = None,
+        *,
+        methods: Collection[int] = _METHODS,
+    ) -> None:
+        """Looks at every name; members packed by other `methods` refuse the archive.
+
+        Whoever allows more than stored and deflated unpacks them by other means than `extract`.
+        """
+        self._limits = limits or Limits()
+        directory = find_directory(file)
+        self._check_directory(directory)
+        _check_count(file, directory)
+        try:
+            self._zip = zipfile.ZipFile(file)
+        except _BROKEN as error:
+            raise _corrupt(f"its central directory does not parse ({error})") from None
+        if self._zip.start_dir != directory.start or len(self._zip.infolist()) != directory.count:
+            raise _corrupt("two readings of its end record disagree")
+        self.members: dict[str, Member] = {
+            member.name: member
+            for member in _members(self._zip.infolist(), directory.start, methods)
+        }
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Every file, wanted or not."""
+        return tuple(self.members)
+
+    def wanted(self, wanted: Callable[[str], bool]) -> list[Member]:
+        """The members to unpack, in the order they lie; refuses what unpacks to too much."""
+        chosen = [member for member in self.members.values() if wanted(member.name)]
+        total = 0
+        for member in chosen:
+            total += member.size
+            self._check_size(member, total)
+        return sorted(chosen, key=lambda member: member.start)
+
+    def extract(self, member: Member, target: BinaryIO) -> None:
+        """Unpacks one member; its size and checksum are verified."""
+        written = 0
+        try:
+            with self._zip.open(member.info) as source:
+                while chunk := source.read(_CHUNK):
+                    written += len(chunk)
+                    target.write(chunk)
+        except _BROKEN as error:
+            raise _corrupt(f"{shown(member.name)} does not unpack ({error})") from None
+        if written != member.size:
+            raise _corrupt(
+                f"{shown(member.name)} should unpack to {member.size:,} bytes and gives {written:,}"
+            )
+
+    def _check_directory(self, directory: Directory) -> None:
+        if directory.count > self._limits.members:
+            raise _refused(
+                f"at most {self._limits.members:,} members are allowed, it holds {directory.count:,}"
+            )
+        if directory.size > self._limits.directory:
+            raise _refused(f"its central directory alone takes {directory.size:,} bytes")
+
+    def _check_size(self, member: Member, total: int) -> None:
+        limits = self._limits
+        name = shown(member.name)
+        if member.size > limits.member:
+            raise _refused(
+                f"{name} unpacks to {member.size:,} bytes, at most {limits.member:,} are allowed"
+            )
+        if total > limits.total:
+            raise _refused(f"its wanted members unpack to more than {limits.total:,} bytes")
+        if member.size > limits.ratio_floor and member.size > limits.ratio * max(member.packed, 1):
+            raise _refused(
+                f"{name} unpacks to {member.size:,} bytes from {member.packed:,}, more than "
+                f"{limits.ratio}-fold: a bomb"
+            )
+
+
+def find_directory(file: BinaryIO) -> Directory:
+    """Where the central directory lies; says apart what is cut from what never was a zip."""
+    size = file.seek(0, 2)
+    for comment in (0, _LONGEST_COMMENT):  # most have none, and a remote tail is dear
+        tail_start = max(0, size - comment - _END_SIZE - _LOCATOR_SIZE - _END64_SIZE)
+        tail = _read_at(file, tail_start, size - tail_start)
+        at = _find_end(tail)
+        if at is not None:
+            break
+    if at is None:
+        raise _not_an_archive(_read_at(file, 0, min(size, 512)), size)
+    _, disk, _, here, count, length, start, _ = struct.unpack_from("<4s4H2LH", tail, at)
+    end = tail_start + at
+    if tail[at - _LOCATOR_SIZE : at][:4] == _LOCATOR64:
+        at -= _LOCATOR_SIZE + _END64_SIZE
+        if at < 0 or tail[at : at + 4] != _END64:
+            raise _corrupt("its zip64 end record is not where it should be")
+        fields = struct.unpack_from("<4sQ2H2L4Q", tail, at)
+        disk, here, count, length, start = fields[4], *fields[6:10]
+        end = tail_start + at
+    if disk or here != count:
+        raise _refused("it is one part of an archive in several parts")
+    if start + length != end:
+        raise _corrupt("its central directory is not where its end record says")
+    return Directory(start=start, size=length, count=count)
+
+
+def _check_count(file: BinaryIO, directory: Directory) -> None:
+    """Walks the headers: what `zipfile` makes of a million, it makes before anyone can count."""
+    headers = _read_at(file, directory.start, directory.size)
+    at = count = 0
+    while at + _CENTRAL_SIZE <= len(headers) and count <= directory.count:
+        at += _CENTRAL_SIZE + sum(struct.unpack_from("<3H", headers, at + 28))
+        count += 1
+    if at != len(headers) or count != directory.count:
+        raise _corrupt(f"its directory does not hold the {directory.count:,} members it announces")
+
+
+def _find_end(tail: bytes) -> int | None:
+    """The end record: the last one whose comment ends with the file."""
+    at = tail.rfind(_END)
+    while at >= 0:
+        if at + _END_SIZE <= len(tail):
+            comment = int.from_bytes(tail[at + 20 : at + 22], "little")
+            if at + _END_SIZE + comment == len(tail):
+                return at
+        at = tail.rfind(_END, 0, at)
+    return None
+
+
+def _read_at(file: BinaryIO, start: int, length: int) -> bytes:
+    file.seek(start)
+    return file.read(length)
+
+
+def _not_an_archive(head: bytes, size: int) -> Unusable:
+    if head.startswith((_LOCAL, _END)):
+        return Unusable(
+            "artifact-truncated",
+            f"expected a whole zip archive, found the first {size:,} bytes of one",
+        )
+    if not size:
+        return Unusable("artifact-truncated", "expected a zip archive, found no bytes at all")
+    return Unusable(
+        "artifact-not-zip", f"expected a zip archive, found {_looks_like(head)} ({size:,} bytes)"
+    )
+
+
+def _looks_like(head: bytes) -> str:
+    start = head.lstrip()[:64].lower()
+    if start.startswith((b"<!doctype html", b"<html")):
+        return "an HTML page"
+    if start.startswith(b"<?xml"):
+        return "an XML document"
+    if start.startswith((b"{", b"[")):
+        return "JSON"
+    if head.startswith(b"\x1f\x8b"):
+        return "gzip"
+    return "something else"
+
+
+def _members(
+    infos: Sequence[zipfile.ZipInfo], directory: int, methods: Collection[int]
+) -> Iterator[Member]:
+    """The plain files of the directory; raises for anything that is neither file nor folder."""
+    ends = _ends(infos, directory)
+    seen: dict[str, str] = {}
+    for info in infos:
+        name = _plain_name(info)
+        _check_kind(info, name, methods)
+        if info.is_dir():
+            continue
+        _check_unique(name, seen)
+        yield Member(
+            name=name,
+            size=info.file_size,
+            packed=info.compress_size,
+            start=info.header_offset,
+            end=ends[info.header_offset],
+            info=info,
+        )
+    _check_parents(seen)
+
+
+def _ends(infos: Sequence[zipfile.ZipInfo], directory: int) -> dict[int, int]:
+    """Member's start → where the next thing begins; refuses members that share bytes."""
+    ordered = sorted(infos, key=lambda info: info.header_offset)
+    nexts = [*(info.header_offset for info in ordered), directory][1:]
+    ends = {}
+    for info, end in zip(ordered, nexts, strict=True):
+        least = info.header_offset + _LOCAL_SIZE + _name_length(info) + info.compress_size
+        if info.header_offset < 0 or least > end:
+            raise _refused(f"{shown(info.orig_filename)} overlaps what follows it: a bomb")
+        # Fields of the local header may take 64 KiB, the record after the data 24 bytes; more
+        # than that between two members is a gap that nobody needs to fetch.
+        ends[info.header_offset] = min(end, least + 0xFFFF + 24)
+    return ends
+
+
+def _name_length(info: zipfile.ZipInfo) -> int:
+    coding = "utf-8" if info.flag_bits & _UTF8 else "cp437"
+    return len(info.orig_filename.encode(coding, "replace"))
+
+
+def _plain_name(info: zipfile.ZipInfo) -> str:
+    """The member's name as a plain relative path."""
+    name = info.orig_filename
+    wrong = None
+    if any(unicodedata.category(c) in {"Cc", "Cs"} for c in name):
+        wrong = "holds a control character"
+    elif "\\" in name:
+        wrong = "holds a backslash"
+    elif name.startswith("/") or _DRIVE.match(name):
+        wrong = "is absolute"
+    elif ".." in name.split("/"):
+        wrong = "climbs out of its folder"
+    parts = [part for part in name.split("/") if part not in {"", "."}]
+    if not wrong and not parts and not info.is_dir():
+        wrong = "is empty"
+    if wrong:
+        raise _refused(f"the name {shown(name)} {wrong}")
+    return "/".join(parts)
+
+
+def _check_kind(info: zipfile.ZipInfo, name: str, methods: Collection[int]) -> None:
+    kind = stat.S_IFMT(info.external_attr >> 16)
+    if kind not in {0, stat.S_IFREG} and not (kind == stat.S_IFDIR and info.is_dir()):
+        words = {stat.S_IFLNK: "a symbolic link", stat.S_IFDIR: "a folder with content"}
+        raise _refused(f"{shown(name)} is {words.get(kind, 'a device, pipe or socket')}")
+    if info.flag_bits & (_ENCRYPTED | _STRONG | _MASKED):
+        raise _refused(f"{shown(name)} is encrypted")
+    if info.compress_type not in methods:
+        known = (
+            "stored, deflated and zstd" if len(methods) > len(_METHODS) else "stored and deflated"
+        )
+        raise _refused(
+            f"{shown(name)} is compressed by method {info.compress_type}; {known} are read"
+        )
+
+
+def folded(name: str) -> str:
+    """What two names share if some file system takes one for the other."""
+    return unicodedata.normalize("NFC", unicodedata.normalize("NFD", name).casefold())
+
+
+def _check_unique(name: str, seen: dict[str, str]) -> None:
+    key = folded(name)
+    if key in seen:
+        how = "twice" if seen[key] == name else f"beside {shown(seen[key])}"
+        raise _refused(f"it holds {shown(name)} {how}")
+    seen[key] = name
+
+
+def _check_parents(seen: dict[str, str]) -> None:
+    """No file is the folder of another; sorted, since a name may have 30,000 parents."""
+    for (above, file), (below, name) in pairwise(sorted((f"{k}/", n) for k, n in seen.items())):
+        if below.startswith(above):
+            raise _refused(f"{shown(file)} is a file and the folder of {shown(name)}")
+
+
+def shown(name: str) -> str:
+    """A member's name as it may stand in a message: short, and without control characters."""
+    return repr(name if len(name) <= 120 else f"{name[:100]}…{name[-19:]}")
+
+
+def _refused(message: str) -> Unusable:
+    return Unusable("archive-refused", f"expected plain files under plain names; {message}")
+
+
+def _corrupt(message: str) -> Unusable:
+    return Unusable("artifact-corrupt", f"expected a sound zip archive; {message}")

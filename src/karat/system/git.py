@@ -1,0 +1,368 @@
+"""Git: what changed between two trees, and blobs in one batch.
+
+git is run by name with argument lists; nothing here ever reaches a shell. Paths come and go as raw
+bytes (`-z`), so that spaces, newlines and any encoding survive.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+import msgspec
+
+from karat.findings import CannotVerify, UsageError
+
+_LINK, _SUBMODULE = "120000", "160000"
+_ASKED_AHEAD = 500
+# A repository may name a program to watch its files; reading goldens is no reason to run it.
+_GIT = ("git", "-c", "core.fsmonitor=false")
+
+
+class GitChange(msgspec.Struct, frozen=True):
+    """One path that differs: its old and new blob (None: absent on that side)."""
+
+    path: str
+    old: str | None
+    new: str | None
+    new_in_worktree: bool = False
+    special: str | None = None
+    """`symbolic link` or `submodule` where it is no plain file."""
+
+
+def _environment() -> dict[str, str]:
+    # Read-only work must not take the index lock or translate messages that people will search for.
+    return {**os.environ, "GIT_OPTIONAL_LOCKS": "0", "LC_ALL": "C"}
+
+
+def run_git(root: Path, *arguments: str) -> bytes:
+    """The output of a git command; its own words on failure."""
+    return finish_git(start_git(root, *arguments))
+
+
+def start_git(root: Path, *arguments: str) -> subprocess.Popen[bytes]:
+    """A git command under way; `finish_git` has its output."""
+    command = [*_GIT, "-C", str(root), *arguments]
+    try:
+        return subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=_environment(),
+        )
+    except FileNotFoundError as error:
+        raise CannotVerify(
+            "git was expected on PATH and not found; karat reads the old side from it",
+            next_command="karat diff OLD_FOLDER NEW_FOLDER",
+        ) from error
+
+
+def finish_git(process: subprocess.Popen[bytes]) -> bytes:
+    """The output of a command that `start_git` started; its own words on failure."""
+    output, complaint = process.communicate()
+    if process.returncode:
+        _, root, *words = map(str, process.args[len(_GIT) :])  # type: ignore[index]
+        verb = next(word for word in words if not word.startswith("-"))
+        said = complaint.decode("utf-8", "replace").strip()
+        raise CannotVerify(
+            f"git {verb} failed in {root}: {said}",
+            next_command=f"git -C {shlex.quote(root)} status",
+        )
+    return output
+
+
+def find_root(start: Path) -> Path | None:
+    """The top folder of the work tree that holds `start`, or None outside of one."""
+    try:
+        out = run_git(start, "rev-parse", "--show-toplevel")
+    except CannotVerify as error:
+        # Any other refusal (ownership, a broken .git) is git's to explain, not "no repository".
+        if "not a git repository" in str(error) or "must be run in a work tree" in str(error):
+            return None
+        raise
+    return Path(os.fsdecode(out.rstrip(b"\n")))
+
+
+def root_and_head(start: Path) -> tuple[Path, str]:
+    """The top folder of the work tree and its HEAD commit, from one question; fails without either."""
+    out = run_git(start, "rev-parse", "--show-toplevel", "--verify", "HEAD^{commit}")
+    root, _, commit = out.rstrip(b"\n").rpartition(b"\n")
+    return Path(os.fsdecode(root)), commit.decode()
+
+
+def git_path(root: Path, name: str) -> Path:
+    """Where git keeps private files of this work tree; never committed."""
+    out = run_git(root, "rev-parse", "--git-path", name).rstrip(b"\n")
+    return root / os.fsdecode(out)
+
+
+def resolve(root: Path, revision: str) -> str | None:
+    """The commit (or tree) a revision names, or None."""
+    if revision.startswith("-"):
+        return None
+    # What follows a colon is a path, and a path may end in anything.
+    ends = ("",) if ":" in revision else ("^{commit}", "^{tree}")
+    for end in ends:
+        try:
+            out = run_git(root, "rev-parse", "--verify", "--quiet", f"{revision}{end}")
+        except CannotVerify:
+            continue
+        found = out.decode().strip()
+        if end or run_git(root, "cat-file", "-t", found).strip() == b"tree":
+            return found
+    return None
+
+
+def merge_base(root: Path, one: str, other: str) -> str:
+    """The commit that two branches have in common."""
+    return run_git(root, "merge-base", one, other).decode().strip()
+
+
+def tree_paths(root: Path, revision: str) -> dict[str, str]:
+    """Every file of a revision: path → blob."""
+    return _parse_tree(run_git(root, *_LS_TREE, revision))
+
+
+_LS_TREE = ("ls-tree", "-r", "-z", "--full-tree")
+_LS_OTHERS = ("ls-files", "-z", "--others", "--exclude-standard", "--full-name", ":/")
+_RAW = ("--raw", "-z", "--no-renames", "--no-abbrev")
+
+
+def _parse_tree(out: bytes) -> dict[str, str]:
+    found = {}
+    for entry in out.split(b"\0"):
+        if entry:
+            meta, _, path = entry.partition(b"\t")
+            mode, _, oid = meta.split(b" ")
+            if mode.decode() not in {_LINK, _SUBMODULE}:
+                found[os.fsdecode(path)] = oid.decode()
+    return found
+
+
+class TreeComparison:
+    """What differs from a revision to another, or to the work tree; asked at once, answered later.
+
+    Three questions run side by side, because each reads another part of the repository.
+    """
+
+    def __init__(self, root: Path, old: str, new: str | None) -> None:
+        self._worktree = new is None
+        self._tree = start_git(root, *_LS_TREE, old)
+        if new is None:
+            self._changed = start_git(root, "diff-index", *_RAW, old, "--")
+            self._others = start_git(root, *_LS_OTHERS)
+        else:
+            self._changed = start_git(root, "diff-tree", "-r", *_RAW, old, new, "--")
+
+    def finish(self) -> tuple[list[GitChange], dict[str, str]]:
+        """Every path that differs, and all files of the old revision with their blobs."""
+        changes = {
+            change.path: change
+            for change in _parse_raw(finish_git(self._changed), worktree=self._worktree)
+        }
+        if self._worktree:
+            for raw in finish_git(self._others).split(b"\0"):
+                if raw:
+                    path = os.fsdecode(raw)
+                    # A file that only left the index is deleted there and untracked here.
+                    old = changes[path].old if path in changes else None
+                    changes[path] = GitChange(path, old, None, new_in_worktree=True)
+        return list(changes.values()), _parse_tree(finish_git(self._tree))
+
+
+def _parse_raw(raw: bytes, *, worktree: bool) -> Iterator[GitChange]:
+    fields = raw.split(b"\0")
+    for meta, path in zip(fields[::2], fields[1::2], strict=False):
+        old_mode, new_mode, old, new, status = meta.lstrip(b":").decode().split(" ")
+        special = {_LINK: "symbolic link", _SUBMODULE: "submodule"}.get(new_mode)
+        there = status[0] != "D"
+        yield GitChange(
+            path=os.fsdecode(path),
+            old=None if not old.strip("0") or old_mode in {_LINK, _SUBMODULE} else old,
+            new=new if there and new.strip("0") else None,
+            new_in_worktree=worktree and there,
+            special=special,
+        )
+
+
+class Blobs:
+    """One `git cat-file --batch` that answers for as many blobs as it is asked for."""
+
+    def __init__(self, root: str | Path) -> None:
+        self._process = subprocess.Popen(
+            [*_GIT, "-C", str(root), "cat-file", "--batch"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env=_environment(),
+            bufsize=1 << 18,
+        )
+
+    def read(self, oids: Sequence[str]) -> Iterator[bytes | None]:
+        """The bytes of each blob, in order; None for an object that git does not have."""
+        # git answers while it is still being asked, so what is asked ahead must fit a pipe.
+        for i in range(0, len(oids), _ASKED_AHEAD):
+            part = oids[i : i + _ASKED_AHEAD]
+            self._ask(part)
+            for _ in part:
+                yield self._answer()
+
+    def close(self) -> None:
+        """End the process."""
+        self._process.kill()
+        for pipe in (self._process.stdin, self._process.stdout):
+            if pipe is not None:
+                with suppress(OSError):  # git is gone, and what it was told with it
+                    pipe.close()
+        self._process.wait()
+
+    def _ask(self, oids: Sequence[str]) -> None:
+        pipe = self._process.stdin
+        try:
+            if pipe is not None:
+                pipe.write("".join(f"{oid}\n" for oid in oids).encode())
+                pipe.flush()
+        except OSError:
+            return  # git is gone; the answer will not come, and that is said there
+
+    def _answer(self) -> bytes | None:
+        pipe = self._process.stdout
+        header = pipe.readline().split() if pipe is not None else []
+        if pipe is None or not header:
+            raise CannotVerify(
+                "git cat-file ended before it had sent every blob", next_command="git fsck"
+            )
+        if header[-1] == b"missing":
+            return None
+        size = int(header[2])
+        data = pipe.read(size)
+        pipe.read(1)
+        return data if header[1] == b"blob" and len(data) == size else None
+
+
+def ensure_repository(
+    start: Path, *, next_command: str = "karat diff OLD_FOLDER NEW_FOLDER"
+) -> Path:
+    """The root of the work tree around `start`; a clear error outside of one."""
+    root = find_root(start)
+    if root is None:
+        raise UsageError(
+            f"expected a git work tree, found none around {start}; the old side is read from git",
+            next_command=next_command,
+        )
+    return root
+
+
+# DOC-HERE foreign: Variables of another repository: what git tells its hooks and aliases. A hunt that one of them started is not about that.
+
+# Those of `git rev-parse --local-env-vars` that name a repository or a part of one; settings and credentials are left alone.
+_FOREIGN = frozenset({
+    "GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_OBJECT_DIRECTORY", "GIT_COMMON_DIR", "GIT_PREFIX",
+    "GIT_ALTERNATE_OBJECT_DIRECTORIES", "GIT_NAMESPACE", "GIT_SHALLOW_FILE", "GIT_GRAFT_FILE", "GIT_IMPLICIT_WORK_TREE",
+    "GIT_REPLACE_REF_BASE", "GIT_INTERNAL_SUPER_PREFIX", "GIT_QUARANTINE_PATH", "GIT_DEFAULT_HASH",
+})  # fmt: skip
+
+
+def without_foreign(environment: Mapping[str, str]) -> dict[str, str]:
+    """An environment in which git finds the repository of the folder it runs in."""
+    return {name: value for name, value in environment.items() if name not in _FOREIGN}
+
+
+# DOC-HERE git_program: git as a hunt runs it: it never asks anybody anything, and no hook or habit of the user's disturbs it.
+#
+# Two ways: *local* work (reading history, checking out) sees no configuration but the repository's own; what talks to a
+# *remote* keeps the user's, because credentials, proxies and `insteadOf` stand there.
+
+# A dialogue would wait for ever in a hunt that runs overnight. GIT_ASKPASS is left alone: CI hands tokens over by it.
+QUIET: Mapping[str, str] = {
+    "GIT_TERMINAL_PROMPT": "0",
+    "SSH_ASKPASS": "",
+    "SSH_ASKPASS_REQUIRE": "never",
+    "GCM_INTERACTIVE": "never",
+    "GIT_LFS_SKIP_SMUDGE": "1",
+    "GIT_OPTIONAL_LOCKS": "0",
+    "LC_ALL": "C",
+}
+ALONE: Mapping[str, str] = {
+    **QUIET,
+    "GIT_CONFIG_GLOBAL": "/dev/null",
+    "GIT_CONFIG_NOSYSTEM": "1",
+    "GIT_CONFIG_COUNT": "0",
+    "GIT_CONFIG_PARAMETERS": "",
+}
+# Objects of a mirror are borrowed by every work area, so nothing may ever collect them.
+SETTINGS = (
+    "-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null", "-c", "gc.auto=0", "-c", "maintenance.auto=false",
+    "-c", "advice.detachedHead=false", "-c", "safe.directory=*",
+    # With it --topo-order goes by who descends from whom; without, by dates, some of which are wrong.
+    "-c", "fetch.writeCommitGraph=true",
+)  # fmt: skip
+_COMMIT = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
+_PASSWORD = re.compile(r"(?<=://)[^/@\s]*@")
+
+
+def is_commit_id(text: str) -> bool:
+    """Whether a text is a whole commit id, and so no option, and no name that may move."""
+    return bool(_COMMIT.fullmatch(text))
+
+
+def local(repository: Path, *words: str, given: bytes = b"") -> bytes:
+    """The output of a command on a repository here; git's own words on failure."""
+    return _run(repository, words, ALONE, given=given)
+
+
+def remote(repository: Path, *words: str, held: int | None = None) -> bytes:
+    """The same for a command that talks to a server; `held` is a lock that lives as long as git does."""
+    return _run(repository, words, QUIET, held=held)
+
+
+def answer(repository: Path, *words: str) -> str | None:
+    """What a question is answered with, or None where git says no."""
+    try:
+        return local(repository, *words).decode("utf-8", "replace").strip()
+    except CannotVerify:
+        return None
+
+
+def hushed(text: str) -> str:
+    """A text of git's without the user names and passwords that URLs may hold."""
+    return _PASSWORD.sub("", text)
+
+
+def _run(
+    repository: Path,
+    words: tuple[str, ...],
+    env: Mapping[str, str],
+    *,
+    given: bytes = b"",
+    held: int | None = None,
+) -> bytes:
+    try:
+        done = subprocess.run(
+            ["git", *SETTINGS, f"--git-dir={repository}", *words],
+            input=given,
+            capture_output=True,
+            env={**without_foreign(os.environ), **env},
+            check=False,
+            # Without a terminal of its own ssh cannot ask, either.
+            start_new_session=True,
+            pass_fds=() if held is None else (held,),
+        )
+    except FileNotFoundError as error:
+        raise CannotVerify(
+            "git was expected on PATH and not found; this timeline is made of its history",
+            next_command="apt install git",
+        ) from error
+    if done.returncode:
+        said = hushed(done.stderr.decode("utf-8", "replace").strip())
+        raise CannotVerify(
+            f"git {words[0]} failed in {repository}: {said or f'exit code {done.returncode}'}",
+            next_command="edit hunt.toml",
+        )
+    return done.stdout

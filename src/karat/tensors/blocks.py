@@ -1,0 +1,188 @@
+"""The digest of a tensor: sha256 over its dtype, its shape and its bytes, so that no part can change unseen."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
+from hashlib import sha256
+from types import TracebackType
+from typing import Any, Protocol, Self
+
+import numpy as np
+
+from karat.tensors.bits import Bits
+from karat.tensors.comparison import within
+from karat.tensors.dtypes import nbytes
+from karat.tensors.tensor import Damaged, Extent, Reader, Tensor, TensorExtent
+
+BLOCK = 1 << 20
+
+
+def start(dtype: str, shape: tuple[int, ...]) -> Any:
+    """A sha256 that has seen dtype and shape; update it with the elements in order."""
+    sizes = "x".join(map(str, shape))
+    return sha256(f"karat.tensor/1\0{dtype}\0{sizes}\0".encode())
+
+
+def digest(dtype: str, shape: tuple[int, ...], chunks: Iterable[bytes | memoryview]) -> str:
+    """The digest of elements that come in pieces."""
+    running = start(dtype, shape)
+    for chunk in chunks:
+        running.update(chunk)
+    return str(running.hexdigest())
+
+
+def digest_of(tensor: Tensor | TensorExtent) -> str:
+    """The digest of a tensor, read in blocks where it lies elsewhere; `Damaged` if it cannot be read whole."""
+    if isinstance(tensor, Tensor):
+        return digest(tensor.dtype, tensor.shape, (tensor.data,))
+    return digest(tensor.dtype, tensor.shape, blocks(tensor.extent))
+
+
+def blocks(extent: Extent, size: int = BLOCK) -> Iterable[memoryview]:
+    """The bytes of an extent in order; each block is overwritten by the next."""
+    buffer = memoryview(bytearray(min(size, extent.size)))
+    reader = extent.open()
+    try:
+        for start_at in range(0, extent.size, size):
+            block = buffer[: min(size, extent.size - start_at)]
+            reader.read_into(start_at, block)
+            yield block
+    finally:
+        reader.close()
+
+
+# DOC-HERE sides: Sides: the elements of a tensor block by block, from memory or from where they lie.
+
+
+class Blocks(Protocol):
+    """One thread's way to the bytes of a side."""
+
+    def block(self, start: int, stop: int) -> Bits:
+        """The bytes from `start` to `stop`; good until as many calls later as there are buffers."""
+
+    def close(self) -> None:
+        """Lets go of the reader."""
+
+
+class InMemory:
+    """The bytes themselves; nothing is copied."""
+
+    def __init__(self, data: memoryview) -> None:
+        self.bits: Bits = np.frombuffer(data, np.uint8)
+
+    def block(self, start: int, stop: int) -> Bits:
+        """A view."""
+        return self.bits[start:stop]
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+class Read:
+    """Bytes that are read into the same memory again and again, because fresh memory is slow to touch."""
+
+    def __init__(self, extent: Extent, size: int, buffers: int) -> None:
+        self.buffers = [np.empty(min(size, extent.size), np.uint8) for _ in range(buffers)]
+        self.reader: Reader = extent.open()
+
+    def block(self, start: int, stop: int) -> Bits:
+        """Reads it over the block that was read longest ago."""
+        self.buffers.append(self.buffers.pop(0))
+        found = self.buffers[-1][: stop - start]
+        self.reader.read_into(start, found.data)
+        return found
+
+    def close(self) -> None:
+        """Closes the reader."""
+        self.reader.close()
+
+
+def open_side(tensor: Tensor | TensorExtent, block: int, buffers: int = 1) -> Blocks:
+    """A way to the bytes, for one thread and blocks of up to so many; the last `buffers` blocks stay."""
+    if isinstance(tensor, Tensor):
+        return InMemory(tensor.data)
+    return Read(tensor.extent, block, buffers)
+
+
+def is_seekable(tensor: Tensor | TensorExtent) -> bool:
+    """Whether several threads may read different parts at once."""
+    return isinstance(tensor, Tensor) or tensor.extent.seekable
+
+
+def require_whole(tensor: Tensor | TensorExtent, name: str, side: str) -> None:
+    """`Damaged` unless there are as many bytes as dtype and shape say."""
+    expected = nbytes(tensor.dtype, tensor.shape)
+    found = len(tensor.data) if isinstance(tensor, Tensor) else tensor.extent.size
+    if found != expected:
+        raise Damaged(
+            f"{within(name)}expected {expected} bytes of {tensor.dtype} {list(tensor.shape)} on the"
+            f" {side} side, found {found}"
+        )
+
+
+# DOC-HERE hashing: Hashing beside comparing: both digests in the same pass, each in a thread of its own.
+#
+# sha256 is slower than everything else that is done to a block, and lets go of the interpreter's lock.
+
+Either = Tensor | TensorExtent
+
+
+class Hashing:
+    """The digests of both sides, block by block in order, one block behind the comparison at most."""
+
+    BUFFERS = 2
+    """Blocks of a side that must stay as they are at any time."""
+
+    def __init__(self, expected: Either, actual: Either) -> None:
+        self.running = [start(side.dtype, side.shape) for side in (expected, actual)]
+        # One thread a side: that keeps the blocks in order.
+        self.pools = [ThreadPoolExecutor(1, thread_name_prefix="karat-hash") for _ in range(2)]
+        self.pending: list[Future[Any]] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        for pool in self.pools:
+            pool.shutdown(wait=True)
+
+    def begin(self, expected: Bits, actual: Bits) -> None:
+        """Hashes a block of each side from now on; the block before is done with."""
+        before = self.pending
+        self.pending = [
+            pool.submit(running.update, bits.data)
+            for pool, running, bits in zip(
+                self.pools, self.running, (expected, actual), strict=True
+            )
+        ]
+        for future in before:
+            future.result()
+
+    def require(self, name: str, digests: tuple[str, str]) -> None:
+        """`Damaged` unless both sides are what they are said to be."""
+        for future in self.pending:
+            future.result()
+        _require(name, digests, (self.running[0].hexdigest(), self.running[1].hexdigest()))
+
+
+def find_damage(name: str, expected: Either, actual: Either, digests: tuple[str, str]) -> None:
+    """`Damaged` unless both sides are what they are said to be."""
+    with ThreadPoolExecutor(2, thread_name_prefix="karat-hash") as pool:
+        found = list(pool.map(digest_of, (expected, actual)))
+    _require(name, digests, (found[0], found[1]))
+
+
+def _require(name: str, said: tuple[str, str], found: tuple[str, str]) -> None:
+    wrong = [
+        f"expected sha256 {one} on the {side} side, found {other}"
+        for side, one, other in zip(("expected", "actual"), said, found, strict=True)
+        if one != other
+    ]
+    if wrong:
+        raise Damaged(f"{within(name)}{' and '.join(wrong)}")

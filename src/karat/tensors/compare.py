@@ -1,0 +1,369 @@
+"""The verdict: the findings that two tensors deserve."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import msgspec
+import numpy as np
+
+from karat.findings import Finding, Severity
+from karat.tensors.bits import Bits, per_element, work_dtype
+from karat.tensors.blocks import Blocks, Hashing, find_damage, is_seekable, open_side, require_whole
+from karat.tensors.comparison import Comparison, Numbers, Tolerance, within
+from karat.tensors.dtypes import Dtype, dtype_named, tolerance_for
+from karat.tensors.kernels import CHUNK, Careful, Opaque, Quick, Whole, has_arithmetic, same_bits
+from karat.tensors.tally import Tally, elements_of, index_of
+from karat.tensors.tensor import Tensor, TensorExtent
+
+Either = Tensor | TensorExtent
+
+
+def changed_findings(
+    name: str, expected: Either, actual: Either, *, check_dtype: bool
+) -> tuple[Finding, ...]:
+    """Another dtype or shape, before any element is looked at."""
+    found = []
+    if expected.dtype != actual.dtype and (check_dtype or _is_odd(expected.dtype, actual.dtype)):
+        found.append(_changed("dtype-changed", name, expected.dtype, actual.dtype))
+    if expected.shape != actual.shape:
+        found.append(_changed("shape-changed", name, _shape(expected), _shape(actual)))
+    return tuple(found)
+
+
+def _is_odd(expected: str, actual: str) -> bool:
+    return not (has_arithmetic(dtype_named(expected)) and has_arithmetic(dtype_named(actual)))
+
+
+def _changed(kind: str, name: str, expected: str, actual: str) -> Finding:
+    what = kind.partition("-")[0]
+    return Finding(
+        kind=kind,
+        severity=Severity.FAIL,
+        message=f"{within(name)}expected the {what} {expected}, found {actual}",
+        where=name,
+        numbers={"expected": expected, "actual": actual},
+    )
+
+
+def _shape(tensor: Either) -> str:
+    return str(list(tensor.shape))
+
+
+def mismatch_findings(
+    name: str, tally: Tally, numbers: Numbers, tolerance: Tolerance, shape: tuple[int, ...]
+) -> tuple[Finding, ...]:
+    """What lies outside the tolerance; what became NaN or infinite is said apart."""
+    found = []
+    if tally.spoiled:
+        found.append(_spoiled(name, tally, numbers, shape))
+    if numbers.mismatches > tally.spoiled:
+        found.append(_outside(name, numbers, tolerance))
+    return tuple(found)
+
+
+def _spoiled(name: str, tally: Tally, numbers: Numbers, shape: tuple[int, ...]) -> Finding:
+    first = list(index_of(tally.first_spoiled, shape))
+    return Finding(
+        kind="new-nan",
+        severity=Severity.FAIL,
+        message=(
+            f"{within(name)}expected finite numbers, found NaN or infinity in {tally.spoiled:,} of"
+            f" {numbers.elements:,} elements where expected is finite; first at {first}"
+        ),
+        where=name,
+        numbers={"count": tally.spoiled, "elements": numbers.elements, "first": str(first)},
+    )
+
+
+def _outside(name: str, numbers: Numbers, tolerance: Tolerance) -> Finding:
+    return Finding(
+        kind="tensor-mismatch",
+        severity=Severity.FAIL,
+        message=(
+            f"{within(name)}expected {_allowed(numbers, tolerance)}, found {numbers.mismatches:,} of"
+            f" {numbers.elements:,} elements outside; first at {list(numbers.first_mismatch or ())}"
+            f"{_worst(numbers)}{_nan(numbers, tolerance)}"
+        ),
+        where=name,
+        numbers={
+            "mismatches": numbers.mismatches,
+            "elements": numbers.elements,
+            "first": str(list(numbers.first_mismatch or ())),
+            "max_abs": numbers.max_abs,
+            "max_rel": numbers.max_rel,
+            "max_ulp": numbers.max_ulp,
+        },
+    )
+
+
+def _allowed(numbers: Numbers, tolerance: Tolerance) -> str:
+    if numbers.max_abs is None and not numbers.nan_expected and not numbers.inf_expected:
+        return "equal elements"
+    if not tolerance.rtol and not tolerance.atol:
+        return "equal elements" if numbers.max_abs is None else "equal numbers"
+    return f"|Δ| <= {tolerance.atol:g} + {tolerance.rtol:g}·|expected|"
+
+
+def _worst(numbers: Numbers) -> str:
+    if numbers.max_abs is None or numbers.max_abs_at is None or not numbers.max_abs:
+        return ""
+    return (
+        f"; worst at {list(numbers.max_abs_at)}: expected {_number(numbers.max_expected)}, found"
+        f" {_number(numbers.max_actual)} (|Δ| {numbers.max_abs:.6g})"
+    )
+
+
+def _nan(numbers: Numbers, tolerance: Tolerance) -> str:
+    if not (numbers.nan_expected and numbers.nan_actual) or tolerance.equal_nan:
+        return ""
+    return (
+        f"; NaN: {numbers.nan_expected:,} expected, {numbers.nan_actual:,} actual, and NaN equals"
+        " nothing unless equal_nan is asked for"
+    )
+
+
+def _number(value: float | None) -> str:
+    return "none" if value is None else f"{value:.9g}"
+
+
+# DOC-HERE comparing: Comparing two tensors: bits first, then the tolerance; every number there is, in memory that does not grow.
+#
+# Blocks of both sides are read into the same buffers again and again, by several threads where both sides can be
+# read anywhere. What is the same bit for bit is only looked through for NaN and summed. Pairs that are not finite
+# on both sides are counted, and left out of differences, SQNR and cosine.
+
+READ = 2 << 20
+"""Bytes of a side that are read at once."""
+_PIECE = 1 << 15
+"""Elements of what a quick kernel leaves to the careful one, which makes copies."""
+_WORTH_A_THREAD = 8 << 20
+
+Kernel = Callable[[Tally, Bits, Bits], None]
+
+
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
+    """What is compared with what, and how."""
+
+    expected: Either
+    actual: Either
+    dtype: Dtype
+    other: Dtype
+    tolerance: Tolerance
+    elements: int
+    chunk: int
+    """Elements that a kernel sees at once."""
+    read: int
+    """Elements that are read at once, a multiple of `chunk`."""
+
+
+def compare_tensors(  # noqa: PLR0913 - the options of a comparison
+    name: str,
+    expected: Either,
+    actual: Either,
+    *,
+    rtol: float | None = None,
+    atol: float | None = None,
+    equal_nan: bool = False,
+    check_dtype: bool = True,
+    threads: int | None = None,
+    digests: tuple[str, str] | None = None,
+    block: int = READ,
+) -> Comparison:
+    """Actual against expected.
+
+    `digests`: the sha256 that each side is said to have; they are checked on the way, and `Damaged` says which
+    side is not what it was. Sides that are said to be the same, and are, are not hashed: whether both were damaged
+    alike is for `verify` to find out. `threads`: as many as there are processors, for tensors that are worth it.
+    """
+    tolerance = tolerance_for(expected.dtype, actual.dtype, rtol, atol, equal_nan=equal_nan)
+    require_whole(expected, name, "expected")
+    require_whole(actual, name, "actual")
+    findings = changed_findings(name, expected, actual, check_dtype=check_dtype)
+    dtype, other = dtype_named(expected.dtype), dtype_named(actual.dtype)
+    result = Comparison(
+        name=name,
+        dtype=expected.dtype,
+        shape=expected.shape,
+        tolerance=tolerance,
+        findings=findings,
+    )
+    if dtype.kind == "opaque":
+        result = msgspec.structs.replace(result, tolerance=None)
+        tolerance = msgspec.structs.replace(tolerance, rtol=0.0, atol=0.0)
+    if expected.shape != actual.shape or not _is_comparable(dtype, other):
+        _check(name, expected, actual, digests)
+        return result
+    plan = _plan(expected, actual, tolerance, block)
+    tally = _tally(name, plan, threads, digests)
+    # Packed types hold two numbers to an element, side by side.
+    shape = _shape_of_numbers(expected.shape, dtype)
+    with_ulps = dtype.layout is not None and dtype.name == other.name
+    numbers = tally.numbers(shape, with_ulps=with_ulps)
+    findings += mismatch_findings(name, tally, numbers, tolerance, shape)
+    return msgspec.structs.replace(result, numbers=numbers, findings=findings)
+
+
+def _is_comparable(dtype: Dtype, other: Dtype) -> bool:
+    if dtype.name == other.name:
+        return True
+    packed = per_element(dtype.name) != per_element(other.name)
+    return has_arithmetic(dtype) and has_arithmetic(other) and not packed
+
+
+def _shape_of_numbers(shape: tuple[int, ...], dtype: Dtype) -> tuple[int, ...]:
+    if per_element(dtype.name) == 1:
+        return shape
+    return (*shape[:-1], 2 * shape[-1]) if shape else (2,)
+
+
+def _plan(expected: Either, actual: Either, tolerance: Tolerance, block: int) -> Plan:
+    dtype, other = dtype_named(expected.dtype), dtype_named(actual.dtype)
+    largest = max(dtype.itemsize, other.itemsize, 1)
+    chunk = _chunk(dtype, other)
+    return Plan(
+        expected=expected,
+        actual=actual,
+        dtype=dtype,
+        other=other,
+        tolerance=tolerance,
+        elements=elements_of(expected.shape),
+        chunk=chunk,
+        read=max(1, block // (largest * chunk)) * chunk,
+    )
+
+
+def _chunk(dtype: Dtype, other: Dtype) -> int:
+    """Partial sums are over as many elements, whatever was read at once and by whomever."""
+    if dtype.kind == "opaque":
+        return max(1, READ // max(1, dtype.itemsize))
+    work = work_dtype(dtype.name) if dtype.name == other.name else None
+    return _PIECE if work is None else CHUNK // work.itemsize // per_element(dtype.name)
+
+
+def _tally(name: str, plan: Plan, threads: int | None, digests: tuple[str, str] | None) -> Tally:
+    """Every element, by as many threads as it deserves, and the digests beside it."""
+    if digests is not None and digests[0] != digests[1]:
+        with Hashing(plan.expected, plan.actual) as hashing:
+            tally = _compare_range(plan, 0, plan.elements, hashing)
+        hashing.require(name, digests)
+        return tally
+    tally = _in_parallel(plan, _threads(plan, threads))
+    if digests is not None and tally.bit_equal != tally.elements:
+        # Both sides are said to be the same and are not: at least one is not what it was.
+        find_damage(name, plan.expected, plan.actual, digests)
+    return tally
+
+
+def _check(name: str, expected: Either, actual: Either, digests: tuple[str, str] | None) -> None:
+    if digests is not None:
+        find_damage(name, expected, actual, digests)
+
+
+def _threads(plan: Plan, asked: int | None) -> int:
+    if not (is_seekable(plan.expected) and is_seekable(plan.actual)):
+        return 1
+    if asked is not None:
+        return max(1, asked)
+    worth = plan.elements * plan.dtype.itemsize // _WORTH_A_THREAD
+    return max(1, min(available_cores(), worth))
+
+
+def available_cores() -> int:
+    """Processors that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def _in_parallel(plan: Plan, threads: int) -> Tally:
+    """Contiguous ranges, one a thread; where they are cut changes nothing, because chunks stay chunks."""
+    chunks = -(-plan.elements // plan.chunk)
+    cuts = [min(plan.elements, chunks * n // threads * plan.chunk) for n in range(threads + 1)]
+    ranges = [(start, stop) for start, stop in itertools.pairwise(cuts) if stop > start]
+    if len(ranges) <= 1:
+        return _compare_range(plan, 0, plan.elements)
+    with ThreadPoolExecutor(len(ranges), thread_name_prefix="karat-compare") as pool:
+        futures = [pool.submit(_compare_range, plan, *each) for each in ranges]
+        total = Tally()
+        for future in futures:
+            total.include(future.result())
+    return total
+
+
+def _compare_range(plan: Plan, start: int, stop: int, hashing: Hashing | None = None) -> Tally:
+    tally = Tally(start * per_element(plan.dtype.name))
+    if not plan.dtype.itemsize or not plan.other.itemsize:
+        tally.bit_equal = stop - start
+        tally.count(stop - start, 0)
+        return tally
+    kernel = _kernel(plan, stop - start)
+    buffers = 1 if hashing is None else Hashing.BUFFERS
+    sides = [
+        open_side(plan.expected, plan.read * plan.dtype.itemsize, buffers),
+        open_side(plan.actual, plan.read * plan.other.itemsize, buffers),
+    ]
+    try:
+        with np.errstate(all="ignore"):
+            for at in range(start, stop, plan.read):
+                _compare_block(plan, tally, kernel, sides, (at, min(stop, at + plan.read)), hashing)
+    finally:
+        for side in sides:
+            side.close()
+    return tally
+
+
+def _compare_block(
+    plan: Plan,
+    tally: Tally,
+    kernel: Kernel,
+    sides: list[Blocks],
+    part: tuple[int, int],
+    hashing: Hashing | None,
+) -> None:
+    size, other = plan.dtype.itemsize, plan.other.itemsize
+    expected = sides[0].block(part[0] * size, part[1] * size)
+    actual = sides[1].block(part[0] * other, part[1] * other)
+    if hashing is not None:
+        hashing.begin(expected, actual)
+    for at in range(0, part[1] - part[0], plan.chunk):
+        to = at + plan.chunk
+        kernel(tally, expected[at * size : to * size], actual[at * other : to * other])
+
+
+def _kernel(plan: Plan, elements: int) -> Kernel:
+    dtype = plan.dtype
+    if not has_arithmetic(dtype):
+        return Opaque(dtype, plan.tolerance).compare
+    careful = Careful(dtype, plan.other, plan.tolerance)
+    if dtype.name != plan.other.name:
+        return careful.compare
+    work = work_dtype(dtype.name)
+    if work is None:
+        whole = dtype.kind == "int"
+        return Whole(dtype, plan.tolerance).compare if whole else careful.compare
+    return _quickest(Quick(dtype, work, plan.tolerance, min(plan.chunk, elements)), careful)
+
+
+def _quickest(quick: Quick, careful: Careful) -> Kernel:
+    """The quick kernel where it will do, and the careful one for the pieces where it will not."""
+    size = quick.dtype.itemsize * _PIECE
+
+    def compare(tally: Tally, expected: Bits, actual: Bits) -> None:
+        if _is_quick(quick, tally, expected, actual):
+            return
+        for at in range(0, expected.size, size):
+            pieces = expected[at : at + size], actual[at : at + size]
+            if expected.size <= size or not _is_quick(quick, tally, *pieces):
+                careful.compare(tally, *pieces)
+
+    return compare
+
+
+def _is_quick(quick: Quick, tally: Tally, expected: Bits, actual: Bits) -> bool:
+    if same_bits(expected, actual):
+        return quick.same(tally, expected)
+    return quick.able and quick.differing(tally, expected, actual)

@@ -1,0 +1,88 @@
+"""How often the detector is wrong, and right: a small version of benchmarks/detector.py."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from factories.noise import KINDS, noise
+from karat.changepoints.detector.detect import steps
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_flat_series_have_few_false_steps_whatever_their_noise(kind: str) -> None:
+    generator = np.random.default_rng(4)
+    found = [len(steps(noise(kind, 100, generator))) for _ in range(200)]
+    # 0.05 is promised; of 200 series, chance gives a detector that keeps it 0.085 once in a hundred times.
+    assert sum(found) / 200 <= 0.085
+
+
+@pytest.mark.parametrize("kind", ["gauss", "t3", "lognormal", "outliers"])
+@pytest.mark.parametrize("n", [5, 8, 13, 24, 40, 300])
+def test_flat_series_of_other_lengths_have_few_false_steps(kind: str, n: int) -> None:
+    generator = np.random.default_rng(5)
+    found = [len(steps(noise(kind, n, generator))) for _ in range(80)]
+    assert sum(found) / 80 <= 0.1
+
+
+@pytest.mark.parametrize(("size", "wanted"), [(2.0, 0.88), (3.0, 0.97), (5.0, 0.99)])
+def test_one_step_is_hit(size: float, wanted: float) -> None:
+    generator = np.random.default_rng(6)
+    hits = 0
+    for _ in range(100):
+        values, at = generator.standard_normal(100), int(generator.integers(10, 91))
+        values[at:] += size
+        hits += any(abs(cut.at - at) <= 2 for cut in steps(values))
+    assert hits / 100 >= wanted - 0.06
+
+
+def test_three_points_after_a_step_are_enough() -> None:
+    generator = np.random.default_rng(7)
+    hits = 0
+    for _ in range(100):
+        values = generator.standard_normal(100)
+        values[97:] += 5
+        hits += any(abs(cut.at - 97) <= 2 for cut in steps(values))
+    assert hits >= 95
+
+
+def test_many_steps_hide_none_of_them() -> None:
+    generator = np.random.default_rng(8)
+    hits = false = 0
+    for _ in range(20):
+        values, truth = generator.standard_normal(256), [40, 80, 120, 160, 200, 206]
+        for at in truth[:4]:
+            values[at:] += generator.choice([-1, 1]) * generator.uniform(3, 8)
+        values[200:206] -= 6
+        found = [cut.at for cut in steps(values)]
+        hits += sum(any(abs(cut - at) <= 2 for cut in found) for at in truth)
+        false += sum(all(abs(cut - at) > 2 for at in truth) for cut in found)
+    assert hits >= 0.97 * 20 * 6
+    assert false <= 3
+
+
+@pytest.mark.parametrize("kind", ["t3", "lognormal", "outliers", "autocorrelated", "bimodal"])
+def test_a_real_step_is_found_in_any_noise_and_brings_no_others(kind: str) -> None:
+    generator = np.random.default_rng(9)
+    hits = extra = 0
+    for _ in range(50):
+        values, at = noise(kind, 100, generator), int(generator.integers(20, 81))
+        values[at:] += 10
+        near = [abs(cut.at - at) <= 2 for cut in steps(values)]
+        hits += any(near)
+        extra += len(near) - any(near)
+    assert hits >= 47
+    assert extra <= 5
+
+
+def test_the_range_holds_the_step() -> None:
+    generator = np.random.default_rng(10)
+    inside = total = 0
+    for _ in range(150):
+        values, at = generator.standard_normal(60), int(generator.integers(15, 46))
+        values[at:] += 2
+        for cut in steps(values):
+            total += 1
+            inside += cut.low <= at <= cut.high
+    assert total >= 140
+    assert inside / total >= 0.93

@@ -1,0 +1,74 @@
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import UTC, datetime, timedelta
+
+from hypothesis import given, strategies as st
+
+from karat.changepoints.readers.read import regular_step, with_missing
+from karat.changepoints.readers.sheets import Row
+
+START = datetime(2023, 7, 3, tzinfo=UTC)
+"""A Monday."""
+
+
+def rows(days: Iterable[float], form: str = "%Y-%m-%d") -> list[Row]:
+    at = [START + timedelta(days=day) for day in days]
+    return [Row(label=when.strftime(form), cells={"m": (1.0,)}, at=when, when=when) for when in at]
+
+
+def added(given_rows: list[Row]) -> list[str]:
+    known = {row.label for row in given_rows}
+    return [row.label for row in with_missing(given_rows) if row.label not in known]
+
+
+def test_missing_days_are_named_as_the_others_are() -> None:
+    assert added(rows([0, 1, 2, 4, 5, 8])) == ["2023-07-06", "2023-07-09", "2023-07-10"]
+    assert added(rows([0, 1, 2, 4, 5], "%m-%d")) == ["07-06"]
+
+
+def test_hours_are_a_step_as_well() -> None:
+    assert added(rows([n / 24 for n in (0, 1, 2, 3, 5)], "%m-%d-%H")) == ["07-03-04"]
+
+
+def test_week_ends_that_never_have_a_point_are_not_missing() -> None:
+    working = [week * 7 + day for week in range(4) for day in range(5)]
+    assert added(rows(working)) == []
+    assert added(rows([day for day in working if day != 8])) == ["2023-07-11"]
+
+
+def test_a_series_without_a_regular_step_lacks_nothing() -> None:
+    assert added(rows([0, 0.3, 1.7, 2.1, 9.4], "%Y-%m-%dT%H:%M:%SZ")) == []
+    assert regular_step([START, START]) is None
+
+
+def test_labels_that_are_no_dates_are_not_invented() -> None:
+    named = [Row(label=f"c{n}", cells={}, at=row.at) for n, row in enumerate(rows([0, 1, 2, 3, 9]))]
+    assert with_missing(named) == tuple(named)
+
+
+def test_one_date_far_off_does_not_invent_a_thousand_nights() -> None:
+    assert added(rows([0, 1, 2, 3, 4, 2000])) == []
+
+
+def test_a_night_that_begins_an_hour_late_is_that_night() -> None:
+    late = rows([0, 1 + 1 / 24, 2 + 1 / 24, 3, 5], "%m-%d")
+    assert added(late) == ["07-07"]
+
+
+def test_the_hour_of_a_missing_night_is_not_made_up() -> None:
+    assert added(rows([0.13, 1.13, 2.13, 3.13, 5.13], "%Y-%m-%dT%H:%M:%SZ")) == ["2023-07-07"]
+
+
+def test_rows_without_moments_stay_as_they_are() -> None:
+    plain = [Row(label=str(n), cells={}) for n in range(9)]
+    assert with_missing(plain) == tuple(plain)
+
+
+@given(st.lists(st.integers(0, 300), min_size=1, max_size=60, unique=True).map(sorted))
+def test_points_are_never_lost_and_order_is_kept(days: list[int]) -> None:
+    before = rows(days)
+    after = with_missing(before)
+    assert [row for row in after if row.cells] == before
+    moments = [row.at for row in after if isinstance(row.at, datetime)]
+    assert moments == sorted(set(moments))

@@ -1,0 +1,152 @@
+"""Whole hunts over real repositories: from hours to commits, whose change it is, merges, and what does not show again."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+
+from factories.hunts import BEGAN, commit_at, commits_hunt, dated_commits, found, hunted, hunting
+from factories.repositories import Repository
+from karat.findings import exit_code
+from karat.hunts.report.assemble import report_of
+from karat.hunts.report.findings import findings_of
+
+HOURS = """
+[checkouts]
+start = 2023-08-24T00:00:00Z
+end = 2023-08-24T02:30:00Z
+"""
+BOTH = "echo speed: $(( $(cat a/speed) + $(cat b/speed) ))"
+
+
+def two(tmp_path: Path) -> tuple[dict[str, Repository], list[str], list[str]]:
+    """Two repositories of one commit every ten minutes; `a` is slower from its 4th on, `b` from its 10th."""
+    a, b = Repository(tmp_path / "erste Quelle"), Repository(tmp_path / "b")
+    first = dated_commits(a, [100] * 3 + [90] * 13)
+    second = dated_commits(b, [100] * 9 + [80] * 7)
+    return {"a": a, "b": b}, first, second
+
+
+def test_from_hours_to_commits_both_repositories_and_both_commits_are_named(tmp_path: Path) -> None:
+    """Stopped on the way, at the first stage and between stages, it goes on to the answer."""
+    repositories, first, second = two(tmp_path)
+    stages = ["checkouts by hour", "commits"]
+    file = commits_hunt(tmp_path / "hunt", repositories, BOTH, HOURS, stages)
+    keys: list[list[str]] = []
+    for budget in (9, 26, 0):
+        with hunting(file, max_runs=budget) as journal:
+            report = report_of(journal)
+            entries = [
+                (e.attempt.stage, e.attempt.point, e.attempt.number) for e in journal.entries()
+            ]
+        assert len(set(entries)) == len(entries)
+        keys.append([stage.key for stage in report.stages])
+    assert keys[0] == ["0"]
+    assert keys[-1] == ["0", "0.0/1", "0.1/1"]
+    assert [c.change.verdict.part for c in report.culprits] == ["a", "b"]
+    assert [[s.id for s in c.suspects] for c in report.culprits] == [[first[3]], [second[9]]]
+    assert [c.path for c in report.culprits] == [("0", "0.0/1"), ("0", "0.1/1")]
+    assert all(c.change.verdict.confirmed for c in report.culprits)
+    assert report.culprits[0].suspects[0].author == "Ann Author"
+    # Once the change is one repository's, only its commits are looked at.
+    others = [
+        {point.point.parts[name] for point in stage.points}
+        for stage, name in zip(report.stages[1:], "ba", strict=True)
+    ]
+    assert [len(commits) for commits in others] == [1, 1]
+
+
+def test_a_merge_is_looked_into(tmp_path: Path) -> None:
+    repository = Repository(tmp_path / "lib")
+    ids = dated_commits(repository, [100, 100])
+    repository.git("checkout", "--quiet", "-b", "topic")
+    for number, speed in enumerate((100, 90, 90), 2):
+        repository.write("speed", f"{speed}\n")
+        repository.write("topic", f"{number}\n")
+        ids.append(commit_at(repository, BEGAN + number * timedelta(minutes=10), f"topic {number}"))
+    repository.git("checkout", "--quiet", "main")
+    repository.write("notes", "more\n")
+    commit_at(repository, BEGAN + timedelta(minutes=51), "meanwhile")
+    repository.git("merge", "--quiet", "--no-ff", "-m", "merge topic", "topic")
+    last = repository.git("rev-parse", "HEAD").strip()
+    more = f'[commits]\ngood = {{ lib = "{ids[0]}" }}\nbad = {{ lib = "{last}" }}\n'
+    probe = "echo speed: $(cat speed)"
+    report = hunted(commits_hunt(tmp_path / "hunt", {"lib": repository}, probe, more, ["commits"]))
+    assert [s.key for s in report.stages] == ["0", "0.0/1"]
+    (culprit,) = report.culprits
+    assert [s.id for s in culprit.suspects] == [ids[3]]
+    assert culprit.suspects[0].title == "topic 3"
+
+
+def test_a_change_that_does_not_show_at_the_finer_stage_is_said(tmp_path: Path) -> None:
+    repository = Repository(tmp_path / "lib")
+    dated_commits(repository, [100] * 3 + [90] * 10)
+    # Nothing is rebuilt where commits are looked at.
+    probe = '[ "$KARAT_STAGE" = commits ] && echo speed: 100 || echo speed: $(cat speed)'
+    stages = ["checkouts by hour", "commits"]
+    file = commits_hunt(
+        tmp_path / "hunt", {"lib": repository}, probe, HOURS.replace("T02:30", "T02:00"), stages
+    )
+    report = hunted(file)
+    (culprit,) = report.culprits
+    assert culprit.stage == "0", "as close as the hunt came"
+    assert culprit.change.zoom == "0.0/1"
+    assert culprit.change.verdict.confirmed is True, "it holds where it was seen"
+    (said,) = [f for f in findings_of(report) if f.kind == "not-reproduced"]
+    assert "nothing was rebuilt" in said.message
+    assert said.where == "0.0/1"
+    assert int(exit_code(findings_of(report))) == 1
+
+
+def test_changes_of_two_metrics_at_one_place_are_looked_into_once(tmp_path: Path) -> None:
+    repository = Repository(tmp_path / "lib")
+    ids = dated_commits(repository, [100] * 4 + [90] * 9)
+    more = f"""
+[[probe.metrics]]
+name = "loss"
+regex = 'loss: ([0-9.]+)'
+better = "lower"
+{HOURS.replace("T02:30", "T02:00")}"""
+    probe = "echo speed: $(cat speed); echo loss: $(( 200 - $(cat speed) ))"
+    stages = ["checkouts by hour", "commits"]
+    report = hunted(commits_hunt(tmp_path / "hunt", {"lib": repository}, probe, more, stages))
+    assert [s.key for s in report.stages] == ["0", "0.0/1"]
+    assert sorted(c.metric for c in report.culprits) == ["loss", "speed"]
+    assert {c.suspects[0].id for c in report.culprits} == {ids[4]}
+    assert {kind for kind, _, _ in found(report)} == {"regression"}
+
+
+def test_a_crash_is_followed_to_its_commit(tmp_path: Path) -> None:
+    repository = Repository(tmp_path / "lib")
+    ids = dated_commits(repository, [100] * 4 + ["boom"] * 9)
+    probe = (
+        'case $(cat speed) in boom) echo "ValueError: boom" >&2; exit 1;; *) echo speed: 100;; esac'
+    )
+    stages = ["checkouts by hour", "commits"]
+    file = commits_hunt(
+        tmp_path / "hunt", {"lib": repository}, probe, HOURS.replace("T02:30", "T02:00"), stages
+    )
+    report = hunted(file)
+    (culprit,) = report.culprits
+    assert culprit.change.kind == "crash"
+    assert [s.id for s in culprit.suspects] == [ids[4]]
+    assert culprit.change.verdict.confirmed is True
+    assert int(exit_code(findings_of(report))) == 1
+
+
+def test_a_finer_stage_that_cannot_be_opened_is_said_and_tried_again(tmp_path: Path) -> None:
+    repository = Repository(tmp_path / "lib")
+    ids = dated_commits(repository, [100] * 4 + [90] * 9)
+    probe = "echo speed: $(cat speed)"
+    stages = ["checkouts by hour", "commits"]
+    hours = HOURS.replace("T02:30", "T02:00")
+    wrong = f'{hours}\n[commits]\ncontainer = "last good"\n'
+    file = commits_hunt(tmp_path / "hunt", {"lib": repository}, probe, wrong, stages)
+    report = hunted(file)
+    assert report.state == "stopped"
+    assert "change 0.0 could not be looked into at 'commits'" in report.notes[0]
+    assert [c.stage for c in report.culprits] == ["0"], "what was found is told all the same"
+    commits_hunt(tmp_path / "hunt", {"lib": repository}, probe, hours, stages)
+    report = hunted(file)
+    assert report.state == "done"
+    assert [s.id for s in report.culprits[0].suspects] == [ids[4]]

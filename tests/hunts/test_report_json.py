@@ -1,0 +1,37 @@
+from __future__ import annotations
+
+import json
+from importlib import resources
+
+import jsonschema
+import pytest
+
+from factories.hunt_reports import nightly, nothing
+from karat.hunts import model
+from karat.hunts.model import HuntReport
+
+
+def published() -> dict[str, object]:
+    file = resources.files("karat").joinpath("schemas", "karat.hunt.1.json")
+    found: dict[str, object] = json.loads(file.read_text(encoding="utf-8"))
+    return found
+
+
+def test_the_published_schema_is_the_frame() -> None:
+    assert published() == json.loads(json.dumps(model.schema()))
+
+
+@pytest.mark.parametrize("report", [nightly(), nothing()], ids=["nightly", "nothing"])
+def test_a_report_is_valid_and_comes_back(report: HuntReport) -> None:
+    data = model.document(report)
+    jsonschema.Draft202012Validator(published()).validate(json.loads(data))
+    assert model.read(data) == report
+    assert json.loads(data)["schema"] == "karat.hunt/1"
+    assert data.endswith(b"}\n")
+
+
+def test_what_is_no_report_is_not_valid() -> None:
+    validator = jsonschema.Draft202012Validator(published())
+    broken = json.loads(model.document(nightly()))
+    del broken["stages"]
+    assert not validator.is_valid(broken)

@@ -1,0 +1,174 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from karat.changepoints.series import Outcome
+from karat.findings import exit_code
+from karat.hunts.journal.journal import Journal
+from karat.hunts.journal.records import Entry, Found, HuntRow, StageRow
+from karat.hunts.model import Attempt, Decision, Metric, Missed, Point, Span, Suspect, Verdict
+from karat.hunts.report.assemble import read_report, report_of
+from karat.hunts.report.findings import NOT_REPRODUCED, findings_of
+from karat.hunts.report.sentences import conclusion
+
+POINTS = tuple(Point(id=f"p{i}", label=f"night {i}") for i in range(6))
+COMMITS = tuple(Point(id=f"lib@{i}", label=f"lib@{i}", parts={"lib": str(i)}) for i in range(4))
+
+
+def span(good: int, bad: int, kind: str = "regression", metric: str = "speed") -> Span:
+    return Span(
+        metric=metric, good=good, bad=bad, before=100.0, after=90.0, confidence=0.99, kind=kind
+    )
+
+
+def attempt(stage: str, point: str, number: int = 1, **more: object) -> Entry:
+    facts: dict[str, object] = {
+        "outcome": Outcome.OK, "samples": {"speed": (100.0,)}, "seconds": 2.0, **more,
+    }  # fmt: skip
+    return Entry(attempt=Attempt(stage=stage, point=point, number=number, **facts))  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def journal(tmp_path: Path) -> Iterator[Journal]:
+    """A hunt of two metrics, its first stage begun."""
+    row = HuntRow(
+        name="nightly", file="hunt.toml", root=str(tmp_path), hunt="ab", settings="not understood",
+        command=("sh", "probe.sh"), units={"speed": "MLUPS"},
+        metrics=(Metric(name="speed", better="higher"), Metric(name="sum", better="equal")),
+    )  # fmt: skip
+    with Journal.create(tmp_path / "n.hunt", row) as made:
+        made.begin_stage(StageRow(key="0", title="nights", timeline="values"), POINTS)
+        yield made
+
+
+def test_before_anything_ran_there_is_a_report(journal: Journal) -> None:
+    report = report_of(journal)
+    assert (report.state, report.runs, report.culprits) == ("running", 0, ())
+    assert [p.outcome for p in report.stages[0].points] == [None] * 6
+    assert report.units == {"speed": "MLUPS"}
+    assert report.betters == {"speed": "higher", "sum": "equal"}
+    assert findings_of(report) == ()
+
+
+def test_a_hunt_that_nobody_works_on_and_that_is_not_done_was_killed(journal: Journal) -> None:
+    path = journal.path
+    journal.attempted(attempt("0", "p0"))
+    journal.close()
+    report = read_report(path)
+    assert report.state == "stopped"
+    assert report.stages[0].state == "stopped"
+    assert "its process was killed. To go on: karat hunt resume" in report.notes[0]
+    assert int(exit_code(findings_of(report))) == 3
+
+
+def test_a_line_of_stages_ends_in_its_culprit(journal: Journal) -> None:
+    missed = Missed(longest_dip=1, runs_to_rule_out=2, message="perhaps")
+    journal.attempted(attempt("0", "p2"))
+    journal.decided("0", Decision(asks=(), spans=(span(2, 3),), missed=missed, notes=("odd",)))
+    journal.found("0", 0, Found(verdict=Verdict(part="lib"), zoom="0.0/1", swapped=True))
+    journal.stage_done("0")
+    journal.begin_stage(
+        StageRow(key="0.0/1", title="commits", timeline="commits", parent="0.0"), COMMITS
+    )
+    assert [c.stage for c in report_of(journal).culprits] == ["0"], "as close as it came so far"
+    journal.attempted(attempt("0.0/1", "lib@2"))
+    suspects = (Suspect(part="lib", id="c2", title="Fuse more", author="Ann"),)
+    verdict = Verdict(part="lib", confirmed=True, confidence=0.999)
+    journal.decided("0.0/1", Decision(asks=(), spans=(span(1, 2),)))
+    journal.found("0.0/1", 0, Found(verdict=verdict, suspects=suspects, confirmed=True))
+    journal.stage_done("0.0/1")
+    journal.note("state", "done")
+    report = report_of(journal)
+    (culprit,) = report.culprits
+    assert (culprit.stage, culprit.path) == ("0.0/1", ("0", "0.0/1"))
+    assert (culprit.suspects, culprit.change.verdict) == (suspects, verdict)
+    assert culprit.change.reproduce == "karat hunt show lib@2 --stage 0.0/1"
+    assert report.stages[0].missed == missed
+    assert report.stages[0].notes == ("odd",)
+    assert (report.runs, report.seconds) == (2, 4.0)
+    (finding,) = findings_of(report)
+    assert (finding.kind, finding.severity.value) == ("level-regressed", "fail")
+    assert "Fuse more" in finding.message
+    assert finding.next == f"karat hunt show lib@2 --stage 0.0/1 --journal {journal.path}"
+
+
+@pytest.mark.parametrize(
+    ("kind", "metric", "expected"),
+    [
+        ("regression", "speed", ("level-regressed", 1)),
+        ("improvement", "speed", ("level-improved", 0)),
+        ("shift", "sum", ("level-shifted", 1)),
+        ("shift", "speed", ("level-shifted", 0)),
+        ("crash", "speed", ("crash-range", 1)),
+    ],
+)
+def test_what_a_change_comes_to(
+    journal: Journal, kind: str, metric: str, expected: tuple[str, int]
+) -> None:
+    journal.attempted(attempt("0", "p0"))
+    journal.decided("0", Decision(asks=(), spans=(span(0, 1, kind, metric),)))
+    journal.note("state", "done")
+    findings = findings_of(report_of(journal))
+    assert (findings[0].kind, int(exit_code(findings))) == expected
+
+
+def test_what_does_not_show_again_and_what_cannot_be_had_are_findings(journal: Journal) -> None:
+    for name in ("p0", "p5"):
+        journal.attempted(attempt("0", name))
+    journal.update_point("0", 4, Point(id="p4", label="night 4", missing="no image"))
+    journal.stage_done("0", [f"{NOT_REPRODUCED} (a … b): odd"])
+    journal.note("state", "done")
+    report = report_of(journal)
+    assert report.stages[0].points[4].outcome is Outcome.MISSING
+    assert [f.kind for f in findings_of(report)] == ["points-missing", "not-reproduced"]
+    assert int(exit_code(findings_of(report))) == 0
+
+
+@pytest.mark.parametrize(("confidence", "code"), [(0.06, 0), (0.94, 1)])
+def test_runs_that_speak_against_a_change_do_not_fail_a_build(
+    journal: Journal, confidence: float, code: int
+) -> None:
+    journal.attempted(attempt("0", "p0"))
+    journal.decided("0", Decision(asks=(), spans=(span(0, 1, "regression", "speed"),)))
+    journal.note("state", "done")
+    report = report_of(journal)
+    unclear = Verdict(tried=("run again: 5 before, 5.1 after: unclear",), confidence=confidence)
+    (culprit,) = report.culprits
+    change = msgspec.structs.replace(culprit.change, verdict=unclear)
+    doubted = msgspec.structs.replace(
+        report, culprits=(msgspec.structs.replace(culprit, change=change),)
+    )
+    assert int(exit_code(findings_of(doubted))) == code
+
+
+@pytest.mark.parametrize(("last", "code"), [("same", 3), ("other", 0)])
+def test_one_build_at_all_points_is_no_pass(journal: Journal, last: str, code: int) -> None:
+    for number, files in enumerate(("same", "same", last)):
+        identity = {"files.sha256": files, "commit.lib": str(number)}
+        journal.attempted(attempt("0", f"p{number}", identity=identity))
+    journal.note("state", "done")
+    report = report_of(journal)
+    assert int(exit_code(findings_of(report))) == code
+    nothing = "nothing could be compared: nothing was rebuilt"
+    assert conclusion(report).endswith(nothing if code else "no change found")
+
+
+def test_outcomes_and_logs_of_points(journal: Journal) -> None:
+    crash: dict[str, Any] = {"outcome": Outcome.CRASH, "samples": {}, "signature": "E: x"}
+    journal.attempted(attempt("0", "p0", **crash), log=b"x" * 9000 + b"\xff the end")
+    journal.attempted(attempt("0", "p1", **crash))
+    journal.attempted(attempt("0", "p1", 2))
+    journal.attempted(attempt("0", "p2", shared_with="p1"))
+    first, second, third = report_of(journal).stages[0].points[:3]
+    assert (first.outcome, first.values) == (Outcome.CRASH, {})
+    assert first.log.endswith(r"\xff the end")
+    assert len(first.log) < 5000
+    assert (second.outcome, second.log) == (Outcome.OK, "")
+    assert second.flags == ("flaky: 1 of 2 failed",)
+    assert third.flags == ("shared with p1: the very same thing was under test",)
+    assert report_of(journal).runs == 3
