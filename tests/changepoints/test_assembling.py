@@ -5,9 +5,9 @@ from random import Random
 
 from hypothesis import given, strategies as st
 
-from karat.changepoints.readers.columns import Columns, sheet
+from karat.changepoints.readers.columns import Table, read_table
 from karat.changepoints.readers.read import assemble
-from karat.changepoints.readers.sheets import BROKEN, MISSING, Mark, ReadOptions, Row, Sheet
+from karat.changepoints.readers.sheets import BROKEN, MISSING, NoValue, ReadOptions, SheetRow, Sheet
 from karat.changepoints.series import Outcome, Series
 
 PLAIN = ReadOptions()
@@ -21,8 +21,8 @@ DAYS = st.lists(
 def series_of(rows: list[tuple[int, float | None]]) -> Series:
     start = datetime(2023, 1, 1, tzinfo=UTC)
     cells = [((start + timedelta(days=day)).strftime("%Y-%m-%d"), value) for day, value in rows]
-    table = Columns(source="t", names=("date", "m"), rows=cells)
-    (made,), _ = assemble(sheet(table, ReadOptions(metrics=("m",))), PLAIN)
+    table = Table(source="t", names=("date", "m"), rows=cells)
+    (made,), _ = assemble(read_table(table, ReadOptions(metrics=("m",))), PLAIN)
     return made
 
 
@@ -53,9 +53,9 @@ def test_no_value_is_lost_or_made_up(rows: list[tuple[int, float | None]]) -> No
 
 
 def test_of_repeats_values_count_and_else_the_gravest_reason() -> None:
-    crash = Mark(Outcome.CRASH, "E: x")
-    cells: tuple[tuple[float, ...] | Mark, ...] = (MISSING, BROKEN, crash, MISSING, (1.0,), crash)
-    rows = tuple(Row(label="ab"[n > 3], cells={"m": cell}) for n, cell in enumerate(cells))
+    crash = NoValue(Outcome.CRASH, "E: x")
+    cells: tuple[tuple[float, ...] | NoValue, ...] = (MISSING, BROKEN, crash, MISSING, (1.0,), crash)
+    rows = tuple(SheetRow(label="ab"[n > 3], cells={"m": cell}) for n, cell in enumerate(cells))
     (made,), notes = assemble(Sheet(source="t", metrics=("m",), rows=rows), PLAIN)
     assert [(p.label, p.outcome, p.values) for p in made.observations] == [
         ("a", Outcome.CRASH, ()),

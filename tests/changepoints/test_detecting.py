@@ -6,7 +6,7 @@ from hypothesis import given, settings, strategies as st
 from hypothesis.extra.numpy import arrays
 
 from factories.noise import noise, series_of
-from karat.changepoints.detector.detect import analyse, level, steps
+from karat.changepoints.detector.detect import detect, level, steps
 from karat.changepoints.series import (
     RAREST,
     ChangeKind,
@@ -30,7 +30,7 @@ def two_levels(
 
 
 def test_a_step_is_told_with_its_levels_and_its_range() -> None:
-    analysis = analyse(series_of(two_levels(100, 93), better="higher"))
+    analysis = detect(series_of(two_levels(100, 93), better="higher"))
     (step,) = analysis.steps
     assert (step.last_good, step.first_bad) == (19, 20)
     assert step.earliest <= 19
@@ -48,7 +48,7 @@ def test_a_step_is_told_with_its_levels_and_its_range() -> None:
 
 
 def test_five_points_tell_a_huge_step() -> None:
-    (step,) = analyse(series_of([100.02, 99.97, 110.01, 109.95, 110.04])).steps
+    (step,) = detect(series_of([100.02, 99.97, 110.01, 109.95, 110.04])).steps
     assert (step.last_good, step.first_bad) == (1, 2)
     assert 0 < step.p_value <= 0.01
 
@@ -63,14 +63,14 @@ def test_five_points_tell_a_huge_step() -> None:
     ids=["small against the noise", "whole numbers that differ by one", "one wild value"],
 )
 def test_five_points_tell_nothing_else(values: list[float]) -> None:
-    assert analyse(series_of(values)).steps == ()
+    assert detect(series_of(values)).steps == ()
 
 
 def test_fewer_than_five_points_are_not_judged() -> None:
-    analysis = analyse(series_of([1.0, 1.0, 9.0, 9.0]))
+    analysis = detect(series_of([1.0, 1.0, 9.0, 9.0]))
     assert analysis.steps == ()
     assert analysis.notes == ("4 observations have a value; a change can be told from 5 on",)
-    assert analyse(Series(metric="m", observations=())).levels == ()
+    assert detect(Series(metric="m", observations=())).levels == ()
 
 
 @pytest.mark.parametrize(
@@ -99,7 +99,7 @@ def test_fewer_than_five_points_are_not_judged() -> None:
     ],
 )
 def test_series_that_stay_where_they_are_have_no_step(values: list[float]) -> None:
-    assert analyse(series_of(values)).steps == ()
+    assert detect(series_of(values)).steps == ()
 
 
 @pytest.mark.parametrize("scale", [1e-300, 1e-9, 1.0, -1.0, 1e9, 1e300])
@@ -130,7 +130,7 @@ def test_what_has_no_value_is_never_filled_in_and_widens_the_range() -> None:
     crash = Observation(label="crashed", outcome=Outcome.CRASH, signature="ImportError: x")
     missing = Observation(label="missing", outcome=Outcome.MISSING)
     observations[20:20] = [crash, missing]
-    (step,) = analyse(Series(metric="m", observations=tuple(observations))).steps
+    (step,) = detect(Series(metric="m", observations=tuple(observations))).steps
     assert (step.last_good, step.first_bad) == (19, 22)
     assert step.earliest <= 19
     assert step.latest >= 22
@@ -147,21 +147,21 @@ def test_several_samples_count_as_one_observation_and_say_how_noisy_it_is() -> N
         items = tuple(Observation(label=str(i), values=values) for i, values in enumerate(samples))
         return Series(metric="m", observations=items)
 
-    assert [step.first_bad for step in analyse(series(calm)).steps] == [4]
+    assert [step.first_bad for step in detect(series(calm)).steps] == [4]
     # The same means, and samples that say they could be anything.
-    assert analyse(series(wild)).steps == ()
+    assert detect(series(wild)).steps == ()
 
 
 def test_steps_smaller_than_asked_for_are_not_told() -> None:
     series = series_of(two_levels(100, 99, spread=0.05))
-    assert len(analyse(series).steps) == 1
-    assert analyse(series, DetectOptions(smallest=0.02)).steps == ()
+    assert len(detect(series).steps) == 1
+    assert detect(series, DetectOptions(smallest=0.02)).steps == ()
 
 
 def test_a_single_wild_value_is_an_outlier_and_no_change() -> None:
     values = np.random.default_rng(2).standard_normal(60)
     values[33] += 40
-    analysis = analyse(series_of(values))
+    analysis = detect(series_of(values))
     assert analysis.steps == ()
     assert analysis.outliers == (33,)
 
@@ -175,7 +175,7 @@ def test_a_wild_newest_value_takes_no_other_step_away() -> None:
 def test_modes_are_named_and_are_no_steps(n: int) -> None:
     generator = np.random.default_rng(n)
     values = generator.standard_normal(n) + 8 * (generator.random(n) < 0.5)
-    analysis = analyse(series_of(values))
+    analysis = detect(series_of(values))
     assert analysis.steps == ()
     assert "two modes" in analysis.noise
 
@@ -189,7 +189,7 @@ def test_a_bimodal_series_that_truly_shifts_is_found() -> None:
 def test_autocorrelation_is_named() -> None:
     assert (
         "autocorrelation"
-        in analyse(series_of(noise("autocorrelated", 400, np.random.default_rng(2)))).noise
+        in detect(series_of(noise("autocorrelated", 400, np.random.default_rng(2)))).noise
     )
 
 
@@ -211,14 +211,14 @@ def test_long_flat_series_have_none() -> None:
 @settings(max_examples=60, deadline=None)
 @given(arrays(np.float64, st.integers(0, 60), elements=NUMBERS))
 def test_any_values_are_borne_and_cut_in_order(values: np.ndarray) -> None:
-    analysis = analyse(series_of(values))
+    analysis = detect(series_of(values))
     cuts = [step.first_bad for step in analysis.steps]
     assert cuts == sorted(set(cuts))
     assert sum(level.count for level in analysis.levels) == len(values)
     for step in analysis.steps:
         assert step.earliest <= step.last_good < step.first_bad <= step.latest
         assert 0 < step.p_value <= 0.01
-    assert analyse(series_of(values)) == analysis
+    assert detect(series_of(values)) == analysis
 
 
 @settings(max_examples=30, deadline=None)
@@ -256,7 +256,7 @@ def test_samples_whose_squares_overflow_are_borne() -> None:
         Observation(label=str(i), values=(mean * 1e200, mean * 1.001e200))
         for i, mean in enumerate(means)
     )
-    assert [step.first_bad for step in analyse(Series(metric="m", observations=items)).steps] == [
+    assert [step.first_bad for step in detect(Series(metric="m", observations=items)).steps] == [
         20
     ]
 
@@ -289,7 +289,7 @@ def test_options_that_cannot_be_meant_are_refused(wrong: dict[str, float]) -> No
 
 
 def test_a_step_of_negative_values_has_the_sign_of_its_move() -> None:
-    (step,) = analyse(series_of(two_levels(-100, -90))).steps
+    (step,) = detect(series_of(two_levels(-100, -90))).steps
     assert step.relative == pytest.approx(0.1, abs=0.01)
 
 
@@ -297,7 +297,7 @@ def test_an_unclear_place_is_a_range_of_observations() -> None:
     values = np.random.default_rng(3).standard_normal(80)
     values[40:] += 1.8
     (cut,) = steps(values)
-    (step,) = analyse(series_of(values)).steps
+    (step,) = detect(series_of(values)).steps
     assert cut.low < cut.at or cut.high > cut.at
     assert (step.earliest, step.latest) == (cut.low - 1, cut.high)
 

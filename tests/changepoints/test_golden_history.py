@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from factories.repositories import Repository
-from karat.changepoints.readers.read import Collected, read
+from karat.changepoints.readers.read import SeriesCollection, read
 from karat.changepoints.readers.sheets import ReadOptions
 from karat.changepoints.series import Outcome, Series
 from karat.findings import UsageError
@@ -19,7 +19,7 @@ def golden(*losses: Any) -> str:
     return json.dumps({"lm loss": block, "time": block}, indent=1)
 
 
-def collected(repository: Repository, path: str = "golden.json", **options: Any) -> Collected:
+def collected(repository: Repository, path: str = "golden.json", **options: Any) -> SeriesCollection:
     return read(
         options=ReadOptions(**{"metrics": ("lm loss",), "root": repository.root, **options}),
         goldens=[path],

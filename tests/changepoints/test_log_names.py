@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, strategies as st
 
-from karat.changepoints.readers.log_files import natural, read_names, read_pattern
+from karat.changepoints.readers.log_files import natural_key, read_names, read_pattern
 from karat.findings import UsageError
 
 
@@ -91,11 +91,11 @@ def test_a_pattern_that_cannot_be_meant_is_refused(pattern: str) -> None:
 @given(st.lists(st.integers(0, 10**6), unique=True))
 def test_natural_order_is_that_of_numbers(numbers: list[int]) -> None:
     names = [f"run-{number}.log" for number in numbers]
-    assert sorted(names, key=natural) == [f"run-{number}.log" for number in sorted(numbers)]
+    assert sorted(names, key=natural_key) == [f"run-{number}.log" for number in sorted(numbers)]
 
 
 @given(st.lists(st.text(max_size=30), min_size=1, max_size=5))
 def test_any_names_are_read_without_an_error(names: list[str]) -> None:
     read = read_names(names)
     assert set(read.found) <= set(names)
-    sorted(names, key=natural)
+    sorted(names, key=natural_key)

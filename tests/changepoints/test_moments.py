@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta, timezone
 import pytest
 from hypothesis import given, strategies as st
 
-from karat.changepoints.readers.sheets import moment, moments, since_1970, utc
+from karat.changepoints.readers.sheets import parse_date, parse_dates, since_1970, utc
 
 DAY = datetime(2023, 8, 24, tzinfo=UTC)
 
@@ -17,7 +17,7 @@ DAY = datetime(2023, 8, 24, tzinfo=UTC)
      "Thu, 24 Aug 2023 02:00:00 +0200", " 2023-08-24 "],
 )  # fmt: skip
 def test_forms_that_mean_one_thing(text: str) -> None:
-    found = moment(text)
+    found = parse_date(text)
     assert found is not None
     assert utc(found) == DAY
 
@@ -27,17 +27,17 @@ def test_forms_that_mean_one_thing(text: str) -> None:
     ["08/09/2023", "", "main", "1a2b3c4", "12345", "2023-13-01", "99999999", "0001-01-01", None, 3],
 )
 def test_what_does_not_say_when(text: object) -> None:
-    assert moment(text) is None
+    assert parse_date(text) is None
 
 
 def test_a_column_is_of_moments_only_if_all_its_cells_are() -> None:
-    assert moments(["2023-08-24", "yesterday"]) is None
-    assert moments([]) is None
-    assert moments(["1692835200", "1692921600"]) is None, (
+    assert parse_dates(["2023-08-24", "yesterday"]) is None
+    assert parse_dates([]) is None
+    assert parse_dates(["1692835200", "1692921600"]) is None, (
         "numbers are moments only in a column called a time"
     )
-    assert moments(["1692835200", 1692921600], clock=True) == [DAY, DAY + timedelta(days=1)]
-    mixed = moments(["2023-08-24", "Aug 25 2023"])
+    assert parse_dates(["1692835200", 1692921600], clock=True) == [DAY, DAY + timedelta(days=1)]
+    mixed = parse_dates(["2023-08-24", "Aug 25 2023"])
     assert mixed is not None
     assert [utc(when).day for when in mixed] == [24, 25]
 
@@ -57,12 +57,12 @@ def test_without_a_zone_it_is_utc_and_the_end_of_the_calendar_is_no_error() -> N
 
 @given(st.datetimes(datetime(1970, 1, 2), datetime(2099, 12, 30), timezones=st.timezones()))  # noqa: DTZ001
 def test_iso_texts_come_back_in_every_zone(when: datetime) -> None:
-    found = moment(when.isoformat())
+    found = parse_date(when.isoformat())
     assert found is not None
     assert utc(found) == when.astimezone(UTC)
 
 
 @given(st.text(max_size=40))
 def test_any_text_is_read_without_an_error(text: str) -> None:
-    found = moment(text)
+    found = parse_date(text)
     assert found is None or 1970 <= found.year <= 2100

@@ -5,21 +5,21 @@ from datetime import UTC, datetime, timedelta
 
 from hypothesis import given, strategies as st
 
-from karat.changepoints.readers.read import regular_step, with_missing
-from karat.changepoints.readers.sheets import Row
+from karat.changepoints.readers.read import regular_step, add_missing_points
+from karat.changepoints.readers.sheets import SheetRow
 
 START = datetime(2023, 7, 3, tzinfo=UTC)
 """A Monday."""
 
 
-def rows(days: Iterable[float], form: str = "%Y-%m-%d") -> list[Row]:
+def rows(days: Iterable[float], form: str = "%Y-%m-%d") -> list[SheetRow]:
     at = [START + timedelta(days=day) for day in days]
-    return [Row(label=when.strftime(form), cells={"m": (1.0,)}, at=when, when=when) for when in at]
+    return [SheetRow(label=when.strftime(form), cells={"m": (1.0,)}, at=when, when=when) for when in at]
 
 
-def added(given_rows: list[Row]) -> list[str]:
+def added(given_rows: list[SheetRow]) -> list[str]:
     known = {row.label for row in given_rows}
-    return [row.label for row in with_missing(given_rows) if row.label not in known]
+    return [row.label for row in add_missing_points(given_rows) if row.label not in known]
 
 
 def test_missing_days_are_named_as_the_others_are() -> None:
@@ -43,8 +43,8 @@ def test_a_series_without_a_regular_step_lacks_nothing() -> None:
 
 
 def test_labels_that_are_no_dates_are_not_invented() -> None:
-    named = [Row(label=f"c{n}", cells={}, at=row.at) for n, row in enumerate(rows([0, 1, 2, 3, 9]))]
-    assert with_missing(named) == tuple(named)
+    named = [SheetRow(label=f"c{n}", cells={}, at=row.at) for n, row in enumerate(rows([0, 1, 2, 3, 9]))]
+    assert add_missing_points(named) == tuple(named)
 
 
 def test_one_date_far_off_does_not_invent_a_thousand_nights() -> None:
@@ -61,14 +61,14 @@ def test_the_hour_of_a_missing_night_is_not_made_up() -> None:
 
 
 def test_rows_without_moments_stay_as_they_are() -> None:
-    plain = [Row(label=str(n), cells={}) for n in range(9)]
-    assert with_missing(plain) == tuple(plain)
+    plain = [SheetRow(label=str(n), cells={}) for n in range(9)]
+    assert add_missing_points(plain) == tuple(plain)
 
 
 @given(st.lists(st.integers(0, 300), min_size=1, max_size=60, unique=True).map(sorted))
 def test_points_are_never_lost_and_order_is_kept(days: list[int]) -> None:
     before = rows(days)
-    after = with_missing(before)
+    after = add_missing_points(before)
     assert [row for row in after if row.cells] == before
     moments = [row.at for row in after if isinstance(row.at, datetime)]
     assert moments == sorted(set(moments))

@@ -9,8 +9,8 @@ import pytest
 
 from factories.repositories import Repository
 from karat.changepoints.readers.log_files import find_logs
-from karat.changepoints.readers.logs import Matches, choose, literal_of, log_metric
-from karat.changepoints.readers.read import Collected, read
+from karat.changepoints.readers.logs import LogSearch, choose, literal_of, log_metric
+from karat.changepoints.readers.read import SeriesCollection, read
 from karat.changepoints.readers.sheets import ReadOptions
 from karat.changepoints.series import Outcome, Series
 from karat.findings import UsageError
@@ -18,7 +18,7 @@ from karat.findings import UsageError
 METRIC = r"ms: ([0-9.naif-]+)"
 
 
-def collected(root: Path, *globs: str, **options: Any) -> Collected:
+def collected(root: Path, *globs: str, **options: Any) -> SeriesCollection:
     return read(
         options=ReadOptions(**{"metrics": (METRIC,), "root": root, **options}), logs=globs or ["*"]
     )
@@ -296,7 +296,7 @@ def test_the_letters_that_every_match_has(text: str, literal: str) -> None:
 def test_matches_agree_with_the_expression_alone() -> None:
     metric = log_metric(r"ab?: ([0-9]+)")
     lines = [b"ab: 1", b"a: 2", b"b: 3", b"xa: 4 ab: 5"]
-    with Matches([metric]) as matches:
+    with LogSearch([metric]) as matches:
         found = matches.in_lines(lines)
     assert list(found.values()) == [[1.0, 2.0, 4.0]]
     assert choose([], "mean") == ()

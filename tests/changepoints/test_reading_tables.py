@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from karat.changepoints.readers.read import Collected, read
+from karat.changepoints.readers.read import SeriesCollection, read
 from karat.changepoints.readers.sheets import ReadOptions
 from karat.changepoints.readers.tables import delimiter_of, read_csv
 from karat.changepoints.series import Outcome, Series
 from karat.findings import CannotVerify, Severity, UsageError
 
 
-def collected(root: Path, content: str | bytes, **options: Any) -> Collected:
+def collected(root: Path, content: str | bytes, **options: Any) -> SeriesCollection:
     data = content.encode() if isinstance(content, str) else content
     (root / "series").write_bytes(data)
     return read(["series"], ReadOptions(root=root, **options))

@@ -4,10 +4,10 @@ import pytest
 from hypothesis import given, strategies as st
 from msgspec import structs
 
-from karat.changepoints.detector.detect import analyse
+from karat.changepoints.detector.detect import detect
 from karat.changepoints.examine import ChangesReport, examine
-from karat.changepoints.readers.read import Collected
-from karat.changepoints.report import chance, lines, render, strip
+from karat.changepoints.readers.read import SeriesCollection
+from karat.changepoints.report import chance_text, text_lines, to_markdown, sparkline
 from karat.changepoints.series import (
     RAREST,
     Better,
@@ -37,7 +37,7 @@ def made(*cells: float | str, better: Better | None = "higher", metric: str = "m
 
 
 def report(*series: Series, online: bool = False) -> ChangesReport:
-    return examine(Collected(series=series), DetectOptions(), online=online)
+    return examine(SeriesCollection(series=series), DetectOptions(), online=online)
 
 
 def wobble(level: float, count: int) -> list[float]:
@@ -126,7 +126,7 @@ def test_online_says_whether_the_newest_is_a_change() -> None:
 
 
 def text(said: ChangesReport, **more: bool) -> str:
-    return "\n".join("".join(piece for piece, _ in line) for line in lines(said, **more))
+    return "\n".join("".join(piece for piece, _ in line) for line in text_lines(said, **more))
 
 
 def test_quiet_series_are_counted_unless_all_are_asked_for() -> None:
@@ -155,7 +155,7 @@ def test_series_that_changed_together_are_named_together() -> None:
 
 def test_markdown_cannot_be_broken_by_names() -> None:
     name = "a|b`c`<img src=x>@all"
-    said = render(report(made(*DOWN, "E: `x`|<b>", metric=name)))
+    said = to_markdown(report(made(*DOWN, "E: `x`|<b>", metric=name)))
     assert "| regression | -20.00% (9.99833 → 7.99833) | `p12` | `p13` |" in said
     assert "``E: `x`\\|<b>``" in said, (
         "in code nothing is markup, and a table ends no cell at an escaped bar"
@@ -172,7 +172,7 @@ def test_markdown_cannot_be_broken_by_names() -> None:
 )
 def test_a_strip_has_as_many_columns_as_fit(cells: list[float | str], width: int) -> None:
     series = made(*cells)
-    drawn, marks = strip(series, analyse(series), width)
+    drawn, marks = sparkline(series, detect(series), width)
     assert len(drawn) == min(width, len(cells))
     assert len(marks) <= len(drawn)
     if width >= len(cells):
@@ -194,12 +194,12 @@ def test_every_kind_of_change_has_its_line() -> None:
 
 def test_the_strip_of_the_largest_numbers_there_are() -> None:
     series = made(*[1e308, -1e308] * 3)
-    assert strip(series, analyse(made(*[1.0] * 6)), 80)[0] == "█▁█▁█▁"
+    assert sparkline(series, detect(made(*[1.0] * 6)), 80)[0] == "█▁█▁█▁"
 
 
 def test_a_terminal_s_width_is_kept() -> None:
     said = report(made(*DOWN, metric="a metric of some length"), made(*wobble(1, 8), "E: x" * 40))
-    shown = ["".join(text for text, _ in line) for line in lines(said, width=60)]
+    shown = ["".join(text for text, _ in line) for line in text_lines(said, width=60)]
     assert max(map(len, (row.rstrip() for row in shown))) <= 60
     assert "              last good p12, first bad p13" in shown
 
@@ -208,9 +208,9 @@ def test_chances_that_nobody_can_vouch_for_are_said_to_be_below() -> None:
     said = report(made(*DOWN))
     (step,) = said.entries[0].analysis.steps
     assert step.p_value <= RAREST
-    assert chance([step]) == "p ≤ 1e-6"
-    assert chance([structs.replace(step, p_value=2.3e-5)]) == "p = 2e-5"
-    assert "| ≤ 1e-6 |" in render(said)
+    assert chance_text([step]) == "p ≤ 1e-6"
+    assert chance_text([structs.replace(step, p_value=2.3e-5)]) == "p = 2e-5"
+    assert "| ≤ 1e-6 |" in to_markdown(said)
 
 
 def test_a_hunt_s_regression_is_shown_where_it_was_hunted() -> None:
@@ -223,13 +223,13 @@ def test_a_hunt_s_regression_is_shown_where_it_was_hunted() -> None:
 def test_nothing_compared_says_what_is_odd() -> None:
     odd = Finding(kind="cannot-read", severity=Severity.WARN, message="no way", next="ls -l x")
     with pytest.raises(CannotVerify, match=r"found none \(2 missing; no way\)") as error:
-        examine(Collected(series=(made("", ""),), findings=(odd,)), DetectOptions())
+        examine(SeriesCollection(series=(made("", ""),), findings=(odd,)), DetectOptions())
     assert error.value.next_command == "ls -l x"
 
 
 def test_of_many_crashes_the_newest_are_shown() -> None:
     said = report(made(*(cell for n in range(20) for cell in (1.0, f"E{n}: x"))))
-    shown = "\n".join("".join(text for text, _ in line) for line in lines(said))
+    shown = "\n".join("".join(text for text, _ in line) for line in text_lines(said))
     assert "8 earlier crashes (--all shows them)" in shown
     assert "E19: x" in shown
     assert "E7: x" not in shown

@@ -2,14 +2,14 @@ from __future__ import annotations
 
 from hypothesis import given, strategies as st
 
-from karat.changepoints.report import folded
+from karat.changepoints.report import wrapped
 
 WORDS = st.lists(st.text("ab ", min_size=1, max_size=30), min_size=1, max_size=9)
 
 
 def texts(*pieces: str, width: int | None) -> list[str]:
     return [
-        "".join(text for text, _ in row) for row in folded(tuple((p, "") for p in pieces), width)
+        "".join(text for text, _ in row) for row in wrapped(tuple((p, "") for p in pieces), width)
     ]
 
 

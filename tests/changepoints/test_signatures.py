@@ -10,7 +10,7 @@ import traceback
 import pytest
 from hypothesis import given, strategies as st
 
-from karat.changepoints.signatures import OUT_OF_MEMORY, TIMED_OUT, found_in, normalised, signature
+from karat.changepoints.signatures import OUT_OF_MEMORY, TIMED_OUT, find_signature, normalise, signature
 
 HEAD = 'Traceback (most recent call last):\n  File "/a/run.py", line 5, in <module>\n    main()\n'
 
@@ -49,7 +49,7 @@ def test_an_exception_group_is_known_by_its_first_leaf() -> None:
     try:
         asyncio.run(main())
     except ExceptionGroup:
-        said = found_in(traceback.format_exc())
+        said = find_signature(traceback.format_exc())
     assert (
         said
         == "ExceptionGroup: unhandled errors in a TaskGroup (N sub-exception): ValueError: bad N"
@@ -111,8 +111,8 @@ def test_a_real_segfault_and_a_real_abort() -> None:
     ],
 )  # fmt: skip
 def test_what_a_log_says(output: str, said: str) -> None:
-    assert found_in(output) == said
-    assert found_in(output.encode()) == said
+    assert find_signature(output) == said
+    assert find_signature(output.encode()) == said
 
 
 def test_what_there_is_without_a_word_in_the_log() -> None:
@@ -133,9 +133,9 @@ def test_a_handled_exception_does_not_explain_a_signal() -> None:
 
 def test_bytes_of_any_encoding() -> None:
     text = HEAD + "ValueError: Größe\n"
-    assert found_in(b"\xff\xfe" + text.encode("utf-16-le")) == "ValueError: Größe"
-    assert found_in(b"\xfe\xff" + text.encode("utf-16-be") + b"\0") == "ValueError: Größe"
-    assert found_in(text.encode("latin-1")) == "ValueError: Gr\ufffd\ufffde"
+    assert find_signature(b"\xff\xfe" + text.encode("utf-16-le")) == "ValueError: Größe"
+    assert find_signature(b"\xfe\xff" + text.encode("utf-16-be") + b"\0") == "ValueError: Größe"
+    assert find_signature(text.encode("latin-1")) == "ValueError: Gr\ufffd\ufffde"
 
 
 def test_the_same_crash_on_two_nights_is_one_signature() -> None:
@@ -147,13 +147,13 @@ def test_the_same_crash_on_two_nights_is_one_signature() -> None:
             (99, "0xCAFE", "zz9_yx01", "ffee0011aa", 7, "26"),
         )
     ]
-    assert found_in(nights[0]) == found_in(nights[1])
-    assert "pid N died at ADDRESS" in found_in(nights[0])
+    assert find_signature(nights[0]) == find_signature(nights[1])
+    assert "pid N died at ADDRESS" in find_signature(nights[0])
 
 
 def test_sizes_are_alike_in_any_unit() -> None:
     said = "OutOfMemoryError: CUDA out of memory. Tried to allocate {}. GPU 0 has {} in total"
-    assert found_in(said.format("20.00 MiB", "79.1 GiB")) == found_in(
+    assert find_signature(said.format("20.00 MiB", "79.1 GiB")) == find_signature(
         said.format("2 GiB", "900 KB")
     )
 
@@ -169,21 +169,21 @@ def test_sizes_are_alike_in_any_unit() -> None:
 def test_a_moment_on_every_line_hides_nothing(stamp: str) -> None:
     text = HEAD + "ImportError: no x\n"
     stamped = "".join(stamp.format(n) + line + "\n" for n, line in enumerate(text.splitlines()))
-    assert found_in(stamped) == found_in(text) == "ImportError: no x"
+    assert find_signature(stamped) == find_signature(text) == "ImportError: no x"
     stamped = stamp.format(1) + "Segmentation fault (core dumped)\n" + stamp.format(2).rstrip()
-    assert found_in(stamped) == "SIGSEGV"
+    assert find_signature(stamped) == "SIGSEGV"
 
 
 def test_names_with_digits_stay() -> None:
-    assert normalised("no kernel for bfloat16 on H100 (sm_90), got 3.5e-7 of 12GiB") == (
+    assert normalise("no kernel for bfloat16 on H100 (sm_90), got 3.5e-7 of 12GiB") == (
         "no kernel for bfloat16 on H100 (sm_90), got N of NGiB"
     )
 
 
 @given(st.text(max_size=300))
 def test_normalising_twice_changes_nothing_more(text: str) -> None:
-    once = normalised(text)
-    assert normalised(once) == once
+    once = normalise(text)
+    assert normalise(once) == once
 
 
 @given(
@@ -192,7 +192,7 @@ def test_normalising_twice_changes_nothing_more(text: str) -> None:
     st.sampled_from(["{}", "at {} of", "[{}]", "={}:"]),
 )
 def test_any_two_numbers_are_alike(a: int, b: int, form: str) -> None:
-    assert normalised(form.format(a)) == normalised(form.format(b))
+    assert normalise(form.format(a)) == normalise(form.format(b))
 
 
 @given(st.binary(max_size=2000))
@@ -206,4 +206,4 @@ def test_any_bytes_are_read_without_an_error(data: bytes) -> None:
                                    b"| ", b"a\n", b"Traceback (most recent call last):\n", b"  + Exception Group Traceback (most recent call last):\n"])  # fmt: skip
 def test_hostile_logs_come_to_an_end(piece: bytes) -> None:
     # An expression that is quadratic in the length of a log would take minutes here.
-    assert len(found_in(piece * (3_000_000 // len(piece)))) <= 250
+    assert len(find_signature(piece * (3_000_000 // len(piece)))) <= 250

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from factories.nightly_logs import CRASHED, MISSING, MLUPS, SIGNATURE, grepped, write_nights
-from karat.changepoints.detector.detect import analyse
+from karat.changepoints.detector.detect import detect
 from karat.changepoints.readers.read import read
 from karat.changepoints.readers.sheets import ReadOptions
 from karat.changepoints.series import Analysis, ChangeKind, Outcome, Series
@@ -25,7 +25,7 @@ def nights(tmp_path_factory: pytest.TempPathFactory) -> Series:
 
 @pytest.fixture(scope="module")
 def analysis(nights: Series) -> Analysis:
-    return analyse(nights)
+    return detect(nights)
 
 
 def test_every_logged_night_is_a_point_and_those_without_a_log_are_missing(nights: Series) -> None:
@@ -87,7 +87,7 @@ def test_what_grep_printed_says_the_same(tmp_path: Path, analysis: Analysis) -> 
     (tmp_path / "nights.txt").write_text(grepped())
     options = ReadOptions(metrics=(METRIC,), better={"": "higher"}, root=tmp_path)
     (series,) = read(["nights.txt"], options).series
-    said = analyse(series)
+    said = detect(series)
     assert said.steps == analysis.steps
     (crash,) = [change for change in said.changes if change.kind is ChangeKind.CRASH]
     assert crash.signature == "stopped in MLUPS3d.py, <module>"

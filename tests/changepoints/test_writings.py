@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, strategies as st
 
-from karat.changepoints.readers.columns import Writing, writing_of
+from karat.changepoints.readers.columns import NumberFormat, number_format
 
 
 def numbers(*cells: str, decimal_comma: bool = False) -> list[float | None] | None:
-    writing = writing_of(cells, decimal_comma=decimal_comma)
+    writing = number_format(cells, decimal_comma=decimal_comma)
     return None if writing is None else [writing.number(cell) for cell in cells]
 
 
@@ -63,4 +63,4 @@ def test_plain_numbers_dates_versions_and_hashes_are_left_alone(cells: tuple[str
 )
 def test_what_is_written_is_read(value: float, marks: tuple[str, str], unit: str) -> None:
     text = f"{value:,.3f}".translate(str.maketrans(".,", marks[0] + marks[1])) + unit
-    assert Writing(decimal=marks[0], unit=unit.strip()).number(text) == float(f"{value:.3f}")
+    assert NumberFormat(decimal=marks[0], unit=unit.strip()).number(text) == float(f"{value:.3f}")

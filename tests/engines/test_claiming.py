@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from factories.jobs import job
-from karat.engines.local import Claim, Taken, Wanted, claim, visible_gpus
+from karat.engines.local import SlotClaim, SlotsTaken, SlotRequest, claim_slots, visible_gpus
 from karat.engines.open import open_engine
 from karat.findings import CannotVerify, UsageError
 from karat.system.locks import own_temporary_folder, take
@@ -35,12 +35,12 @@ def nvidia(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
 
 
-def wanted(slots: int = 1, cores: int = 0, gpus: int = 0) -> Wanted:
-    return Wanted(slots=slots, cores=cores, gpus=gpus)
+def wanted(slots: int = 1, cores: int = 0, gpus: int = 0) -> SlotRequest:
+    return SlotRequest(slots=slots, cores=cores, gpus=gpus)
 
 
 def test_slots_have_cores_of_their_own(tmp_path: Path) -> None:
-    held = Claim(wanted(slots=CORES, cores=1), tmp_path)
+    held = SlotClaim(wanted(slots=CORES, cores=1), tmp_path)
     cores = [core for slot in held.slots for core in slot.cores]
     assert sorted(cores) == sorted(os.sched_getaffinity(0))
     assert [slot.number for slot in held.slots] == list(range(CORES))
@@ -48,7 +48,7 @@ def test_slots_have_cores_of_their_own(tmp_path: Path) -> None:
 
 
 def test_without_a_number_of_cores_nothing_is_pinned(tmp_path: Path) -> None:
-    held = Claim(wanted(slots=CORES + 5), tmp_path)
+    held = SlotClaim(wanted(slots=CORES + 5), tmp_path)
     assert {slot.cores for slot in held.slots} == {()}
     held.release()
 
@@ -57,7 +57,7 @@ def test_more_cores_than_there_are_is_an_error_with_the_numbers(tmp_path: Path) 
     with pytest.raises(
         UsageError, match=f"this process may use, which is {CORES}; found 2 slots with {CORES} each"
     ):
-        Claim(wanted(slots=2, cores=CORES), tmp_path)
+        SlotClaim(wanted(slots=2, cores=CORES), tmp_path)
 
 
 @pytest.mark.parametrize(("cores", "gpus"), [(0.5, 0), (-1, 0), (0, 0.25)])
@@ -74,7 +74,7 @@ def test_engines_and_slots_that_do_not_exist(tmp_path: Path) -> None:
 
 
 def test_another_hunt_waits_is_told_so_and_goes_on_when_the_first_is_done(tmp_path: Path) -> None:
-    first = Claim(wanted(cores=CORES), tmp_path / "a")
+    first = SlotClaim(wanted(cores=CORES), tmp_path / "a")
     said: list[str] = []
     heard = threading.Event()
 
@@ -82,9 +82,9 @@ def test_another_hunt_waits_is_told_so_and_goes_on_when_the_first_is_done(tmp_pa
         said.append(message)
         heard.set()
 
-    got: list[Claim] = []
+    got: list[SlotClaim] = []
     thread = threading.Thread(
-        target=lambda: got.append(claim(wanted(cores=CORES), tmp_path / "b", notice))
+        target=lambda: got.append(claim_slots(wanted(cores=CORES), tmp_path / "b", notice))
     )
     thread.start()
     assert heard.wait(10)
@@ -97,10 +97,10 @@ def test_another_hunt_waits_is_told_so_and_goes_on_when_the_first_is_done(tmp_pa
 def test_whoever_waits_keeps_nothing_from_others(tmp_path: Path) -> None:
     if CORES < 2:
         pytest.skip("needs two cores")
-    first = Claim(wanted(cores=1), tmp_path / "a")
-    with pytest.raises(Taken):
-        Claim(wanted(cores=CORES), tmp_path / "b")
-    rest = Claim(wanted(slots=CORES - 1, cores=1), tmp_path / "c")
+    first = SlotClaim(wanted(cores=1), tmp_path / "a")
+    with pytest.raises(SlotsTaken):
+        SlotClaim(wanted(cores=CORES), tmp_path / "b")
+    rest = SlotClaim(wanted(slots=CORES - 1, cores=1), tmp_path / "c")
     rest.release()
     first.release()
 
@@ -117,18 +117,18 @@ def test_a_killed_process_has_let_go_of_everything(tmp_path: Path) -> None:
         assert other.stdout is not None
         assert other.stdout.readline() == b"held\n"
         try:
-            with pytest.raises(Taken):
-                Claim(wanted(cores=1), tmp_path / "work")
+            with pytest.raises(SlotsTaken):
+                SlotClaim(wanted(cores=1), tmp_path / "work")
         finally:
             other.kill()
-    Claim(wanted(cores=CORES), tmp_path / "work").release()
+    SlotClaim(wanted(cores=CORES), tmp_path / "work").release()
 
 
 @pytest.mark.usefixtures("nvidia")
 def test_slots_have_gpus_of_their_own_and_another_hunt_gets_the_others(tmp_path: Path) -> None:
-    first = Claim(wanted(slots=1, gpus=2), tmp_path / "a")
+    first = SlotClaim(wanted(slots=1, gpus=2), tmp_path / "a")
     assert [slot.gpus for slot in first.slots] == [("0", "1")]
-    second = Claim(wanted(slots=2, gpus=1), tmp_path / "b")
+    second = SlotClaim(wanted(slots=2, gpus=1), tmp_path / "b")
     assert [slot.gpus for slot in second.slots] == [("2",), ("3",)]
     first.release()
     second.release()
@@ -138,9 +138,9 @@ def test_slots_have_gpus_of_their_own_and_another_hunt_gets_the_others(tmp_path:
 def test_a_gpu_is_the_same_by_its_number_and_by_its_id(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    first = Claim(wanted(slots=1, gpus=1), tmp_path / "a")
+    first = SlotClaim(wanted(slots=1, gpus=1), tmp_path / "a")
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-00,3")
-    second = Claim(wanted(slots=1, gpus=1), tmp_path / "b")
+    second = SlotClaim(wanted(slots=1, gpus=1), tmp_path / "b")
     assert [slot.gpus for slot in second.slots] == [("3",)]
     first.release()
     second.release()
@@ -155,7 +155,7 @@ def test_only_gpus_that_this_process_may_see_are_given(
     with pytest.raises(
         UsageError, match=r"may use, which is 2; found 3 slots with 1 each, which makes 3"
     ):
-        Claim(wanted(slots=3, gpus=1), tmp_path)
+        SlotClaim(wanted(slots=3, gpus=1), tmp_path)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "-1")
     assert visible_gpus() == ()
 
@@ -174,7 +174,7 @@ def test_a_machine_whose_gpus_are_only_named_by_the_variable(
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "MIG-1/2/3")
-    held = Claim(wanted(gpus=1), tmp_path)
+    held = SlotClaim(wanted(gpus=1), tmp_path)
     assert held.slots[0].gpus == ("MIG-1/2/3",)
     held.release()
 
@@ -198,7 +198,7 @@ def test_a_job_of_a_dead_hunt_holds_its_cores_until_its_last_process_is_gone(
             assert hunt.poll() is None
         hunt.kill()
         hunt.wait()
-    held = claim(wanted(cores=CORES), tmp_path / "other", lambda _: None)
+    held = claim_slots(wanted(cores=CORES), tmp_path / "other", lambda _: None)
     assert not Path(f"/proc/{pids.read_text().strip()}").exists()
     held.release()
 

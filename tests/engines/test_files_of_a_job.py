@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, strategies as st
 
-from karat.engines.files import Collected, combined, hash_files, matching
+from karat.engines.files import CollectedFiles, combined_hash, hash_files, glob_files
 
 
 def write(path: Path, text: str = "x") -> Path:
@@ -47,20 +47,20 @@ def area(tmp_path: Path) -> Path:
     ],
 )
 def test_patterns(area: Path, pattern: str, expected: list[str]) -> None:
-    assert [str(path.relative_to(area)) for path in matching(area, pattern)] == expected
+    assert [str(path.relative_to(area)) for path in glob_files(area, pattern)] == expected
 
 
 @given(st.text("ab/*?.[]!", max_size=12))
 def test_no_pattern_is_too_odd(pattern: str) -> None:
     here = Path(__file__).parent
-    found = list(matching(here, pattern if not pattern.startswith("/") else pattern[1:]))
+    found = list(glob_files(here, pattern if not pattern.startswith("/") else pattern[1:]))
     assert len(found) == len(set(found))
 
 
 def test_a_link_in_a_circle_ends(area: Path) -> None:
     for number in range(3):
         (area / "lib" / f"loop{number}").symlink_to(area)
-    assert len(list(matching(area, "**/*.so"))) == 4
+    assert len(list(glob_files(area, "**/*.so"))) == 4
 
 
 def test_a_folder_behind_a_link_is_entered_where_it_is_named(area: Path) -> None:
@@ -99,11 +99,11 @@ def test_of_very_many_files_the_rest_has_one_hash(area: Path) -> None:
     write(area / "many" / "1499", "changed")
     changed = hash_files(area, ["many/*"])
     assert {name for name in hashes if hashes[name] != changed[name]} == {"(501 more files)"}
-    assert combined(hashes) != combined(changed)
+    assert combined_hash(hashes) != combined_hash(changed)
 
 
 def test_files_come_back_with_their_names(area: Path) -> None:
-    found = Collected()
+    found = CollectedFiles()
     found.add(area, ["lib/*", "a.so", "a.so"])
     assert found.files == {"lib/b.so": b"lib/b.so", "lib/d.txt": b"lib/d.txt", "a.so": b"a.so"}
     assert found.notes == []
@@ -112,7 +112,7 @@ def test_files_come_back_with_their_names(area: Path) -> None:
 def test_nothing_comes_back_from_elsewhere(area: Path) -> None:
     (area / "link.txt").symlink_to("/etc/passwd")
     (area / "folder").symlink_to(area.parent / "outside")
-    found = Collected()
+    found = CollectedFiles()
     found.add(area, ["*.txt", "folder/*", "../outside/*", "/etc/passwd"])
     assert found.files == {}
     assert len(found.notes) == 4
@@ -121,7 +121,7 @@ def test_nothing_comes_back_from_elsewhere(area: Path) -> None:
 
 def test_a_link_within_is_followed(area: Path) -> None:
     (area / "latest.txt").symlink_to("lib/d.txt")
-    found = Collected()
+    found = CollectedFiles()
     found.add(area, ["latest.txt"])
     assert found.files == {"latest.txt": b"lib/d.txt"}
 
@@ -131,7 +131,7 @@ def test_pipes_and_broken_links_do_not_stop_the_others(area: Path) -> None:
     (area / "2.txt").symlink_to("1.txt")
     (area / "3.txt").symlink_to("nowhere")
     write(area / "4.txt", "4")
-    found = Collected()
+    found = CollectedFiles()
     found.add(area, ["*.txt"])
     assert found.files == {"4.txt": b"4"}
 
@@ -140,7 +140,7 @@ def test_what_is_too_large_is_left_out_whole_and_said(area: Path) -> None:
     write(area / "small", "12345")
     write(area / "large", "12345678901")
     write(area / "zmore", "1234567")
-    found = Collected(largest=10, total=11)
+    found = CollectedFiles(largest=10, total=11)
     found.add(area, ["large", "small", "zmore"])
     assert found.files == {"small": b"12345"}
     assert found.notes == [
@@ -159,7 +159,7 @@ def test_a_tree_may_be_deeper_than_python_goes(tmp_path: Path) -> None:
             here = below
         os.close(os.open("x.so", os.O_CREAT | os.O_WRONLY, dir_fd=here))
         os.close(here)
-        assert [path.name for path in matching(tmp_path, "**/*.so")] == ["x.so"]
+        assert [path.name for path in glob_files(tmp_path, "**/*.so")] == ["x.so"]
     finally:
         # shutil goes no deeper than Python does.
         subprocess.run(["rm", "-rf", tmp_path / "d"], check=True)
@@ -168,13 +168,13 @@ def test_a_tree_may_be_deeper_than_python_goes(tmp_path: Path) -> None:
 def test_many_times_any_folder_is_looked_at_once_each(tmp_path: Path) -> None:
     # Each `**` more used to multiply the work by the depth of the tree.
     deep = write(tmp_path.joinpath(*"abcdefghijklmnopqrst") / "x.so")
-    assert list(matching(tmp_path, "**/" * 20 + "*.so")) == [deep]
+    assert list(glob_files(tmp_path, "**/" * 20 + "*.so")) == [deep]
 
 
 def test_of_very_many_files_that_stay_behind_a_few_are_named(area: Path) -> None:
     for number in range(100):
         (area / f"{number:03}.out").symlink_to("/etc/passwd")
-    found = Collected()
+    found = CollectedFiles()
     found.add(area, ["*.out"])
     assert len(found.notes) == 21
     assert found.notes[0] == "000.out: leads out of its folder, and was left out"
@@ -182,4 +182,4 @@ def test_of_very_many_files_that_stay_behind_a_few_are_named(area: Path) -> None
 
 
 def test_a_pattern_that_names_nothing_possible_matches_nothing(area: Path) -> None:
-    assert list(matching(area, "a\0/*")) == []
+    assert list(glob_files(area, "a\0/*")) == []

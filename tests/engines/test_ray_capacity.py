@@ -3,25 +3,25 @@ from __future__ import annotations
 from hypothesis import given, strategies as st
 
 from karat.engines.job import Resources
-from karat.engines.ray_cluster import fits, needs, options
+from karat.engines.ray_cluster import jobs_per_node, node_needs, task_options
 
 
 @given(st.integers(1, 64), st.sampled_from([0.1, 0.25, 0.3, 0.5, 1, 2, 3]))
 def test_a_node_has_room_for_as_many_as_it_was_made_for(jobs: int, each: float) -> None:
-    assert fits({"CPU": jobs * each}, {"CPU": each}) == jobs
+    assert jobs_per_node({"CPU": jobs * each}, {"CPU": each}) == jobs
 
 
 def test_the_scarcest_decides() -> None:
-    wanted = needs(Resources(cores=2, gpus=1, memory=10, custom={"h200": 0.5}))
+    wanted = node_needs(Resources(cores=2, gpus=1, memory=10, custom={"h200": 0.5}))
     assert wanted == {"CPU": 2, "GPU": 1, "memory": 10, "h200": 0.5}
-    assert fits({"CPU": 64, "GPU": 8, "memory": 100, "h200": 1}, wanted) == 2
-    assert fits({"CPU": 64, "GPU": 8, "memory": 100}, wanted) == 0
+    assert jobs_per_node({"CPU": 64, "GPU": 8, "memory": 100, "h200": 1}, wanted) == 2
+    assert jobs_per_node({"CPU": 64, "GPU": 8, "memory": 100}, wanted) == 0
 
 
 def test_ray_is_asked_for_what_a_job_says_and_never_for_nothing() -> None:
-    assert options(Resources(cores=0))["num_cpus"] == 1
-    assert options(Resources(cores=0, gpus=0.5))["num_gpus"] == 0.5
-    assert options(Resources(memory=5, custom={"a": 1})) == {
+    assert task_options(Resources(cores=0))["num_cpus"] == 1
+    assert task_options(Resources(cores=0, gpus=0.5))["num_gpus"] == 0.5
+    assert task_options(Resources(memory=5, custom={"a": 1})) == {
         "num_cpus": 1,
         "num_gpus": 0,
         "memory": 5,

@@ -5,24 +5,24 @@ import threading
 
 import pytest
 
-from karat.engines.ray_cluster import Head, within
+from karat.engines.ray_cluster import ClusterHead, answer_within
 
 
 def test_what_is_not_answered_in_time_is_left_behind() -> None:
     never = threading.Event()
-    assert within(0.01, never.wait) is None
+    assert answer_within(0.01, never.wait) is None
     never.set()
 
 
 def test_an_answer_comes_back_and_so_does_an_error() -> None:
-    assert within(30, lambda: 7) == 7
+    assert answer_within(30, lambda: 7) == 7
     with pytest.raises(ZeroDivisionError):
-        within(30, lambda: 1 // 0)
+        answer_within(30, lambda: 1 // 0)
 
 
 def test_a_head_that_is_back_is_there() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
-        head = Head(f"127.0.0.1:{server.getsockname()[1]}")
+        head = ClusterHead(f"127.0.0.1:{server.getsockname()[1]}")
         assert head.answers()
         assert not head.is_gone
     assert not head.answers()
@@ -30,4 +30,4 @@ def test_a_head_that_is_back_is_there() -> None:
 
 
 def test_somebody_elses_head_is_not_looked_at() -> None:
-    assert Head("").answers()
+    assert ClusterHead("").answers()

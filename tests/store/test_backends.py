@@ -14,8 +14,8 @@ from karat.store.backends import (
     GROUP,
     Absent,
     Backend,
-    Problem,
-    found_store,
+    StoreProblem,
+    create_store,
     is_store,
     open_backend,
     open_store,
@@ -161,11 +161,11 @@ def test_which_store_is_meant() -> None:
 
 def test_a_store_is_known_by_its_mark(backend: Backend) -> None:
     assert not is_store(backend)
-    with pytest.raises(Problem, match="nothing was ever pushed there") as caught:
+    with pytest.raises(StoreProblem, match="nothing was ever pushed there") as caught:
         open_store(backend.url)
     assert caught.value.exit_code == 3
-    found_store(backend)
-    found_store(backend)
+    create_store(backend)
+    create_store(backend)
     assert is_store(open_store(backend.url))
     backend.put("karat-store.json", b'{"schema": "karat.store/2"}', replace=True)
     with pytest.raises(CannotVerify, match=r"expected karat\.store/1"):

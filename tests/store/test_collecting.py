@@ -16,14 +16,14 @@ from factories.s3_proxy import S3Proxy
 from factories.stores import Killed, Memory, Watched, case, cases, contents, dying, pulled, pushed
 from karat.findings import CannotVerify
 from karat.store import pins, references
-from karat.store.backends import Backend, Problem, open_backend
-from karat.store.gc import Collected, CollectOptions, collect
-from karat.store.leases import Times, lease
+from karat.store.backends import Backend, StoreProblem, open_backend
+from karat.store.gc import GcResult, GcOptions, collect
+from karat.store.leases import LeaseTimes, lease
 from karat.store.objects import EXPIRING, KEPT, every, key_of, seal
 from karat.store.pins import Locked, write_lock
 from karat.store.verify import verify_store
 
-NONE = Times(patience=0.0, poll=0.0)
+NONE = LeaseTimes(patience=0.0, poll=0.0)
 
 
 def days_pass(backend: Backend, days: float, s3: S3Proxy | None = None) -> None:
@@ -33,8 +33,8 @@ def days_pass(backend: Backend, days: float, s3: S3Proxy | None = None) -> None:
         shift = timedelta(days=days)
         new = msgspec.structs.replace(
             old,
-            date=references.stamp(references.moment_of(old.date) - shift),
-            expires=references.stamp(references.moment_of(old.expires) - shift),
+            date=references.format_date(references.parse_date(old.date) - shift),
+            expires=references.format_date(references.parse_date(old.expires) - shift),
         )
         backend.delete([entry.key])
         backend.put(references.key_for(new), seal(new))
@@ -64,7 +64,7 @@ def copied(template: Backend, name: str) -> Backend:
     return open_backend(str(root.parent / name))
 
 
-def whys(told: Collected) -> dict[str, str]:
+def whys(told: GcResult) -> dict[str, str]:
     return {one.digest[:6]: one.why for one in told.references}
 
 
@@ -74,10 +74,10 @@ def test_expired_references_go_with_what_only_they_need(
     old = pushed(backend, cases(4))
     days_pass(backend, 91, aging)
     new = pushed(backend, cases(4, changed=1))
-    dry = collect(backend, CollectOptions(dry_run=True))
+    dry = collect(backend, GcOptions(dry_run=True))
     assert whys(dry) == {old.digest[:6]: "expired", new.digest[:6]: "live"}
     assert len(references.entries(backend)) == 2
-    told = collect(backend, CollectOptions())
+    told = collect(backend, GcOptions())
     assert told.freed == dry.freed > 70_000
     assert [entry.start for entry in references.entries(backend)] == [new.digest[:12]]
     assert verify_store(backend).findings == ()
@@ -89,11 +89,11 @@ def test_expired_references_go_with_what_only_they_need(
 def test_the_newest_of_a_name_stays_unless_told_otherwise(folder: Backend) -> None:
     pushed(folder, cases(2))
     days_pass(folder, 400)
-    told = collect(folder, CollectOptions())
+    told = collect(folder, GcOptions())
     assert list(whys(told).values()) == ["newest"]
     assert "the newest of its name" in told.references[0].because
     assert verify_store(folder).findings == ()
-    assert collect(folder, CollectOptions(expire_newest=True)).freed > 140_000
+    assert collect(folder, GcOptions(expire_newest=True)).freed > 140_000
     assert list(every(folder, EXPIRING, 1)) == []
 
 
@@ -103,11 +103,11 @@ def test_keep_and_retention(folder: Backend) -> None:
     pushed(folder, cases(3))
     pushed(folder, cases(4))
     days_pass(folder, 50)
-    told = collect(folder, CollectOptions(dry_run=True))
+    told = collect(folder, GcOptions(dry_run=True))
     assert [one.why for one in told.references] == ["live", "expired", "live", "live"]
-    told = collect(folder, CollectOptions(dry_run=True, retention=40))
+    told = collect(folder, GcOptions(dry_run=True, retention=40))
     assert [one.why for one in told.references] == ["live", "expired", "expired", "newest"]
-    told = collect(folder, CollectOptions(dry_run=True, retention=400))
+    told = collect(folder, GcOptions(dry_run=True, retention=400))
     assert [one.why for one in told.references] == ["live"] * 4
 
 
@@ -117,18 +117,18 @@ def test_pins_are_kept_and_when_they_go_their_objects_move(
     pinned = pushed(backend, cases(3), pin="release 1.2")
     pushed(backend, [*cases(2), case(7)])
     days_pass(backend, 100, aging)
-    told = collect(backend, CollectOptions())
+    told = collect(backend, GcOptions())
     assert whys(told)[pinned.digest[:6]] == "pinned"
     assert {tally.fate for tally in told.objects} >= {"duplicate", "needed"}
     assert verify_store(backend).findings == ()
     # Collected twice, the references of the pinned one too: the pin alone keeps it.
     backend.delete([one.key for one in backend.list("refs/") if pinned.digest[:12] in one.key])
-    collect(backend, CollectOptions())
+    collect(backend, GcOptions())
     assert pulled(backend, f"sha256:{pinned.digest}", tmp_path / "a") == contents(cases(3))
     assert pins.remove(backend, pinned.digest)
     assert not pins.remove(backend, pinned.digest)
     days_pass(backend, 2, aging)
-    told = collect(backend, CollectOptions())
+    told = collect(backend, GcOptions())
     assert {tally.fate for tally in told.objects} >= {"moved"}
     assert list(every(backend, KEPT, 1)) == []
     assert verify_store(backend).findings == ()
@@ -144,12 +144,12 @@ def test_what_a_lock_names_stays(folder: Backend, tmp_path: Path) -> None:
     write_lock(lock, {"models/nightly": line, "models/of-another-store": absent})
     pushed(folder, cases(3, changed=3))
     days_pass(folder, 100)
-    told = collect(folder, CollectOptions(locks=(lock,)))
+    told = collect(folder, GcOptions(locks=(lock,)))
     assert whys(told)[locked.digest[:6]] == "locked"
     folder.delete([one.key for one in folder.list("refs/") if locked.digest[:12] in one.key])
-    collect(folder, CollectOptions(locks=(lock,), grace=0))
+    collect(folder, GcOptions(locks=(lock,), grace=0))
     assert pulled(folder, f"sha256:{locked.digest}", tmp_path / "out") == contents(cases(3))
-    collect(folder, CollectOptions(grace=0))
+    collect(folder, GcOptions(grace=0))
     assert folder.head(key_of(locked.digest)) is None
 
 
@@ -179,7 +179,7 @@ def test_what_cannot_be_read_stops_it_before_anything_is_deleted(
     spoil(folder)  # type: ignore[operator]
     before = {one.key for one in folder.list("")}
     with pytest.raises(CannotVerify):
-        collect(folder, CollectOptions(grace=0, dry_run=dry_run))
+        collect(folder, GcOptions(grace=0, dry_run=dry_run))
     assert {one.key for one in folder.list("")} == before
 
 
@@ -192,7 +192,7 @@ def test_a_lock_that_cannot_be_read_stops_it(
     if content is not None:
         lock.write_bytes(content)
     with pytest.raises(CannotVerify):
-        collect(folder, CollectOptions(locks=(lock,)))
+        collect(folder, GcOptions(locks=(lock,)))
 
 
 def test_a_snapshot_that_the_bucket_s_rule_took_does_not_stop_it_for_ever(folder: Backend) -> None:
@@ -200,7 +200,7 @@ def test_a_snapshot_that_the_bucket_s_rule_took_does_not_stop_it_for_ever(folder
     days_pass(folder, 400)
     pushed(folder, cases(2), "models/other")
     folder.delete([key_of(told.digest)])
-    collected = collect(folder, CollectOptions())
+    collected = collect(folder, GcOptions())
     assert [one.why for one in collected.references] == ["gone", "live"]
     assert [entry.name for entry in references.entries(folder)] == ["models/other"]
 
@@ -211,15 +211,15 @@ def test_what_moves_back_takes_the_place_of_a_damaged_one(tmp_path: Path) -> Non
     for one in list(every(bucket, EXPIRING, 1)):
         bucket.put(one.key, b"<html>", replace=True)
     pins.remove(bucket, told.digest)
-    collect(bucket, CollectOptions(grace=0, workers=1))
+    collect(bucket, GcOptions(grace=0, workers=1))
     assert list(every(bucket, KEPT, 1)) == []
     assert pulled(bucket, "models/nightly", tmp_path / "out") == contents(cases(1))
 
 
 def test_young_objects_stay_for_their_grace(folder: Backend) -> None:
     folder.put(key_of("a" * 64), b"orphan")
-    assert collect(folder, CollectOptions()).freed == 0
-    assert collect(folder, CollectOptions(grace=0)).freed == 6
+    assert collect(folder, GcOptions()).freed == 0
+    assert collect(folder, GcOptions(grace=0)).freed == 6
 
 
 def test_what_a_push_at_work_needs_is_spared(folder: Backend) -> None:
@@ -227,7 +227,7 @@ def test_what_a_push_at_work_needs_is_spared(folder: Backend) -> None:
         folder.put(key_of(digit * 64), b"found there by a push")
     days_pass(folder, 100)
     with lease(folder, "push", objects=("a" * 64,)):
-        told = collect(folder, CollectOptions())
+        told = collect(folder, GcOptions())
     assert told.leases == 1
     assert folder.head(key_of("a" * 64)) is not None
     assert folder.head(key_of("b" * 64)) is None
@@ -237,7 +237,7 @@ def test_leftovers_of_the_killed_are_cleared(folder: Backend) -> None:
     folder.put(".staging/half", b"half an object")
     pushed(folder, cases(1))
     days_pass(folder, 3)
-    assert collect(folder, CollectOptions()).abandoned == 1
+    assert collect(folder, GcOptions()).abandoned == 1
     assert list(folder.list(".staging/")) == []
 
 
@@ -250,19 +250,19 @@ def test_killed_before_any_step_nothing_that_is_named_is_lost(tmp_path: Path) ->
     pushed(template, cases(4, changed=1), "models/old")
     prepared = partial(copied, template)
     counted = Watched(prepared("counted"), lambda *_: None)
-    collect(counted, CollectOptions(expire_newest=True))
+    collect(counted, GcOptions(expire_newest=True))
     assert counted.count > 20
     for at in range(1, counted.count + 1):
         store = prepared(f"store{at}")
         with pytest.raises(Killed):
-            collect(dying(store, at), CollectOptions(expire_newest=True))
+            collect(dying(store, at), GcOptions(expire_newest=True))
         assert verify_store(store).findings == ()
         # As time passes, the marker is nobody's.
         for one in store.list("gc/"):
             path = store.local(one.key)
             assert path is not None
             os.utime(path, (0, 0))
-        collect(store, CollectOptions(expire_newest=True))
+        collect(store, GcOptions(expire_newest=True))
         verified = verify_store(store)
         assert (verified.findings, verified.orphans) == ((), 0)
         assert verified.references == 1
@@ -277,7 +277,7 @@ def test_a_push_at_any_moment_of_a_collection_loses_nothing(tmp_path: Path) -> N
     pushed(template, [case(9)], "models/old")
     prepared = partial(copied, template)
     counted = Watched(prepared("counted"), lambda *_: None)
-    collect(counted, CollectOptions())
+    collect(counted, GcOptions())
     waited = 0
     for at in range(1, counted.count + 1):
         store = prepared(f"store{at}")
@@ -286,11 +286,11 @@ def test_a_push_at_any_moment_of_a_collection_loses_nothing(tmp_path: Path) -> N
         def before(number: int, _verb: str, _key: str, at: int = at, store: Backend = store,
                    done: list[bool] = done) -> None:  # fmt: skip
             if number == at:
-                with contextlib.suppress(Problem):  # store-busy
+                with contextlib.suppress(StoreProblem):  # store-busy
                     pushed(store, some, "models/new", times=NONE)
                     done.append(True)
 
-        collect(Watched(store, before), CollectOptions())
+        collect(Watched(store, before), GcOptions())
         if not done:
             waited += 1
             pushed(store, some, "models/new")
@@ -311,12 +311,12 @@ def test_a_collection_at_any_moment_of_a_push_loses_nothing(tmp_path: Path) -> N
     freed = 0
     for at in range(1, counted.count + 1):
         store = prepared(f"store{at}")
-        told: list[Collected] = []
+        told: list[GcResult] = []
 
         def before(number: int, _verb: str, _key: str, at: int = at, store: Backend = store,
-                   told: list[Collected] = told) -> None:  # fmt: skip
+                   told: list[GcResult] = told) -> None:  # fmt: skip
             if number == at:
-                told.append(collect(store, CollectOptions(grace=0)))
+                told.append(collect(store, GcOptions(grace=0)))
 
         pushed(Watched(store, before), some, "models/new", pin="why", workers=1)
         assert len(told) == 1

@@ -21,7 +21,7 @@ from factories.stores import case, cases, contents, files_below, pulled, pushed
 from karat.findings import CannotVerify
 from karat.store import references
 from karat.store.backends import Backend, open_backend
-from karat.store.gc import CollectOptions, collect
+from karat.store.gc import GcOptions, collect
 from karat.store.pull import PullOptions, pull
 from karat.store.verify import verify_store
 
@@ -55,7 +55,7 @@ def test_whatever_befalls_the_network_all_is_done_and_whole(s3: S3Proxy, tmp_pat
             cases(5, changed=2)
         )
         backend.put("expiring/sha256/00/" + "0" * 64, b"orphan")
-        assert collect(backend, CollectOptions(grace=0)).freed >= 6
+        assert collect(backend, GcOptions(grace=0)).freed >= 6
         pull(backend, first.digest, tmp_path / f"{seed}-old", PullOptions())
         s3.trouble(0.0, 0)
         told = verify_store(backend)

@@ -14,7 +14,7 @@ from factories.stores import cases, pushed
 from karat.findings import CannotVerify, UsageError
 from karat.store.backends import Backend, lifecycle
 from karat.store.backends.bucket import open_bucket
-from karat.store.gc import CollectOptions, collect
+from karat.store.gc import GcOptions, collect
 from karat.store.objects import EXPIRING, every
 from karat.store.verify import verify_store
 
@@ -141,10 +141,10 @@ def test_collecting_makes_young_what_the_newest_and_locks_need(
     pushed(bucket, cases(2))
     grow_old(s3, bucket, 31)
     assert max(ages(bucket)) > 30
-    told = collect(bucket, CollectOptions())
+    told = collect(bucket, GcOptions())
     assert told.freshened > 0
     assert max(ages(bucket)) < 1
-    assert collect(bucket, CollectOptions()).freshened == 0
+    assert collect(bucket, GcOptions()).freshened == 0
 
 
 def test_a_push_that_the_rule_would_outrun_is_refused(bucket: Backend) -> None:

@@ -20,13 +20,13 @@ import pytest
 from factories.stores import Memory, Watched, case, contents, pushed
 from karat.findings import KaratError
 from karat.store import pins, references, snapshot as snapshots
-from karat.store.backends import Backend, Problem
-from karat.store.gc import CollectOptions, collect
-from karat.store.leases import Times
+from karat.store.backends import Backend, StoreProblem
+from karat.store.gc import GcOptions, collect
+from karat.store.leases import LeaseTimes
 from karat.store.objects import EXPIRING, KEPT, key_of
 from karat.store.place import open_snapshot
 
-TIMES = Times(patience=0.0, poll=0.0)
+TIMES = LeaseTimes(patience=0.0, poll=0.0)
 TINY = {"manifest.json": 20, "inputs.safetensors": 10}
 OLD, LIVE, KEPT_ONE, MORE = (case(number, files=TINY) for number in range(4))
 Work = Callable[[Backend], object]
@@ -46,7 +46,7 @@ def prepared() -> Memory:
 
 
 def gc(store: Backend) -> object:
-    return collect(store, CollectOptions(grace=0, workers=1, times=TIMES))
+    return collect(store, GcOptions(grace=0, workers=1, times=TIMES))
 
 
 def push(store: Backend, **options: str) -> object:
@@ -120,7 +120,7 @@ def lost(store: Backend) -> Iterator[str]:
         for digest in needed(store, references.read(store, entry).digest):
             if not any(store.head(key_of(digest, drawer)) for drawer in (EXPIRING, KEPT)):
                 yield f"{entry.key} lacks {digest}"
-    for pinned in pins.every(store):
+    for pinned in pins.read_all(store):
         for digest in needed(store, pinned):
             if store.head(key_of(digest, KEPT)) is None:
                 yield f"the pin {pinned} lacks {digest}"
@@ -168,8 +168,8 @@ def run(store: Memory, works: tuple[Work, Work], turns: Iterator[int]) -> list[K
     assert list(lost(store)) == []
     errors = []
     for one, work in zip(both, works, strict=True):
-        if isinstance(one.error, Problem) and one.error.finding.kind == "store-busy":
-            with contextlib.suppress(Problem):
+        if isinstance(one.error, StoreProblem) and one.error.finding.kind == "store-busy":
+            with contextlib.suppress(StoreProblem):
                 work(store)
         elif one.error is not None:
             assert isinstance(one.error, KaratError), one.error

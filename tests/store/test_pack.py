@@ -25,7 +25,7 @@ from karat.bundles.verify import verify_place
 from karat.findings import ExitCode, UsageError
 from karat.store.packing.pack import Packed, PackOptions, pack
 from karat.store.packing.survey import survey
-from karat.store.packing.zips import Compression, Packing, Spot, pack_case
+from karat.store.packing.zips import Compression, ZipOptions, PackTarget, pack_case
 
 
 def kinds(told: Packed) -> list[str]:
@@ -222,8 +222,8 @@ def test_what_changes_after_it_was_looked_at_is_not_packed(tmp_path: Path, root:
     shutil.rmtree(path.parent)
     capture(root, other.identity, session=other.session)
     assert path.stat().st_size == candidate.case.files[path.name], "as large, and sealed"
-    how = Packing(compression="stored", level=None, count=lambda _: None)
-    part = pack_case(candidate, Spot(file=tmp_path / "a.zip", use="case"), how)
+    how = ZipOptions(compression="stored", level=None, count=lambda _: None)
+    part = pack_case(candidate, PackTarget(file=tmp_path / "a.zip", use="case"), how)
     assert part.output is None
     assert [said.split(":")[0] for said in part.wrong] == ["manifest.json"]
 

@@ -13,7 +13,7 @@ from karat.bundles.cases import cases as cases_of
 from karat.bundles.places import open_place
 from karat.bundles.verify import verify_place
 from karat.findings import UsageError
-from karat.store.backends import Backend, Problem, is_store_folder
+from karat.store.backends import Backend, StoreProblem, is_store_folder
 from karat.store.objects import EXPIRING, every
 from karat.store.place import SnapshotPlace, open_snapshot, open_word, split_word
 from karat.store.push import PushOptions, gather, objections, push
@@ -149,7 +149,7 @@ def test_words(folder: Backend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     place = open_word(f"{folder.url}#models/nightly")
     assert len(place.files()) == 4
     assert len(open_word("store:models/nightly", store=folder.url).files()) == 4
-    with pytest.raises(Problem, match="no such reference"):
+    with pytest.raises(StoreProblem, match="no such reference"):
         open_word(f"{folder.url}#models/nigthly")
 
 

@@ -11,7 +11,7 @@ from hypothesis import given, settings, strategies as st
 
 from factories.stores import case, cases, contents, made
 from karat.store.snapshot import CHUNK, encode
-from karat.store.upload import SMALL, Plan, plan
+from karat.store.upload import SMALL, UploadPlan, plan_upload
 
 names = st.sampled_from(["manifest.json", "inputs.safetensors", "program/a", "program/b", "raw/x"])
 some_cases = st.dictionaries(
@@ -21,7 +21,7 @@ some_cases = st.dictionaries(
 )
 
 
-def assembled(made_plan: Plan) -> dict[str, bytes]:
+def assembled(made_plan: UploadPlan) -> dict[str, bytes]:
     """The files again, from the objects and the snapshot alone."""
     wanted = set(made_plan.parts())
     objects = {part.sha256: data for unit in made_plan.units for part, data in unit.objects(wanted)}
@@ -43,10 +43,10 @@ def test_objects_and_snapshot_hold_every_byte_whatever_the_order(
     tree: dict[str, dict[str, bytes]], dice: random.Random
 ) -> None:
     some = [made(path, files) for path, files in tree.items()]
-    first = plan(some, 3)
+    first = plan_upload(some, 3)
     assert assembled(first) == contents(some)
     dice.shuffle(some)
-    again = plan([made(one.path, dict(reversed(_bytes(one).items()))) for one in some], 1)
+    again = plan_upload([made(one.path, dict(reversed(_bytes(one).items()))) for one in some], 1)
     assert (again.digest, again.data) == (first.digest, first.data)
     assert first.snapshot.size == sum(map(len, contents(some).values()))
 
@@ -64,7 +64,7 @@ def test_large_files_are_cut(size: int, chunk: int, seed: int) -> None:
         patch.setattr("karat.store.upload.CHUNK", chunk)
         patch.setattr("karat.store.upload.SMALL", 0)
         patch.setattr("karat.store.upload._BLOCK", chunk)
-        made_plan = plan([made("s/f/c", {"program/p": data})], 1)
+        made_plan = plan_upload([made("s/f/c", {"program/p": data})], 1)
     assert assembled(made_plan) == {"s/f/c/program/p": data}
     assert all(part.size <= chunk for part in made_plan.parts().values())
     assert len(made_plan.units[0].parts) == -(-size // chunk)
@@ -72,7 +72,7 @@ def test_large_files_are_cut(size: int, chunk: int, seed: int) -> None:
 
 def test_a_file_over_64_mib_is_two_objects() -> None:
     data = bytes(CHUNK) + b"tail"
-    made_plan = plan([made("s/f/c", {"program/p": data})], 2)
+    made_plan = plan_upload([made("s/f/c", {"program/p": data})], 2)
     (file,) = made_plan.snapshot.cases[0].files
     assert [part.size for part in file.chunks] == [CHUNK, 4]
     assert file.sha256 == sha256(data).hexdigest()
@@ -80,7 +80,7 @@ def test_a_file_over_64_mib_is_two_objects() -> None:
 
 
 def test_a_changed_case_changes_its_own_objects_and_its_run_of_manifests() -> None:
-    before, after = plan(cases(400), 4), plan(cases(400, changed=4), 4)
+    before, after = plan_upload(cases(400), 4), plan_upload(cases(400, changed=4), 4)
     new = after.parts().keys() - before.parts().keys()
     # Of each changed case: its program, its small files, and at worst a run of manifests of its own.
     assert len(new) <= 4 * 3
@@ -88,7 +88,7 @@ def test_a_changed_case_changes_its_own_objects_and_its_run_of_manifests() -> No
 
 
 def test_another_night_changes_manifests_alone_and_they_are_few_objects() -> None:
-    before, after = plan(cases(400, night="1"), 4), plan(cases(400, night="2"), 4)
+    before, after = plan_upload(cases(400, night="1"), 4), plan_upload(cases(400, night="2"), 4)
     new = after.parts().keys() - before.parts().keys()
     assert len(new) < 400 / 8
     sizes = sum(after.parts()[digest].size for digest in new)
@@ -96,14 +96,14 @@ def test_another_night_changes_manifests_alone_and_they_are_few_objects() -> Non
 
 
 def test_a_case_that_comes_or_goes_moves_no_other_cut() -> None:
-    whole = plan(cases(400), 4)
-    without = plan([one for one in cases(400) if not one.path.endswith("00123")], 4)
+    whole = plan_upload(cases(400), 4)
+    without = plan_upload([one for one in cases(400) if not one.path.endswith("00123")], 4)
     assert len(without.parts().keys() - whole.parts().keys()) <= 1
 
 
 def test_small_and_large_manifests() -> None:
     large = {"manifest.json": SMALL, "expected.safetensors": SMALL - 1, "inputs.safetensors": 0}
-    made_plan = plan([case(0, files=large), case(1)], 1)
+    made_plan = plan_upload([case(0, files=large), case(1)], 1)
     files = dict(made_plan.snapshot.files())
     assert files["models/xnnpack/case-00000/manifest.json"].pack is None
     assert files["models/xnnpack/case-00000/inputs.safetensors"].pack is not None
@@ -112,7 +112,7 @@ def test_small_and_large_manifests() -> None:
 
 def test_the_snapshot_s_bytes_are_fixed() -> None:
     """Consumers pin the digest: if this changes, every lock file in the world is out of date."""
-    made_plan = plan([made("s/f/c", {"manifest.json": b"{}", "a": b"1", "b": b"22"})], 1)
+    made_plan = plan_upload([made("s/f/c", {"manifest.json": b"{}", "a": b"1", "b": b"22"})], 1)
     assert made_plan.data == encode(made_plan.snapshot)
     assert msgspec.json.decode(made_plan.data)["schema"] == "karat.snapshot/1"
     assert made_plan.digest == ("a02bd97fdc7b8a585a67a8adb267925ad76e3fb7b6a31c01cecc60b1e907239a")

@@ -15,12 +15,12 @@ import pytest
 from factories.stores import Watched, cases, pushed
 from karat.findings import CannotVerify
 from karat.store import pins
-from karat.store.backends import Backend, Problem
-from karat.store.gc import CollectOptions, collect
+from karat.store.backends import Backend, StoreProblem
+from karat.store.gc import GcOptions, collect
 from karat.store.leases import (
     COLLECTORS,
     Lease,
-    Times,
+    LeaseTimes,
     abandoned,
     lease,
     live_leases,
@@ -30,7 +30,7 @@ from karat.store.leases import (
     wait_for_collectors,
 )
 
-QUICK = Times(patience=0.2, poll=0.05)
+QUICK = LeaseTimes(patience=0.2, poll=0.05)
 
 
 def a_marker(backend: Backend, process: str, name: str = "other") -> str:
@@ -49,10 +49,10 @@ def aged(folder: Backend, key: str, seconds: float) -> None:
 
 def test_a_lease_names_what_is_needed_and_goes(backend: Backend) -> None:
     with lease(backend, "push", objects=("a", "b"), snapshots=("c",)) as held:
-        (found,) = live_leases(backend, held.now(), Times())
+        (found,) = live_leases(backend, held.now(), LeaseTimes())
         assert (found.objects, found.snapshots, found.kind) == (("a", "b"), ("c",), "push")
         held.check()
-    assert live_leases(backend, None, Times()) == []
+    assert live_leases(backend, None, LeaseTimes()) == []
 
 
 def test_a_push_waits_for_a_collector_and_goes_on_when_it_is_done(folder: Backend) -> None:
@@ -61,7 +61,7 @@ def test_a_push_waits_for_a_collector_and_goes_on_when_it_is_done(folder: Backen
     told: list[str] = []
     with lease(folder, "push") as held:
         timer.start()
-        wait_for_collectors(folder, held, Times(patience=30, poll=0.02), told.append)
+        wait_for_collectors(folder, held, LeaseTimes(patience=30, poll=0.02), told.append)
         assert folder.head(key) is None
     assert len(told) == 1
     assert "waiting for `karat gc`" in told[0]
@@ -69,21 +69,21 @@ def test_a_push_waits_for_a_collector_and_goes_on_when_it_is_done(folder: Backen
 
 def test_a_collector_that_does_not_end_is_store_busy(backend: Backend) -> None:
     a_marker(backend, "another machine/1-2")
-    with pytest.raises(Problem, match="which did not end in time") as caught:
+    with pytest.raises(StoreProblem, match="which did not end in time") as caught:
         pushed(backend, cases(1), times=QUICK)
     assert caught.value.finding.kind == "store-busy"
     assert caught.value.exit_code == 3
-    with pytest.raises(Problem, match="did not end"):
-        collect(backend, CollectOptions())
+    with pytest.raises(StoreProblem, match="did not end"):
+        collect(backend, GcOptions())
     assert list(backend.list("expiring/")) == []
     assert len(list(backend.list(COLLECTORS))) == 1, "nobody takes another's marker away"
 
 
 def test_a_marker_that_nobody_renews_is_nobody_s(folder: Backend) -> None:
     key = a_marker(folder, "another machine/1-2")
-    aged(folder, key, Times().collector + 1)
+    aged(folder, key, LeaseTimes().collector + 1)
     assert pushed(folder, cases(1), times=QUICK).cases == 1
-    assert collect(folder, CollectOptions()).abandoned == 1
+    assert collect(folder, GcOptions()).abandoned == 1
     assert folder.head(key) is None
 
 
@@ -95,10 +95,10 @@ def test_a_killed_process_of_this_machine_is_known_at_once(folder: Backend, tmp_
     key = a_marker(folder, dead)
     assert pushed(folder, cases(1), times=QUICK).cases == 1
     with marker(folder) as held:
-        assert other_collectors(folder, held, Times()) == []
-        assert abandoned(folder, held, Times()) == [key]
+        assert other_collectors(folder, held, LeaseTimes()) == []
+        assert abandoned(folder, held, LeaseTimes()) == [key]
     a_marker(folder, this_process())
-    with pytest.raises(Problem):
+    with pytest.raises(StoreProblem):
         pushed(folder, cases(2), times=QUICK)
     # The number of a process is used again; when it began is not.
     a_marker(folder, this_process().rpartition("-")[0] + "-1")
@@ -108,24 +108,24 @@ def test_a_killed_process_of_this_machine_is_known_at_once(folder: Backend, tmp_
 
 def test_old_leases_are_nobody_s_and_young_ones_are(folder: Backend) -> None:
     folder.put("pushes/old.json", msgspec.json.encode(Lease(id="old", kind="push", process="x")))
-    aged(folder, "pushes/old.json", Times().lease + 5)
+    aged(folder, "pushes/old.json", LeaseTimes().lease + 5)
     with marker(folder) as held:
-        assert live_leases(folder, held.now(), Times()) == []
-        assert abandoned(folder, held, Times()) == ["pushes/old.json"]
-        aged(folder, "pushes/old.json", Times().lease - 60)
-        assert [one.id for one in live_leases(folder, held.now(), Times())] == ["old"]
-        assert abandoned(folder, held, Times()) == []
+        assert live_leases(folder, held.now(), LeaseTimes()) == []
+        assert abandoned(folder, held, LeaseTimes()) == ["pushes/old.json"]
+        aged(folder, "pushes/old.json", LeaseTimes().lease - 60)
+        assert [one.id for one in live_leases(folder, held.now(), LeaseTimes())] == ["old"]
+        assert abandoned(folder, held, LeaseTimes()) == []
 
 
 def test_a_lease_that_cannot_be_read_stops_a_collector(folder: Backend) -> None:
     pushed(folder, cases(1))
     folder.put("pushes/x.json", b"<html>")
     with pytest.raises(CannotVerify, match="expected a lease"):
-        collect(folder, CollectOptions(grace=0))
+        collect(folder, GcOptions(grace=0))
 
 
 def test_a_held_lease_is_renewed_by_itself(folder: Backend) -> None:
-    with lease(folder, "push", times=Times(renewal=0.02)) as held:
+    with lease(folder, "push", times=LeaseTimes(renewal=0.02)) as held:
         aged(folder, held.key, 1000)
         until = time.monotonic() + 10
         while time.time() - held.now() > 900 and time.monotonic() < until:
@@ -156,7 +156,7 @@ def test_a_collector_that_was_stopped_does_not_come_back(
     def threads() -> list[threading.Thread]:
         return [one for one in threading.enumerate() if one.name == "karat-lease"]
 
-    options = CollectOptions(grace=0, times=Times(beat=0.005))
+    options = GcOptions(grace=0, times=LeaseTimes(beat=0.005))
     with pytest.raises(CannotVerify, match="to be renewed in time"):
         collect(Watched(folder, before), options)
     assert folder.get(orphan) == b"orphan"
@@ -206,7 +206,7 @@ def test_another_user_s_hidden_process_is_alive(
 
     monkeypatch.setattr("karat.store.leases._began", hidden)
     monkeypatch.setattr("os.kill", not_ours)
-    with pytest.raises(Problem, match="did not end in time"):
+    with pytest.raises(StoreProblem, match="did not end in time"):
         pushed(folder, cases(1), times=QUICK)
 
 
@@ -219,5 +219,5 @@ def test_a_collector_whose_marker_was_taken_stops_before_it_deletes(folder: Back
             folder.delete([one.key for one in folder.list(COLLECTORS)])
 
     with pytest.raises(CannotVerify, match="to be renewed in time"):
-        collect(Watched(folder, before), CollectOptions(grace=0))
+        collect(Watched(folder, before), GcOptions(grace=0))
     assert folder.get("expiring/sha256/ab/" + "ab" * 32) == b"orphan"

@@ -20,11 +20,11 @@ from factories.stores import (
 )
 from karat.findings import CannotVerify, UsageError
 from karat.store import references
-from karat.store.backends import Backend, Problem
+from karat.store.backends import Backend, StoreProblem
 from karat.store.objects import EXPIRING, every
 from karat.store.pull import MARK, PullOptions, pull
 from karat.store.snapshot import load
-from karat.store.upload import plan
+from karat.store.upload import plan_upload
 
 PAGE = b"<!DOCTYPE html><html><body>Sign in</body></html>"
 
@@ -61,7 +61,7 @@ def test_every_damaged_object_is_named_and_nothing_is_installed(
             folder.delete([key])
         else:
             folder.put(key, damage(whole), replace=True)
-        with pytest.raises(Problem, match=key.rpartition("/")[2]) as caught:
+        with pytest.raises(StoreProblem, match=key.rpartition("/")[2]) as caught:
             pull(folder, digest, target, PullOptions(workers=2))
         assert caught.value.finding.kind == "bundle-damaged"
         assert caught.value.exit_code == 1
@@ -76,7 +76,7 @@ def test_an_object_under_another_s_name_is_damage(bucket: Backend, tmp_path: Pat
     digest = pushed(bucket, cases(2)).digest
     first, second = [one.key for one in every(bucket, EXPIRING, 1) if one.size == 70_000]
     bucket.copy(first, second)
-    with pytest.raises(Problem, match=f"object {second[-64:]}"):
+    with pytest.raises(StoreProblem, match=f"object {second[-64:]}"):
         pull(bucket, digest, tmp_path / "out", PullOptions())
     assert not (tmp_path / "out").exists()
 
@@ -290,7 +290,7 @@ def test_a_snapshot_whose_objects_say_otherwise_is_damage(folder: Backend, tmp_p
     from karat.store.snapshot import digest_of as hashed, encode  # noqa: PLC0415
 
     pushed(folder, cases(1))
-    snapshot = plan(cases(1), 1).snapshot
+    snapshot = plan_upload(cases(1), 1).snapshot
     files = tuple(
         msgspec.structs.replace(file, sha256="0" * 64) if file.pack is not None else file
         for file in snapshot.cases[0].files
@@ -300,6 +300,6 @@ def test_a_snapshot_whose_objects_say_otherwise_is_damage(folder: Backend, tmp_p
     )
     data = encode(lied)
     folder.put(key_of(hashed(data)), data)
-    with pytest.raises(Problem, match="hold something else"):
+    with pytest.raises(StoreProblem, match="hold something else"):
         pull(folder, hashed(data), tmp_path / "out", PullOptions())
     assert not (tmp_path / "out").exists()

@@ -23,10 +23,10 @@ from factories.stores import (
 from karat.findings import CannotVerify, UsageError
 from karat.store import references
 from karat.store.backends import Backend
-from karat.store.leases import Times
+from karat.store.leases import LeaseTimes
 from karat.store.objects import EXPIRING, KEPT, every, key_of
 from karat.store.push import Pushed
-from karat.store.upload import plan
+from karat.store.upload import plan_upload
 from karat.store.verify import verify_store
 
 
@@ -174,7 +174,7 @@ def test_killed_before_any_step_nothing_is_visible_and_the_next_completes(
         there = {one.key for one in every(store, EXPIRING, 1)}
         next_cases = some if then == "same" else cases(3, changed=1)
         again = pushed(store, next_cases, workers=1)
-        needed = set(map(key_of, [*plan(next_cases, 1).parts(), again.digest]))
+        needed = set(map(key_of, [*plan_upload(next_cases, 1).parts(), again.digest]))
         assert again.new_objects == len(needed - there), "only what is missing is sent"
         assert verify_store(store).findings == ()
     assert files_below(tmp_path / "store1")
@@ -186,5 +186,5 @@ def test_a_push_whose_lease_lapsed_is_not_named(folder: Backend) -> None:
             folder.delete([one.key for one in folder.list("pushes/")])
 
     with pytest.raises(CannotVerify, match="to be renewed in time"):
-        pushed(Watched(folder, before), cases(2), times=Times())
+        pushed(Watched(folder, before), cases(2), times=LeaseTimes())
     assert references.entries(folder) == []

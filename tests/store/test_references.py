@@ -13,19 +13,19 @@ import pytest
 from hypothesis import given, strategies as st
 
 from karat.findings import CannotVerify, UsageError
-from karat.store.backends import Backend, Problem
+from karat.store.backends import Backend, StoreProblem
 from karat.store.objects import key_of, seal
 from karat.store.references import (
     Reference,
     check_name,
     ci_of,
     entries,
-    moment_of,
+    parse_date,
     parse,
     read,
     resolve,
-    stamp,
-    strangers,
+    format_date,
+    unrecognised,
     write,
 )
 
@@ -36,7 +36,7 @@ def reference(
     name: str = "models/nightly", digest: str = "a" * 64, at: datetime = NOW
 ) -> Reference:
     return Reference(
-        name=name, digest=digest, date=stamp(at), expires=stamp(at + timedelta(days=90)), cases=1,
+        name=name, digest=digest, date=format_date(at), expires=format_date(at + timedelta(days=90)), cases=1,
         files=4, size=10, karat="0.1.0",
     )  # fmt: skip
 
@@ -59,7 +59,7 @@ def test_by_day_hour_and_minute(folder: Backend) -> None:
         ("2026-11-15T01:05:01Z", "2"), ("2026-11-14T0205", "0"),
     ):  # fmt: skip
         assert resolve(folder, f"models/nightly@{word}").digest == digit * 64, word
-    with pytest.raises(Problem, match="found 4 of that name, the newest of 2026-11-15T04:05:01Z"):
+    with pytest.raises(StoreProblem, match="found 4 of that name, the newest of 2026-11-15T04:05:01Z"):
         resolve(folder, "models/nightly@2026-11-16")
 
 
@@ -71,14 +71,14 @@ def test_a_name_is_not_the_folder_of_another(folder: Backend) -> None:
 
 
 def test_what_is_unknown_comes_with_what_is_near(folder: Backend) -> None:
-    with pytest.raises(Problem, match="found a store without references"):
+    with pytest.raises(StoreProblem, match="found a store without references"):
         resolve(folder, "models/nightly")
     write(folder, reference())
-    with pytest.raises(Problem, match=r"no such reference.*models/nightly") as caught:
+    with pytest.raises(StoreProblem, match=r"no such reference.*models/nightly") as caught:
         resolve(folder, "models/nigthly")
     assert caught.value.finding.kind == "reference-missing"
     assert caught.value.exit_code == 3
-    with pytest.raises(Problem):
+    with pytest.raises(StoreProblem):
         resolve(folder, "sha256:" + "c" * 64)
 
 
@@ -127,7 +127,7 @@ def test_an_entry_that_cannot_be_read_is_no_answer(folder: Backend, data: bytes)
         {"digest": "b" * 64},
         {"schema": "x"},
         {"expires": "soon"},
-        {"date": stamp(NOW - timedelta(days=1))},
+        {"date": format_date(NOW - timedelta(days=1))},
         {"digest": "a" * 63},
         {"date": "today"},
     ],
@@ -141,7 +141,7 @@ def test_an_entry_is_held_against_its_own_name(folder: Backend, changes: dict[st
         read(folder, entry)
 
 
-@pytest.mark.parametrize("changes", [{"expires": stamp(NOW)}, {"keep": 9000}, {"cases": 2}, {}])
+@pytest.mark.parametrize("changes", [{"expires": format_date(NOW)}, {"keep": 9000}, {"cases": 2}, {}])
 def test_a_reference_that_was_changed_is_no_answer(
     folder: Backend, changes: dict[str, Any]
 ) -> None:
@@ -160,7 +160,7 @@ def test_a_reference_that_was_changed_is_no_answer(
 def test_strangers_among_the_references(folder: Backend) -> None:
     write(folder, reference())
     folder.put("refs/models/nightly/README", b"")
-    assert strangers(folder) == ["refs/models/nightly/README"]
+    assert unrecognised(folder) == ["refs/models/nightly/README"]
     assert len(entries(folder)) == 1
 
 
@@ -198,7 +198,7 @@ def test_any_text_is_a_reference_or_wrong_usage(word: str) -> None:
 
 @given(st.datetimes(timezones=st.just(UTC)).filter(lambda moment: moment.year > 1999))
 def test_dates_come_back(moment: datetime) -> None:
-    assert moment_of(stamp(moment)) == moment
+    assert parse_date(format_date(moment)) == moment
 
 
 def test_ci_leaves_tokens_behind() -> None:

@@ -11,10 +11,10 @@ import jsonschema
 import pytest
 
 from factories.stores import cases
-from karat.store.backends import Backend, Problem
+from karat.store.backends import Backend, StoreProblem
 from karat.store.objects import key_of
 from karat.store.snapshot import load
-from karat.store.upload import plan
+from karat.store.upload import plan_upload
 
 EMPTY = sha256(b"").hexdigest()
 
@@ -36,7 +36,7 @@ def of(*names: str, **more: Any) -> dict[str, Any]:
 
 
 def test_what_was_planned_comes_back(folder: Backend) -> None:
-    made = plan(cases(20), 2)
+    made = plan_upload(cases(20), 2)
     folder.put(key_of(made.digest), made.data)
     assert load(folder, made.digest) == made.snapshot
     schema = resources.files("karat").joinpath("schemas", "karat.snapshot.1.json").read_text()
@@ -52,14 +52,14 @@ def test_what_was_planned_comes_back(folder: Backend) -> None:
 )  # fmt: skip
 def test_names_that_no_folder_should_hold_are_refused(folder: Backend, name: str) -> None:
     digest = stored(folder, of("good", name))
-    with pytest.raises(Problem, match="expected a snapshot") as caught:
+    with pytest.raises(StoreProblem, match="expected a snapshot") as caught:
         load(folder, digest)
     assert caught.value.finding.kind == "bundle-damaged"
 
 
 @pytest.mark.parametrize("names", [("a", "a"), ("a", "A"), ("a", "a/b"), ("é", "e\u0301")])
 def test_names_that_collide_are_refused(folder: Backend, names: tuple[str, ...]) -> None:
-    with pytest.raises(Problem):
+    with pytest.raises(StoreProblem):
         load(folder, stored(folder, of(*names)))
 
 
@@ -72,21 +72,21 @@ def test_names_that_collide_are_refused(folder: Backend, names: tuple[str, ...])
     ],
 )  # fmt: skip
 def test_objects_that_cannot_hold_a_file_are_refused(folder: Backend, more: dict[str, Any]) -> None:
-    with pytest.raises(Problem):
+    with pytest.raises(StoreProblem):
         load(folder, stored(folder, of("a", **more)))
 
 
 def test_files_beyond_their_pack_are_refused(folder: Backend) -> None:
     document = of("a", pack=0, offset=5)
     document["packs"] = [{"sha256": EMPTY, "size": 4}]
-    with pytest.raises(Problem):
+    with pytest.raises(StoreProblem):
         load(folder, stored(folder, document))
 
 
 def test_packs_beyond_any_memory_are_refused(folder: Backend) -> None:
     document = of("a", pack=0)
     document["packs"] = [{"sha256": EMPTY, "size": 1 << 40}]
-    with pytest.raises(Problem, match="an object called"):
+    with pytest.raises(StoreProblem, match="an object called"):
         load(folder, stored(folder, document))
 
 
@@ -95,10 +95,10 @@ def test_packs_beyond_any_memory_are_refused(folder: Backend) -> None:
     [b"", b"[]", b"{}", b"<html>", b"\xff\xfe", b'{"schema": 1}', b'{"x":' + b"[" * 100_000],
 )
 def test_what_is_no_snapshot_is_said_to_be_none(folder: Backend, data: bytes) -> None:
-    with pytest.raises(Problem, match="expected a snapshot"):
+    with pytest.raises(StoreProblem, match="expected a snapshot"):
         load(folder, stored(folder, data))
 
 
 def test_another_version_is_refused(folder: Backend) -> None:
-    with pytest.raises(Problem, match=r"karat\.snapshot/2"):
+    with pytest.raises(StoreProblem, match=r"karat\.snapshot/2"):
         load(folder, stored(folder, {**of("a"), "schema": "karat.snapshot/2"}))

@@ -82,7 +82,7 @@ def is_noticed(backend: Backend, key: str) -> bool:
         if key.startswith("refs/"):
             references.read_all(backend, references.entries(backend), 1)
         elif key.startswith("pins/"):
-            pins.every(backend)
+            pins.read_all(backend)
         else:
             is_store(backend)
     except CannotVerify:

@@ -9,8 +9,8 @@ from time import perf_counter
 
 import msgspec
 
-from karat.changepoints.detector.detect import FEWEST, analyse, newest
-from karat.changepoints.readers.read import Collected
+from karat.changepoints.detector.detect import FEWEST, detect, newest
+from karat.changepoints.readers.read import SeriesCollection
 from karat.changepoints.series import (
     Analysis,
     Change,
@@ -38,7 +38,7 @@ def change_findings(series: Series, analysis: Analysis) -> Iterator[Finding]:
     """One finding per change."""
     for change in analysis.changes:
         kind, severity = _KINDS[change.kind]
-        if change.kind is ChangeKind.CRASH and still(series, change):
+        if change.kind is ChangeKind.CRASH and is_still_crashing(series, change):
             severity = Severity.FAIL
         steps = [analysis.steps[number] for number in change.steps]
         yield Finding(
@@ -53,7 +53,7 @@ def change_findings(series: Series, analysis: Analysis) -> Iterator[Finding]:
         )
 
 
-def still(series: Series, change: Change) -> bool:
+def is_still_crashing(series: Series, change: Change) -> bool:
     """Whether a crash goes on: nothing after it has a value."""
     return not any(point.outcome is Outcome.OK for point in series.observations[change.last :])
 
@@ -105,7 +105,7 @@ def too_short(series: Series, fewest: int) -> Finding:
 
 def _ending(series: Series, change: Change, steps: Sequence[Step]) -> str:
     if change.kind is ChangeKind.CRASH:
-        return "; nothing after it has a value" if still(series, change) else ""
+        return "; nothing after it has a value" if is_still_crashing(series, change) else ""
     if len(steps) != 1:
         return ""
     step = steps[0]
@@ -187,7 +187,7 @@ def _between(series: Series, step: Step) -> str:
 _TOGETHER = 3
 
 
-class Examined(msgspec.Struct, frozen=True, kw_only=True):
+class SeriesReport(msgspec.Struct, frozen=True, kw_only=True):
     """One series, with what the detector said of it."""
 
     series: Series
@@ -204,7 +204,7 @@ class Examined(msgspec.Struct, frozen=True, kw_only=True):
 class ChangesReport(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that `karat changes` says."""
 
-    entries: tuple[Examined, ...]
+    entries: tuple[SeriesReport, ...]
     findings: tuple[Finding, ...]
     """Gravest first."""
     notes: tuple[str, ...]
@@ -220,7 +220,7 @@ class ChangesReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def examine(
-    collected: Collected,
+    collected: SeriesCollection,
     options: DetectOptions,
     *,
     online: bool = False,
@@ -245,16 +245,16 @@ def examine(
     )  # fmt: skip
 
 
-def _examined(series: Series, options: DetectOptions, *, online: bool) -> Examined:
-    analysis = analyse(series, options)
-    return Examined(
+def _examined(series: Series, options: DetectOptions, *, online: bool) -> SeriesReport:
+    analysis = detect(series, options)
+    return SeriesReport(
         series=series,
         analysis=analysis,
         newest=newest(series, options) if online else None,
     )
 
 
-def _something(collected: Collected) -> None:
+def _something(collected: SeriesCollection) -> None:
     """No values at all is no series without changes."""
     points = [point for one in collected.series for point in one.observations]
     if any(point.outcome is Outcome.OK for point in points):
@@ -271,7 +271,7 @@ def _something(collected: Collected) -> None:
     )
 
 
-def _notes(collected: Collected, entries: Sequence[Examined]) -> tuple[str, ...]:
+def _notes(collected: SeriesCollection, entries: Sequence[SeriesReport]) -> tuple[str, ...]:
     notes = list(collected.notes)
     undecided = [e for e in entries if e.series.better is None and e.analysis.steps]
     if undecided:
@@ -283,7 +283,7 @@ def _notes(collected: Collected, entries: Sequence[Examined]) -> tuple[str, ...]
     return (*notes, *_together(entries))
 
 
-def _together(entries: Sequence[Examined]) -> Iterator[str]:
+def _together(entries: Sequence[SeriesReport]) -> Iterator[str]:
     """Series that changed between the same two points: one cause is likelier than many."""
     places: dict[tuple[str, str, str], list[str]] = {}
     for entry in entries:

@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from karat.changepoints.examine import ChangesReport, Examined
+from karat.changepoints.examine import ChangesReport, SeriesReport
 from karat.changepoints.series import (
     RAREST,
     Analysis,
@@ -34,7 +34,7 @@ _DEEPEST = 16
 _WORD = re.compile(r"\s*\S+|\s+")
 
 
-def folded(line: Line, width: int | None) -> Iterator[Line]:
+def wrapped(line: Line, width: int | None) -> Iterator[Line]:
     """The line, and what does not fit below it; hanging under what follows the word that the line begins with."""
     if width is None or sum(len(text) for text, _ in line) <= width:
         yield line
@@ -67,7 +67,7 @@ _FAILED = {Outcome.CRASH: "×", Outcome.HANG: "×", Outcome.BROKEN: "?", Outcome
 STEP = "▲"
 
 
-def strip(series: Series, analysis: Analysis, width: int) -> tuple[str, str]:
+def sparkline(series: Series, analysis: Analysis, width: int) -> tuple[str, str]:
     """The points, and below them a mark where a level begins; as many points to a column as must be."""
     points = series.observations
     columns = min(max(width, 1), len(points))
@@ -133,12 +133,12 @@ _OWN = frozenset(
 _SEVERITY = {Severity.FAIL: "bold red", Severity.WARN: "yellow", Severity.INFO: "dim"}
 
 
-def lines(
+def text_lines(
     report: ChangesReport, *, everything: bool = False, width: int | None = None
 ) -> Iterator[Line]:
     """The whole report; with a width, lines are broken between words to fit it."""
     for line in _lines(report, width or _PLAIN_WIDTH, everything=everything):
-        yield from folded(line, width)
+        yield from wrapped(line, width)
 
 
 def _lines(report: ChangesReport, width: int, *, everything: bool) -> Iterator[Line]:
@@ -157,7 +157,7 @@ def _lines(report: ChangesReport, width: int, *, everything: bool) -> Iterator[L
     yield ((_summary(report), "bold"),)
 
 
-def _is_quiet(entry: Examined) -> bool:
+def _is_quiet(entry: SeriesReport) -> bool:
     if entry.newest is not None:
         return (
             entry.newest.verdict == "same" and entry.series.observations[-1].outcome is Outcome.OK
@@ -166,9 +166,9 @@ def _is_quiet(entry: Examined) -> bool:
     return quiet and not entry.analysis.notes
 
 
-def _entry(entry: Examined, width: int, *, everything: bool) -> Iterator[Line]:
+def _entry(entry: SeriesReport, width: int, *, everything: bool) -> Iterator[Line]:
     yield from _head(entry)
-    drawn, marks = strip(entry.series, entry.analysis, width)
+    drawn, marks = sparkline(entry.series, entry.analysis, width)
     yield ((f"  {drawn}", ""),)
     if marks:
         yield ((f"  {marks}", "dim"),)
@@ -189,7 +189,7 @@ def _entry(entry: Examined, width: int, *, everything: bool) -> Iterator[Line]:
     yield from _conclusion(entry)
 
 
-def _conclusion(entry: Examined) -> Iterator[Line]:
+def _conclusion(entry: SeriesReport) -> Iterator[Line]:
     if entry.analysis.notes:
         for note in entry.analysis.notes:
             yield (("  cannot be told: ", "yellow"), (note, ""))
@@ -199,7 +199,7 @@ def _conclusion(entry: Examined) -> Iterator[Line]:
         yield (_noise(entry),)
 
 
-def _head(entry: Examined) -> Iterator[Line]:
+def _head(entry: SeriesReport) -> Iterator[Line]:
     series, outcomes = entry.series, entry.outcomes
     parts = [count(outcomes[Outcome.OK], "value")]
     parts += _without_value(outcomes)
@@ -220,7 +220,7 @@ def _row(series: Series, analysis: Analysis, change: Change) -> tuple[ChangeKind
     return change.kind, (
         _size(steps[0]),
         _levels(steps),
-        chance(steps),
+        chance_text(steps),
         _place(series, change, steps),
     )
 
@@ -279,14 +279,14 @@ def _hidden(series: Series, step: Step, where: str = "between") -> str:
     return f" ({told} {where})" if told else ""
 
 
-def chance(steps: Sequence[Step]) -> str:
+def chance_text(steps: Sequence[Step]) -> str:
     """The p-value; below what the detector vouches for it is only said to be below."""
     p_value = max(step.p_value for step in steps)
     sign, shown = ("≤", RAREST) if p_value <= RAREST else ("=", p_value)
     return f"p {sign} {shown:.1g}".replace("e-0", "e-")
 
 
-def _crashes(entry: Examined, *, everything: bool) -> Iterator[Line]:
+def _crashes(entry: SeriesReport, *, everything: bool) -> Iterator[Line]:
     series = entry.series
     found = [change for change in entry.analysis.changes if change.kind is ChangeKind.CRASH]
     shown = found if everything else found[-_SHOWN:]
@@ -305,7 +305,7 @@ def _crashes(entry: Examined, *, everything: bool) -> Iterator[Line]:
         )
 
 
-def _gaps(entry: Examined, *, everything: bool) -> Iterator[Line]:
+def _gaps(entry: SeriesReport, *, everything: bool) -> Iterator[Line]:
     """All gaps in one line: that a night is missing is worth a word, and no more."""
     gaps = [change for change in entry.analysis.changes if change.kind is ChangeKind.GAP]
     if not gaps:
@@ -317,11 +317,11 @@ def _gaps(entry: Examined, *, everything: bool) -> Iterator[Line]:
     yield (("  gap         ", "dim"), (f"{count(points, 'point')}: {texts}{more}", "dim"))
 
 
-def _noise(entry: Examined) -> tuple[str, str]:
+def _noise(entry: SeriesReport) -> tuple[str, str]:
     return (f"  (noise: {entry.analysis.noise})" if entry.analysis.noise else "", "dim")
 
 
-def _newest(entry: Examined) -> Iterator[Line]:
+def _newest(entry: SeriesReport) -> Iterator[Line]:
     newest = entry.newest
     if newest is not None:
         style = {"change": "bold red", "unsure": "yellow"}.get(newest.verdict, "green")
@@ -373,7 +373,7 @@ def _summary(report: ChangesReport) -> str:
 SCHEMA = "karat.changes/1"
 
 
-def document(report: ChangesReport) -> bytes:
+def to_json(report: ChangesReport) -> bytes:
     """The report as schema karat.changes/1."""
     return encode(
         {
@@ -393,7 +393,7 @@ def document(report: ChangesReport) -> bytes:
     )
 
 
-def _series(entry: Examined) -> dict[str, Any]:
+def _series(entry: SeriesReport) -> dict[str, Any]:
     series, analysis = entry.series, entry.analysis
     return {
         "metric": series.metric,
@@ -456,7 +456,7 @@ def _change(series: Series, change: Change) -> dict[str, Any]:
     }
 
 
-def _newest_report_json(entry: Examined) -> dict[str, Any] | None:
+def _newest_report_json(entry: SeriesReport) -> dict[str, Any] | None:
     newest = entry.newest
     if newest is None:
         return None
@@ -474,7 +474,7 @@ def _newest_report_json(entry: Examined) -> dict[str, Any] | None:
 _SHOWN_REPORT_MARKDOWN = 50
 
 
-def render(report: ChangesReport) -> str:
+def to_markdown(report: ChangesReport) -> str:
     """The whole report."""
     parts = ["## Changes", ""]
     told = [entry for entry in report.entries if entry.analysis.changes]
@@ -488,7 +488,7 @@ def render(report: ChangesReport) -> str:
     return "\n".join(parts).rstrip() + "\n"
 
 
-def _series_report_markdown(entry: Examined) -> Iterator[str]:
+def _series_report_markdown(entry: SeriesReport) -> Iterator[str]:
     series, analysis = entry.series, entry.analysis
     better = f", {series.better} is better" if series.better in {"higher", "lower"} else ""
     yield f"### {code(series.metric)}{better}"
@@ -514,7 +514,7 @@ def _series_report_markdown(entry: Examined) -> Iterator[str]:
                 what,
                 good,
                 stretch,
-                chance(steps).removeprefix("p ").removeprefix("= ") if steps else "",
+                chance_text(steps).removeprefix("p ").removeprefix("= ") if steps else "",
             )
         )
     if rows:

@@ -39,7 +39,7 @@ _STAMP = re.compile(
 _SPACES = re.compile(r"\s+")
 
 
-def plain(line: str) -> str:
+def without_ansi(line: str) -> str:
     """A line as a terminal would show it in the end: no colours, no control characters, bars overwritten."""
     shown = line[-LONGEST:].rstrip("\r\n")
     if "\x1b" in shown:
@@ -48,15 +48,15 @@ def plain(line: str) -> str:
     return _CONTROL.sub(" ", shown) if _CONTROL.search(shown) else shown
 
 
-def unstamped(line: str) -> str:
+def without_timestamp(line: str) -> str:
     """A line without the moment before it, which CI and container engines put there, another on every line."""
     match = _STAMP.match(line) if line[:1].isdecimal() or line[:1] == "[" else None
     return line[match.end() :] if match else line
 
 
-def normalised(message: str) -> str:
+def normalise(message: str) -> str:
     """A message without what differs from night to night; doing it twice changes nothing more."""
-    text = plain(message)[:LONGEST]
+    text = without_ansi(message)[:LONGEST]
     text = _TIME.sub("TIME", _UUID.sub("UUID", _ADDRESS.sub("ADDRESS", text)))
     text = _PATH.sub(_last_name, text)
     text = _TEMPORARY.sub("TMP", _HASH.sub("HASH", text))
@@ -143,7 +143,7 @@ def signature(
     if timed_out:
         return TIMED_OUT
     killed_by = _signal_name(exit_code, signal)
-    said = found_in(output)
+    said = find_signature(output)
     if killed_by and not _explains(said, killed_by):
         return killed_by
     return (
@@ -151,7 +151,7 @@ def signature(
     )
 
 
-def found_in(output: bytes | str) -> str:
+def find_signature(output: bytes | str) -> str:
     """What a text says that its program died of; empty where it says nothing of the kind."""
     strong: str = ""
     first_error = complaint = frame = ""
@@ -174,7 +174,7 @@ def died_of(output: bytes | str) -> str:
 
 
 def _lines(output: bytes | str) -> list[str]:
-    return [unstamped(plain(line)) for line in _text(output).split("\n")]
+    return [without_timestamp(without_ansi(line)) for line in _text(output).split("\n")]
 
 
 def _text(output: bytes | str) -> str:
@@ -283,7 +283,7 @@ def _clue(text: str, line: str, after: list[str]) -> Iterator[_Clue]:
     match = _FRAME.match(text)
     if match:
         name = re.split(r"[/\\]", match[1])[-1]
-        yield _Clue(3, normalised(f"stopped in {name}" + (f", {match[2]}" if match[2] else "")))
+        yield _Clue(3, normalise(f"stopped in {name}" + (f", {match[2]}" if match[2] else "")))
         return
     match = _COMPILER.fullmatch(text) or _LINKER.fullmatch(text)
     if match:
@@ -297,7 +297,7 @@ def _clue(text: str, line: str, after: list[str]) -> Iterator[_Clue]:
 def _complained(rank: int, message: str) -> Iterator[_Clue]:
     """`error: 0.003` is a measurement, and no complaint."""
     if not _MEASURED.fullmatch(message):
-        yield _Clue(rank, f"error: {normalised(message)}")
+        yield _Clue(rank, f"error: {normalise(message)}")
 
 
 def _strong(text: str, line: str, after: list[str]) -> str:
@@ -322,16 +322,16 @@ def _say_thrown(match: re.Match[str], after: list[str]) -> str:
 
 
 def _say_check(match: re.Match[str], after: list[str]) -> str:  # noqa: ARG001
-    return normalised(f"{match[2]} ({match[1]})")
+    return normalise(f"{match[2]} ({match[1]})")
 
 
 def _say_panic(match: re.Match[str], after: list[str]) -> str:
     said = next((line for line in after if line.strip() and not line.startswith("note:")), "")
-    return f"panic: {normalised(said or match[1])}"
+    return f"panic: {normalise(said or match[1])}"
 
 
 def _say_fatal(match: re.Match[str], after: list[str]) -> str:  # noqa: ARG001
-    return f"Fatal Python error: {normalised(match[1])}"
+    return f"Fatal Python error: {normalise(match[1])}"
 
 
 def _say_signal(match: re.Match[str], after: list[str]) -> str:  # noqa: ARG001
@@ -339,7 +339,7 @@ def _say_signal(match: re.Match[str], after: list[str]) -> str:  # noqa: ARG001
 
 
 def _say_all(match: re.Match[str], after: list[str]) -> str:  # noqa: ARG001
-    return normalised(match[0])
+    return normalise(match[0])
 
 
 def _say_killed(match: re.Match[str], after: list[str]) -> str:  # noqa: ARG001
@@ -372,5 +372,5 @@ _STRONG: tuple[tuple[str, re.Pattern[str], Callable[[re.Match[str], list[str]], 
 def _named(kind: str, message: str | None) -> str:
     """Type and message; the module of a type moves from release to release, so its name alone counts."""
     name = kind.rpartition(".")[2]
-    said = normalised(message or "")
+    said = normalise(message or "")
     return f"{name}: {said}" if said else name

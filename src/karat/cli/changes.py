@@ -221,21 +221,21 @@ def _known_directions(options: ReadOptions, report: ChangesReport) -> None:
 
 def _write(report: ChangesReport, json_file: str | None, markdown_file: str | None) -> None:
     if json_file is not None:
-        from karat.changepoints.report import document  # noqa: PLC0415 - only for those who asked
+        from karat.changepoints.report import to_json  # noqa: PLC0415 - only for those who asked
 
-        deliver(json_file, document(report))
+        deliver(json_file, to_json(report))
     if markdown_file is not None:
-        from karat.changepoints.report import render  # noqa: PLC0415
+        from karat.changepoints.report import to_markdown  # noqa: PLC0415
 
-        deliver(markdown_file, render(report))
+        deliver(markdown_file, to_markdown(report))
 
 
 def _show(report: ChangesReport, *, everything: bool, text: bool) -> None:
-    from karat.changepoints.report import lines  # noqa: PLC0415 - help must be quick
+    from karat.changepoints.report import text_lines  # noqa: PLC0415 - help must be quick
     from karat.report.terminal import print_lines, room_of  # noqa: PLC0415
 
     if text:
-        shown = lines(report, everything=everything, width=room_of(sys.stdout))
+        shown = text_lines(report, everything=everything, width=room_of(sys.stdout))
         print_lines(shown, sys.stdout)
     last_line(
         report.findings,

@@ -13,7 +13,7 @@ _Step = tuple[Path, tuple[str, ...]]
 """A folder, and the parts of a pattern that are to be matched below it."""
 
 
-def matching(root: Path, pattern: str) -> Iterator[Path]:
+def glob_files(root: Path, pattern: str) -> Iterator[Path]:
     """What matches, in order of name; `**` is any number of folders, and enters no link.
 
     A part without `*`, `?` or `[` is taken as it stands: a link that is named is meant.
@@ -64,7 +64,7 @@ def is_inside(path: Path, folder: Path) -> bool:
     return Path(os.path.realpath(path)).is_relative_to(os.path.realpath(folder))
 
 
-def shown(path: Path, root: Path) -> str:
+def shown_path(path: Path, root: Path) -> str:
     """A file's name as seen from a folder; names that are no text are spelled out."""
     seen = path.relative_to(root) if path.is_relative_to(root) else path
     return os.fsencode(seen).decode("utf-8", "backslashreplace")
@@ -94,7 +94,7 @@ def _stamp(path: Path) -> tuple[int, ...]:
     return (status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
 
 
-class Collected:
+class CollectedFiles:
     """Files that came back, and sentences on those that did not."""
 
     def __init__(self, *, largest: int = LARGEST, total: int = TOTAL) -> None:
@@ -159,9 +159,9 @@ class Collected:
 
 def _named(folder: Path, patterns: Iterable[str]) -> Iterator[tuple[str, Path]]:
     for pattern in patterns:
-        for path in matching(folder, pattern):
+        for path in glob_files(folder, pattern):
             if path.is_symlink() or path.is_file():
-                yield shown(path, folder), path
+                yield shown_path(path, folder), path
 
 
 # DOC-HERE hashing: Hashing: which built files were there, and what was in them.
@@ -173,14 +173,14 @@ _MOST = 1000
 def hash_files(area: Path, patterns: Iterable[str]) -> dict[str, str]:
     """Built file, as seen from the area → sha256, for all that match; a link out of the area is hashed as a link."""
     found: dict[str, str] = {}
-    for path in sorted({path for pattern in patterns for path in matching(area, pattern)}):
+    for path in sorted({path for pattern in patterns for path in glob_files(area, pattern)}):
         digest = _digest(path, area)
         if digest is not None:
-            found[shown(path, area)] = digest
+            found[shown_path(path, area)] = digest
     return _shortened(found)
 
 
-def combined(hashes: dict[str, str]) -> str:
+def combined_hash(hashes: dict[str, str]) -> str:
     """One sha256 of many."""
     digest = hashlib.sha256()
     for name, each in sorted(hashes.items()):
@@ -207,4 +207,4 @@ def _shortened(found: dict[str, str]) -> dict[str, str]:
     names = list(found)
     kept = {name: found[name] for name in names[: _MOST - 1]}
     rest = {name: found[name] for name in names[_MOST - 1 :]}
-    return {**kept, f"({len(rest)} more files)": combined(rest)}
+    return {**kept, f"({len(rest)} more files)": combined_hash(rest)}

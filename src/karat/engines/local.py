@@ -76,7 +76,7 @@ _LOOK_AGAIN = 1.0
 _EDIT = "edit [engine] in hunt.toml"
 
 
-class Wanted(msgspec.Struct, frozen=True, kw_only=True):
+class SlotRequest(msgspec.Struct, frozen=True, kw_only=True):
     """How many slots, and what each is to have."""
 
     slots: int
@@ -84,14 +84,14 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
     gpus: int
 
 
-class Taken(Exception):  # noqa: N818 - what became of it
+class SlotsTaken(Exception):  # noqa: N818 - what became of it
     """Somebody else has too many of them."""
 
 
-class Claim:
+class SlotClaim:
     """Slots that this process has for itself until it lets go of them, or dies."""
 
-    def __init__(self, wanted: Wanted, work: Path) -> None:
+    def __init__(self, wanted: SlotRequest, work: Path) -> None:
         """All of them or none: whoever waits for the rest must not keep what another waits for."""
         self._handles: list[int] = []
         try:
@@ -114,7 +114,7 @@ class Claim:
                 self._handles.append(handle)
                 found.append((name, handle))
         if len(found) < slots * each:
-            raise Taken
+            raise SlotsTaken
         return [found[index * each : (index + 1) * each] for index in range(slots)]
 
     def _slot(self, work: Path, cores: list[tuple[str, int]], gpus: list[tuple[str, int]]) -> Slot:
@@ -137,13 +137,13 @@ class Claim:
             os.close(self._handles.pop())
 
 
-def claim(wanted: Wanted, work: Path, notice: Callable[[str], None] | None = None) -> Claim:
+def claim_slots(wanted: SlotRequest, work: Path, notice: Callable[[str], None] | None = None) -> SlotClaim:
     """Slots, as soon as all of them can be had; who has to wait is told so."""
     say, said = notice or _say, False
     while True:
         try:
-            return Claim(wanted, work)
-        except Taken:
+            return SlotClaim(wanted, work)
+        except SlotsTaken:
             if not said:
                 say(f"waiting for {_needs(wanted)}: another hunt on this machine has them")
                 said = True
@@ -154,13 +154,13 @@ def _say(message: str) -> None:
     print(f"karat: {message}", file=sys.stderr, flush=True)
 
 
-def _needs(wanted: Wanted) -> str:
+def _needs(wanted: SlotRequest) -> str:
     each = {"cores": wanted.cores, "GPUs": wanted.gpus}
     many = {what: wanted.slots * number for what, number in each.items() if number}
     return " and ".join(f"{n} {what if n > 1 else what[:-1]}" for what, n in many.items())
 
 
-def _cores(wanted: Wanted) -> dict[str, Path]:
+def _cores(wanted: SlotRequest) -> dict[str, Path]:
     if not wanted.cores:
         return {}
     if not hasattr(os, "sched_getaffinity"):
@@ -173,7 +173,7 @@ def _cores(wanted: Wanted) -> dict[str, Path]:
     return {str(core): users_folder() / f"core-{core}.lock" for core in there}
 
 
-def _gpus(wanted: Wanted) -> dict[str, Path]:
+def _gpus(wanted: SlotRequest) -> dict[str, Path]:
     if not wanted.gpus:
         return {}
     there: tuple[Gpu, ...] = visible_gpus()
@@ -211,7 +211,7 @@ class LocalEngine:
     name = "local"
     abandoned = False
 
-    def __init__(self, claim: Claim) -> None:
+    def __init__(self, claim: SlotClaim) -> None:
         self._claim = claim
         self._turn = threading.Condition()
         self._waiting: deque[_Ticket] = deque()

@@ -47,12 +47,12 @@ def _local(
 ) -> Engine:
     from karat.engines.local import (  # noqa: PLC0415 - not to look at a hunt
         LocalEngine,
-        Wanted,
-        claim,
+        SlotRequest,
+        claim_slots,
     )
 
-    wanted = Wanted(slots=slots or 1, cores=_whole("cores", cores), gpus=_whole("gpus", gpus))
-    return LocalEngine(claim(wanted, work.absolute(), notice))
+    wanted = SlotRequest(slots=slots or 1, cores=_whole("cores", cores), gpus=_whole("gpus", gpus))
+    return LocalEngine(claim_slots(wanted, work.absolute(), notice))
 
 
 def _whole(name: str, value: float) -> int:

@@ -24,7 +24,7 @@ _REACH = 5.0
 _PATIENCE = 20.0
 
 
-class Head:
+class ClusterHead:
     """The head of a cluster, by its address; empty: somebody else keeps an eye on it."""
 
     def __init__(self, address: str) -> None:
@@ -59,7 +59,7 @@ class Head:
         return True
 
 
-def within(seconds: float, ask: Callable[[], Answer]) -> Answer | None:
+def answer_within(seconds: float, ask: Callable[[], Answer]) -> Answer | None:
     """What Ray says; None if it does not within the time, as when its head is lost while it is being asked.
 
     The question is left behind on a thread: there is no way to take it back, and waiting for it would end with the process.
@@ -105,7 +105,7 @@ class _WithoutRay:
         return getattr(self._stream, name)
 
 
-class Silence:
+class QuietStdout:
     """Keeps Ray's threads off stdout until it is over."""
 
     def __init__(self) -> None:
@@ -125,7 +125,7 @@ _FRESH = 1.0
 _ANSWER = 10.0
 
 
-def options(resources: Resources) -> dict[str, Any]:
+def task_options(resources: Resources) -> dict[str, Any]:
     """What a task of Ray asks for. One core where nobody said how many: none at all would mean no limit."""
     asked: dict[str, Any] = {
         "num_cpus": resources.cores or 1,
@@ -140,7 +140,7 @@ def options(resources: Resources) -> dict[str, Any]:
     return asked
 
 
-def needs(resources: Resources) -> dict[str, float]:
+def node_needs(resources: Resources) -> dict[str, float]:
     """The same, by the names that nodes have for it."""
     wanted = {
         "CPU": resources.cores or 1,
@@ -151,20 +151,20 @@ def needs(resources: Resources) -> dict[str, float]:
     return {name: amount for name, amount in wanted.items() if amount > 0}
 
 
-def fits(there: Mapping[str, float], wanted: Mapping[str, float]) -> int:
+def jobs_per_node(there: Mapping[str, float], wanted: Mapping[str, float]) -> int:
     """How many jobs a node can run at once."""
     # Fractions such as 0.1 are not what they seem; a job too many would wait, one too few is never run.
     return min(int(there.get(name, 0.0) / amount + 1e-6) for name, amount in wanted.items())
 
 
-class Capacity:
+class ClusterCapacity:
     """How many jobs a cluster can run at once, re-read as it changes."""
 
     def __init__(
-        self, ray: Any, head: Head, resources: Resources, most: int, notice: Callable[[str], None]
+        self, ray: Any, head: ClusterHead, resources: Resources, most: int, notice: Callable[[str], None]
     ) -> None:
         """`most` is how many may run at once at most; 0: as many as there is room for."""
-        self._ray, self._head, self._wanted = ray, head, needs(resources)
+        self._ray, self._head, self._wanted = ray, head, node_needs(resources)
         self._most, self._notice = most, notice
         self._read_at, self._known = -_FRESH, 0
         self._told = False
@@ -173,13 +173,13 @@ class Capacity:
     def slots(self) -> int:
         """Jobs at once, over all nodes that live; no more than were allowed."""
         if time.monotonic() - self._read_at >= _FRESH and self._head.answers():
-            self._known = sum(fits(node["Resources"], self._wanted) for node in self.nodes())
+            self._known = sum(jobs_per_node(node["Resources"], self._wanted) for node in self.nodes())
             self._read_at = time.monotonic()
         return min(self._known, self._most) if self._most else self._known
 
     def nodes(self) -> list[dict[str, Any]]:
         """Those that live; as they were, while nobody says."""
-        answer = within(_ANSWER, self._ray.nodes)
+        answer = answer_within(_ANSWER, self._ray.nodes)
         if answer is not None:
             self._nodes = [node for node in answer if node["Alive"]]
         return self._nodes

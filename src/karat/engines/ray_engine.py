@@ -19,8 +19,8 @@ import msgspec
 
 import karat
 from karat.engines.job import Engine, Job, JobResult, Resources
-from karat.engines.ray_cluster import Capacity, Head, Silence, options, within
-from karat.engines.ray_worker import work
+from karat.engines.ray_cluster import ClusterCapacity, ClusterHead, QuietStdout, task_options, answer_within
+from karat.engines.ray_worker import run_on_worker
 from karat.findings import CannotVerify, UsageError
 
 _LOOK_AGAIN = 5.0
@@ -45,8 +45,8 @@ class RayEngine:
         self,
         ray: Any,
         *,
-        silence: Silence,
-        head: Head,
+        silence: QuietStdout,
+        head: ClusterHead,
         hunt: str,
         resources: Resources,
         retries: int,
@@ -56,8 +56,8 @@ class RayEngine:
         self._ray, self._hunt, self._retries = ray, hunt, retries
         self._silence = silence
         self._head = head
-        self._capacity = Capacity(ray, head, resources, most, notice)
-        self._work = ray.remote(work)
+        self._capacity = ClusterCapacity(ray, head, resources, most, notice)
+        self._work = ray.remote(run_on_worker)
         self._flights: dict[Any, _Flight] = {}
         """Reference of what is awaited → the job."""
         self._cancelled: list[Any] = []
@@ -75,7 +75,7 @@ class RayEngine:
     def require_room(self, resources: Resources) -> None:
         """CannotVerify where no node could ever run a job."""
         try:
-            self._work.options(**options(resources))
+            self._work.options(**task_options(resources))
         except ValueError as error:
             raise UsageError(
                 f"expected [engine] to ask for what Ray can give, found: {error}",
@@ -95,7 +95,7 @@ class RayEngine:
         self._start(_Flight(job, time.time(), []))
 
     def _start(self, flight: _Flight) -> None:
-        remote = self._work.options(**options(flight.job.resources))
+        remote = self._work.options(**task_options(flight.job.resources))
         self._flights[remote.remote(msgspec.msgpack.encode(flight.job), self._hunt)] = flight
 
     def wait(self, seconds: float | None = None) -> Sequence[JobResult]:
@@ -183,7 +183,7 @@ class RayEngine:
 
     def _abandon(self) -> None:
         """Without a head nobody hears of anything; wardens notice that their workers are gone."""
-        within(_ABANDON, self._ray.shutdown)
+        answer_within(_ABANDON, self._ray.shutdown)
 
 
 def _told(flight: _Flight) -> list[str]:
@@ -219,7 +219,7 @@ def open_ray(
     """An engine of the cluster at that address, at RAY_ADDRESS, or of the one that runs on this machine."""
     ray = _ray()
 
-    silence = Silence()
+    silence = QuietStdout()
     try:
         _connect(ray, address or os.environ.get("RAY_ADDRESS") or "auto", _next(address))
     except BaseException:
@@ -229,7 +229,7 @@ def open_ray(
         ray,
         silence=silence,
         # A client has a server to talk to, and hears from it.
-        head=Head(
+        head=ClusterHead(
             "" if ray.util.client.ray.is_connected() else ray.get_runtime_context().gcs_address
         ),
         hunt=_name(work),

@@ -32,7 +32,7 @@ _OF_A_WORKER = {
 }
 
 
-def work(packed: bytes, hunt: str) -> bytes:
+def run_on_worker(packed: bytes, hunt: str) -> bytes:
     """Run a job here; `hunt` names the folder whose areas may be used again."""
     job = msgspec.msgpack.decode(packed, type=Job)
     started = time.time()

@@ -21,7 +21,7 @@ from typing import IO, Any, cast
 import msgspec
 
 import karat
-from karat.engines.files import Collected, Stamps, combined, hash_files, stamps
+from karat.engines.files import CollectedFiles, Stamps, combined_hash, hash_files, stamps
 from karat.engines.job import Command, Job, JobResult, Ran
 from karat.engines.process_tree import MARK, end_marked
 from karat.system.git import without_foreign
@@ -60,7 +60,7 @@ class Slot(msgspec.Struct, frozen=True, kw_only=True):
 # DOC-HERE placeholders: Placeholders: words of a command that stand for what only the runner knows. Pure.
 
 
-def filled_text(text: str, words: Mapping[str, str]) -> str:
+def fill_text(text: str, words: Mapping[str, str]) -> str:
     """A text with `@AREA@` and the others replaced; what replaces one is not looked at again."""
     pieces = text.split("@")
     if len(pieces) < 3:
@@ -77,20 +77,20 @@ def filled_text(text: str, words: Mapping[str, str]) -> str:
     return "".join(filled)
 
 
-def filled_words(texts: tuple[str, ...], words: Mapping[str, str]) -> tuple[str, ...]:
+def fill_words(texts: tuple[str, ...], words: Mapping[str, str]) -> tuple[str, ...]:
     """Each text with its placeholders replaced."""
-    return tuple(filled_text(text, words) for text in texts)
+    return tuple(fill_text(text, words) for text in texts)
 
 
-def filled(command: Command, words: Mapping[str, str]) -> Command:
+def fill_command(command: Command, words: Mapping[str, str]) -> Command:
     """A command with its placeholders replaced."""
     return msgspec.structs.replace(
         command,
-        argv=filled_words(command.argv, words),
-        cwd=filled_text(command.cwd, words),
-        env={name: filled_text(value, words) for name, value in command.env.items()},
-        unless=filled_words(command.unless, words),
-        when_killed=tuple(filled_words(each, words) for each in command.when_killed),
+        argv=fill_words(command.argv, words),
+        cwd=fill_text(command.cwd, words),
+        env={name: fill_text(value, words) for name, value in command.env.items()},
+        unless=fill_words(command.unless, words),
+        when_killed=tuple(fill_words(each, words) for each in command.when_killed),
     )
 
 
@@ -154,7 +154,7 @@ _UNLESS_TIMEOUT = 60.0
 _MEASURED = {"warmup", "measure"}
 
 
-class WardenLost(Exception):  # noqa: N818 - what became of it
+class SupervisorLost(Exception):  # noqa: N818 - what became of it
     """The warden is gone, killed by somebody; nothing is known of the command it ran."""
 
 
@@ -162,7 +162,7 @@ class Cancelled(Exception):  # noqa: N818 - what became of it
     """The job is not wanted any more; all its processes have been ended."""
 
 
-class Header(msgspec.Struct, frozen=True):
+class CommandEnd(msgspec.Struct, frozen=True):
     """How the warden says that a command ended."""
 
     status: int | None
@@ -174,7 +174,7 @@ class Header(msgspec.Struct, frozen=True):
     sizes: tuple[int, ...]
 
 
-class Guard:
+class SupervisedCommands:
     """Runs commands through a warden of their own; everything they start ends with it."""
 
     def __init__(self, slot: Slot, token: str, cancelled: Callable[[], bool]) -> None:
@@ -239,7 +239,7 @@ class Guard:
         )
         return header.status == 0 and not header.timed_out
 
-    def _ask(self, **order: Any) -> tuple[Header, list[bytes]]:
+    def _ask(self, **order: Any) -> tuple[CommandEnd, list[bytes]]:
         if self._cancelled():
             raise Cancelled
         self._send(order)
@@ -250,8 +250,8 @@ class Guard:
                 self._send({"kill": True})
         line = self._answers.readline()
         if not line.endswith(b"\n"):
-            raise WardenLost("the process that watches over the job's commands is gone")
-        header = msgspec.json.decode(line, type=Header)
+            raise SupervisorLost("the process that watches over the job's commands is gone")
+        header = msgspec.json.decode(line, type=CommandEnd)
         outputs = [self._answers.read(size) for size in header.sizes]
         if asked:
             raise Cancelled
@@ -263,7 +263,7 @@ class Guard:
             self._orders.write(json.dumps(order).encode() + b"\n")
             self._orders.flush()
         except BrokenPipeError:
-            raise WardenLost("the process that watches over the job's commands is gone") from None
+            raise SupervisorLost("the process that watches over the job's commands is gone") from None
 
     def close(self) -> None:
         """End everything that carries the job's mark; returns when it has ended."""
@@ -296,16 +296,16 @@ def run_job(job: Job, slot: Slot, cancelled: Callable[[], bool]) -> JobResult:
     out = _empty_folder(slot.area)
     run = _Run(job, slot, out)
     lost = ""
-    guard = Guard(slot, secrets.token_hex(12), cancelled)
+    guard = SupervisedCommands(slot, secrets.token_hex(12), cancelled)
     try:
         run.commands(guard)
-    except WardenLost as error:
+    except SupervisorLost as error:
         lost = str(error)
     except Cancelled:
         lost = "cancelled"
     finally:
         guard.close()
-        collected = run.collected() if not lost else Collected()
+        collected = run.collected() if not lost else CollectedFiles()
         _remove(out)
     return JobResult(
         key=job.key,
@@ -337,7 +337,7 @@ class _Run:
         }
         # Where the last command runs: what a probe leaves beside itself is there.
         last = job.commands[-1].cwd if job.commands else "@AREA@"
-        self._end = Path(filled_text(last, self._words))
+        self._end = Path(fill_text(last, self._words))
         self.ran: list[Ran] = []
         self.identity: dict[str, str] = dict(job.identity)
         self.hashes: dict[str, str] = {}
@@ -347,14 +347,14 @@ class _Run:
         self.shared = False
         self.notes: list[str] = []
 
-    def commands(self, guard: Guard) -> None:
+    def commands(self, guard: SupervisedCommands) -> None:
         """Run what is needed; stop at the first failure that is not allowed, or where the identity is known."""
         for command in self._job.commands:
             if command.role in _MEASURED and not self._settled:
                 self._settle()
                 if self.shared:
                     return
-            ready = filled(command, self._words)
+            ready = fill_command(command, self._words)
             if command.role == "measure" and self._before is None:
                 self._before = stamps(self._end, self._job.collect)
             ran = self._command(guard, ready)
@@ -364,7 +364,7 @@ class _Run:
         if not self._settled:
             self._settle()
 
-    def _command(self, guard: Guard, command: Command) -> Ran:
+    def _command(self, guard: SupervisedCommands, command: Command) -> Ran:
         env = self._environment(command)
         if command.unless and guard.succeeds(command, env):
             return Ran(role=command.role, name=command.name, skipped=True)
@@ -388,10 +388,10 @@ class _Run:
     def _settle(self) -> None:
         """What is under test, before the first run that is measured."""
         self._settled = True
-        patterns = filled_words(self._job.hash_files, self._words)
+        patterns = fill_words(self._job.hash_files, self._words)
         self.hashes = hash_files(self._slot.area, patterns)
         if self.hashes:
-            self.identity["files.sha256"] = combined(self.hashes)
+            self.identity["files.sha256"] = combined_hash(self.hashes)
         elif patterns:
             self.notes.append(
                 f"no file matches {', '.join(self._job.hash_files)}, so none was hashed"
@@ -399,9 +399,9 @@ class _Run:
         self.key = identity_key(self.identity)
         self.shared = bool(self.key) and self.key in self._job.known
 
-    def collected(self) -> Collected:
+    def collected(self) -> CollectedFiles:
         """Files of the job's own folder, then of the folder its last command ran in."""
-        found = Collected()
+        found = CollectedFiles()
         # A container that has the area must not choose what this machine reads.
         if self._out.is_symlink():
             self.notes.append("KARAT_OUT was replaced by a link; nothing of it came back")

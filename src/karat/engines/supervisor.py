@@ -99,7 +99,7 @@ class Ended(NamedTuple):
     """Processes that could not be ended."""
 
 
-class Warden:
+class Supervisor:
     """Runs one command after the other."""
 
     def __init__(self, orders: int, answers: int) -> None:
@@ -367,4 +367,4 @@ def main() -> None:
     null = os.open(os.devnull, os.O_RDWR)
     os.dup2(null, 0)
     os.dup2(null, 1)
-    Warden(orders, answers).serve()
+    Supervisor(orders, answers).serve()

@@ -18,10 +18,10 @@ import msgspec
 
 from karat.findings import CannotVerify
 from karat.store import pins, references, snapshot as snapshots
-from karat.store.backends import STAGING, TOUCHING, Backend, Problem, Stored, lifecycle
+from karat.store.backends import STAGING, TOUCHING, Backend, StoreProblem, Stored, lifecycle
 from karat.store.leases import (
-    Held,
-    Times,
+    HeldLease,
+    LeaseTimes,
     abandoned,
     live_leases,
     marker,
@@ -30,14 +30,14 @@ from karat.store.leases import (
 )
 from karat.store.objects import EXPIRING, KEPT, digest_of, every, find, key_of, together
 from karat.store.pins import read_lock
-from karat.store.references import Entry, Reference, moment_of
-from karat.store.upload import freshen
+from karat.store.references import ReferenceEntry, Reference, parse_date
+from karat.store.upload import renew_objects
 
 _BATCH = 500
 Why = Literal["live", "newest", "pinned", "locked", "expired", "gone"]
 
 
-class CollectOptions(msgspec.Struct, frozen=True, kw_only=True):
+class GcOptions(msgspec.Struct, frozen=True, kw_only=True):
     """How to collect."""
 
     dry_run: bool = False
@@ -49,10 +49,10 @@ class CollectOptions(msgspec.Struct, frozen=True, kw_only=True):
     expire_newest: bool = False
     """Also forget the newest reference of a name."""
     workers: int = 16
-    times: Times = msgspec.field(default_factory=Times)
+    times: LeaseTimes = msgspec.field(default_factory=LeaseTimes)
 
 
-class Judged(msgspec.Struct, frozen=True, kw_only=True):
+class ReferenceFate(msgspec.Struct, frozen=True, kw_only=True):
     """What becomes of a reference."""
 
     key: str
@@ -66,7 +66,7 @@ class Judged(msgspec.Struct, frozen=True, kw_only=True):
     """A sentence."""
 
 
-class Tally(msgspec.Struct, frozen=True, kw_only=True):
+class ObjectTally(msgspec.Struct, frozen=True, kw_only=True):
     """Objects that share a fate."""
 
     fate: Literal["needed", "young", "duplicate", "moved", "unneeded"]
@@ -76,13 +76,13 @@ class Tally(msgspec.Struct, frozen=True, kw_only=True):
     deleted: bool
 
 
-class Collected(msgspec.Struct, frozen=True, kw_only=True):
+class GcResult(msgspec.Struct, frozen=True, kw_only=True):
     """What a collection did, or would do."""
 
     store: str
     dry_run: bool
-    references: tuple[Judged, ...]
-    objects: tuple[Tally, ...]
+    references: tuple[ReferenceFate, ...]
+    objects: tuple[ObjectTally, ...]
     abandoned: int
     """Leases, markers and half-made files of processes that are no more."""
     leases: int
@@ -99,7 +99,7 @@ class Collected(msgspec.Struct, frozen=True, kw_only=True):
 class _Known(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that must be known before anything is deleted."""
 
-    judged: tuple[Judged, ...]
+    judged: tuple[ReferenceFate, ...]
     kept: frozenset[str]
     """Objects that pins and locks need."""
     needed: frozenset[str]
@@ -110,7 +110,7 @@ class _Known(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Fates(msgspec.Struct, frozen=True, kw_only=True):
-    tallies: tuple[Tally, ...]
+    tallies: tuple[ObjectTally, ...]
     delete: tuple[str, ...]
     move: tuple[str, ...]
     """Digests of what goes back from `kept/` to `expiring/`."""
@@ -127,7 +127,7 @@ _BECAUSE = {
 }
 
 
-def collect(backend: Backend, options: CollectOptions) -> Collected:
+def collect(backend: Backend, options: GcOptions) -> GcResult:
     """Deletes what has had its time; with `dry_run`, only says what it would delete."""
     if options.dry_run:
         now = datetime.now(UTC).timestamp()
@@ -144,7 +144,7 @@ def collect(backend: Backend, options: CollectOptions) -> Collected:
         gone = [*abandoned(backend, held, options.times), *_leftovers(backend, options, now)]
         by_age = lifecycle.deletes_by_age(backend)
         if by_age:
-            freshen(backend, fates.old, options.workers)
+            renew_objects(backend, fates.old, options.workers)
         _delete(backend, options, held, known, fates)
         backend.delete(gone)
         told = _told(backend, options, known, fates, len(gone))
@@ -152,7 +152,7 @@ def collect(backend: Backend, options: CollectOptions) -> Collected:
 
 
 def _delete(
-    backend: Backend, options: CollectOptions, held: Held, known: _Known, fates: _Fates
+    backend: Backend, options: GcOptions, held: HeldLease, known: _Known, fates: _Fates
 ) -> None:
     forgotten = [one.key for one in known.judged if not one.kept]
     moves = [
@@ -168,10 +168,10 @@ def _delete(
         backend.delete(keys)
 
 
-def _known(backend: Backend, options: CollectOptions, now: float) -> _Known:
+def _known(backend: Backend, options: GcOptions, now: float) -> _Known:
     # Leases first: a push writes its reference before it gives up its lease.
     leases = live_leases(backend, now, options.times)
-    pinned = pins.every(backend)
+    pinned = pins.read_all(backend)
     locked = _locked(options.locks)
     judged = _judged(backend, options, now, pinned.keys(), locked)
     roots = {one.digest for one in judged if one.kept}
@@ -191,9 +191,9 @@ def _known(backend: Backend, options: CollectOptions, now: float) -> _Known:
 
 
 def _judged(
-    backend: Backend, options: CollectOptions, now: float, pinned: Iterable[str], locked: Mapping[str, str]
-) -> list[Judged]:  # fmt: skip
-    for key in references.strangers(backend):
+    backend: Backend, options: GcOptions, now: float, pinned: Iterable[str], locked: Mapping[str, str]
+) -> list[ReferenceFate]:  # fmt: skip
+    for key in references.unrecognised(backend):
         raise CannotVerify(
             f"expected only references below {references.PREFIX} of {backend.url}, found {key}; "
             "nothing was deleted",
@@ -211,13 +211,13 @@ def _judged(
 
 
 def _judge(  # noqa: PLR0913 - one parameter per thing that may keep a reference
-    backend: Backend, entry: Entry, reference: Reference, options: CollectOptions, now: float, *,
+    backend: Backend, entry: ReferenceEntry, reference: Reference, options: GcOptions, now: float, *,
     newest: bool, pinned: bool, lock: str | None,
-) -> Judged:  # fmt: skip
-    moment = moment_of(reference.expires)
+) -> ReferenceFate:  # fmt: skip
+    moment = parse_date(reference.expires)
     if options.retention is not None and reference.keep is None:
-        moment = moment_of(reference.date) + timedelta(days=options.retention)
-    day = references.stamp(moment)
+        moment = parse_date(reference.date) + timedelta(days=options.retention)
+    day = references.format_date(moment)
     kept, why, because = True, "live", f"expires {day[:10]}"
     if pinned:
         why, because = "pinned", "it is pinned"
@@ -231,13 +231,13 @@ def _judge(  # noqa: PLR0913 - one parameter per thing that may keep a reference
                 kept, why, because = False, "gone", f"expired {day[:10]}, and its snapshot is gone"
         else:
             kept, why = False, "expired"
-    return Judged(
+    return ReferenceFate(
         key=entry.key, name=reference.name, digest=reference.digest, date=reference.date,
         expires=day, kept=kept, why=why, because=because,  # type: ignore[arg-type]
     )  # fmt: skip
 
 
-def _fates(backend: Backend, options: CollectOptions, known: _Known, now: float) -> _Fates:
+def _fates(backend: Backend, options: GcOptions, known: _Known, now: float) -> _Fates:
     grace = options.grace * 3600
     counts: dict[str, list[Stored]] = {fate: [] for fate in _BECAUSE}
     lasting = {digest_of(one.key): one for one in every(backend, KEPT, options.workers)}
@@ -271,7 +271,7 @@ def _fates(backend: Backend, options: CollectOptions, known: _Known, now: float)
     return _Fates(
         old=tuple(old),
         tallies=tuple(
-            Tally(fate=fate, because=_BECAUSE[fate], objects=len(found),  # type: ignore[arg-type]
+            ObjectTally(fate=fate, because=_BECAUSE[fate], objects=len(found),  # type: ignore[arg-type]
                   size=sum(one.size for one in found), deleted=fate in deleted)
             for fate, found in counts.items() if found
         ),
@@ -292,7 +292,7 @@ def _closure(backend: Backend, digests: Sequence[str], workers: int) -> set[str]
 def _objects_of(backend: Backend, digest: str) -> set[str]:
     try:
         snapshot = snapshots.load(backend, digest)
-    except Problem as problem:
+    except StoreProblem as problem:
         raise CannotVerify(
             f"{problem}; what it needs is not known, so nothing was deleted",
             next_command=f"karat ls sha256:{digest} --store {backend.url}",
@@ -317,7 +317,7 @@ def _is_there(backend: Backend, digest: str) -> bool:
     return bool(find(backend, [digest], 1))
 
 
-def _leftovers(backend: Backend, options: CollectOptions, now: float) -> list[str]:
+def _leftovers(backend: Backend, options: GcOptions, now: float) -> list[str]:
     """What killed processes left half-made; it never had a name that means anything."""
     grace = max(options.grace, 1.0) * 3600
     found = (*backend.list(STAGING), *backend.list(TOUCHING))
@@ -329,9 +329,9 @@ def _batches(keys: Sequence[str]) -> list[list[str]]:
 
 
 def _told(
-    backend: Backend, options: CollectOptions, known: _Known, fates: _Fates, gone: int
-) -> Collected:
-    return Collected(
+    backend: Backend, options: GcOptions, known: _Known, fates: _Fates, gone: int
+) -> GcResult:
+    return GcResult(
         store=backend.url,
         dry_run=options.dry_run,
         references=known.judged,

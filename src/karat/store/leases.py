@@ -21,13 +21,13 @@ from typing import Self
 import msgspec
 
 from karat.findings import CannotVerify, KaratError
-from karat.store.backends import Absent, Backend, Problem, Stored
+from karat.store.backends import Absent, Backend, StoreProblem, Stored
 
 LEASES, COLLECTORS = "pushes/", "gc/"
 SCHEMA = "karat.lease/1"
 
 
-class Times(msgspec.Struct, frozen=True, kw_only=True):
+class LeaseTimes(msgspec.Struct, frozen=True, kw_only=True):
     """How long things may take, in seconds."""
 
     lease: float = 24 * 3600.0
@@ -54,7 +54,7 @@ class Lease(msgspec.Struct, frozen=True, kw_only=True):
     snapshots: tuple[str, ...] = ()
 
 
-class Held:
+class HeldLease:
     """A lease or marker of this process, renewed until it is let go of."""
 
     def __init__(
@@ -134,26 +134,26 @@ class Held:
 
 def lease(
     backend: Backend, kind: str, *, objects: tuple[str, ...] = (), snapshots: tuple[str, ...] = (),
-    times: Times | None = None,
-) -> Held:  # fmt: skip
+    times: LeaseTimes | None = None,
+) -> HeldLease:  # fmt: skip
     """What a push or pin holds while it is at work."""
     held = Lease(
         id=_identifier(), kind=kind, process=this_process(), objects=objects, snapshots=snapshots
     )
-    times = times or Times()
-    return Held(backend, held, LEASES, every=times.renewal, longest=times.lease / 2)
+    times = times or LeaseTimes()
+    return HeldLease(backend, held, LEASES, every=times.renewal, longest=times.lease / 2)
 
 
-def marker(backend: Backend, times: Times | None = None) -> Held:
+def marker(backend: Backend, times: LeaseTimes | None = None) -> HeldLease:
     """What a collector holds while it is at work."""
     held = Lease(id=_identifier(), kind="gc", process=this_process())
-    times = times or Times()
+    times = times or LeaseTimes()
     # A quarter: the request that follows a look at it may be tried again for a while.
-    return Held(backend, held, COLLECTORS, every=times.beat, longest=times.collector / 4)
+    return HeldLease(backend, held, COLLECTORS, every=times.beat, longest=times.collector / 4)
 
 
 def wait_for_collectors(
-    backend: Backend, held: Held, times: Times, notice: Callable[[str], None] | None = None
+    backend: Backend, held: HeldLease, times: LeaseTimes, notice: Callable[[str], None] | None = None
 ) -> None:
     """Returns once no collector is at work that may not have seen what is held."""
     until = time.monotonic() + times.patience
@@ -171,7 +171,7 @@ def wait_for_collectors(
         held.renew()
 
 
-def other_collectors(backend: Backend, held: Held, times: Times) -> list[Stored]:
+def other_collectors(backend: Backend, held: HeldLease, times: LeaseTimes) -> list[Stored]:
     """Markers that are not ours, of processes that may be alive."""
     markers = [one for one in backend.list(COLLECTORS) if one.key != held.key]
     if not markers:
@@ -183,7 +183,7 @@ def other_collectors(backend: Backend, held: Held, times: Times) -> list[Stored]
     ]  # fmt: skip
 
 
-def abandoned(backend: Backend, held: Held, times: Times) -> list[str]:
+def abandoned(backend: Backend, held: HeldLease, times: LeaseTimes) -> list[str]:
     """Markers and leases that nobody renews any more."""
     now = held.now()
     markers = [
@@ -195,7 +195,7 @@ def abandoned(backend: Backend, held: Held, times: Times) -> list[str]:
     return markers + leases
 
 
-def live_leases(backend: Backend, now: float | None, times: Times) -> list[Lease]:
+def live_leases(backend: Backend, now: float | None, times: LeaseTimes) -> list[Lease]:
     """What those who are at work need; a lease that cannot be read stops whoever must know."""
     found = []
     for one in backend.list(LEASES):
@@ -213,9 +213,9 @@ def live_leases(backend: Backend, now: float | None, times: Times) -> list[Lease
     return found
 
 
-def store_busy(backend: Backend, busy: Stored) -> Problem:
+def store_busy(backend: Backend, busy: Stored) -> StoreProblem:
     """Somebody else is collecting."""
-    return Problem(
+    return StoreProblem(
         "store-busy",
         f"expected no `karat gc` at work in {backend.url}, found {busy.key}, which did not end in time",
         next_command=backend.look(busy.key),

@@ -12,7 +12,7 @@ from karat.store.backends import Backend
 from karat.store.references import Reference
 
 
-class Listed(msgspec.Struct, frozen=True, kw_only=True):
+class ListedReference(msgspec.Struct, frozen=True, kw_only=True):
     """One reference, as a list shows it."""
 
     name: str
@@ -36,19 +36,19 @@ class ListedCase(msgspec.Struct, frozen=True, kw_only=True):
     size: int
 
 
-class Listing(msgspec.Struct, frozen=True, kw_only=True):
+class StoreListing(msgspec.Struct, frozen=True, kw_only=True):
     """What was asked for, as far as it could be read."""
 
     store: str
-    references: tuple[Listed, ...] = ()
+    references: tuple[ListedReference, ...] = ()
     cases: tuple[ListedCase, ...] | None = None
 
 
-def list_names(backend: Backend, workers: int = 16) -> tuple[Listing, list[CannotVerify]]:
+def list_names(backend: Backend, workers: int = 16) -> tuple[StoreListing, list[CannotVerify]]:
     """The newest reference of every name; beyond them, pinned snapshots that no name has any more."""
     entries = references.entries(backend)
     newest = {entry.name: entry for entry in entries}
-    pinned = pins.every(backend)
+    pinned = pins.read_all(backend)
     chosen = [newest[name] for name in sorted(newest)]
     counts = Counter(entry.name for entry in entries)
     read, errors = references.read_each(backend, chosen, workers)
@@ -59,27 +59,27 @@ def list_names(backend: Backend, workers: int = 16) -> tuple[Listing, list[Canno
         for digest, pin in sorted(pinned.items())
         if digest[:12] not in starts
     ]
-    return Listing(store=backend.url, references=tuple(told)), errors
+    return StoreListing(store=backend.url, references=tuple(told)), errors
 
 
 def list_entries(
     backend: Backend, word: str, workers: int = 16
-) -> tuple[Listing, list[CannotVerify]]:
+) -> tuple[StoreListing, list[CannotVerify]]:
     """Every reference of a name, newest first; or the one that is meant."""
     wanted = references.parse(word)
-    pinned = pins.every(backend)
+    pinned = pins.read_all(backend)
     plain = wanted.digest is None and wanted.moment is None
     chosen = references.entries(backend, wanted.name)[::-1] if wanted.name and plain else []
     if not chosen:
         meant = references.resolve(backend, word)
         entries = references.entries(backend, meant.name) if meant.name else []
-        return Listing(store=backend.url, references=(_listed(meant, pinned, len(entries)),)), []
+        return StoreListing(store=backend.url, references=(_listed(meant, pinned, len(entries)),)), []
     read, errors = references.read_each(backend, chosen, workers)
     told = tuple(_listed(one, pinned, len(chosen)) for one in read)
-    return Listing(store=backend.url, references=told), errors
+    return StoreListing(store=backend.url, references=told), errors
 
 
-def list_cases(backend: Backend, word: str) -> Listing:
+def list_cases(backend: Backend, word: str) -> StoreListing:
     """The cases of one snapshot."""
     meant = references.resolve(backend, word)
     snapshot = snapshots.load(backend, meant.digest)
@@ -95,13 +95,13 @@ def list_cases(backend: Backend, word: str) -> Listing:
         files=sum(case.files for case in cases),
         size=snapshot.size,
     )
-    listed = _listed(counted, pins.every(backend), 1)
-    return Listing(store=backend.url, references=(listed,), cases=cases)
+    listed = _listed(counted, pins.read_all(backend), 1)
+    return StoreListing(store=backend.url, references=(listed,), cases=cases)
 
 
-def _listed(reference: Reference, pinned: dict[str, pins.Pin], entries: int) -> Listed:
+def _listed(reference: Reference, pinned: dict[str, pins.Pin], entries: int) -> ListedReference:
     pin = pinned.get(reference.digest)
-    return Listed(
+    return ListedReference(
         name=reference.name,
         digest=reference.digest,
         date=reference.date,

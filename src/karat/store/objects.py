@@ -14,7 +14,7 @@ from typing import TypeVar
 
 import msgspec
 
-from karat.store.backends import Absent, Backend, Problem, Stored, damaged
+from karat.store.backends import Absent, Backend, StoreProblem, Stored, damaged
 from karat.system.pool import in_parallel
 
 T = TypeVar("T", bound=msgspec.Struct)
@@ -73,7 +73,7 @@ class Part(msgspec.Struct, frozen=True):
     size: int
 
 
-class Found(msgspec.Struct, frozen=True, kw_only=True):
+class FoundObject(msgspec.Struct, frozen=True, kw_only=True):
     """Where an object lies, and how old it is there."""
 
     size: int
@@ -92,19 +92,19 @@ def digest_of(key: str) -> str | None:
     return name if len(name) == 64 and set(name) <= set("0123456789abcdef") else None
 
 
-def find(backend: Backend, digests: Sequence[str], workers: int) -> dict[str, Found]:
+def find(backend: Backend, digests: Sequence[str], workers: int) -> dict[str, FoundObject]:
     """Which of the objects are there; those in `kept/` are said to be there."""
     if len(digests) <= _FEW:
         tasks = [partial(_find_one, backend, digest) for digest in digests]
         found = together(tasks, workers)
         return {digest: one for digest, one in found if one is not None}
     wanted = set(digests)
-    listed: dict[str, Found] = {}
+    listed: dict[str, FoundObject] = {}
     for drawer in (EXPIRING, KEPT):  # the later one has the last word
         for one in every(backend, drawer, workers, {digest[:2] for digest in wanted}):
             digest = digest_of(one.key)
             if digest in wanted:
-                listed[digest] = Found(size=one.size, modified=one.modified, drawer=drawer)
+                listed[digest] = FoundObject(size=one.size, modified=one.modified, drawer=drawer)
     return listed
 
 
@@ -146,7 +146,7 @@ def fetch(backend: Backend, part: Part, *, drawer: str = EXPIRING) -> bytes:
     raise missing(backend, part.sha256)
 
 
-def missing(backend: Backend, digest: str) -> Problem:
+def missing(backend: Backend, digest: str) -> StoreProblem:
     """An object that should be there is not: as bad as a damaged one."""
     return damaged(
         f"object {digest} of {backend.url}: expected it to be there, found nothing",
@@ -166,11 +166,11 @@ def described(data: bytes, part: Part, found: str) -> str:
     return f"expected this sha256, found {found}"
 
 
-def _find_one(backend: Backend, digest: str) -> tuple[str, Found | None]:
+def _find_one(backend: Backend, digest: str) -> tuple[str, FoundObject | None]:
     for drawer in _DRAWERS:
         one = backend.head(key_of(digest, drawer))
         if one is not None:
-            return digest, Found(size=one.size, modified=one.modified, drawer=drawer)
+            return digest, FoundObject(size=one.size, modified=one.modified, drawer=drawer)
     return digest, None
 
 

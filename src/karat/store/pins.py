@@ -20,9 +20,9 @@ import msgspec
 from karat.findings import CannotVerify
 from karat.store import snapshot as snapshots
 from karat.store.backends import Absent, Backend
-from karat.store.leases import Times, lease, wait_for_collectors
+from karat.store.leases import LeaseTimes, lease, wait_for_collectors
 from karat.store.objects import EXPIRING, KEPT, Part, find, key_of, missing, seal, together, unseal
-from karat.store.references import stamp
+from karat.store.references import format_date
 from karat.store.snapshot import Snapshot
 from karat.system.files import write_bytes
 
@@ -51,10 +51,10 @@ class Pinned(msgspec.Struct, frozen=True, kw_only=True):
 
 def pin(  # noqa: PLR0913 - most have defaults
     backend: Backend, digest: str, reason: str, name: str = "", *, workers: int = 16,
-    times: Times | None = None, notice: Callable[[str], None] | None = None,
+    times: LeaseTimes | None = None, notice: Callable[[str], None] | None = None,
 ) -> Pin:  # fmt: skip
     """Keeps a snapshot; the pin that it has already stays as it is."""
-    times = times or Times()
+    times = times or LeaseTimes()
     with lease(backend, "pin", snapshots=(digest,), times=times) as held:
         wait_for_collectors(backend, held, times, notice)
         keep(backend, digest, snapshots.load(backend, digest), workers)
@@ -83,7 +83,7 @@ def keep(backend: Backend, digest: str, snapshot: Snapshot, workers: int) -> Non
 
 def write(backend: Backend, digest: str, reason: str, name: str, now: float) -> Pin:
     """The pin itself, once everything is in its place."""
-    date = stamp(datetime.fromtimestamp(now, UTC))
+    date = format_date(datetime.fromtimestamp(now, UTC))
     made = Pin(digest=digest, reason=reason, name=name, date=date)
     backend.put(_key(digest), seal(made))
     return read(backend, digest) or made
@@ -104,7 +104,7 @@ def read(backend: Backend, digest: str) -> Pin | None:
     return found
 
 
-def every(backend: Backend) -> dict[str, Pin]:
+def read_all(backend: Backend) -> dict[str, Pin]:
     """All pins by digest; one that cannot be read stops whoever must know."""
     found = {}
     for one in backend.list(PREFIX):
@@ -141,7 +141,7 @@ def _unreadable(backend: Backend, key: str, found: str) -> CannotVerify:
 # Lines are sorted and each ends in a comma, the schema closes the object; so two branches that move different
 # names merge without a conflict. What a lock names, `karat gc --lock` never takes away.
 
-SCHEMA_LOCKFILE = "karat.bundle-lock/1"
+LOCK_SCHEMA = "karat.bundle-lock/1"
 
 
 class Locked(msgspec.Struct, frozen=True, kw_only=True):
@@ -160,11 +160,11 @@ def read_lock(file: Path) -> dict[str, Locked]:
     except FileNotFoundError:
         return {}
     except OSError as error:
-        raise _unreadable_lockfile(file, error.strerror or str(error)) from error
+        raise _unreadable_lock(file, error.strerror or str(error)) from error
     try:
         raw = msgspec.json.decode(data, type=dict[str, msgspec.Raw])
         schema = msgspec.json.decode(raw.pop("schema", msgspec.Raw(b"null")), type=str)
-        if schema != SCHEMA_LOCKFILE:
+        if schema != LOCK_SCHEMA:
             raise ValueError(f"schema {schema!r}")  # noqa: TRY301 - told like any other defect
         found = {name: msgspec.json.decode(line, type=Locked) for name, line in raw.items()}
         for name, line in found.items():
@@ -172,7 +172,7 @@ def read_lock(file: Path) -> dict[str, Locked]:
                 raise ValueError(f"digest {line.digest[:80]!r} of {name}")  # noqa: TRY301
     except (ValueError, RecursionError) as error:  # msgspec's are among the former
         conflict = b"<<<<<<<" in data
-        raise _unreadable_lockfile(
+        raise _unreadable_lock(
             file, "merge-conflict markers" if conflict else str(error)
         ) from error
     return found
@@ -184,7 +184,7 @@ def write_lock(file: Path, lines: Mapping[str, Locked]) -> bool:
         f"{json.dumps(name)}: {msgspec.json.encode(lines[name]).decode()},\n"
         for name in sorted(lines)
     ]
-    data = ("{\n" + "".join(text) + f'"schema": "{SCHEMA_LOCKFILE}"\n}}\n').encode()
+    data = ("{\n" + "".join(text) + f'"schema": "{LOCK_SCHEMA}"\n}}\n').encode()
     try:
         if file.is_file() and file.read_bytes() == data:
             return False
@@ -212,8 +212,8 @@ def store_of(file: Path, written: str) -> str:
     return str(file.absolute().parent / written) if written.startswith(("./", "../")) else written
 
 
-def _unreadable_lockfile(file: Path, found: str) -> CannotVerify:
+def _unreadable_lock(file: Path, found: str) -> CannotVerify:
     return CannotVerify(
-        f"expected {SCHEMA_LOCKFILE} in {file}, found: {found}",
+        f"expected {LOCK_SCHEMA} in {file}, found: {found}",
         next_command=f"git checkout HEAD -- {shlex.quote(str(file))}",
     )

@@ -164,7 +164,7 @@ class Pulled(msgspec.Struct, frozen=True, kw_only=True):
     date: str = ""
 
 
-class Mark(msgspec.Struct, frozen=True, kw_only=True):
+class PullRecord(msgspec.Struct, frozen=True, kw_only=True):
     """.karat-pull.json: what a folder was pulled from."""
 
     schema: str = "karat.pulled/1"
@@ -189,7 +189,7 @@ def pull(
         store=backend.url, digest=digest, target=str(target), cases=len(snapshot.cases),
         files=len(wanted), size=sum(file.size for file in wanted.values()), fetched_bytes=0,
     )  # fmt: skip
-    mark = Mark(store=backend.url, digest=digest, only=options.only)
+    mark = PullRecord(store=backend.url, digest=digest, only=options.only)
     if _is_here(target, mark, snapshot, options.workers):
         clear(target)
         return msgspec.structs.replace(told, already=True)
@@ -316,10 +316,10 @@ def _narrowed(snapshot: Snapshot, only: tuple[str, ...], where: str) -> Snapshot
     return msgspec.structs.replace(snapshot, cases=cases)
 
 
-def _is_here(target: Path, mark: Mark, snapshot: Snapshot, workers: int) -> bool:
+def _is_here(target: Path, mark: PullRecord, snapshot: Snapshot, workers: int) -> bool:
     """Whether the folder is what this pull would make of it, to the byte."""
     try:
-        found = msgspec.json.decode((target / MARK).read_bytes(), type=Mark)
+        found = msgspec.json.decode((target / MARK).read_bytes(), type=PullRecord)
     except (OSError, ValueError, RecursionError):
         return False
     if (found.digest, found.only) != (mark.digest, mark.only):

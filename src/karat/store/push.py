@@ -17,19 +17,19 @@ from karat.bundles.places import Place
 from karat.bundles.verify import verify_place
 from karat.findings import CannotVerify, Finding, Severity, UsageError
 from karat.store import pins, references, snapshot as snapshots
-from karat.store.backends import Backend, found_store, is_store, lifecycle
-from karat.store.leases import Held, Times, lease, wait_for_collectors
+from karat.store.backends import Backend, create_store, is_store, lifecycle
+from karat.store.leases import HeldLease, LeaseTimes, lease, wait_for_collectors
 from karat.store.objects import EXPIRING, Part, Watch
 from karat.store.references import Reference
 from karat.store.upload import (
     CaseFiles,
-    Missing,
-    Plan,
-    freshen,
-    lacking,
-    plan,
+    StoreComparison,
+    UploadPlan,
+    renew_objects,
+    compare_with_store,
+    plan_upload,
     put_object,
-    rotten,
+    corrupt_objects,
     upload,
 )
 
@@ -45,7 +45,7 @@ class PushOptions(msgspec.Struct, frozen=True, kw_only=True):
     dry_run: bool = False
     workers: int = 16
     ci: Mapping[str, str] = msgspec.field(default_factory=dict)
-    times: Times = msgspec.field(default_factory=Times)
+    times: LeaseTimes = msgspec.field(default_factory=LeaseTimes)
     again: str = "karat push PLACE NAME"
     """The command that asked for it, for advice to build upon."""
 
@@ -94,17 +94,17 @@ def push(
     """Puts the cases into the store under a name."""
     references.check_name(name)
     watchers = watchers or Watchers()
-    made = plan(cases, options.workers, watchers.hashed)
+    made = plan_upload(cases, options.workers, watchers.hashed)
     if not made.snapshot.cases:
         raise UsageError("expected cases to push, found none", next_command="karat push --help")
     _check(made)
     parts = {**made.parts(), made.digest: Part(made.digest, len(made.data))}
     if options.dry_run:
-        missing = lacking(backend, parts, options.workers) if is_store(backend) else _all(parts)
+        missing = compare_with_store(backend, parts, options.workers) if is_store(backend) else _all(parts)
         return _told(backend, name, made, parts, missing, options)
     days = options.keep or options.retention
     by_age = lifecycle.covers(backend, days, options.again)
-    found_store(backend)
+    create_store(backend)
     with lease(backend, "push", objects=tuple(sorted(parts)), times=options.times) as held:
         wait_for_collectors(backend, held, options.times, watchers.notice)
         missing = _sent(backend, made, parts, options, watchers)
@@ -125,11 +125,11 @@ def push(
 
 
 def _sent(
-    backend: Backend, made: Plan, parts: Mapping[str, Part], options: PushOptions, watchers: Watchers
-) -> Missing:  # fmt: skip
-    missing = lacking(backend, parts, options.workers)
+    backend: Backend, made: UploadPlan, parts: Mapping[str, Part], options: PushOptions, watchers: Watchers
+) -> StoreComparison:  # fmt: skip
+    missing = compare_with_store(backend, parts, options.workers)
     if options.verify_existing:
-        bad = rotten(backend, missing.present, parts, options.workers)
+        bad = corrupt_objects(backend, missing.present, parts, options.workers)
         missing = msgspec.structs.replace(
             missing,
             damaged={**missing.damaged, **bad},
@@ -144,7 +144,7 @@ def _sent(
     return missing
 
 
-def _freshened(backend: Backend, held: Held, missing: Missing, options: PushOptions) -> int:
+def _freshened(backend: Backend, held: HeldLease, missing: StoreComparison, options: PushOptions) -> int:
     """Where the bucket deletes by age: what is reused must outlive this reference."""
     oldest = held.now() - lifecycle.SLACK * 86400
     # What lies in `kept/` alone would be gone from under this reference when it is unpinned.
@@ -152,12 +152,12 @@ def _freshened(backend: Backend, held: Held, missing: Missing, options: PushOpti
         digest for digest, one in missing.present.items()
         if one.drawer == EXPIRING and one.modified < oldest
     ]  # fmt: skip
-    freshen(backend, old, options.workers)
+    renew_objects(backend, old, options.workers)
     return len(old)
 
 
 def _named(
-    backend: Backend, held: Held, made: Plan, name: str, options: PushOptions
+    backend: Backend, held: HeldLease, made: UploadPlan, name: str, options: PushOptions
 ) -> Reference:  # fmt: skip
     # Had the lease lapsed, a collector might have taken what this push found there.
     held.check()
@@ -168,8 +168,8 @@ def _named(
         Reference(
             name=name,
             digest=made.digest,
-            date=references.stamp(now),
-            expires=references.stamp(now + timedelta(days=days)),
+            date=references.format_date(now),
+            expires=references.format_date(now + timedelta(days=days)),
             keep=options.keep,
             cases=len(made.snapshot.cases),
             files=sum(len(case.files) for case in made.snapshot.cases),
@@ -180,7 +180,7 @@ def _named(
     )
 
 
-def _check(made: Plan) -> None:
+def _check(made: UploadPlan) -> None:
     """What could not be pulled is not pushed."""
     try:
         snapshots.check(made.snapshot)
@@ -191,12 +191,12 @@ def _check(made: Plan) -> None:
         ) from error
 
 
-def _all(parts: Mapping[str, Part]) -> Missing:
-    return Missing(absent=parts, damaged={}, present={})
+def _all(parts: Mapping[str, Part]) -> StoreComparison:
+    return StoreComparison(absent=parts, damaged={}, present={})
 
 
 def _told(
-    backend: Backend, name: str, made: Plan, parts: Mapping[str, Part], missing: Missing,
+    backend: Backend, name: str, made: UploadPlan, parts: Mapping[str, Part], missing: StoreComparison,
     options: PushOptions,
 ) -> Pushed:  # fmt: skip
     sent = {**missing.absent, **missing.damaged}

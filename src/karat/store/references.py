@@ -21,7 +21,7 @@ from typing import Any
 import msgspec
 
 from karat.findings import CannotVerify, UsageError, suggest
-from karat.store.backends import Absent, Backend, Problem
+from karat.store.backends import Absent, Backend, StoreProblem
 from karat.store.objects import key_of, seal, together, unseal
 
 SCHEMA = "karat.reference/1"
@@ -53,7 +53,7 @@ class Reference(msgspec.Struct, frozen=True, kw_only=True):
     ci: Mapping[str, str] = msgspec.field(default_factory=dict)
 
 
-class Entry(msgspec.Struct, frozen=True, kw_only=True):
+class ReferenceEntry(msgspec.Struct, frozen=True, kw_only=True):
     """What the key of a reference says of it."""
 
     key: str
@@ -63,7 +63,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
     """The first 12 digits of the digest."""
 
 
-class Word(msgspec.Struct, frozen=True, kw_only=True):
+class ReferenceQuery(msgspec.Struct, frozen=True, kw_only=True):
     """A reference as a person writes it."""
 
     name: str | None
@@ -71,23 +71,23 @@ class Word(msgspec.Struct, frozen=True, kw_only=True):
     digest: str | None = None
 
 
-def parse(word: str) -> Word:
+def parse(word: str) -> ReferenceQuery:
     """The parts of a reference; `UsageError` for what is none."""
     name, at, rest = word.partition("@")
     found = _DIGEST.fullmatch(rest if at else word)
     if not at and found:
-        return Word(name=None, digest=found[1])
+        return ReferenceQuery(name=None, digest=found[1])
     check_name(name, word)
     if not at:
-        return Word(name=name)
+        return ReferenceQuery(name=name)
     if found:
-        return Word(name=name, digest=found[1])
+        return ReferenceQuery(name=name, digest=found[1])
     if not _MOMENT.fullmatch(rest):
         raise UsageError(
             f"expected NAME, NAME@2026-11-14, NAME@sha256:… or sha256:… (12 digits or more), found {word!r}",
             next_command="karat ls",
         )
-    return Word(name=name, moment=re.sub("[-:Z]", "", rest))
+    return ReferenceQuery(name=name, moment=re.sub("[-:Z]", "", rest))
 
 
 def check_name(name: str, where: str | None = None) -> None:
@@ -103,7 +103,7 @@ def check_name(name: str, where: str | None = None) -> None:
     )
 
 
-def entries(backend: Backend, name: str | None = None) -> list[Entry]:
+def entries(backend: Backend, name: str | None = None) -> list[ReferenceEntry]:
     """Every reference, or those of one name, oldest first."""
     prefix = f"{PREFIX}{name}/" if name else PREFIX
     found = [_entry(one.key) for one in backend.list(prefix)]
@@ -111,12 +111,12 @@ def entries(backend: Backend, name: str | None = None) -> list[Entry]:
     return sorted(of_name, key=lambda one: (one.date, one.key))
 
 
-def strangers(backend: Backend) -> list[str]:
+def unrecognised(backend: Backend) -> list[str]:
     """Keys among the references that are none; a collector must not guess what they mean."""
     return [one.key for one in backend.list(PREFIX) if _entry(one.key) is None]
 
 
-def read(backend: Backend, entry: Entry) -> Reference:
+def read(backend: Backend, entry: ReferenceEntry) -> Reference:
     """What an entry says, held against its own key."""
     try:
         data = backend.get(entry.key)
@@ -134,7 +134,7 @@ def read(backend: Backend, entry: Entry) -> Reference:
     return found
 
 
-def read_all(backend: Backend, chosen: Sequence[Entry], workers: int) -> list[Reference]:
+def read_all(backend: Backend, chosen: Sequence[ReferenceEntry], workers: int) -> list[Reference]:
     """What several entries say, in their order; all of them, or the error of one."""
     read_ones, errors = read_each(backend, chosen, workers)
     if errors:
@@ -143,7 +143,7 @@ def read_all(backend: Backend, chosen: Sequence[Entry], workers: int) -> list[Re
 
 
 def read_each(
-    backend: Backend, chosen: Sequence[Entry], workers: int
+    backend: Backend, chosen: Sequence[ReferenceEntry], workers: int
 ) -> tuple[list[Reference], list[CannotVerify]]:
     """What several entries say, in their order; one that cannot be read does not hide the others."""
     tasks = [partial(_numbered, backend, i, entry) for i, entry in enumerate(chosen)]
@@ -168,12 +168,12 @@ def resolve(backend: Backend, word: str) -> Reference:
 
 def write(backend: Backend, reference: Reference) -> Reference:
     """Adds an entry that is newer than all others of its name; this is what makes a push visible."""
-    moment = moment_of(reference.date)
+    moment = parse_date(reference.date)
     others = entries(backend, reference.name)
     while True:
         if others and others[-1].date >= moment:
             moment = others[-1].date + timedelta(microseconds=1)
-        dated = msgspec.structs.replace(reference, date=stamp(moment))
+        dated = msgspec.structs.replace(reference, date=format_date(moment))
         key, data = key_for(dated), seal(dated)
         # An answer may get lost after the server did as it was told: then it is there, and ours.
         if backend.put(key, data) or backend.get(key) == data:
@@ -183,21 +183,21 @@ def write(backend: Backend, reference: Reference) -> Reference:
 
 def key_for(reference: Reference) -> str:
     """Where a reference lies; its key says the same as itself."""
-    moment = moment_of(reference.date).astimezone(UTC)
+    moment = parse_date(reference.date).astimezone(UTC)
     return f"{PREFIX}{reference.name}/{moment.strftime(_STAMP)}-{reference.digest[:12]}.json"
 
 
-def stamp(moment: datetime) -> str:
+def format_date(moment: datetime) -> str:
     """A moment as references have it."""
     return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
-def moment_of(text: str) -> datetime:
+def parse_date(text: str) -> datetime:
     """The moment that a reference's date is."""
     return datetime.fromisoformat(text)
 
 
-def _entry(key: str) -> Entry | None:
+def _entry(key: str) -> ReferenceEntry | None:
     name, _, file = key.removeprefix(PREFIX).rpartition("/")
     match = _ENTRY.fullmatch(file)
     if match is None or not _NAME.fullmatch(name):
@@ -206,16 +206,16 @@ def _entry(key: str) -> Entry | None:
         date = datetime.strptime(match[1], _STAMP).replace(tzinfo=UTC)
     except ValueError:
         return None
-    return Entry(key=key, name=name, date=date, start=match[2])
+    return ReferenceEntry(key=key, name=name, date=date, start=match[2])
 
 
-def _fits(entry: Entry, wanted: Word) -> bool:
+def _fits(entry: ReferenceEntry, wanted: ReferenceQuery) -> bool:
     if wanted.digest is not None:
         return entry.start == wanted.digest[:12]
     return wanted.moment is None or entry.date.strftime(_STAMP).startswith(wanted.moment)
 
 
-def _one_digest(backend: Backend, fitting: Sequence[Entry], start: str, word: str) -> list[Entry]:
+def _one_digest(backend: Backend, fitting: Sequence[ReferenceEntry], start: str, word: str) -> list[ReferenceEntry]:
     """Entries with that digest; two digests with the same first digits are a question, not an answer."""
     found = [(entry, read(backend, entry).digest) for entry in fitting]
     digests = {digest for _, digest in found if digest.startswith(start)}
@@ -233,7 +233,7 @@ def _is_there(backend: Backend, digest: str) -> bool:
     )
 
 
-def _nameless(wanted: Word) -> Reference:
+def _nameless(wanted: ReferenceQuery) -> Reference:
     """A snapshot whose references are gone, and which a lock or a pin still names."""
     return Reference(
         name=wanted.name or "", digest=str(wanted.digest), date="", expires="", cases=0, files=0,
@@ -241,18 +241,18 @@ def _nameless(wanted: Word) -> Reference:
     )  # fmt: skip
 
 
-def _absent(backend: Backend, word: str, wanted: Word, known: Sequence[Entry]) -> Problem:
+def _absent(backend: Backend, word: str, wanted: ReferenceQuery, known: Sequence[ReferenceEntry]) -> StoreProblem:
     store = shlex.quote(backend.url)
     if known and wanted.name:
         newest = known[-1]
-        found = f"{len(known)} of that name, the newest of {stamp(newest.date)[:19]}Z"
+        found = f"{len(known)} of that name, the newest of {format_date(newest.date)[:19]}Z"
         command = f"karat ls {wanted.name} --store {store}"
     else:
         names = sorted({entry.name for entry in entries(backend)})
         close = suggest(wanted.name or "", names)
         found = f"no such reference{close}" if names else "a store without references"
         command = f"karat ls --store {store}"
-    return Problem(
+    return StoreProblem(
         "reference-missing",
         f"expected {word} in {backend.url}, found {found}",
         next_command=command,
@@ -269,12 +269,12 @@ def _unreadable(backend: Backend, key: str, found: str) -> CannotVerify:
 
 def _is_date(*texts: str) -> bool:
     try:
-        return all(moment_of(text).tzinfo is not None for text in texts)
+        return all(parse_date(text).tzinfo is not None for text in texts)
     except ValueError:
         return False
 
 
-def _numbered(backend: Backend, number: int, entry: Entry) -> tuple[int, Reference | CannotVerify]:
+def _numbered(backend: Backend, number: int, entry: ReferenceEntry) -> tuple[int, Reference | CannotVerify]:
     try:
         return number, read(backend, entry)
     except CannotVerify as error:

@@ -11,8 +11,8 @@ from karat.findings import ExitCode, Finding
 from karat.report.json import encode, finding_json
 from karat.report.words import count
 from karat.store.backends.lifecycle import Applied
-from karat.store.gc import Collected
-from karat.store.listing import Listed, Listing
+from karat.store.gc import GcResult
+from karat.store.listing import ListedReference, StoreListing
 from karat.store.pins import Pin
 from karat.store.pull import Pulled
 from karat.store.push import Pushed
@@ -75,7 +75,7 @@ def pull_lines(told: Pulled) -> Iterator[str]:
         yield f"  fetched {size(told.fetched_bytes)}"
 
 
-def ls_lines(told: Listing) -> Iterator[str]:
+def ls_lines(told: StoreListing) -> Iterator[str]:
     """A line per reference, or per case."""
     if not told.references:
         yield f"no references in {told.store}"
@@ -86,7 +86,7 @@ def ls_lines(told: Listing) -> Iterator[str]:
         yield f"  {case.path}  {count(case.files, 'file')}, {size(case.size)}"
 
 
-def _ls_line(one: Listed, width: int) -> str:
+def _ls_line(one: ListedReference, width: int) -> str:
     counts = f"{count(one.cases, 'case')}, {size(one.size)}" if one.cases else "pinned only"
     more = f", {one.entries:,} in all" if one.entries > 1 else ""
     until = f"pinned: {one.pinned}" if one.pinned else f"until {one.expires[:10]}"
@@ -106,7 +106,7 @@ def pin_lines(told: Sequence[Pin], reason: str | None, *, removed: bool) -> Iter
             yield f"pinned sha256:{one.digest} on {one.date[:10]}: {one.reason}{before}"
 
 
-def gc_lines(told: Collected) -> Iterator[str]:
+def gc_lines(told: GcResult) -> Iterator[str]:
     """What went, what stayed, and why."""
     would = "would forget" if told.dry_run else "forgot"
     gone = [one for one in told.references if not one.kept]

@@ -14,7 +14,7 @@ from itertools import pairwise
 
 import msgspec
 
-from karat.store.backends import Backend, Problem, damaged
+from karat.store.backends import Backend, StoreProblem, damaged
 from karat.store.objects import EXPIRING, Part, fetch
 from karat.system.archives import folded, shown
 
@@ -145,7 +145,7 @@ def _check_file(path: str, file: SnapshotFile, packs: tuple[Part, ...]) -> None:
         raise ValueError(f"{shown(path)} in objects that cannot hold it")
 
 
-def _odd(backend: Backend, digest: str, found: str) -> Problem:
+def _odd(backend: Backend, digest: str, found: str) -> StoreProblem:
     return damaged(
         f"sha256:{digest} of {backend.url}: expected a snapshot ({SCHEMA}), found {found}",
         path=f"sha256:{digest}",

@@ -19,7 +19,7 @@ from karat.bundles.manifest import NAME as MANIFEST
 from karat.findings import CannotVerify
 from karat.store import snapshot as snapshots
 from karat.store.backends import Absent, Backend
-from karat.store.objects import EXPIRING, KEPT, Found, Part, Watch, find, key_of, together
+from karat.store.objects import EXPIRING, KEPT, FoundObject, Part, Watch, find, key_of, together
 from karat.store.snapshot import CHUNK, Snapshot, SnapshotCase, SnapshotFile
 from karat.system.pool import in_parallel
 from karat.tensors.blocks import blocks
@@ -41,7 +41,7 @@ class CaseFiles(msgspec.Struct, frozen=True, kw_only=True):
     """Name below the case's folder → its bytes."""
 
 
-class Unit(msgspec.Struct, frozen=True, kw_only=True):
+class UploadUnit(msgspec.Struct, frozen=True, kw_only=True):
     """Objects that are read together: one file in pieces, or a pack of small files."""
 
     parts: tuple[Part, ...]
@@ -69,14 +69,14 @@ class Unit(msgspec.Struct, frozen=True, kw_only=True):
             reader.close()
 
 
-class Plan(msgspec.Struct, frozen=True, kw_only=True):
+class UploadPlan(msgspec.Struct, frozen=True, kw_only=True):
     """A push before it has begun."""
 
     snapshot: Snapshot
     data: bytes
     """The snapshot's own bytes."""
     digest: str
-    units: tuple[Unit, ...]
+    units: tuple[UploadUnit, ...]
 
     def parts(self) -> dict[str, Part]:
         """Every object needed but for the snapshot, once."""
@@ -91,11 +91,11 @@ class _Member(msgspec.Struct, frozen=True, kw_only=True):
 
 class _Hashed(msgspec.Struct, frozen=True, kw_only=True):
     group: int
-    unit: Unit
+    unit: UploadUnit
     files: tuple[Part, ...]
 
 
-def plan(cases: Iterable[CaseFiles], workers: int, watch: Watch | None = None) -> Plan:
+def plan_upload(cases: Iterable[CaseFiles], workers: int, watch: Watch | None = None) -> UploadPlan:
     """Reads and hashes everything."""
     ordered = sorted(cases, key=lambda case: case.path)
     groups = [*_runs(ordered), *_others(ordered)]
@@ -108,7 +108,7 @@ def plan(cases: Iterable[CaseFiles], workers: int, watch: Watch | None = None) -
 
 def _assembled(
     cases: Sequence[CaseFiles], groups: Sequence[Sequence[_Member]], hashed: Sequence[_Hashed]
-) -> Plan:
+) -> UploadPlan:
     packs: list[Part] = []
     numbers: dict[str, int] = {}
     files: list[list[SnapshotFile]] = [[] for _ in cases]
@@ -137,7 +137,7 @@ def _assembled(
     )
     data = snapshots.encode(snapshot)
     units = tuple(one.unit for one in hashed)
-    return Plan(snapshot=snapshot, data=data, digest=snapshots.digest_of(data), units=units)
+    return UploadPlan(snapshot=snapshot, data=data, digest=snapshots.digest_of(data), units=units)
 
 
 def _runs(cases: Sequence[CaseFiles]) -> Iterator[list[_Member]]:
@@ -174,7 +174,7 @@ def _hashed(number: int, group: Sequence[_Member], watch: Watch | None) -> _Hash
     extents = tuple(member.extent for member in group)
     if len(group) == 1 and extents[0].size > CHUNK:
         whole, chunks = _hashed_chunks(extents[0], watch)
-        return _Hashed(group=number, unit=Unit(parts=chunks, extents=extents), files=(whole,))
+        return _Hashed(group=number, unit=UploadUnit(parts=chunks, extents=extents), files=(whole,))
     together = sha256()
     files = []
     for extent in extents:
@@ -188,7 +188,7 @@ def _hashed(number: int, group: Sequence[_Member], watch: Watch | None) -> _Hash
         digest = alone if len(group) > 1 else together
         files.append(Part(digest.hexdigest(), extent.size))
     part = Part(together.hexdigest(), sum(file.size for file in files))
-    return _Hashed(group=number, unit=Unit(parts=(part,), extents=extents), files=tuple(files))
+    return _Hashed(group=number, unit=UploadUnit(parts=(part,), extents=extents), files=tuple(files))
 
 
 def _hashed_chunks(extent: Extent, watch: Watch | None) -> tuple[Part, tuple[Part, ...]]:
@@ -229,28 +229,28 @@ _MANY_LARGE = 4
 """So many large objects are in memory at once."""
 
 
-class Missing(msgspec.Struct, frozen=True, kw_only=True):
+class StoreComparison(msgspec.Struct, frozen=True, kw_only=True):
     """What of a plan a store lacks, and what it has."""
 
     absent: Mapping[str, Part]
     damaged: Mapping[str, Part]
     """There, and of another size than they should be."""
-    present: Mapping[str, Found]
+    present: Mapping[str, FoundObject]
 
 
-def lacking(backend: Backend, parts: Mapping[str, Part], workers: int) -> Missing:
+def compare_with_store(backend: Backend, parts: Mapping[str, Part], workers: int) -> StoreComparison:
     """Compares a plan with a store by name and size."""
     found = find(backend, sorted(parts), workers)
     wrong = {d: part for d, part in parts.items() if d in found and found[d].size != part.size}
-    return Missing(
+    return StoreComparison(
         absent={digest: part for digest, part in parts.items() if digest not in found},
         damaged=wrong,
         present={digest: one for digest, one in found.items() if digest not in wrong},
     )
 
 
-def rotten(
-    backend: Backend, present: Mapping[str, Found], parts: Mapping[str, Part], workers: int
+def corrupt_objects(
+    backend: Backend, present: Mapping[str, FoundObject], parts: Mapping[str, Part], workers: int
 ) -> dict[str, Part]:
     """Objects that are there and are not what their name says; all are read."""
     tasks = [
@@ -261,7 +261,7 @@ def rotten(
 
 
 def upload(
-    backend: Backend, plan: Plan, missing: Missing, workers: int, watch: Watch | None = None
+    backend: Backend, plan: UploadPlan, missing: StoreComparison, workers: int, watch: Watch | None = None
 ) -> None:
     """Every object of the plan that is absent or damaged; the snapshot itself is the caller's to put."""
     wanted = set(missing.absent) | set(missing.damaged)
@@ -276,7 +276,7 @@ def upload(
 
 
 def put_object(
-    backend: Backend, part: Part, data: bytes, damaged: Mapping[str, Found] | Collection[str]
+    backend: Backend, part: Part, data: bytes, damaged: Mapping[str, FoundObject] | Collection[str]
 ) -> None:
     """One object; a damaged one is replaced wherever it lies."""
     if part.sha256 not in damaged:
@@ -288,7 +288,7 @@ def put_object(
             backend.put(key, data, replace=True)
 
 
-def freshen(backend: Backend, digests: Sequence[str], workers: int) -> None:
+def renew_objects(backend: Backend, digests: Sequence[str], workers: int) -> None:
     """Makes reused objects young again, so that a bucket's own rule does not take them too early."""
     tasks = [partial(_freshen, backend, digest) for digest in digests]
     for _ in together(tasks, workers):
@@ -302,7 +302,7 @@ def _freshen(backend: Backend, digest: str) -> None:
         backend.copy(key_of(digest, KEPT), key_of(digest))
 
 
-def _shared_out(units: Sequence[Unit], wanted: set[str]) -> Iterator[tuple[Unit, set[str]]]:
+def _shared_out(units: Sequence[UploadUnit], wanted: set[str]) -> Iterator[tuple[UploadUnit, set[str]]]:
     """What each task has to send; no object twice, large files piece by piece."""
     taken: set[str] = set()
     for unit in units:
@@ -315,7 +315,7 @@ def _shared_out(units: Sequence[Unit], wanted: set[str]) -> Iterator[tuple[Unit,
 
 
 def _upload(  # noqa: PLR0913, PLR0917 - what a task needs
-    backend: Backend, unit: Unit, digests: set[str], missing: Missing,
+    backend: Backend, unit: UploadUnit, digests: set[str], missing: StoreComparison,
     slots: threading.BoundedSemaphore, stopped: threading.Event, watch: Watch | None,
 ) -> None:  # fmt: skip
     large = max(part.size for part in unit.parts) > _LARGE

@@ -34,7 +34,7 @@ from karat.store.backends import (
     TOUCHING,
     Absent,
     Backend,
-    Problem,
+    StoreProblem,
     Stored,
     is_store_folder,
     lifecycle,
@@ -51,7 +51,7 @@ from karat.store.objects import (
     missing,
     together,
 )
-from karat.store.packing.output import STAGING as STAGING_VERIFY_TARGET, read_sums
+from karat.store.packing.output import STAGING as PACK_STAGING, read_sums
 from karat.store.packing.pack import size, told as finding_lines
 from karat.store.place import open_word, split_word
 from karat.tensors.tensor import Damaged
@@ -132,7 +132,7 @@ def _named(backend: Backend, expected: _Expected, findings: list[Finding]) -> No
         _finding(
             "unexpected-file", f"{key}: expected a reference, found another name", key, backend
         )
-        for key in references.strangers(backend)
+        for key in references.unrecognised(backend)
     ]
     for entry in references.entries(backend):
         expected.references += 1
@@ -144,7 +144,7 @@ def _named(backend: Backend, expected: _Expected, findings: list[Finding]) -> No
         else:
             expected.snapshots.setdefault(reference.digest, reference.name)
     try:
-        for digest in pins.every(backend):
+        for digest in pins.read_all(backend):
             expected.snapshots.setdefault(digest, "a pin")
     except CannotVerify as error:
         findings.append(_finding("bundle-damaged", str(error), pins.PREFIX, backend))
@@ -156,7 +156,7 @@ def _expand(
     expected.objects[digest] = digest
     try:
         snapshot = snapshots.load(backend, digest)
-    except Problem as problem:
+    except StoreProblem as problem:
         said = f"{problem} ({who} names it)"
         findings.append(_finding("bundle-damaged", said, key_of(digest), backend))
         return
@@ -201,7 +201,7 @@ def _finding(kind: str, message: str, path: str, backend: Backend) -> Finding:
 Kind = Literal["folder", "zip", "store", "pack"]
 
 
-class Verified(msgspec.Struct, frozen=True, kw_only=True):
+class VerifiedTarget(msgspec.Struct, frozen=True, kw_only=True):
     """What verifying one target came to."""
 
     target: str
@@ -222,7 +222,7 @@ class Verified(msgspec.Struct, frozen=True, kw_only=True):
 
 def verify_target(
     word: str, *, store: str | None = None, whole: bool = False, progress: Progress | None = None
-) -> Verified:
+) -> VerifiedTarget:
     """Verifies what a word means, without unpacking it; only wrong usage raises.
 
     `whole`: the word is the URL or folder of a store, even if nothing is there.
@@ -242,7 +242,7 @@ def verify_target(
     except UsageError:
         raise
     except KaratError as error:
-        return Verified(target=word, kind=None, findings=(finding_of(error, word),))
+        return VerifiedTarget(target=word, kind=None, findings=(finding_of(error, word),))
 
 
 def is_whole_store(word: str) -> bool:
@@ -271,13 +271,13 @@ def finding_of(error: KaratError, word: str) -> Finding:
     )
 
 
-def _verify_opened(place: Place, word: str, progress: Progress | None) -> Verified:
+def _verify_opened(place: Place, word: str, progress: Progress | None) -> VerifiedTarget:
     try:
         if place.kind == "folder" and place.files() and is_of_zips(place):
             return _verify_zips(place, word, [*place.findings(), _without_sums(word)], progress)
         require_root(place, lambda roots: ["karat", "verify", *roots])
         told = verify_place(place, progress)
-        return Verified(
+        return VerifiedTarget(
             target=word,
             kind=place.kind,
             cases=told.cases,
@@ -289,9 +289,9 @@ def _verify_opened(place: Place, word: str, progress: Progress | None) -> Verifi
         place.close()
 
 
-def _verify_store(word: str, progress: Progress | None) -> Verified:
+def _verify_store(word: str, progress: Progress | None) -> VerifiedTarget:
     told = verify_store(open_store(word), progress=progress)
-    return Verified(
+    return VerifiedTarget(
         target=word, kind="store", cases=told.cases, size=told.size, orphans=told.orphans,
         orphan_size=told.orphan_bytes, findings=told.findings,
     )  # fmt: skip
@@ -302,7 +302,7 @@ def is_of_zips(place: Place) -> bool:
     return all(path.endswith(".zip") for path in place.files())
 
 
-def _verify_pack(folder: Path, word: str, progress: Progress | None) -> Verified:
+def _verify_pack(folder: Path, word: str, progress: Progress | None) -> VerifiedTarget:
     """The zips against the sums, then each zip."""
     place = open_place(folder)
     try:
@@ -322,11 +322,11 @@ def _verify_zips(
     findings: list[Finding],
     progress: Progress | None,
     only: Collection[str] | None = None,
-) -> Verified:
+) -> VerifiedTarget:
     there = [path for path in place.files() if only is None or path in only]
     each = [verify_target(str(Path(word) / path), progress=progress) for path in there]
     findings += [finding for one in each for finding in one.findings]
-    return Verified(
+    return VerifiedTarget(
         target=word,
         kind="pack",
         zips=len(each),
@@ -338,7 +338,7 @@ def _verify_zips(
 
 
 def _without_sums(word: str) -> Finding:
-    at_work = any(Path(word).glob(f"{STAGING_VERIFY_TARGET}*"))
+    at_work = any(Path(word).glob(f"{PACK_STAGING}*"))
     found = "a pack that is at work or was killed" if at_work else "zips alone"
     lost = "" if at_work else "; each is verified, but one that is missing would not be noticed"
     return Finding(
@@ -390,10 +390,10 @@ def _wrong(kind: str, path: str, said: str, where: str) -> Finding:
 SCHEMA = "karat.verify/1"
 
 
-class Verification(msgspec.Struct, frozen=True, kw_only=True):
+class VerifyReport(msgspec.Struct, frozen=True, kw_only=True):
     """Every target of one command."""
 
-    targets: tuple[Verified, ...]
+    targets: tuple[VerifiedTarget, ...]
     seconds: float
 
     @property
@@ -407,7 +407,7 @@ class Verification(msgspec.Struct, frozen=True, kw_only=True):
         return exit_code(self.findings)
 
 
-def document(told: Verification) -> bytes:
+def document(told: VerifyReport) -> bytes:
     """The JSON text of a report."""
     return encode(
         {
@@ -420,17 +420,17 @@ def document(told: Verification) -> bytes:
     )
 
 
-def _totals(told: Verification) -> dict[str, int]:
+def _totals(told: VerifyReport) -> dict[str, int]:
     names = ("zips", "cases", "tensors", "size")
     return {name: sum(getattr(target, name) for target in told.targets) for name in names}
 
 
-def _target(target: Verified) -> dict[str, object]:
+def _target(target: VerifiedTarget) -> dict[str, object]:
     plain = msgspec.to_builtins(msgspec.structs.replace(target, findings=()))
     return {**plain, "findings": [finding_json(finding) for finding in target.findings]}
 
 
-def lines(told: Verification) -> Iterator[str]:
+def lines(told: VerifyReport) -> Iterator[str]:
     """The report for people: a line per problem, then the counts."""
     for target in told.targets:
         yield from finding_lines((f, _in(target.target, f.message)) for f in target.findings)

@@ -70,7 +70,7 @@ _DIMMEST = 1e-100
 """A usual size this far below the largest is none: nearly all values are zero."""
 
 
-class Scaled(NamedTuple):
+class ScaledValues(NamedTuple):
     """Values about 1 in size."""
 
     values: Floats
@@ -79,7 +79,7 @@ class Scaled(NamedTuple):
     """Noise that there is, seen or not, in the scaled values."""
 
 
-def scaled(values: Floats) -> Scaled:
+def scale(values: Floats) -> ScaledValues:
     """Values in units of their usual size, so that squares neither overflow nor vanish.
 
     What differs by less than arithmetic does is made equal; a few that are a million times as large as usual are large
@@ -90,9 +90,9 @@ def scaled(values: Floats) -> Scaled:
     if scale < _DIMMEST * sizes.max(initial=0.0) or scale == 0:
         scale = float(sizes.max(initial=0.0))
     if scale == 0:
-        return Scaled(np.zeros_like(values), 1.0, _FLOAT_NOISE)
+        return ScaledValues(np.zeros_like(values), 1.0, _FLOAT_NOISE)
     ratios = np.round(np.clip(values, -_LARGEST * scale, _LARGEST * scale) / scale, _DIGITS)
-    return Scaled(
+    return ScaledValues(
         ratios, scale, max(_FLOAT_NOISE, _QUANTISED * _resolution(ratios * scale, scale) / scale)
     )
 
@@ -300,7 +300,7 @@ _WILD = 5.0
 _DEFAULT = DetectOptions()
 
 
-def analyse(series: Series, options: DetectOptions = _DEFAULT) -> Analysis:
+def detect(series: Series, options: DetectOptions = _DEFAULT) -> Analysis:
     """Everything that can be said of one series."""
     known = [
         index
@@ -329,7 +329,7 @@ def steps(values: npt.ArrayLike, options: DetectOptions = _DEFAULT) -> tuple[Cut
 
 
 def _segmented(values: Floats, options: DetectOptions, sampling: float) -> Segmented:
-    plain = scaled(values)
+    plain = scale(values)
     if values.shape[0] < FEWEST:
         noise = robust_spread(plain.values - np.median(plain.values)) if values.shape[0] else 0.0
         return Segmented((), 0.0, noise * plain.scale)
@@ -441,7 +441,7 @@ def newest(series: Series, options: DetectOptions = _DEFAULT, *, recent: int = 5
         return Newest(verdict="unsure", p_value=None, step=None, message="the series is empty")
     if last.outcome is not Outcome.OK or not last.values:
         return _without_value(series, last)
-    analysis = analyse(series, options)
+    analysis = detect(series, options)
     if sum(level.count for level in analysis.levels) < FEWEST:
         note = "; ".join(analysis.notes)
         return Newest(verdict="unsure", p_value=None, step=None, message=note)
@@ -530,7 +530,7 @@ def _needed(series: Series, options: DetectOptions) -> int | None:
         grown = msgspec.structs.replace(
             grown, observations=(*grown.observations, series.observations[-1])
         )
-        analysis = analyse(grown, options)
+        analysis = detect(grown, options)
         if analysis.steps and analysis.steps[-1].after.count <= more + 2:
             return more
     return None

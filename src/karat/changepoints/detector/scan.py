@@ -27,7 +27,7 @@ Floats = npt.NDArray[np.floating]
 _SPARE = 1e-12
 
 
-class Found(NamedTuple):
+class ScanResult(NamedTuple):
     """The clearest split of a row, or the clearest stretch in it."""
 
     p_value: float
@@ -35,7 +35,7 @@ class Found(NamedTuple):
     """Where the row is to be cut: before these positions."""
 
 
-NOTHING = Found(1.0, ())
+NOTHING = ScanResult(1.0, ())
 
 
 class _Plan(NamedTuple):
@@ -122,7 +122,7 @@ def _beside_the_step(seen: Floats, plain: _Plan, real: _Plan, n: int) -> Floats:
 
 def scan(
     row: Floats, chance: Floats, *, spread: float, rho: float, fewest: int, own_spread: bool = False
-) -> Found:
+) -> ScanResult:
     """The clearest split or stretch of `row`, against rows of what chance makes of the same noise.
 
     Both have mean zero; `spread` is the standard deviation of a single value, of both; only `row` has the
@@ -141,7 +141,7 @@ def scan(
     heights = (seen - middle) / width
     column = int(np.argmax(heights))
     p_value = tail_probability(float(heights[column]), ((null - middle) / width).max(axis=1))
-    return Found(p_value, _place(sums[0], real, column, fewest))
+    return ScanResult(p_value, _place(sums[0], real, column, fewest))
 
 
 def clearest_height(row: Floats, *, rho: float, fewest: int) -> float:
@@ -222,7 +222,7 @@ def clipped(values: Floats) -> Floats:
 _CLIP = 3.0
 
 
-class Place(NamedTuple):
+class StepLocation(NamedTuple):
     """Before which position a step is, and before which it may be."""
 
     at: int
@@ -232,7 +232,7 @@ class Place(NamedTuple):
 
 def locate(
     row: Floats, fewest: int, *, rho: float = 0.0, floor: float = 0.0, sure: float = 0.95
-) -> Place:
+) -> StepLocation:
     """The best place for the one step of a row."""
     n = row.shape[0]
     fewest = max(1, min(fewest, n // 2))
@@ -244,12 +244,12 @@ def locate(
     at = int(np.argmax(explained)) + fewest
     variance = max(float(left.min()) / max(n - 2, 1), floor**2) * (1 + rho) / (1 - rho)
     if variance <= 0:
-        return Place(at, at, at)
+        return StepLocation(at, at, at)
     weights = np.exp(np.maximum((explained - explained.max()) / (2 * variance), -700))
     share = np.cumsum(weights) / weights.sum()
     low = int(np.searchsorted(share, (1 - sure) / 2)) + fewest
     high = int(np.searchsorted(share, 1 - (1 - sure) / 2)) + fewest
-    return Place(at, min(low, at), max(min(high, n - fewest), at))
+    return StepLocation(at, min(low, at), max(min(high, n - fewest), at))
 
 
 def fit(values: Floats, cuts: Sequence[int], start: int, stop: int, fewest: int) -> list[int]:
@@ -357,7 +357,7 @@ _FAR = 30.0
 """Standard deviations that count within a series whose noise is known."""
 
 
-def by_permutation(row: Floats, *, rho: float, fewest: int, alpha: float) -> Found:
+def by_permutation(row: Floats, *, rho: float, fewest: int, alpha: float) -> ScanResult:
     """How clear the clearest step of a row is among the row's own permutations; nobody cares above `alpha`."""
     n = row.shape[0]
     values = clipped(row).astype(np.float32)
@@ -380,7 +380,7 @@ def _rows(n: int) -> int:
     return max(64, min(_ROWS, 2**18 // n))
 
 
-def by_noise(row: Floats, noise: Floats, *, unseen: float, rho: float, fewest: int) -> Found:
+def by_noise(row: Floats, noise: Floats, *, unseen: float, rho: float, fewest: int) -> ScanResult:
     """How clear the clearest step of a row is among rows drawn from `noise`; all in its robust spread.
 
     `unseen` is noise that values do not show, for they are rounded.
@@ -398,7 +398,7 @@ def by_noise(row: Floats, noise: Floats, *, unseen: float, rho: float, fewest: i
     return scan(centred.astype(np.float32), chance, spread=spread, rho=rho, fewest=fewest)
 
 
-def on_its_own(row: Floats, *, floor: float, fewest: int) -> Found:
+def on_its_own(row: Floats, *, floor: float, fewest: int) -> ScanResult:
     """How clear the best few steps of a short row are among rows of heavy-tailed noise (t with 3 degrees)."""
     n = row.shape[0]
     if n < 2 * fewest or n > FEW:
@@ -411,7 +411,7 @@ def on_its_own(row: Floats, *, floor: float, fewest: int) -> Found:
     chance, middle, width = _own_chance(n, fewest)
     heights = (_ratios(left, n * floor**2)[0] - middle) / width
     number = int(np.argmax(heights)) + 1
-    return Found(tail_probability(float(heights.max()), chance), cuts(last, number))
+    return ScanResult(tail_probability(float(heights.max()), chance), cuts(last, number))
 
 
 def _most_cuts(n: int, fewest: int) -> int:
@@ -448,7 +448,7 @@ _PERMUTED_TELL = 12
 _OWN_SHARE = 5.0
 
 
-class Row(NamedTuple):
+class NoisyRow(NamedTuple):
     """A row of values, and what is known of its noise."""
 
     values: Floats
@@ -457,7 +457,7 @@ class Row(NamedTuple):
     options: DetectOptions
 
 
-def ask_whole(row: Row) -> Found:
+def test_whole(row: NoisyRow) -> ScanResult:
     """Whether a whole row has a step."""
     fewest = row.options.min_points
     permuted = by_permutation(
@@ -468,14 +468,14 @@ def ask_whole(row: Row) -> Found:
     own = on_its_own(row.values, floor=row.floor, fewest=fewest)
     # Two looks share the rate of false alarms: where there are permutations enough, they have most of it.
     looks = [
-        Found(own.p_value * _OWN_SHARE, own.cuts),
-        Found(permuted.p_value * 1.25, permuted.cuts),
+        ScanResult(own.p_value * _OWN_SHARE, own.cuts),
+        ScanResult(permuted.p_value * 1.25, permuted.cuts),
     ]
     best = min(looks) if row.values.shape[0] >= _PERMUTED_TELL else own
-    return Found(min(1.0, best.p_value), best.cuts)
+    return ScanResult(min(1.0, best.p_value), best.cuts)
 
 
-def ask(row: Row, cuts: Sequence[int], start: int, stop: int) -> Found:
+def test_piece(row: NoisyRow, cuts: Sequence[int], start: int, stop: int) -> ScanResult:
     """Whether a piece has a step."""
     fewest = row.options.min_points
     piece = row.values[start:stop]
@@ -500,7 +500,7 @@ def ask(row: Row, cuts: Sequence[int], start: int, stop: int) -> Found:
     )
 
 
-def _left_over(row: Row, cuts: Sequence[int], start: int, stop: int) -> Floats:
+def _left_over(row: NoisyRow, cuts: Sequence[int], start: int, stop: int) -> Floats:
     """What levels leave over outside of a piece, and inside of it on both sides of its best split."""
     from_here, to_here = max(0, start - _AROUND), min(row.values.shape[0], stop + _AROUND)
     known = [*cuts[bisect_right(cuts, from_here) : bisect_left(cuts, to_here)]]

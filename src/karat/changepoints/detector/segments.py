@@ -20,9 +20,9 @@ import numpy.typing as npt
 from karat.changepoints.detector.scan import (
     CLIP,
     Floats,
-    Row,
-    ask,
-    ask_whole,
+    NoisyRow,
+    test_piece,
+    test_whole,
     clearest,
     fit,
     locate,
@@ -174,7 +174,7 @@ class Cut(NamedTuple):
     p_value: float
 
 
-def take_back(row: Row, cuts: Sequence[int]) -> tuple[Cut, ...]:
+def drop_weak_cuts(row: NoisyRow, cuts: Sequence[int]) -> tuple[Cut, ...]:
     """The cuts that stand, the weakest taken back first."""
     kept = [Cut(cut, cut, cut, 1.0) for cut in sorted(set(cuts))]
     for _ in range(2):
@@ -196,13 +196,13 @@ def take_back(row: Row, cuts: Sequence[int]) -> tuple[Cut, ...]:
     return ()
 
 
-def _sides(row: Row, kept: Sequence[Cut], number: int) -> tuple[int, int]:
+def _sides(row: NoisyRow, kept: Sequence[Cut], number: int) -> tuple[int, int]:
     start = kept[number - 1].at if number else 0
     stop = kept[number + 1].at if number + 1 < len(kept) else row.values.shape[0]
     return start, stop
 
 
-def _settle(row: Row, kept: list[Cut], number: int) -> None:
+def _settle(row: NoisyRow, kept: list[Cut], number: int) -> None:
     """A cut where it fits best between its neighbours."""
     start, stop = _sides(row, kept, number)
     place = locate(
@@ -212,7 +212,7 @@ def _settle(row: Row, kept: list[Cut], number: int) -> None:
     kept[number] = Cut(place.at + start, place.low + start, place.high + start, 1.0)
 
 
-def _judge(row: Row, kept: list[Cut], number: int) -> None:
+def _judge(row: NoisyRow, kept: list[Cut], number: int) -> None:
     """The p-value of a cut between its neighbours, for a row of this length."""
     start, stop = _sides(row, kept, number)
     n = row.values.shape[0]
@@ -224,24 +224,24 @@ def _judge(row: Row, kept: list[Cut], number: int) -> None:
     if stop - start > LONG:
         p_value = _long_pair(row, start, cut.at, stop)
     elif start == 0 and stop == n:
-        p_value = ask_whole(row).p_value
+        p_value = test_whole(row).p_value
     else:
-        p_value = ask(row, at, start, stop).p_value * n / (stop - start)
+        p_value = test_piece(row, at, start, stop).p_value * n / (stop - start)
     kept[number] = cut._replace(p_value=min(1.0, p_value))
 
 
-def _long_pair(row: Row, start: int, cut: int, stop: int) -> float:
+def _long_pair(row: NoisyRow, start: int, cut: int, stop: int) -> float:
     """Of two long pieces: by the values near the cut, or, where they do not tell, by means of all of them."""
     n = row.values.shape[0]
     left, right = max(start, cut - LONG // 2), min(stop, cut + LONG // 2)
-    here = ask_whole(row._replace(values=row.values[left:right])).p_value
+    here = test_whole(row._replace(values=row.values[left:right])).p_value
     near = float(here * n / (right - left))
     if near <= row.options.false_alarms:
         return near
     size = -(-(stop - start) // (LONG // 2))
     means = block_means(row.values[start:stop], size)
     coarse = row._replace(values=means, rho=autocorrelation(means, row.options.min_points))
-    return ask_whole(coarse).p_value
+    return test_whole(coarse).p_value
 
 
 def block_means(values: Floats, size: int) -> Floats:
@@ -253,7 +253,7 @@ def block_means(values: Floats, size: int) -> Floats:
     return np.asarray(np.clip(blocks, middle - spread, middle + spread).mean(axis=1))
 
 
-def _no_step(row: Row, start: int, cut: int, stop: int) -> bool:
+def _no_step(row: NoisyRow, start: int, cut: int, stop: int) -> bool:
     """Whether a cut is smaller than anyone wants to know, or the work of one wild value."""
     left, right = row.values[start:cut], row.values[cut:stop]
     before, after = float(np.median(left)), float(np.median(right))
@@ -262,7 +262,7 @@ def _no_step(row: Row, start: int, cut: int, stop: int) -> bool:
     return _one_wild(left, after) or _one_wild(right, before) or _only_noisier(row, left, right)
 
 
-def _only_noisier(row: Row, left: Floats, right: Floats) -> bool:
+def _only_noisier(row: NoisyRow, left: Floats, right: Floats) -> bool:
     """Whether one side is clearly noisier, and its level, by its own noise, no other.
 
     Permutations take noise for the same everywhere: a noisy end has sums that they hardly ever have.
@@ -317,18 +317,18 @@ class Segmented(NamedTuple):
 def segment(values: Floats, options: DetectOptions, *, floor: float = 1e-12) -> Segmented:
     """Cut a row of finite values into levels; `floor` is noise that the values do not show."""
     if values.shape[0] > LONG:
-        row = Row(values, _long_autocorrelation(values, options.min_points), floor, options)
+        row = NoisyRow(values, _long_autocorrelation(values, options.min_points), floor, options)
         found = _coarse(row) | _fine(row)
     else:
-        row = Row(values, autocorrelation(values, options.min_points), floor, options)
+        row = NoisyRow(values, autocorrelation(values, options.min_points), floor, options)
         found = set(_top_down(row))
-    cuts = take_back(row, _apart(sorted(found), options.min_points, values.shape[0]))
+    cuts = drop_weak_cuts(row, _apart(sorted(found), options.min_points, values.shape[0]))
     return Segmented(cuts, row.rho, _noise(row, [cut.at for cut in cuts]))
 
 
-def _top_down(row: Row) -> list[int]:
+def _top_down(row: NoisyRow) -> list[int]:
     n = row.values.shape[0]
-    whole = ask_whole(row)
+    whole = test_whole(row)
     if whole.p_value > row.options.false_alarms or not whole.cuts:
         return []
     cuts = fit(row.values, whole.cuts, 0, n, row.options.min_points)
@@ -342,10 +342,10 @@ def _top_down(row: Row) -> list[int]:
     return cuts
 
 
-def _inside(row: Row, cuts: Sequence[int], start: int, stop: int) -> list[int]:
+def _inside(row: NoisyRow, cuts: Sequence[int], start: int, stop: int) -> list[int]:
     """Cuts of one piece, and of its pieces."""
     n = row.values.shape[0]
-    found = ask(row, cuts, start, stop)
+    found = test_piece(row, cuts, start, stop)
     if found.p_value > row.options.false_alarms * (stop - start) / n or not found.cuts:
         return []
     own = fit(row.values, [start + cut for cut in found.cuts], start, stop, row.options.min_points)
@@ -361,7 +361,7 @@ def _long_autocorrelation(values: Floats, fewest: int) -> float:
     return float(np.median([autocorrelation(values[i : i + _CHUNK], fewest) for i in starts]))
 
 
-def _coarse(row: Row) -> set[int]:
+def _coarse(row: NoisyRow) -> set[int]:
     """Steps of a long row in means of neighbours, each then looked for among the values."""
     n = row.values.shape[0]
     size = -(-n // _CHUNK)
@@ -369,13 +369,13 @@ def _coarse(row: Row) -> set[int]:
     options = msgspec.structs.replace(row.options, false_alarms=row.options.false_alarms / 2)
     rho = autocorrelation(means, options.min_points)
     found = set()
-    for cut in _top_down(Row(means, rho, row.floor, options)):
+    for cut in _top_down(NoisyRow(means, rho, row.floor, options)):
         start, stop = max(0, (cut - 2) * size), min(n, (cut + 2) * size)
         found.update(fit(row.values, [cut * size], start, stop, options.min_points))
     return found
 
 
-def _fine(row: Row) -> set[int]:
+def _fine(row: NoisyRow) -> set[int]:
     """Steps within chunks of a long row."""
     n = row.values.shape[0]
     share = row.options.false_alarms / 2 * _STRIDE / n
@@ -397,7 +397,7 @@ def _apart(cuts: Sequence[int], fewest: int, n: int) -> list[int]:
     return kept
 
 
-def _noise(row: Row, cuts: Sequence[int]) -> float:
+def _noise(row: NoisyRow, cuts: Sequence[int]) -> float:
     parts = [part - np.median(part) for part in np.split(row.values, cuts)]
     return max(robust_spread(np.concatenate(parts)), row.floor)
 

@@ -19,14 +19,14 @@ import msgspec
 
 from karat.changepoints.readers.sheets import (
     BROKEN,
-    Mark,
+    NoValue,
     ReadOptions,
-    Row,
+    SheetRow,
     Sheet,
-    is_nothing,
-    moments,
+    is_empty,
+    parse_dates,
     number,
-    read,
+    read_cell,
     utc,
 )
 from karat.findings import Finding, Severity, UsageError, suggest
@@ -42,7 +42,7 @@ _WHOLE = re.compile(rf"[-+]?(?:\d*|\d{{1,3}}([{_APART}])\d{{3}}(?:\1\d{{3}})*)")
 _GROUPED = re.compile(r"[-+−]?[1-9]\d{0,2}(?:,\d{3})+")
 
 
-class Writing(msgspec.Struct, frozen=True, kw_only=True):
+class NumberFormat(msgspec.Struct, frozen=True, kw_only=True):
     """How the numbers of one column are written."""
 
     decimal: str = "."
@@ -58,7 +58,7 @@ class Writing(msgspec.Struct, frozen=True, kw_only=True):
         return value if (match[1] or match[3]) == self.unit or value == 0 else None
 
 
-def writing_of(cells: Sequence[Any], *, decimal_comma: bool) -> Writing | None:
+def number_format(cells: Sequence[Any], *, decimal_comma: bool) -> NumberFormat | None:
     """How most cells of a column are written, where that is not plainly; `decimal_comma`: one comma is no thousand."""
     texts = [cell.strip() for cell in cells if isinstance(cell, str) and cell.strip()]
     if not any(_is_odd(text) for text in texts):
@@ -68,7 +68,7 @@ def writing_of(cells: Sequence[Any], *, decimal_comma: bool) -> Writing | None:
         return None
     decimal = _decimal([match[2] for match in matches], decimal_comma=decimal_comma)
     ((unit, _),) = Counter(match[1] or match[3] for match in matches).most_common(1)
-    found = Writing(decimal=decimal, unit=unit)
+    found = NumberFormat(decimal=decimal, unit=unit)
     read = sum(found.number(text) is not None for text in texts)
     plain = sum(text_number(text) is not None for text in texts)
     return found if read > plain and 2 * read > len(texts) else None
@@ -142,7 +142,7 @@ _SAMPLE = 2000
 """Cells of a column that are looked at to see whether it is a metric."""
 
 
-class Columns(msgspec.Struct, frozen=True, kw_only=True):
+class Table(msgspec.Struct, frozen=True, kw_only=True):
     """A table as it was read: names, rows of cells, and on which line each row stood."""
 
     source: str
@@ -163,7 +163,7 @@ class Columns(msgspec.Struct, frozen=True, kw_only=True):
         return any(self.fits(name) for name in wanted)
 
 
-def sheet(table: Columns, options: ReadOptions) -> Sheet:
+def read_table(table: Table, options: ReadOptions) -> Sheet:
     """The table as rows with labels and metrics."""
     chosen = _Chosen(table, options)
     return Sheet(
@@ -179,7 +179,7 @@ def sheet(table: Columns, options: ReadOptions) -> Sheet:
 class _Chosen:
     """What each column is."""
 
-    def __init__(self, table: Columns, options: ReadOptions) -> None:
+    def __init__(self, table: Table, options: ReadOptions) -> None:
         self.table, self.options = table, options
         self.odd = Few()
         self.asked = self._asked()
@@ -209,15 +209,15 @@ class _Chosen:
             found += self.table.fits(name) or [self.named(name, "--metric")]
         return list(dict.fromkeys(found))
 
-    def _writings(self) -> dict[int, Writing]:
+    def _writings(self) -> dict[int, NumberFormat]:
         """Column → how its numbers are written, where that is not plainly; labels and moments are no numbers."""
         said = {self.options.x, self.options.time}
         found = {}
         for at, name in enumerate(self.table.names):
             named = self._base(at) in {*_TIMES, *_LABELS} or name in said
             if at in self.asked or not named:
-                held = [cell for cell in self.column(at) if not is_nothing(cell)]
-                writing = writing_of(held, decimal_comma=self.table.decimal_comma)
+                held = [cell for cell in self.column(at) if not is_empty(cell)]
+                writing = number_format(held, decimal_comma=self.table.decimal_comma)
                 if writing is not None:
                     found[at] = writing
         return found
@@ -230,22 +230,22 @@ class _Chosen:
             if at in self.writings and self.writings[at].unit
         }
 
-    def _read(self, at: int, cell: Any) -> tuple[float, ...] | Mark:
+    def _read(self, at: int, cell: Any) -> tuple[float, ...] | NoValue:
         """The samples in a cell, as its column is written."""
         writing = self.writings.get(at)
         if writing is None or not isinstance(cell, str):
-            return read(cell, nan=self.options.nan)
+            return read_cell(cell, nan=self.options.nan)
         value = writing.number(cell)
         if value is not None:
             return (value,)
-        said = read(cell, nan=self.options.nan)
+        said = read_cell(cell, nan=self.options.nan)
         # A plain number among others with a unit is of nobody knows which.
-        return said if isinstance(said, Mark) else BROKEN
+        return said if isinstance(said, NoValue) else BROKEN
 
     def _time(self) -> int | None:
         if self.options.time:
             at = self.named(self.options.time, "--time")
-            self.moments = moments(self.column(at), clock=True)
+            self.moments = parse_dates(self.column(at), clock=True)
             if self.moments is None:
                 raise UsageError(
                     f"expected every cell of column {self.options.time!r} of {self.table.source} to say when,"
@@ -257,20 +257,20 @@ class _Chosen:
             clock = self._base(at) in _TIMES
             if not self._looks_timely(at, clock=clock):
                 continue
-            self.moments = moments(self.column(at), clock=clock)
+            self.moments = parse_dates(self.column(at), clock=clock)
             if self.moments is not None:
                 return at
         return None
 
     def _no_moment(self, at: int) -> str:
         for row, cell in enumerate(self.column(at)):
-            if moments([cell], clock=True) is None:
+            if parse_dates([cell], clock=True) is None:
                 return f"found {str(cell)[:40]!r} on {self.place(row)}"
         return "found a mixture of forms"
 
     def _looks_timely(self, at: int, *, clock: bool) -> bool:
         """Whether the first cell says when: most columns need no second look."""
-        return bool(self.table.rows) and moments([self.table.rows[0][at]], clock=clock) is not None
+        return bool(self.table.rows) and parse_dates([self.table.rows[0][at]], clock=clock) is not None
 
     def _candidates(self, wanted: Sequence[str]) -> list[int]:
         """Columns that are no metric: those with a telling name first."""
@@ -300,12 +300,12 @@ class _Chosen:
 
     def _tells_apart(self, at: int) -> bool:
         """Whether a column has another word for most rows: a branch's name labels nothing."""
-        cells = [str(cell) for cell in self.column(at) if not is_nothing(cell)]
+        cells = [str(cell) for cell in self.column(at) if not is_empty(cell)]
         return 2 * len(cells) > len(self.table.rows) and 2 * len(set(cells)) > len(cells)
 
     def _is_text(self, at: int) -> bool:
         return at not in self.writings and all(
-            number(cell) is None for cell in self.column(at)[:100] if not is_nothing(cell)
+            number(cell) is None for cell in self.column(at)[:100] if not is_empty(cell)
         )
 
     def _counts(self, at: int) -> bool:
@@ -337,7 +337,7 @@ class _Chosen:
         """Whether most cells that hold something hold numbers."""
         cells = (row[at] for row in self.table.rows)
         held = list(
-            islice((c for c in cells if not is_nothing(c) and not isinstance(c, bool)), _SAMPLE)
+            islice((c for c in cells if not is_empty(c) and not isinstance(c, bool)), _SAMPLE)
         )
         numbers = sum(self._read(at, cell) is not BROKEN for cell in held)
         return (
@@ -350,12 +350,12 @@ class _Chosen:
         """Where a row stands, for a person."""
         return f"line {self.table.lines[row]}" if self.table.lines else f"record {row + 1}"
 
-    def rows(self) -> list[Row]:
+    def rows(self) -> list[SheetRow]:
         labels = self.labels()
         order: Sequence[datetime | float | None] = self.order()
         whens = [utc(when) for when in self.moments] if self.moments else [None] * len(labels)
         return [
-            Row(label=labels[n], cells=self.cells(n, row), at=order[n], when=whens[n])
+            SheetRow(label=labels[n], cells=self.cells(n, row), at=order[n], when=whens[n])
             for n, row in enumerate(self.table.rows)
         ]
 
@@ -367,7 +367,7 @@ class _Chosen:
                 _moment_label(cell, when)
                 for cell, when in zip(self.column(self.x), self.moments, strict=True)
             ]
-        texts = [str(cell).strip() if not is_nothing(cell) else "" for cell in self.column(self.x)]
+        texts = [str(cell).strip() if not is_empty(cell) else "" for cell in self.column(self.x)]
         if all(_SHA.fullmatch(text) for text in texts) and len(
             {text[:_SHORT] for text in texts}
         ) == len(set(texts)):
@@ -382,7 +382,7 @@ class _Chosen:
             return nothing
         return [number(cell) for cell in self.column(self.x)]
 
-    def cells(self, n: int, row: Sequence[Any]) -> dict[str, tuple[float, ...] | Mark]:
+    def cells(self, n: int, row: Sequence[Any]) -> dict[str, tuple[float, ...] | NoValue]:
         found = {}
         for at in self.metrics:
             value = self._read(at, row[at])
@@ -442,7 +442,7 @@ class _Chosen:
         """The first cell of a column that looks like measurements, and is none that can be read; empty for others."""
         if self._base(at) in {*_TIMES, *_LABELS}:
             return ""
-        held = [c for c in self.column(at)[:_SAMPLE] if isinstance(c, str) and not is_nothing(c)]
+        held = [c for c in self.column(at)[:_SAMPLE] if isinstance(c, str) and not is_empty(c)]
         fits = [cell for cell in held if _NUMBERISH.fullmatch(cell.strip())]
         return fits[0] if 2 * len(fits) > len(held) else ""
 

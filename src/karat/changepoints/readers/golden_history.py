@@ -17,13 +17,13 @@ import msgspec
 from karat.changepoints.readers.sheets import (
     BROKEN,
     MISSING,
-    Mark,
+    NoValue,
     ReadOptions,
-    Row,
+    SheetRow,
     Sheet,
-    is_nothing,
+    is_empty,
     number,
-    of_number,
+    number_cell,
     utc,
 )
 from karat.findings import Finding, Severity, UsageError, suggest
@@ -181,25 +181,25 @@ def _wanted(known: Sequence[str], source: str, options: ReadOptions) -> tuple[st
 
 
 def _row(
-    version: Version, cells: Mapping[str, tuple[float, ...] | Mark] | None, metrics: Sequence[str]
-) -> Row:
+    version: Version, cells: Mapping[str, tuple[float, ...] | NoValue] | None, metrics: Sequence[str]
+) -> SheetRow:
     """A version that cannot be read could not be tried; in one that can, a metric may be missing."""
     if not version.commit:
-        return Row(label=WORK_TREE, cells=_filled(cells, metrics), log=version.path)
+        return SheetRow(label=WORK_TREE, cells=_filled(cells, metrics), log=version.path)
     label = f"{version.commit[:10]} {version.when:%Y-%m-%d}"
     filled = dict.fromkeys(metrics, MISSING) if not version.blob else _filled(cells, metrics)
-    return Row(label=label, cells=filled, when=version.when, log=f"{version.commit}:{version.path}")
+    return SheetRow(label=label, cells=filled, when=version.when, log=f"{version.commit}:{version.path}")
 
 
 def _filled(
-    cells: Mapping[str, tuple[float, ...] | Mark] | None, metrics: Sequence[str]
-) -> Mapping[str, tuple[float, ...] | Mark]:
+    cells: Mapping[str, tuple[float, ...] | NoValue] | None, metrics: Sequence[str]
+) -> Mapping[str, tuple[float, ...] | NoValue]:
     return cells if cells is not None else dict.fromkeys(metrics, BROKEN)
 
 
 def _cells(
     version: Version, data: bytes | None, options: ReadOptions, odd: Few
-) -> dict[str, tuple[float, ...] | Mark] | None:
+) -> dict[str, tuple[float, ...] | NoValue] | None:
     """Metric → value in one version; None if it cannot be read."""
     if data is None:
         odd.note("cannot-read", Severity.WARN, partial(_no_blob, version))
@@ -212,38 +212,38 @@ def _cells(
     return values_of(reading.golden, options)
 
 
-def values_of(golden: Golden, options: ReadOptions) -> dict[str, tuple[float, ...] | Mark]:
+def values_of(golden: Golden, options: ReadOptions) -> dict[str, tuple[float, ...] | NoValue]:
     """Metric → its value in a golden."""
     if isinstance(golden, Series):
         curves = {name: _of_curve(curve, options) for name, curve in golden.metrics.items()}
         return {
             **curves,
-            **{name: of_number(v, nan=options.nan) for name, v in golden.scalars.items()},
+            **{name: number_cell(v, nan=options.nan) for name, v in golden.scalars.items()},
         }
     pairs = _table_cells(golden) if isinstance(golden, Table) else _leaves(golden)
-    found: dict[str, tuple[float, ...] | Mark] = {}
+    found: dict[str, tuple[float, ...] | NoValue] = {}
     for name, cell in pairs:
         value = number(cell)
         if value is not None:
-            found[name] = of_number(value, nan=options.nan)
-        elif is_nothing(cell):
+            found[name] = number_cell(value, nan=options.nan)
+        elif is_empty(cell):
             found[name] = MISSING
     return found
 
 
-def _of_curve(curve: Metric, options: ReadOptions) -> tuple[float, ...] | Mark:
+def _of_curve(curve: Metric, options: ReadOptions) -> tuple[float, ...] | NoValue:
     """The value that --step means."""
     if not curve.steps.size:
         return MISSING
     # A curve that ends in NaN is of a run that died: the mean of what is left of it would look like a value.
     last = float(curve.values[-1])
     if options.step == "last" or (options.step == "mean" and not isfinite(last)):
-        return of_number(last, nan=options.nan)
+        return number_cell(last, nan=options.nan)
     if options.step == "mean":
         finite = [value for value in curve.values.tolist() if isfinite(value)]
         return (fmean(finite),)
     at = (curve.steps == int(options.step)).nonzero()[0]
-    return of_number(float(curve.values[at[0]]), nan=options.nan) if at.size else MISSING
+    return number_cell(float(curve.values[at[0]]), nan=options.nan) if at.size else MISSING
 
 
 def _table_cells(table: Table) -> Iterator[tuple[str, str]]:

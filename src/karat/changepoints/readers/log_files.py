@@ -15,7 +15,7 @@ from typing import BinaryIO, Literal
 
 import msgspec
 
-from karat.changepoints.readers.sheets import moment, utc
+from karat.changepoints.readers.sheets import parse_date, utc
 from karat.findings import CannotVerify, UsageError
 from karat.goldens.paths import glob_regex
 from karat.system.git import find_root, resolve, run_git
@@ -41,7 +41,7 @@ class LogName(msgspec.Struct, frozen=True, kw_only=True):
     commit: str = ""
 
 
-class Names(msgspec.Struct, frozen=True, kw_only=True):
+class LogNames(msgspec.Struct, frozen=True, kw_only=True):
     """What the names of all logs say: one kind for all."""
 
     kind: Kind
@@ -49,17 +49,17 @@ class Names(msgspec.Struct, frozen=True, kw_only=True):
     """Those that say it; others are left out."""
 
 
-def read_names(paths: Sequence[str], *, year: int | None = None) -> Names:
+def read_names(paths: Sequence[str], *, year: int | None = None) -> LogNames:
     """What most of the paths say: a date, else month and day, else a commit, else only their order."""
     for kind, read in (("date", _dated), ("day", _day), ("commit", _commit)):
         found = {path: name for path in paths if (name := _last_part(path, read)) is not None}
         if found and len(found) >= _ENOUGH * len(paths):
             named = _with_years(found, year) if kind == "day" else found
-            return Names(kind=kind, found=named)  # type: ignore[arg-type]
-    return Names(kind="name", found={path: LogName(label=_stem(path)) for path in paths})
+            return LogNames(kind=kind, found=named)  # type: ignore[arg-type]
+    return LogNames(kind="name", found={path: LogName(label=_stem(path)) for path in paths})
 
 
-def read_pattern(paths: Sequence[str], pattern: str, *, year: int | None = None) -> Names:
+def read_pattern(paths: Sequence[str], pattern: str, *, year: int | None = None) -> LogNames:
     """The same by an expression of the user's, with named groups."""
     expression = _compiled(pattern)
     found = {path: match for path in paths if (match := expression.search(path))}
@@ -70,7 +70,7 @@ def read_pattern(paths: Sequence[str], pattern: str, *, year: int | None = None)
             p: LogName(label=g.get("label") or g["commit"] or "", commit=g["commit"] or "")
             for p, g in parts.items()
         }
-        return Names(kind="commit", found=names)
+        return LogNames(kind="commit", found=names)
     if groups & {"date", "day"}:
         dated = {
             p: n
@@ -78,16 +78,16 @@ def read_pattern(paths: Sequence[str], pattern: str, *, year: int | None = None)
             if (n := _by_groups(g, found[p].group(), year)) is not None
         }
         known = all(name.dated for name in dated.values())
-        return Names(
+        return LogNames(
             kind="date" if known else "day", found=dated if known else _with_years(dated, year)
         )
-    return Names(
+    return LogNames(
         kind="name",
         found={p: LogName(label=g.get("label") or found[p].group()) for p, g in parts.items()},
     )
 
 
-def natural(text: str) -> list[tuple[int, int, str]]:
+def natural_key(text: str) -> list[tuple[int, int, str]]:
     """A key that puts run-9 before run-10."""
     parts = re.split(r"(\d+)", text)
     return [
@@ -118,7 +118,7 @@ def _compiled(pattern: str) -> re.Pattern[str]:
 def _by_groups(groups: Mapping[str, str | None], whole: str, year: int | None) -> LogName | None:
     label = groups.get("label") or whole
     if groups.get("date"):
-        when = moment(groups["date"])
+        when = parse_date(groups["date"])
         return None if when is None else LogName(label=label, at=utc(when), dated=True)
     numbers = {key: int(value) for key, value in groups.items() if value and value.isdecimal()}
     known = numbers.get("year", year)
@@ -314,7 +314,7 @@ def _glob(word: str, root: Path) -> Iterator[str]:
                 yield path
 
 
-def opened(path: Path) -> BinaryIO:
+def open_log(path: Path) -> BinaryIO:
     """The bytes of a log, unpacked if it is packed."""
     with path.open("rb") as stream:
         packed = stream.read(2) == _PACKED
@@ -333,7 +333,7 @@ def _unpacked(path: Path) -> bytes:
 
 def tail_of(path: Path, room: int) -> bytes:
     """The end of a log, which is where a program says what it died of."""
-    with opened(path) as stream:
+    with open_log(path) as stream:
         head = stream.read(2)
         size = stream.seek(0, os.SEEK_END)
         stream.seek(max(size - room, 0))

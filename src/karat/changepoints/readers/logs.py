@@ -22,11 +22,11 @@ from msgspec import structs
 
 from karat.changepoints.readers.log_files import (
     LogName,
-    Names,
+    LogNames,
     commit_order,
     find_logs,
-    natural,
-    opened,
+    natural_key,
+    open_log,
     read_names,
     read_pattern,
     tail_of,
@@ -34,15 +34,15 @@ from karat.changepoints.readers.log_files import (
 from karat.changepoints.readers.sheets import (
     BROKEN,
     MISSING,
-    Mark,
+    NoValue,
     ReadOptions,
-    Row,
+    SheetRow,
     Sheet,
     Which,
-    of_number,
+    number_cell,
 )
 from karat.changepoints.series import Outcome
-from karat.changepoints.signatures import TAIL, died_of, found_in, normalised, plain
+from karat.changepoints.signatures import TAIL, died_of, find_signature, normalise, without_ansi
 from karat.findings import Finding, Severity, UsageError
 from karat.goldens.series_json import text_number
 from karat.goldens.text_file import Few
@@ -99,7 +99,7 @@ def is_expression(text: str) -> bool:
         return False
 
 
-class Matches:
+class LogSearch:
     """Searches logs; keep it open over many of them."""
 
     def __init__(self, metrics: Sequence[LogMetric]) -> None:
@@ -149,7 +149,7 @@ class Matches:
         try:
             text = raw.decode("utf-8", "replace")[:LONGEST]
             match = metric.expression.search(text) or (
-                metric.expression.search(plain(text)) if "\x1b" in text else None
+                metric.expression.search(without_ansi(text)) if "\x1b" in text else None
             )
         except StuckError as error:
             raise UsageError(
@@ -219,7 +219,7 @@ def read_logs(words: Sequence[str], options: ReadOptions) -> Sheet:
     odd = Few()
     names = _named(paths, options, odd)
     died: dict[str, str] = {}
-    with Matches(metrics) as matches:
+    with LogSearch(metrics) as matches:
         cells = {path: _cells(path, matches, options, odd, died) for path in names.found}
     made = _sheet(source, metrics, names, cells, options, odd)
     return structs.replace(made, notes=(*made.notes, *_died_late(died)))
@@ -260,7 +260,7 @@ def read_grepped(logs: Mapping[str, Sequence[bytes]], source: str, options: Read
     metrics = _metrics(options)
     odd = Few()
     names = _named(list(logs), options, odd)
-    with Matches(metrics) as matches:
+    with LogSearch(metrics) as matches:
         cells = {
             path: _marked(matches.in_lines(logs[path]), b"\n".join(logs[path]), options)
             for path in names.found
@@ -271,13 +271,13 @@ def read_grepped(logs: Mapping[str, Sequence[bytes]], source: str, options: Read
 def read_one_log(data: bytes, source: str, options: ReadOptions) -> Sheet:
     """One row per match: the points are in one log, in their order."""
     metrics = _metrics(options)
-    with Matches(metrics) as matches:
+    with LogSearch(metrics) as matches:
         found = matches.in_lines(data.splitlines())
     length = max(map(len, found.values()), default=0)
     rows = [
-        Row(
+        SheetRow(
             label=str(n + 1),
-            cells={m: of_number(v[n], nan=options.nan) for m, v in found.items() if n < len(v)},
+            cells={m: number_cell(v[n], nan=options.nan) for m, v in found.items() if n < len(v)},
         )
         for n in range(length)
     ]
@@ -302,7 +302,7 @@ def _metrics(options: ReadOptions) -> list[LogMetric]:
     return metrics
 
 
-def _named(paths: Sequence[str], options: ReadOptions, odd: Few) -> Names:
+def _named(paths: Sequence[str], options: ReadOptions, odd: Few) -> LogNames:
     if options.name_pattern:
         names = read_pattern(paths, options.name_pattern, year=options.year)
     else:
@@ -319,10 +319,10 @@ def _named(paths: Sequence[str], options: ReadOptions, odd: Few) -> Names:
 
 
 def _cells(
-    path: str, matches: Matches, options: ReadOptions, odd: Few, died: dict[str, str]
-) -> dict[str, tuple[float, ...] | Mark]:
+    path: str, matches: LogSearch, options: ReadOptions, odd: Few, died: dict[str, str]
+) -> dict[str, tuple[float, ...] | NoValue]:
     try:
-        with opened(options.root / path) as stream:
+        with open_log(options.root / path) as stream:
             found = matches.in_stream(stream)
         whole = all(found.values())
         tail = tail_of(options.root / path, _LATE if whole else TAIL)
@@ -340,35 +340,35 @@ def _cells(
 
 def _marked(
     found: Mapping[str, Sequence[float]], tail: bytes, options: ReadOptions
-) -> dict[str, tuple[float, ...] | Mark]:
+) -> dict[str, tuple[float, ...] | NoValue]:
     """Samples, or why there are none: a crash where the log names one."""
     none = MISSING if all(found.values()) else _reason(tail)
     return {metric: _samples(values, none, options) for metric, values in found.items()}
 
 
-def _reason(tail: bytes) -> Mark:
+def _reason(tail: bytes) -> NoValue:
     """Why a log has no value: there was no image of that night, it could not be started, or what it died of."""
     if len(tail) < _SHORT and b"Traceback" not in tail:
         if _NO_IMAGE.search(tail):
             return MISSING
         refused = _NOT_STARTED.search(tail)
         if refused:
-            return Mark(Outcome.BROKEN, normalised(refused[1].decode("utf-8", "replace")))
-    said = found_in(tail)
-    return Mark(Outcome.CRASH, said) if said else MISSING
+            return NoValue(Outcome.BROKEN, normalise(refused[1].decode("utf-8", "replace")))
+    said = find_signature(tail)
+    return NoValue(Outcome.CRASH, said) if said else MISSING
 
 
-def _samples(values: Sequence[float], none: Mark, options: ReadOptions) -> tuple[float, ...] | Mark:
+def _samples(values: Sequence[float], none: NoValue, options: ReadOptions) -> tuple[float, ...] | NoValue:
     if not values:
         return none
-    read = [of_number(value, nan=options.nan) for value in choose(values, options.which)]
-    samples = tuple(v for cell in read if not isinstance(cell, Mark) for v in cell)
+    read = [number_cell(value, nan=options.nan) for value in choose(values, options.which)]
+    samples = tuple(v for cell in read if not isinstance(cell, NoValue) for v in cell)
     return samples or read[0]
 
 
 def _sheet(
-    source: str, metrics: Sequence[LogMetric], names: Names,
-    cells: Mapping[str, Mapping[str, tuple[float, ...] | Mark]], options: ReadOptions, odd: Few,
+    source: str, metrics: Sequence[LogMetric], names: LogNames,
+    cells: Mapping[str, Mapping[str, tuple[float, ...] | NoValue]], options: ReadOptions, odd: Few,
 ) -> Sheet:  # fmt: skip
     labels = _labels(names.found)
     paths, times, notes = _order(names, options, odd)
@@ -376,7 +376,7 @@ def _sheet(
     for path in paths:
         name = names.found[path]
         when = name.at if name.dated else times.get(path)
-        rows.append(Row(label=labels[path], cells=cells[path], at=name.at, when=when, log=path))
+        rows.append(SheetRow(label=labels[path], cells=cells[path], at=name.at, when=when, log=path))
     return Sheet(
         source=source, metrics=tuple(metric.name for metric in metrics), rows=tuple(rows),
         findings=odd.findings(), notes=notes, ordered=names.kind in {"commit", "name"},
@@ -398,10 +398,10 @@ def _labels(found: Mapping[str, LogName]) -> dict[str, str]:
 
 
 def _order(
-    names: Names, options: ReadOptions, odd: Few
+    names: LogNames, options: ReadOptions, odd: Few
 ) -> tuple[list[str], dict[str, datetime], tuple[str, ...]]:
     """The paths in order, when their commits were made, and what is to be said of it."""
-    paths = sorted(names.found, key=natural)
+    paths = sorted(names.found, key=natural_key)
     if names.kind == "name":
         return (
             paths,

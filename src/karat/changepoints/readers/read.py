@@ -19,17 +19,17 @@ from shlex import quote
 import msgspec
 from msgspec import structs
 
-from karat.changepoints.readers.columns import Columns, sheet
+from karat.changepoints.readers.columns import Table, read_table
 from karat.changepoints.readers.log_files import read_names
 from karat.changepoints.readers.sheets import (
     MISSING,
-    Mark,
+    NoValue,
     ReadOptions,
-    Row,
+    SheetRow,
     Sheet,
-    gravest,
-    moment,
-    of_number,
+    gravest_outcome,
+    parse_date,
+    number_cell,
     utc,
 )
 from karat.changepoints.series import Better, Observation, Outcome, Series
@@ -43,7 +43,7 @@ _SLACK = 0.05
 _HOUR, _DAY = 3600.0, 86400.0
 
 
-def with_missing(rows: Sequence[Row]) -> tuple[Row, ...]:
+def add_missing_points(rows: Sequence[SheetRow]) -> tuple[SheetRow, ...]:
     """The rows, and one without a value for each that is missing among them; the same where none can be named."""
     moments = [row.at for row in rows if isinstance(row.at, datetime)]
     if len(moments) != len(rows):
@@ -55,7 +55,7 @@ def with_missing(rows: Sequence[Row]) -> tuple[Row, ...]:
     if step % _DAY == 0 and "%H" in form:
         form = "%Y-%m-%d"  # the hour of a night that was not is nobody's to say
     idle = _idle_days(moments, step)
-    out: list[Row] = []
+    out: list[SheetRow] = []
     for row, when in zip(rows, moments, strict=True):
         if out:
             out += _between(out[-1], when, step, form, idle)
@@ -82,7 +82,7 @@ def regular_step(moments: Sequence[datetime]) -> float | None:
     return step if max(off) <= _SLACK and 2 * single > len(steps) else None
 
 
-def _form(rows: Sequence[Row], moments: Sequence[datetime]) -> str:
+def _form(rows: Sequence[SheetRow], moments: Sequence[datetime]) -> str:
     """How the rows' labels write their moments; empty if they do not."""
     for form in _FORMS:
         fits = sum(
@@ -101,8 +101,8 @@ def _idle_days(moments: Sequence[datetime], step: float) -> frozenset[int]:
 
 
 def _between(
-    before: Row, moment: datetime, step: float, form: str, idle: frozenset[int]
-) -> list[Row]:
+    before: SheetRow, moment: datetime, step: float, form: str, idle: frozenset[int]
+) -> list[SheetRow]:
     """The rows that should stand between two neighbours."""
     if not isinstance(before.at, datetime):
         return []
@@ -112,7 +112,7 @@ def _between(
         at = before.at + timedelta(seconds=n * step)
         if at.weekday() not in idle:
             when = at if before.when is not None else None
-            found.append(Row(label=at.strftime(form), cells={}, at=at, when=when))
+            found.append(SheetRow(label=at.strftime(form), cells={}, at=at, when=when))
     return found
 
 
@@ -127,22 +127,22 @@ def assemble(sheet: Sheet, options: ReadOptions) -> tuple[tuple[Series, ...], tu
         notes.append(
             f"{joined:,} label(s) stand more than once; their values are repeats of one point"
         )
-    rows = rows if sheet.ordered else with_missing(rows)
+    rows = rows if sheet.ordered else add_missing_points(rows)
     rows = _cut(rows, options)
     made = (_series(sheet, metric, rows, options) for metric in sheet.metrics)
     return tuple(made), tuple(notes)
 
 
-def _ordered(sheet: Sheet, options: ReadOptions) -> Sequence[Row]:
+def _ordered(sheet: Sheet, options: ReadOptions) -> Sequence[SheetRow]:
     rows = sheet.rows
     if not sheet.ordered and rows and all(row.at is not None for row in rows):
         return sorted(rows, key=lambda row: row.at)  # type: ignore[arg-type, return-value] # one kind per sheet
     return rows[::-1] if options.newest_first else rows
 
 
-def _joined(rows: Sequence[Row]) -> tuple[Sequence[Row], int]:
+def _joined(rows: Sequence[SheetRow]) -> tuple[Sequence[SheetRow], int]:
     """Rows of one label as one row, where the first of them stands."""
-    places: dict[str, list[Row]] = {}
+    places: dict[str, list[SheetRow]] = {}
     for row in rows:
         places.setdefault(row.label, []).append(row)
     if len(places) == len(rows):
@@ -151,16 +151,16 @@ def _joined(rows: Sequence[Row]) -> tuple[Sequence[Row], int]:
     return joined, sum(len(held) > 1 for held in places.values())
 
 
-def _one(rows: Sequence[Row]) -> Row:
-    cells: dict[str, tuple[float, ...] | Mark] = {}
+def _one(rows: Sequence[SheetRow]) -> SheetRow:
+    cells: dict[str, tuple[float, ...] | NoValue] = {}
     for metric in dict.fromkeys(name for row in rows for name in row.cells):
         held = [row.cells.get(metric, MISSING) for row in rows]
-        samples = tuple(v for cell in held if not isinstance(cell, Mark) for v in cell)
-        cells[metric] = samples or gravest([cell for cell in held if isinstance(cell, Mark)])
+        samples = tuple(v for cell in held if not isinstance(cell, NoValue) for v in cell)
+        cells[metric] = samples or gravest_outcome([cell for cell in held if isinstance(cell, NoValue)])
     return structs.replace(rows[0], cells=cells)
 
 
-def _cut(rows: Sequence[Row], options: ReadOptions) -> Sequence[Row]:
+def _cut(rows: Sequence[SheetRow], options: ReadOptions) -> Sequence[SheetRow]:
     """The rows from --since to --until, both included."""
     first, last = 0, len(rows)
     if options.since:
@@ -170,12 +170,12 @@ def _cut(rows: Sequence[Row], options: ReadOptions) -> Sequence[Row]:
     return rows[first:last]
 
 
-def _place(rows: Sequence[Row], text: str, option: str, *, after: bool = False) -> int:
+def _place(rows: Sequence[SheetRow], text: str, option: str, *, after: bool = False) -> int:
     """Where a label or a moment cuts the rows: before it, or after it."""
     for n, row in enumerate(rows):
         if row.label == text:
             return n + 1 if after else n
-    when = moment(text) or _day(rows, text)
+    when = parse_date(text) or _day(rows, text)
     moments = [row.at for row in rows if isinstance(row.at, datetime)]
     if when is None or len(moments) != len(rows) or not rows:
         ends = f"{rows[0].label} … {rows[-1].label}" if rows else "no points"
@@ -190,7 +190,7 @@ def _place(rows: Sequence[Row], text: str, option: str, *, after: bool = False) 
     return sum(one < limit for one in moments)
 
 
-def _day(rows: Sequence[Row], text: str) -> datetime | None:
+def _day(rows: Sequence[SheetRow], text: str) -> datetime | None:
     """Month and day, among logs whose names say no more."""
     if any(row.when is not None for row in rows):
         return None
@@ -198,7 +198,7 @@ def _day(rows: Sequence[Row], text: str) -> datetime | None:
     return name.at if name is not None else None
 
 
-def _series(sheet: Sheet, metric: str, rows: Sequence[Row], options: ReadOptions) -> Series:
+def _series(sheet: Sheet, metric: str, rows: Sequence[SheetRow], options: ReadOptions) -> Series:
     return Series(
         metric=metric,
         observations=tuple(_observation(row, metric) for row in rows),
@@ -208,9 +208,9 @@ def _series(sheet: Sheet, metric: str, rows: Sequence[Row], options: ReadOptions
     )
 
 
-def _observation(row: Row, metric: str) -> Observation:
+def _observation(row: SheetRow, metric: str) -> Observation:
     cell = row.cells.get(metric, MISSING)
-    if isinstance(cell, Mark):
+    if isinstance(cell, NoValue):
         return Observation(
             label=row.label,
             outcome=cell.outcome,
@@ -237,7 +237,7 @@ STDIN = "-"
 _PLAIN = ReadOptions()
 
 
-class Collected(msgspec.Struct, frozen=True, kw_only=True):
+class SeriesCollection(msgspec.Struct, frozen=True, kw_only=True):
     """The series that were read, and what there is to say about them."""
 
     series: tuple[Series, ...]
@@ -251,7 +251,7 @@ def read(
     *,
     logs: Sequence[str] = (),
     goldens: Sequence[str] = (),
-) -> Collected:
+) -> SeriesCollection:
     """All series of files (`sources`), of a folder of logs, and of the histories of goldens.
 
     With `logs`, `sources` are logs as well: a shell may have spelled out what a glob means.
@@ -271,7 +271,7 @@ def read(
     return _collected(sheets, options)
 
 
-def _collected(sheets: Sequence[Sheet], options: ReadOptions) -> Collected:
+def _collected(sheets: Sequence[Sheet], options: ReadOptions) -> SeriesCollection:
     series: list[Series] = []
     notes: list[str] = []
     for one in sheets:
@@ -279,7 +279,7 @@ def _collected(sheets: Sequence[Sheet], options: ReadOptions) -> Collected:
         series += made
         notes += [f"{one.source}: {note}" if len(sheets) > 1 else note for note in said]
     findings = tuple(finding for one in sheets for finding in one.findings)
-    return Collected(series=tuple(series), findings=findings, notes=tuple(dict.fromkeys(notes)))
+    return SeriesCollection(series=tuple(series), findings=findings, notes=tuple(dict.fromkeys(notes)))
 
 
 def read_file(source: str, options: ReadOptions) -> list[Sheet]:
@@ -292,21 +292,21 @@ def read_file(source: str, options: ReadOptions) -> list[Sheet]:
     data = _bytes(source, path)
     name = "stdin" if source == STDIN else source
     tables = _meant(_tables(data, name, path, options), options)
-    sheets = [sheet(table, options) if isinstance(table, Columns) else table for table in tables]
+    sheets = [read_table(table, options) if isinstance(table, Table) else table for table in tables]
     telling = [one for one in sheets if one.metrics]
-    return telling or [_sheet(table, options) for table in tables if isinstance(table, Columns)]
+    return telling or [_sheet(table, options) for table in tables if isinstance(table, Table)]
 
 
-def _meant(tables: Sequence[Columns | Sheet], options: ReadOptions) -> Sequence[Columns | Sheet]:
+def _meant(tables: Sequence[Table | Sheet], options: ReadOptions) -> Sequence[Table | Sheet]:
     """Of several tables in one document those that have a metric that was asked for."""
     if len(tables) < 2 or not options.metrics:
         return tables
-    fits = [t for t in tables if isinstance(t, Columns) and t.has(options.metrics)]
+    fits = [t for t in tables if isinstance(t, Table) and t.has(options.metrics)]
     return fits or tables[:1]
 
 
-def _sheet(table: Columns, options: ReadOptions) -> Sheet:
-    made = sheet(table, options)
+def _sheet(table: Table, options: ReadOptions) -> Sheet:
+    made = read_table(table, options)
     if not made.metrics:
         raise CannotVerify(
             f"expected a column of numbers in {table.source}, found none; its columns are"
@@ -333,7 +333,7 @@ def _bytes(source: str, path: Path) -> bytes:
         ) from error
 
 
-def _tables(data: bytes, name: str, path: Path, options: ReadOptions) -> Sequence[Columns | Sheet]:
+def _tables(data: bytes, name: str, path: Path, options: ReadOptions) -> Sequence[Table | Sheet]:
     from karat.changepoints.readers.sqlite import HEAD, read_database  # noqa: PLC0415
 
     if data.startswith(HEAD):
@@ -411,20 +411,20 @@ def _golden(data: bytes, name: str, options: ReadOptions) -> Sheet | None:
     if not isinstance(reading.golden, Curves) or not reading.golden.metrics:
         return None
     curves = reading.golden.metrics
-    cells: dict[int, dict[str, tuple[float, ...] | Mark]] = {}
+    cells: dict[int, dict[str, tuple[float, ...] | NoValue]] = {}
     number = partial(
-        of_number, nan="missing"
+        number_cell, nan="missing"
     )  # "nan" is how a golden writes that there is no sample
     wanted = [metric for metric in curves if not options.metrics or metric in options.metrics]
     for metric in wanted:
         steps, values = curves[metric].steps.tolist(), curves[metric].values.tolist()
         for step, value in zip(steps, values, strict=True):
             cells.setdefault(step, {})[metric] = number(value)
-    rows = [Row(label=str(step), cells=cells[step], at=float(step)) for step in sorted(cells)]
+    rows = [SheetRow(label=str(step), cells=cells[step], at=float(step)) for step in sorted(cells)]
     return Sheet(source=name, metrics=tuple(wanted), rows=tuple(rows), findings=reading.findings)
 
 
-def _text(data: bytes, name: str) -> tuple[Columns, ...]:
+def _text(data: bytes, name: str) -> tuple[Table, ...]:
     from karat.changepoints.readers.tables import (  # noqa: PLC0415
         read_csv,
         read_json,

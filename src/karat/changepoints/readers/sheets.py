@@ -17,24 +17,24 @@ from karat.goldens.series_json import text_number
 Which = Literal["first", "last", "mean", "median", "min", "max", "all"]
 
 
-class Mark(msgspec.Struct, frozen=True):
+class NoValue(msgspec.Struct, frozen=True):
     """Why a row has no value of a metric."""
 
     outcome: Outcome
     signature: str = ""
 
 
-MISSING = Mark(Outcome.MISSING)
-BROKEN = Mark(Outcome.BROKEN)
+MISSING = NoValue(Outcome.MISSING)
+BROKEN = NoValue(Outcome.BROKEN)
 NOT_A_NUMBER = "the value is not a number (nan)"
 INFINITE = "the value is infinite"
 
 
-class Row(msgspec.Struct, frozen=True, kw_only=True):
+class SheetRow(msgspec.Struct, frozen=True, kw_only=True):
     """One line of a table, one log, one version of a golden."""
 
     label: str
-    cells: Mapping[str, tuple[float, ...] | Mark]
+    cells: Mapping[str, tuple[float, ...] | NoValue]
     """Metric → finite samples, or why there are none; a metric that is not named is missing."""
     at: datetime | float | None = None
     """What rows are ordered by: a moment, or a number; all rows have the same kind, or none has any."""
@@ -48,7 +48,7 @@ class Sheet(msgspec.Struct, frozen=True, kw_only=True):
 
     source: str
     metrics: tuple[str, ...]
-    rows: tuple[Row, ...]
+    rows: tuple[SheetRow, ...]
     units: Mapping[str, str] = msgspec.field(default_factory=dict)
     better: Mapping[str, Better] = msgspec.field(default_factory=dict)
     findings: tuple[Finding, ...] = ()
@@ -114,7 +114,7 @@ _SCALES = ((1e8, 1e11, 1.0), (1e11, 1e14, 1e3), (1e14, 1e17, 1e6), (1e17, 1e20, 
 _YEARS = range(1970, 2101)
 
 
-def moment(cell: Any) -> datetime | None:
+def parse_date(cell: Any) -> datetime | None:
     """When one cell says it was; with its own zone, or with none. None if it does not say."""
     if isinstance(cell, datetime):
         return cell
@@ -124,7 +124,7 @@ def moment(cell: Any) -> datetime | None:
     return next((found for read in _READERS if (found := read(text)) is not None), None)
 
 
-def moments(cells: Sequence[Any], *, clock: bool = False) -> list[datetime] | None:
+def parse_dates(cells: Sequence[Any], *, clock: bool = False) -> list[datetime] | None:
     """When each cell of a column says it was; None unless all of them do, in one form.
 
     `clock`: the column is called a time, so that plain numbers are seconds since 1970.
@@ -138,7 +138,7 @@ def moments(cells: Sequence[Any], *, clock: bool = False) -> list[datetime] | No
         if found is not None:
             return found
     # Several forms in one column: each must be one by itself.
-    return _all(cells, moment)
+    return _all(cells, parse_date)
 
 
 def _all(cells: Sequence[Any], read: Callable[[Any], datetime | None]) -> list[datetime] | None:
@@ -203,7 +203,7 @@ _READERS: tuple[Callable[[str], datetime | None], ...] = (_iso, *map(_form, _FOR
 _NOTHING = frozenset({"", "-", "--", "na", "n/a", "null", "none", "missing", "<na>"})
 
 
-def is_nothing(cell: Any) -> bool:
+def is_empty(cell: Any) -> bool:
     """Whether a cell says that nothing was measured."""
     return cell is None or (isinstance(cell, str) and cell.strip().lower() in _NOTHING)
 
@@ -213,34 +213,34 @@ def number(cell: Any) -> float | None:
     return text_number(cell.strip() if isinstance(cell, str) else cell)
 
 
-def read(cell: Any, *, nan: Literal["crash", "missing"] = "crash") -> tuple[float, ...] | Mark:
+def read_cell(cell: Any, *, nan: Literal["crash", "missing"] = "crash") -> tuple[float, ...] | NoValue:
     """The samples in a cell, or why there are none; BROKEN is a cell that nobody understands."""
-    if is_nothing(cell):
+    if is_empty(cell):
         return MISSING
     if isinstance(cell, list | tuple):
-        return _several([read(item, nan=nan) for item in cell])
+        return _several([read_cell(item, nan=nan) for item in cell])
     value = number(cell)
-    return BROKEN if value is None else of_number(value, nan=nan)
+    return BROKEN if value is None else number_cell(value, nan=nan)
 
 
-def of_number(
+def number_cell(
     value: float, *, nan: Literal["crash", "missing"] = "crash"
-) -> tuple[float, ...] | Mark:
+) -> tuple[float, ...] | NoValue:
     """A number as samples; what is not finite is no value, and is not passed over either."""
     if math.isfinite(value):
         return (value,)
     if nan == "missing":
         return MISSING
-    return Mark(Outcome.CRASH, NOT_A_NUMBER if math.isnan(value) else INFINITE)
+    return NoValue(Outcome.CRASH, NOT_A_NUMBER if math.isnan(value) else INFINITE)
 
 
-def _several(parts: list[tuple[float, ...] | Mark]) -> tuple[float, ...] | Mark:
+def _several(parts: list[tuple[float, ...] | NoValue]) -> tuple[float, ...] | NoValue:
     """Repeats of one point: the samples that there are; without any, the gravest reason."""
-    samples = tuple(value for part in parts if not isinstance(part, Mark) for value in part)
-    return samples or gravest([part for part in parts if isinstance(part, Mark)])
+    samples = tuple(value for part in parts if not isinstance(part, NoValue) for value in part)
+    return samples or gravest_outcome([part for part in parts if isinstance(part, NoValue)])
 
 
-def gravest(marks: list[Mark]) -> Mark:
+def gravest_outcome(marks: list[NoValue]) -> NoValue:
     """Of several reasons the one that says most: a crash, then a hang, then broken, then missing."""
     ranks = list(Outcome)
     return min(marks, key=lambda mark: ranks.index(mark.outcome), default=MISSING)

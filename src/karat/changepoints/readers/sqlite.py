@@ -8,15 +8,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from karat.changepoints.readers.columns import Columns
+from karat.changepoints.readers.columns import Table
 from karat.changepoints.readers.sheets import (
-    Mark,
+    NoValue,
     ReadOptions,
-    Row,
+    SheetRow,
     Sheet,
-    gravest,
-    moment,
-    read,
+    gravest_outcome,
+    parse_date,
+    read_cell,
     since_1970,
     utc,
 )
@@ -32,7 +32,7 @@ _BETTER: Mapping[str, Better] = {"higher": "higher", "lower": "lower", "equal": 
 _JOURNAL = ("stage", "position", "label", "at", "metric", "value", "outcome", "signature")
 
 
-def read_database(path: Path, source: str, options: ReadOptions) -> tuple[Columns | Sheet, ...]:
+def read_database(path: Path, source: str, options: ReadOptions) -> tuple[Table | Sheet, ...]:
     """One sheet per stage of a hunt, or the table that was asked for."""
     import sqlite3  # noqa: PLC0415 - only for those who have a database
 
@@ -49,7 +49,7 @@ def read_database(path: Path, source: str, options: ReadOptions) -> tuple[Column
         ) from error
 
 
-def _read(connection: Connection, source: str, options: ReadOptions) -> tuple[Columns | Sheet, ...]:
+def _read(connection: Connection, source: str, options: ReadOptions) -> tuple[Table | Sheet, ...]:
     found = connection.execute("SELECT name FROM sqlite_master WHERE type IN ('table', 'view')")
     names = [name for (name,) in found if not name.startswith("sqlite_")]
     table = options.table or _only(names, source)
@@ -68,7 +68,7 @@ def _read(connection: Connection, source: str, options: ReadOptions) -> tuple[Co
             next_command="karat changes --help",
         )
     rows = connection.execute(f"SELECT * FROM {_quoted(table)}").fetchall()  # noqa: S608 - a name from the database
-    return (Columns(source=f"{source}:{table}", names=tuple(columns), rows=rows),)
+    return (Table(source=f"{source}:{table}", names=tuple(columns), rows=rows),)
 
 
 def _only(names: Sequence[str], source: str) -> str:
@@ -155,16 +155,16 @@ def _stage(
 
 def _point(
     rows: Sequence[Sequence[Any]], metrics: Sequence[str], show: Sequence[str], options: ReadOptions
-) -> Row:
-    cells: dict[str, tuple[float, ...] | Mark] = {}
+) -> SheetRow:
+    cells: dict[str, tuple[float, ...] | NoValue] = {}
     for metric in metrics:
         held = [_cell(row, options) for row in rows if row[4] is None or str(row[4]) == metric]
-        samples = tuple(v for cell in held if not isinstance(cell, Mark) for v in cell)
-        cells[metric] = samples or gravest([cell for cell in held if isinstance(cell, Mark)])
+        samples = tuple(v for cell in held if not isinstance(cell, NoValue) for v in cell)
+        cells[metric] = samples or gravest_outcome([cell for cell in held if isinstance(cell, NoValue)])
     at = rows[0][3]
-    when = since_1970(at) or moment(at)
+    when = since_1970(at) or parse_date(at)
     label = str(rows[0][2])
-    return Row(
+    return SheetRow(
         label=label,
         cells=cells,
         when=None if when is None else utc(when),
@@ -172,10 +172,10 @@ def _point(
     )
 
 
-def _cell(row: Sequence[Any], options: ReadOptions) -> tuple[float, ...] | Mark:
+def _cell(row: Sequence[Any], options: ReadOptions) -> tuple[float, ...] | NoValue:
     value, outcome, signature = row[5], row[6], row[7]
     if value is not None:
-        return read(value, nan=options.nan)
+        return read_cell(value, nan=options.nan)
     known = outcome if outcome in set(Outcome) else Outcome.BROKEN
     kind = Outcome(known)
-    return Mark(Outcome.MISSING if kind is Outcome.OK else kind, str(signature or ""))
+    return NoValue(Outcome.MISSING if kind is Outcome.OK else kind, str(signature or ""))

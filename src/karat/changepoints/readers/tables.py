@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from karat.changepoints.readers.columns import Columns
+from karat.changepoints.readers.columns import Table
 from karat.changepoints.readers.sheets import number
 from karat.findings import Finding, Severity
 from karat.goldens.text_file import BOM, Few
@@ -32,7 +32,7 @@ def decode(data: bytes) -> str:
         return data.decode("cp1252", "replace")
 
 
-def read_csv(data: bytes, source: str) -> Columns | None:
+def read_csv(data: bytes, source: str) -> Table | None:
     """The table in the bytes; None if they are none."""
     if b"\0" in data[:65536] and data[:2] not in {b"\xff\xfe", b"\xfe\xff"}:
         return None
@@ -50,7 +50,7 @@ def read_csv(data: bytes, source: str) -> Columns | None:
     for line, row in body:
         if len(row) != width:
             odd.note("ragged-row", Severity.WARN, partial(_ragged, source, line, width, len(row)))
-    return Columns(
+    return Table(
         source=source,
         names=tuple(names),
         rows=[(row + [""] * width)[:width] for _, row in body],
@@ -162,7 +162,7 @@ _MOST = 400
 """Columns; whoever has more names those that count."""
 
 
-def read_json(data: bytes, source: str) -> tuple[Columns, ...]:
+def read_json(data: bytes, source: str) -> tuple[Table, ...]:
     """The tables in a JSON document, or in a script that assigns one; none if it is none."""
     text = data.removeprefix(BOM).strip()
     script = _ASSIGNED.match(text[:200])
@@ -170,14 +170,14 @@ def read_json(data: bytes, source: str) -> tuple[Columns, ...]:
         text = text[script.end() :].rstrip(b" \t\r\n;")
     if text[:1] not in {b"{", b"["}:
         return ()
-    value = parsed(text)
+    value = parse_json(text)
     table = table_of(value, source)
     if table is not None:
         return (table,)
     return tuple(_inner_tables(value, source)) if isinstance(value, dict) else ()
 
 
-def _inner_tables(document: dict[str, Any], source: str) -> Iterator[Columns]:
+def _inner_tables(document: dict[str, Any], source: str) -> Iterator[Table]:
     """The lists of records in a document around them, at the depth at which there are any: {"results": [...]}."""
     level: list[tuple[str, Any]] = [("", document)]
     for _ in range(_DEEPEST):
@@ -200,7 +200,7 @@ def _is_records(value: Any) -> bool:
     return isinstance(value, list) and bool(value) and all(isinstance(v, dict) for v in value)
 
 
-def parsed(data: bytes) -> Any:
+def parse_json(data: bytes) -> Any:
     """The JSON value in the bytes; None if there is none."""
     try:
         return msgspec.json.decode(data.removeprefix(BOM))
@@ -213,7 +213,7 @@ def parsed(data: bytes) -> Any:
         return None
 
 
-def read_lines(data: bytes, source: str) -> Columns | None:
+def read_lines(data: bytes, source: str) -> Table | None:
     """The table in JSON Lines; None unless most lines are objects."""
     odd = Few()
     records: list[Any] = []
@@ -237,11 +237,11 @@ def read_lines(data: bytes, source: str) -> Columns | None:
 
 
 def _record(raw: bytes) -> Any:
-    value = parsed(raw)
+    value = parse_json(raw)
     return value if isinstance(value, dict) else None
 
 
-def table_of(value: Any, source: str) -> Columns | None:
+def table_of(value: Any, source: str) -> Table | None:
     """The table that a JSON value is."""
     if isinstance(value, dict):
         return _of_object(value, source)
@@ -250,13 +250,13 @@ def table_of(value: Any, source: str) -> Columns | None:
     if _is_records(value):
         return _of_records(value, source)
     if all(isinstance(item, list) and len(item) == 2 for item in value):
-        return Columns(source=source, names=("label", "value"), rows=value)
+        return Table(source=source, names=("label", "value"), rows=value)
     if not any(isinstance(item, dict | list) for item in value):
-        return Columns(source=source, names=("value",), rows=[(item,) for item in value])
+        return Table(source=source, names=("value",), rows=[(item,) for item in value])
     return None
 
 
-def _of_object(value: dict[str, Any], source: str) -> Columns | None:
+def _of_object(value: dict[str, Any], source: str) -> Table | None:
     """Label → value, label → record, or name → list."""
     if not value:
         return None
@@ -264,11 +264,11 @@ def _of_object(value: dict[str, Any], source: str) -> Columns | None:
     lists = {name: item for name, item in value.items() if isinstance(item, list)}
     if len(lists) == len(items) and len({len(item) for item in items}) == 1 and _flat(items):
         rows = list(zip(*lists.values(), strict=True))
-        return Columns(source=source, names=tuple(lists), rows=rows) if rows else None
+        return Table(source=source, names=tuple(lists), rows=rows) if rows else None
     if all(isinstance(item, dict) for item in items) and len(items) > 1:
         return _of_records([{"label": label, **item} for label, item in value.items()], source)
     if not any(isinstance(item, dict | list) for item in items):
-        return Columns(source=source, names=("label", "value"), rows=list(value.items()))
+        return Table(source=source, names=("label", "value"), rows=list(value.items()))
     return None
 
 
@@ -282,14 +282,14 @@ def _of_records(
     *,
     lines: Sequence[int] = (),
     findings: tuple[Finding, ...] = (),
-) -> Columns | None:
+) -> Table | None:
     units: dict[str, str] = {}
     flat = [dict(_fields(record, units)) for record in records]
     names = list(dict.fromkeys(name for record in flat for name in record))[:_MOST]
     rows = [tuple(record.get(name) for name in names) for record in flat]
     if not names:
         return None
-    return Columns(
+    return Table(
         source=source, names=tuple(names), rows=rows, lines=lines, units=units, findings=findings
     )
 

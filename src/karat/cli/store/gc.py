@@ -20,7 +20,7 @@ from karat.cli.store import (
 )
 
 if TYPE_CHECKING:
-    from karat.store.gc import Collected
+    from karat.store.gc import GcResult
 
 _EXAMPLES = """
 \b
@@ -63,16 +63,16 @@ def command(  # noqa: PLR0913 - one parameter per option
     """
     from karat.store import report  # noqa: PLC0415 - help must be quick
     from karat.store.backends import open_store  # noqa: PLC0415
-    from karat.store.gc import CollectOptions, collect  # noqa: PLC0415
+    from karat.store.gc import GcOptions, collect  # noqa: PLC0415
 
     one_report_each({"--json": json_file})
     url, settings = settings_of(store)
-    options = CollectOptions(
+    options = GcOptions(
         dry_run=dry_run, locks=_lock_files(locks, settings.locks), retention=retention, grace=grace,
         expire_newest=expire_newest, workers=workers_of(jobs),
     )  # fmt: skip
 
-    def work() -> Collected:
+    def work() -> GcResult:
         return collect(open_store(url), options)
 
     return Report("karat.gc/1", json_file, quiet=quiet).of(work, report.gc_lines)

@@ -11,7 +11,7 @@ from karat.cli.store import Report, json_option, settings_of, store_option
 from karat.findings import CannotVerify, UsageError
 
 if TYPE_CHECKING:
-    from karat.store.listing import Listing
+    from karat.store.listing import StoreListing
 
 _EXAMPLES = """
 \b
@@ -43,7 +43,7 @@ def command(*, reference: str | None, store: str | None, cases: bool, json_file:
 
     errors: list[CannotVerify] = []
 
-    def work() -> Listing:
+    def work() -> StoreListing:
         backend = open_store(url)
         if cases and reference is not None:
             return listing.list_cases(backend, reference)

@@ -13,7 +13,7 @@ import click
 from karat.cli.output import deliver, last_line, one_report_each
 
 if TYPE_CHECKING:
-    from karat.store.verify import Verification
+    from karat.store.verify import VerifyReport
 
 _EXAMPLES = """
 \b
@@ -49,7 +49,7 @@ def command(
     from karat.config import load  # noqa: PLC0415
     from karat.store.backends import store_url  # noqa: PLC0415
     from karat.store.verify import (  # noqa: PLC0415
-        Verification,
+        VerifyReport,
         document,
         verify_target,
     )
@@ -61,7 +61,7 @@ def command(
     each = [verify_target(word, store=url, progress=progress) for word in targets]
     if not targets:
         each.append(verify_target(url, whole=True, progress=progress))
-    told = Verification(targets=tuple(each), seconds=time.perf_counter() - begin)
+    told = VerifyReport(targets=tuple(each), seconds=time.perf_counter() - begin)
     if json_file is not None:
         deliver(json_file, document(told))
     if not quiet:
@@ -69,7 +69,7 @@ def command(
     return int(told.exit_code)
 
 
-def _report(told: Verification, *, text: bool) -> None:
+def _report(told: VerifyReport, *, text: bool) -> None:
     from karat.report.words import printable  # noqa: PLC0415
     from karat.store.verify import lines  # noqa: PLC0415
 

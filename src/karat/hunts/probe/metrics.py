@@ -18,7 +18,7 @@ from xml.parsers import expat
 import msgspec
 
 from karat.changepoints.series import Better
-from karat.changepoints.signatures import plain
+from karat.changepoints.signatures import without_ansi
 from karat.engines.job import Ran
 from karat.findings import UsageError
 from karat.hunts.settings import EDIT, CrashSettings, MetricSettings, ProbeSettings
@@ -273,7 +273,7 @@ class Endless(Exception):  # noqa: N818 - a state of knowledge
 def lines(output: bytes) -> Iterator[str]:
     """The lines of an output without colours, also those that a bar overwrote."""
     for line in output.decode("utf-8", errors="replace").replace("\r", "\n").split("\n"):
-        yield plain(line)
+        yield without_ansi(line)
 
 
 def matches(pattern: str, texts: Iterable[str]) -> Generator[re.Match[str], None, None]:

@@ -13,7 +13,7 @@ from collections.abc import Collection, Mapping, Sequence
 import msgspec
 from msgspec import structs
 
-from karat.changepoints.detector.detect import analyse
+from karat.changepoints.detector.detect import detect
 from karat.changepoints.series import Analysis, DetectOptions, Observation, Outcome, Series, Step
 from karat.findings import UsageError, suggest
 from karat.hunts.model import Ask, Decision, Metric, Missed, Seen, Span, Strategy
@@ -233,7 +233,7 @@ class Sweep:
             _observation(metric, at, name, seen.get(at)) for at, name in enumerate(self._names)
         )
         series = Series(metric=metric.name, better=metric.better, observations=observations)
-        return analyse(series, DetectOptions(smallest=smallest))
+        return detect(series, DetectOptions(smallest=smallest))
 
     def _notes(self, seen: Mapping[int, Seen], left: int) -> tuple[str, ...]:
         if not left:

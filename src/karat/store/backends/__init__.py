@@ -84,7 +84,7 @@ class Backend(Protocol):
 # DOC-HERE problem: Problems: an error that is a finding, so that reports and exit codes say the same of it.
 
 
-class Problem(KaratError):  # noqa: N818 - a state of the store, not a bug
+class StoreProblem(KaratError):  # noqa: N818 - a state of the store, not a bug
     """What went wrong with a store, as the finding that a report shows."""
 
     def __init__(self, kind: str, message: str, *, next_command: str, path: str = "") -> None:
@@ -95,9 +95,9 @@ class Problem(KaratError):  # noqa: N818 - a state of the store, not a bug
         )
 
 
-def damaged(message: str, *, path: str, next_command: str) -> Problem:
+def damaged(message: str, *, path: str, next_command: str) -> StoreProblem:
     """Bytes are not what their digest says."""
-    return Problem("bundle-damaged", message, next_command=next_command, path=path)
+    return StoreProblem("bundle-damaged", message, next_command=next_command, path=path)
 
 
 # DOC-HERE opening: Opening: from a word, a variable or a setting to the store that is meant.
@@ -114,13 +114,13 @@ BUILT_IN = {
 }
 
 
-class StoreMark(msgspec.Struct, frozen=True, kw_only=True):
+class StoreFile(msgspec.Struct, frozen=True, kw_only=True):
     """karat-store.json: this folder or bucket is a store, and of which form."""
 
     schema: str = SCHEMA
 
 
-_MARK = msgspec.json.encode(StoreMark()) + b"\n"
+_MARK = msgspec.json.encode(StoreFile()) + b"\n"
 
 
 def store_url(said: str | None, configured: str | None, environment: Mapping[str, str]) -> str:
@@ -144,7 +144,7 @@ def open_store(url: str) -> Backend:
     """A store that is there; `reference-missing` if nothing was ever pushed to it."""
     backend = open_backend(url)
     if not is_store(backend):
-        raise Problem(
+        raise StoreProblem(
             "reference-missing",
             f"expected a store in {backend.url}, found no {NAME}; nothing was ever pushed there",
             next_command=f"karat push PLACE NAME --store {shlex.quote(backend.url)}",
@@ -161,7 +161,7 @@ def is_store(backend: Backend) -> bool:
     if data == _MARK:
         return True
     try:
-        schema = msgspec.json.decode(data, type=StoreMark).schema
+        schema = msgspec.json.decode(data, type=StoreFile).schema
     except ValueError:  # msgspec's are among them
         schema = SCHEMA
     newer = schema != SCHEMA
@@ -177,7 +177,7 @@ def is_store_folder(path: Path) -> bool:
     return (path / NAME).is_file()
 
 
-def found_store(backend: Backend) -> None:
+def create_store(backend: Backend) -> None:
     """Makes it a store, if it is none."""
     if not is_store(backend):
         backend.put(NAME, _MARK)

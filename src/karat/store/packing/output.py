@@ -28,7 +28,7 @@ STAGING = ".karat-pack-"
 _NEW, _OLD, _COMING = "new", "old", "coming.json"
 
 
-class Output(msgspec.Struct, frozen=True, kw_only=True):
+class PackedFile(msgspec.Struct, frozen=True, kw_only=True):
     """One zip that was written."""
 
     path: str
@@ -37,7 +37,7 @@ class Output(msgspec.Struct, frozen=True, kw_only=True):
     sha256: str
 
 
-class Workshop:
+class StagedOutput:
     """A hidden folder inside OUT; nothing of it is seen before `publish`."""
 
     def __init__(self, out: Path, staging: Path, handle: int, again: str) -> None:
@@ -50,14 +50,14 @@ class Workshop:
         self._handle = handle
         self._again = again
 
-    def publish(self, outputs: Iterable[Output], *, replace: bool) -> None:
+    def publish(self, outputs: Iterable[PackedFile], *, replace: bool) -> None:
         """Moves everything into place; what stood there is only replaced if asked, and if it is a pack's."""
         sums = "".join(f"{o.sha256}  {o.path}\n" for o in sorted(outputs, key=lambda o: o.path))
         _write(self.folder / SUMS, sums.encode())
         for path in [*self.folder.rglob("*/"), self.folder]:
             sync_folder(path)
         with _locked(self._out):
-            standing = check_out(self._out, replace=replace, again=self._again)
+            standing = check_output(self._out, replace=replace, again=self._again)
             old = self._staging / _OLD
             # The sums go first and come last: whenever they are there, they are true.
             leaving = sorted(standing, key=lambda name: name != SUMS)
@@ -81,7 +81,7 @@ class Workshop:
 
 
 @contextlib.contextmanager
-def workshop(out: Path, *, replace: bool, again: str) -> Iterator[Workshop]:
+def staged_output(out: Path, *, replace: bool, again: str) -> Iterator[StagedOutput]:
     """Makes OUT and a place to work in; if nothing is published, nothing stays.
 
     `again`: the command that would replace what stands in the way.
@@ -103,7 +103,7 @@ def workshop(out: Path, *, replace: bool, again: str) -> Iterator[Workshop]:
         _forget(made)
 
 
-def check_out(out: Path, *, replace: bool, again: str) -> list[str]:
+def check_output(out: Path, *, replace: bool, again: str) -> list[str]:
     """What stands in OUT and may make room; raises for what must not."""
     names = sorted(path.name for path in out.iterdir())
     standing = [name for name in names if not name.startswith(STAGING)]
@@ -143,16 +143,16 @@ def _move(names: Iterable[str], source: Path, target: Path) -> None:
         (source / name).rename(target / name)
 
 
-def _open(out: Path, *, replace: bool, again: str) -> Workshop:
+def _open(out: Path, *, replace: bool, again: str) -> StagedOutput:
     with _locked(out):
         for left in out.glob(f"{STAGING}*"):
             _clear(left)
-        check_out(out, replace=replace, again=again)
+        check_output(out, replace=replace, again=again)
         staging = out / f"{STAGING}{os.urandom(6).hex()}"
         (staging / _NEW).mkdir(parents=True)
         # Whoever holds the lock is alive; the kernel takes it from the dead.
         handle = _lock(staging, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    return Workshop(out, staging, handle, again)
+    return StagedOutput(out, staging, handle, again)
 
 
 def _clear(left: Path) -> None:

@@ -24,14 +24,14 @@ from karat.bundles.places import BadPlace, open_place
 from karat.findings import ExitCode, Finding, Severity, UsageError, exit_code
 from karat.report.json import encode, finding_json
 from karat.report.words import count
-from karat.store.packing.output import Output, Workshop, workshop
+from karat.store.packing.output import PackedFile, StagedOutput, staged_output
 from karat.store.packing.survey import Candidate, Survey, survey
 from karat.store.packing.zips import (
-    Combined,
+    CombinedZip,
     Compression,
-    Packing,
-    Part,
-    Spot,
+    ZipOptions,
+    PackedCase,
+    PackTarget,
     checked_level,
     pack_case,
     stored_size,
@@ -69,7 +69,7 @@ class Packed(msgspec.Struct, frozen=True, kw_only=True):
     output: str
     state: str
     """`written`; `refused`: something failed, and OUT is as it was."""
-    outputs: tuple[Output, ...]
+    outputs: tuple[PackedFile, ...]
     found: int
     """Cases there were."""
     packed: int
@@ -89,8 +89,8 @@ class _Outcome(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """One case, packed or refused."""
 
     candidate: Candidate
-    spot: Spot
-    part: Part | None
+    spot: PackTarget
+    part: PackedCase | None
     findings: tuple[Finding, ...]
 
 
@@ -104,7 +104,7 @@ def pack(
     try:
         if not found.found and not found.findings:
             return _told(directories, options, found, [], [_nothing(directories)])
-        with workshop(Path(options.output), replace=options.replace, again=options.again) as work:
+        with staged_output(Path(options.output), replace=options.replace, again=options.again) as work:
             # Although something may have failed already: what else is wrong is told now, not one
             # error a run.
             outcomes, combined = _pack_all(work, found, options, progress)
@@ -121,16 +121,16 @@ def pack(
 
 
 def _pack_all(
-    work: Workshop, found: Survey, options: PackOptions, progress: Progress | None
-) -> tuple[list[_Outcome], Output | None]:
+    work: StagedOutput, found: Survey, options: PackOptions, progress: Progress | None
+) -> tuple[list[_Outcome], PackedFile | None]:
     """Every case, in order; and all of them in one, if that is wanted."""
     tally = _Tally(sum(candidate.size for candidate in found.candidates), progress)
-    packing = Packing(compression=options.compression, level=options.level, count=tally.count)
+    packing = ZipOptions(compression=options.compression, level=options.level, count=tally.count)
     outcomes = []
     with contextlib.ExitStack() as stack:
         combined = None
         if options.combined is not None:
-            combined = Combined(work.folder / options.combined)
+            combined = CombinedZip(work.folder / options.combined)
             stack.callback(combined.close)
         todo = zip(found.candidates, _spots(work, found, options), strict=True)
         pool = ThreadPoolExecutor(options.jobs or os.cpu_count() or 1)
@@ -159,7 +159,7 @@ def _check_opens(zipped: Path, compression: Compression) -> None:
         raise UsageError(said, next_command="karat pack --help  # stored opens always") from bad
 
 
-def _spots(work: Workshop, found: Survey, options: PackOptions) -> Iterator[Spot]:
+def _spots(work: StagedOutput, found: Survey, options: PackOptions) -> Iterator[PackTarget]:
     """Where each case is to be packed.
 
     Stored, it is known beforehand where a case lies in the zip of all: without zips of single cases it is
@@ -169,11 +169,11 @@ def _spots(work: Workshop, found: Survey, options: PackOptions) -> Iterator[Spot
     for candidate in found.candidates:
         name = f"{candidate.path}.zip"
         if options.cases or options.combined is None:
-            yield Spot(file=work.folder / "cases" / name, use="case")
+            yield PackTarget(file=work.folder / "cases" / name, use="case")
         elif options.compression != "stored":
-            yield Spot(file=work.scratch / name, use="scratch")
+            yield PackTarget(file=work.scratch / name, use="scratch")
         else:
-            yield Spot(file=work.folder / options.combined, use="combined", start=start)
+            yield PackTarget(file=work.folder / options.combined, use="combined", start=start)
             start += sum(
                 stored_size(f"{candidate.path}/{file}", candidate.case.files[file])
                 for file in candidate.files
@@ -181,7 +181,7 @@ def _spots(work: Workshop, found: Survey, options: PackOptions) -> Iterator[Spot
 
 
 def _each(
-    todo: Iterable[tuple[Candidate, Spot]], packing: Packing, pool: ThreadPoolExecutor
+    todo: Iterable[tuple[Candidate, PackTarget]], packing: ZipOptions, pool: ThreadPoolExecutor
 ) -> Iterator[_Outcome]:
     """Packed and verified, in order; no more than a few wait to be taken."""
     waiting: deque[Future[_Outcome]] = deque()
@@ -193,7 +193,7 @@ def _each(
         yield waiting.popleft().result()
 
 
-def _pack_one(candidate: Candidate, spot: Spot, packing: Packing) -> _Outcome:
+def _pack_one(candidate: Candidate, spot: PackTarget, packing: ZipOptions) -> _Outcome:
     try:
         part = pack_case(candidate, spot, packing)
         wrong = part.wrong
@@ -250,7 +250,7 @@ def _told(
     found: Survey,
     outcomes: Sequence[_Outcome],
     findings: Sequence[Finding],
-    outputs: Sequence[Output] = (),
+    outputs: Sequence[PackedFile] = (),
 ) -> Packed:
     packed = [o for o in outcomes if o.part is not None] if outputs else []
     return Packed(

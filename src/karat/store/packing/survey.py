@@ -37,7 +37,7 @@ class _Claim(msgspec.Struct, frozen=True):
     state: str
 
 
-class Claimed(msgspec.Struct, frozen=True, kw_only=True):
+class CaseClaim(msgspec.Struct, frozen=True, kw_only=True):
     """The newest claim of a case."""
 
     path: str
@@ -49,9 +49,9 @@ class Claimed(msgspec.Struct, frozen=True, kw_only=True):
     when: int
 
 
-def newest_claims(roots: Iterable[str]) -> dict[str, Claimed]:
+def newest_claims(roots: Iterable[str]) -> dict[str, CaseClaim]:
     """Case path → its newest claim in any of the capture directories."""
-    newest: dict[str, Claimed] = {}
+    newest: dict[str, CaseClaim] = {}
     for root in roots:
         for claimed in _claims(root):
             known = newest.get(claimed.path)
@@ -60,7 +60,7 @@ def newest_claims(roots: Iterable[str]) -> dict[str, Claimed]:
     return newest
 
 
-def _claims(root: str) -> Iterator[Claimed]:
+def _claims(root: str) -> Iterator[CaseClaim]:
     for path in sorted(Path(root).glob(".karat/*/claims/*.json")):
         try:
             claim = msgspec.json.decode(path.read_bytes(), type=_Claim)
@@ -69,7 +69,7 @@ def _claims(root: str) -> Iterator[Claimed]:
             continue  # withdrawn, or just being written
         who = claim.identity
         subtest = f" ({who.subtest})" if who.subtest else ""
-        yield Claimed(
+        yield CaseClaim(
             path=claim.path,
             label=f"{who.test}{subtest} [{who.suite}/{who.flow}]",
             test=who.test,
@@ -81,7 +81,7 @@ def _claims(root: str) -> Iterator[Claimed]:
 
 
 def missing_cases(
-    claims: Mapping[str, Claimed], sessions: Mapping[str, frozenset[str]]
+    claims: Mapping[str, CaseClaim], sessions: Mapping[str, frozenset[str]]
 ) -> Iterator[Finding]:
     """What was to be captured and is not there; `sessions`: case path → sessions that captured it."""
     for path, claimed in sorted(claims.items()):
@@ -100,7 +100,7 @@ def missing_cases(
         )
 
 
-def _what(claimed: Claimed, *, stale: bool) -> str:
+def _what(claimed: CaseClaim, *, stale: bool) -> str:
     where = f"session {claimed.session} in {claimed.root}"
     there = "found only that of an earlier session" if stale else "found no such folder"
     if claimed.state == "published":

@@ -29,7 +29,7 @@ from karat.bundles.zip_format import (
     local_header,
 )
 from karat.findings import UsageError
-from karat.store.packing.output import Output
+from karat.store.packing.output import PackedFile
 from karat.store.packing.survey import Candidate
 from karat.tensors.blocks import blocks
 from karat.tensors.tensor import Damaged
@@ -188,7 +188,7 @@ def _packer(method: int, level: int) -> Packer:
 _BLOCK = 1 << 20
 
 
-class Spot(msgspec.Struct, frozen=True, kw_only=True):
+class PackTarget(msgspec.Struct, frozen=True, kw_only=True):
     """Where a case's members are written."""
 
     file: Path
@@ -197,7 +197,7 @@ class Spot(msgspec.Struct, frozen=True, kw_only=True):
     start: int = 0
 
 
-class Packing(msgspec.Struct, frozen=True, kw_only=True):
+class ZipOptions(msgspec.Struct, frozen=True, kw_only=True):
     """How cases are packed."""
 
     compression: Compression
@@ -206,20 +206,20 @@ class Packing(msgspec.Struct, frozen=True, kw_only=True):
     """Told of bytes that have been packed, from any thread."""
 
 
-class Part(msgspec.Struct, frozen=True, kw_only=True, eq=False):
+class PackedCase(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """A case that has been packed."""
 
     case: IndexedCase
     files: tuple[IndexedFile, ...]
     members: tuple[Member, ...]
     """Without the index."""
-    output: Output | None
+    output: PackedFile | None
     """The zip of its own, where it stays."""
     wrong: tuple[str, ...]
     """What is not as the case's manifest says."""
 
 
-def pack_case(candidate: Candidate, spot: Spot, packing: Packing) -> Part:
+def pack_case(candidate: Candidate, spot: PackTarget, packing: ZipOptions) -> PackedCase:
     """Packs one case, and holds it against its manifest as it goes by."""
     case = IndexedCase(path=candidate.path, sha256=candidate.case.manifest.sha256)
     witness, output = Witness(candidate.case), None
@@ -232,10 +232,10 @@ def pack_case(candidate: Candidate, spot: Spot, packing: Packing) -> Part:
             for chunk in _range(file, 0, writer.size):
                 whole.update(chunk)
             output = _finish(file, writer, whole, [case], files, f"cases/{candidate.path}.zip")
-    return Part(case=case, files=tuple(files), members=members, output=output, wrong=wrong)
+    return PackedCase(case=case, files=tuple(files), members=members, output=output, wrong=wrong)
 
 
-def _opened(spot: Spot) -> BinaryIO:
+def _opened(spot: PackTarget) -> BinaryIO:
     if spot.use == "combined":
         return spot.file.open("r+b")
     spot.file.parent.mkdir(parents=True, exist_ok=True)
@@ -269,7 +269,7 @@ def _finish(
     cases: list[IndexedCase],
     files: list[IndexedFile],
     name: str,
-) -> Output:
+) -> PackedFile:
     """Writes index and directory, and waits for the disk; `whole` has seen what lies before."""
     start = writer.size
     archive = Archive(size=start, sha256=whole.hexdigest())
@@ -281,10 +281,10 @@ def _finish(
     for chunk in _range(file, start, size):
         whole.update(chunk)
     os.fsync(file.fileno())  # a name must not outlive its bytes
-    return Output(path=name, size=size, sha256=whole.hexdigest())
+    return PackedFile(path=name, size=size, sha256=whole.hexdigest())
 
 
-class Combined:
+class CombinedZip:
     """All cases in one zip, part by part, in the order given."""
 
     def __init__(self, path: Path) -> None:
@@ -295,7 +295,7 @@ class Combined:
         self._cases: list[IndexedCase] = []
         self._files: list[IndexedFile] = []
 
-    def take(self, part: Part, path: Path) -> None:
+    def take(self, part: PackedCase, path: Path) -> None:
         """Takes the members of a case over as they lie; those that lie in place already stay."""
         with path.open("rb") as source:
             for member in part.members:
@@ -311,7 +311,7 @@ class Combined:
         self._cases.append(part.case)
         self._files += part.files
 
-    def finish(self) -> Output | None:
+    def finish(self) -> PackedFile | None:
         """Index and directory, and what it came to; None if it is empty."""
         if not self._cases:
             return None
