@@ -7,7 +7,7 @@ from hypothesis import given, strategies as st
 
 from karat.changepoints.readers.columns import Table, read_table
 from karat.changepoints.readers.read import assemble
-from karat.changepoints.readers.sheets import BROKEN, MISSING, NoValue, ReadOptions, SheetRow, Sheet
+from karat.changepoints.readers.sheets import BROKEN, MISSING, NoValue, ReadOptions, Sheet, SheetRow
 from karat.changepoints.series import Outcome, Series
 
 PLAIN = ReadOptions()
@@ -54,7 +54,14 @@ def test_no_value_is_lost_or_made_up(rows: list[tuple[int, float | None]]) -> No
 
 def test_of_repeats_values_count_and_else_the_gravest_reason() -> None:
     crash = NoValue(Outcome.CRASH, "E: x")
-    cells: tuple[tuple[float, ...] | NoValue, ...] = (MISSING, BROKEN, crash, MISSING, (1.0,), crash)
+    cells: tuple[tuple[float, ...] | NoValue, ...] = (
+        MISSING,
+        BROKEN,
+        crash,
+        MISSING,
+        (1.0,),
+        crash,
+    )
     rows = tuple(SheetRow(label="ab"[n > 3], cells={"m": cell}) for n, cell in enumerate(cells))
     (made,), notes = assemble(Sheet(source="t", metrics=("m",), rows=rows), PLAIN)
     assert [(p.label, p.outcome, p.values) for p in made.observations] == [

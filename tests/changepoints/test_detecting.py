@@ -256,9 +256,7 @@ def test_samples_whose_squares_overflow_are_borne() -> None:
         Observation(label=str(i), values=(mean * 1e200, mean * 1.001e200))
         for i, mean in enumerate(means)
     )
-    assert [step.first_bad for step in detect(Series(metric="m", observations=items)).steps] == [
-        20
-    ]
+    assert [step.first_bad for step in detect(Series(metric="m", observations=items)).steps] == [20]
 
 
 def test_a_side_that_is_only_noisier_is_seldom_a_step_and_one_that_moved_is() -> None:

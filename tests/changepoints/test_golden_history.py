@@ -19,7 +19,9 @@ def golden(*losses: Any) -> str:
     return json.dumps({"lm loss": block, "time": block}, indent=1)
 
 
-def collected(repository: Repository, path: str = "golden.json", **options: Any) -> SeriesCollection:
+def collected(
+    repository: Repository, path: str = "golden.json", **options: Any
+) -> SeriesCollection:
     return read(
         options=ReadOptions(**{"metrics": ("lm loss",), "root": repository.root, **options}),
         goldens=[path],

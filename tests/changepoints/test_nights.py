@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 
 from hypothesis import given, strategies as st
 
-from karat.changepoints.readers.read import regular_step, add_missing_points
+from karat.changepoints.readers.read import add_missing_points, regular_step
 from karat.changepoints.readers.sheets import SheetRow
 
 START = datetime(2023, 7, 3, tzinfo=UTC)
@@ -14,7 +14,9 @@ START = datetime(2023, 7, 3, tzinfo=UTC)
 
 def rows(days: Iterable[float], form: str = "%Y-%m-%d") -> list[SheetRow]:
     at = [START + timedelta(days=day) for day in days]
-    return [SheetRow(label=when.strftime(form), cells={"m": (1.0,)}, at=when, when=when) for when in at]
+    return [
+        SheetRow(label=when.strftime(form), cells={"m": (1.0,)}, at=when, when=when) for when in at
+    ]
 
 
 def added(given_rows: list[SheetRow]) -> list[str]:
@@ -43,7 +45,9 @@ def test_a_series_without_a_regular_step_lacks_nothing() -> None:
 
 
 def test_labels_that_are_no_dates_are_not_invented() -> None:
-    named = [SheetRow(label=f"c{n}", cells={}, at=row.at) for n, row in enumerate(rows([0, 1, 2, 3, 9]))]
+    named = [
+        SheetRow(label=f"c{n}", cells={}, at=row.at) for n, row in enumerate(rows([0, 1, 2, 3, 9]))
+    ]
     assert add_missing_points(named) == tuple(named)
 
 

@@ -7,7 +7,7 @@ from msgspec import structs
 from karat.changepoints.detector.detect import detect
 from karat.changepoints.examine import ChangesReport, examine
 from karat.changepoints.readers.read import SeriesCollection
-from karat.changepoints.report import chance_text, text_lines, to_markdown, sparkline
+from karat.changepoints.report import chance_text, sparkline, text_lines, to_markdown
 from karat.changepoints.series import (
     RAREST,
     Better,

@@ -10,7 +10,13 @@ import traceback
 import pytest
 from hypothesis import given, strategies as st
 
-from karat.changepoints.signatures import OUT_OF_MEMORY, TIMED_OUT, find_signature, normalise, signature
+from karat.changepoints.signatures import (
+    OUT_OF_MEMORY,
+    TIMED_OUT,
+    find_signature,
+    normalise,
+    signature,
+)
 
 HEAD = 'Traceback (most recent call last):\n  File "/a/run.py", line 5, in <module>\n    main()\n'
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from factories.jobs import job
-from karat.engines.local import SlotClaim, SlotsTaken, SlotRequest, claim_slots, visible_gpus
+from karat.engines.local import SlotClaim, SlotRequest, SlotsTaken, claim_slots, visible_gpus
 from karat.engines.open import open_engine
 from karat.findings import CannotVerify, UsageError
 from karat.system.locks import own_temporary_folder, take

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, strategies as st
 
-from karat.engines.files import CollectedFiles, combined_hash, hash_files, glob_files
+from karat.engines.files import CollectedFiles, combined_hash, glob_files, hash_files
 
 
 def write(path: Path, text: str = "x") -> Path:

@@ -17,7 +17,7 @@ from factories.stores import Killed, Memory, Watched, case, cases, contents, dyi
 from karat.findings import CannotVerify
 from karat.store import pins, references
 from karat.store.backends import Backend, StoreProblem, open_backend
-from karat.store.gc import GcResult, GcOptions, collect
+from karat.store.gc import GcOptions, GcResult, collect
 from karat.store.leases import LeaseTimes, lease
 from karat.store.objects import EXPIRING, KEPT, every, key_of, seal
 from karat.store.pins import Locked, write_lock

@@ -25,7 +25,7 @@ from karat.bundles.verify import verify_place
 from karat.findings import ExitCode, UsageError
 from karat.store.packing.pack import Packed, PackOptions, pack
 from karat.store.packing.survey import survey
-from karat.store.packing.zips import Compression, ZipOptions, PackTarget, pack_case
+from karat.store.packing.zips import Compression, PackTarget, ZipOptions, pack_case
 
 
 def kinds(told: Packed) -> list[str]:

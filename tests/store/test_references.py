@@ -20,11 +20,11 @@ from karat.store.references import (
     check_name,
     ci_of,
     entries,
-    parse_date,
+    format_date,
     parse,
+    parse_date,
     read,
     resolve,
-    format_date,
     unrecognised,
     write,
 )
@@ -59,7 +59,9 @@ def test_by_day_hour_and_minute(folder: Backend) -> None:
         ("2026-11-15T01:05:01Z", "2"), ("2026-11-14T0205", "0"),
     ):  # fmt: skip
         assert resolve(folder, f"models/nightly@{word}").digest == digit * 64, word
-    with pytest.raises(StoreProblem, match="found 4 of that name, the newest of 2026-11-15T04:05:01Z"):
+    with pytest.raises(
+        StoreProblem, match="found 4 of that name, the newest of 2026-11-15T04:05:01Z"
+    ):
         resolve(folder, "models/nightly@2026-11-16")
 
 
@@ -141,7 +143,9 @@ def test_an_entry_is_held_against_its_own_name(folder: Backend, changes: dict[st
         read(folder, entry)
 
 
-@pytest.mark.parametrize("changes", [{"expires": format_date(NOW)}, {"keep": 9000}, {"cases": 2}, {}])
+@pytest.mark.parametrize(
+    "changes", [{"expires": format_date(NOW)}, {"keep": 9000}, {"cases": 2}, {}]
+)
 def test_a_reference_that_was_changed_is_no_answer(
     folder: Backend, changes: dict[str, Any]
 ) -> None:

@@ -137,7 +137,9 @@ class SlotClaim:
             os.close(self._handles.pop())
 
 
-def claim_slots(wanted: SlotRequest, work: Path, notice: Callable[[str], None] | None = None) -> SlotClaim:
+def claim_slots(
+    wanted: SlotRequest, work: Path, notice: Callable[[str], None] | None = None
+) -> SlotClaim:
     """Slots, as soon as all of them can be had; who has to wait is told so."""
     say, said = notice or _say, False
     while True:

@@ -161,7 +161,12 @@ class ClusterCapacity:
     """How many jobs a cluster can run at once, re-read as it changes."""
 
     def __init__(
-        self, ray: Any, head: ClusterHead, resources: Resources, most: int, notice: Callable[[str], None]
+        self,
+        ray: Any,
+        head: ClusterHead,
+        resources: Resources,
+        most: int,
+        notice: Callable[[str], None],
     ) -> None:
         """`most` is how many may run at once at most; 0: as many as there is room for."""
         self._ray, self._head, self._wanted = ray, head, node_needs(resources)
@@ -173,7 +178,9 @@ class ClusterCapacity:
     def slots(self) -> int:
         """Jobs at once, over all nodes that live; no more than were allowed."""
         if time.monotonic() - self._read_at >= _FRESH and self._head.answers():
-            self._known = sum(jobs_per_node(node["Resources"], self._wanted) for node in self.nodes())
+            self._known = sum(
+                jobs_per_node(node["Resources"], self._wanted) for node in self.nodes()
+            )
             self._read_at = time.monotonic()
         return min(self._known, self._most) if self._most else self._known
 

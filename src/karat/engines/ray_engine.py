@@ -19,7 +19,13 @@ import msgspec
 
 import karat
 from karat.engines.job import Engine, Job, JobResult, Resources
-from karat.engines.ray_cluster import ClusterCapacity, ClusterHead, QuietStdout, task_options, answer_within
+from karat.engines.ray_cluster import (
+    ClusterCapacity,
+    ClusterHead,
+    QuietStdout,
+    answer_within,
+    task_options,
+)
 from karat.engines.ray_worker import run_on_worker
 from karat.findings import CannotVerify, UsageError
 

@@ -263,7 +263,9 @@ class SupervisedCommands:
             self._orders.write(json.dumps(order).encode() + b"\n")
             self._orders.flush()
         except BrokenPipeError:
-            raise SupervisorLost("the process that watches over the job's commands is gone") from None
+            raise SupervisorLost(
+                "the process that watches over the job's commands is gone"
+            ) from None
 
     def close(self) -> None:
         """End everything that carries the job's mark; returns when it has ended."""

@@ -18,7 +18,7 @@ import msgspec
 
 from karat.findings import CannotVerify
 from karat.store import pins, references, snapshot as snapshots
-from karat.store.backends import STAGING, TOUCHING, Backend, StoreProblem, Stored, lifecycle
+from karat.store.backends import STAGING, TOUCHING, Backend, Stored, StoreProblem, lifecycle
 from karat.store.leases import (
     HeldLease,
     LeaseTimes,
@@ -30,7 +30,7 @@ from karat.store.leases import (
 )
 from karat.store.objects import EXPIRING, KEPT, digest_of, every, find, key_of, together
 from karat.store.pins import read_lock
-from karat.store.references import ReferenceEntry, Reference, parse_date
+from karat.store.references import Reference, ReferenceEntry, parse_date
 from karat.store.upload import renew_objects
 
 _BATCH = 500

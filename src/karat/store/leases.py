@@ -21,7 +21,7 @@ from typing import Self
 import msgspec
 
 from karat.findings import CannotVerify, KaratError
-from karat.store.backends import Absent, Backend, StoreProblem, Stored
+from karat.store.backends import Absent, Backend, Stored, StoreProblem
 
 LEASES, COLLECTORS = "pushes/", "gc/"
 SCHEMA = "karat.lease/1"
@@ -153,7 +153,10 @@ def marker(backend: Backend, times: LeaseTimes | None = None) -> HeldLease:
 
 
 def wait_for_collectors(
-    backend: Backend, held: HeldLease, times: LeaseTimes, notice: Callable[[str], None] | None = None
+    backend: Backend,
+    held: HeldLease,
+    times: LeaseTimes,
+    notice: Callable[[str], None] | None = None,
 ) -> None:
     """Returns once no collector is at work that may not have seen what is held."""
     until = time.monotonic() + times.patience

@@ -73,7 +73,9 @@ def list_entries(
     if not chosen:
         meant = references.resolve(backend, word)
         entries = references.entries(backend, meant.name) if meant.name else []
-        return StoreListing(store=backend.url, references=(_listed(meant, pinned, len(entries)),)), []
+        return StoreListing(
+            store=backend.url, references=(_listed(meant, pinned, len(entries)),)
+        ), []
     read, errors = references.read_each(backend, chosen, workers)
     told = tuple(_listed(one, pinned, len(chosen)) for one in read)
     return StoreListing(store=backend.url, references=told), errors

@@ -14,7 +14,7 @@ from typing import TypeVar
 
 import msgspec
 
-from karat.store.backends import Absent, Backend, StoreProblem, Stored, damaged
+from karat.store.backends import Absent, Backend, Stored, StoreProblem, damaged
 from karat.system.pool import in_parallel
 
 T = TypeVar("T", bound=msgspec.Struct)

@@ -25,11 +25,11 @@ from karat.store.upload import (
     CaseFiles,
     StoreComparison,
     UploadPlan,
-    renew_objects,
     compare_with_store,
+    corrupt_objects,
     plan_upload,
     put_object,
-    corrupt_objects,
+    renew_objects,
     upload,
 )
 
@@ -100,7 +100,11 @@ def push(
     _check(made)
     parts = {**made.parts(), made.digest: Part(made.digest, len(made.data))}
     if options.dry_run:
-        missing = compare_with_store(backend, parts, options.workers) if is_store(backend) else _all(parts)
+        missing = (
+            compare_with_store(backend, parts, options.workers)
+            if is_store(backend)
+            else _all(parts)
+        )
         return _told(backend, name, made, parts, missing, options)
     days = options.keep or options.retention
     by_age = lifecycle.covers(backend, days, options.again)
@@ -144,7 +148,9 @@ def _sent(
     return missing
 
 
-def _freshened(backend: Backend, held: HeldLease, missing: StoreComparison, options: PushOptions) -> int:
+def _freshened(
+    backend: Backend, held: HeldLease, missing: StoreComparison, options: PushOptions
+) -> int:
     """Where the bucket deletes by age: what is reused must outlive this reference."""
     oldest = held.now() - lifecycle.SLACK * 86400
     # What lies in `kept/` alone would be gone from under this reference when it is unpinned.

@@ -215,7 +215,9 @@ def _fits(entry: ReferenceEntry, wanted: ReferenceQuery) -> bool:
     return wanted.moment is None or entry.date.strftime(_STAMP).startswith(wanted.moment)
 
 
-def _one_digest(backend: Backend, fitting: Sequence[ReferenceEntry], start: str, word: str) -> list[ReferenceEntry]:
+def _one_digest(
+    backend: Backend, fitting: Sequence[ReferenceEntry], start: str, word: str
+) -> list[ReferenceEntry]:
     """Entries with that digest; two digests with the same first digits are a question, not an answer."""
     found = [(entry, read(backend, entry).digest) for entry in fitting]
     digests = {digest for _, digest in found if digest.startswith(start)}
@@ -241,7 +243,9 @@ def _nameless(wanted: ReferenceQuery) -> Reference:
     )  # fmt: skip
 
 
-def _absent(backend: Backend, word: str, wanted: ReferenceQuery, known: Sequence[ReferenceEntry]) -> StoreProblem:
+def _absent(
+    backend: Backend, word: str, wanted: ReferenceQuery, known: Sequence[ReferenceEntry]
+) -> StoreProblem:
     store = shlex.quote(backend.url)
     if known and wanted.name:
         newest = known[-1]
@@ -274,7 +278,9 @@ def _is_date(*texts: str) -> bool:
         return False
 
 
-def _numbered(backend: Backend, number: int, entry: ReferenceEntry) -> tuple[int, Reference | CannotVerify]:
+def _numbered(
+    backend: Backend, number: int, entry: ReferenceEntry
+) -> tuple[int, Reference | CannotVerify]:
     try:
         return number, read(backend, entry)
     except CannotVerify as error:

@@ -188,7 +188,9 @@ def _hashed(number: int, group: Sequence[_Member], watch: Watch | None) -> _Hash
         digest = alone if len(group) > 1 else together
         files.append(Part(digest.hexdigest(), extent.size))
     part = Part(together.hexdigest(), sum(file.size for file in files))
-    return _Hashed(group=number, unit=UploadUnit(parts=(part,), extents=extents), files=tuple(files))
+    return _Hashed(
+        group=number, unit=UploadUnit(parts=(part,), extents=extents), files=tuple(files)
+    )
 
 
 def _hashed_chunks(extent: Extent, watch: Watch | None) -> tuple[Part, tuple[Part, ...]]:
@@ -238,7 +240,9 @@ class StoreComparison(msgspec.Struct, frozen=True, kw_only=True):
     present: Mapping[str, FoundObject]
 
 
-def compare_with_store(backend: Backend, parts: Mapping[str, Part], workers: int) -> StoreComparison:
+def compare_with_store(
+    backend: Backend, parts: Mapping[str, Part], workers: int
+) -> StoreComparison:
     """Compares a plan with a store by name and size."""
     found = find(backend, sorted(parts), workers)
     wrong = {d: part for d, part in parts.items() if d in found and found[d].size != part.size}
@@ -261,7 +265,11 @@ def corrupt_objects(
 
 
 def upload(
-    backend: Backend, plan: UploadPlan, missing: StoreComparison, workers: int, watch: Watch | None = None
+    backend: Backend,
+    plan: UploadPlan,
+    missing: StoreComparison,
+    workers: int,
+    watch: Watch | None = None,
 ) -> None:
     """Every object of the plan that is absent or damaged; the snapshot itself is the caller's to put."""
     wanted = set(missing.absent) | set(missing.damaged)
@@ -302,7 +310,9 @@ def _freshen(backend: Backend, digest: str) -> None:
         backend.copy(key_of(digest, KEPT), key_of(digest))
 
 
-def _shared_out(units: Sequence[UploadUnit], wanted: set[str]) -> Iterator[tuple[UploadUnit, set[str]]]:
+def _shared_out(
+    units: Sequence[UploadUnit], wanted: set[str]
+) -> Iterator[tuple[UploadUnit, set[str]]]:
     """What each task has to send; no object twice, large files piece by piece."""
     taken: set[str] = set()
     for unit in units:

@@ -457,7 +457,7 @@ class NoisyRow(NamedTuple):
     options: DetectOptions
 
 
-def test_whole(row: NoisyRow) -> ScanResult:
+def scan_whole(row: NoisyRow) -> ScanResult:
     """Whether a whole row has a step."""
     fewest = row.options.min_points
     permuted = by_permutation(
@@ -475,7 +475,7 @@ def test_whole(row: NoisyRow) -> ScanResult:
     return ScanResult(min(1.0, best.p_value), best.cuts)
 
 
-def test_piece(row: NoisyRow, cuts: Sequence[int], start: int, stop: int) -> ScanResult:
+def scan_piece(row: NoisyRow, cuts: Sequence[int], start: int, stop: int) -> ScanResult:
     """Whether a piece has a step."""
     fewest = row.options.min_points
     piece = row.values[start:stop]

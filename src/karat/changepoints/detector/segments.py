@@ -21,12 +21,12 @@ from karat.changepoints.detector.scan import (
     CLIP,
     Floats,
     NoisyRow,
-    test_piece,
-    test_whole,
     clearest,
     fit,
     locate,
     robust_spread,
+    scan_piece,
+    scan_whole,
 )
 from karat.changepoints.series import RAREST, DetectOptions
 
@@ -224,9 +224,9 @@ def _judge(row: NoisyRow, kept: list[Cut], number: int) -> None:
     if stop - start > LONG:
         p_value = _long_pair(row, start, cut.at, stop)
     elif start == 0 and stop == n:
-        p_value = test_whole(row).p_value
+        p_value = scan_whole(row).p_value
     else:
-        p_value = test_piece(row, at, start, stop).p_value * n / (stop - start)
+        p_value = scan_piece(row, at, start, stop).p_value * n / (stop - start)
     kept[number] = cut._replace(p_value=min(1.0, p_value))
 
 
@@ -234,14 +234,14 @@ def _long_pair(row: NoisyRow, start: int, cut: int, stop: int) -> float:
     """Of two long pieces: by the values near the cut, or, where they do not tell, by means of all of them."""
     n = row.values.shape[0]
     left, right = max(start, cut - LONG // 2), min(stop, cut + LONG // 2)
-    here = test_whole(row._replace(values=row.values[left:right])).p_value
+    here = scan_whole(row._replace(values=row.values[left:right])).p_value
     near = float(here * n / (right - left))
     if near <= row.options.false_alarms:
         return near
     size = -(-(stop - start) // (LONG // 2))
     means = block_means(row.values[start:stop], size)
     coarse = row._replace(values=means, rho=autocorrelation(means, row.options.min_points))
-    return test_whole(coarse).p_value
+    return scan_whole(coarse).p_value
 
 
 def block_means(values: Floats, size: int) -> Floats:
@@ -328,7 +328,7 @@ def segment(values: Floats, options: DetectOptions, *, floor: float = 1e-12) -> 
 
 def _top_down(row: NoisyRow) -> list[int]:
     n = row.values.shape[0]
-    whole = test_whole(row)
+    whole = scan_whole(row)
     if whole.p_value > row.options.false_alarms or not whole.cuts:
         return []
     cuts = fit(row.values, whole.cuts, 0, n, row.options.min_points)
@@ -345,7 +345,7 @@ def _top_down(row: NoisyRow) -> list[int]:
 def _inside(row: NoisyRow, cuts: Sequence[int], start: int, stop: int) -> list[int]:
     """Cuts of one piece, and of its pieces."""
     n = row.values.shape[0]
-    found = test_piece(row, cuts, start, stop)
+    found = scan_piece(row, cuts, start, stop)
     if found.p_value > row.options.false_alarms * (stop - start) / n or not found.cuts:
         return []
     own = fit(row.values, [start + cut for cut in found.cuts], start, stop, row.options.min_points)

@@ -21,11 +21,11 @@ from karat.changepoints.readers.sheets import (
     BROKEN,
     NoValue,
     ReadOptions,
-    SheetRow,
     Sheet,
+    SheetRow,
     is_empty,
-    parse_dates,
     number,
+    parse_dates,
     read_cell,
     utc,
 )
@@ -270,7 +270,9 @@ class _Chosen:
 
     def _looks_timely(self, at: int, *, clock: bool) -> bool:
         """Whether the first cell says when: most columns need no second look."""
-        return bool(self.table.rows) and parse_dates([self.table.rows[0][at]], clock=clock) is not None
+        return (
+            bool(self.table.rows) and parse_dates([self.table.rows[0][at]], clock=clock) is not None
+        )
 
     def _candidates(self, wanted: Sequence[str]) -> list[int]:
         """Columns that are no metric: those with a telling name first."""

@@ -19,8 +19,8 @@ from karat.changepoints.readers.sheets import (
     MISSING,
     NoValue,
     ReadOptions,
-    SheetRow,
     Sheet,
+    SheetRow,
     is_empty,
     number,
     number_cell,
@@ -181,14 +181,18 @@ def _wanted(known: Sequence[str], source: str, options: ReadOptions) -> tuple[st
 
 
 def _row(
-    version: Version, cells: Mapping[str, tuple[float, ...] | NoValue] | None, metrics: Sequence[str]
+    version: Version,
+    cells: Mapping[str, tuple[float, ...] | NoValue] | None,
+    metrics: Sequence[str],
 ) -> SheetRow:
     """A version that cannot be read could not be tried; in one that can, a metric may be missing."""
     if not version.commit:
         return SheetRow(label=WORK_TREE, cells=_filled(cells, metrics), log=version.path)
     label = f"{version.commit[:10]} {version.when:%Y-%m-%d}"
     filled = dict.fromkeys(metrics, MISSING) if not version.blob else _filled(cells, metrics)
-    return SheetRow(label=label, cells=filled, when=version.when, log=f"{version.commit}:{version.path}")
+    return SheetRow(
+        label=label, cells=filled, when=version.when, log=f"{version.commit}:{version.path}"
+    )
 
 
 def _filled(

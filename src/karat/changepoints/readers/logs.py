@@ -36,8 +36,8 @@ from karat.changepoints.readers.sheets import (
     MISSING,
     NoValue,
     ReadOptions,
-    SheetRow,
     Sheet,
+    SheetRow,
     Which,
     number_cell,
 )
@@ -358,7 +358,9 @@ def _reason(tail: bytes) -> NoValue:
     return NoValue(Outcome.CRASH, said) if said else MISSING
 
 
-def _samples(values: Sequence[float], none: NoValue, options: ReadOptions) -> tuple[float, ...] | NoValue:
+def _samples(
+    values: Sequence[float], none: NoValue, options: ReadOptions
+) -> tuple[float, ...] | NoValue:
     if not values:
         return none
     read = [number_cell(value, nan=options.nan) for value in choose(values, options.which)]
@@ -376,7 +378,9 @@ def _sheet(
     for path in paths:
         name = names.found[path]
         when = name.at if name.dated else times.get(path)
-        rows.append(SheetRow(label=labels[path], cells=cells[path], at=name.at, when=when, log=path))
+        rows.append(
+            SheetRow(label=labels[path], cells=cells[path], at=name.at, when=when, log=path)
+        )
     return Sheet(
         source=source, metrics=tuple(metric.name for metric in metrics), rows=tuple(rows),
         findings=odd.findings(), notes=notes, ordered=names.kind in {"commit", "name"},

@@ -25,11 +25,11 @@ from karat.changepoints.readers.sheets import (
     MISSING,
     NoValue,
     ReadOptions,
-    SheetRow,
     Sheet,
+    SheetRow,
     gravest_outcome,
-    parse_date,
     number_cell,
+    parse_date,
     utc,
 )
 from karat.changepoints.series import Better, Observation, Outcome, Series
@@ -156,7 +156,9 @@ def _one(rows: Sequence[SheetRow]) -> SheetRow:
     for metric in dict.fromkeys(name for row in rows for name in row.cells):
         held = [row.cells.get(metric, MISSING) for row in rows]
         samples = tuple(v for cell in held if not isinstance(cell, NoValue) for v in cell)
-        cells[metric] = samples or gravest_outcome([cell for cell in held if isinstance(cell, NoValue)])
+        cells[metric] = samples or gravest_outcome(
+            [cell for cell in held if isinstance(cell, NoValue)]
+        )
     return structs.replace(rows[0], cells=cells)
 
 
@@ -279,7 +281,9 @@ def _collected(sheets: Sequence[Sheet], options: ReadOptions) -> SeriesCollectio
         series += made
         notes += [f"{one.source}: {note}" if len(sheets) > 1 else note for note in said]
     findings = tuple(finding for one in sheets for finding in one.findings)
-    return SeriesCollection(series=tuple(series), findings=findings, notes=tuple(dict.fromkeys(notes)))
+    return SeriesCollection(
+        series=tuple(series), findings=findings, notes=tuple(dict.fromkeys(notes))
+    )
 
 
 def read_file(source: str, options: ReadOptions) -> list[Sheet]:

@@ -213,7 +213,9 @@ def number(cell: Any) -> float | None:
     return text_number(cell.strip() if isinstance(cell, str) else cell)
 
 
-def read_cell(cell: Any, *, nan: Literal["crash", "missing"] = "crash") -> tuple[float, ...] | NoValue:
+def read_cell(
+    cell: Any, *, nan: Literal["crash", "missing"] = "crash"
+) -> tuple[float, ...] | NoValue:
     """The samples in a cell, or why there are none; BROKEN is a cell that nobody understands."""
     if is_empty(cell):
         return MISSING

@@ -12,8 +12,8 @@ from karat.changepoints.readers.columns import Table
 from karat.changepoints.readers.sheets import (
     NoValue,
     ReadOptions,
-    SheetRow,
     Sheet,
+    SheetRow,
     gravest_outcome,
     parse_date,
     read_cell,
@@ -160,7 +160,9 @@ def _point(
     for metric in metrics:
         held = [_cell(row, options) for row in rows if row[4] is None or str(row[4]) == metric]
         samples = tuple(v for cell in held if not isinstance(cell, NoValue) for v in cell)
-        cells[metric] = samples or gravest_outcome([cell for cell in held if isinstance(cell, NoValue)])
+        cells[metric] = samples or gravest_outcome(
+            [cell for cell in held if isinstance(cell, NoValue)]
+        )
     at = rows[0][3]
     when = since_1970(at) or parse_date(at)
     label = str(rows[0][2])

@@ -29,9 +29,9 @@ from karat.store.packing.survey import Candidate, Survey, survey
 from karat.store.packing.zips import (
     CombinedZip,
     Compression,
-    ZipOptions,
     PackedCase,
     PackTarget,
+    ZipOptions,
     checked_level,
     pack_case,
     stored_size,
@@ -104,7 +104,9 @@ def pack(
     try:
         if not found.found and not found.findings:
             return _told(directories, options, found, [], [_nothing(directories)])
-        with staged_output(Path(options.output), replace=options.replace, again=options.again) as work:
+        with staged_output(
+            Path(options.output), replace=options.replace, again=options.again
+        ) as work:
             # Although something may have failed already: what else is wrong is told now, not one
             # error a run.
             outcomes, combined = _pack_all(work, found, options, progress)
