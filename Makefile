@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test lint format bench frameworks bench-gradients soak soak-index clean
+.PHONY: demo test test-slow test-all lint format bench frameworks bench-gradients soak soak-index clean
 
 $(STAMP): pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "karat needs Python 3.11 or newer; found " + sys.version.split()[0] + "; run: make PYTHON=python3.12")'
@@ -16,8 +16,20 @@ demo: $(STAMP)
 	@rm -rf build/demo
 	@$(BIN)/karat demo build/demo
 
+# `make test ROOM=hunt` runs the tests of one room and of its commands.
+TESTS = $(if $(ROOM),$(wildcard tests/$(ROOM)*) $(wildcard tests/cli/test_$(ROOM)*),)
+PYTEST = $(BIN)/python -m pytest -n auto --dist loadgroup $(TESTS) $(ARGS)
+
+# What takes a second or less, 19 tests of 20, of every room; what is left out is marked `slow`.
 test: $(STAMP)
-	$(BIN)/python -m pytest -n auto --dist loadgroup $(ARGS)
+	$(PYTEST) -m "not slow"
+	@echo "Quick tests of $(or $(ROOM),every room). \`make test-all\` also runs the slow ones."
+
+test-slow: $(STAMP)
+	$(PYTEST) -m slow
+
+test-all: $(STAMP)
+	$(PYTEST)
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

@@ -7,6 +7,8 @@ from collections import Counter
 from functools import cache
 from pathlib import Path
 
+import pytest
+
 import karat
 
 ROOT = Path(karat.__file__).parent
@@ -119,6 +121,7 @@ def arrows(tree: ast.Module) -> set[str]:
     return {name for name in names if not name.startswith("__")}
 
 
+@pytest.mark.slow
 def test_rooms_import_only_what_the_design_allows() -> None:
     wrong = [
         f"{shown(path)}: {there}"
@@ -163,6 +166,7 @@ def test_pure_rooms_have_no_io_and_no_clock() -> None:
     assert offenders == []
 
 
+@pytest.mark.slow
 def test_no_pickle_no_eval_no_shell() -> None:
     offenders = []
     for path, tree in modules().items():

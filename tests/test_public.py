@@ -18,6 +18,7 @@ def test_an_unknown_name_is_an_attribute_error() -> None:
         _ = karat.nothing
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "module", ["karat", "karat.cli", "karat.cli.diff", "karat.config", "karat.findings"]
 )

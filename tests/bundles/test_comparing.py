@@ -33,6 +33,7 @@ def ones(*shape: int) -> Any:
     return np.ones(shape, np.float32)
 
 
+@pytest.mark.slow
 @given(nested(ARRAYS))
 def test_a_value_is_what_it_is(value: Any) -> None:
     report = compare_values(value, value, rtol=0, atol=0, equal_nan=True)
@@ -40,6 +41,7 @@ def test_a_value_is_what_it_is(value: Any) -> None:
     assert report.passed == any(each.dtype != "None" for each in report.comparisons)
 
 
+@pytest.mark.slow
 @given(nested(ARRAYS))
 def test_a_restored_value_is_what_it_was_with_and_without_its_classes(value: Any) -> None:
     flat = flatten(value, "expected")

@@ -62,6 +62,7 @@ def inputs(folder: Path, *arrays: np.ndarray[tuple[int, ...], np.dtype[np.generi
     write_raw(folder / "raw", [*named, expected])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shape", [(), (0,), (2, 3), (1, 4, 5)])
 def test_inputs_are_read_and_outputs_written(
     tmp_path: Path, runner: Path, shape: tuple[int, ...]
@@ -125,6 +126,7 @@ def test_a_cut_file_and_a_lost_table_are_said(tmp_path: Path, runner: Path) -> N
     assert "usage" in subprocess.run([runner], capture_output=True, text=True, check=False).stderr
 
 
+@pytest.mark.slow
 def test_a_writer_writes_what_a_reader_can_read_or_nothing(tmp_path: Path) -> None:
     (tmp_path / "writer.cpp").write_text(WRITER, encoding="utf-8")
     writer = compiled(tmp_path / "writer.cpp", tmp_path / "writer")

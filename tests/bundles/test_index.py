@@ -153,6 +153,7 @@ def packed(path: Path, files: dict[str, bytes]) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_every_flipped_bit_of_a_zip_is_noticed(tmp_path: Path) -> None:
     """Every one: the reader refuses it, the index does not decode, or the check objects."""
     path = packed(tmp_path / "a.zip", FILES)

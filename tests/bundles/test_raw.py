@@ -50,6 +50,7 @@ def test_files_are_unique_wherever_case_is_ignored(names: list[str]) -> None:
     assert all(file.isascii() and len(file) <= 120 and "/" not in file for file in files)
 
 
+@pytest.mark.slow
 @given(
     st.lists(
         st.builds(

@@ -83,6 +83,7 @@ def round_trips(root: Path, inputs: Any, expected: Any, **changes: Any) -> None:
         place.close()
 
 
+@pytest.mark.slow
 @SETTINGS
 @given(
     name=st.sampled_from(NUMPY),
@@ -134,6 +135,7 @@ ARRAYS = st.builds(
 )  # fmt: skip
 
 
+@pytest.mark.slow
 @SETTINGS
 @given(inputs=nested(ARRAYS), expected=nested(ARRAYS))
 def test_nested_values(
@@ -205,6 +207,7 @@ def test_torch_tensors_of_a_cuda_device_come_back_with_their_bits(tmp_path: Path
     assert verify_place(case.place).findings == ()
 
 
+@pytest.mark.slow
 def test_jax_arrays_of_every_dtype(tmp_path: Path) -> None:
     jax, jnp = installed("jax"), installed("jax.numpy")
     names = (
@@ -231,6 +234,7 @@ def test_jax_arrays_of_64_bits_come_back_where_jax_allows_them(tmp_path: Path) -
         round_trips(tmp_path, arrays, arrays[0])
 
 
+@pytest.mark.slow
 @SETTINGS
 @given(data=st.data())
 def test_any_torch_tensors_in_any_structure(
@@ -247,6 +251,7 @@ def test_any_torch_tensors_in_any_structure(
     round_trips(tmp_path_factory.mktemp("torch"), values, values[0], raw=True, strides=True)
 
 
+@pytest.mark.slow
 @SETTINGS
 @given(data=st.data())
 def test_any_jax_arrays_in_any_structure(

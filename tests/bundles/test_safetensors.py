@@ -37,6 +37,7 @@ def entry(start: int, end: int, dtype: str = "U8") -> dict[str, Any]:
 WELL = file_of({"a": entry(0, 3), "b": entry(3, 5)}, b"12345")
 
 
+@pytest.mark.slow
 @given(
     st.dictionaries(
         st.text(max_size=20),

@@ -318,6 +318,7 @@ def test_tensors_are_found_where_they_lie(tmp_path: Path, case: Path) -> None:
     assert (case / "program").is_dir()
 
 
+@pytest.mark.slow
 def test_a_zip_with_a_flipped_bit_is_damaged_or_no_zip(tmp_path: Path) -> None:
     root = capture_many(tmp_path / "root", 1)
     files = {
@@ -376,6 +377,7 @@ def sealed(manifest: object) -> bytes:
     return f"{text[:at]}{sha256(bare).hexdigest()}{text[at + 64 :]}\n".encode()
 
 
+@pytest.mark.slow
 def test_a_manifest_that_someone_made_up_never_crashes_a_reader(tmp_path: Path, case: Path) -> None:
     path = case / "manifest.json"
     good = json.loads(path.read_bytes())

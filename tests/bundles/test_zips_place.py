@@ -59,6 +59,7 @@ def test_a_case_in_two_zips_is_nobodys(here: Path) -> None:
         open_zips(here / "packed/cases", str(here / "packed/cases"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("side", ["packed", "packed/cases", "packed/all.zip"])
 def test_a_pack_is_a_side_of_a_diff_and_a_bundle_to_replay(here: Path, side: str) -> None:
     for pair in (("captures", side), (side, "captures")):

@@ -182,6 +182,7 @@ def test_two_checks_of_one_test_need_names(suite: Suite) -> None:
     assert first["expected"] == 1
 
 
+@pytest.mark.slow
 def test_an_earlier_sessions_case_is_replaced_and_the_same_sessions_is_not(suite: Suite) -> None:
     suite.write("test_it.py", "def test(golden): golden.check(1, 1, inputs=())\n")
     assert suite.capture("--karat-session", "a").code == 0
@@ -196,6 +197,7 @@ def test_an_earlier_sessions_case_is_replaced_and_the_same_sessions_is_not(suite
     assert suite.leftovers() == []
 
 
+@pytest.mark.slow
 def test_shards_that_share_directory_and_session_are_one(suite: Suite) -> None:
     suite.write("test_a.py", "def test(golden): golden.check(1, 1, inputs=())\n")
     suite.write("test_b.py", "def test(golden): golden.check(1, 1, inputs=())\n")
@@ -207,6 +209,7 @@ def test_shards_that_share_directory_and_session_are_one(suite: Suite) -> None:
     assert suite.capture("test_b.py", **environ).code == 1
 
 
+@pytest.mark.slow
 def test_a_rerun_of_what_failed_is_no_second_capture(suite: Suite) -> None:
     suite.write(
         "test_it.py",
@@ -299,6 +302,7 @@ def test_a_case_that_somebody_took_away_is_not_called_captured(suite: Suite) -> 
     assert suite.tests() == ["test_it.py::test_c|"]
 
 
+@pytest.mark.slow
 def test_a_conftest_may_name_the_directory(suite: Suite) -> None:
     suite.write(
         "conftest.py",
@@ -314,6 +318,7 @@ def test_a_conftest_may_name_the_directory(suite: Suite) -> None:
     assert "1 case captured" in done.out
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("config", [(), ("-c", "/dev/null")])
 def test_the_directory_never_changes_the_names_of_tests(
     suite: Suite, config: tuple[str, ...]

@@ -98,6 +98,7 @@ def test_a_test_that_compared_by_itself_is_captured_as_weaker_evidence(suite: Su
     assert manifest["comparator"] == {"name": "caller", "note": "assert"}
 
 
+@pytest.mark.slow
 def test_a_case_in_the_place_of_something_else_is_not_written_over_it(suite: Suite) -> None:
     suite.write("test_it.py", "def test(golden): golden.check(1, 1, inputs=())\n")
     suite.capture()
@@ -128,6 +129,7 @@ def test_an_unusable_session_name_fails_before_any_test(suite: Suite) -> None:
     assert not suite.captures.exists()
 
 
+@pytest.mark.slow
 def test_a_disk_that_fills_up_in_the_middle_fails_no_test(suite: Suite) -> None:
     if os.geteuid() != 0:
         pytest.skip("needs the right to mount a tmpfs")
@@ -164,6 +166,7 @@ def test_a_disk_that_fills_up_in_the_middle_fails_no_test(suite: Suite) -> None:
     assert leftovers == []
 
 
+@pytest.mark.slow
 def test_a_session_that_was_killed_is_tidied_up_by_the_next(suite: Suite) -> None:
     suite.write(
         "test_it.py",
@@ -186,6 +189,7 @@ def test_a_session_that_was_killed_is_tidied_up_by_the_next(suite: Suite) -> Non
     assert len(suite.manifests()) == 1
 
 
+@pytest.mark.slow
 def test_an_interrupted_session_leaves_nothing_half_done(suite: Suite) -> None:
     suite.write(
         "test_it.py",
@@ -203,6 +207,7 @@ def test_an_interrupted_session_leaves_nothing_half_done(suite: Suite) -> None:
     assert suite.leftovers() == []
 
 
+@pytest.mark.slow
 def test_the_installed_entry_point_is_enough(suite: Suite) -> None:
     suite.write("test_it.py", PASSING)
     words = [sys.executable, "-m", "pytest", "-q", "--karat-capture", "captures"]

@@ -5,12 +5,15 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import pytest
+
 from factories.pytest_runs import Suite
 
 PAGE = (Path(__file__).parents[2] / "docs" / "capture.md").read_text(encoding="utf-8")
 EXAMPLES = dict(re.findall(r"```python\n# (\S+)\n(.*?)```", PAGE, re.DOTALL))
 
 
+@pytest.mark.slow
 def test_examples_run_and_capture_what_the_page_says(suite: Suite) -> None:
     for name, text in EXAMPLES.items():
         suite.write(name, text)

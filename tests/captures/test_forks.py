@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from factories.pytest_runs import Suite
 
 IN_A_FORK = """
@@ -23,6 +25,7 @@ IN_A_FORK = """
 """
 
 
+@pytest.mark.slow
 def test_each_test_in_a_fork_is_counted(suite: Suite) -> None:
     suite.write("conftest.py", IN_A_FORK)
     suite.write(

@@ -36,6 +36,7 @@ def test_ids_of_every_kind_are_cases_of_their_own(suite: Suite) -> None:
     assert f"one/test_it.py::test_it[{'x' * 300}]" in names
 
 
+@pytest.mark.slow
 def test_node_ids_do_not_depend_on_where_pytest_is_started(suite: Suite) -> None:
     suite.write("models/test_it.py", "def test(golden): golden.check(1, 1, inputs=())\n")
     suite.capture("--karat-session", "a")
@@ -234,6 +235,7 @@ MARKED = """
 """
 
 
+@pytest.mark.slow
 def test_a_marker_that_means_nothing_is_an_error_in_a_worker(suite: Suite) -> None:
     suite.write("test_it.py", MARKED.format(arguments="flo='x'"))
     done = suite.run("-n", "1")
@@ -278,6 +280,7 @@ def test_subtests_have_names_of_their_own(suite: Suite) -> None:
     assert "captured-twice" not in done.out
 
 
+@pytest.mark.slow
 def test_a_skipped_subtest_drops_what_is_its_own(suite: Suite) -> None:
     suite.write(
         "test_it.py",
@@ -301,6 +304,7 @@ def test_a_skipped_subtest_drops_what_is_its_own(suite: Suite) -> None:
     assert suite.leftovers() == []
 
 
+@pytest.mark.slow
 def test_a_test_that_is_skipped_after_its_subtests_leaves_nothing(suite: Suite) -> None:
     suite.write(
         "test_it.py",

@@ -96,6 +96,7 @@ def test_empty_variables_are_off(suite: Suite) -> None:
     assert "capturing" not in done.out
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "words", [("--collect-only",), ("--fixtures",), ("--help",), ("--setup-plan",)]
 )
@@ -106,6 +107,7 @@ def test_who_only_looks_makes_no_directory(suite: Suite, words: tuple[str, ...])
     assert not suite.captures.exists()
 
 
+@pytest.mark.slow
 def test_without_the_plugin_there_is_no_trace_of_it(suite: Suite) -> None:
     suite.write("test_it.py", "def test(): pass\n")
     assert suite.run("-p", "no:karat").code == 0

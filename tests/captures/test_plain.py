@@ -160,6 +160,7 @@ SUBTESTS = """
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("runner", ["unittest", "pytest"])
 def test_subtests_of_unittest_are_cases_of_their_own(suite: Suite, runner: str) -> None:
     suite.write("test_it.py", SUBTESTS)
@@ -199,6 +200,7 @@ def test_what_two_forked_processes_capture_is_one_session(suite: Suite) -> None:
     assert suite.tests() == ["first|", "same|"]
 
 
+@pytest.mark.slow
 def test_in_pytest_the_plain_functions_wait_for_the_end_of_the_test(suite: Suite) -> None:
     suite.write("models/test_scale.py", UNITTEST)
     suite.write("models/__init__.py", "")
@@ -210,6 +212,7 @@ def test_in_pytest_the_plain_functions_wait_for_the_end_of_the_test(suite: Suite
     assert "1 dropped with their tests" in done.out
 
 
+@pytest.mark.slow
 def test_in_pytest_markers_and_options_hold_for_the_plain_functions(suite: Suite) -> None:
     suite.write(
         "models/test_it.py",
@@ -252,6 +255,7 @@ def test_golden_in_a_unittest_class(suite: Suite) -> None:
     assert suite.tests() == ["test_it.py::TestIt::test_one|"]
 
 
+@pytest.mark.slow
 def test_two_processes_with_one_session_share_their_claims(suite: Suite) -> None:
     code = "import karat; karat.capture('t', inputs=(), expected=1, directory='captures')"
     assert suite.python("-c", code, KARAT_SESSION="s").code == 0

@@ -42,6 +42,7 @@ def fingerprints(suite: Suite) -> dict[str, str]:
     }
 
 
+@pytest.mark.slow
 def test_every_case_stands_alone_and_twice_gives_the_same_bytes(suite: Suite) -> None:
     suite.write("models/test_shapes.py", SHAPES)
     first = suite.capture(*XDIST)
@@ -67,6 +68,7 @@ def test_every_case_stands_alone_and_twice_gives_the_same_bytes(suite: Suite) ->
     assert [finding for finding in verified.findings if finding.severity != "info"] == []
 
 
+@pytest.mark.slow
 def test_one_identity_in_two_workers_is_found(suite: Suite) -> None:
     suite.write(
         "test_it.py",
@@ -85,6 +87,7 @@ def test_one_identity_in_two_workers_is_found(suite: Suite) -> None:
     assert suite.tests() == ["same name|"]
 
 
+@pytest.mark.slow
 def test_a_worker_that_dies_takes_only_its_own_test_with_it(suite: Suite) -> None:
     suite.write(
         "test_it.py",
@@ -108,6 +111,7 @@ def test_a_worker_that_dies_takes_only_its_own_test_with_it(suite: Suite) -> Non
     assert suite.leftovers() == []
 
 
+@pytest.mark.slow
 def test_findings_of_workers_reach_the_summary_and_the_exit_code(suite: Suite) -> None:
     suite.write(
         "test_it.py",
@@ -124,6 +128,7 @@ def test_findings_of_workers_reach_the_summary_and_the_exit_code(suite: Suite) -
     assert "0 cases captured" in done.out
 
 
+@pytest.mark.slow
 def test_what_workers_tell_counts_although_their_journals_are_gone(suite: Suite) -> None:
     suite.write(
         "test_it.py",

@@ -235,6 +235,7 @@ def test_adding_a_constant_or_another_unit_or_sign_moves_no_step(
     assert [cut.at for cut in steps(unit * (values + offset))] == cuts
 
 
+@pytest.mark.slow
 def test_a_clear_step_is_where_it_is_read_from_either_end() -> None:
     generator = np.random.default_rng(11)
     for at in range(3, 58):

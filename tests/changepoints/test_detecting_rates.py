@@ -9,6 +9,7 @@ from factories.noise import KINDS, noise
 from karat.changepoints.detector.detect import steps
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_flat_series_have_few_false_steps_whatever_their_noise(kind: str) -> None:
     generator = np.random.default_rng(4)
@@ -17,6 +18,7 @@ def test_flat_series_have_few_false_steps_whatever_their_noise(kind: str) -> Non
     assert sum(found) / 200 <= 0.085
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["gauss", "t3", "lognormal", "outliers"])
 @pytest.mark.parametrize("n", [5, 8, 13, 24, 40, 300])
 def test_flat_series_of_other_lengths_have_few_false_steps(kind: str, n: int) -> None:
@@ -25,6 +27,7 @@ def test_flat_series_of_other_lengths_have_few_false_steps(kind: str, n: int) ->
     assert sum(found) / 80 <= 0.1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("size", "wanted"), [(2.0, 0.88), (3.0, 0.97), (5.0, 0.99)])
 def test_one_step_is_hit(size: float, wanted: float) -> None:
     generator = np.random.default_rng(6)
@@ -36,6 +39,7 @@ def test_one_step_is_hit(size: float, wanted: float) -> None:
     assert hits / 100 >= wanted - 0.06
 
 
+@pytest.mark.slow
 def test_three_points_after_a_step_are_enough() -> None:
     generator = np.random.default_rng(7)
     hits = 0
@@ -46,6 +50,7 @@ def test_three_points_after_a_step_are_enough() -> None:
     assert hits >= 95
 
 
+@pytest.mark.slow
 def test_many_steps_hide_none_of_them() -> None:
     generator = np.random.default_rng(8)
     hits = false = 0
@@ -75,6 +80,7 @@ def test_a_real_step_is_found_in_any_noise_and_brings_no_others(kind: str) -> No
     assert extra <= 5
 
 
+@pytest.mark.slow
 def test_the_range_holds_the_step() -> None:
     generator = np.random.default_rng(10)
     inside = total = 0

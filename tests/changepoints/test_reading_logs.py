@@ -92,6 +92,7 @@ def test_no_expression_or_two_of_one_name_are_refused(tmp_path: Path) -> None:
         collected(tmp_path, metrics=("ms: (.)", "ms (.)"))
 
 
+@pytest.mark.slow
 def test_an_expression_that_tries_over_and_over_is_called_off(tmp_path: Path) -> None:
     logs(tmp_path, a_2023_01_01="a" * 60 + "!\n")
     with pytest.raises(UsageError, match="tries the same text over and over"):

@@ -352,6 +352,7 @@ def test_a_file_that_is_not_there_cannot_be_verified(tmp_path: Path) -> None:
         read(["none.csv"], ReadOptions(root=tmp_path))
 
 
+@pytest.mark.slow
 def test_a_hundred_thousand_rows(tmp_path: Path) -> None:
     rows = "".join(f"{n},{n % 7 / 3}\n" for n in range(100_000))
     series = only(tmp_path, f"build,ms\n{rows}")

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 
 from factories.checked import TABLE, TODAY, kinds, only, options, outcomes, run
 from factories.repositories import Repository, curves, golden_path, golden_text
@@ -114,6 +115,7 @@ def test_json_lines_of_a_run_are_a_result(tmp_path: Path) -> None:
     assert (report.outcome, "truncated" in kinds(report)) == (Outcome.FAIL, True)
 
 
+@pytest.mark.slow
 def test_event_files_of_a_run_are_a_result(tmp_path: Path) -> None:
     values = curves(1)["lm loss"]
     (tmp_path / "golden.json").write_text(golden_text({"lm loss": values}))

@@ -109,6 +109,7 @@ SCHEMA = json.loads(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=50)
 @given(REPORTS)
 def test_json_follows_the_published_schema_whatever_stands_in_it(report: Report) -> None:
@@ -152,6 +153,7 @@ def test_a_failing_metric_is_a_failing_test_and_an_exempted_one_is_skipped() -> 
     assert found == {"loss": ["failure"], "time": [], "zeros (exemption 1)": ["skipped"]}
 
 
+@pytest.mark.slow
 @settings(max_examples=50)
 @given(REPORTS)
 def test_annotations_are_one_line_each_and_never_more_than_ten_of_a_kind(report: Report) -> None:
@@ -205,6 +207,7 @@ def test_a_summary_never_outgrows_the_room_that_is_left() -> None:
     assert ci.summary(report, taken=ci.LARGEST_SUMMARY) == ""
 
 
+@pytest.mark.slow
 @settings(max_examples=50)
 @given(REPORTS)
 def test_the_terminal_prints_only_what_is_printable_and_ends_with_the_outcome(

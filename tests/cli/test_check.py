@@ -57,6 +57,7 @@ def test_a_run_that_died_is_named_once(project: Repository) -> None:
     assert "karat record" not in found.out
 
 
+@pytest.mark.slow
 def test_auto_finds_the_golden_by_identity(project: Repository) -> None:
     words = ("check", "out/good.json", "--identity", "case=case", "--identity", "platform=dgx_h100")
     assert karat(*words, cwd=project.root, **CLEAN).code == 0
@@ -159,6 +160,7 @@ def test_exemptions_hold_until_their_day(project: Repository) -> None:
     assert (after.code, "exemption-expired" in after.out) == (1, True)
 
 
+@pytest.mark.slow
 def test_the_configuration_sets_what_improved_and_unknown_mean(project: Repository) -> None:
     better = {
         **curves(1),
@@ -180,6 +182,7 @@ def test_the_configuration_sets_what_improved_and_unknown_mean(project: Reposito
 TABLE = "name,accuracy,graph_breaks\na,pass,3\nb,pass,11\nc,fail_to_run,3\n"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "actual",
     [

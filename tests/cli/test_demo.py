@@ -15,6 +15,7 @@ from factories.repositories import Repository
 from karat.cli import demo
 
 
+@pytest.mark.slow
 def test_demo_runs_and_refuses_to_overwrite(tmp_path: Path) -> None:
     result = karat("demo", "somewhere new", cwd=tmp_path)
     assert result.code == 0
@@ -27,6 +28,7 @@ def test_demo_runs_and_refuses_to_overwrite(tmp_path: Path) -> None:
     assert karat("demo", "somewhere new", cwd=tmp_path).code == 2
 
 
+@pytest.mark.slow
 def test_demo_without_git(tmp_path: Path) -> None:
     result = karat("demo", "plain", cwd=tmp_path, PATH="")
     assert result.code == 0
@@ -34,6 +36,7 @@ def test_demo_without_git(tmp_path: Path) -> None:
     assert (tmp_path / "plain" / "pr.md").is_file()
 
 
+@pytest.mark.slow
 def test_demo_in_a_git_hook_leaves_the_other_repository_alone(
     repository: Repository, tmp_path: Path
 ) -> None:
@@ -65,6 +68,7 @@ def shown(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     return folder, done.stdout
 
 
+@pytest.mark.slow
 def test_the_life_of_a_bundle(shown: tuple[Path, str]) -> None:
     life = shown[1].partition("$ python suite.py")[2].partition("Operators in ")[0]
     said = [
@@ -79,6 +83,7 @@ def test_the_life_of_a_bundle(shown: tuple[Path, str]) -> None:
     assert ends(life) == [0, 0, 0, 0, 0, 1]
 
 
+@pytest.mark.slow
 def test_a_wrong_gradient_and_one_that_nobody_checked(shown: tuple[Path, str]) -> None:
     life = shown[1].partition("Operators in ")[2]
     said = [

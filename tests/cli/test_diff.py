@@ -140,6 +140,7 @@ def test_it_works_from_a_folder_inside_the_repository(refreshed: Repository) -> 
     assert "2 goldens compared" in karat("diff", cwd=inside).out
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("words", ["diff --top 5000", "diff --json -"])
 @pytest.mark.parametrize("unbuffered", ["", "1"])
 def test_a_reader_that_has_seen_enough(repository: Repository, words: str, unbuffered: str) -> None:
@@ -167,6 +168,7 @@ def many(repository: Repository, count: int) -> None:
         )
 
 
+@pytest.mark.slow
 def test_workers_give_the_same_answer(repository: Repository) -> None:
     many(repository, 250)
     repository.write(golden_path("broken"), "{")
@@ -177,6 +179,7 @@ def test_workers_give_the_same_answer(repository: Repository) -> None:
     assert json.loads(alone.out)["totals"]["files"] == 251
 
 
+@pytest.mark.slow
 def test_a_killed_worker_costs_nothing(repository: Repository) -> None:
     many(repository, 250)
     code = """
@@ -230,6 +233,7 @@ def test_in_ci_nothing_is_rewritten(refreshed: Repository) -> None:
     assert refreshed.git("status", "--porcelain") == before
 
 
+@pytest.mark.slow
 def test_streams_that_cannot_take_the_report(refreshed: Repository) -> None:
     words = f"{shlex.quote(sys.executable)} -m karat diff"
     for redirect in ("> /dev/full", ">&-", ">&- 2>&-"):

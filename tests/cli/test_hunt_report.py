@@ -38,6 +38,7 @@ def hunted(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path
 
 
+@pytest.mark.slow
 def test_the_same_answer_in_every_form(hunted: Path) -> None:
     done = karat_here(
         "hunt", "report", "--html", "h.html", "--markdown", "i.md", "--json", "r.json", cwd=hunted
@@ -56,6 +57,7 @@ def test_the_same_answer_in_every_form(hunted: Path) -> None:
     assert "<svg" in (hunted / "h.html").read_text(encoding="utf-8")
 
 
+@pytest.mark.slow
 def test_the_line_that_reproduces_it_reproduces_it(hunted: Path) -> None:
     found = json.loads(karat_here("hunt", "report", "--json", "-", cwd=hunted).out)
     line = found["culprits"][0]["change"]["reproduce"]

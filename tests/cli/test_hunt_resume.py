@@ -31,6 +31,7 @@ def attempts(folder: Path) -> list[tuple[str, int]]:
         return [(e.attempt.point, e.attempt.number) for e in journal.entries()]
 
 
+@pytest.mark.slow
 def test_killed_again_and_again_it_comes_to_the_same_answer(tmp_path: Path) -> None:
     values_hunt(tmp_path / "whole", LEVELS)
     expected = culprits(tmp_path / "whole", "run")

@@ -23,6 +23,7 @@ def schema(name: str, cwd: Path) -> dict[str, object]:
     return found
 
 
+@pytest.mark.slow
 def test_a_hunt_prints_its_answer_and_every_attempt_as_it_comes(tmp_path: Path) -> None:
     folder = tmp_path / "mein Prüfstand"
     values_hunt(folder, stepped(12, (5, 90.0)))
@@ -68,6 +69,7 @@ def test_a_dry_run_runs_nothing(tmp_path: Path) -> None:
     assert not (tmp_path / ".karat").exists()
 
 
+@pytest.mark.slow
 def test_a_journal_that_is_there_is_not_written_over(tmp_path: Path) -> None:
     values_hunt(tmp_path, stepped(6, (3, 90.0)))
     assert karat_here("hunt", "run", "--max-runs", "1", "-q", cwd=tmp_path).code == 3
@@ -187,6 +189,7 @@ def test_two_at_once_the_second_is_refused(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_interrupted_it_keeps_what_it_measured(tmp_path: Path, sent: signal.Signals) -> None:
     levels = stepped(10, (5, 90.0))

@@ -21,6 +21,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
+@pytest.mark.slow
 def test_a_point_with_its_attempts_and_how_to_do_it_by_hand(folder: Path) -> None:
     result = karat_here("hunt", "show", "v002", cwd=folder)
     assert result.code == 0

@@ -4,11 +4,13 @@ import json
 from pathlib import Path
 
 import jsonschema
+import pytest
 
 from factories.commands import karat_here
 from factories.hunts import stepped, values_hunt
 
 
+@pytest.mark.slow
 def test_status_says_how_far_a_hunt_is(tmp_path: Path) -> None:
     values_hunt(tmp_path, {**stepped(12, (5, 90.0)), "v011": "crash"})
     karat_here("hunt", "run", "--strategy", "sweep", "--max-runs", "8", "-q", cwd=tmp_path)

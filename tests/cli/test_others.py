@@ -18,6 +18,7 @@ def test_version(tmp_path: Path) -> None:
         assert karat(word, cwd=tmp_path).out == f"karat {__version__}\n"
 
 
+@pytest.mark.slow
 def test_every_verb_has_help_with_an_example(tmp_path: Path) -> None:
     for verb in VERBS:
         result = karat(verb, "--help", cwd=tmp_path)

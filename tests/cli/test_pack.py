@@ -88,6 +88,7 @@ def test_nothing_to_pack_is_3(tmp_path: Path) -> None:
     assert "next: pytest --karat-capture=empty" in result.err
 
 
+@pytest.mark.slow
 def test_what_stands_in_the_way_is_replaced_by_the_command_that_is_told(
     tmp_path: Path, root: Path
 ) -> None:

@@ -30,6 +30,7 @@ main()
 """
 
 
+@pytest.mark.slow
 def test_killed_at_any_moment_it_leaves_a_whole_pack_or_none(tmp_path: Path) -> None:
     for number in range(12):
         capture(tmp_path / "captures", identity(f"test_{number}"), expected=np.ones(1 << 18))
@@ -61,6 +62,7 @@ def test_killed_at_any_moment_it_leaves_a_whole_pack_or_none(tmp_path: Path) -> 
     assert amid, "at least one was killed amid the writing"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("renames", range(7))
 def test_killed_between_two_renames_what_stood_there_comes_back(
     tmp_path: Path, renames: int

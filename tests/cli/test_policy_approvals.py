@@ -159,6 +159,7 @@ def test_outside_of_a_repository(tmp_path: Path) -> None:
     assert "next: cd REPOSITORY && karat policy approvals" in done.err
 
 
+@pytest.mark.slow
 def test_a_list_from_printing_to_signing_to_passing(tmp_path: Path) -> None:
     private, public = key(tmp_path, "bob-key")
     allowed = {".karat/allowed_signers": f"bob {public}\n"}

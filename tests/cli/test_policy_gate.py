@@ -169,6 +169,7 @@ def test_new_operators_are_judged_in_a_whole_suite(library: Path) -> None:
     assert [f["metric"] for f in report["findings"]] == ["shoplib.ops.gelu", "shoplib.ops.relu"]
 
 
+@pytest.mark.slow
 def test_the_baseline_grows_by_hand_and_shrinks_by_itself(library: Path) -> None:
     baseline = library / "policy-baseline.json"
     words = ("evidence", "--complete")

@@ -79,6 +79,7 @@ def test_an_update_keeps_the_style_and_the_form_of_the_golden(tmp_path: Path) ->
     assert (tmp_path / "g.json").read_text() == old.replace("9.0", "10.0").replace('"nan"', "0.4")
 
 
+@pytest.mark.slow
 def test_the_same_again_touches_nothing(tmp_path: Path) -> None:
     run_folder(tmp_path / "tb", {"lm loss": LOSS})
     record(tmp_path, "tb", "-o", "g.json")
@@ -95,6 +96,7 @@ def recorded(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("curves", "kind"),
     [
@@ -122,6 +124,7 @@ def test_a_run_that_is_not_all_there_is_refused(
     assert (recorded / "g.json").read_bytes() != before
 
 
+@pytest.mark.slow
 def test_a_short_run_without_a_golden_is_known_by_steps(tmp_path: Path) -> None:
     run_folder(tmp_path / "tb", {"lm loss": up_to(LOSS, 13)})
     result = record(tmp_path, "tb", "-o", "g.json", "--steps", "50")
@@ -143,6 +146,7 @@ def test_a_cut_event_file_is_refused_unless_the_run_is_known_to_be_whole(tmp_pat
     assert "warn  truncated" in result.out
 
 
+@pytest.mark.slow
 def test_a_golden_may_be_made_shorter_on_purpose(recorded: Path) -> None:
     run_folder(recorded / "less", {"lm loss": up_to(LOSS, 20), "lr": up_to(TIME, 20)})
     assert record(recorded, "less", "-o", "g.json").code == 1
@@ -152,6 +156,7 @@ def test_a_golden_may_be_made_shorter_on_purpose(recorded: Path) -> None:
     assert len(golden(recorded / "g.json")["lm loss"]["values"]) == 20
 
 
+@pytest.mark.slow
 def test_only_the_metrics_asked_for_change(recorded: Path) -> None:
     before = golden(recorded / "g.json")
     run_folder(recorded / "other", {"lm loss": scaled(LOSS, 1.5), "lr": scaled(TIME, 2), "x": TIME})
@@ -168,6 +173,7 @@ def test_only_the_metrics_asked_for_change(recorded: Path) -> None:
     assert record(recorded, "other", "-o", "g.json", "--metric", "zzz").code == 2
 
 
+@pytest.mark.slow
 def test_repeats_keep_their_samples_beside_the_golden(tmp_path: Path) -> None:
     for i, factor in enumerate((1.0, 1.5, 1.25), 1):
         run_folder(tmp_path / f"run{i}", {"loss": {1: 2 * factor, 2: factor}}, 1000.0 * i)
@@ -184,6 +190,7 @@ def test_repeats_keep_their_samples_beside_the_golden(tmp_path: Path) -> None:
     assert golden(tmp_path / "g.samples.json") == samples  # the same runs are the same samples
 
 
+@pytest.mark.slow
 def test_samples_are_added_to_or_replaced(tmp_path: Path) -> None:
     for i in range(1, 5):
         run_folder(tmp_path / f"run{i}", {"loss": {1: float(i)}}, 1000.0 * i)
@@ -220,6 +227,7 @@ def test_a_dry_run_writes_nothing(tmp_path: Path) -> None:
     assert "--dry-run" not in result.err.split("next:")[1]
 
 
+@pytest.mark.slow
 def test_logs_csv_and_names_from_the_configuration(tmp_path: Path) -> None:
     (tmp_path / "karat.toml").write_text(
         "[record]\nrename = { train = 'lm loss' }\ntags = ['train']\nprecision = 2\n"
@@ -242,6 +250,7 @@ def test_a_bad_pattern_is_a_mistake_of_the_configuration(tmp_path: Path) -> None
     assert "expected a regular expression" in result.err
 
 
+@pytest.mark.slow
 def test_formats_are_kept_and_chosen(tmp_path: Path) -> None:
     lines_file(tmp_path / "run.jsonl", loss={1: 2.0, 2: 1.0})
     assert record(tmp_path, "run.jsonl", "-o", "g.jsonl", "--format", "series-lines").code == 0
@@ -266,6 +275,7 @@ def test_tables_can_be_recorded_too(tmp_path: Path) -> None:
     assert record(tmp_path, "new.csv", "-o", "g.csv").code == 1
 
 
+@pytest.mark.slow
 def test_what_cannot_be_read_is_not_a_difference(tmp_path: Path) -> None:
     result = record(tmp_path, "nothing", "-o", "g.json", "--json", "-")
     assert result.code == 3
@@ -297,6 +307,7 @@ def test_the_manifest_says_what_ci_knows_and_no_secret(tmp_path: Path) -> None:
     assert record(tmp_path, "a", "-o", "g.json", "--identity", "case=x").code == 2
 
 
+@pytest.mark.slow
 def test_what_was_accepted_is_recorded_in_the_lock(repository: Repository) -> None:
     root = repository.root
     (root / "karat.toml").write_text("[goldens]\npaths = ['tests/**/golden*.json']\n")
@@ -336,6 +347,7 @@ def test_a_lock_in_conflict_stops_everything(repository: Repository) -> None:
     assert not (root / "golden" / "a.json").exists()
 
 
+@pytest.mark.slow
 def test_samples_are_no_goldens_to_diff(repository: Repository) -> None:
     root = repository.root
     repository.commit()

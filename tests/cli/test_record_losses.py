@@ -42,6 +42,7 @@ def test_a_plain_result_leaves_the_margins_of_an_expectation(tmp_path: Path) -> 
     assert "a,count,101,0.1\n\n\nb" in text
 
 
+@pytest.mark.slow
 def test_a_result_by_other_names_is_refused_until_they_are_told(tmp_path: Path) -> None:
     write(tmp_path / "res.csv", RESULT)
     golden = write(tmp_path / "expected.csv", EXPECTED)
@@ -55,6 +56,7 @@ def test_a_result_by_other_names_is_refused_until_they_are_told(tmp_path: Path) 
     assert golden.read_text() == EXPECTED.replace("100", "101").replace("200", "205")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("old", "new", "kind"),
     [
@@ -84,6 +86,7 @@ def test_a_document_may_gain_keys(tmp_path: Path) -> None:
     assert record(tmp_path, "result", "-o", "golden").code == 0
 
 
+@pytest.mark.slow
 def test_a_golden_of_nothing_is_never_made(tmp_path: Path) -> None:
     lines(tmp_path / "run", {"step": 1, "loss": 1.5}, {"step": 2, "loss": 1.25})
     for more in ([], ["--accept-incomplete"], ["--interval", "5"]):
@@ -101,6 +104,7 @@ def test_a_counter_gone_wrong_does_not_fill_the_memory(tmp_path: Path) -> None:
     assert record(tmp_path, "run", "-o", "g.json", "--start", str(-(2**64))).code == 2
 
 
+@pytest.mark.slow
 def test_every_metric_asked_for_is_taken_or_missed(tmp_path: Path) -> None:
     lines(tmp_path / "whole", {"step": 1, "loss": 1.5, "lr": 1.0}, {"step": 2, "loss": 1, "lr": 1})
     lines(tmp_path / "less", {"step": 1, "loss": 2.5}, {"step": 2, "loss": 2.0})
@@ -156,6 +160,7 @@ def test_a_restart_inside_one_file_that_died_is_a_short_run(tmp_path: Path) -> N
     assert "found the last finite value at step 5" in result.out
 
 
+@pytest.mark.slow
 def test_a_pattern_without_end_is_called_off(tmp_path: Path) -> None:
     write(tmp_path / "karat.toml", "[record.log]\nstep = 'step (\\d+)'\nloss = '(a+)+b'\n")
     write(tmp_path / "x.log", "step 1 " + "a" * 60 + "\n")
@@ -170,6 +175,7 @@ def test_advice_quotes_odd_names(tmp_path: Path) -> None:
     assert shlex.split(result.err.removeprefix("next: ")) == ["ls", "-ld", "a b's"]
 
 
+@pytest.mark.slow
 def test_a_link_and_stdout_are_no_goldens(tmp_path: Path) -> None:
     for name in ("a", "b"):
         lines(tmp_path / name, {"step": 1, "loss": 1.5}, {"step": 2, "loss": len(name)})
@@ -184,6 +190,7 @@ def test_the_same_run_twice_is_a_mistake(tmp_path: Path) -> None:
     assert record(tmp_path, "a", "./a", "-o", "g.json").code == 2
 
 
+@pytest.mark.slow
 def test_a_lock_that_a_killed_record_left_behind_is_completed(repository: Repository) -> None:
     root = repository.root
     run_folder(root / "tb", {"loss": {1: 2.5, 2: 2.0}})
@@ -203,6 +210,7 @@ def test_a_lock_that_a_killed_record_left_behind_is_completed(repository: Reposi
     assert "noted" not in record(root, "tb", "-o", "golden_values.json").out
 
 
+@pytest.mark.slow
 def test_several_at_once_lose_no_sample(repository: Repository) -> None:
     root = repository.root
     for i in range(6):
@@ -220,6 +228,7 @@ def test_several_at_once_lose_no_sample(repository: Repository) -> None:
     assert sorted(run["name"] for run in held["runs"]) == [f"run{i}" for i in range(6)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("text", ["<<<<<<< a\n{}\n=======\n{}\n>>>>>>> b\n", "print('hello')\n"])
 def test_what_cannot_be_read_is_not_written_over(tmp_path: Path, text: str) -> None:
     lines(tmp_path / "run", {"step": 1, "loss": 1.5}, {"step": 2, "loss": 1})
@@ -238,6 +247,7 @@ def test_an_empty_file_is_no_golden_yet(tmp_path: Path) -> None:
     assert record(tmp_path, "run", "-o", "g.samples.json").code == 2
 
 
+@pytest.mark.slow
 def test_samples_of_another_curve_are_told(tmp_path: Path) -> None:
     for i in range(4):
         lines(tmp_path / f"r{i}", {"step": 1, "loss": 1.5}, {"step": 2, "loss": 1 + 1e-6 * i})

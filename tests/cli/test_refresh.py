@@ -75,6 +75,7 @@ def during(attempt: int) -> float:
     return EPOCH + attempt * HOUR + 500
 
 
+@pytest.mark.slow
 def test_platforms_attempts_expiry_a_crash_and_junk_at_once(
     forge: Forge, run_karat: Runner
 ) -> None:
@@ -142,6 +143,7 @@ def test_a_repository_that_was_not_named_is_asked_for(run_karat: Runner) -> None
     assert "expected --repo OWNER/NAME, found none\nnext: " in done.err
 
 
+@pytest.mark.slow
 def test_in_ci_nothing_is_rewritten_unasked(forge: Forge, run_karat: Runner) -> None:
     run = simple_run(forge)
     assert run_karat.github(run, "--scope", "all", CI="true").code == 2
@@ -160,6 +162,7 @@ def test_a_dry_run_writes_nothing_and_names_the_real_command(
     assert "--dry-run" not in done.out.splitlines()[-1]
 
 
+@pytest.mark.slow
 def test_summary_knows_what_was_refreshed(forge: Forge, run_karat: Runner) -> None:
     run = simple_run(forge)
     run_karat.github(run, "--scope", "only-failing")
@@ -167,6 +170,7 @@ def test_summary_knows_what_was_refreshed(forge: Forge, run_karat: Runner) -> No
     assert f"failing functional tests from GitHub workflow run `{run.id}`" in text
 
 
+@pytest.mark.slow
 def test_a_commit_stands_for_all_its_completed_runs(forge: Forge, run_karat: Runner) -> None:
     sha = "1" * 40
     for case, workflow in (("a", "CI"), ("b", "Nightly")):
@@ -183,6 +187,7 @@ def test_a_commit_stands_for_all_its_completed_runs(forge: Forge, run_karat: Run
     assert "Slow" in done.out
 
 
+@pytest.mark.slow
 def test_gitlab_with_child_pipelines(forge: Forge, run_karat: Runner) -> None:
     parent = forge.gitlab.pipeline("group/name")
     child = forge.gitlab.pipeline("group/name", source="parent_pipeline")
@@ -198,6 +203,7 @@ def test_gitlab_with_child_pipelines(forge: Forge, run_karat: Runner) -> None:
     assert (entry.source, entry.run, entry.platform) == ("gitlab", str(child.id), "dgx_h100")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("raw", "kind"),
     [
@@ -232,6 +238,7 @@ def test_a_forbidden_artifact_is_told_and_the_rest_is_taken(
     assert run_karat.changed() == {golden_path("a"), LOCK}
 
 
+@pytest.mark.slow
 def test_without_a_network_nothing_is_touched(run_karat: Runner) -> None:
     done = run_karat(
         "--source",
@@ -259,6 +266,7 @@ def test_a_read_only_tree_is_said_to_be_one(forge: Forge, run_karat: Runner) -> 
     assert run_karat.changed() == set()
 
 
+@pytest.mark.slow
 def test_two_at_once_both_succeed(forge: Forge, run_karat: Runner) -> None:
     run = simple_run(forge, cases="abcd", padding=300_000)
     words = [
@@ -288,6 +296,7 @@ def test_two_at_once_both_succeed(forge: Forge, run_karat: Runner) -> None:
     assert len(read_lock(run_karat.tree.root / LOCK)) == 4
 
 
+@pytest.mark.slow
 def test_nothing_that_arrived_is_fetched_again(forge: Forge, run_karat: Runner) -> None:
     run = simple_run(forge)
     run_karat.github(run, "--scope", "all", "--dry-run")

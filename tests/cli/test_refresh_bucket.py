@@ -31,6 +31,7 @@ def refresh(s3: S3, tree: Repository, cache: Path, url: str, *words: str) -> Out
     )  # fmt: skip
 
 
+@pytest.mark.slow
 def test_goldens_with_manifests(s3: S3, repository: Repository, tmp_path: Path) -> None:
     for case in "ab":
         repository.write(golden_path(case), OLD)
@@ -84,6 +85,7 @@ def test_sharded_tables_with_a_second_attempt(
     assert "1 of 2 shards did not come in (1)" in done.out
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("other", ["778/1/artifact/{}_22.zip", "777/1/artifact/{}_22.zip"])
 def test_two_runs_or_two_of_one_attempt_are_no_attempts_of_one_job(
     s3: S3, repository: Repository, tmp_path: Path, other: str

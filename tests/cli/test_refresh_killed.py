@@ -78,6 +78,7 @@ def victim(forge: Forge, repository: Repository, tmp_path: Path) -> Victim:
     return Victim(forge, repository, tmp_path / "caches")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("part", range(PARTS))
 def test_files_are_whole_and_a_second_run_completes(victim: Victim, part: int) -> None:
     dice = random.Random(part)

@@ -86,6 +86,7 @@ def refresh(forge: Forge, tree: Repository, cache: Path, *words: str) -> Outcome
     )  # fmt: skip
 
 
+@pytest.mark.slow
 def test_tables_of_a_commit_with_a_retry_a_rename_and_a_missing_shard(
     forge: Forge, tree: Repository, bucket: tuple[Path, str], tmp_path: Path
 ) -> None:
@@ -109,6 +110,7 @@ def test_tables_of_a_commit_with_a_retry_a_rename_and_a_missing_shard(
     assert "1 of 2 shards did not come in (2)" in done.out
 
 
+@pytest.mark.slow
 def test_a_removed_model_is_removed_only_with_prune(
     forge: Forge, tree: Repository, bucket: tuple[Path, str], tmp_path: Path
 ) -> None:

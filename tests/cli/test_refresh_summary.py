@@ -52,6 +52,7 @@ def desk(forge: Forge, repository: Repository, tmp_path: Path) -> Desk:
     return Desk(forge, repository, tmp_path / "cache")
 
 
+@pytest.mark.slow
 def test_each_run_has_its_own_goldens(desk: Desk) -> None:
     """Two refreshes and an edit lie in the tree; the text must not give the last run all of it."""
     first, second = desk.ci_run("a"), desk.ci_run("b")
@@ -66,6 +67,7 @@ def test_each_run_has_its_own_goldens(desk: Desk) -> None:
     assert "- 1 of them without provenance, or edited since: `c/" in text
 
 
+@pytest.mark.slow
 def test_what_was_recorded_beside_a_refresh_is_said_to_be(desk: Desk) -> None:
     desk.refresh(desk.ci_run("a"))
     result = desk.tree.write("out.json", NEW)
@@ -74,6 +76,7 @@ def test_what_was_recorded_beside_a_refresh_is_said_to_be(desk: Desk) -> None:
     assert "- 1 of them not by this command, but from `karat record`: `b/" in desk.summary()
 
 
+@pytest.mark.slow
 def test_a_refresh_that_confirms_is_where_the_values_are_from(desk: Desk) -> None:
     run = desk.ci_run("ab")
     desk.refresh(run)
@@ -83,6 +86,7 @@ def test_a_refresh_that_confirms_is_where_the_values_are_from(desk: Desk) -> Non
     assert "of them" not in text
 
 
+@pytest.mark.slow
 def test_why_a_finding_was_overruled_stands_in_the_text(desk: Desk) -> None:
     desk.refresh(desk.ci_run("a", golden_text({k: v * 2 for k, v in curves(1).items()})))
     forced = karat("stage", "--force", "--reason", "new cuDNN", cwd=desk.tree.root)
@@ -92,6 +96,7 @@ def test_why_a_finding_was_overruled_stands_in_the_text(desk: Desk) -> None:
     assert "golden_values_dev_dgx_h100.json`: new cuDNN" in text
 
 
+@pytest.mark.slow
 def test_a_committed_refresh_is_no_longer_what_the_text_is_about(desk: Desk) -> None:
     run = desk.ci_run("ab")
     desk.refresh(run)
@@ -103,6 +108,7 @@ def test_a_committed_refresh_is_no_longer_what_the_text_is_about(desk: Desk) -> 
     assert f"run `{run.id}`" in desk.summary("HEAD~1")
 
 
+@pytest.mark.slow
 def test_a_refresh_that_confirms_ends_with_a_command_too(desk: Desk) -> None:
     run = desk.ci_run("a")
     assert desk.refresh(run).splitlines()[-1] == "next: karat diff"
@@ -157,6 +163,7 @@ def test_a_reset_spares_the_results_that_are_about_to_be_read(repository: Reposi
     assert (repository.root / "goldens/golden_values.json").read_text() == NEW
 
 
+@pytest.mark.slow
 def test_what_a_refresh_left_undone_is_said_again_when_the_rest_is_staged(desk: Desk) -> None:
     run = desk.ci_run("a")
     run.job("gpt/b - dev", conclusion="failure", labels=["dgx-h100"])

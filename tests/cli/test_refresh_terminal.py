@@ -53,6 +53,7 @@ def on_a_terminal(words: list[str], answer: bytes, cwd: Path, env: dict[str, str
     return seen.decode()
 
 
+@pytest.mark.slow
 def test_the_scope_is_asked_for_and_becomes_part_of_the_command(
     forge: Forge, tree: Repository, tmp_path: Path
 ) -> None:

@@ -60,6 +60,7 @@ TROUBLE: dict[str, Callable[[Forge], None]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("trouble", TROUBLE)
 @pytest.mark.parametrize("kind", ["github", "gitlab"])
 def test_a_planted_token_is_found_nowhere(

@@ -36,6 +36,7 @@ def test_a_match_is_a_table_and_exit_0(here: Path) -> None:
     assert done.err == ""
 
 
+@pytest.mark.slow
 def test_a_mismatch_is_exit_1_and_ends_with_a_command_that_runs(here: Path) -> None:
     done = karat("replay", "bundle", "--run", "runner:off", cwd=here)
     assert done.code == 1
@@ -47,6 +48,7 @@ def test_a_mismatch_is_exit_1_and_ends_with_a_command_that_runs(here: Path) -> N
     assert (here / "replayed").is_dir()
 
 
+@pytest.mark.slow
 def test_json_is_as_the_schema_says_and_junit_as_ci_reads_it(here: Path) -> None:
     words = (
         "--run",
@@ -128,6 +130,7 @@ def test_a_page_saved_as_a_zip_is_no_bundle(here: Path) -> None:
     assert "b.zip" in done.err
 
 
+@pytest.mark.slow
 def test_what_cannot_be_opened_is_a_report_too(here: Path) -> None:
     (here / "b.zip").write_text("<!doctype html><title>404</title>", encoding="utf-8")
     for word, kind, code in (("b.zip", "not-a-bundle", 1), ("store:a/b", "reference-missing", 3)):
@@ -141,6 +144,7 @@ def test_what_cannot_be_opened_is_a_report_too(here: Path) -> None:
         assert (root.get("tests"), root.get("errors")) == ("1", "1")
 
 
+@pytest.mark.slow
 def test_names_of_strangers_reach_no_terminal_and_no_xml_raw(here: Path) -> None:
     capture(here / "odd", identity("test_\x1b[31m<&\x00>"), inputs=(1,), expected={"doubled": 2})
     done = karat("replay", "odd", "--run", "runner:lost", "--junit", "o.xml", cwd=here)
@@ -148,6 +152,7 @@ def test_names_of_strangers_reach_no_terminal_and_no_xml_raw(here: Path) -> None
     assert ET.parse(here / "o.xml").getroot().get("tests") == "1"  # noqa: S314 - our own
 
 
+@pytest.mark.slow
 def test_as_a_pytest_session(here: Path) -> None:
     # Other people's plugins take longer to load than this to run.
     alone = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTEST_ADDOPTS": "-p karat.captures.plugin"}
@@ -159,12 +164,14 @@ def test_as_a_pytest_session(here: Path) -> None:
     assert wrong.code == 2
 
 
+@pytest.mark.slow
 def test_two_replays_at_once_keep_apart(here: Path) -> None:
     words = [sys.executable, "-m", "karat", "replay", "bundle", "--run", "runner:of_program", "-q"]
     both = [subprocess.Popen(words, cwd=here) for _ in range(2)]
     assert [process.wait() for process in both] == [0, 0]
 
 
+@pytest.mark.slow
 def test_an_interrupted_replay_leaves_nothing_running(here: Path) -> None:
     code = "import os, time\ndef run(program, inputs):\n    open('pid', 'w').write(str(os.getpid()))\n    time.sleep(60)\n"
     (here / "slow.py").write_text(code, encoding="utf-8")

@@ -45,6 +45,7 @@ def test_a_capture_directory_further_down_is_named(verb: str) -> None:
     assert f"next: karat {verb} 'checkout/some golden'" in told
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("verb", VERBS)
 @pytest.mark.parametrize("pattern", ["*.safetensors", "program/*", "manifest.json"])
 def test_a_pointer_of_git_lfs_is_named_and_no_damage(verb: str, pattern: str) -> None:
@@ -58,6 +59,7 @@ def test_a_pointer_of_git_lfs_is_named_and_no_damage(verb: str, pattern: str) ->
     assert "digest" not in told.out
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("verb", ["verify", "replay"])
 def test_a_zip_that_was_not_fetched_is_named(verb: str) -> None:
     capture_many(Path("golden"), 1)
@@ -94,6 +96,7 @@ def test_a_damaged_manifest_is_still_a_case(damage: bytes) -> None:
     assert karat("verify", "golden", "-q", cwd=Path.cwd()).code == 1
 
 
+@pytest.mark.slow
 def test_one_case_and_a_part_of_a_capture_directory_may_be_given() -> None:
     folder = capture(Path("golden"), identity())
     shutil.copytree(folder, "a/b/c/d/e/alone")

@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import json
 
+import pytest
+
 from factories.commands import karat
 from factories.repositories import Repository, curves, golden_path, golden_text
 from karat.goldens.provenance import record_path
@@ -38,6 +40,7 @@ def test_it_uses_the_record_of_the_last_refresh(repository: Repository) -> None:
     assert "the artifact has expired" in text
 
 
+@pytest.mark.slow
 def test_output_goes_to_a_file_and_formats_differ(repository: Repository) -> None:
     root = refreshed(repository).root
     assert karat("summary", "-o", "pr.md", "--format", "github", cwd=root).out == ""

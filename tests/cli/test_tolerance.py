@@ -65,6 +65,7 @@ def test_each_metric_gets_the_check_that_suits_it(runs: Path) -> None:
     assert "295 more runs" in result.err
 
 
+@pytest.mark.slow
 def test_the_text_is_honest_about_few_repeats(runs: Path) -> None:
     out = tolerance(runs, *names(3)).out
     assert "3 run(s), the first of them the golden" in out
@@ -85,6 +86,7 @@ def test_the_text_is_honest_about_few_repeats(runs: Path) -> None:
     assert enough.err == ""
 
 
+@pytest.mark.slow
 def test_the_rules_work_as_they_are_printed(runs: Path) -> None:
     assert karat("record", *names(5), "-o", "golden_values.json", cwd=runs).code == 0
     result = tolerance(runs, "--golden", "golden_values.json", "--toml", "karat.toml")
@@ -101,6 +103,7 @@ def test_the_rules_work_as_they_are_printed(runs: Path) -> None:
     assert karat("check", "worse", "--golden", "golden_values.json", cwd=runs).code == 1
 
 
+@pytest.mark.slow
 def test_samples_of_a_golden_count_as_runs(runs: Path) -> None:
     karat("record", *names(3), "-o", "g.json", cwd=runs)
     found = report(tolerance(runs, "--golden", "g.json", "run4.jsonl", "--json", "-"))
@@ -110,6 +113,7 @@ def test_samples_of_a_golden_count_as_runs(runs: Path) -> None:
     assert "its rates are estimates, no bounds" in result.out
 
 
+@pytest.mark.slow
 def test_outliers_make_it_narrower(runs: Path) -> None:
     wide = report(tolerance(runs, *names(5), "--metric", "lm loss", "--json", "-"))["metrics"][0]
     found = report(
@@ -163,6 +167,7 @@ def test_nothing_in_common_is_nothing_verified(runs: Path) -> None:
     assert "nothing-compared" in result.out
 
 
+@pytest.mark.slow
 def test_a_broken_samples_file_is_said_to_be_one(runs: Path) -> None:
     karat("record", *names(2), "-o", "g.json", cwd=runs)
     (runs / "g.samples.json").write_text("{")
@@ -171,6 +176,7 @@ def test_a_broken_samples_file_is_said_to_be_one(runs: Path) -> None:
     assert "expected karat.samples/1 in g.samples.json" in result.err
 
 
+@pytest.mark.slow
 def test_runs_are_thinned_as_the_golden_is(runs: Path) -> None:
     karat("record", *names(3), "-o", "g.json", "--interval", "10", cwd=runs)
     found = report(tolerance(runs, "--golden", "g.json", "run4.jsonl", "--json", "-"))
@@ -178,6 +184,7 @@ def test_runs_are_thinned_as_the_golden_is(runs: Path) -> None:
     assert found["findings"] == []
 
 
+@pytest.mark.slow
 def test_a_run_counts_once(runs: Path) -> None:
     result = tolerance(runs, "run1.jsonl", "run2.jsonl", "./run1.jsonl")
     assert result.code == 2
@@ -210,6 +217,7 @@ def test_a_window_means_its_median(runs: Path) -> None:
     assert [rule["check"] for rule in found["metrics"]] == ["median"]
 
 
+@pytest.mark.slow
 def test_the_rules_hold_before_a_preset(runs: Path) -> None:
     """Megatron's preset allows outliers; a rule that says nothing of them would inherit these."""
     preset = ["--preset", "megatron-lm"]

@@ -31,6 +31,7 @@ def verify(where: Path, *words: str) -> Outcome:
     return result
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "said"),
     [
@@ -57,6 +58,7 @@ def flip(path: Path) -> None:
     path.write_bytes(data)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "word", ["captures", "packed/all.zip", "packed", "shop#models/nightly", "shop"]
 )
@@ -71,6 +73,7 @@ def test_one_flipped_bit_is_1(where: Path, word: str) -> None:
     assert "next: " in result.err
 
 
+@pytest.mark.slow
 def test_a_pack_is_held_against_its_sums(where: Path) -> None:
     zips = sorted((where / "packed" / "cases").rglob("*.zip"))
     zips[0].unlink()
@@ -115,6 +118,7 @@ def test_a_path_that_is_not_there_is_2(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.slow
 def test_objects_that_no_reference_needs_are_told_and_no_failure(where: Path) -> None:
     for path in (where / "shop" / "refs").rglob("*"):
         if path.is_file():
@@ -129,17 +133,20 @@ def test_objects_that_no_reference_needs_are_told_and_no_failure(where: Path) ->
     assert "which `karat gc` takes once old enough" in result.out
 
 
+@pytest.mark.slow
 def test_quiet_prints_nothing(where: Path) -> None:
     result = karat("verify", "captures", "-q", cwd=where)
     assert (result.code, result.out, result.err) == (0, "", "")
 
 
+@pytest.mark.slow
 def test_an_empty_word_is_2(where: Path) -> None:
     result = verify(where, "")
     assert result.code == 2
     assert "found an empty word" in result.err
 
 
+@pytest.mark.slow
 def test_a_folder_of_zips_without_sums(where: Path) -> None:
     result = verify(where, "packed/cases")
     assert result.code == 0
@@ -149,6 +156,7 @@ def test_a_folder_of_zips_without_sums(where: Path) -> None:
     assert verify(where, "packed/cases").code == 1
 
 
+@pytest.mark.slow
 def test_a_pack_at_work_is_not_verified(where: Path) -> None:
     (where / "packed" / "SHA256SUMS").unlink()
     (where / "packed" / ".karat-pack-0123").mkdir()

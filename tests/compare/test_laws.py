@@ -81,6 +81,7 @@ def test_a_curve_against_itself_is_never_drift(samples: dict[int, float]) -> Non
     assert not n.max_abs
 
 
+@pytest.mark.slow
 @given(st.lists(st.tuples(curves, curves), max_size=6))
 def test_many_at_once_are_as_one_by_one(
     pairs: list[tuple[dict[int, float], dict[int, float]]],
@@ -125,6 +126,7 @@ def test_every_judgement_names_its_reason(old: dict[int, float], new: dict[int, 
 names = st.sampled_from(["lm loss", "num-zeros", "iteration-time", "generated_tokens", "mem-bytes"])
 
 
+@pytest.mark.slow
 @given(st.dictionaries(names, st.tuples(curves, curves), min_size=1, max_size=3))
 def test_verdicts_and_findings_agree(
     pairs: dict[str, tuple[dict[int, float], dict[int, float]]],

@@ -93,6 +93,7 @@ def test_the_same_difference_in_many_places_is_one_finding() -> None:
     assert "99 more places" in texts[0].message
 
 
+@pytest.mark.slow
 def test_nesting_costs_no_recursion() -> None:
     old: Any = 1.0
     new: Any = 2.0

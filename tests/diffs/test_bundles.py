@@ -289,6 +289,7 @@ print(result.changes[0].verdict.value, re.search(r"VmHWM:\\s+(\\d+)", status)[1]
 """
 
 
+@pytest.mark.slow
 def test_memory_does_not_grow_with_tensors(tmp_path: Path) -> None:
     peaks = []
     for megabytes in (1, 64):
@@ -326,6 +327,7 @@ def _fault(rng: random.Random, data: bytes) -> bytes:
     return parts[kind]
 
 
+@pytest.mark.slow
 def test_no_fault_of_a_case_looks_like_the_same(tmp_path: Path) -> None:
     two(tmp_path, {}, {})
     files = [path for path in (tmp_path / "new").rglob("*") if path.is_file()]
@@ -343,6 +345,7 @@ def test_no_fault_of_a_case_looks_like_the_same(tmp_path: Path) -> None:
     assert only(compared(tmp_path)).verdict is Verdict.SAME
 
 
+@pytest.mark.slow
 def test_no_fault_of_a_zip_looks_like_the_same(tmp_path: Path) -> None:
     two(tmp_path, {}, {})
     pack = subprocess.run(

@@ -29,6 +29,7 @@ def verdicts(*words: str, cwd: Path, **environment: str) -> list[str]:
     return [file["verdict"] for file in json.loads(done.out)["files"]]
 
 
+@pytest.mark.slow
 def test_a_reference_is_a_side(here: Path) -> None:
     assert verdicts("store:models/nightly", "new", "--store", "store", cwd=here) == ["noise"]
     assert verdicts("store:models/nightly", "old", cwd=here, KARAT_STORE="store") == ["same"]
@@ -46,6 +47,7 @@ def test_a_reference_that_is_not_there_is_no_match(here: Path) -> None:
     assert "\nnext: " in done.err
 
 
+@pytest.mark.slow
 def test_damage_in_the_store_is_never_the_same(here: Path) -> None:
     objects = [path for path in sorted((here / "store").rglob("sha256/*/*")) if path.is_file()]
     assert len(objects) > 1
@@ -58,6 +60,7 @@ def test_damage_in_the_store_is_never_the_same(here: Path) -> None:
     assert verdicts("store:models/nightly", "old", "--store", "store", cwd=here) == ["same"]
 
 
+@pytest.mark.slow
 def test_a_reference_is_replayed(tmp_path: Path) -> None:
     write_module(tmp_path)
     doubling(tmp_path / "bundle")

@@ -73,6 +73,7 @@ def test_engines_and_slots_that_do_not_exist(tmp_path: Path) -> None:
         open_engine("local", slots=-1, work=tmp_path)
 
 
+@pytest.mark.slow
 def test_another_hunt_waits_is_told_so_and_goes_on_when_the_first_is_done(tmp_path: Path) -> None:
     first = SlotClaim(wanted(cores=CORES), tmp_path / "a")
     said: list[str] = []
@@ -179,6 +180,7 @@ def test_a_machine_whose_gpus_are_only_named_by_the_variable(
     held.release()
 
 
+@pytest.mark.slow
 def test_a_job_of_a_dead_hunt_holds_its_cores_until_its_last_process_is_gone(
     tmp_path: Path,
 ) -> None:

@@ -59,6 +59,7 @@ def run(*commands: str, slot: Slot, timeout: float | None = None) -> JobResult:
     return run_job(job(*(shell(c, timeout=timeout) for c in commands)), slot, lambda: False)
 
 
+@pytest.mark.slow
 def test_a_timeout_ends_daemons_and_the_deaf(slot: Slot, tree: str, tmp_path: Path) -> None:
     (ran,) = run(tree, slot=slot, timeout=2.0).ran
     assert ran.timed_out
@@ -68,6 +69,7 @@ def test_a_timeout_ends_daemons_and_the_deaf(slot: Slot, tree: str, tmp_path: Pa
     assert [pid for pid in started(tmp_path / "pids", 5) if process_tree.process_of(pid)] == []
 
 
+@pytest.mark.slow
 def test_the_deaf_are_ended_by_what_nobody_can_ignore(slot: Slot) -> None:
     (ran,) = run("trap '' TERM; while true; do sleep 0.1; done", slot=slot, timeout=0.2).ran
     assert (ran.timed_out, ran.exit_code, ran.signal) == (True, None, signal.SIGKILL)

@@ -53,6 +53,7 @@ def nodes(results: dict[str, JobResult]) -> set[str]:
     return {result.where.split("node ")[1] for result in results.values()}
 
 
+@pytest.mark.slow
 def test_jobs_run_on_both_nodes_and_the_loss_of_one_changes_no_answer(
     cluster: RayCluster,
     engine: EngineElsewhere,
@@ -97,6 +98,7 @@ def test_jobs_run_on_both_nodes_and_the_loss_of_one_changes_no_answer(
     assert told == {key: (result.ran[0].output, result.files) for key, result in expected.items()}
 
 
+@pytest.mark.slow
 def test_a_worker_that_is_lost_again_and_again_gives_a_result_that_says_so(
     engine: EngineElsewhere,
 ) -> None:
@@ -108,6 +110,7 @@ def test_a_worker_that_is_lost_again_and_again_gives_a_result_that_says_so(
     assert len([note for note in result.notes if "lost and tried again" in note]) == 4
 
 
+@pytest.mark.slow
 def test_a_job_sees_its_nodes_environment_and_nothing_of_the_drivers_or_the_workers(
     engine: EngineElsewhere,
 ) -> None:
@@ -118,6 +121,7 @@ def test_a_job_sees_its_nodes_environment_and_nothing_of_the_drivers_or_the_work
     assert not names & {b"OF_THE_DRIVER", b"OMP_NUM_THREADS", b"PYTHONPATH", b"RAY_JOB_ID"}
 
 
+@pytest.mark.slow
 def test_cancelling_ends_the_processes_and_frees_the_node(
     engine: EngineElsewhere, tmp_path: Path
 ) -> None:
@@ -130,6 +134,7 @@ def test_cancelling_ends_the_processes_and_frees_the_node(
     assert set(answers(engine, [job("echo 1", key=str(n)) for n in range(2)])) == {"0", "1"}
 
 
+@pytest.mark.slow
 def test_closing_ends_the_processes(cluster: RayCluster, tmp_path: Path) -> None:
     mark = tmp_path / "pids"
     engine = EngineElsewhere(
@@ -141,6 +146,7 @@ def test_closing_ends_the_processes(cluster: RayCluster, tmp_path: Path) -> None
     assert gone(pids)
 
 
+@pytest.mark.slow
 def test_a_killed_driver_leaves_nothing_running(cluster: RayCluster, tmp_path: Path) -> None:
     mark = tmp_path / "pids"
     engine = EngineElsewhere(
@@ -154,6 +160,7 @@ def test_a_killed_driver_leaves_nothing_running(cluster: RayCluster, tmp_path: P
     engine.close()
 
 
+@pytest.mark.slow
 def test_more_than_any_node_has_cannot_be_had(cluster: RayCluster, tmp_path: Path) -> None:
     with pytest.raises(ElsewhereError, match=r"expected a node .* with 1 CPU, 3 GPU") as caught:
         EngineElsewhere(
@@ -162,6 +169,7 @@ def test_more_than_any_node_has_cannot_be_had(cluster: RayCluster, tmp_path: Pat
     assert caught.value.next_command.startswith("ray status")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("asked", [{"cores": 1e-5}, {"custom": {"CPU": 1}}])
 def test_what_ray_cannot_be_asked_for_is_said_before_anything_runs(
     cluster: RayCluster, tmp_path: Path, asked: dict[str, Any]
@@ -173,6 +181,7 @@ def test_what_ray_cannot_be_asked_for_is_said_before_anything_runs(
     assert caught.value.next_command == "edit [engine] in hunt.toml"
 
 
+@pytest.mark.slow
 def test_while_no_node_has_room_it_is_said_and_waited_for_one(
     cluster: RayCluster, tmp_path: Path
 ) -> None:
@@ -197,6 +206,7 @@ def test_while_no_node_has_room_it_is_said_and_waited_for_one(
     assert said.read_bytes().count(b"waiting:") == 1
 
 
+@pytest.mark.slow
 def test_areas_are_kept_and_no_two_jobs_share_one(engine: EngineElsewhere) -> None:
     busy = "mkdir busy || exit 1; sleep 0.2; rmdir busy; echo x >> count; echo $PWD"
     found = answers(engine, [job(busy, key=str(n)) for n in range(6)])
@@ -204,6 +214,7 @@ def test_areas_are_kept_and_no_two_jobs_share_one(engine: EngineElsewhere) -> No
     assert len({result.ran[0].output for result in found.values()}) <= 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("address", ["http://127.0.0.1:8265", "nonsense", "127.0.0.1"])
 def test_an_address_that_is_none(tmp_path: Path, address: str) -> None:
     with pytest.raises(ElsewhereError, match="HOST:PORT or ray://HOST:PORT, found") as caught:
@@ -212,6 +223,7 @@ def test_an_address_that_is_none(tmp_path: Path, address: str) -> None:
     assert caught.value.next_command.startswith("edit [engine] address in hunt.toml")
 
 
+@pytest.mark.slow
 def test_somebody_else_there(tmp_path: Path) -> None:
     # As the dashboard's port: Ray would wait for minutes, and then end the whole process.
     with ThreadingHTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler) as server:
@@ -222,6 +234,7 @@ def test_somebody_else_there(tmp_path: Path) -> None:
         server.shutdown()
 
 
+@pytest.mark.slow
 def test_no_cluster_is_started_by_accident(tmp_path: Path) -> None:
     with pytest.raises(ElsewhereError, match="would start one"):
         EngineElsewhere({"RAY_ADDRESS": "local"}, "ray", slots=1, work=str(tmp_path))

@@ -87,6 +87,7 @@ def check_one_wrong_bundle(golden: Path, folder: Path) -> None:
     }  # fmt: skip
 
 
+@pytest.mark.slow
 def test_what_the_suite_captured_is_replayed_from_the_zip_alone(
     golden: Path, tmp_path: Path
 ) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import pytest
+
 from conftest import framework
 from factories.example_suites import python
 
@@ -17,6 +19,7 @@ def blocks(page: str, language: str = "") -> list[str]:
     return [block for said, block in fenced if said == language]
 
 
+@pytest.mark.slow
 def test_a_wrong_gradient_is_shown_as_it_is_printed(tmp_path: Path) -> None:
     framework("torch")
     (tmp_path / "softmax_check.py").write_text(blocks("docs/gradcheck.md", "python")[0], "utf-8")

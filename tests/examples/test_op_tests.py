@@ -34,6 +34,7 @@ def replace(path: Path, old: str, new: str) -> None:
     path.write_text(text.replace(old, new), encoding="utf-8")
 
 
+@pytest.mark.slow
 def test_the_gate_passes_and_counts_what_the_readme_counts(tested: Path) -> None:
     gate = karat("policy", "gate", cwd=tested)
     assert gate.code == 0, gate.out + gate.err
@@ -50,6 +51,7 @@ def test_the_coverage_is_the_readme_s(tested: Path) -> None:
     assert table in (tested / "README.md").read_text(encoding="utf-8")
 
 
+@pytest.mark.slow
 def test_a_wrong_backward_fails_four_tests_with_its_diagnosis(mine: Path) -> None:
     right = "return y * (v - (y * v).sum(-1, keepdims=True))"
     replace(mine / "tinyops" / "backwards.py", right, "return y * v")
@@ -59,6 +61,7 @@ def test_a_wrong_backward_fails_four_tests_with_its_diagnosis(mine: Path) -> Non
     assert "a term with a sum over it is" in done.out
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("written", "lacking"),
     [('self.check_grad(["X"], "Out")', "Beta"), ("pass", "Beta, X")],

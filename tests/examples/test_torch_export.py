@@ -31,6 +31,7 @@ def golden(tmp_path: Path) -> Path:
     return tmp_path / "golden"
 
 
+@pytest.mark.slow
 def test_what_the_suite_captured_is_replayed_from_the_zip_alone(
     golden: Path, tmp_path: Path
 ) -> None:

@@ -135,6 +135,7 @@ def assert_no_match(word: str, world: World, what: str) -> None:
     assert told.unchanged == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("part", range(4))
 def test_mishaps_to_zips(world: World, tmp_path: Path, part: int) -> None:
     path = tmp_path / "a.zip"
@@ -150,6 +151,7 @@ def test_mishaps_to_zips(world: World, tmp_path: Path, part: int) -> None:
     assert unnoticed == [], "no byte of a zip means nothing"
 
 
+@pytest.mark.slow
 def test_mishaps_to_stores(world: World, tmp_path: Path) -> None:
     harmless = []
     store = tmp_path / "store"
@@ -168,6 +170,7 @@ def test_mishaps_to_stores(world: World, tmp_path: Path) -> None:
     assert len(harmless) < STORES // 20
 
 
+@pytest.mark.slow
 def test_mishaps_to_folders(world: World, tmp_path: Path) -> None:
     unnoticed = []
     for original in (world.captures, world.unpacked):

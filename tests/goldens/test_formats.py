@@ -103,6 +103,7 @@ def test_no_bytes_make_reading_raise(data: bytes) -> None:
     check_no_crash(data)
 
 
+@pytest.mark.slow
 @settings(max_examples=800)
 @given(mutations())
 def test_no_mutated_file_makes_reading_raise(data: bytes) -> None:
@@ -292,6 +293,7 @@ def test_spliced_files_do_not_make_reading_raise() -> None:
         check_no_crash(one[: generator.randrange(len(one))] + two[generator.randrange(len(two)) :])
 
 
+@pytest.mark.slow
 @settings(max_examples=300)
 @given(JSON_VALUES, st.sampled_from([None, 2]), st.integers(0, 2), st.sampled_from(["", "\n", " "]))
 def test_no_json_is_claimed_as_a_table_or_as_lines_of_text(

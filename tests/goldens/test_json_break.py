@@ -87,6 +87,7 @@ def test_long_runs_are_counted() -> None:
     assert walk_break(text) == (len(text), (10_000,), "a value")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("limit", [1, 1 << 23])
 def test_a_large_file_that_was_cut_short_is_read_no_other_way(
     limit: int, monkeypatch: pytest.MonkeyPatch

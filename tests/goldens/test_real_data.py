@@ -25,6 +25,7 @@ def test_every_file_is_read_without_a_finding() -> None:
         assert reading.findings == (), path
 
 
+@pytest.mark.slow
 def test_every_file_keeps_its_bytes_when_nothing_changed() -> None:
     for path in FILES:
         data = path.read_bytes()
@@ -33,6 +34,7 @@ def test_every_file_keeps_its_bytes_when_nothing_changed() -> None:
         assert formats.write(golden, like=data) == data, path
 
 
+@pytest.mark.slow
 def test_one_changed_sample_changes_one_line() -> None:
     for path in FILES:
         data = path.read_bytes()

@@ -99,6 +99,7 @@ def megatron(steps: int = 50) -> dict[str, Any]:
     }
 
 
+@pytest.mark.slow
 @given(series())
 def test_what_is_written_is_read_back(golden: Series) -> None:
     reading = formats.read(formats.write(golden))
@@ -106,6 +107,7 @@ def test_what_is_written_is_read_back(golden: Series) -> None:
     assert reading.format == "series-json"
 
 
+@pytest.mark.slow
 @given(series(), series(), styles)
 def test_what_is_written_over_another_is_read_back(
     old: Series, new: Series, style: dict[str, Any]
@@ -114,6 +116,7 @@ def test_what_is_written_over_another_is_read_back(
     assert FORMAT.read(FORMAT.write(new, like=like)).golden == new
 
 
+@pytest.mark.slow
 @given(
     st.dictionaries(names, blocks | st.floats(allow_nan=False, allow_infinity=False), min_size=1),
     styles,
@@ -127,6 +130,7 @@ def test_the_quick_and_the_precise_way_agree(value: dict[str, Any], style: dict[
         assert findings == ()
 
 
+@pytest.mark.slow
 @given(st.dictionaries(names, blocks, min_size=1), styles, wrapping)
 def test_an_unchanged_series_keeps_every_byte(
     value: dict[str, Any], style: dict[str, Any], wrap: str
@@ -138,6 +142,7 @@ def test_an_unchanged_series_keeps_every_byte(
     assert formats.write(golden, like=data) == data
 
 
+@pytest.mark.slow
 @given(st.integers(1, 50), st.floats(allow_nan=False, allow_infinity=False), wrapping)
 def test_one_new_value_changes_only_its_token(step: int, value: float, wrap: str) -> None:
     held = megatron()

@@ -61,6 +61,7 @@ def test_what_is_written_is_read_back(golden: Series) -> None:
     assert formats.read(data).format == "series-lines"
 
 
+@pytest.mark.slow
 @given(series(), series(), st.sampled_from([(", ", ": "), (",", ":")]))
 def test_what_is_written_over_another_is_read_back(
     old: Series, new: Series, style: tuple[str, str]
@@ -246,6 +247,7 @@ def test_records_are_written_one_per_line(value: list[dict[str, Any]]) -> None:
     assert data.count(b"\n") == len(value)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("line", "kind", "more"),
     [

@@ -46,6 +46,7 @@ def test_what_is_written_is_read_back(held: dict[int, float]) -> None:
     assert reading.findings == ()
 
 
+@pytest.mark.slow
 @given(files())
 def test_an_unchanged_series_keeps_every_byte(file: tuple[str, dict[int, float]]) -> None:
     data = file[0].encode()

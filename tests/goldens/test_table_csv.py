@@ -279,6 +279,7 @@ def test_only_comments_are_no_table() -> None:
     assert (reading.golden, reading.findings[0].kind) == (None, "unreadable")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("row", "kinds"),
     [
@@ -307,6 +308,7 @@ def test_many_blank_lines_are_kept() -> None:
     assert formats.write(golden, like=data) == data
 
 
+@pytest.mark.slow
 def test_thousands_of_rows_come_to_their_places() -> None:
     like = "name,x\n\n# note\n" + "".join(f"r{2 * n:06},{n}\n\n" for n in range(3_000))
     golden = table(like.encode())

@@ -84,6 +84,7 @@ class TestDerivatives:
         near(first.imag / 1e-20, 2 * X * Y, rtol=1e-13)
         near(second.imag / 1e-20, (1 / Y).sum(), rtol=1e-13)
 
+    @pytest.mark.slow
     def test_second_order(self, opened: Problem) -> None:
         v, w = RNG.standard_normal((3, 4)), np.array(0.7)
         second = opened.gradient_problem((v, w))  # type: ignore[attr-defined]
@@ -97,6 +98,7 @@ class TestDerivatives:
         stepped = second.forward_complex((X + 1e-20j, Y + 0j))[0]
         near(stepped.imag / 1e-20, 2 * Y * v, rtol=1e-13)
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("name", ["torch", "jax"])
     def test_second_order_by_forward_over_reverse(self, name: str) -> None:
         v, u = RNG.standard_normal((2, 3, 4))
@@ -125,6 +127,7 @@ class TestDerivatives:
         with pytest.raises(Unsupported, match="twice"):
             problem.gradient_problem((X,))
 
+    @pytest.mark.slow
     def test_a_custom_function_without_forward_mode_is_unsupported(self) -> None:
         from factories.lawless_torch import Twice  # noqa: PLC0415 - needs torch
 
@@ -151,6 +154,7 @@ class TestComplex:
     Z = RNG.standard_normal(4) + 1j * RNG.standard_normal(4)
     V = RNG.standard_normal(4) + 1j * RNG.standard_normal(4)
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("name", DIFFERENTIABLE)
     def test_gradients_are_those_of_real_and_imaginary_parts(self, name: str) -> None:
         """∂/∂Re + i·∂/∂Im of Re⟨v, f⟩, for an analytic function and for one that is not."""

@@ -43,6 +43,7 @@ def test_torch_in_both_modes_and_orders(torch: Any) -> None:
     assert "grad" in report.comparisons[-1].output
 
 
+@pytest.mark.slow
 def test_jax_in_both_modes_and_orders(jax: Any) -> None:
     report = _check(jax.tanh, (jax.asarray(X, jax.float32),), order=2)
     assert report.verdict is GradVerdict.PASS, report.reason
@@ -128,6 +129,7 @@ def test_a_backward_that_cannot_be_differentiated_is_no_op_without_gradient(torc
     assert "no-grad-op" not in str(report)
 
 
+@pytest.mark.slow
 def test_the_second_derivative_of_a_linear_function_is_no_objection(torch: Any) -> None:
     report = _check(lambda x: 3 * x, (torch.tensor(X),), order=2)
     assert report.verdict is GradVerdict.PASS, report.reason
@@ -318,6 +320,7 @@ print("all of it")
 """
 
 
+@pytest.mark.slow
 def test_paddle_may_be_asked_for_some_inputs_alone() -> None:
     """In a process of its own: kernels that are asked for some gradients alone end it."""
     framework("paddle")

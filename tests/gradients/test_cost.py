@@ -76,6 +76,7 @@ def _off(gradient: Array) -> Array:
     return gradient
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [5, 20, 24, 1000, 100_000])
 @pytest.mark.parametrize("name", WRONG)
 def test_a_diagnosis_takes_tens_of_forwards(name: str, size: int) -> None:

@@ -55,6 +55,7 @@ def test_kernels_of_triton(script: ModuleType, device: str) -> None:
         judged(script, planted)
 
 
+@pytest.mark.slow
 def test_ops_of_jax(script: ModuleType, device: str) -> None:
     framework("jax")
     jax = script.jax_with(device)

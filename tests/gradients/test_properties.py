@@ -37,6 +37,7 @@ def cases_of(name: str) -> Any:
     return importlib.import_module(f"factories.lawless_{name}").cases()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "law"),
     [

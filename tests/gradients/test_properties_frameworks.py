@@ -103,6 +103,7 @@ def test_a_sparse_gradient_is_a_gradient() -> None:
     assert "linearity" in passed(found)
 
 
+@pytest.mark.slow
 def test_complex_functions_obey_every_law() -> None:
     torch, jax = framework("torch"), framework("jax")
     z = np.array([0.3 + 1j, -2 + 0.1j, 1 - 1j])

@@ -78,6 +78,7 @@ numbers = st.floats()
 texts = st.text()
 
 
+@pytest.mark.slow
 @given(
     numbers,
     numbers,

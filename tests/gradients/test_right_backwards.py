@@ -29,6 +29,7 @@ def test_right_backwards_pass_with_every_seed(one: Right) -> None:
         assert report.smallest_error < 1e-3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("one", RIGHT, ids=lambda one: one.name)
 def test_the_same_backwards_with_one_element_off_fail(one: Right) -> None:
     def wrong(i: Any, o: Any, c: Any) -> Any:
@@ -43,6 +44,7 @@ def test_the_same_backwards_with_one_element_off_fail(one: Right) -> None:
         assert report.verdict is GradVerdict.FAIL, one.name
 
 
+@pytest.mark.slow
 @settings(max_examples=40)
 @given(st.integers(0, 2**40), st.integers(0, 36), st.floats(1, 100))
 def test_whatever_is_above_the_smallest_error_is_found(seed: int, place: int, times: float) -> None:

@@ -38,6 +38,7 @@ def test_as_ml_dtypes_rounds(
     np.testing.assert_array_equal(rounded(given_values, dtype), expected)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", NARROW)
 @given(arrays(np.float64, 8, elements=st.floats()))
 def test_what_is_rounded_stays(

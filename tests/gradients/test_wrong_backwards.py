@@ -39,6 +39,7 @@ def test_there_are_enough_of_them() -> None:
     assert {name for name, _ in names} == {"torch", "jax", "paddle", "numpy"}
 
 
+@pytest.mark.slow
 def test_every_wrong_one_fails_and_no_right_one_does(module: str) -> None:
     judging = importlib.import_module("factories.wrong_backwards.judging")
     results = judging.judge_all(pairs_of(module), SEEDS[framework_of(module)])

@@ -34,6 +34,7 @@ def histories(draw: st.DrawFn) -> Simulated:
     )
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(histories(), st.sampled_from([1, 3, 8]))
 def test_without_noise_every_answer_is_true_and_no_difference_of_tested_neighbours_is_left_out(
@@ -71,6 +72,7 @@ def test_a_broken_point_is_run_once_and_asks_are_within_the_room(
     assert all(0 <= at < len(world.truth) for at in world.asked)
 
 
+@pytest.mark.slow
 @settings(max_examples=25)
 @given(st.integers(0, 10_000), st.integers(2, 120), st.sampled_from([1, 2, 8]))
 def test_noise_of_any_size_comes_to_an_end(seed: int, count: int, slots: int) -> None:
@@ -84,6 +86,7 @@ def test_noise_of_any_size_comes_to_an_end(seed: int, count: int, slots: int) ->
     world.hunt(open_strategy(SearchSettings(), count, [SPEED]), slots, most=12 * count + 20)
 
 
+@pytest.mark.slow
 @settings(max_examples=15)
 @given(st.integers(0, 10_000), st.sampled_from([1, 5]))
 def test_a_resumed_search_goes_on_as_the_one_that_was_killed(seed: int, slots: int) -> None:
@@ -97,6 +100,7 @@ def test_a_resumed_search_goes_on_as_the_one_that_was_killed(seed: int, slots: i
         assert fresh == world.decisions[world.history.index((seen, pending, room))]
 
 
+@pytest.mark.slow
 def test_all_lasting_changes_of_noisy_histories_are_found_with_a_fraction_of_the_runs() -> None:
     """Measured on thousands by benchmarks/hunt_search.py: recall 0.99 and more with 48 runs of 256."""
     found = wrong = true = runs = 0
@@ -124,6 +128,7 @@ def test_a_flat_history_has_no_change_and_costs_little_more_than_its_grid() -> N
     assert sum(world.runs for world in worlds) <= 12 * 36
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("noise", "most"),
     [
@@ -283,6 +288,7 @@ def test_a_lasting_crash_nobody_hunts_is_a_change_and_a_single_one_is_a_hole() -
     ]
 
 
+@pytest.mark.slow
 def test_flaky_crashes_are_tried_again() -> None:
     right = 0
     for seed in range(20):
@@ -291,6 +297,7 @@ def test_flaky_crashes_are_tried_again() -> None:
     assert right >= 18
 
 
+@pytest.mark.slow
 def test_a_flaky_test_is_pinned_down_and_its_rate_is_learned() -> None:
     right, rates = 0, []
     for seed in range(30):

@@ -73,6 +73,7 @@ def test_one_guilty_part_is_named(
     assert verdict.confidence > 0.8
 
 
+@pytest.mark.slow
 @given(st.integers(2, 5), st.data())
 @settings(max_examples=30)
 def test_what_takes_several_is_an_interaction_of_just_those(

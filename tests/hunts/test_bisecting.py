@@ -55,6 +55,7 @@ def test_a_resumed_search_goes_on_as_the_one_that_was_killed(seed: int, slots: i
         assert fresh == world.decisions[world.history.index((seen, pending, room))]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("slots", [1, 6])
 def test_a_test_that_fails_one_time_in_ten_is_pinned_down(slots: int) -> None:
     """Plain bisect gives about half right answers here (benchmarks/hunt_search.py)."""
@@ -69,6 +70,7 @@ def test_a_test_that_fails_one_time_in_ten_is_pinned_down(slots: int) -> None:
     assert runs <= 40 * 32 * (1 if slots == 1 else 3)
 
 
+@pytest.mark.slow
 def test_a_failure_that_was_a_flake_has_no_culprit() -> None:
     none = 0
     for seed in range(20):
@@ -87,6 +89,7 @@ def test_ends_that_do_not_differ_are_a_note_and_no_answer() -> None:
     assert answer.notes == ("m: both ends are bad; what was seen otherwise is explained by flakes",)
 
 
+@pytest.mark.slow
 def test_levels_are_bisected_through_noise() -> None:
     right = runs = 0
     for seed in range(30):

@@ -79,6 +79,7 @@ def test_on_a_cluster_the_engine_that_builds_need_not_be_here(
     assert "docker" in argv
 
 
+@pytest.mark.slow
 def test_builds_are_incremental_in_one_kept_container(
     history: History, tmp_path: Path, registry: Registry, podman: Podman
 ) -> None:

@@ -65,6 +65,7 @@ def test_each_instant_has_the_last_commit_before_it_of_each(
     assert timeline.identity(timeline.points[1]) == {"commit.xla": xla[1], "commit.jax": jax[0]}
 
 
+@pytest.mark.slow
 def test_points_are_checked_out_in_a_kept_area(two: dict[str, History], tmp_path: Path) -> None:
     settings = hunting({n: h.root for n, h in two.items()}, checkouts=by_hour(4))
     timeline = open_checkouts(settings, HOURS, None, place(tmp_path))
@@ -146,6 +147,7 @@ def test_a_wrong_clock_does_not_change_the_order_of_the_branch(tmp_path: Path) -
     assert ["1 of 10 commits" in f.message for f in timeline.findings] == [True]
 
 
+@pytest.mark.slow
 def test_git_is_asked_as_often_for_three_thousand_commits_as_for_three(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -173,6 +173,7 @@ def test_podmans_own_failures_are_known(
     assert bool(own_failure(done.returncode, (done.stdout + done.stderr).encode())) == own
 
 
+@pytest.mark.slow
 def test_what_a_killed_process_left_behind_is_removed_and_no_more(
     podman: Podman, image: str
 ) -> None:

@@ -128,6 +128,7 @@ def test_the_identity_is_the_digest_with_the_commits_of_the_labels(timeline: Tim
     assert fourth != first
 
 
+@pytest.mark.slow
 def test_a_command_runs_in_the_image_of_its_night(timeline: Timeline, place: Place) -> None:
     (place.root / "test.sh").write_text(
         'cat /opt/night; echo "$TOKEN"; echo 1 > "$KARAT_OUT/x.txt"'
@@ -150,6 +151,7 @@ def test_a_tag_that_moves_does_not_change_under_a_hunt(
     registry.push("toy/nightly", "2023-08-21", night(1))
 
 
+@pytest.mark.slow
 def test_a_command_that_fails_is_told_from_an_engine_that_does(
     timeline: Timeline, place: Place
 ) -> None:
@@ -161,6 +163,7 @@ def test_a_command_that_fails_is_told_from_an_engine_that_does(
     assert own_failure(absent.exit_code, absent.output)
 
 
+@pytest.mark.slow
 def test_a_timeout_ends_the_container(timeline: Timeline, podman: Podman, place: Place) -> None:
     # A shell that is the first process of a container does not end by asking.
     hung = run(
@@ -170,6 +173,7 @@ def test_a_timeout_ends_the_container(timeline: Timeline, podman: Podman, place:
     assert podman.names() == []
 
 
+@pytest.mark.slow
 def test_what_a_killed_job_left_in_a_slot_is_gone_before_the_next(
     timeline: Timeline, podman: Podman, place: Place
 ) -> None:
@@ -190,6 +194,7 @@ def test_what_a_killed_job_left_in_a_slot_is_gone_before_the_next(
     assert podman.names() == []
 
 
+@pytest.mark.slow
 def test_what_setup_leaves_is_there_for_the_command_and_for_no_other_night(
     registry: Registry, podman: Podman, place: Place
 ) -> None:
@@ -276,6 +281,7 @@ def test_images_that_come_next_are_pulled_in_the_background(
     assert podman.run("image", "exists", wanted[2]).returncode != 0
 
 
+@pytest.mark.slow
 def test_the_oldest_images_of_the_hunt_make_room_and_no_others(
     registry: Registry, podman: Podman, place: Place
 ) -> None:
@@ -294,6 +300,7 @@ def test_the_oldest_images_of_the_hunt_make_room_and_no_others(
     assert here == [True, False, True, True]
 
 
+@pytest.mark.slow
 def test_images_that_only_the_engine_has_are_asked_of_it(
     timeline: Timeline, registry: Registry, podman: Podman, place: Place
 ) -> None:
@@ -331,6 +338,7 @@ def test_several_images_a_day_and_a_window_of_a_coarser_stage(
     assert podman.names() == []
 
 
+@pytest.mark.slow
 def test_nothing_there_is_a_mistake_and_nothing_known_is_none(
     registry: Registry, podman: Podman, place: Place
 ) -> None:

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
+import pytest
 from msgspec import structs
 
 from factories.hunts import found, hunted, hunting, ran, stepped, values_hunt
@@ -17,6 +18,7 @@ from karat.hunts.report.assemble import report_of
 from karat.hunts.report.findings import findings_of
 
 
+@pytest.mark.slow
 def test_two_planted_regressions_are_found_and_confirmed(tmp_path: Path) -> None:
     folder = tmp_path / "ein Ort 🜚"
     report = hunted(values_hunt(folder, stepped(24, (7, 95.0), (18, 90.0))))
@@ -33,6 +35,7 @@ def test_nothing_is_found_where_nothing_is(tmp_path: Path) -> None:
     assert int(exit_code(findings_of(report))) == 0
 
 
+@pytest.mark.slow
 def test_a_sweep_names_the_dip_and_keeps_failures_apart(tmp_path: Path) -> None:
     levels = stepped(16, (5, 95.0), (8, 100.0))
     levels |= {"v002": "skip", "v011": "crash"}
@@ -48,6 +51,7 @@ def test_a_sweep_names_the_dip_and_keeps_failures_apart(tmp_path: Path) -> None:
     assert kinds == {("dip", "warn"): 2, ("crash-range", "warn"): 1}
 
 
+@pytest.mark.slow
 def test_a_level_that_moved_across_crashes_and_both_ends_of_them_are_three_changes(
     tmp_path: Path,
 ) -> None:
@@ -112,6 +116,7 @@ def test_different_points_with_the_same_files_are_flagged(tmp_path: Path) -> Non
     assert len(flagged) == 3
 
 
+@pytest.mark.slow
 def test_the_budget_stops_it_and_a_resume_says_the_same(tmp_path: Path) -> None:
     levels = stepped(20, (5, 95.0), (13, 85.0))
     whole = hunted(values_hunt(tmp_path / "whole", levels))
@@ -179,6 +184,7 @@ class Losing:
         self._inner.close()
 
 
+@pytest.mark.slow
 def test_a_lost_machine_says_nothing_of_the_point(tmp_path: Path) -> None:
     file = values_hunt(tmp_path, stepped(8, (4, 90.0)))
     engine = Losing(open_engine("local", slots=1, work=tmp_path / ".karat/hunt"), times=2)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from datetime import timedelta
 from pathlib import Path
 
+import pytest
+
 from factories.hunts import BEGAN, commit_at, commits_hunt, dated_commits, found, hunted, hunting
 from factories.repositories import Repository
 from karat.findings import exit_code
@@ -27,6 +29,7 @@ def two(tmp_path: Path) -> tuple[dict[str, Repository], list[str], list[str]]:
     return {"a": a, "b": b}, first, second
 
 
+@pytest.mark.slow
 def test_from_hours_to_commits_both_repositories_and_both_commits_are_named(tmp_path: Path) -> None:
     """Stopped on the way, at the first stage and between stages, it goes on to the answer."""
     repositories, first, second = two(tmp_path)
@@ -56,6 +59,7 @@ def test_from_hours_to_commits_both_repositories_and_both_commits_are_named(tmp_
     assert [len(commits) for commits in others] == [1, 1]
 
 
+@pytest.mark.slow
 def test_a_merge_is_looked_into(tmp_path: Path) -> None:
     repository = Repository(tmp_path / "lib")
     ids = dated_commits(repository, [100, 100])
@@ -78,6 +82,7 @@ def test_a_merge_is_looked_into(tmp_path: Path) -> None:
     assert culprit.suspects[0].title == "topic 3"
 
 
+@pytest.mark.slow
 def test_a_change_that_does_not_show_at_the_finer_stage_is_said(tmp_path: Path) -> None:
     repository = Repository(tmp_path / "lib")
     dated_commits(repository, [100] * 3 + [90] * 10)
@@ -98,6 +103,7 @@ def test_a_change_that_does_not_show_at_the_finer_stage_is_said(tmp_path: Path) 
     assert int(exit_code(findings_of(report))) == 1
 
 
+@pytest.mark.slow
 def test_changes_of_two_metrics_at_one_place_are_looked_into_once(tmp_path: Path) -> None:
     repository = Repository(tmp_path / "lib")
     ids = dated_commits(repository, [100] * 4 + [90] * 9)
@@ -116,6 +122,7 @@ better = "lower"
     assert {kind for kind, _, _ in found(report)} == {"regression"}
 
 
+@pytest.mark.slow
 def test_a_crash_is_followed_to_its_commit(tmp_path: Path) -> None:
     repository = Repository(tmp_path / "lib")
     ids = dated_commits(repository, [100] * 4 + ["boom"] * 9)
@@ -134,6 +141,7 @@ def test_a_crash_is_followed_to_its_commit(tmp_path: Path) -> None:
     assert int(exit_code(findings_of(report))) == 1
 
 
+@pytest.mark.slow
 def test_a_finer_stage_that_cannot_be_opened_is_said_and_tried_again(tmp_path: Path) -> None:
     repository = Repository(tmp_path / "lib")
     ids = dated_commits(repository, [100] * 4 + [90] * 9)

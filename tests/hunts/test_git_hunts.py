@@ -6,6 +6,8 @@ import re
 from contextlib import closing
 from pathlib import Path
 
+import pytest
+
 from factories.histories import HOUR, NOON, History
 from karat.cli.hunt.session import row_of
 from karat.engines.open import open_engine
@@ -42,6 +44,7 @@ def hunted(folder: Path, text: str, command: str, *sources: History) -> HuntRepo
         return drive(settings, place, engine, journal, Silence())
 
 
+@pytest.mark.slow
 def test_a_merge_is_followed_and_commits_that_do_not_build_are_a_range(tmp_path: Path) -> None:
     source = History(tmp_path / "r")
     source.at(NOON, "root", v="100", build="true")
@@ -66,6 +69,7 @@ def test_a_merge_is_followed_and_commits_that_do_not_build_are_a_range(tmp_path:
     assert second.change.old.label != second.change.new.label
 
 
+@pytest.mark.slow
 def test_a_change_that_the_merge_itself_made_is_said_to_be_so(tmp_path: Path) -> None:
     source = History(tmp_path / "r")
     source.at(NOON, "root", v="100")
@@ -86,6 +90,7 @@ def test_a_change_that_the_merge_itself_made_is_said_to_be_so(tmp_path: Path) ->
     assert "rebuilt" not in said
 
 
+@pytest.mark.slow
 def test_what_takes_two_repositories_is_said_to(tmp_path: Path) -> None:
     ones, twos = History(tmp_path / "ones"), History(tmp_path / "twos")
     for source, late in ((ones, 0), (twos, 1)):

@@ -54,6 +54,7 @@ def culprits(report: dict[str, Any]) -> list[tuple[str, str, str]]:
     return [(c["kind"], c["old"]["label"], c["new"]["label"]) for c in changes]
 
 
+@pytest.mark.slow
 def test_the_loss_of_a_node_in_the_middle_changes_no_answer(
     cluster: RayCluster, tmp_path: Path
 ) -> None:
@@ -79,6 +80,7 @@ def test_the_loss_of_a_node_in_the_middle_changes_no_answer(
     assert not any("second" in line for line in where.read_text().splitlines()[-3:])
 
 
+@pytest.mark.slow
 def test_a_cluster_that_is_not_there_is_said_with_the_next_command(tmp_path: Path) -> None:
     file = values_hunt(tmp_path, _LEVELS)
     done = subprocess.run(
@@ -94,6 +96,7 @@ def test_a_cluster_that_is_not_there_is_said_with_the_next_command(tmp_path: Pat
     assert "RAY_ADDRESS" in done.stderr.splitlines()[-1]
 
 
+@pytest.mark.slow
 def test_the_loss_of_the_whole_cluster_is_no_answer(tmp_path: Path) -> None:
     # Ray by itself would end karat with exit code 1, as if it had found something.
     file = slow_hunt(tmp_path / "ray")

@@ -179,6 +179,7 @@ def test_mounts_are_seen_from_hunt_toml_and_must_be_there(tmp_path: Path) -> Non
         absolute("link:/dir", tmp_path)
 
 
+@pytest.mark.slow
 @given(st.lists(st.integers(0, 50), max_size=12), st.integers(0, 200), st.integers(0, 4))
 def test_the_oldest_go_first_and_only_as_many_as_must(
     sizes: list[int], limit: int, keep: int

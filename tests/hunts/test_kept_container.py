@@ -67,6 +67,7 @@ def _run(kept: KeptContainer, area: Path, *words: str, timeout: float = 30) -> J
     return run_job(job, Slot(number=3, area=area), lambda: False)
 
 
+@pytest.mark.slow
 def test_the_second_command_finds_what_the_first_left_inside(
     kept: KeptContainer, podman: Podman, tmp_path: Path
 ) -> None:
@@ -80,6 +81,7 @@ def test_the_second_command_finds_what_the_first_left_inside(
     assert podman.names() == [kept.full_name.replace("@SLOT@", "3")]
 
 
+@pytest.mark.slow
 def test_a_timeout_ends_what_runs_inside_and_keeps_its_files(
     kept: KeptContainer, podman: Podman, tmp_path: Path
 ) -> None:
@@ -91,6 +93,7 @@ def test_a_timeout_ends_what_runs_inside_and_keeps_its_files(
     assert "1234" not in podman.run("top", kept.full_name.replace("@SLOT@", "3")).stdout
 
 
+@pytest.mark.slow
 def test_a_container_that_was_stopped_is_started_again(
     kept: KeptContainer, podman: Podman, tmp_path: Path
 ) -> None:
@@ -116,6 +119,7 @@ def test_another_image_is_never_the_old_container(
     )
 
 
+@pytest.mark.slow
 def test_a_check_whether_a_command_is_needed_is_made_inside(
     kept: KeptContainer, tmp_path: Path
 ) -> None:

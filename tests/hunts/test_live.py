@@ -152,6 +152,7 @@ def sized(terminal: int, columns: int, rows: int) -> None:
     fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
 
 
+@pytest.mark.slow
 def test_on_a_real_terminal_the_view_comes_and_goes(tmp_path: Path) -> None:
     values_hunt(tmp_path, stepped(30, (12, 90.0)))
     written, code = on_a_terminal(tmp_path, 120, 30)
@@ -166,6 +167,7 @@ def test_on_a_real_terminal_the_view_comes_and_goes(tmp_path: Path) -> None:
     assert "points tried · " not in report, "the view is gone when the report comes"
 
 
+@pytest.mark.slow
 def test_no_color_is_respected(tmp_path: Path) -> None:
     values_hunt(tmp_path, stepped(4))
     written, code = on_a_terminal(tmp_path, 80, 24, NO_COLOR="1")

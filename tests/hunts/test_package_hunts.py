@@ -64,6 +64,7 @@ def found_changes(report: dict[str, Any]) -> list[tuple[str, str, str]]:
     ]
 
 
+@pytest.mark.slow
 def test_the_release_and_the_dependency_that_made_it_slower(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -86,6 +87,7 @@ def test_the_release_and_the_dependency_that_made_it_slower(
     assert suspects == [[("toy", "1.2")], [("dep", "2.0"), ("toy", "1.5")]]
 
 
+@pytest.mark.slow
 def test_the_release_that_took_a_name_away_from_an_index_with_a_password(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -154,6 +154,7 @@ def test_who_names_the_index(tmp_path: Path) -> None:
         assert find_address("", config, ask_pip=False).is_pypi
 
 
+@pytest.mark.slow
 def test_pips_configuration_is_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     if subprocess.run(
         (sys.executable, "-m", "pip", "--version"), check=False, capture_output=True

@@ -107,6 +107,7 @@ def test_mistakes(index: PackageIndex, tmp_path: Path, more: str, said: str) -> 
         opened(hunt(index, more), tmp_path)
 
 
+@pytest.mark.slow
 def test_a_version_runs_in_its_own_environment(
     index: PackageIndex, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -123,6 +124,7 @@ def test_a_version_runs_in_its_own_environment(
     assert old.identity_key != new.identity_key
 
 
+@pytest.mark.slow
 def test_an_environment_is_made_once_and_a_half_one_again(
     index: PackageIndex, tmp_path: Path
 ) -> None:
@@ -139,6 +141,7 @@ def test_an_environment_is_made_once_and_a_half_one_again(
     assert attempt.samples == {"speed": (10.0,)}
 
 
+@pytest.mark.slow
 def test_a_dependency_that_moved_with_it_is_a_suspect(index: PackageIndex, tmp_path: Path) -> None:
     index.add(
         "toy", "1.0", "from dep import speed", requires=["dep"], upload_time="2021-01-01T00:00:00Z"
@@ -184,6 +187,7 @@ def test_times_that_the_index_does_not_tell(index: PackageIndex, tmp_path: Path)
         opened(hunt(index, "at_its_time = true"), tmp_path)
 
 
+@pytest.mark.slow
 def test_what_does_not_build_or_resolve_is_broken(index: PackageIndex, tmp_path: Path) -> None:
     index.file("toy", "toy-1.0.tar.gz", unbuildable("toy", "1.0"))
     index.add("toy", "1.1", requires=["nothing-of-the-kind"])
@@ -210,6 +214,7 @@ def test_programs_of_a_package_are_found_and_requires_are_installed(
     assert attempt.identity == {"package.toy": "1.0", "package.extra": "3.0"}
 
 
+@pytest.mark.slow
 def test_a_password_is_on_no_command_line_and_in_no_output(tmp_path: Path) -> None:
     with PackageIndex(password=SECRET) as index:
         index.add("toy", "1.0", "speed = 5")
@@ -251,6 +256,7 @@ def test_uv_beside_karat_serves_too(monkeypatch: pytest.MonkeyPatch, tmp_path: P
     assert caught.value.next_command == "pip install 'karat[hunt]'"
 
 
+@pytest.mark.slow
 def test_what_is_required_by_its_path_is_seen_from_the_folder_of_hunt_toml(
     index: PackageIndex, tmp_path: Path
 ) -> None:

@@ -327,6 +327,7 @@ def test_a_realm_over_plain_http_elsewhere_gets_no_login(
     assert guarded.signed("realm") == [""]
 
 
+@pytest.mark.slow
 def test_a_silent_realm_is_not_waited_for_by_one_thread_after_the_other(
     guarded: GuardedRegistry, opened: Opened
 ) -> None:

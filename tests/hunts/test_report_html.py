@@ -114,6 +114,7 @@ def browser(chromium: str) -> Iterator[Any]:
         made.close()
 
 
+@pytest.mark.slow
 @pytest.mark.browser
 def test_in_a_browser_it_fits_and_a_mark_leads_to_the_log(browser: Any, tmp_path: Path) -> None:
     file = tmp_path / "hunt.html"

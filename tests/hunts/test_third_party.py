@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+
 from factories.commands import karat
 
 PACKAGE = """
@@ -65,6 +67,7 @@ better = "higher"
 """
 
 
+@pytest.mark.slow
 def test_a_hunt_over_a_third_partys_timeline_goes_from_stage_to_stage(tmp_path: Path) -> None:
     installed, folder = tmp_path / "installed", tmp_path / "hunt"
     info = installed / "moons_of_a_test-1.dist-info"

@@ -9,6 +9,7 @@ from factories.hunts import stepped, values_hunt
 from factories.repositories import Repository
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("work", "shown"), [("", []), ('work = "mine"\n', ["?? mine/"])])
 def test_what_a_hunt_keeps_is_in_nobodys_status(
     tmp_path: Path, work: str, shown: list[str]

@@ -92,6 +92,7 @@ def _found(report: dict[str, Any]) -> list[tuple[str, str, str]]:
     return found
 
 
+@pytest.mark.slow
 def test_forty_nights_give_both_slowdowns_the_dip_and_the_crash_with_their_commits(
     toy: ToyProject, registry: Registry, podman: Podman
 ) -> None:
@@ -138,6 +139,7 @@ def _check_nights(nights: dict[str, Any]) -> None:
     assert len(last["span"]["between"]) == 1
 
 
+@pytest.mark.slow
 def test_without_labels_the_times_of_the_nights_lead_to_the_commit_also_after_a_kill(
     toy: ToyProject, registry: Registry, podman: Podman
 ) -> None:

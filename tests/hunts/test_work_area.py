@@ -56,6 +56,7 @@ def built(result: JobResult) -> list[str]:
     return [line.split()[-1] for line in output.splitlines() if line.startswith("built")]
 
 
+@pytest.mark.slow
 def test_make_builds_what_changed_and_nothing_else(history: History, tmp_path: Path) -> None:
     if subprocess.run(["make", "--version"], check=False, capture_output=True).returncode:
         missing("make")
@@ -87,6 +88,7 @@ def test_clean_removes_what_is_not_tracked(history: History, tmp_path: Path) -> 
     assert not (area / "r" / "left.o").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("order", [("outer", "inner"), ("inner", "outer")])
 def test_a_repository_within_another_survives_its_cleaning(
     tmp_path: Path, order: tuple[str, ...]
@@ -183,6 +185,7 @@ def test_hooks_and_habits_of_the_user_do_not_run(
     assert len(timeline.suspects(*timeline.points[:2])) == 1
 
 
+@pytest.mark.slow
 def test_locks_that_a_killed_git_left_are_no_hindrance(history: History, tmp_path: Path) -> None:
     timeline, area = opened(history, tmp_path), tmp_path / "slot"
     run(timeline, 0, area)
@@ -191,6 +194,7 @@ def test_locks_that_a_killed_git_left_are_no_hindrance(history: History, tmp_pat
     assert printed(run(timeline, 3, area, "cat", "n")) == "3"
 
 
+@pytest.mark.slow
 def test_a_checkout_that_is_killed_in_the_middle_heals(tmp_path: Path) -> None:
     wide = History(tmp_path / "wide")
     wide.at(NOON, "root", **{f"f{i}": "0" for i in range(400)})
@@ -214,6 +218,7 @@ def test_a_checkout_that_is_killed_in_the_middle_heals(tmp_path: Path) -> None:
         assert text == str(number) * 400
 
 
+@pytest.mark.slow
 def test_a_node_without_the_mirror_fetches_from_the_url(history: History, tmp_path: Path) -> None:
     timeline = opened(history, tmp_path)
     commands = timeline.prepare(timeline.points[2])
@@ -229,6 +234,7 @@ def test_a_node_without_the_mirror_fetches_from_the_url(history: History, tmp_pa
     assert next(ran for ran in again.ran if ran.name == "r: fetch").skipped
 
 
+@pytest.mark.slow
 def test_submodules_follow_their_commit(tmp_path: Path) -> None:
     inner, outer = History(tmp_path / "inner"), History(tmp_path / "outer")
     inner.at(NOON, "inner 0", i="inner 0")
@@ -245,6 +251,7 @@ def test_submodules_follow_their_commit(tmp_path: Path) -> None:
         assert printed(run(timeline, number, area, "cat", "sub/i")) == f"inner {number}"
 
 
+@pytest.mark.slow
 def test_a_folder_may_become_a_submodule_and_go_again(tmp_path: Path) -> None:
     """What a build left in the folder, and what the submodule leaves, is in nobody's way where builds are clean."""
     inner, outer = History(tmp_path / "inner"), History(tmp_path / "outer")
@@ -283,6 +290,7 @@ def test_two_hunts_share_a_mirror_at_once(history: History, tmp_path: Path) -> N
     assert len(list((tmp_path / "work" / "mirrors").glob("*.git"))) == 1
 
 
+@pytest.mark.slow
 def test_a_hunt_that_is_killed_while_it_clones_is_opened_again(
     history: History, tmp_path: Path
 ) -> None:

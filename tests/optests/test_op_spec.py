@@ -421,12 +421,14 @@ def test_items_are_ordinary_and_named(suite: Suite) -> None:
     assert "test_low_precision" not in out
 
 
+@pytest.mark.slow
 def test_words_choose_items(suite: Suite) -> None:
     ran = suite.run("-k", "square and gradient and not cuda")
     assert ran.code == 0, ran.out
     assert ran.count("passed") == 4
 
 
+@pytest.mark.slow
 def test_wrong_ops_fail_absent_devices_are_skipped_and_the_gate_counts(suite: Suite) -> None:
     ran = suite.run("-rs", "--karat-policy")
     assert ran.code == 1

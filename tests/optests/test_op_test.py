@@ -153,6 +153,7 @@ def test_a_skip_is_declared_for_that_class_alone() -> None:
     assert run_class(Child).declared[0].skip_reason is None
 
 
+@pytest.mark.slow
 def test_a_class_without_a_check_is_asked_for_its_gradient() -> None:
     class Silent(ScaleOp):
         def test_check_output(self) -> None:

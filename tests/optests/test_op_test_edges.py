@@ -98,6 +98,7 @@ def test_the_authors_cotangents_are_asked_about_even_alone() -> None:
     assert "FAIL  scale" in failure
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("given", "found"),
     [
@@ -289,6 +290,7 @@ def test_whole_numbers_are_off_by_what_the_author_says_or_not_at_all(atol: float
     assert run_class(Index).result.wasSuccessful() is (atol == 1.0)
 
 
+@pytest.mark.slow
 def test_nan_on_both_sides_says_how_to_have_it() -> None:
     class Hollow(ScaleOp):
         equal = False

@@ -64,6 +64,7 @@ def unittested(suite: Suite, *words: str, **variables: str) -> Ran:
     return suite.python("-m", "unittest", *names, **variables)
 
 
+@pytest.mark.slow
 def test_a_class_with_evidence_passes(suite: Suite) -> None:
     ran = unittested(suite, "TestRight", "TestPlain")
     assert ran.code == 0, ran.out
@@ -84,6 +85,7 @@ def test_a_part_of_a_class_is_not_judged(suite: Suite) -> None:
     assert unittested(suite, "TestEmpty.test_check_output").code == 0
 
 
+@pytest.mark.slow
 def test_a_skip_needs_its_exemption(suite: Suite) -> None:
     assert unittested(suite, "TestSkips").code == 1
     suite.write("exemptions.toml", EXEMPTION)
@@ -93,6 +95,7 @@ def test_a_skip_needs_its_exemption(suite: Suite) -> None:
     assert unittested(suite, "TestEmpty", KARAT_TODAY="2030-01-01").code == 1
 
 
+@pytest.mark.slow
 def test_an_entry_that_says_too_little_covers_nothing_and_is_named(suite: Suite) -> None:
     suite.write("exemptions.toml", EXEMPTION.replace("reason = ", "reasons = "))
     ran = unittested(suite, "TestSkips", KARAT_TODAY="2030-01-01")
@@ -107,6 +110,7 @@ def test_an_op_test_that_names_no_op_is_none(suite: Suite) -> None:
     assert "expected setUp to say op_type and inputs" in ran.out
 
 
+@pytest.mark.slow
 def test_evidence_is_recorded_as_under_pytest(suite: Suite) -> None:
     unittested(suite, "TestRight", "TestEmpty.test_check_output", KARAT_EVIDENCE="unit")
     suite.run("-k", "TestRight", "--karat-evidence", "py")
@@ -122,6 +126,7 @@ def test_evidence_is_recorded_as_under_pytest(suite: Suite) -> None:
     assert not unit.tests["test_square.py::TestEmpty"].is_whole
 
 
+@pytest.mark.slow
 def test_a_process_that_a_test_starts_keeps_its_own_evidence(suite: Suite) -> None:
     """It has inherited pytest's variable, and may import pytest for a mark."""
     source = (suite.root / "test_square.py").read_text()
@@ -163,6 +168,7 @@ FAILING = """
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("runner", ["pytest", "unittest"])
 def test_a_failure_shows_the_line_of_the_test_and_none_of_karats(suite: Suite, runner: str) -> None:
     suite.write("test_failing.py", FAILING)

@@ -109,6 +109,7 @@ MISSING: dict[str, tuple[Callable[[GitHubPull], object], str]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("what", MISSING)
 def test_what_is_no_approval(world: World, what: str) -> None:
     prepare, expected = MISSING[what]
@@ -188,6 +189,7 @@ def test_the_hundredth_review_counts_too(world: World) -> None:
     assert world.forge.seen("page=2")
 
 
+@pytest.mark.slow
 def test_an_e_mail_approver_is_known_by_the_address_an_account_shows(
     tmp_path: Path, forge: Forge
 ) -> None:
@@ -204,6 +206,7 @@ def test_an_e_mail_approver_is_known_by_the_address_an_account_shows(
     assert world.ask().exit_code == 0
 
 
+@pytest.mark.slow
 def test_who_is_in_a_team_may_be_unknown(world: World) -> None:
     world.forge.github.teams.clear()
     world.pull.review("erin")
@@ -275,6 +278,7 @@ def test_whoever_main_has_dismissed_since_may_not_approve(world: World) -> None:
     assert "@bob approved, and may not" in why(world.ask())
 
 
+@pytest.mark.slow
 def test_code_owners_of_the_base_decide(tmp_path: Path, forge: Forge) -> None:
     policy = '[policy]\napprovers = {default = ["CODEOWNERS"]}\n'
     owners = "* @zoe\n/tests/ @bob\n"

@@ -103,6 +103,7 @@ MISSING: dict[str, tuple[list[Step], str]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("what", MISSING)
 def test_what_is_no_approval(world: World, what: str) -> None:
     steps, expected = MISSING[what]

@@ -348,6 +348,7 @@ def test_order_comments_and_layout_are_no_change(parts: list[str], random: objec
     assert changes(found(head + "\n".join(parts)), found(moved)) == []
 
 
+@pytest.mark.slow
 @given(modules(), modules())
 def test_a_removal_is_never_a_change_and_an_addition_always_is(
     old: list[str], new: list[str]

@@ -52,6 +52,7 @@ def shown(page: Page) -> list[str]:
     return page.locator("#rows tr:visible th").all_inner_texts()
 
 
+@pytest.mark.slow
 def test_ops_are_found_by_name_and_by_state(page: Page) -> None:
     assert len(shown(page)) == 3
     page.keyboard.press("/")
@@ -65,11 +66,13 @@ def test_ops_are_found_by_name_and_by_state(page: Page) -> None:
     assert len(shown(page)) == 2
 
 
+@pytest.mark.slow
 def test_hostile_names_are_text(page: Page) -> None:
     assert page.locator("img").count() == 0
     assert any(name.startswith("</td><img src=x") for name in shown(page))
 
 
+@pytest.mark.slow
 def test_cells_say_what_they_are(page: Page) -> None:
     cell = page.locator("#rows tr", has_text="tanh").locator("td").first
     title = cell.get_attribute("title") or ""

@@ -31,6 +31,7 @@ def said_of(report: Any, name: str) -> set[str]:
     return {f["kind"] for f in report["findings"] if f["where"] == f"{FILE}::{name}"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "kind"),
     [
@@ -68,6 +69,7 @@ def test_the_reasons_are_given(report: Any) -> None:
     assert "a constant number of forwards" in said[f"{FILE}::TestSkips"]
 
 
+@pytest.mark.slow
 def test_the_session_itself_can_be_held_to_it(tmp_path: Path) -> None:
     suite = leaky_suite(tmp_path)
     # One class that passes, one that only looks as if it did.
@@ -81,6 +83,7 @@ def test_the_session_itself_can_be_held_to_it(tmp_path: Path) -> None:
     assert suite.run("-k", "TestParent", "--karat-policy").code == 0
 
 
+@pytest.mark.slow
 def test_exemptions_are_held_against_what_torch_does(tmp_path: Path) -> None:
     framework("torch")
     ran = torch_suite(tmp_path).run("--karat-evidence", "evidence")

@@ -85,6 +85,7 @@ def test_who_did_not_ask_pays_nothing(suite: Suite) -> None:
     assert ran.code == 0, ran.out
 
 
+@pytest.mark.slow
 def test_evidence_is_of_the_class_that_ran(suite: Suite) -> None:
     assert suite.run("--karat-evidence", "evidence").code == 0
     known = evidence(suite)
@@ -95,11 +96,13 @@ def test_evidence_is_of_the_class_that_ran(suite: Suite) -> None:
     assert "test_plain.py::test_plain" not in known
 
 
+@pytest.mark.slow
 def test_the_environment_may_ask_as_well(suite: Suite) -> None:
     assert suite.run("test_ops.py", KARAT_EVIDENCE="evidence").code == 0
     assert evidence(suite)["test_ops.py::TestTanh"].is_whole
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "words",
     [
@@ -119,6 +122,7 @@ def test_what_was_not_selected_is_not_judged(suite: Suite, words: tuple[str, ...
     assert "fail  " not in ran.out
 
 
+@pytest.mark.slow
 def test_a_session_that_stopped_early_is_not_judged_beyond(suite: Suite) -> None:
     suite.write("test_a_first.py", "def test_wrong():\n    assert False\n")
     ran = suite.run("-x", "--karat-policy")
@@ -127,6 +131,7 @@ def test_a_session_that_stopped_early_is_not_judged_beyond(suite: Suite) -> None
     assert "not-selected" in ran.out
 
 
+@pytest.mark.slow
 def test_last_failed_is_a_part(suite: Suite) -> None:
     suite.write("pytest.ini", "[pytest]\n")
     assert suite.run("test_ops.py", FAIL="1").code == 1
@@ -135,6 +140,7 @@ def test_last_failed_is_a_part(suite: Suite) -> None:
     assert ran.code == 0, ran.out
 
 
+@pytest.mark.slow
 def test_all_of_it_is_judged(suite: Suite) -> None:
     ran = suite.run("--karat-policy")
     assert ran.code == 1
@@ -151,6 +157,7 @@ def test_a_folder_that_cannot_be_written_is_said_before_any_test_runs(suite: Sui
     assert "Traceback" not in ran.out
 
 
+@pytest.mark.slow
 def test_files_that_cannot_be_collected_are_not_passed_over(suite: Suite) -> None:
     suite.write("test_broken.py", "import no_such_module")
     words = ("--karat-evidence", "evidence", "--continue-on-collection-errors")
@@ -160,6 +167,7 @@ def test_files_that_cannot_be_collected_are_not_passed_over(suite: Suite) -> Non
     assert "test_broken.py could not be collected" in finding.message
 
 
+@pytest.mark.slow
 def test_a_session_that_is_interrupted_while_it_collects_says_so(suite: Suite) -> None:
     suite.write("test_z_last.py", "raise KeyboardInterrupt")
     assert suite.run("--karat-evidence", "evidence").code == 2
@@ -167,6 +175,7 @@ def test_a_session_that_is_interrupted_while_it_collects_says_so(suite: Suite) -
     assert "it ended while tests were collected" in finding.message
 
 
+@pytest.mark.slow
 def test_what_other_plugins_try_again_is_judged_by_its_end(suite: Suite) -> None:
     suite.write(
         "conftest.py",
@@ -199,6 +208,7 @@ def test_listing_leaves_nothing(suite: Suite) -> None:
     assert not (suite.root / "evidence").exists()
 
 
+@pytest.mark.slow
 def test_no_temporary_folder_is_left(suite: Suite, tmp_path: Path) -> None:
     room = tmp_path / "tmp"
     room.mkdir()
@@ -206,6 +216,7 @@ def test_no_temporary_folder_is_left(suite: Suite, tmp_path: Path) -> None:
     assert list(room.glob("karat-*")) == []
 
 
+@pytest.mark.slow
 def test_workers_are_merged(suite: Suite) -> None:
     ran = suite.run("-n", "2", "--karat-evidence", "evidence", "--karat-policy")
     assert ran.code == 1, ran.out
@@ -216,6 +227,7 @@ def test_workers_are_merged(suite: Suite) -> None:
     assert known["test_ops.py::TestOther"].is_whole
 
 
+@pytest.mark.slow
 def test_a_worker_that_dies_is_not_forgotten(suite: Suite) -> None:
     suite.write(
         "test_dies.py",
@@ -227,6 +239,7 @@ def test_a_worker_that_dies_is_not_forgotten(suite: Suite) -> None:
     assert "no gradient evidence in float64 for X; test_check_grad failed: worker 'gw0' crashed" in ran.out  # fmt: skip
 
 
+@pytest.mark.slow
 def test_a_full_folder_of_an_earlier_run_does_no_harm(suite: Suite) -> None:
     words = ("--karat-evidence", "evidence", "-k", "TestTanh", "--karat-policy")
     assert suite.run(*words).code == 0
@@ -237,6 +250,7 @@ def test_a_full_folder_of_an_earlier_run_does_no_harm(suite: Suite) -> None:
     assert merge([suite.root / "evidence"]).tests["test_ops.py::TestTanh"].evidence == ()
 
 
+@pytest.mark.slow
 def test_replays_are_told_through_the_environment(suite: Suite) -> None:
     suite.write(
         "test_replay.py",
@@ -253,6 +267,7 @@ def test_replays_are_told_through_the_environment(suite: Suite) -> None:
     assert suite.run("test_replay.py", *words, "-n", "1").code == 0
 
 
+@pytest.mark.slow
 def test_each_op_of_a_class_of_specs_is_a_test_of_its_own(suite: Suite) -> None:
     suite.write(
         "test_specs.py",
@@ -294,6 +309,7 @@ def test_each_op_of_a_class_of_specs_is_a_test_of_its_own(suite: Suite) -> None:
     assert suite.run("test_specs.py", "-k", "tanh", "--karat-policy").code == 0
 
 
+@pytest.mark.slow
 def test_a_configuration_in_error_is_said(suite: Suite) -> None:
     suite.write("karat.toml", "[policy]\nexemption = 'x'\n")
     ran = suite.run("-k", "TestTanh", "--karat-policy")
@@ -301,6 +317,7 @@ def test_a_configuration_in_error_is_said(suite: Suite) -> None:
     assert "unknown key 'exemption'; did you mean 'exemptions'?" in ran.out
 
 
+@pytest.mark.slow
 def test_a_suite_that_says_it_is_whole_is_judged_whole_if_nothing_narrowed_it(suite: Suite) -> None:
     suite.write("smalllib.py", "def tanh(x): ...\ndef cosh(x): ...\n")
     suite.write("karat.toml", "[policy]\nnamespaces = ['smalllib']\ncomplete = true\n")

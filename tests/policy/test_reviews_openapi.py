@@ -41,6 +41,7 @@ def pull(forge: Forge) -> GitHubPull:
     return pull
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "place",
     [

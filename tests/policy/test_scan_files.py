@@ -28,6 +28,7 @@ def names(report: ScanReport) -> list[str]:
     return [f"{f.kind} {Path(f.path).name}" for f in report.findings]
 
 
+@pytest.mark.slow
 def test_one_bad_file_never_loses_the_report(tmp_path: Path) -> None:
     bad = {
         "python2.py": GOOD + b"print 'two'\n",
@@ -242,6 +243,7 @@ def test_no_text_hides_a_later_import(parts: list[str], plain: bool) -> None:  #
     assert "needle" in imported_modules(f"{before}\n{after}\n".encode())
 
 
+@pytest.mark.slow
 @given(st.data())
 def test_pythons_own_reading_of_imports_finds_no_more(data: st.DataObject) -> None:
     space = st.sampled_from([" ", "  ", "\t", " \\\n ", "\f"])

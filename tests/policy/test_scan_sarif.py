@@ -125,6 +125,7 @@ def test_what_could_not_be_verified_is_no_success(here: Path) -> None:
     assert run["invocations"][0] == {"executionSuccessful": False, "exitCode": 3}
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("here")
 def test_more_findings_than_github_takes_are_cut_gravest_first() -> None:
     report = scan(["tests"])

@@ -67,6 +67,7 @@ def test_they_lead_past_nothing(body: str) -> None:
     assert quick.bindings == slow.bindings
 
 
+@pytest.mark.slow
 def test_hundreds_of_elifs(tmp_path: Path) -> None:
     cases = "".join(f"        elif self.a == {n}: self.check_grad()\n" for n in range(400))
     around = "".join(f"elif a == {n}:\n    class T{n}(Base): pass\n" for n in range(400))

@@ -80,6 +80,7 @@ def test_the_list_says_what_is_signed(world: World) -> None:
     assert world.ask().exit_code == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("who", "said"),
     [

@@ -47,6 +47,7 @@ LISTS = st.one_of(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=400)
 @given(FORMS, LISTS, LISTS)
 def test_the_same_layout_means_the_same_bytes(form, one: list[str], other: list[str]) -> None:  # type: ignore[no-untyped-def]  # noqa: ANN001

@@ -22,6 +22,7 @@ def suite(tmp_path: Path) -> Suite:
 REPLAY = ("--karat-replay", "bundle", "--karat-run")
 
 
+@pytest.mark.slow
 def test_a_session_has_an_item_per_case_and_no_other(suite: Suite) -> None:
     ran = suite.run(*REPLAY, "runner:run", "-v")
     assert ran.code == 0
@@ -31,6 +32,7 @@ def test_a_session_has_an_item_per_case_and_no_other(suite: Suite) -> None:
     assert "bundle::models/portable/" in ran.out
 
 
+@pytest.mark.slow
 def test_a_crash_costs_its_own_item(suite: Suite) -> None:
     ran = suite.run(*REPLAY, "runner:crash_on_one")
     assert ran.code == 1
@@ -40,6 +42,7 @@ def test_a_crash_costs_its_own_item(suite: Suite) -> None:
     assert "next: karat replay bundle --run runner:crash_on_one --only models/" in ran.out
 
 
+@pytest.mark.slow
 def test_workers_of_xdist_share_the_cases(suite: Suite) -> None:
     ran = suite.run(*REPLAY, "runner:off", "-n", "2", "--junit-xml", "out.xml")
     assert ran.code == 1
@@ -52,12 +55,14 @@ def test_workers_of_xdist_share_the_cases(suite: Suite) -> None:
     } == {"mismatch"}
 
 
+@pytest.mark.slow
 def test_selections_of_pytest_hold(suite: Suite) -> None:
     assert suite.run(*REPLAY, "runner:run", "-k", "portable").count("passed") == 1
     listed = suite.run(*REPLAY, "runner:nowhere", "--collect-only", "-q")
     assert "3 tests collected" in listed.out
 
 
+@pytest.mark.slow
 def test_a_command_and_a_damaged_case(suite: Suite) -> None:
     flip(min((suite.root / "bundle").rglob("expected.safetensors")), -1)
     line = command_line(suite.root)
@@ -87,6 +92,7 @@ def test_an_empty_bundle_is_no_success(suite: Suite) -> None:
     assert suite.run("--karat-replay", "empty", "--karat-run", "runner:run").code == 5
 
 
+@pytest.mark.slow
 def test_how_close_a_passing_case_was_is_kept(suite: Suite) -> None:
     suite.write("plain.py", "def run(program, inputs):\n    return {'doubled': 2 * inputs[0]}\n")
     capture(suite.root / "one", identity("test_one"), inputs=(1,), expected={"doubled": 2})

@@ -69,6 +69,7 @@ def test_whatever_a_command_does_it_is_told(
     assert sum(f.severity == "fail" for f in report.cases[0].findings) == 1
 
 
+@pytest.mark.slow
 def test_a_command_that_hangs_is_ended_with_all_that_it_started(here: Path) -> None:
     report = run(command_line(here, "hang"), timeout=1.5)
     assert outcomes(report) == ["failed", "failed"]

@@ -27,6 +27,7 @@ def runner(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return built
 
 
+@pytest.mark.slow
 def test_a_runner_without_karat_replays_what_was_captured(runner: Path, tmp_path: Path) -> None:
     x = np.linspace(-1, 1, 24, dtype=np.float32).reshape(2, 3, 4)
     y = np.float32(3) * x + np.float32(0.5)

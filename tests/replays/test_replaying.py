@@ -89,6 +89,7 @@ def test_within_the_recorded_tolerance_matches_and_outside_does_not() -> None:
     assert all(finding.path for finding in report.all_findings() if finding.severity == "fail")
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("here")
 @pytest.mark.parametrize(
     ("name", "said"),
@@ -130,6 +131,7 @@ def test_an_output_that_is_missing_is_a_mismatch_also_if_it_is_the_only_one() ->
     assert report.exit_code is ExitCode.FAIL
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["numpy", "torch"])
 def test_what_a_call_leaves_behind_does_not_reach_the_next_case(here: Path, kind: str) -> None:
     framework(kind)
@@ -149,6 +151,7 @@ def test_a_fork_that_comes_back_answers_for_nobody() -> None:
     assert len({case.path for case in report.cases}) == 3
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("here")
 @pytest.mark.parametrize("name", ["write_everywhere", "answer_for_another"])
 def test_what_was_written_into_karats_own_pipe_is_no_answer(name: str) -> None:
@@ -316,6 +319,7 @@ def test_nothing_is_left_behind_otherwise(here: Path, monkeypatch: pytest.Monkey
     assert list((here / "scratch").iterdir()) == []
 
 
+@pytest.mark.slow
 def test_inputs_become_what_was_asked_for(here: Path) -> None:
     if find_spec("torch") is None:
         missing("torch (pip install torch)")

@@ -36,6 +36,7 @@ COLUMNS = {
 }
 
 
+@pytest.mark.slow
 def test_the_page_opens_with_all_its_parts(visit: Open) -> None:
     page = visit()
     assert page.title() == "Golden values of tests/functional_tests/test_cases"
@@ -46,6 +47,7 @@ def test_the_page_opens_with_all_its_parts(visit: Open) -> None:
     assert page.locator("#curveless").is_hidden()
 
 
+@pytest.mark.slow
 def test_long_lists_of_findings_unfold(visit: Open) -> None:
     page = visit()
     page.get_by_role("button", name="10 more").click()
@@ -55,6 +57,7 @@ def test_long_lists_of_findings_unfold(visit: Open) -> None:
     assert page.locator("#findings-info .finding").count() == 8
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("column", COLUMNS)
 def test_sorting_by(visit: Open, column: str) -> None:
     page, diff = visit(), make()
@@ -75,6 +78,7 @@ def test_sorting_by(visit: Open, column: str) -> None:
     assert page.locator("th[aria-sort]:not([aria-sort=none])").count() == 1
 
 
+@pytest.mark.slow
 def test_the_filter_takes_words_in_any_order(visit: Open) -> None:
     page = visit()
     page.locator("#filter").fill("LOSS bert dgx_h100")
@@ -88,6 +92,7 @@ def test_the_filter_takes_words_in_any_order(visit: Open) -> None:
     assert total(page) == f"{len(expected)} of {len(table_rows(make()))} rows"
 
 
+@pytest.mark.slow
 def test_a_filter_without_a_match_offers_a_way_back(visit: Open) -> None:
     page = visit()
     page.locator("#filter").fill("no such thing")
@@ -96,6 +101,7 @@ def test_a_filter_without_a_match_offers_a_way_back(visit: Open) -> None:
     assert total(page) == f"{len(table_rows(make()))} rows"
 
 
+@pytest.mark.slow
 def test_verdict_chips_add_up(visit: Open) -> None:
     page, rows = visit(), table_rows(make())
     page.locator(".chip[data-v=break]").click()
@@ -106,12 +112,14 @@ def test_verdict_chips_add_up(visit: Open) -> None:
     assert page.locator(".chip[aria-pressed=true]").count() == 0
 
 
+@pytest.mark.slow
 def test_the_metric_list_filters(visit: Open) -> None:
     page = visit()
     page.locator("#metric").select_option("graph_breaks")
     assert [metric for _, metric in seen(page)] == ["graph_breaks"]
 
 
+@pytest.mark.slow
 def test_a_group_filters_to_its_members(visit: Open) -> None:
     page, diff = visit(), make()
     page.locator(".group", has_text="iteration-time slower").click()
@@ -121,6 +129,7 @@ def test_a_group_filters_to_its_members(visit: Open) -> None:
     assert len(seen(page)) == 6
 
 
+@pytest.mark.slow
 def test_an_opened_row_draws_its_curves_and_marks_the_worst_step(visit: Open) -> None:
     page = visit(device_scale_factor=2)
     page.locator("#filter").fill("_903_")
@@ -142,6 +151,7 @@ def test_an_opened_row_draws_its_curves_and_marks_the_worst_step(visit: Open) ->
     assert ink(page, "canvas.plot") != blank
 
 
+@pytest.mark.slow
 def test_a_truncated_run_shows_where_it_ends(visit: Open) -> None:
     page = visit()
     page.locator("#filter").fill("_900_ loss")
@@ -151,6 +161,7 @@ def test_a_truncated_run_shows_where_it_ends(visit: Open) -> None:
     assert "new NaN" in page.locator(".read").inner_text()
 
 
+@pytest.mark.slow
 def test_lost_and_gained_steps_are_told_apart(visit: Open) -> None:
     page = visit()
     page.locator("#filter").fill("_902_")
@@ -162,6 +173,7 @@ def test_lost_and_gained_steps_are_told_apart(visit: Open) -> None:
     assert "old none" in page.locator(".read").inner_text()
 
 
+@pytest.mark.slow
 def test_the_crosshair_reads_exact_values(visit: Open) -> None:
     page = visit()
     page.locator("#filter").fill("_903_")
@@ -180,6 +192,7 @@ def test_the_crosshair_reads_exact_values(visit: Open) -> None:
     assert page.locator(".cross").is_visible()
 
 
+@pytest.mark.slow
 def test_a_table_golden_names_its_worst_row(visit: Open) -> None:
     page = visit()
     page.locator("#filter").fill("graph_breaks")
@@ -187,6 +200,7 @@ def test_a_table_golden_names_its_worst_row(visit: Open) -> None:
     assert "worst: row hf_T5" in page.locator("figcaption").inner_text()
 
 
+@pytest.mark.slow
 def test_files_without_values_say_why(visit: Open) -> None:
     page = visit()
     page.locator("#filter").fill("gpt3_conflicted")
@@ -195,6 +209,7 @@ def test_files_without_values_say_why(visit: Open) -> None:
     assert page.locator(".detail canvas").count() == 0
 
 
+@pytest.mark.slow
 def test_the_keyboard_is_enough(visit: Open) -> None:
     page = visit()
     page.keyboard.press("?")
@@ -220,6 +235,7 @@ def test_the_keyboard_is_enough(visit: Open) -> None:
     assert page.locator("tr.row:focus .path").get_attribute("title") == rows[-1][0]
 
 
+@pytest.mark.slow
 def test_a_link_brings_everything_back(visit: Open) -> None:
     page = visit()
     page.locator("#filter").fill("1node")
@@ -238,11 +254,13 @@ def test_a_link_brings_everything_back(visit: Open) -> None:
     again.locator("canvas.plot[data-drawn]").wait_for()
 
 
+@pytest.mark.slow
 def test_a_spoilt_link_opens_the_page_as_it_is(visit: Open) -> None:
     page = visit(anchor="#q=&v=nonsense&g=99&s=-nothing&o=gone&om=gone&view=what")
     assert total(page) == f"{len(table_rows(make()))} rows"
 
 
+@pytest.mark.slow
 def test_a_finding_leads_to_its_row(visit: Open) -> None:
     page = visit()
     page.locator("#filter").fill("something else")
@@ -252,6 +270,7 @@ def test_a_finding_leads_to_its_row(visit: Open) -> None:
     assert {path for path, _ in seen(page)} == {case(900)}
 
 
+@pytest.mark.slow
 def test_a_command_can_be_copied(visit: Open) -> None:
     page = visit(permissions=["clipboard-read", "clipboard-write"])
     page.locator("#command + .copy").click()
@@ -259,6 +278,7 @@ def test_a_command_can_be_copied(visit: Open) -> None:
     assert page.evaluate("navigator.clipboard.readText()") == "karat diff"
 
 
+@pytest.mark.slow
 def test_an_elided_path_is_copied_whole(visit: Open) -> None:
     page = visit(permissions=["clipboard-read", "clipboard-write"])
     page.locator("#filter").fill("_903_")

@@ -32,6 +32,7 @@ def milliseconds(page: Page, act: str) -> float:
     return float(page.evaluate(script))
 
 
+@pytest.mark.slow
 def test_the_gallery_draws_what_is_in_view(visit: Open) -> None:
     page = visit(anchor="#view=gallery")
     page.locator("#gallery").scroll_into_view_if_needed()
@@ -47,6 +48,7 @@ def test_the_gallery_draws_what_is_in_view(visit: Open) -> None:
     assert page.locator("tr.row[aria-expanded=true]").count() == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("width", [320, 375])
 def test_a_phone_needs_no_sideways_scrolling(visit: Open, width: int) -> None:
     page = visit(viewport={"width": width, "height": 800})
@@ -59,6 +61,7 @@ def test_a_phone_needs_no_sideways_scrolling(visit: Open, width: int) -> None:
     assert page.evaluate(wide) == width
 
 
+@pytest.mark.slow
 def test_rows_have_the_height_the_script_counts_with(visit: Open) -> None:
     for width, height in ((1440, 30), (375, 78)):
         page = visit(viewport={"width": width, "height": 800})
@@ -66,6 +69,7 @@ def test_rows_have_the_height_the_script_counts_with(visit: Open) -> None:
         assert set(heights) == {height}
 
 
+@pytest.mark.slow
 def test_dark_follows_the_system_and_the_button(visit: Open) -> None:
     page = visit(color_scheme="dark")
     ground = "getComputedStyle(document.body).backgroundColor"
@@ -78,6 +82,7 @@ def test_dark_follows_the_system_and_the_button(visit: Open) -> None:
     assert page.evaluate(ground) == "rgb(255, 255, 255)"
 
 
+@pytest.mark.slow
 def test_print_shows_every_row_on_white(visit: Open) -> None:
     page = visit(color_scheme="dark")
     page.evaluate("dispatchEvent(new Event('beforeprint'))")
@@ -87,6 +92,7 @@ def test_print_shows_every_row_on_white(visit: Open) -> None:
     assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(16, 19, 23)"
 
 
+@pytest.mark.slow
 def test_hostile_names_do_not_execute(visit: Open) -> None:
     page = visit("hostile.html")
     assert len(seen(page)) == len(HOSTILE)
@@ -101,6 +107,7 @@ def test_hostile_names_do_not_execute(visit: Open) -> None:
     assert page.evaluate("document.documentElement.scrollWidth") == 1440
 
 
+@pytest.mark.slow
 def test_direction_marks_are_spelt_out(visit: Open) -> None:
     page = visit("hostile.html")
     text = page.locator("main").inner_text()
@@ -108,6 +115,7 @@ def test_direction_marks_are_spelt_out(visit: Open) -> None:
     assert "a⟨202e⟩gnp.exe" in text
 
 
+@pytest.mark.slow
 def test_without_scripts_the_failures_are_there(browser: Browser, pages: Path) -> None:
     context = browser.new_context(java_script_enabled=False)
     page = context.new_page()
@@ -119,6 +127,7 @@ def test_without_scripts_the_failures_are_there(browser: Browser, pages: Path) -
     context.close()
 
 
+@pytest.mark.slow
 def test_a_limit_on_points_is_told(
     visit: Open, pages: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -132,6 +141,7 @@ def test_a_limit_on_points_is_told(
     assert "limit of 1,000 points" in page.locator(".detail .nothing").inner_text()
 
 
+@pytest.mark.slow
 def test_thousands_of_rows(visit: Open, pages: Path) -> None:
     """4,200 rows of 262 points: every step is asserted, the times are for the reader."""
     diff = make(files=836, steps=262)
@@ -171,6 +181,7 @@ def members(rows: list[tuple[str, str | None]], n: int) -> tuple[tuple[str, str 
     return tuple(sorts[n % len(sorts)])
 
 
+@pytest.mark.slow
 def test_thousands_of_groups(visit: Open, pages: Path) -> None:
     """1,500 groups over as many rows: what each one filters to, the time is for the reader."""
     plain = make(files=300)

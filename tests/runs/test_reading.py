@@ -189,6 +189,7 @@ def test_a_search_without_end_is_called_off(
     assert signal.getsignal(signal.SIGVTALRM) == before
 
 
+@pytest.mark.slow
 def test_many_short_searches_are_left_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

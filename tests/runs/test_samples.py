@@ -49,6 +49,7 @@ def schema() -> object:
 CURVES = st.dictionaries(st.integers(-(2**63), 2**63 - 1), st.floats(), max_size=6)
 
 
+@pytest.mark.slow
 @given(st.lists(st.fixed_dictionaries({"a": CURVES, "b": CURVES}), max_size=4))
 def test_samples_come_back_as_they_were(runs: list[dict[str, dict[int, float]]]) -> None:
     from tempfile import TemporaryDirectory  # noqa: PLC0415 - hypothesis and tmp_path do not mix

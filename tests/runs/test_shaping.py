@@ -79,6 +79,7 @@ def test_rounding_is_that_of_decimals(value: float, decimals: int) -> None:
     assert (math.isnan(found[1]), found[2]) == (True, math.inf)
 
 
+@pytest.mark.slow
 @given(st.lists(st.integers(-50, 500), min_size=1, max_size=30, unique=True))
 def test_what_a_block_declares_is_true_of_its_steps(steps: list[int]) -> None:
     new, _ = shaped(Series({"a": curve(dict.fromkeys(steps, 1.0))}), RecordSettings())

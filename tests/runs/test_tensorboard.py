@@ -246,6 +246,7 @@ def test_blocks_join_without_a_seam(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert (metrics["x"].steps.tolist(), findings) == (list(range(1, 30)), ())
 
 
+@pytest.mark.slow
 def test_reading_needs_neither_tensorboard_nor_protobuf(tmp_path: Path) -> None:
     path = event_file(tmp_path / "e", [scalar_event("x", 1, 1.0)])
     code = (
@@ -256,6 +257,7 @@ def test_reading_needs_neither_tensorboard_nor_protobuf(tmp_path: Path) -> None:
     subprocess.run([sys.executable, "-c", code, str(path)], check=True)
 
 
+@pytest.mark.slow
 @given(st.lists(st.integers(-3, 12) | st.sampled_from([-(2**63), 2**62]), max_size=14))
 def test_a_step_that_comes_again_gives_up_what_stood_behind_it(steps: list[int]) -> None:
     held: dict[int, float] = {}
@@ -273,6 +275,7 @@ def test_a_step_that_comes_again_gives_up_what_stood_behind_it(steps: list[int])
     assert replaced == len(steps) - len(held)
 
 
+@pytest.mark.slow
 @given(st.binary(max_size=400))
 def test_arbitrary_bytes_never_crash(data: bytes) -> None:
     from tempfile import NamedTemporaryFile  # noqa: PLC0415 - hypothesis and tmp_path do not mix
@@ -286,6 +289,7 @@ def test_arbitrary_bytes_never_crash(data: bytes) -> None:
     assert not looks_like_records(data[:12]) or len(data) < 16 or findings
 
 
+@pytest.mark.slow
 @given(st.binary(max_size=120))
 def test_arbitrary_messages_never_crash(data: bytes) -> None:
     from tempfile import NamedTemporaryFile  # noqa: PLC0415
@@ -297,6 +301,7 @@ def test_arbitrary_messages_never_crash(data: bytes) -> None:
     assert {f.kind for f in findings} <= {"unreadable"}
 
 
+@pytest.mark.slow
 @settings(max_examples=300)
 @given(st.data())
 def test_every_flipped_bit_is_found(draw: st.DataObject) -> None:

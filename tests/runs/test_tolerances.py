@@ -68,6 +68,7 @@ def alarms(found: Recommendation, golden: Values, fresh: Values) -> Values:
     return np.asarray(np.count_nonzero(out, axis=1) > found.outliers)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("noise", NOISES)
 @pytest.mark.parametrize("runs", [2, 3, 5, 10])
 @pytest.mark.parametrize("outliers", [0, 2])
@@ -87,6 +88,7 @@ def test_false_alarms_are_no_more_frequent_than_stated(
     assert beyond / trials <= 1 - found.confidence
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("noise", [gaussian, drifting_apart])
 def test_the_models_rate_is_near_the_truth_where_noise_is_ordinary(noise: Noise) -> None:
     rng = np.random.default_rng(5)
@@ -101,6 +103,7 @@ def test_the_models_rate_is_near_the_truth_where_noise_is_ordinary(noise: Noise)
     assert np.max(np.array(model, float)) < 0.2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("noise", NOISES)
 def test_a_golden_recorded_anew_is_covered_too(noise: Noise) -> None:
     rng = np.random.default_rng(11)
@@ -185,6 +188,7 @@ def test_how_many_runs_show_a_rate(rate: float, runs: int) -> None:
     assert 1 - 0.05 ** (1 / (runs - 1)) <= rate < 1 - 0.05 ** (1 / (runs - 2))
 
 
+@pytest.mark.slow
 @given(
     st.lists(st.lists(st.floats(1e-3, 1e3), min_size=4, max_size=4), min_size=2, max_size=5),
     st.integers(0, 3),
@@ -270,6 +274,7 @@ def test_rules_behind_it_add_nothing_to_the_snippet(tmp_path: Path) -> None:
     assert gate(CURVE, CURVE * (1 + 0.9 * found.rtol), np.ones(20, bool), rule).passes
 
 
+@pytest.mark.slow
 @given(st.text(max_size=20))
 def test_any_name_makes_a_rule_for_itself_alone(name: str) -> None:
     from fnmatch import fnmatchcase  # noqa: PLC0415

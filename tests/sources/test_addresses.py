@@ -70,6 +70,7 @@ def test_loopback(host: str, here: bool) -> None:  # noqa: FBT001 - a parameter 
     assert is_loopback(host) is here
 
 
+@pytest.mark.slow
 @given(st.text(st.characters(codec="ascii", categories=("L", "N")), min_size=8))
 def test_neither_query_nor_user_is_shown(secret: str) -> None:
     text = shown(f"https://u{secret}x:p{secret}x@host:1/path?sig={secret}#{secret}")

@@ -67,6 +67,7 @@ NAMES = st.lists(
 ).map("/".join)
 
 
+@pytest.mark.slow
 @given(
     st.dictionaries(NAMES, st.binary(max_size=2000), max_size=6),
     st.sampled_from([zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED]),
@@ -84,6 +85,7 @@ def test_what_was_packed_is_unpacked(members: dict[str, bytes], method: int) -> 
         assert set(open_bytes(data).names) == members.keys()
 
 
+@pytest.mark.slow
 @settings(max_examples=300)
 @given(st.data())
 def test_a_damaged_archive_is_unusable_or_whole_never_a_crash(data: st.DataObject) -> None:
@@ -158,6 +160,7 @@ def test_a_file_that_is_also_a_folder_is_refused() -> None:
 SHALLOW = st.lists(st.sampled_from("aAbß"), min_size=1, max_size=4).map("/".join)
 
 
+@pytest.mark.slow
 @given(st.sets(SHALLOW, max_size=6))
 def test_no_file_is_the_folder_of_another(names: set[str]) -> None:
     keys = [folded(name) for name in names]
@@ -190,6 +193,7 @@ def test_too_many_members_are_refused_before_they_are_listed() -> None:
     assert "at most 20" in str(refusal(data, Limits(members=20)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("announced", [0, 5, 99_999, 100_001])
 def test_a_directory_that_holds_other_than_it_announces_is_not_parsed(announced: int) -> None:
     header = packed({"a": b""}).partition(b"PK\x01\x02")[2][:-22]

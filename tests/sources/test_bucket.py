@@ -74,6 +74,7 @@ def noise(size: int, seed: int = 1) -> bytes:
     return random.Random(seed).randbytes(size)
 
 
+@pytest.mark.slow
 def test_loose_objects_and_archives(s3: S3) -> None:
     name = s3.bucket(
         {
@@ -102,12 +103,14 @@ def test_loose_objects_and_archives(s3: S3) -> None:
     assert not any(one.findings for one in found.values())
 
 
+@pytest.mark.slow
 def test_one_archive_as_the_address(s3: S3) -> None:
     name = s3.bucket({"a/x.zip": zipped({"y": b"1"}), "a/z.zip/loose": b"2"})
     assert fetched(f"s3://{name}/a/x.zip")[1] == {"x.zip": {"y": b"1"}}
     assert fetched(f"s3://{name}/a/z.zip")[1] == {"./": {"loose": b"2"}}
 
 
+@pytest.mark.slow
 def test_more_keys_than_one_page(s3: S3) -> None:
     name = s3.bucket({})
     backend = get_backend("s3")["123456789012"]["aws"]
@@ -120,6 +123,7 @@ def test_more_keys_than_one_page(s3: S3) -> None:
     assert contents["a07/"] == {"0007.json": b"7", "0057.json": b"57"}
 
 
+@pytest.mark.slow
 def test_of_a_large_archive_only_the_wanted_bytes_are_read(s3: S3) -> None:
     body = zipped(
         {
@@ -139,6 +143,7 @@ def test_of_a_large_archive_only_the_wanted_bytes_are_read(s3: S3) -> None:
     assert len(s3.fetches()) == 2  # second.json lies within the end that is read first
 
 
+@pytest.mark.slow
 def test_nothing_wanted_costs_one_request(s3: S3) -> None:
     name = s3.bucket({"big.zip": zipped({"checkpoint.bin": noise(1_000_000)})})
     found, contents = fetched(f"s3://{name}", lambda _: False)
@@ -147,6 +152,7 @@ def test_nothing_wanted_costs_one_request(s3: S3) -> None:
     assert len(s3.fetches()) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [1000, 2_000_000])
 def test_what_is_mostly_wanted_is_read_once(s3: S3, size: int) -> None:
     body = zipped({"a.bin": noise(size), "b.bin": noise(size // 10, 5)})
@@ -156,6 +162,7 @@ def test_what_is_mostly_wanted_is_read_once(s3: S3, size: int) -> None:
     assert found["all.zip"].received == len(body)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("reset", [True, False])
 def test_a_cut_is_gone_on_from(s3: S3, reset: bool) -> None:  # noqa: FBT001 - a parameter of the test
     name = s3.bucket({"a/x.bin": noise(2_000_000)})
@@ -166,6 +173,7 @@ def test_a_cut_is_gone_on_from(s3: S3, reset: bool) -> None:  # noqa: FBT001 - a
     assert len(s3.fetches()) >= 3
 
 
+@pytest.mark.slow
 def test_trouble_that_passes(s3: S3) -> None:
     name = s3.bucket({"a/x.json": b"1"})
     s3.faults.server_error("list-type", status=503)
@@ -173,6 +181,7 @@ def test_trouble_that_passes(s3: S3) -> None:
     assert fetched(f"s3://{name}")[1] == {"a/": {"x.json": b"1"}}
 
 
+@pytest.mark.slow
 def test_one_artifact_that_fails_does_not_cost_the_others(s3: S3) -> None:
     objects = {"a/x.json": b"1", "b/x.json": b"2", "c/x.json": b"3", "d.zip": b"<html>", "e/": b""}
     name = s3.bucket(objects)
@@ -186,6 +195,7 @@ def test_one_artifact_that_fails_does_not_cost_the_others(s3: S3) -> None:
     assert found["b/"].findings[0].next == f"aws s3 ls s3://{name}/"
 
 
+@pytest.mark.slow
 def test_an_object_that_changes_between_listing_and_reading(s3: S3) -> None:
     name = s3.bucket({"a/x.json": b"1", "b/x.json": b"2"})
     bucket = Bucket(f"s3://{name}")
@@ -213,6 +223,7 @@ def test_a_bucket_that_is_not_there(
     assert s3.requests
 
 
+@pytest.mark.slow
 def test_nobody_listens(s3: S3, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
     with pytest.raises(CannotVerify, match="no answer from the server") as raised:
@@ -225,6 +236,7 @@ def test_nobody_listens(s3: S3, monkeypatch: pytest.MonkeyPatch) -> None:
 LISTING = "from karat.sources.bucket import Bucket; Bucket('s3://bucket/x').listing()"
 
 
+@pytest.mark.slow
 def test_a_silent_server_does_not_keep_an_interrupted_listing(s3: S3) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         silent.settimeout(30)  # a process that never asks is a failure, not a wait
@@ -253,24 +265,28 @@ def test_without_credentials_nothing_is_signed(s3: S3, monkeypatch: pytest.Monke
     assert not any("authorization" in request.headers for request in s3.requests)
 
 
+@pytest.mark.slow
 def test_nothing_below_the_prefix(s3: S3) -> None:
     name = s3.bucket({"runs/7": b"an object, not a folder", "runs/8/": b"", "runs/9/x": b""})
     for prefix in ("runs/7", "runs/8", "nowhere"):
         assert Bucket(f"s3://{name}/{prefix}").listing().artifacts == ()
 
 
+@pytest.mark.slow
 def test_markers_of_folders_are_no_files(s3: S3) -> None:
     name = s3.bucket({"a/": b"", "a/deep/": b"", "a/deep/x": b"1", "a/empty": b""})
     found, _ = fetched(f"s3://{name}")
     assert found["a/"].names == ("deep/x", "empty")
 
 
+@pytest.mark.slow
 def test_names_that_are_no_paths(s3: S3) -> None:
     name = s3.bucket({"a/\x01x": b"1"})
     with pytest.raises(CannotVerify, match="no plain path"):
         Bucket(f"s3://{name}").listing()
 
 
+@pytest.mark.slow
 def test_too_much_is_refused_before_it_is_read(s3: S3) -> None:
     name = s3.bucket({"a/x": noise(2000), "b/x": noise(900), "b/y": noise(900)})
     found, _ = fetched(f"s3://{name}", limits=Limits(member=1000, total=1500))
@@ -285,6 +301,7 @@ def test_an_artifact_that_is_not_there(s3: S3) -> None:
     bucket.close()
 
 
+@pytest.mark.slow
 def test_progress_counts_every_byte(s3: S3) -> None:
     name = s3.bucket({"a/x": noise(2000), "a/y": noise(3000), "b.zip": zipped({"z": b"1"})})
     told: dict[str, int] = {}
@@ -311,6 +328,7 @@ def test_progress_counts_every_byte(s3: S3) -> None:
     assert sorted(ended) == ["a", "b.zip"]
 
 
+@pytest.mark.slow
 def test_what_arrived_once_is_not_fetched_again(s3: S3) -> None:
     big = {"golden.json": b"{}", "checkpoint.bin": noise(1_000_000)}
     name = s3.bucket({"a/x": b"1", "a/y": b"2", "b.zip": zipped(big)})
@@ -326,6 +344,7 @@ def test_what_arrived_once_is_not_fetched_again(s3: S3) -> None:
     assert [request.path.rpartition("/")[2] for request in s3.fetches()] == ["y"]
 
 
+@pytest.mark.slow
 def test_what_has_changed_is_fetched_again(s3: S3) -> None:
     name = s3.bucket({"a/x": b"1", "b.zip": zipped({"z": b"1"})})
     fetched(f"s3://{name}")
@@ -334,6 +353,7 @@ def test_what_has_changed_is_fetched_again(s3: S3) -> None:
     assert fetched(f"s3://{name}")[1] == {"a/": {"x": b"2"}, "b.zip": {"z": b"2"}}
 
 
+@pytest.mark.slow
 def test_half_an_archive_is_gone_on_from_by_the_next_run(s3: S3) -> None:
     body = zipped({"a.bin": noise(2_000_000)})
     name = s3.bucket({"big.zip": body})
@@ -349,6 +369,7 @@ def test_half_an_archive_is_gone_on_from_by_the_next_run(s3: S3) -> None:
     assert before + found["big.zip"].received == len(body)
 
 
+@pytest.mark.slow
 def test_a_damaged_cache_is_noticed(s3: S3, tmp_path: Path) -> None:
     body = zipped({"golden.json": noise(90_000), "checkpoint.bin": noise(1_000_000)})
     name = s3.bucket({"a/x": b"1", "b.zip": body})
@@ -362,6 +383,7 @@ def test_a_damaged_cache_is_noticed(s3: S3, tmp_path: Path) -> None:
     assert fetched(f"s3://{name}", lambda path: path != "checkpoint.bin")[1] == first
 
 
+@pytest.mark.slow
 def test_a_cache_that_cannot_be_used_costs_nothing_else(
     s3: S3, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

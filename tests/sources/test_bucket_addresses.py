@@ -26,6 +26,7 @@ def test_what_is_no_address_is_not_repeated(url: str) -> None:
     assert "hunter2" not in str(raised.value)
 
 
+@pytest.mark.slow
 @given(
     st.sampled_from(["s3", "gs", "az"]),
     st.text(st.sampled_from("ab9.-"), min_size=1),

@@ -158,6 +158,7 @@ def filled(folder: Path, name: str, size: int, used: float) -> Path:
     return shelf
 
 
+@pytest.mark.slow
 @given(sizes=st.lists(st.integers(1, 60_000), max_size=8), limit=st.integers(0, 200_000))
 def test_the_least_recently_used_goes_first(sizes: list[int], limit: int) -> None:
     with tempfile.TemporaryDirectory() as name:
@@ -184,6 +185,7 @@ def test_the_last_to_leave_tidies_up_and_no_one_else(tmp_path: Path) -> None:
     assert not shelf.folder.exists()
 
 
+@pytest.mark.slow
 def test_a_live_process_keeps_what_it_uses(tmp_path: Path) -> None:
     script = (
         "import sys, os\n"
@@ -220,6 +222,7 @@ def test_a_damaged_record_is_not_believed(tmp_path: Path) -> None:
     assert Shelf(tmp_path / "s").record == Record()
 
 
+@pytest.mark.slow
 @given(st.binary(max_size=200))
 def test_no_record_breaks_it(junk: bytes) -> None:
     with tempfile.TemporaryDirectory() as name:

@@ -60,6 +60,7 @@ def test_the_token_goes_to_the_api(servers: Servers, client: Client) -> None:
     assert servers.log[0].headers["authorization"] == f"Bearer {PLANTED}"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
 def test_the_token_stays_behind_when_a_redirect_leaves_the_port(
     servers: Servers, client: Client, status: int
@@ -81,6 +82,7 @@ def test_another_name_of_the_same_host_is_another_origin(servers: Servers, clien
     assert "authorization" not in servers.log[1].headers
 
 
+@pytest.mark.slow
 def test_a_redirect_on_the_same_origin_keeps_the_token(servers: Servers, client: Client) -> None:
     servers.put("/old", redirect("/new"))
     servers.put("/new", answer(1))
@@ -103,6 +105,7 @@ def test_an_address_elsewhere_never_gets_the_token(servers: Servers, client: Cli
     assert not [request for request in servers.log if "authorization" in request.headers]
 
 
+@pytest.mark.slow
 def test_users_in_redirects_and_cookies_are_not_sent(servers: Servers, client: Client) -> None:
     host = servers.other.url.removeprefix("http://")
     first = redirect(f"http://user:password@{host}/blob")
@@ -116,6 +119,7 @@ def test_users_in_redirects_and_cookies_are_not_sent(servers: Servers, client: C
     assert "authorization" not in servers.log[1].headers
 
 
+@pytest.mark.slow
 def test_netrc_is_not_read(
     servers: Servers, client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -173,6 +177,7 @@ def test_redirects_do_not_leave_https(location: str, allowed: bool) -> None:  # 
         assert "SIGNED" not in said(caught.value)
 
 
+@pytest.mark.slow
 def test_the_token_is_in_no_error_and_no_log(
     servers: Servers, client: Client, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -197,6 +202,7 @@ def test_the_token_is_in_no_error_and_no_log(
     assert not [text for text in texts if PLANTED in text or "SIGNED" in text]
 
 
+@pytest.mark.slow
 def test_what_others_log_is_left_alone(
     servers: Servers, client: Client, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -261,6 +267,7 @@ def test_what_is_no_json_of_an_api_is_told(
         client.get("/x", list[int])
 
 
+@pytest.mark.slow
 def test_answers_are_asked_for_once(servers: Servers, tmp_path: Path) -> None:
     def page(request: Request) -> Response:
         if request.headers.get("if-none-match") == '"one"':
@@ -287,6 +294,7 @@ def test_answers_are_asked_for_once(servers: Servers, tmp_path: Path) -> None:
     assert PLANTED not in names
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stale", [400, 401, 403, 404, 410])
 def test_where_the_bytes_were_is_tried_first_and_asked_again_when_it_expired(
     servers: Servers, client: Client, stale: int

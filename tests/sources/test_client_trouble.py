@@ -40,6 +40,7 @@ def test_a_bad_token_is_named_not_shown(servers: Servers, client: Client) -> Non
     assert len(servers.log) == 1
 
 
+@pytest.mark.slow
 def test_forbidden_is_not_tried_again(servers: Servers, client: Client, clock: Clock) -> None:
     servers.put("/x", Response(status=403, body=b'{"message": "Resource not accessible"}'))
     with pytest.raises(Refused, match="403"):
@@ -47,6 +48,7 @@ def test_forbidden_is_not_tried_again(servers: Servers, client: Client, clock: C
     assert (len(servers.log), clock.waits) == (1, [])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("status", [500, 502, 503, 504, 429])
 def test_passing_trouble_passes(
     servers: Servers, client: Client, clock: Clock, status: int
@@ -57,6 +59,7 @@ def test_passing_trouble_passes(
     assert clock.waits[0] < clock.waits[1] * 2
 
 
+@pytest.mark.slow
 def test_lasting_trouble_is_told(servers: Servers, client: Client, clock: Clock) -> None:
     servers.put("/x", Response(status=502))
     with pytest.raises(Unanswered, match=r"/x, found HTTP 502"):
@@ -64,11 +67,13 @@ def test_lasting_trouble_is_told(servers: Servers, client: Client, clock: Clock)
     assert (len(servers.log), len(clock.waits)) == (5, 4)
 
 
+@pytest.mark.slow
 def test_a_cut_answer_is_asked_for_again(servers: Servers, client: Client) -> None:
     servers.put("/x", Response(body=b"[1, 2, 3]", cut_after=4, reset=True), answer([1, 2, 3]))
     assert client.get("/x", list[int]) == [1, 2, 3]
 
 
+@pytest.mark.slow
 def test_no_server_is_told_after_a_while(servers: Servers, clock: Clock) -> None:
     url = servers.api.url
     servers.api.stop()
@@ -79,6 +84,7 @@ def test_no_server_is_told_after_a_while(servers: Servers, clock: Clock) -> None
     client.close()
 
 
+@pytest.mark.slow
 def test_retry_after_is_honoured_and_told_once(servers: Servers, clock: Clock) -> None:
     notices: list[str] = []
     client = Client(servers.api.url, TOKEN, patience=clock.patience(), notice=notices.append)
@@ -105,6 +111,7 @@ def test_a_limit_in_words_only_is_a_limit(servers: Servers, client: Client, cloc
     assert clock.waits == [60.0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("words", [b"Corporate policy", b"the limit of your rate plan"])
 def test_other_words_are_no_limit(
     servers: Servers, client: Client, clock: Clock, words: bytes
@@ -115,6 +122,7 @@ def test_other_words_are_no_limit(
     assert clock.waits == []
 
 
+@pytest.mark.slow
 def test_several_at_one_limit_hear_of_it_once_and_wait_for_the_longest(servers: Servers) -> None:
     """As if at one instant: the clock stands still."""
     waits: list[float] = []
@@ -141,6 +149,7 @@ def test_a_limit_too_far_away_is_told_with_its_time(
     assert clock.waits == []
 
 
+@pytest.mark.slow
 def test_a_stopped_client_wakes_up_and_sends_nothing(servers: Servers) -> None:
     client = Client(servers.api.url, TOKEN)
     servers.put("/x", Response(status=429, headers={"retry-after": "600"}))

@@ -187,6 +187,7 @@ def nobody() -> Iterator[None]:
         os.seteuid(before)
 
 
+@pytest.mark.slow
 def test_the_next_command_shows_what_is_wrong(tmp_path: Path) -> None:
     """It is run as it stands, whatever the names."""
     root = fill(tmp_path / "a b", {"it's/x": b"1", "bad 'one'.zip": zipped({"x": b"1"})[:40]})

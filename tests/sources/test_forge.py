@@ -39,6 +39,7 @@ def blob_url(client: httpx.Client, artifact: GitHubArtifact) -> str:
     return answer.headers["location"]
 
 
+@pytest.mark.slow
 def test_an_artifact_is_a_redirect_to_the_other_host(
     forge: Forge, client: httpx.Client, artifact: GitHubArtifact
 ) -> None:
@@ -50,6 +51,7 @@ def test_an_artifact_is_a_redirect_to_the_other_host(
     assert [request.host for request in forge.seen()] == ["api", "blob"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("header", ["Authorization", "PRIVATE-TOKEN", "JOB-TOKEN"])
 def test_the_blob_host_refuses_every_other_credential(
     client: httpx.Client, artifact: GitHubArtifact, header: str
@@ -57,6 +59,7 @@ def test_the_blob_host_refuses_every_other_credential(
     assert httpx.get(blob_url(client, artifact), headers={header: "Bearer x"}).status_code == 403
 
 
+@pytest.mark.slow
 def test_a_signature_is_for_one_path_and_for_a_while(
     forge: Forge, client: httpx.Client, run: GitHubRun, artifact: GitHubArtifact
 ) -> None:
@@ -70,6 +73,7 @@ def test_a_signature_is_for_one_path_and_for_a_while(
     assert httpx.get(good).status_code == 200
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("asked", "status", "start", "end"),
     [
@@ -99,12 +103,14 @@ def test_ranges_are_azures(
         assert answer.headers["content-range"] == f"bytes {start}-{(end or size) - 1}/{size}"
 
 
+@pytest.mark.slow
 def test_a_range_beyond_the_end_is_416(client: httpx.Client, artifact: GitHubArtifact) -> None:
     size = len(artifact.body)
     answer = httpx.get(blob_url(client, artifact), headers={"Range": f"bytes={size}-"})
     assert (answer.status_code, answer.headers["content-range"]) == (416, f"bytes */{size}")
 
 
+@pytest.mark.slow
 def test_if_range_and_if_match_know_the_etag(
     client: httpx.Client, artifact: GitHubArtifact
 ) -> None:
@@ -118,6 +124,7 @@ def test_if_range_and_if_match_know_the_etag(
     assert httpx.get(url, headers=wanted | {"If-Match": '"old"'}).status_code == 412
 
 
+@pytest.mark.slow
 def test_expired_missing_private_and_forbidden(
     forge: Forge, client: httpx.Client, run: GitHubRun
 ) -> None:
@@ -137,6 +144,7 @@ def test_expired_missing_private_and_forbidden(
         assert (wrong.status_code, wrong.json()["message"]) == (401, "Bad credentials")
 
 
+@pytest.mark.slow
 def test_pages_are_linked_under_the_repositorys_number(
     client: httpx.Client, run: GitHubRun
 ) -> None:
@@ -209,6 +217,7 @@ def test_runs_of_a_commit(forge: Forge, client: httpx.Client, run: GitHubRun) ->
     assert listed(f"/workflows/{newer.workflow_id}/runs", head_sha="0" * 40) == []
 
 
+@pytest.mark.slow
 def test_faults_come_as_often_as_told_and_no_more(
     forge: Forge, client: httpx.Client, run: GitHubRun
 ) -> None:
@@ -238,6 +247,7 @@ def received(url: str) -> bytes:
     pytest.fail("the connection was not cut")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("reset", [True, False])
 def test_a_cut_body_can_be_resumed(
     forge: Forge,
@@ -254,6 +264,7 @@ def test_a_cut_body_can_be_resumed(
     assert (rest.status_code, len(got) + len(rest.content)) == (206, 300_000)
 
 
+@pytest.mark.slow
 def test_bodies_that_lie(forge: Forge, client: httpx.Client, artifact: GitHubArtifact) -> None:
     url = blob_url(client, artifact)
     forge.faults.truncate(r"logs\.zip", keep=20, times=1)
@@ -270,6 +281,7 @@ def test_bodies_that_lie(forge: Forge, client: httpx.Client, artifact: GitHubArt
     assert [httpx.get(url).status_code for _ in range(2)] == [403, 200]
 
 
+@pytest.mark.slow
 def test_a_slow_body_trickles(forge: Forge, client: httpx.Client, artifact: GitHubArtifact) -> None:
     url = blob_url(client, artifact)
     forge.faults.slow(r"logs\.zip", rate=len(artifact.body) / 60)
@@ -279,6 +291,7 @@ def test_a_slow_body_trickles(forge: Forge, client: httpx.Client, artifact: GitH
     assert len(first) < len(artifact.body) / 2
 
 
+@pytest.mark.slow
 def test_latency_is_of_both_hosts(
     forge: Forge, client: httpx.Client, artifact: GitHubArtifact
 ) -> None:
@@ -289,6 +302,7 @@ def test_latency_is_of_both_hosts(
             httpx.get(place, timeout=0.1)
 
 
+@pytest.mark.slow
 def test_many_connections_at_once(
     forge: Forge, client: httpx.Client, artifact: GitHubArtifact
 ) -> None:
@@ -309,6 +323,7 @@ def test_stopping_breaks_off_open_connections(run: GitHubRun) -> None:
             client.get(f"/repos/{REPO}/actions/runs/123")
 
 
+@pytest.mark.slow
 def test_gitlab_pipelines_jobs_and_bridges(forge: Forge) -> None:
     lab = forge.gitlab
     parent = lab.pipeline("group/sub/project", pipeline_id=7, private=True)
@@ -342,6 +357,7 @@ def test_gitlab_pipelines_jobs_and_bridges(forge: Forge) -> None:
         assert wrong.status_code == 401
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("direct", [True, False])
 def test_gitlab_artifacts(forge: Forge, direct: bool) -> None:  # noqa: FBT001 - a parameter of the test
     pipeline = forge.gitlab.pipeline("group/project", private=True)

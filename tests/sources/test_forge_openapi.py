@@ -74,6 +74,7 @@ def places(run: GitHubRun) -> list[str]:
     return [f"/commits/{run.sha[:9]}", *(f"/actions{place}" for place in actions)]
 
 
+@pytest.mark.slow
 def test_every_answer_is_as_described(
     description: Description, run: GitHubRun, client: httpx.Client
 ) -> None:
@@ -86,6 +87,7 @@ def test_every_answer_is_as_described(
             assert answer.headers["link"].startswith("<http")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("by", ["run", "sha"])
 def test_karat_asks_for_nothing_that_is_not_described(
     description: Description, forge: Forge, run: GitHubRun, tmp_path: Path, by: str

@@ -76,6 +76,7 @@ def test_one_run_with_its_jobs_and_artifacts(forge: Forge, env: dict[str, str]) 
     assert listing.findings == ()
 
 
+@pytest.mark.slow
 def test_many_pages_in_any_order_are_one_listing(forge: Forge, env: dict[str, str]) -> None:
     run = forge.github.run("owner/name", run_id=123, attempts=3, shuffle=7)
     for i in range(250):
@@ -89,6 +90,7 @@ def test_many_pages_in_any_order_are_one_listing(forge: Forge, env: dict[str, st
     assert listing.jobs == tuple(sorted(listing.jobs, key=lambda job: int(job.id)))
 
 
+@pytest.mark.slow
 def test_a_second_listing_costs_nothing(forge: Forge, env: dict[str, str]) -> None:
     run = forge.github.run("owner/name", run_id=123)
     for i in range(150):
@@ -130,6 +132,7 @@ def test_a_workflow_by_name_file_or_number(forge: Forge, env: dict[str, str], ho
     assert [known.id for known in listed(env, sha=SHA, workflow=workflow).runs] == ["1"]
 
 
+@pytest.mark.slow
 def test_a_commit_without_completed_runs_cannot_be_verified(
     forge: Forge, env: dict[str, str]
 ) -> None:
@@ -142,6 +145,7 @@ def test_a_commit_without_completed_runs_cannot_be_verified(
         listed(env, sha=OTHER)
 
 
+@pytest.mark.slow
 def test_a_run_that_is_still_going_is_listed_with_a_warning(
     forge: Forge, env: dict[str, str]
 ) -> None:
@@ -152,6 +156,7 @@ def test_a_run_that_is_still_going_is_listed_with_a_warning(
     assert "has not finished" in listing.findings[0].message
 
 
+@pytest.mark.slow
 def test_no_such_run_or_no_access(forge: Forge, env: dict[str, str]) -> None:
     forge.github.run("owner/secret", run_id=1, private=True)
     forge.github.repository("owner/name")
@@ -161,6 +166,7 @@ def test_no_such_run_or_no_access(forge: Forge, env: dict[str, str]) -> None:
         listed({**env, "GITHUB_TOKEN": "", "PATH": ""}, "owner/secret", run_id=1)
 
 
+@pytest.mark.slow
 def test_a_bad_token_is_named(forge: Forge, env: dict[str, str]) -> None:
     forge.github.run("owner/name", run_id=1)
     with pytest.raises(CannotVerify, match="the token from GH_TOKEN") as caught:
@@ -169,6 +175,7 @@ def test_a_bad_token_is_named(forge: Forge, env: dict[str, str]) -> None:
     assert caught.value.next_command.startswith("gh auth login --hostname")
 
 
+@pytest.mark.slow
 def test_an_attempt_must_exist(forge: Forge, env: dict[str, str]) -> None:
     run = forge.github.run("owner/name", run_id=1, attempts=2)
     run.job("t", attempt=1)
@@ -178,6 +185,7 @@ def test_an_attempt_must_exist(forge: Forge, env: dict[str, str]) -> None:
         listed(env, run_id=1, attempt=3)
 
 
+@pytest.mark.slow
 def test_trouble_while_listing_passes(forge: Forge, env: dict[str, str]) -> None:
     run = forge.github.run("owner/name", run_id=1)
     for i in range(130):

@@ -71,6 +71,7 @@ def test_jobs_attempts_and_archives(forge: Forge, env: dict[str, str]) -> None:
     assert content(found[str(third.id)]) == b"3"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("status", "reason", "conclusion"),
     [
@@ -93,6 +94,7 @@ def test_conclusions_in_githubs_words(
     assert listing.jobs[0].conclusion == conclusion
 
 
+@pytest.mark.slow
 def test_child_pipelines_of_child_pipelines_in_other_projects(
     forge: Forge, env: dict[str, str]
 ) -> None:
@@ -149,6 +151,7 @@ def test_a_child_that_may_not_be_seen_is_told(forge: Forge, env: dict[str, str])
     assert len(found) == 1
 
 
+@pytest.mark.slow
 def test_pages_are_followed(forge: Forge, env: dict[str, str]) -> None:
     pipeline = forge.gitlab.pipeline("group/name", pipeline_id=77, shuffle=1)
     for i in range(230):
@@ -158,6 +161,7 @@ def test_pages_are_followed(forge: Forge, env: dict[str, str]) -> None:
     assert len(forge.seen(r"/jobs")) == 3
 
 
+@pytest.mark.slow
 def test_an_archive_that_is_gone_is_expired_and_one_past_its_date_is_tried(
     forge: Forge, env: dict[str, str]
 ) -> None:
@@ -181,6 +185,7 @@ def test_an_archive_that_is_gone_is_expired_and_one_past_its_date_is_tried(
     assert [f.kind for f in found[str(lost.id)].findings] == ["artifact-missing"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("which", ["GITLAB_TOKEN", "RO_API_TOKEN", "CI_JOB_TOKEN"])
 def test_tokens_travel_in_their_own_header_and_stay_home(
     forge: Forge, env: dict[str, str], which: str
@@ -196,6 +201,7 @@ def test_tokens_travel_in_their_own_header_and_stay_home(
         assert token not in str(request.headers)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["CI_PROJECT_ID", "CI_PROJECT_PATH"])
 def test_the_project_may_come_from_the_environment(
     forge: Forge, env: dict[str, str], name: str
@@ -207,6 +213,7 @@ def test_the_project_may_come_from_the_environment(
     assert len(listing.jobs) == 1
 
 
+@pytest.mark.slow
 def test_no_such_pipeline(forge: Forge, env: dict[str, str]) -> None:
     forge.gitlab.project("group/name")
     with pytest.raises(CannotVerify, match="expected pipeline 77 in project group/name"):

@@ -91,6 +91,7 @@ def place(tmp_path: Path) -> Iterator[Place]:
     made.host.stop()
 
 
+@pytest.mark.slow
 def test_a_body_that_outgrows_every_size_is_refused_and_not_kept(place: Place) -> None:
     place.answer = lambda _: Response(body=BIG)
     fetched = place.fetch(None, Limits(archive=1_000_000))
@@ -101,6 +102,7 @@ def test_a_body_that_outgrows_every_size_is_refused_and_not_kept(place: Place) -
     assert not place.fetch(None).findings
 
 
+@pytest.mark.slow
 def test_a_body_that_outgrows_its_announced_size_is_refused(place: Place) -> None:
     place.answer = lambda _: Response(body=bytes((64 << 20) + 4000))
     (finding,) = place.fetch(1000).findings
@@ -108,6 +110,7 @@ def test_a_body_that_outgrows_its_announced_size_is_refused(place: Place) -> Non
     assert f"{(64 << 20) + 2000:,} bytes" in finding.message
 
 
+@pytest.mark.slow
 def test_of_a_range_no_more_is_kept_than_was_asked_for(place: Place) -> None:
     """The server knows where to begin, and never where to end."""
 
@@ -124,6 +127,7 @@ def test_of_a_range_no_more_is_kept_than_was_asked_for(place: Place) -> None:
     assert len(place.log) == 2
 
 
+@pytest.mark.slow
 def test_a_longer_part_than_can_be_is_thrown_away(place: Place) -> None:
     place.answer = lambda request: (
         part(request, etag='"1"') if len(place.log) == 1 else Response(status=404)
@@ -147,6 +151,7 @@ def test_a_range_that_was_not_asked_for_is_not_taken(place: Place) -> None:
     assert "another range than the one asked for" in finding.message
 
 
+@pytest.mark.slow
 def test_another_version_in_the_middle_is_begun_anew(place: Place) -> None:
     """The server ignores If-Range, and the file was replaced after the first cut."""
     old, new = packed(300_000), packed(300_001)
@@ -166,6 +171,7 @@ def test_another_version_in_the_middle_is_begun_anew(place: Place) -> None:
     assert [request.range for request in place.log] == [None, "bytes=100000-", None]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("extra", "requests"), [(b"", 1), (b"more", 2)])
 def test_a_download_that_was_complete_already(place: Place, extra: bytes, requests: int) -> None:
     """Killed before it was unpacked: all of it is here, or more than there is."""
@@ -200,6 +206,7 @@ def test_cuts_that_come_later_and_sooner_are_no_progress(place: Place) -> None:
     assert finding.kind == "artifact-truncated"
 
 
+@pytest.mark.slow
 def test_a_validator_that_cannot_be_sent_back_is_none(place: Place, tmp_path: Path) -> None:
     place.answer = lambda request: part(request, etag='"é"')
     for _ in range(2):
@@ -210,6 +217,7 @@ def test_a_validator_that_cannot_be_sent_back_is_none(place: Place, tmp_path: Pa
         assert place.pages(answers) == [{}]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "where", ["http://[", "http://xn--/", "http://a..b/", f"http://{'a' * 300}/"]
 )

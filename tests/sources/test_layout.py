@@ -34,6 +34,7 @@ def whole(group: Group, entry: Entry) -> str:
     return member if group.name == "." else f"{group.name}/{member}"
 
 
+@pytest.mark.slow
 @given(ENTRIES)
 def test_every_file_is_in_one_artifact_and_can_be_found_again(entries: list[Entry]) -> None:
     groups = grouped(entries)
@@ -47,6 +48,7 @@ def test_every_file_is_in_one_artifact_and_can_be_found_again(entries: list[Entr
         assert archives == [True] if group.packed else not any(archives)
 
 
+@pytest.mark.slow
 @given(ENTRIES, st.randoms(use_true_random=False))
 def test_the_order_of_files_does_not_matter(entries: list[Entry], chance: random.Random) -> None:
     shuffled = chance.sample(entries, len(entries))

@@ -43,6 +43,7 @@ def test_limits(status: int, headers: dict[str, str], seconds: float | None) -> 
     assert limited_for(status, headers, NOW) == seconds
 
 
+@pytest.mark.slow
 @given(st.integers(100, 599), st.dictionaries(st.sampled_from(
     ["retry-after", "x-ratelimit-remaining", "x-ratelimit-reset", "ratelimit-reset"]
 ), st.text() | st.integers().map(str)))  # fmt: skip

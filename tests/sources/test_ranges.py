@@ -21,6 +21,7 @@ def covered(spans: list[Span]) -> set[int]:
     return {place for start, end in spans for place in range(start, end)}
 
 
+@pytest.mark.slow
 @given(SPANS, st.integers(0, 300), st.integers(1, 10))
 def test_coalesced_spans_cover_all_and_are_few(spans: list[Span], gap: int, most: int) -> None:
     joined = coalesced(spans, gap=gap, most=most)
@@ -30,6 +31,7 @@ def test_coalesced_spans_cover_all_and_are_few(spans: list[Span], gap: int, most
     assert weight(joined) == len(covered(joined))
 
 
+@pytest.mark.slow
 @given(SPANS)
 def test_without_a_gap_nothing_more_is_fetched_than_wanted(spans: list[Span]) -> None:
     assert covered(coalesced(spans, gap=0, most=10_000)) == covered(spans)
@@ -55,6 +57,7 @@ class Bringer:
         return path
 
 
+@pytest.mark.slow
 @given(
     st.lists(st.tuples(st.integers(0, len(DATA) + 10), st.integers(0, 700)), max_size=12),
     st.lists(st.tuples(st.integers(0, len(DATA) - 1), st.integers(0, 900)), max_size=4),

@@ -103,6 +103,7 @@ def test_the_environment_wins_over_gh(tmp_path: Path) -> None:
     assert token.value() == "Bearer mine"
 
 
+@pytest.mark.slow
 @given(st.text(), TOKENS, st.text())
 def test_scrubbed_text_holds_no_secret(before: str, value: str, after: str) -> None:
     text = f"{before}{value} {quote(value, safe='')} {quote_plus(value)}{after}"
@@ -111,6 +112,7 @@ def test_scrubbed_text_holds_no_secret(before: str, value: str, after: str) -> N
     assert quote(value, safe="") not in scrubbed
 
 
+@pytest.mark.slow
 @given(st.binary(max_size=10), TOKENS, st.binary(max_size=10))
 def test_base64_of_anything_around_a_secret_is_scrubbed(
     before: bytes, value: str, after: bytes
@@ -120,6 +122,7 @@ def test_base64_of_anything_around_a_secret_is_scrubbed(
         assert "***" in scrub(f"Basic {text}", [Secret(value)])
 
 
+@pytest.mark.slow
 @given(st.text())
 def test_scrubbing_nothing_changes_nothing(text: str) -> None:
     assert scrub(text, []) == text

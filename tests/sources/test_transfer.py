@@ -25,6 +25,7 @@ def desk(forge: Forge, tmp_path: Path) -> Desk:
     return Desk(forge, tmp_path)
 
 
+@pytest.mark.slow
 def test_small_archives_come_whole(desk: Desk) -> None:
     made = desk.add("a", {"golden.json": GOLDEN, "log.txt": b"x"})
     fetched = desk.only()
@@ -33,6 +34,7 @@ def test_small_archives_come_whole(desk: Desk) -> None:
     assert fetched.received == len(made.body)
 
 
+@pytest.mark.slow
 def test_of_large_archives_only_the_wanted_bytes_come(desk: Desk) -> None:
     desk.add("a", {"one.json": GOLDEN, "model.bin": BIG, "two.json": GOLDEN})
     fetched = desk.only()
@@ -45,6 +47,7 @@ def test_of_large_archives_only_the_wanted_bytes_come(desk: Desk) -> None:
     assert len(desk.forge.seen(r"/zip$", host="api")) == 1
 
 
+@pytest.mark.slow
 def test_most_of_a_large_archive_comes_whole_and_verified(desk: Desk) -> None:
     made = desk.add("a", {"big.json": BIG, "golden.json": GOLDEN})
     fetched = desk.only()
@@ -52,6 +55,7 @@ def test_most_of_a_large_archive_comes_whole_and_verified(desk: Desk) -> None:
     assert len(made.body) <= fetched.received < len(made.body) + 20_000
 
 
+@pytest.mark.slow
 def test_a_server_without_ranges_is_asked_once(desk: Desk) -> None:
     made = desk.add("a", {"golden.json": GOLDEN, "model.bin": BIG})
     desk.forge.faults.no_ranges()
@@ -61,6 +65,7 @@ def test_a_server_without_ranges_is_asked_once(desk: Desk) -> None:
     assert len(desk.forge.seen(host="blob")) == 1
 
 
+@pytest.mark.slow
 def test_a_directory_larger_than_the_first_look(desk: Desk) -> None:
     members = {f"logs/{'x' * 100}/{i}.txt": b"" for i in range(500)}
     desk.add("a", {**members, "model.bin": BIG, "golden.json": GOLDEN})
@@ -70,6 +75,7 @@ def test_a_directory_larger_than_the_first_look(desk: Desk) -> None:
     assert fetched.received < 200_000
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("said", [600_000, 100_000_000, None, 3 << 20])
 def test_a_wrong_size_does_no_harm(desk: Desk, said: int | None) -> None:
     desk.add("a", {"golden.json": GOLDEN, "model.bin": BIG})
@@ -87,6 +93,7 @@ def test_a_wrong_size_of_a_small_archive_does_no_harm(desk: Desk, said: int | No
     assert fetched.received == len(made.body)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("reset", [True, False])
 def test_a_cut_download_goes_on_where_it_ended(desk: Desk, reset: bool) -> None:  # noqa: FBT001
     made = desk.add("a", {"big.json": BIG})
@@ -98,6 +105,7 @@ def test_a_cut_download_goes_on_where_it_ended(desk: Desk, reset: bool) -> None:
     assert fetched.received < len(made.body) + 20_000 + (600_000 if reset else 0)
 
 
+@pytest.mark.slow
 def test_a_cut_range_goes_on_where_it_ended(desk: Desk) -> None:
     wanted = random.Random(2).randbytes(300_000)
     desk.add("a", {"golden.json": wanted, "model.bin": BIG})
@@ -108,6 +116,7 @@ def test_a_cut_range_goes_on_where_it_ended(desk: Desk) -> None:
     assert fetched.received < 330_000
 
 
+@pytest.mark.slow
 def test_many_cuts_are_borne_as_long_as_something_comes(desk: Desk) -> None:
     desk.add("a", {"big.json": BIG})
     desk.forge.faults.cut(r"a\.zip", after=150_000, times=None)
@@ -115,6 +124,7 @@ def test_many_cuts_are_borne_as_long_as_something_comes(desk: Desk) -> None:
     assert desk.contents["a"]["big.json"] == BIG
 
 
+@pytest.mark.slow
 def test_a_download_that_never_gets_on_is_truncated_and_what_came_is_kept(desk: Desk) -> None:
     made = desk.add("a", {"big.json": BIG}, digest=False)
     desk.forge.faults.no_ranges()
@@ -128,6 +138,7 @@ def test_a_download_that_never_gets_on_is_truncated_and_what_came_is_kept(desk: 
     assert any(r.range and r.range.endswith("-") for r in desk.forge.requests[before:])
 
 
+@pytest.mark.slow
 def test_a_trickle_is_no_progress(desk: Desk) -> None:
     desk.add("a", {"big.json": BIG})
     desk.forge.faults.cut(r"a\.zip", after=10, times=None)
@@ -135,6 +146,7 @@ def test_a_trickle_is_no_progress(desk: Desk) -> None:
     assert len(desk.forge.requests) < 30
 
 
+@pytest.mark.slow
 def test_an_expired_signature_is_asked_for_anew(desk: Desk) -> None:
     desk.add("a", {"golden.json": GOLDEN, "model.bin": BIG})
     desk.forge.faults.stale_signature(r"a\.zip", skip=1)
@@ -156,12 +168,14 @@ def test_passing_trouble_is_waited_for(desk: Desk) -> None:
     assert len(desk.clock.waits) == 3
 
 
+@pytest.mark.slow
 def test_lasting_trouble_is_a_finding(desk: Desk) -> None:
     desk.add("a", {"golden.json": GOLDEN})
     desk.forge.faults.server_error(r"/zip$", times=None)
     assert desk.kind() == "transfer-failed"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("status", "kind"),
     [
@@ -179,6 +193,7 @@ def test_each_refusal_is_a_finding_of_its_own(desk: Desk, status: int, kind: str
     assert len(desk.forge.seen(r"/zip$")) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("digest", [True, False])
 def test_what_is_no_archive_is_told_apart(desk: Desk, digest: bool) -> None:  # noqa: FBT001
     for name in ("page", "half", "sound"):
@@ -228,6 +243,7 @@ class Bars:
             self.events.append((word, artifact.name, number))
 
 
+@pytest.mark.slow
 def test_progress_begins_advances_and_ends(desk: Desk) -> None:
     desk.add("small", {"golden.json": GOLDEN})
     desk.add("ranged", {"golden.json": GOLDEN, "model.bin": BIG})
@@ -298,6 +314,7 @@ class Store:
         return Response(body=self.body, headers=tag)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("etag", [True, False])
 def test_an_artifact_elsewhere_is_fetched_without_the_token(
     desk: Desk,
@@ -334,6 +351,7 @@ class Fickle(Store):
         return Response(status=206, headers=headers, body=piece, cut_after=400_000)
 
 
+@pytest.mark.slow
 def test_two_versions_are_never_mixed(desk: Desk) -> None:
     store = Fickle()
     store.put({"golden.json": BIG})
@@ -347,6 +365,7 @@ def test_two_versions_are_never_mixed(desk: Desk) -> None:
     store.host.stop()
 
 
+@pytest.mark.slow
 def test_an_artifact_at_the_api_itself_is_fetched_with_the_token(desk: Desk) -> None:
     made = desk.add("a", {"golden.json": GOLDEN})
     url = f"{desk.forge.github_url}/repos/owner/name/actions/artifacts/{made.id}/zip"
@@ -355,6 +374,7 @@ def test_an_artifact_at_the_api_itself_is_fetched_with_the_token(desk: Desk) -> 
     assert not [r for r in desk.forge.seen(host="blob") if "authorization" in r.headers]
 
 
+@pytest.mark.slow
 def test_neither_token_nor_signature_is_in_anything_left_behind(
     desk: Desk, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

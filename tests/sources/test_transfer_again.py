@@ -19,6 +19,7 @@ def desk(forge: Forge, tmp_path: Path) -> Desk:
     return Desk(forge, tmp_path)
 
 
+@pytest.mark.slow
 def test_a_second_run_fetches_nothing(desk: Desk) -> None:
     desk.add("small", {"golden.json": GOLDEN})
     desk.add("large", {"golden.json": GOLDEN, "model.bin": BIG})
@@ -31,6 +32,7 @@ def test_a_second_run_fetches_nothing(desk: Desk) -> None:
     assert {r.status for r in desk.forge.requests[before:]} == {304}
 
 
+@pytest.mark.slow
 def test_a_second_run_that_wants_more_fetches_only_that(desk: Desk) -> None:
     desk.add("small", {"golden.json": GOLDEN, "other.txt": b"other"})
     desk.add("large", {"golden.json": GOLDEN, "model.bin": BIG, "other.txt": b"other"})
@@ -42,6 +44,7 @@ def test_a_second_run_that_wants_more_fetches_only_that(desk: Desk) -> None:
     assert 0 < found["large"].received < 20_000
 
 
+@pytest.mark.slow
 def test_a_damaged_cache_is_not_believed(desk: Desk, tmp_path: Path) -> None:
     desk.add("small", {"golden.json": GOLDEN})
     desk.add("large", {"golden.json": GOLDEN, "model.bin": BIG})
@@ -56,6 +59,7 @@ def test_a_damaged_cache_is_not_believed(desk: Desk, tmp_path: Path) -> None:
     assert desk.contents == {name: {"golden.json": GOLDEN} for name in ("small", "large")}
 
 
+@pytest.mark.slow
 def test_a_damaged_start_of_a_download_is_thrown_away(desk: Desk, tmp_path: Path) -> None:
     desk.add("a", {"big.json": BIG})
     desk.forge.faults.no_ranges()
@@ -93,6 +97,7 @@ source.close()
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
 def test_what_arrived_before_the_end_of_a_process_is_not_fetched_again(
     desk: Desk, tmp_path: Path, how: signal.Signals
@@ -117,6 +122,7 @@ def test_what_arrived_before_the_end_of_a_process_is_not_fetched_again(
     assert fetched.received < len(made.body) - 150_000
 
 
+@pytest.mark.slow
 def test_two_processes_fetch_one_artifact_once(desk: Desk) -> None:
     desk.add("a", {"golden.json": GOLDEN})
     desk.forge.latency = 0.05

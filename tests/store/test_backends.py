@@ -24,6 +24,7 @@ from karat.store.backends import (
 from karat.store.backends.folder import FolderBackend
 
 
+@pytest.mark.slow
 def test_what_was_put_is_there_and_only_once(backend: Backend) -> None:
     assert backend.put("a/b/c", b"first")
     assert not backend.put("a/b/c", b"second")
@@ -48,6 +49,7 @@ def test_nothing_is_absent_and_not_an_error(backend: Backend) -> None:
     assert list(backend.list("nothing/")) == []
 
 
+@pytest.mark.slow
 def test_listing_copying_deleting(backend: Backend) -> None:
     keys = [f"x/{i:02}/{i}" for i in range(40)]
     for key in keys:

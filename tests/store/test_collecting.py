@@ -68,6 +68,7 @@ def whys(told: GcResult) -> dict[str, str]:
     return {one.digest[:6]: one.why for one in told.references}
 
 
+@pytest.mark.slow
 def test_expired_references_go_with_what_only_they_need(
     backend: Backend, aging: S3Proxy | None, tmp_path: Path
 ) -> None:
@@ -111,6 +112,7 @@ def test_keep_and_retention(folder: Backend) -> None:
     assert [one.why for one in told.references] == ["live"] * 4
 
 
+@pytest.mark.slow
 def test_pins_are_kept_and_when_they_go_their_objects_move(
     backend: Backend, aging: S3Proxy | None, tmp_path: Path
 ) -> None:
@@ -241,6 +243,7 @@ def test_leftovers_of_the_killed_are_cleared(folder: Backend) -> None:
     assert list(folder.list(".staging/")) == []
 
 
+@pytest.mark.slow
 def test_killed_before_any_step_nothing_that_is_named_is_lost(tmp_path: Path) -> None:
     template = open_backend(str(tmp_path / "template"))
     pushed(template, cases(2), "models/old")
@@ -268,6 +271,7 @@ def test_killed_before_any_step_nothing_that_is_named_is_lost(tmp_path: Path) ->
         assert verified.references == 1
 
 
+@pytest.mark.slow
 def test_a_push_at_any_moment_of_a_collection_loses_nothing(tmp_path: Path) -> None:
     """The push either waits (here: gives up at once, and comes again) or is seen and spared."""
     some = cases(2)
@@ -299,6 +303,7 @@ def test_a_push_at_any_moment_of_a_collection_loses_nothing(tmp_path: Path) -> N
     assert 0 < waited < counted.count, "both ways must have been tried"
 
 
+@pytest.mark.slow
 def test_a_collection_at_any_moment_of_a_push_loses_nothing(tmp_path: Path) -> None:
     some = cases(2)
     template = open_backend(str(tmp_path / "template"))

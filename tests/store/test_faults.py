@@ -44,6 +44,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("karat.store.backends.bucket._LONGEST_WAIT", 0.02)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("impatient")
 def test_whatever_befalls_the_network_all_is_done_and_whole(s3: S3Proxy, tmp_path: Path) -> None:
     for seed in range(3):
@@ -68,6 +69,7 @@ def test_whatever_befalls_the_network_all_is_done_and_whole(s3: S3Proxy, tmp_pat
     assert set(s3.struck) == set(KINDS), "every kind of fault must have struck"
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("impatient")
 def test_a_server_that_is_gone_is_no_answer_and_nothing_is_visible(
     s3: S3Proxy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -143,6 +145,7 @@ def client(s3: S3Proxy, store: Backend, tmp_path: Path) -> Client:
     return Client(s3, store.url, tmp_path)
 
 
+@pytest.mark.slow
 def test_pushes_killed_at_random_moments(
     s3: S3Proxy, store: Backend, client: Client, tmp_path: Path
 ) -> None:
@@ -166,6 +169,7 @@ def test_pushes_killed_at_random_moments(
     assert files_below(tmp_path / "out") == files_below(tmp_path / "captures")
 
 
+@pytest.mark.slow
 def test_pulls_killed_at_random_moments(store: Backend, client: Client, tmp_path: Path) -> None:
     some = cases(12)
     pushed(store, some)
@@ -182,6 +186,7 @@ def test_pulls_killed_at_random_moments(store: Backend, client: Client, tmp_path
     assert not list(tmp_path.glob(".karat-pull-*"))
 
 
+@pytest.mark.slow
 def test_collections_killed_at_random_moments(
     store: Backend, client: Client, tmp_path: Path
 ) -> None:
@@ -208,6 +213,7 @@ def test_collections_killed_at_random_moments(
     assert pulled(store, "models/kept", tmp_path / "out") == contents(cases(3))
 
 
+@pytest.mark.slow
 def test_pushes_and_collections_at_once(store: Backend, client: Client, tmp_path: Path) -> None:
     capture_many(tmp_path / "captures", 3)
     client.run("push", "captures", "models/a")

@@ -55,6 +55,7 @@ def test_beside_rules_of_the_old_form_ours_is_one_of_them(s3: S3Proxy, bucket: B
     assert not lifecycle.apply(bucket, 90).changed
 
 
+@pytest.mark.slow
 def test_a_rule_by_tags_survives(s3: S3Proxy, bucket: Backend) -> None:
     tagged = [{
         "ID": "tagged", "Status": "Enabled", "Expiration": {"Days": 1},
@@ -114,6 +115,7 @@ def ages(backend: Backend) -> list[float]:
     return [(time.time() - one.modified) / 86400 for one in every(backend, EXPIRING, 4)]
 
 
+@pytest.mark.slow
 def test_a_push_makes_young_what_it_reuses(s3: S3Proxy, bucket: Backend) -> None:
     lifecycle.apply(bucket, 90)
     pushed(bucket, cases(3))
@@ -134,6 +136,7 @@ def test_without_a_rule_nothing_is_made_young(s3: S3Proxy, bucket: Backend) -> N
     assert pushed(bucket, cases(1)).freshened == 0
 
 
+@pytest.mark.slow
 def test_collecting_makes_young_what_the_newest_and_locks_need(
     s3: S3Proxy, bucket: Backend
 ) -> None:

@@ -20,6 +20,7 @@ locks = st.dictionaries(
 )
 
 
+@pytest.mark.slow
 @given(locks)
 def test_what_was_written_is_read(tmp_path_factory: pytest.TempPathFactory, lines: dict[str, Locked]) -> None:  # fmt: skip
     file = tmp_path_factory.mktemp("lock") / "bundles.lock.json"

@@ -195,6 +195,7 @@ PAIRS: dict[str, tuple[Work, Work]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PAIRS)
 def test_in_no_order_is_anything_lost(prepared: Memory, name: str) -> None:
     works = PAIRS[name]

@@ -56,6 +56,7 @@ def test_any_range_of_a_file_in_chunks(folder: Backend, monkeypatch: pytest.Monk
         reader.close()
 
 
+@pytest.mark.slow
 def test_each_damaged_object_is_noticed_before_a_byte_of_it_is_used(backend: Backend) -> None:
     some = cases(2)
     digest = pushed(backend, some).digest
@@ -84,6 +85,7 @@ def test_unknown_and_large_files(folder: Backend) -> None:
         place.read(next(iter(place.files())), 10)
 
 
+@pytest.mark.slow
 def test_from_a_bucket_manifests_come_in_packs(bucket: Backend) -> None:
     pushed(bucket, cases(120))
     counted = Watched(bucket, lambda *_: None)
@@ -107,6 +109,7 @@ def test_what_does_not_fit_in_memory_is_let_go(
         assert place._held <= 150_000
 
 
+@pytest.mark.slow
 def test_captured_cases_are_pushed_verified_and_found_again(
     backend: Backend, tmp_path: Path
 ) -> None:

@@ -38,6 +38,7 @@ def assembled(made_plan: UploadPlan) -> dict[str, bytes]:
     return found
 
 
+@pytest.mark.slow
 @given(some_cases, st.randoms())
 def test_objects_and_snapshot_hold_every_byte_whatever_the_order(
     tree: dict[str, dict[str, bytes]], dice: random.Random
@@ -70,6 +71,7 @@ def test_large_files_are_cut(size: int, chunk: int, seed: int) -> None:
     assert len(made_plan.units[0].parts) == -(-size // chunk)
 
 
+@pytest.mark.slow
 def test_a_file_over_64_mib_is_two_objects() -> None:
     data = bytes(CHUNK) + b"tail"
     made_plan = plan_upload([made("s/f/c", {"program/p": data})], 2)
@@ -79,6 +81,7 @@ def test_a_file_over_64_mib_is_two_objects() -> None:
     assert file.chunks[1].sha256 == sha256(b"tail").hexdigest()
 
 
+@pytest.mark.slow
 def test_a_changed_case_changes_its_own_objects_and_its_run_of_manifests() -> None:
     before, after = plan_upload(cases(400), 4), plan_upload(cases(400, changed=4), 4)
     new = after.parts().keys() - before.parts().keys()
@@ -87,6 +90,7 @@ def test_a_changed_case_changes_its_own_objects_and_its_run_of_manifests() -> No
     assert before.digest != after.digest
 
 
+@pytest.mark.slow
 def test_another_night_changes_manifests_alone_and_they_are_few_objects() -> None:
     before, after = plan_upload(cases(400, night="1"), 4), plan_upload(cases(400, night="2"), 4)
     new = after.parts().keys() - before.parts().keys()
@@ -95,6 +99,7 @@ def test_another_night_changes_manifests_alone_and_they_are_few_objects() -> Non
     assert sizes == 400 * 900
 
 
+@pytest.mark.slow
 def test_a_case_that_comes_or_goes_moves_no_other_cut() -> None:
     whole = plan_upload(cases(400), 4)
     without = plan_upload([one for one in cases(400) if not one.path.endswith("00123")], 4)

@@ -30,6 +30,7 @@ from karat.store.upload import plan_upload
 from karat.store.verify import verify_store
 
 
+@pytest.mark.slow
 def test_what_was_pushed_is_pulled(backend: Backend, tmp_path: Path) -> None:
     some = [*cases(6), case(9, files={"manifest.json": 70_000, "program/p": 0})]
     told = pushed(backend, some)
@@ -42,6 +43,7 @@ def test_what_was_pushed_is_pulled(backend: Backend, tmp_path: Path) -> None:
     assert list(backend.list("pushes/")) == []
 
 
+@pytest.mark.slow
 def test_the_same_again_sends_nothing(backend: Backend) -> None:
     first, second = pushed(backend, cases(5)), pushed(backend, cases(5))
     assert (second.new_objects, second.new_bytes) == (0, 0)
@@ -50,6 +52,7 @@ def test_the_same_again_sends_nothing(backend: Backend) -> None:
     assert len(references.entries(backend)) == 2
 
 
+@pytest.mark.slow
 def test_a_nightly_that_changed_one_percent_sends_about_one_percent(
     s3: S3Proxy, bucket: Backend
 ) -> None:
@@ -65,6 +68,7 @@ def test_a_nightly_that_changed_one_percent_sends_about_one_percent(
     assert len(puts) == second.new_objects + 2  # the lease and the reference
 
 
+@pytest.mark.slow
 def test_another_night_of_the_same_values_sends_manifests_in_few_objects(folder: Backend) -> None:
     first = pushed(folder, cases(200, night="1"))
     second = pushed(folder, cases(200, night="2"))
@@ -134,6 +138,7 @@ def test_files_that_change_meanwhile_are_noticed(folder: Backend, tmp_path: Path
     assert list(folder.list("expiring/")) == []
 
 
+@pytest.mark.slow
 def test_two_at_once_of_the_same_content(backend: Backend, tmp_path: Path) -> None:
     told: list[Pushed] = []
     start = threading.Barrier(3)
@@ -153,6 +158,7 @@ def test_two_at_once_of_the_same_content(backend: Backend, tmp_path: Path) -> No
     assert pulled(backend, "models/2", tmp_path / "out") == contents(cases(8))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("then", ["same", "other"])
 def test_killed_before_any_step_nothing_is_visible_and_the_next_completes(
     tmp_path: Path, then: str

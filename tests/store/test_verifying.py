@@ -14,6 +14,7 @@ from karat.store.objects import EXPIRING, every, key_of
 from karat.store.verify import verify_store
 
 
+@pytest.mark.slow
 def test_a_sound_store(backend: Backend) -> None:
     pushed(backend, cases(3))
     pushed(backend, cases(4), "models/other", pin="why")
@@ -63,6 +64,7 @@ def test_a_page_in_the_place_of_an_object_is_called_one(folder: Backend) -> None
     assert f"{victim}: expected this sha256, found an HTML page" in said
 
 
+@pytest.mark.slow
 def test_every_bit_of_references_pins_and_the_mark_counts() -> None:
     folder = Memory()
     pushed(folder, cases(1), pin="why")

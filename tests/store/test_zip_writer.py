@@ -36,6 +36,7 @@ def written(files: Iterable[tuple[str, bytes]], compression: Compression = "stor
     return sink.getvalue()
 
 
+@pytest.mark.slow
 @given(NAMES.flatmap(lambda names: st.tuples(*(st.tuples(st.just(n), st.binary()) for n in names))))
 @settings(max_examples=60)
 @pytest.mark.parametrize("compression", ["stored", "deflate"])
@@ -49,6 +50,7 @@ def test_python_reads_what_was_written(
     assert [m.name for m in read_members(io.BytesIO(data))] == [name for name, _ in files]
 
 
+@pytest.mark.slow
 @given(st.binary(min_size=1, max_size=400), st.data())
 @settings(max_examples=200)
 def test_every_flipped_bit_outside_the_data_is_noticed(content: bytes, draw: st.DataObject) -> None:
@@ -122,6 +124,7 @@ class Holes(io.FileIO):
 ZEROS = bytes(64 << 20)
 
 
+@pytest.mark.slow
 def test_beyond_four_gigabytes(tmp_path: Path) -> None:
     path = tmp_path / "large.zip"
     size = 64 * len(ZEROS) + 7
@@ -145,6 +148,7 @@ def test_beyond_four_gigabytes(tmp_path: Path) -> None:
         assert str(size) in listed.stdout
 
 
+@pytest.mark.slow
 def test_more_members_than_sixteen_bits_count() -> None:
     data = written((f"{i:05x}", b"") for i in range(66_000))
     with zipfile.ZipFile(io.BytesIO(data)) as archive:

@@ -170,6 +170,7 @@ def test_the_ends_of_float64_neither_overflow_nor_vanish(values: tuple[float, fl
     assert numbers(e, a, rtol=1e300, atol=0).mismatches == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["f4", "f8"])
 @pytest.mark.parametrize("scale", [1e-30, 1e-18, 1e-4, 1.0, 1e4, 1e15, 1e30])
 def test_scale_is_no_matter_to_quotients_of_sums(dtype: str, scale: float) -> None:

@@ -20,6 +20,7 @@ def kinds(result: Comparison) -> list[str]:
 class TestExtents:
     """Bytes that lie elsewhere."""
 
+    @pytest.mark.slow
     def test_one_reader_that_only_goes_forward_is_enough(self) -> None:
         rng = np.random.default_rng(0)
         e = tensor_of(rng.standard_normal(2_000_000, np.float32))

@@ -97,6 +97,7 @@ def outside(e: float, a: float, rtol: float, atol: float, *, equal_nan: bool) ->
     return apart > atol + rtol * abs(e)
 
 
+@pytest.mark.slow
 @given(pairs(FLOATS), tolerances, tolerances, st.booleans())
 def test_the_verdict_on_floats_is_the_definition(
     pair: Any,
@@ -115,6 +116,7 @@ def test_the_verdict_on_floats_is_the_definition(
     assert n.first_mismatch == ((wrong[0],) if wrong else None)
 
 
+@pytest.mark.slow
 @given(pairs(WHOLE), st.integers(0, 2**64))
 def test_the_verdict_on_integers_is_exact(pair: Any, atol: int) -> None:
     e, a = pair
@@ -157,6 +159,7 @@ def close(found: float | None, true: Fraction | None, rel: float = 2e-6) -> bool
     return bool(abs(Fraction(found) - true) <= Fraction(rel) * abs(true) + Fraction(5e-324))
 
 
+@pytest.mark.slow
 @given(pairs())
 def test_the_numbers_are_those_of_exact_arithmetic(pair: Any) -> None:
     e, a = pair
@@ -184,6 +187,7 @@ def test_the_numbers_are_those_of_exact_arithmetic(pair: Any) -> None:
         assert n.cosine is None
 
 
+@pytest.mark.slow
 @given(pairs())
 def test_extremes_are_where_they_are_said_to_be(pair: Any) -> None:
     e, a = pair
@@ -197,6 +201,7 @@ def test_extremes_are_where_they_are_said_to_be(pair: Any) -> None:
         assert float(e[n.max_rel_at]) != 0
 
 
+@pytest.mark.slow
 @given(pairs())
 def test_what_json_cannot_hold_is_told_by_what_it_can(pair: Any) -> None:
     """docs/bundles.md says how to tell an infinite number, which is null there, from one that was not measured."""
@@ -217,6 +222,7 @@ def test_what_json_cannot_hold_is_told_by_what_it_can(pair: Any) -> None:
         assert (said[name] is None) == (value is None or value == inf)
 
 
+@pytest.mark.slow
 @given(pairs())
 def test_swapping_sides_keeps_what_is_symmetric(pair: Any) -> None:
     e, a = pair
@@ -228,6 +234,7 @@ def test_swapping_sides_keeps_what_is_symmetric(pair: Any) -> None:
         assert one.cosine == pytest.approx(other.cosine, abs=1e-6)
 
 
+@pytest.mark.slow
 @given(pairs())
 def test_a_tensor_is_itself(pair: Any) -> None:
     e, _ = pair
@@ -240,6 +247,7 @@ def test_a_tensor_is_itself(pair: Any) -> None:
     assert n.cosine in {1, None}
 
 
+@pytest.mark.slow
 @given(pairs(), st.integers(1, 9), st.integers(1, 4), st.integers(1, 5))
 def test_how_it_is_read_and_by_how_many_changes_nothing(
     pair: Any, chunk: int, read: int, threads: int
@@ -248,6 +256,7 @@ def test_how_it_is_read_and_by_how_many_changes_nothing(
     assert in_chunks(e, a, chunk, read, threads) == in_chunks(e, a, chunk, 1, 1)
 
 
+@pytest.mark.slow
 @given(pairs(), st.integers(1, 9))
 def test_chunks_of_any_size_give_the_same(pair: Any, chunk: int) -> None:
     e, a = pair
@@ -261,6 +270,7 @@ def test_chunks_of_any_size_give_the_same(pair: Any, chunk: int) -> None:
             assert found == true, name
 
 
+@pytest.mark.slow
 @given(pairs(), st.randoms(use_true_random=False))
 def test_the_order_of_elements_matters_only_to_where(pair: Any, random: Any) -> None:
     e, a = pair
@@ -279,6 +289,7 @@ def test_the_order_of_elements_matters_only_to_where(pair: Any, random: Any) -> 
         assert getattr(one, name) == getattr(other, name), name
 
 
+@pytest.mark.slow
 @given(pairs(("float64",)), tolerances, tolerances, st.booleans())
 def test_numpy_agrees_on_float64(pair: Any, rtol: float, atol: float, equal_nan: bool) -> None:  # noqa: FBT001
     e, a = pair
@@ -291,6 +302,7 @@ def test_numpy_agrees_on_float64(pair: Any, rtol: float, atol: float, equal_nan:
     assert compared(e, a, rtol, atol, equal_nan=equal_nan).mismatches == np.count_nonzero(~theirs)
 
 
+@pytest.mark.slow
 @given(st.data())
 def test_torch_agrees_on_float64(torch: Any, data: st.DataObject) -> None:
     e, a = data.draw(pairs(("float64",), finite=True))
@@ -302,6 +314,7 @@ def test_torch_agrees_on_float64(torch: Any, data: st.DataObject) -> None:
     assert compared(e, a, rtol, atol).mismatches == int((~theirs).sum())
 
 
+@pytest.mark.slow
 @given(pairs(("float32", "float16", "float64"), finite=True))
 def test_ulps_are_numpys_steps(pair: Any) -> None:
     """Walking so many steps with nextafter arrives, where the way is short."""
@@ -354,6 +367,7 @@ def test_large_tensors_in_every_way() -> None:
         assert n.nan_actual == np.isnan(a).sum()
 
 
+@pytest.mark.slow
 @given(
     st.sampled_from(["complex64", "complex128", "int64", "uint64"]),
     st.lists(st.sampled_from([0, 1, 3, 2**40, 2**62]), min_size=1, max_size=30),

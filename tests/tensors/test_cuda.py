@@ -35,6 +35,7 @@ def device(request: pytest.FixtureRequest, torch: Any) -> str:
     return str(request.param)
 
 
+@pytest.mark.slow
 def test_every_dtype_comes_back_from_the_device(
     script: ModuleType, torch: Any, device: str
 ) -> None:

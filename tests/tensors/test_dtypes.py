@@ -143,6 +143,7 @@ def test_no_name_crashes_the_table(name: str) -> None:
     assert found.name == name
 
 
+@pytest.mark.slow
 @given(st.recursive(
     st.sampled_from(["<f4", "|i1", ">u2", "|S3", "<U2", "<M8[ns]", "|b1", "<c8"]),
     lambda inner: st.lists(st.tuples(st.sampled_from(["a", "b", "ü"]), inner), min_size=1, max_size=3,

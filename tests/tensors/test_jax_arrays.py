@@ -22,6 +22,7 @@ NAMES = [
 ]  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("shape", [(3, 4), (), (0, 2)])
 def test_every_dtype_comes_back_bit_by_bit(jax: Any, name: str, shape: tuple[int, ...]) -> None:
@@ -71,6 +72,7 @@ def test_donated_memory_is_refused(jax: Any) -> None:
         tensor_of(value)
 
 
+@pytest.mark.slow
 def test_an_array_spread_over_devices_is_brought_together(jax: Any) -> None:
     assert jax.__version__
     code = """

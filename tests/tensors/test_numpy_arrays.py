@@ -49,6 +49,7 @@ any_array = hnp.arrays(
 )
 
 
+@pytest.mark.slow
 @given(any_array, st.data())
 def test_any_array_in_any_layout_comes_back(array: Any, data: st.DataObject) -> None:
     assume(not any(len(entry) > 2 for entry in (array.dtype.fields or {}).values()))  # titles

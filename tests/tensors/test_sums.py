@@ -6,6 +6,7 @@ from fractions import Fraction
 from math import fsum
 
 import numpy as np
+import pytest
 from hypothesis import given, strategies as st
 
 from karat.tensors.tally import Sum, _condensed, scaled
@@ -20,6 +21,7 @@ def test_few_terms_hold_the_same_sum(terms: list[float]) -> None:
     )
 
 
+@pytest.mark.slow
 @given(
     st.lists(st.tuples(floats, st.integers(-3, 3)), max_size=30), st.randoms(use_true_random=False)
 )
@@ -35,6 +37,7 @@ def test_order_and_grouping_change_nothing(terms: list[tuple[float, int]], rando
     assert left.value() == one.value()
 
 
+@pytest.mark.slow
 @given(st.lists(st.floats(-1.7e308, 1.7e308), max_size=30))
 def test_huge_terms_do_not_overflow(terms: list[float]) -> None:
     total = Sum()
@@ -61,6 +64,7 @@ def test_many_terms_stay_few_and_exact() -> None:
     assert sum(len(kept) for kept in total._terms.values()) < 5000
 
 
+@pytest.mark.slow
 @given(st.lists(st.floats(allow_nan=False, allow_infinity=False), min_size=1, max_size=10))
 def test_scaling_is_undone_by_its_power_of_two(values: list[float]) -> None:
     array = np.array(values)

@@ -165,6 +165,7 @@ def test_numpy_in_torch_and_what_torch_does_not_have(torch: Any) -> None:
     assert "<U7" in note
 
 
+@pytest.mark.slow
 def test_no_framework_is_imported_to_look_at_a_value() -> None:
     code = (
         "import sys; from karat.tensors.arrays import *; import numpy as np\n"
