@@ -152,6 +152,14 @@ def test_in_ci_nothing_is_rewritten_unasked(forge: Forge, run_karat: Runner) -> 
     assert run_karat.read("a") == NEW
 
 
+def test_ci_set_to_false_is_no_ci(forge: Forge, run_karat: Runner) -> None:
+    run = simple_run(forge)
+    tried = run_karat.github(run, "--scope", "all", "--dry-run", CI="false")
+    assert "--write" not in tried.out
+    assert run_karat.github(run, "--scope", "all", CI="false").code == 0
+    assert run_karat.read("a") == NEW
+
+
 def test_a_dry_run_writes_nothing_and_names_the_real_command(
     forge: Forge, run_karat: Runner
 ) -> None:

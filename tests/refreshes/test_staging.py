@@ -10,7 +10,7 @@ import pytest
 from factories.commands import karat
 from factories.repositories import Repository, curves, golden_path, golden_text
 from karat.goldens.provenance import NAME, Entry, decode_lock, read_lock, write_lock
-from karat.refreshes.worktree import sha256
+from karat.system.hashes import sha256_hex
 
 A, B = golden_path("a"), golden_path("b")
 
@@ -37,7 +37,7 @@ def slightly(values: dict[str, object]) -> dict[str, object]:
 def test_exactly_the_changed_goldens_and_their_lock(tree: Repository) -> None:
     text = golden_text(slightly(curves(1)))  # type: ignore[arg-type]
     tree.write(A, text)
-    write_lock(tree.root / NAME, {A: Entry(source="github", sha256=sha256(text.encode()))})
+    write_lock(tree.root / NAME, {A: Entry(source="github", sha256=sha256_hex(text.encode()))})
     tree.write("out.csv", "file\n")
     done = karat("stage", "--csv", "out.csv", "--json", "-", cwd=tree.root)
     assert done.code == 0, done.err
@@ -96,7 +96,7 @@ def test_a_csv_outside_the_tree_is_refused(tree: Repository) -> None:
 
 
 def lock_line(text: str, run: str) -> Entry:
-    return Entry(source="github", run=run, sha256=sha256(text.encode()))
+    return Entry(source="github", run=run, sha256=sha256_hex(text.encode()))
 
 
 def staged_lock(tree: Repository) -> dict[str, str | None]:

@@ -29,6 +29,19 @@ GITLAB = {
             GITLAB,
             {"run_id": "77", "job": "bert", "job_id": "9", "commit": "def", "image": "nvcr/x:1"},
         ),
+        (
+            {
+                "TF_BUILD": "True",
+                "BUILD_BUILDID": "5",
+                "SYSTEM_JOBATTEMPT": "3",
+                "BUILD_SOURCEVERSION": "ab",
+            },
+            {"run_id": "5", "attempt": 3, "commit": "ab"},
+        ),
+        (
+            {"BUILDKITE": "true", "BUILDKITE_BUILD_ID": "b-1", "BUILDKITE_RETRY_COUNT": "0"},
+            {"run_id": "b-1"},
+        ),
         ({}, {}),
         ({"GITHUB_RUN_ID": "", "GITHUB_RUN_ATTEMPT": "two"}, {}),
     ],

@@ -208,3 +208,8 @@ def test_dates_come_back(moment: datetime) -> None:
 def test_ci_leaves_tokens_behind() -> None:
     environment = {"GITHUB_RUN_ID": "17", "GITHUB_TOKEN": "x", "GITHUB_REPOSITORY": "o/n"}
     assert ci_of(environment) == {"repository": "o/n", "run": "17"}
+
+
+def test_every_ci_that_karat_knows_is_named() -> None:
+    environment = {"BUILDKITE": "true", "BUILDKITE_BUILD_ID": "b-1", "BUILDKITE_COMMIT": "abc"}
+    assert ci_of(environment) == {"run": "b-1", "commit": "abc"}

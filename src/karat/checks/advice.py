@@ -9,6 +9,7 @@ import re
 from collections.abc import Mapping
 
 from karat.diffs.advice import quoted
+from karat.system.ci import facts
 
 __all__ = ["edit_command", "look_command", "quoted", "refresh_command"]
 
@@ -29,12 +30,12 @@ def refresh_command(
     `name`: the golden's path from the root of the repository, where CI finds it. `failing`: the job that runs the check will fail, so it is among those that failed. `fewer`: rows
     of the golden are gone, which has to be said to be meant.
     """
-    run, repo = environment.get("GITHUB_RUN_ID", ""), environment.get("GITHUB_REPOSITORY", "")
-    pipeline = environment.get("CI_PIPELINE_ID", "")
-    if run.isdecimal() and _WORD.fullmatch(repo):
+    ci = facts(environment)
+    run, repo = ci.get("run", ""), ci.get("repository", "")
+    if ci.get("provider") == "github" and run.isdecimal() and _WORD.fullmatch(repo):
         words = ["--source", "github", "--repo", repo, "--run-id", run]
-    elif pipeline.isdecimal():
-        words = ["--source", "gitlab", "--pipeline-id", pipeline]
+    elif ci.get("provider") == "gitlab" and run.isdecimal():
+        words = ["--source", "gitlab", "--pipeline-id", run]
     else:
         more = " --accept-incomplete" if fewer else ""
         return f"karat record {quoted(actual)} -o {quoted(golden or 'GOLDEN')}{more}"

@@ -98,7 +98,9 @@ def command(  # noqa: PLR0913 - one parameter per option
         from karat.checks import text  # noqa: PLC0415
 
         text.show(report, sys.stdout)
-    wanted = github or (github is None and os.environ.get("GITHUB_ACTIONS") == "true")
+    from karat.system.ci import provider_of  # noqa: PLC0415 - help must be quick
+
+    wanted = github or (github is None and provider_of() == "github")
     try:
         _write(report, json_file, junit)
         if wanted:

@@ -243,7 +243,9 @@ def _may_write(*, dry_run: bool, write: bool) -> None:
         raise UsageError(
             "expected --dry-run or --write, found both", next_command="karat refresh --help"
         )
-    if os.environ.get("CI") and not dry_run and not write:
+    from karat.system.ci import in_ci  # noqa: PLC0415 - help must be quick
+
+    if in_ci() and not dry_run and not write:
         raise UsageError(
             "expected --write or --dry-run: CI is set, and in CI karat rewrites nothing unasked",
             next_command=f"{typed()} --dry-run",

@@ -19,6 +19,7 @@ import msgspec
 from karat.findings import CannotVerify, Finding, Severity
 from karat.gradients.report import Comparison, GradReport, GradVerdict, Property
 from karat.gradients.session import Checked, Declared, Event, NoGrad
+from karat.system.ci import commit_of, facts
 
 SCHEMA = "karat.evidence/1"
 
@@ -246,8 +247,6 @@ def _damaged(journal: Journal, what: str) -> Journal:
 _NAME = re.compile(r"[^A-Za-z0-9._]+")
 _REASON = 600
 """Characters of a reason that a journal keeps."""
-_RUNS = ("KARAT_SESSION", "GITHUB_RUN_ID", "CI_PIPELINE_ID", "BUILDKITE_BUILD_ID", "CIRCLE_WORKFLOW_ID")  # fmt: skip
-_COMMITS = ("GITHUB_SHA", "CI_COMMIT_SHA", "BUILDKITE_COMMIT", "CIRCLE_SHA1")
 
 
 class Recorder:
@@ -354,7 +353,7 @@ class Recorder:
             karat=__version__,
             python=platform.python_version(),
             started=datetime.now(UTC).isoformat(),
-            commit=_first(said, _COMMITS),
+            commit=commit_of(said),
             shard=said.get("KARAT_SHARD") or (f"{node}/{total}" if node and total else None),
             run=run_of(said),
             root=self._root,
@@ -364,11 +363,7 @@ class Recorder:
 
 def run_of(environment: Mapping[str, str]) -> str | None:
     """The CI run, or what KARAT_SESSION says."""
-    return _first(environment, _RUNS)
-
-
-def _first(said: Mapping[str, str], names: tuple[str, ...]) -> str | None:
-    return next((said[name] for name in names if said.get(name)), None)
+    return environment.get("KARAT_SESSION") or facts(environment).get("run")
 
 
 def new_session() -> str:

@@ -32,8 +32,8 @@ from karat.refreshes.worktree import (
     keep_edits,
     put,
     rendered,
-    sha256,
 )
+from karat.system.hashes import sha256_hex
 
 _SHOWN = 5
 
@@ -378,7 +378,7 @@ def _placed_taking(
             kept.append(keep_edits(root, path, current, dry_run=means.dry_run))
         if not means.dry_run:
             put(root, path, data, means.workshop)
-    digest = sha256(data)
+    digest = sha256_hex(data)
     if locked is None or locked.sha256 != digest:
         means.locks.set(path, _entry(origin, digest, locked, verdict.metrics))
     return State.UNCHANGED if current == data else State.WRITTEN, kept
@@ -395,7 +395,7 @@ def _not_written(path: str, error: KaratError) -> Finding:
 
 
 def _ours(current: bytes, locked: Entry | None) -> bool:
-    return locked is not None and locked.sha256 == sha256(current)
+    return locked is not None and locked.sha256 == sha256_hex(current)
 
 
 def _entry(origin: Provenance, digest: str, locked: Entry | None, metrics: Sequence[str]) -> Entry:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -22,6 +21,7 @@ from karat.goldens.provenance import Provenance, RefreshRecord
 from karat.report.json import encode, finding_json
 from karat.report.terminal import Line, finding_lines
 from karat.report.words import count, short_path
+from karat.system.ci import in_ci
 
 
 class State(StrEnum):
@@ -266,7 +266,7 @@ def next_command(result: Result) -> str | None:
             return None
         typed = without(result.record.command or "karat refresh", "--dry-run")
         # Where CI is set, karat writes only if it is told to.
-        return again(typed, "--write") if os.environ.get("CI") else typed
+        return again(typed, "--write") if in_ci() else typed
     taken = [*result.in_state(State.WRITTEN), *result.in_state(State.UNCHANGED)]
     if any(o.change is None or o.change.verdict is not Verdict.SAME for o in taken):
         return "karat diff"

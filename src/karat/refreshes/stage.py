@@ -21,8 +21,9 @@ from karat.goldens.provenance import (
     read_record,
     write_lock,
 )
-from karat.refreshes.worktree import git_object, indexed_lock, only_writer, sha256
+from karat.refreshes.worktree import git_object, indexed_lock, only_writer
 from karat.system import git
+from karat.system.hashes import sha256_hex
 
 
 class Staged(msgspec.Struct, frozen=True, kw_only=True):
@@ -165,7 +166,7 @@ def _edited_by_hand(root: Path, goldens: Sequence[str], globs: Sequence[str]) ->
     for path in goldens:
         entry = _entry_of(root, path, globs)
         file = root / path
-        if entry is not None and file.is_file() and sha256(file.read_bytes()) != entry.sha256:
+        if entry is not None and file.is_file() and sha256_hex(file.read_bytes()) != entry.sha256:
             found.append(path)
     return found
 
@@ -211,7 +212,7 @@ def _write_reason(
             if not file.is_file():
                 continue  # removed: no line to write on
             standing = entries.get(name) or Entry(
-                source="work tree", sha256=sha256(file.read_bytes())
+                source="work tree", sha256=sha256_hex(file.read_bytes())
             )
             entries[name] = msgspec.structs.replace(standing, accepted=reason)
         if entries and write_lock(root / lock, entries):

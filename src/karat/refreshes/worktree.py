@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
-import hashlib
 import os
 import re
 import shlex
@@ -23,6 +21,7 @@ from karat.goldens.provenance import Entry, decode_lock, lock_names, place_of, r
 from karat.goldens.shapes import Golden
 from karat.system import files, git
 from karat.system.git import git_path
+from karat.system.locks import hold
 
 
 class Standing(msgspec.Struct, frozen=True, kw_only=True):
@@ -214,13 +213,13 @@ def only_writer(root: Path) -> Iterator[Path]:
     path = git_path(root, "karat/writing")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        handle = hold(path, wait=True, mode=0o644)
     except OSError as error:
         raise CannotVerify(
             f"expected to write {path}, but: {error.strerror}", next_command=f"ls -ld {path.parent}"
         ) from error
+    assert handle is not None, "waited for"  # noqa: S101
     try:
-        fcntl.flock(handle, fcntl.LOCK_EX)
         yield _swept(path.parent / "workshop")
     finally:
         os.close(handle)
@@ -298,11 +297,6 @@ def git_object(root: Path, data: bytes) -> str:
             next_command="git status",
         )
     return oid
-
-
-def sha256(data: bytes) -> str:
-    """The hash that stands in the lock."""
-    return hashlib.sha256(data).hexdigest()
 
 
 # DOC-HERE reset: Reset: put goldens back as the index has them, before a refresh is done again.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import shlex
 import sys
@@ -55,20 +54,13 @@ from karat.runs.repeats import (
     samples_path,
 )
 from karat.runs.settings import RecordSettings
+from karat.system.ci import facts
 from karat.system.files import write_bytes
 from karat.system.git import find_root
+from karat.system.hashes import sha256_hex
 
 SCHEMA = "karat.artifact/1"
 
-# Field → the variables that tell it, GitHub's first. Only these are read; tokens are not among them.
-_VARIABLES: Mapping[str, tuple[str, ...]] = {
-    "run_id": ("GITHUB_RUN_ID", "CI_PIPELINE_ID"),
-    "attempt": ("GITHUB_RUN_ATTEMPT",),
-    "job": ("GITHUB_JOB", "CI_JOB_NAME"),
-    "job_id": ("CI_JOB_ID",),
-    "commit": ("GITHUB_SHA", "CI_COMMIT_SHA"),
-    "image": ("CI_JOB_IMAGE",),
-}
 _FIELDS = ("platform", "image", "job", "job_id")
 """What an identity may say that has a field of its own."""
 
@@ -94,14 +86,19 @@ def parse_identity(words: Iterable[str]) -> dict[str, str]:
 
 def told_by_ci(environment: Mapping[str, str]) -> dict[str, Any]:
     """What CI's variables say of this job."""
-    known: dict[str, Any] = {}
-    for field, variables in _VARIABLES.items():
-        told = next((environment[name] for name in variables if environment.get(name)), None)
-        if told is not None:
-            known[field] = told
-    if "attempt" in known:
-        told = known.pop("attempt")
-        known |= {"attempt": int(told)} if told.isdecimal() else {}
+    said = facts(environment)
+    names = {
+        "run_id": "run",
+        "job": "job",
+        "job_id": "job_id",
+        "commit": "commit",
+        "image": "image",
+    }
+    known: dict[str, Any] = {field: said[name] for field, name in names.items() if name in said}
+    attempt = said.get("attempt", "")
+    # Buildkite counts from 0.
+    if attempt.isdecimal() and int(attempt):
+        known["attempt"] = int(attempt)
     return known
 
 
@@ -136,13 +133,13 @@ class LockLine(msgspec.Struct, frozen=True, kw_only=True):
             return not self.entries and origin.accepted is None
         accepted = bool(entry.accepted or any(one.accepted for one in entry.metrics.values()))
         told = origin.accepted is None or accepted
-        return told and entry.sha256 == hashlib.sha256(data).hexdigest()
+        return told and entry.sha256 == sha256_hex(data)
 
     def note(self, data: bytes, origin: Provenance, metrics: Sequence[str]) -> bool:
         """Write the line for a golden with these bytes; with metrics, only theirs is new."""
         if not self.entries and origin.accepted is None:
             return False  # no refresh has begun a lock here, and there is nothing to own up to
-        digest = hashlib.sha256(data).hexdigest()
+        digest = sha256_hex(data)
         shared = {name: getattr(origin, name) for name in _SHARED}
         entry = Entry(**shared, sha256=digest)
         old = self.entries.get(self.path)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import re
 import shlex
@@ -24,6 +23,7 @@ from karat.store.backends import Backend, damaged
 from karat.store.objects import EXPIRING, KEPT, Part, Watch, fetch, together
 from karat.store.snapshot import Snapshot, SnapshotFile, pieces
 from karat.system.files import exchange, sync_folder, write_bytes
+from karat.system.locks import lock
 from karat.system.pool import in_parallel
 
 
@@ -119,13 +119,11 @@ def _prefix(target: Path) -> str:
 
 
 def _alone(handle: int, target: Path) -> None:
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
+    if not lock(handle):
         raise CannotVerify(
             f"expected to be the only `karat pull` to {target}, found another at work",
             next_command=f"ls -ld {shlex.quote(str(target.parent))}/.karat-pull-*",
-        ) from error
+        )
 
 
 # DOC-HERE pulling: Pulling: a snapshot becomes a folder, every byte of it verified before the folder has its name.

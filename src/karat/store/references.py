@@ -12,17 +12,17 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from operator import itemgetter
-from typing import Any
 
 import msgspec
 
 from karat.findings import CannotVerify, UsageError, suggest
 from karat.store.backends import Absent, Backend, StoreProblem
 from karat.store.objects import key_of, seal, together, unseal
+from karat.system.ci import facts
 
 SCHEMA = "karat.reference/1"
 PREFIX = "refs/"
@@ -289,14 +289,5 @@ def _numbered(
 
 def ci_of(environment: Mapping[str, str]) -> dict[str, str]:
     """What CI says about this run; tokens stay where they are."""
-    known: Iterable[tuple[str, Any]] = (
-        ("repository", ("GITHUB_REPOSITORY", "CI_PROJECT_PATH")),
-        ("run", ("GITHUB_RUN_ID", "CI_PIPELINE_ID")),
-        ("attempt", ("GITHUB_RUN_ATTEMPT",)),
-        ("job", ("GITHUB_JOB", "CI_JOB_NAME")),
-        ("commit", ("GITHUB_SHA", "CI_COMMIT_SHA")),
-    )
-    found = {
-        key: next((environment[n] for n in names if environment.get(n)), "") for key, names in known
-    }
-    return {key: text for key, text in found.items() if text}
+    said = facts(environment)
+    return {k: said[k] for k in ("repository", "run", "attempt", "job", "commit") if k in said}

@@ -1,4 +1,7 @@
-"""What a CI system says about the run it is in: a few named variables, never the whole environment."""
+"""The CI environment: whether karat runs in CI, and what CI says of the run; never a token.
+
+Only the variables in this table are read, so that no secret of the environment gets into a manifest or a journal.
+"""
 
 from __future__ import annotations
 
@@ -13,13 +16,17 @@ import msgspec
 class _Provider(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     sign: str
-    """The variable whose presence gives it away."""
+    """The variable that says that this is it."""
     run: str
-    attempt: str | None = None
-    job: str | None = None
-    url: str | None = None
-    commit: str | None = None
-    image: str | None = None
+    commit: str
+    repository: str = ""
+    attempt: str = ""
+    job: str = ""
+    job_id: str = ""
+    url: str = ""
+    image: str = ""
+    own_names: bool = True
+    """Whether nobody else sets variables of these names."""
 
 
 _PROVIDERS = (
@@ -29,6 +36,7 @@ _PROVIDERS = (
         run="GITHUB_RUN_ID",
         attempt="GITHUB_RUN_ATTEMPT",
         job="GITHUB_JOB",
+        repository="GITHUB_REPOSITORY",
         commit="GITHUB_SHA",
     ),
     _Provider(
@@ -36,6 +44,8 @@ _PROVIDERS = (
         sign="GITLAB_CI",
         run="CI_PIPELINE_ID",
         job="CI_JOB_NAME",
+        job_id="CI_JOB_ID",
+        repository="CI_PROJECT_PATH",
         url="CI_JOB_URL",
         commit="CI_COMMIT_SHA",
         image="CI_JOB_IMAGE",
@@ -64,6 +74,7 @@ _PROVIDERS = (
         attempt="SYSTEM_JOBATTEMPT",
         job="SYSTEM_JOBNAME",
         commit="BUILD_SOURCEVERSION",
+        own_names=False,
     ),
     _Provider(
         name="jenkins",
@@ -72,6 +83,7 @@ _PROVIDERS = (
         job="JOB_NAME",
         url="BUILD_URL",
         commit="GIT_COMMIT",
+        own_names=False,
     ),
 )
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
@@ -79,65 +91,71 @@ _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
 
 def in_ci(environ: Mapping[str, str] = os.environ) -> bool:
     """Whether CI is set, and not to a word that says no."""
-    return environ.get("CI", "").lower() not in {"", "0", "false", "no"}
+    return _is_on(environ.get("CI", ""))
+
+
+def provider_of(environ: Mapping[str, str] = os.environ) -> str | None:
+    """`github`, `gitlab`, `buildkite`, `circleci`, `azure`, `jenkins`, or None."""
+    return next((p.name for p in _PROVIDERS if _is_on(environ.get(p.sign, ""))), None)
+
+
+def facts(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """What CI says: provider, repository, run, attempt, job, job_id, url, commit, image; only what is set."""
+    name = provider_of(environ)
+    # A container may have been handed the run's number or commit, and not the variable that names the system.
+    found = next((p for p in _PROVIDERS if p.name == name), None) or next(
+        (p for p in _PROVIDERS if p.own_names and (environ.get(p.run) or environ.get(p.commit))),
+        None,
+    )
+    if found is None:
+        return {}
+    fields = ("repository", "run", "attempt", "job", "job_id", "commit", "image")
+    said = {field: environ.get(getattr(found, field), "") for field in fields}
+    said |= {"provider": found.name, "url": _address(found, environ)}
+    return {field: text for field, text in said.items() if text}
 
 
 def run_of(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
     """provider, run, attempt, job and url: what there is; empty outside of a CI that karat knows."""
-    found = _provider(environ)
-    if found is None:
-        return {}
-    told = {
-        "provider": found.name,
-        "run": environ.get(found.run, ""),
-        "attempt": environ.get(found.attempt or "", ""),
-        "job": environ.get(found.job or "", ""),
-        "url": _address(found, environ),
-    }
-    return {key: value for key, value in told.items() if value}
+    said = facts(environ)
+    return {k: said[k] for k in ("provider", "run", "attempt", "job", "url") if k in said}
 
 
 def session_of(environ: Mapping[str, str] = os.environ) -> str | None:
     """One word for all shards of a CI run's attempt; None outside of one."""
-    run = run_of(environ)
-    if "run" not in run:
+    said = facts(environ)
+    if "run" not in said:
         return None
-    words = (run["provider"], run["run"], run.get("attempt", ""))
+    words = (said["provider"], said["run"], said.get("attempt", ""))
     return "-".join(_UNSAFE.sub("_", word) for word in words if word)[:100]
 
 
 def commit_of(environ: Mapping[str, str] = os.environ) -> str | None:
     """The commit that CI says it tests."""
-    found = _provider(environ)
-    return environ.get(found.commit or "") or None if found else None
+    return facts(environ).get("commit")
 
 
 def image_of(environ: Mapping[str, str] = os.environ) -> str | None:
-    """The container or machine image: KARAT_IMAGE, or what CI tells."""
-    told = environ.get("KARAT_IMAGE")
-    found = _provider(environ)
-    if told or found is None:
-        return told or None
-    if found.name == "github" and environ.get("ImageOS"):
+    """The container or machine image: KARAT_IMAGE, or what CI says."""
+    said = facts(environ)
+    if own := environ.get("KARAT_IMAGE"):
+        return own
+    if said.get("provider") == "github" and environ.get("ImageOS"):
         return f"{environ['ImageOS']} {environ.get('ImageVersion', '')}".rstrip()
-    return environ.get(found.image or "") or None
+    return said.get("image")
 
 
-def _provider(environ: Mapping[str, str]) -> _Provider | None:
-    return next((p for p in _PROVIDERS if environ.get(p.sign)), None)
+def _is_on(text: str) -> bool:
+    return text.lower() not in {"", "0", "false", "no"}
 
 
 def _address(found: _Provider, environ: Mapping[str, str]) -> str:
-    url = environ.get(found.url or "", "")
+    """The run's page, without the user, password or signature that an address may hold."""
+    url = environ.get(found.url, "")
     if found.name == "github" and environ.get("GITHUB_REPOSITORY"):
         server = environ.get("GITHUB_SERVER_URL", "https://github.com")
         run = environ.get(found.run, "")
         url = f"{server}/{environ['GITHUB_REPOSITORY']}/actions/runs/{run}"
-    return _without_secrets(url)
-
-
-def _without_secrets(url: str) -> str:
-    # A user's name and password, or a signature, have no business in a manifest.
     try:
         parts = urlsplit(url)
     except ValueError:  # no address, so nobody misses it

@@ -1,7 +1,7 @@
-"""Locks: what this process has for itself on this machine; a killed process has let go of it.
+"""Locks: `flock`ed files and folders, which the kernel takes back from a process that dies.
 
-`flock`ed files: areas beside the area, cores and GPUs in a folder of the user, so that two hunts of one user that know
-nothing of each other never measure on the same core or GPU. Users do not see each other's.
+Cores and GPUs are locked in a folder of the user, so that two hunts of one user that know nothing of each other never
+measure on the same core or GPU. Users do not see each other's.
 """
 
 from __future__ import annotations
@@ -10,38 +10,67 @@ import fcntl
 import os
 import stat
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from karat.findings import CannotVerify
 
 
-def take(path: Path) -> int | None:
-    """A descriptor that holds the lock, or None while somebody else does."""
+def lock(handle: int, *, shared: bool = False, wait: bool = False) -> bool:
+    """Lock an open file or folder; False if another process holds it and this one does not `wait`."""
+    kind = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-    except OSError as error:
-        raise _cannot_lock(path, error) from error
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(handle, kind if wait else kind | fcntl.LOCK_NB)
     except BlockingIOError:
+        return False
+    return True
+
+
+def hold(path: Path, *, shared: bool = False, wait: bool = False, mode: int = 0o600) -> int | None:
+    """A descriptor that holds the lock of a file, which is made if need be, or of a folder.
+
+    None if another process holds it. Closing the descriptor releases it. The file must stay: two processes could lock
+    two files of one name.
+    """
+    flags = os.O_RDONLY if path.is_dir() else os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW
+    handle = os.open(path, flags | os.O_CLOEXEC, mode)
+    try:
+        held = lock(handle, shared=shared, wait=wait)
+    except OSError:
+        os.close(handle)
+        raise
+    if not held:
         os.close(handle)
         return None
-    except OSError as error:
-        os.close(handle)
-        raise _cannot_lock(path, error) from error
     return handle
 
 
-def _cannot_lock(path: Path, error: OSError) -> CannotVerify:
-    return CannotVerify(
-        f"expected to write and lock {path}, found: {error.strerror or error}",
-        next_command=f"ls -ld {path.parent}",
-    )
+@contextmanager
+def holding(path: Path, *, mode: int = 0o644) -> Iterator[int]:
+    """Wait for the lock of a file or folder, and hold it for a while."""
+    handle = hold(path, wait=True, mode=mode)
+    assert handle is not None, "waited for"  # noqa: S101
+    try:
+        yield handle
+    finally:
+        os.close(handle)
+
+
+def take(path: Path) -> int | None:
+    """`hold`, in a folder that is made if need be; CannotVerify where that cannot be."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return hold(path)
+    except OSError as error:
+        raise CannotVerify(
+            f"expected to write and lock {path}, found: {error.strerror or error}",
+            next_command=f"ls -ld {path.parent}",
+        ) from error
 
 
 def users_folder() -> Path:
-    """Where locks of this user on this machine are."""
+    """The folder for this user's locks on this machine."""
     # Where the variable is not set (cron, sudo), the folder it would name is meant, or two hunts would not see each other.
     runtime = os.environ.get("XDG_RUNTIME_DIR") or f"/run/user/{os.getuid()}"
     if os.access(runtime, os.W_OK):
@@ -50,7 +79,7 @@ def users_folder() -> Path:
 
 
 def own_temporary_folder() -> Path:
-    """A folder of this user, and of nobody else, where temporary files are."""
+    """A folder for temporary files that only this user can write to."""
     folder = Path(tempfile.gettempdir()) / f"karat-{os.getuid()}"
     folder.mkdir(mode=0o700, exist_ok=True)
     status = folder.lstat()

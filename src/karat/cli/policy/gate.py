@@ -85,7 +85,9 @@ def command(  # noqa: PLR0913 - one parameter per option
         for line in lines(gated, today=held.asked.today) if json_file != "-" else ():
             print(printable(line))
         last_line(gated.findings)
-    if github or (github is None and os.environ.get("GITHUB_ACTIONS") == "true"):
+    from karat.system.ci import provider_of  # noqa: PLC0415 - help must be quick
+
+    if github or (github is None and provider_of() == "github"):
         _annotate(gated.findings, sys.stderr if json_file == "-" else sys.stdout)
     return int(gated.exit_code)
 
@@ -139,7 +141,9 @@ def _again() -> str:
 
 
 def _refuse_in_ci(added: tuple[str, ...], environment: Mapping[str, str]) -> None:
-    if added and environment.get("CI"):
+    from karat.system.ci import in_ci  # noqa: PLC0415 - help must be quick
+
+    if added and in_ci(environment):
         raise UsageError(
             "--add-to-baseline is refused where CI is set: a list that a robot makes longer guards nothing",
             next_command="karat policy gate --help  # add it on your own machine, and commit it",

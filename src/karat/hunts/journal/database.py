@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import shlex
 from collections.abc import Iterator
@@ -13,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from karat.findings import CannotVerify, UsageError
+from karat.system.locks import hold, lock
 
 if TYPE_CHECKING:
     import sqlite3
@@ -231,22 +231,19 @@ class WriterLock:
     def __init__(self, journal: Path) -> None:
         path = journal.with_name(f"{journal.name}.lock")
         try:
-            self._handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            handle = hold(path, mode=0o644)
         except OSError as error:
             raise CannotVerify(
                 f"expected to write {path}, but: {error.strerror}",
                 next_command=f"ls -ld {shlex.quote(str(path.parent))}",
             ) from error
-        try:
-            fcntl.flock(self._handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            holder = os.pread(self._handle, 64, 0).decode("ascii", "replace").strip()
-            os.close(self._handle)
+        if handle is None:
             raise UsageError(
                 f"expected to be the only one who hunts into {journal}, found process "
-                f"{holder or '(unknown)'} at work on it",
+                f"{path.read_text('ascii', 'replace').strip() or '(unknown)'} at work on it",
                 next_command=f"karat hunt status {shlex.quote(str(journal))}",
-            ) from None
+            )
+        self._handle = handle
         os.ftruncate(self._handle, 0)
         os.pwrite(self._handle, f"{os.getpid()}\n".encode(), 0)
 
@@ -264,10 +261,11 @@ def writer_of(journal: Path) -> int | None:
     except OSError:
         return None
     try:
-        fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except OSError:
+        if lock(handle, shared=True):
+            return None
         text = os.pread(handle, 64, 0).decode("ascii", "replace").strip()
         return int(text) if text.isdecimal() else 0
+    except OSError:
+        return 0
     finally:
         os.close(handle)
-    return None

@@ -8,7 +8,6 @@ to put the dates in order this disbelieves the fewest.
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import heapq
 import os
@@ -30,6 +29,7 @@ from karat.hunts.settings import RepositorySettings
 from karat.hunts.timelines.timeline import Place
 from karat.report.words import printable
 from karat.system import git
+from karat.system.locks import hold
 
 
 class Commit(msgspec.Struct, frozen=True, array_like=True):
@@ -362,16 +362,14 @@ class Mirror:
         """One at a time, over all processes; git inherits the lock, so that one outlived by its git still has it."""
         try:
             self.path.mkdir(parents=True, exist_ok=True)
-            held = os.open(
-                self.path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644
-            )
+            held = hold(self.path.with_suffix(".lock"), wait=True, mode=0o644)
         except OSError as error:
             raise CannotVerify(
                 f"expected to keep a clone of {self.name} in {self.path.parent}: {error.strerror}",
                 next_command="edit hunt.toml: work = a folder that can be written",
             ) from error
+        assert held is not None, "waited for"  # noqa: S101
         try:
-            fcntl.flock(held, fcntl.LOCK_EX)
             self._heal()
             yield held
         finally:

@@ -44,6 +44,7 @@ from karat.policy.approvals.reviews import (
 from karat.policy.approvals.waivers import PolicyChange, Waiver
 from karat.policy.settings import DEFAULT_RULE, PolicySettings
 from karat.system import git
+from karat.system.ci import provider_of
 
 CODE_OWNERS = "CODEOWNERS"
 _FALLBACKS = {"float64": ("gradient",)}
@@ -314,9 +315,8 @@ def forge_of(asked: Asked, env: Mapping[str, str]) -> Kind | None:
         return "gitlab"
     if asked.forge is not None:
         return asked.forge
-    if env.get("GITHUB_ACTIONS") == "true":
-        return "github"
-    return "gitlab" if env.get("GITLAB_CI") == "true" else None
+    provider = provider_of(env)
+    return provider if provider in {"github", "gitlab"} else None  # type: ignore[return-value]
 
 
 def open_forge(

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import os
 import shlex
 import shutil
@@ -23,6 +22,7 @@ import msgspec
 from karat.bundles.folders import SUMS
 from karat.findings import CannotVerify, UsageError
 from karat.system.files import sync_folder
+from karat.system.locks import hold, holding
 
 STAGING = ".karat-pack-"
 _NEW, _OLD, _COMING = "new", "old", "coming.json"
@@ -56,7 +56,7 @@ class StagedOutput:
         _write(self.folder / SUMS, sums.encode())
         for path in [*self.folder.rglob("*/"), self.folder]:
             sync_folder(path)
-        with _locked(self._out):
+        with holding(self._out):
             standing = check_output(self._out, replace=replace, again=self._again)
             old = self._staging / _OLD
             # The sums go first and come last: whenever they are there, they are true.
@@ -144,22 +144,25 @@ def _move(names: Iterable[str], source: Path, target: Path) -> None:
 
 
 def _open(out: Path, *, replace: bool, again: str) -> StagedOutput:
-    with _locked(out):
+    with holding(out):
         for left in out.glob(f"{STAGING}*"):
             _clear(left)
         check_output(out, replace=replace, again=again)
         staging = out / f"{STAGING}{os.urandom(6).hex()}"
         (staging / _NEW).mkdir(parents=True)
         # Whoever holds the lock is alive; the kernel takes it from the dead.
-        handle = _lock(staging, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        handle = hold(staging, wait=True)
+    assert handle is not None, "waited for"  # noqa: S101
     return StagedOutput(out, staging, handle, again)
 
 
 def _clear(left: Path) -> None:
     """What a killed pack left; one that is at work is let be."""
     try:
-        handle = _lock(left, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        handle = hold(left)
     except OSError:
+        return
+    if handle is None:
         return
     try:
         _undo(left)
@@ -190,25 +193,6 @@ def _write(path: Path, data: bytes) -> None:
         file.write(data)
         file.flush()
         os.fsync(file.fileno())
-
-
-@contextlib.contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    handle = _lock(folder, fcntl.LOCK_EX)
-    try:
-        yield
-    finally:
-        os.close(handle)
-
-
-def _lock(folder: Path, how: int) -> int:
-    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        fcntl.flock(handle, how)
-    except OSError:
-        os.close(handle)
-        raise
-    return handle
 
 
 def _files(out: Path, names: Iterable[str]) -> Iterator[str]:
