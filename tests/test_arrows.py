@@ -64,12 +64,12 @@ ALLOWED: dict[str, set[str]] = {
     "policy": {"config", "goldens", "gradients", "net", "report", "system"},
     "refreshes": {"compare", "diffs", "goldens", "report", "sources", "system"},
     "replays": {"bundles", "goldens", "report", "store", "tensors"},
-    "report": {"compare", "diffs", "tensors"},
+    "report": set(),
     "runs": {"compare", "config", "goldens", "refreshes", "report", "system"},
     "sources": {"net", "system"},
     "store": {"bundles", "goldens", "net", "report", "system", "tensors"},
     "system": set(),
-    "tensors": {"compare", "report"},
+    "tensors": {"report"},
 }
 PURE = ("compare",)
 IMPURE = {

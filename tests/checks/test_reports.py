@@ -17,6 +17,7 @@ from karat.checks.report import Checked, Report, at, finding, headline, value
 from karat.compare.gate.result import Deviation, MetricResult, Outcome
 from karat.compare.gate.tolerance import Medians
 from karat.findings import Finding, Severity
+from karat.report import github
 
 NAMES = st.one_of(st.sampled_from(HOSTILE), st.text(max_size=20))
 NUMBERS = st.one_of(st.none(), st.floats(), NAMES)
@@ -126,7 +127,7 @@ def test_the_schema_itself_is_one_and_refuses_less() -> None:
 @settings(max_examples=50)
 @given(REPORTS)
 def test_junit_is_well_formed_whatever_stands_in_it(report: Report) -> None:
-    root = ET.fromstring(ci.render(report))  # noqa: S314 - our own text
+    root = ET.fromstring(ci.render_junit(report))  # noqa: S314 - our own text
     cases = root.findall(".//testcase")
     assert int(root.attrib["tests"]) == len(cases)
     assert int(root.attrib["failures"]) == len(root.findall(".//failure"))
@@ -148,7 +149,7 @@ def test_a_failing_metric_is_a_failing_test_and_an_exempted_one_is_skipped() -> 
         results=(bad, good, known),
         findings=(problem,),
     )
-    root = ET.fromstring(ci.render(Report(checks=(checked,))))  # noqa: S314 - our own text
+    root = ET.fromstring(ci.render_junit(Report(checks=(checked,))))  # noqa: S314 - our own text
     found = {case.attrib["name"]: [child.tag for child in case] for case in root.iter("testcase")}
     assert found == {"loss": ["failure"], "time": [], "zeros (exemption 1)": ["skipped"]}
 
@@ -157,7 +158,7 @@ def test_a_failing_metric_is_a_failing_test_and_an_exempted_one_is_skipped() -> 
 @settings(max_examples=50)
 @given(REPORTS)
 def test_annotations_are_one_line_each_and_never_more_than_ten_of_a_kind(report: Report) -> None:
-    lines = ci.workflow_commands(report).split("\n")[:-1]
+    lines = github.workflow_commands(report.all_findings(), "karat check").split("\n")[:-1]
     for word in ("error", "warning"):
         assert sum(line.startswith(f"::{word} ") for line in lines) <= 10
     assert all(line.startswith(("::error ", "::warning ")) for line in lines)
@@ -165,7 +166,7 @@ def test_annotations_are_one_line_each_and_never_more_than_ten_of_a_kind(report:
 
 @pytest.mark.parametrize(("n", "lines"), [(1, 1), (10, 10), (11, 10), (500, 10)])
 def test_what_does_not_fit_is_counted(n: int, lines: int) -> None:
-    found = ci.workflow_commands(failing(n)).splitlines()
+    found = github.workflow_commands(failing(n).all_findings(), "karat check").splitlines()
     assert len(found) == lines
     assert ("and" in found[-1]) == (n > 10)
     if n > 10:
@@ -180,7 +181,7 @@ def test_annotations_escape_what_the_runner_would_read_as_its_own() -> None:
         message="50% off\n::stop-commands::x",
     )
     report = Report(checks=(), findings=(odd,))
-    assert ci.workflow_commands(report) == (
+    assert github.workflow_commands(report.all_findings(), "karat check") == (
         "::error file=a%2Cb%3Ac%25.json,title=karat check%3A out-of-tolerance"
         "::50%25 off%0A::stop-commands::x\n"
     )
@@ -189,8 +190,8 @@ def test_annotations_escape_what_the_runner_would_read_as_its_own() -> None:
 @settings(max_examples=50)
 @given(REPORTS)
 def test_the_summary_fits_and_lets_no_markup_through(report: Report) -> None:
-    summary = ci.summary(report)
-    assert len(summary.encode("utf-8", "backslashreplace")) < ci.LARGEST_SUMMARY
+    summary = ci.summary(report, github.LARGEST_SUMMARY)
+    assert len(summary.encode("utf-8", "backslashreplace")) < github.LARGEST_SUMMARY
     assert "\n<img" not in summary
 
 
@@ -200,11 +201,11 @@ def test_a_summary_never_outgrows_the_room_that_is_left() -> None:
     )
     one = Checked(actual="a", golden="g", outcome=Outcome.FAIL, results=(result,))
     report = Report(checks=(one,) * 1000)
-    for taken in (0, 600_000, ci.LARGEST_SUMMARY):
-        summary = ci.summary(report, taken=taken)
-        assert taken + len(summary.encode()) <= ci.LARGEST_SUMMARY
+    for taken in (0, 600_000, github.LARGEST_SUMMARY):
+        summary = ci.summary(report, github.LARGEST_SUMMARY - taken)
+        assert taken + len(summary.encode()) <= github.LARGEST_SUMMARY
         assert ("goldens more" in summary or "more; the log" in summary) == bool(summary)
-    assert ci.summary(report, taken=ci.LARGEST_SUMMARY) == ""
+    assert ci.summary(report, 0) == ""
 
 
 @pytest.mark.slow
@@ -317,5 +318,5 @@ def test_only_what_cannot_be_verified_is_an_error_in_junit(
 ) -> None:
     found = Finding(kind=kind, severity=Severity.FAIL, message="x")
     checked = Checked(actual="a", golden="g", outcome=outcome, findings=(found,))
-    root = ET.fromstring(ci.render(Report(checks=(checked,))))  # noqa: S314 - our own
+    root = ET.fromstring(ci.render_junit(Report(checks=(checked,))))  # noqa: S314 - our own
     assert [case[0].tag for case in root.iter("testcase")] == [tag]

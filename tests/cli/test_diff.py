@@ -184,9 +184,9 @@ def test_a_killed_worker_costs_nothing(repository: Repository) -> None:
     many(repository, 250)
     code = """
 import os, signal, sys
-from karat.diff import Options, diff
+from karat.diffs.diff import Options, diff
 from karat.diffs.workers import Judge
-from karat.report import diff_json
+from karat.diffs.report import data
 here, judge = os.getpid(), Judge.judge
 def dies(self, items):
     if os.getpid() != here:
@@ -194,7 +194,7 @@ def dies(self, items):
         os.kill(os.getpid(), signal.SIGKILL)
     return judge(self, items)
 Judge.judge = dies
-sys.stdout.buffer.write(diff_json.render(diff(options=Options(jobs=4))))
+sys.stdout.buffer.write(data.render_json(diff(options=Options(jobs=4))))
 """
     done = subprocess.run(
         [sys.executable, "-c", code],

@@ -18,9 +18,8 @@ from factories.runners import flip
 from karat.bundles.manifest import Comparator, Environment
 from karat.compare.change import Change, Diff, Verdict
 from karat.diffs.diff import Options, diff
-from karat.diffs.report import data as diff_json, html, rows as csv_rows
+from karat.diffs.report import data, html, markdown, text as terminal
 from karat.findings import ExitCode, KaratError, UsageError, exit_code
-from karat.report import markdown, terminal
 
 SCHEMA = json.loads(
     resources.files("karat").joinpath("schemas", "karat.diff.1.json").read_text(encoding="utf-8")
@@ -264,8 +263,8 @@ def test_only_some_cases_and_only_some_tensors(tmp_path: Path) -> None:
 
 def test_every_report_speaks_of_tensors(tmp_path: Path) -> None:
     result = two(tmp_path, {}, {"expected": (X * np.float32(2.1),)})
-    document = diff_json.document(result)
-    jsonschema.validate(json.loads(diff_json.render(result)), SCHEMA)
+    document = data.document(result)
+    jsonschema.validate(json.loads(data.render_json(result)), SCHEMA)
     tensor = document["files"][0]["metrics"][1]["tensor"]
     assert tensor["numbers"]["mismatches"] > 0
     assert tensor["tolerance"]["rtol"] == 1e-3
@@ -273,7 +272,7 @@ def test_every_report_speaks_of_tensors(tmp_path: Path) -> None:
     text = "\n".join("".join(part for part, _ in line) for line in terminal.lines(result))
     assert "Tensors that moved, 1 of 1" in text
     assert "float32 6x5" in text
-    rows = csv_rows.render(result).splitlines()
+    rows = data.render_csv(result).splitlines()
     assert rows[0].startswith("file,metric,n_steps,avg_rel_diff,bit_equal,mismatches,max_abs")
     assert len(rows) == 3
     assert "float32 6x5" in html.render(result)
@@ -282,7 +281,7 @@ def test_every_report_speaks_of_tensors(tmp_path: Path) -> None:
 _LIMITED = """
 import re, sys
 from pathlib import Path
-from karat.diff import Options, diff
+from karat.diffs.diff import Options, diff
 result = diff("old", "new", cwd=sys.argv[1], options=Options(jobs=2))
 status = Path("/proc/self/status").read_text()
 print(result.changes[0].verdict.value, re.search(r"VmHWM:\\s+(\\d+)", status)[1])

@@ -121,9 +121,9 @@ def _write(report: Report, json_file: str | None, junit: str | None) -> None:
 
         deliver(json_file, data.render(report))
     if junit is not None:
-        from karat.checks import ci as junit_report  # noqa: PLC0415
+        from karat.checks import ci  # noqa: PLC0415
 
-        deliver(junit, junit_report.render(report))
+        deliver(junit, ci.render_junit(report))
 
 
 def _options(  # noqa: PLR0913 - one parameter per option
@@ -172,20 +172,8 @@ def _identity(words: tuple[str, ...]) -> dict[str, str]:
 
 def _tell_github(report: Report, *, stdout: bool) -> None:
     from karat.checks import ci  # noqa: PLC0415 - only in GitHub's own runners
-    from karat.checks.advice import quoted  # noqa: PLC0415
+    from karat.report.github import add_step_summary, workflow_commands  # noqa: PLC0415
 
     stream = sys.stdout if stdout else sys.stderr
-    stream.write(ci.workflow_commands(report))
-    target = os.environ.get("GITHUB_STEP_SUMMARY")
-    if not target:
-        return
-    path = Path(target)
-    try:
-        taken = path.stat().st_size if path.exists() else 0
-        with path.open("a", encoding="utf-8", errors="backslashreplace") as file:
-            file.write(ci.summary(report, taken=taken))
-    except OSError as error:
-        raise CannotVerify(
-            f"expected to write the step summary {target}, but: {error.strerror or error}",
-            next_command=f"ls -ld {quoted(str(path.parent))}",
-        ) from error
+    stream.write(workflow_commands(report.all_findings(), "karat check"))
+    add_step_summary(lambda room: ci.summary(report, room))

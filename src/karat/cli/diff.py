@@ -92,15 +92,15 @@ def command(  # noqa: PLR0913 - one parameter per option
     )  # fmt: skip
     result = diff(old, new, options=options)
     if csv_file is not None:
-        from karat.diffs.report import rows  # noqa: PLC0415
+        from karat.diffs.report.data import render_csv  # noqa: PLC0415
 
-        deliver(csv_file, rows.render(result))
+        deliver(csv_file, render_csv(result))
     if json_file is not None:
-        from karat.diffs.report import data  # noqa: PLC0415
+        from karat.diffs.report.data import render_json  # noqa: PLC0415
 
-        deliver(json_file, data.render(result))
+        deliver(json_file, render_json(result))
     if markdown is not None:
-        from karat.report import markdown as markdown_report  # noqa: PLC0415
+        from karat.diffs.report import markdown as markdown_report  # noqa: PLC0415
 
         deliver(markdown, markdown_report.render(result, top=top))
     if html is not None:
@@ -108,9 +108,9 @@ def command(  # noqa: PLR0913 - one parameter per option
 
         deliver(html, html_report.render(result, command=typed()))
     if not quiet and "-" not in targets.values():
-        from karat.report import terminal  # noqa: PLC0415
+        from karat.diffs.report import text  # noqa: PLC0415
 
-        terminal.show(result, sys.stdout, top=top)
+        text.show(result, sys.stdout, top=top)
     code = exit_code(result.all_findings(), fail_on=wanted)
     if code and not quiet:
         last_line(result.all_findings(), wanted)

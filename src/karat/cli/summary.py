@@ -68,8 +68,8 @@ def command(  # noqa: PLR0913 - one parameter per option
     """
     from karat.config import load  # noqa: PLC0415 - help must be quick
     from karat.diffs.diff import Options, diff_sides  # noqa: PLC0415
-    from karat.diffs.report import data, summary  # noqa: PLC0415
-    from karat.diffs.report.summary import current  # noqa: PLC0415
+    from karat.diffs.report.data import render_json  # noqa: PLC0415
+    from karat.diffs.report.markdown import current, pull_request_text  # noqa: PLC0415
     from karat.diffs.sides import WorkTree, resolve_sides  # noqa: PLC0415
     from karat.goldens.provenance import (  # noqa: PLC0415
         RefreshRecord,
@@ -95,9 +95,9 @@ def command(  # noqa: PLR0913 - one parameter per option
     if isinstance(right, WorkTree):
         lines = lines_of(right.root, (c.path for c in result.changes), tuple(config.paths))
     if form == "json":
-        deliver(output, data.render(result))
+        deliver(output, render_json(result))
     else:
-        deliver(output, summary.render(result, record, lines, github=form == "github"))
+        deliver(output, pull_request_text(result, record, lines, github=form == "github"))
     # The text is written in any case; that nothing stands behind it must not be overlooked.
     code = exit_code(result.all_findings(), fail_on=())
     if code:

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import html
-import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
-from importlib import resources
 from itertools import groupby
 from typing import Any, Literal
 
@@ -20,6 +17,7 @@ from karat.policy.exemptions import ByOp, Exemption
 from karat.policy.gate.baseline import is_among
 from karat.policy.gate.needs import is_differentiable, same_device
 from karat.policy.journal import Evidence
+from karat.report import html
 from karat.report.json import encode, finding_json
 from karat.report.words import count, elide, printable
 
@@ -396,33 +394,25 @@ def _summary(found: Coverage) -> tuple[Piece, ...]:
 # The table is markup, so that it can be read without scripts; the script only filters. Names of ops, tests and
 # inputs are hostile: they go through `html.escape` and nowhere into the script.
 
-_SLOT = re.compile(r"<!--karat:([a-z]+)-->|/\*karat:([a-z]+)\*/")
 _ORDERS = {1: "", 2: "second order", 3: "third order"}
 
 
 def page(found: Coverage, *, title: str = "Gradient coverage") -> str:
     """The page; the same matrix always gives the same bytes."""
-    slots = {
-        "title": _text(title),
-        "totals": _totals(found),
-        "findings": _findings(found),
-        "chips": "".join(_chips(found)),
-        "head": "".join(_head_coverage_page(found.columns)),
-        "rows": "\n".join(_row_coverage_page(row, found.columns) for row in found.rows),
-        "legend": "".join(_legend_coverage_page()),
-        "css": _asset("coverage.css"),
-        "js": _asset("coverage.js"),
-    }
-    # One pass, so that nothing that was put in is ever looked at again.
-    return _SLOT.sub(lambda slot: slots[slot[1] or slot[2]], _asset("coverage.html"))
-
-
-def _asset(name: str) -> str:
-    return (resources.files("karat.policy") / "page" / name).read_text(encoding="utf-8")
-
-
-def _text(words: str) -> str:
-    return html.escape(printable(words))
+    body = html.fill(
+        html.asset("karat.policy", "page/coverage.html"),
+        {
+            "title": html.text(title),
+            "totals": _totals(found),
+            "findings": _findings(found),
+            "chips": "".join(_chips(found)),
+            "head": "".join(_head_coverage_page(found.columns)),
+            "rows": "\n".join(_row_coverage_page(row, found.columns) for row in found.rows),
+            "legend": "".join(_legend_coverage_page()),
+        },
+    )
+    style, script = (html.asset("karat.policy", f"page/coverage.{kind}") for kind in ("css", "js"))
+    return html.page(title=title, body=body, style=style, script=script)
 
 
 def _totals(found: Coverage) -> str:
@@ -435,7 +425,7 @@ def _totals(found: Coverage) -> str:
 def _findings(found: Coverage) -> str:
     loud = [one for one in found.findings if one.severity is not Severity.INFO]
     items = "".join(
-        f'<li class="{one.severity.value}"><b>{_text(one.kind)}</b> {_text(one.message)}</li>'
+        f'<li class="{one.severity.value}"><b>{html.text(one.kind)}</b> {html.text(one.message)}</li>'
         for one in loud
     )
     return f'<ul class="findings">{items}</ul>' if items else ""
@@ -451,10 +441,10 @@ def _chips(found: Coverage) -> Iterator[str]:
 def _head_coverage_page(columns: Sequence[Column]) -> Iterator[str]:
     yield '<tr><th class="op" rowspan="2" scope="col">op</th>'
     for device, mine in groupby(columns, key=lambda column: column.device):
-        yield f'<th class="device" scope="colgroup" colspan="{len(list(mine))}">{_text(device)}</th>'
+        yield f'<th class="device" scope="colgroup" colspan="{len(list(mine))}">{html.text(device)}</th>'
     yield "</tr><tr>"
     yield from (
-        f'<th scope="col">{_text(column.dtype)}<small>{_mode(column)}</small></th>'
+        f'<th scope="col">{html.text(column.dtype)}<small>{_mode(column)}</small></th>'
         for column in columns
     )
     yield "</tr>"
@@ -462,13 +452,13 @@ def _head_coverage_page(columns: Sequence[Column]) -> Iterator[str]:
 
 def _mode(column: Column) -> str:
     order = _ORDERS.get(column.order, f"order {column.order}")
-    return _text(", ".join(part for part in (column.mode, order) if part))
+    return html.text(", ".join(part for part in (column.mode, order) if part))
 
 
 def _row_coverage_page(row: Row, columns: Sequence[Column]) -> str:
     cells = {cell.column: cell for cell in row.cells}
-    name = _text(row.op)
-    tests = _text(f"{row.op}: {', '.join(row.tests[:8]) or 'no test'}")
+    name = html.text(row.op)
+    tests = html.text(f"{row.op}: {', '.join(row.tests[:8]) or 'no test'}")
     last = ""
     parts = [f'<tr data-state="{row.state}"><th class="op" scope="row" title="{tests}">{name}</th>']
     for column in columns:
@@ -492,7 +482,7 @@ def _told(cell: Cell) -> str:
         if cell.smallest_error is not None
         else ""
     )
-    return _text(
+    return html.text(
         f"{cell.state}: {each or 'no test'} ({count(cell.comparisons, 'comparison')}){seen}"
     )
 

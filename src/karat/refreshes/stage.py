@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 
 from karat.compare.change import Change, Diff
-from karat.diffs.report.summary import current
+from karat.diffs.report.markdown import current
 from karat.findings import Finding, Severity, UsageError
 from karat.goldens.paths import SAMPLES, PathFilter
 from karat.goldens.provenance import (

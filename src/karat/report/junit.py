@@ -1,8 +1,68 @@
-"""XML text: names and values of strangers inside JUnit reports, well-formed whatever they say."""
+"""JUnit XML, as test pages of CI systems read it; well-formed whatever names and values say."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Literal
+
+import msgspec
+
+
+class Problem(msgspec.Struct, frozen=True):
+    """Why a test case did not simply pass."""
+
+    tag: Literal["failure", "error", "skipped"]
+    message: str
+    kind: str = ""
+    body: str = ""
+
+
+class TestCase(msgspec.Struct, frozen=True, kw_only=True):
+    """One line of a CI's test page."""
+
+    __test__ = False  # for pytest, which looks for classes with such a name
+
+    classname: str
+    name: str
+    seconds: float | None = None
+    problem: Problem | None = None
+    printed: str = ""
+
+
+def render(name: str, suites: Iterable[tuple[str, Sequence[TestCase]]]) -> bytes:
+    """The XML text of all suites; one without cases is left out."""
+    known = [(suite, cases) for suite, cases in suites if cases]
+    body = "".join(
+        f"  <testsuite{attributes({'name': suite, **_totals(cases)})}>\n"
+        f"{''.join(map(_case, cases))}  </testsuite>\n"
+        for suite, cases in known
+    )
+    totals = attributes({"name": name, **_totals([c for _, cases in known for c in cases])})
+    return f'<?xml version="1.0" encoding="UTF-8"?>\n<testsuites{totals}>\n{body}</testsuites>\n'.encode()
+
+
+def _totals(cases: Sequence[TestCase]) -> dict[str, int]:
+    tags = Counter(case.problem.tag for case in cases if case.problem)
+    return {
+        "tests": len(cases),
+        "failures": tags["failure"],
+        "errors": tags["error"],
+        "skipped": tags["skipped"],
+    }
+
+
+def _case(case: TestCase) -> str:
+    head = {"classname": case.classname, "name": case.name}
+    if case.seconds is not None:
+        head["time"] = f"{case.seconds:.3f}"
+    inner = ""
+    if problem := case.problem:
+        about = {"message": problem.message} | ({"type": problem.kind} if problem.kind else {})
+        inner = f"      <{problem.tag}{attributes(about)}>{text(problem.body)}</{problem.tag}>\n"
+    if case.printed:
+        inner += f"      <system-out>{text(case.printed)}</system-out>\n"
+    return f"    <testcase{attributes(head)}>\n{inner}    </testcase>\n"
 
 
 def attributes(values: Mapping[str, str | int]) -> str:
@@ -12,14 +72,10 @@ def attributes(values: Mapping[str, str | int]) -> str:
 
 def text(words: str) -> str:
     """Text without what XML 1.0 forbids, which no escape can carry, and with its marks escaped."""
-    kept = "".join(c if _allowed(c) else _visible(c) for c in words)
+    kept = "".join(c if _allowed(c) else c.encode("unicode_escape").decode() for c in words)
     for mark, name in (("&", "amp"), ("<", "lt"), (">", "gt"), ('"', "quot")):
         kept = kept.replace(mark, f"&{name};")
     return kept.replace("\n", "&#10;").replace("\t", "&#9;")
-
-
-def _visible(char: str) -> str:
-    return char.encode("unicode_escape").decode()
 
 
 def _allowed(char: str) -> bool:

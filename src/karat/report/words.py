@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from math import isnan
 
-from karat.compare.change import Change, Diff, Verdict
-from karat.findings import Severity
+from karat.findings import Finding, Severity
 
 
 def number(value: float | None) -> str:
@@ -27,6 +26,14 @@ def signed(value: float | None) -> str:
     return f"+{text}" if value > 0 else text
 
 
+def span(low: float | None, high: float | None, before: str = "") -> str:
+    """`1.2 … 3.4`, or the one number that both are; nothing where either is unknown."""
+    if low is None or high is None:
+        return ""
+    first, last = number(low), number(high)
+    return before + (first if first == last else f"{first} … {last}")
+
+
 def magnitude(value: float | None) -> float:
     """|value| for ranking and buckets: none is 0, and what is no number is beyond them all."""
     if value is None:
@@ -41,15 +48,15 @@ def count(n: int, noun: str) -> str:
     return f"{n:,} {noun if n == 1 else plural}"
 
 
-def verdict_counts(changes: Iterable[Change]) -> str:
-    """`2 incomplete, 27 drift`, gravest first."""
-    tally = Counter(change.verdict for change in changes)
-    return ", ".join(f"{tally[v]:,} {v.value}" for v in Verdict if tally[v])
+def few(items: Sequence[object], most: int) -> str:
+    """`a, b, c and 4 more`."""
+    more = f" and {len(items) - most:,} more" if len(items) > most else ""
+    return ", ".join(map(str, items[:most])) + more
 
 
-def severity_counts(diff: Diff) -> str:
+def severity_counts(findings: Iterable[Finding]) -> str:
     """`2 fail, 14 warn, 3 info`."""
-    tally = Counter(f.severity for f in diff.all_findings())
+    tally = Counter(f.severity for f in findings)
     return ", ".join(f"{tally[s]:,} {s.value}" for s in Severity if tally[s])
 
 
@@ -73,20 +80,10 @@ def elide(text: str, room: int) -> str:
     return f"{text[: room - 1 - tail]}…{text[len(text) - tail :]}"
 
 
-def labels(diff: Diff) -> dict[str, str]:
-    """Path → the shortest name that is still one golden's alone: model/case where it is known."""
-    names: dict[str, str] = {}
-    taken: dict[tuple[str, str], int] = {}
-    for change in diff.changes:
-        case, platform = change.identity.get("case"), change.identity.get("platform", "")
-        if case:
-            model = change.identity.get("model")
-            names[change.path] = f"{model}/{case}" if model else case
-            key = (names[change.path], platform)
-            taken[key] = taken.get(key, 0) + 1
-    return {
-        change.path: names[change.path]
-        if taken.get((names.get(change.path, ""), change.identity.get("platform", ""))) == 1
-        else short_path(change.path, diff.root)
-        for change in diff.changes
-    }
+def line_of(finding: Finding) -> int:
+    """The line that a finding is about; 0 for the whole file."""
+    line = finding.numbers.get("line")
+    if isinstance(line, int):
+        return line
+    words = (finding.where or "").split()
+    return int(words[1]) if len(words) == 2 and words[0] == "line" and words[1].isdecimal() else 0

@@ -6,26 +6,11 @@ from collections.abc import Iterator, Sequence
 from math import inf
 from typing import Any
 
-from karat.compare.change import Change, Diff, MetricChange, Verdict
-from karat.report.words import magnitude, number
+from karat.report.words import number
 from karat.tensors.comparison import Comparison, Numbers
 
 TITLES = ("outside", "max abs", "max rel", "ULP", "SQNR dB")
 """What the cells of `cells` are."""
-
-
-def tensor_rows(diff: Diff) -> Iterator[tuple[Change, MetricChange, Comparison]]:
-    """The tensors of all bundles, by case and name."""
-    for change in sorted(diff.changes, key=lambda c: c.path):
-        for row in change.metrics:
-            if row.tensor is not None:
-                yield change, row, row.tensor
-
-
-def ranked_tensors(diff: Diff) -> list[tuple[Change, MetricChange, Comparison]]:
-    """Those that are not the same, gravest first, then by the largest relative difference."""
-    moved = (entry for entry in tensor_rows(diff) if entry[1].verdict is not Verdict.SAME)
-    return sorted(moved, key=lambda e: (e[1].verdict.rank, -magnitude(e[1].max_abs_rel_diff)))
 
 
 def shape_text(shape: Sequence[int]) -> str:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from karat.cli.output import deliver, last_line
-from karat.findings import CannotVerify, UsageError
+from karat.findings import UsageError
 
 if TYPE_CHECKING:
     from karat.policy.approvals.check import Approvals, Options
@@ -152,18 +152,10 @@ def _report(told: Approvals, options: Options, *, text: bool) -> None:
 
 def _add_summary(told: Approvals) -> None:
     from karat.policy.approvals.check import markdown  # noqa: PLC0415 - only in GitHub's own runners
+    from karat.report.github import add_step_summary  # noqa: PLC0415
 
-    target = os.environ.get("GITHUB_STEP_SUMMARY")
-    if not target:
+    if not add_step_summary(lambda _: markdown(told)):
         raise UsageError(
             "expected GITHUB_STEP_SUMMARY to name a file for --step-summary, found nothing",
             next_command="karat policy approvals --help",
         )
-    try:
-        with Path(target).open("a", encoding="utf-8", errors="backslashreplace") as file:
-            file.write(markdown(told))
-    except OSError as error:
-        raise CannotVerify(
-            f"expected to write the step summary {target}, but: {error.strerror or error}",
-            next_command="karat policy approvals --help",
-        ) from error

@@ -93,7 +93,7 @@ def command(  # noqa: PLR0913 - one parameter per option
 
 
 def _annotate(findings: Iterable[Finding], stream: TextIO) -> None:
-    from karat.report.annotations import workflow_commands  # noqa: PLC0415 - only in GitHub's own runners
+    from karat.report.github import workflow_commands  # noqa: PLC0415 - only in GitHub's own runners
 
     stream.write(workflow_commands(findings, "karat policy gate"))
 

@@ -1,17 +1,104 @@
-"""JSON of a diff, schema `karat.diff/1`; the published schema is in karat/schemas."""
+"""A diff as data: the rows that every report shows, the CSV, and the JSON of schema `karat.diff/1`.
+
+The CSV has exactly the seed's four columns, one row per (file, metric) that has a usable step. Where bundles were
+compared, the numbers of tensors follow in columns of their own; a tensor has no `avg_rel_diff`, and its `n_steps`
+are its elements.
+"""
 
 from __future__ import annotations
 
+import csv
+import io
 from collections import Counter
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from karat.compare.change import Change, Diff, Group, MetricChange, Verdict
-from karat.diffs.report.rows import csv_rows
 from karat.findings import Severity
 from karat.report.json import encode, finding_json
+from karat.report.words import magnitude, short_path
+from karat.tensors.comparison import Comparison
 from karat.tensors.report import comparison_json
 
 SCHEMA = "karat.diff/1"
+COLUMNS = ("file", "metric", "n_steps", "avg_rel_diff")
+TENSOR_COLUMNS = (
+    "bit_equal", "mismatches", "max_abs", "mean_abs", "max_rel", "max_ulp", "sqnr_db", "cosine",
+)  # fmt: skip
+
+
+def csv_rows(diff: Diff) -> Iterator[tuple[Change, MetricChange]]:
+    """The rows of the CSV, by file and metric."""
+    for change in sorted(diff.changes, key=lambda c: c.path):
+        for row in change.metrics:
+            if row.in_csv:
+                yield change, row
+
+
+def ranked_rows(diff: Diff) -> list[tuple[Change, MetricChange]]:
+    """The same rows, largest |avg_rel_diff| first."""
+    return sorted(csv_rows(diff), key=lambda pair: -magnitude(pair[1].avg_rel_diff))
+
+
+def tensor_rows(diff: Diff) -> Iterator[tuple[Change, MetricChange, Comparison]]:
+    """The tensors of all bundles, by case and name."""
+    for change in sorted(diff.changes, key=lambda c: c.path):
+        for row in change.metrics:
+            if row.tensor is not None:
+                yield change, row, row.tensor
+
+
+def ranked_tensors(diff: Diff) -> list[tuple[Change, MetricChange, Comparison]]:
+    """Those that are not the same, gravest first, then by the largest relative difference."""
+    moved = (entry for entry in tensor_rows(diff) if entry[1].verdict is not Verdict.SAME)
+    return sorted(moved, key=lambda e: (e[1].verdict.rank, -magnitude(e[1].max_abs_rel_diff)))
+
+
+def verdict_counts(changes: Iterable[Change]) -> str:
+    """`2 incomplete, 27 drift`, gravest first."""
+    tally = Counter(change.verdict for change in changes)
+    return ", ".join(f"{tally[v]:,} {v.value}" for v in Verdict if tally[v])
+
+
+def labels(diff: Diff) -> dict[str, str]:
+    """Path → the shortest name that is still one golden's alone: model/case where it is known."""
+    names: dict[str, str] = {}
+    taken: Counter[tuple[str, str]] = Counter()
+    for change in diff.changes:
+        if case := change.identity.get("case"):
+            model = change.identity.get("model")
+            names[change.path] = f"{model}/{case}" if model else case
+            taken[names[change.path], change.identity.get("platform", "")] += 1
+    return {
+        change.path: names[change.path]
+        if taken[names.get(change.path, ""), change.identity.get("platform", "")] == 1
+        else short_path(change.path, diff.root)
+        for change in diff.changes
+    }
+
+
+def render_csv(diff: Diff) -> str:
+    """The CSV text; floats in full precision."""
+    out = io.StringIO()
+    writer = csv.writer(out)
+    tensors = [entry for entry in tensor_rows(diff) if entry[2].numbers is not None]
+    rows = [(c.path, row.metric, row.n_steps, row.avg_rel_diff) for c, row in csv_rows(diff)]
+    if not tensors:
+        writer.writerow(COLUMNS)
+        writer.writerows(rows)
+        return out.getvalue()
+    writer.writerow((*COLUMNS, *TENSOR_COLUMNS))
+    writer.writerows([(*row, *[""] * len(TENSOR_COLUMNS)) for row in rows])
+    for change, row, tensor in tensors:
+        numbers = [getattr(tensor.numbers, name) for name in TENSOR_COLUMNS]
+        elements = tensor.numbers.elements if tensor.numbers else 0
+        writer.writerow((change.path, row.metric, elements, "", *numbers))
+    return out.getvalue()
+
+
+def render_json(diff: Diff) -> bytes:
+    """The JSON text."""
+    return encode(document(diff))
 
 
 def document(diff: Diff) -> dict[str, Any]:
@@ -22,32 +109,26 @@ def document(diff: Diff) -> dict[str, Any]:
         "new": diff.new,
         "totals": totals(diff),
         "findings": [finding_json(f) for f in diff.findings],
-        "groups": [_group(g) for g in diff.groups],
+        "groups": [_group_json(g) for g in diff.groups],
         "files": [change_json(c) for c in diff.changes],
     }
-
-
-def render(diff: Diff) -> bytes:
-    """The JSON text."""
-    return encode(document(diff))
 
 
 def totals(diff: Diff) -> dict[str, Any]:
     """The counts people quote."""
     verdicts = Counter(c.verdict for c in diff.changes)
     severities = Counter(f.severity for f in diff.all_findings())
-    rows = sum(1 for _ in csv_rows(diff))
     return {
         "files": len(diff.changes),
         "unchanged": diff.unchanged,
         "with_baseline": sum(c.has_baseline for c in diff.changes),
-        "rows": rows,
+        "rows": sum(1 for _ in csv_rows(diff)),
         "verdicts": {v.value: verdicts[v] for v in Verdict},
         "findings": {s.value: severities[s] for s in Severity},
     }
 
 
-def _group(g: Group) -> dict[str, Any]:
+def _group_json(g: Group) -> dict[str, Any]:
     return {
         "title": g.title,
         "kind": g.kind,
@@ -71,33 +152,18 @@ def change_json(c: Change) -> dict[str, Any]:
         "same_bytes": c.same_bytes,
         "identity": dict(c.identity),
         "findings": [finding_json(f) for f in c.findings],
-        "metrics": [_metric(m) for m in c.metrics],
+        "metrics": [_metric_json(m) for m in c.metrics],
     }
 
 
-def _metric(m: MetricChange) -> dict[str, Any]:
-    return {
-        "metric": m.metric,
-        "verdict": m.verdict.value,
-        "because": m.because,
-        "rule": m.rule,
-        "n_steps": m.n_steps,
-        "avg_rel_diff": m.avg_rel_diff,
-        "mean_abs_rel_diff": m.mean_abs_rel_diff,
-        "max_abs_rel_diff": m.max_abs_rel_diff,
-        "mean_diff": m.mean_diff,
-        "max_step": m.max_step,
-        "max_old": m.max_old,
-        "max_new": m.max_new,
-        "first_diff_step": m.first_diff_step,
-        "n_shared": m.n_shared,
-        "bit_equal": m.bit_equal,
-        "steps_lost": m.steps_lost,
-        "steps_gained": m.steps_gained,
-        "nan_gained": m.nan_gained,
-        "nan_lost": m.nan_lost,
-        "tolerance_ratio": m.tolerance_ratio,
-        "steady_rel_diff": m.steady_rel_diff,
-        "in_csv": m.in_csv,
-        "tensor": None if m.tensor is None else comparison_json(m.tensor),
-    }
+_PLAIN = (
+    "metric", "because", "rule", "n_steps", "avg_rel_diff", "mean_abs_rel_diff", "max_abs_rel_diff", "mean_diff",
+    "max_step", "max_old", "max_new", "first_diff_step", "n_shared", "bit_equal", "steps_lost", "steps_gained",
+    "nan_gained", "nan_lost", "tolerance_ratio", "steady_rel_diff", "in_csv",
+)  # fmt: skip
+
+
+def _metric_json(m: MetricChange) -> dict[str, Any]:
+    plain: dict[str, Any] = {name: getattr(m, name) for name in _PLAIN}
+    tensor = None if m.tensor is None else comparison_json(m.tensor)
+    return {**plain, "verdict": m.verdict.value, "tensor": tensor}

@@ -1,25 +1,21 @@
-"""HTML: a Diff as one self-contained page, for a reviewer with a browser and no network.
+"""A diff as one self-contained page, for a reviewer with a browser and no network.
 
-The page is `page/page.html` with its style, its script and the data put in. File and metric names
-are hostile input: the data travels as JSON that holds no `<`, `>` or `&`, and the script writes it
-with `textContent` only; the few words put into the markup here go through `html.escape`.
+The body is `page/body.html`; rows, findings and curves travel as JSON beside it, and the script draws them.
 """
 
 from __future__ import annotations
 
 import base64
-import html
-import json
-import re
 from dataclasses import dataclass
-from importlib import resources
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from karat.compare.change import Change, Diff, MetricChange, Verdict
+from karat.diffs.report.data import verdict_counts
 from karat.findings import KINDS, Finding, Severity
-from karat.report.words import count, severity_counts, verdict_counts
+from karat.report.html import asset, fill, page, script_json, text
+from karat.report.words import count, severity_counts
 from karat.tensors.comparison import within
 from karat.tensors.report import facts
 
@@ -52,11 +48,9 @@ _WITHOUT_ROWS: Final = {
     Verdict.SAME: "no value differs",
 }
 
-_SAFE_IN_SCRIPT: Final = {ord(mark): f"\\u{ord(mark):04x}" for mark in "<>&\u2028\u2029"}
 _EXACT_INT: Final = 2**53
 _INT32: Final = 2**31 - 1
 _SCRIPTS: Final = ("words.js", "plot.js", "page.js")
-_SLOT: Final = re.compile(r"<!--karat:([a-z]+)-->|/\*karat:([a-z]+)\*/")
 
 
 def render(diff: Diff, *, title: str | None = None, command: str | None = None) -> str:
@@ -65,35 +59,27 @@ def render(diff: Diff, *, title: str | None = None, command: str | None = None) 
     rows = _rows(diff)
     curves, places = _embed([row.numbers for row in rows], MAX_POINTS)
     findings = sorted(diff.all_findings(), key=lambda finding: finding.severity.rank)
-    slots = {
-        "title": _text(heading),
-        "old": _text(diff.old),
-        "new": _text(diff.new),
-        "totals": _totals(diff),
-        "command": _command(command),
-        "noscript": _noscript(findings),
-        "css": _asset("page.css"),
-        "js": "\n".join(map(_asset, _SCRIPTS)),
-        "data": _json(_data(diff, rows, places, findings)),
-        "curves": _json(curves),
-    }
-    # One pass, so that nothing that was put in is ever looked at again.
-    return _SLOT.sub(lambda slot: slots[slot[1] or slot[2]], _asset("page.html"))
+    body = fill(
+        _asset("body.html"),
+        {
+            "title": text(heading),
+            "old": text(diff.old),
+            "new": text(diff.new),
+            "totals": " ".join(_totals(diff)),
+            "command": f'<p class="command"><code id="command">{text(command)}</code></p>'
+            if command
+            else "",
+            "noscript": _noscript(findings),
+            "data": script_json(_data(diff, rows, places, findings)),
+            "curves": script_json(curves),
+        },
+    )
+    script = "\n".join(map(_asset, _SCRIPTS))
+    return page(title=heading, body=body, style=_asset("page.css"), script=script)
 
 
 def _asset(name: str) -> str:
-    return (resources.files("karat.report") / "page" / name).read_text(encoding="utf-8")
-
-
-def _text(words: str) -> str:
-    """Words as markup; what UTF-8 cannot hold (half a surrogate pair) is spelt out."""
-    return html.escape(words.encode("utf-8", "backslashreplace").decode("utf-8"))
-
-
-def _json(value: object) -> str:
-    """JSON that is safe inside a script element, whatever its strings hold."""
-    text = json.dumps(value, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
-    return text.translate(_SAFE_IN_SCRIPT)
+    return asset("karat.diffs.report", f"page/{name}")
 
 
 def _plain(value: Any) -> Any:
@@ -105,9 +91,6 @@ def _plain(value: Any) -> Any:
     if isinstance(value, int) and abs(value) > _EXACT_INT:
         return str(value)
     return value
-
-
-# --- rows -----------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,21 +139,18 @@ def _data(
         "files": [[c.path, c.shape, dict(c.identity)] for c in diff.changes],
         "rows": [_row(row, place) for row, place in zip(rows, places, strict=True)],
         "findings": [
-            # The page names the metric itself, in front of the sentence.
-            [
-                f.severity.value,
-                f.kind,
-                f.path,
-                f.metric,
-                f.where,
-                _without_metric(f),
-                f.next,
-            ]
+            [f.severity.value, f.kind, f.path, f.metric, f.where, _without_metric(f), f.next]
             for f in findings
         ],
         "kinds": {f.kind: KINDS[f.kind] for f in findings if f.kind in KINDS},
         "groups": _groups(diff),
     }
+
+
+def _without_metric(finding: Finding) -> str:
+    """The sentence; the page names the metric itself, in front of it."""
+    metric = finding.metric or ""
+    return finding.message.removeprefix(f"{metric}: ").removeprefix(within(metric))
 
 
 def _row(row: _Row, place: int) -> list[Any]:
@@ -196,9 +176,6 @@ def _groups(diff: Diff) -> list[list[Any]]:
         ]
         for group in sorted(diff.groups, key=lambda group: group.severity.rank)
     ]
-
-
-# --- curves ---------------------------------------------------------------------------------------
 
 
 def _embed(rows: Iterable[MetricChange | None], limit: int) -> tuple[list[Any], list[int]]:
@@ -270,32 +247,16 @@ def _base64(array: NDArray[Any]) -> str:
     return base64.b64encode(array.tobytes()).decode("ascii")
 
 
-# --- words ----------------------------------------------------------------------------------------
-
-
-def _totals(diff: Diff) -> str:
-    """One sentence of totals, as markup; it holds numbers and karat's own words only."""
-    return " ".join(_totals_parts(diff))
-
-
-def _totals_parts(diff: Diff) -> Iterator[str]:
+def _totals(diff: Diff) -> Iterator[str]:
+    """Sentences of totals, as markup; they hold numbers and karat's own words only."""
     if diff.changes:
         yield f"<strong>{count(len(diff.changes), 'golden')} compared</strong>: {verdict_counts(diff.changes)};"
         yield f"{count(sum(len(change.metrics) for change in diff.changes), 'row')} compared."
     else:
         yield "<strong>No golden changed.</strong>"
-    yield f"Findings: {severity_counts(diff) or 'none'}."
+    yield f"Findings: {severity_counts(diff.all_findings()) or 'none'}."
     if diff.unchanged:
         yield f"{count(diff.unchanged, 'golden')} unchanged, byte for byte."
-
-
-def _command(command: str | None) -> str:
-    return f'<p class="command"><code id="command">{_text(command)}</code></p>' if command else ""
-
-
-def _without_metric(finding: Finding) -> str:
-    metric = finding.metric or ""
-    return finding.message.removeprefix(f"{metric}: ").removeprefix(within(metric))
 
 
 def _noscript(findings: Iterable[Finding]) -> str:
@@ -310,5 +271,7 @@ def _noscript(findings: Iterable[Finding]) -> str:
 
 def _finding(finding: Finding) -> str:
     where = " › ".join(part for part in (finding.path, finding.metric, finding.where) if part)  # noqa: RUF001 - a separator, not a bracket
-    after = f"<br><code>{_text(finding.next)}</code>" if finding.next else ""
-    return f"<b>{_text(finding.kind)}</b> <code>{_text(where)}</code><br>{_text(finding.message)}{after}"
+    after = f"<br><code>{text(finding.next)}</code>" if finding.next else ""
+    return (
+        f"<b>{text(finding.kind)}</b> <code>{text(where)}</code><br>{text(finding.message)}{after}"
+    )

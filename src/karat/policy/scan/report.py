@@ -13,7 +13,7 @@ import msgspec
 from karat.findings import KINDS, ExitCode, Finding, Severity, exit_code
 from karat.report.json import encode, finding_json
 from karat.report.terminal import Line
-from karat.report.words import count
+from karat.report.words import count, line_of
 
 SCHEMA = "karat.policy-scan/1"
 
@@ -58,15 +58,6 @@ class ScanReport(msgspec.Struct, frozen=True, kw_only=True):
     def kinds(self) -> Mapping[str, int]:
         """Kind of finding → how many."""
         return Counter(finding.kind for finding in self.findings)
-
-
-def line_of(finding: Finding) -> int:
-    """The line that a finding is about; 0 for the whole file."""
-    line = finding.numbers.get("line")
-    if isinstance(line, int):
-        return line
-    words = (finding.where or "").split()
-    return int(words[1]) if len(words) == 2 and words[0] == "line" and words[1].isdecimal() else 0
 
 
 def document(report: ScanReport) -> bytes:

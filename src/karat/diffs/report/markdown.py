@@ -1,21 +1,26 @@
-"""Where the values of a change came from, in the words of the PR text.
+"""A diff as Markdown: the report of `karat diff --markdown`, and the pull request text of `karat summary`.
 
-The record knows the last refresh; the lock knows every golden. A working tree may hold the values of
-several refreshes and of somebody's editor, and the text must not give one run credit for all of them.
+The numbers and the order of sections of the latter are the seed document's; sections that do not apply are dropped,
+and a line of interpretation is written only where the data bears it out. Where values came from is told with care:
+the record knows the last refresh, the lock knows every golden. A working tree may hold the values of several
+refreshes and of somebody's editor, and the text must not give one run credit for all of them.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 
-from karat.compare.change import Change, Diff, MetricChange, Verdict
-from karat.diffs.report.rows import csv_rows
+from karat.compare.change import Change, Diff, Group, MetricChange, Verdict
+from karat.diffs.report.data import csv_rows, labels, ranked_rows, ranked_tensors, verdict_counts
+from karat.findings import Finding, Severity
 from karat.goldens.provenance import Entry, RefreshRecord
-from karat.report.markdown import Section, code, fit, must_look, prose, table
-from karat.report.words import count, magnitude, number, short_path
+from karat.report.markdown import Section, code, fit, prose, table
+from karat.report.words import count, few, magnitude, number, short_path, signed, span
+from karat.tensors.report import TITLES, cells, type_text
 
+Row = tuple[Change, MetricChange]
 Lines = Mapping[str, Entry]
 """Golden → its line in the lock, of goldens that are still the file it speaks of."""
 
@@ -28,71 +33,6 @@ PLACES = {
     "record": "`karat record`",
 }
 BY_OPTION = "--accept-incomplete"
-_NAMED = 8
-
-
-def place(source: str, run: str | None) -> str:
-    """A run by name, or the kind of place that has no runs."""
-    if run and source != "record":
-        return f"{SOURCES.get(source, prose(source))} {code(run)}"
-    return PLACES.get(source, prose(source))
-
-
-def current(diff: Diff, record: RefreshRecord | None) -> RefreshRecord | None:
-    """The record, unless all that its refresh wrote has been committed or put back since."""
-    if record is None or not record.files or set(record.files) & set(_changed(diff)):
-        return record
-    return None
-
-
-def origin_lines(diff: Diff, record: RefreshRecord, lines: Lines) -> Iterator[str]:
-    """What did not come from the last refresh: from which run it is, or that no run is known."""
-    others = [p for p in _changed(diff) if p not in {*record.files, *record.confirmed}]
-    runs: dict[str, list[str]] = {}
-    for path in others:
-        if path in lines:
-            entry = lines[path]
-            runs.setdefault(place(entry.source, entry.run), []).append(path)
-    for run, paths in sorted(runs.items()):
-        yield f"- {len(paths):,} of them not by this command, but from {run}: {_names(paths, diff)}."
-    edited = [p for p in _changed(diff) if p not in lines]
-    if edited:
-        yield f"- {len(edited):,} of them without provenance, or edited since: {_names(edited, diff)}."
-
-
-def overruled_lines(diff: Diff, record: RefreshRecord | None, lines: Lines) -> Iterator[str]:
-    """What somebody took although karat objects, with the reason where one was given."""
-    reasons = {path: lines[path].accepted for path in _changed(diff) if path in lines}
-    by_option = {path for path, reason in reasons.items() if reason == BY_OPTION}
-    by_option |= set(record.accepted if record else ())
-    if by_option:
-        yield f"- Taken although incomplete, by `{BY_OPTION}` ({len(by_option)}):"
-        yield from (f"  - {code(short_path(path, diff.root))}" for path in sorted(by_option))
-    said = {path: reason for path, reason in reasons.items() if reason and reason != BY_OPTION}
-    if said:
-        yield f"- Staged although karat objects, by `karat stage --force` ({len(said)}):"
-        for path, reason in sorted(said.items()):
-            yield f"  - {code(short_path(path, diff.root))}: {prose(reason)}"
-
-
-def _changed(diff: Diff) -> list[str]:
-    """The goldens that differ and are there."""
-    present = (c for c in diff.changes if c.verdict is not Verdict.REMOVED and not c.same_bytes)
-    return sorted(change.path for change in present)
-
-
-def _names(paths: Iterable[str], diff: Diff) -> str:
-    shown = [code(short_path(path, diff.root)) for path in paths]
-    more = f" and {len(shown) - _NAMED} more" if len(shown) > _NAMED else ""
-    return ", ".join(shown[:_NAMED]) + more
-
-
-# DOC-HERE summary: The PR text: what must be looked at, then what was refreshed and how far it moved.
-#
-# The numbers and the order of sections are the seed document's; sections that do not apply are
-# dropped, and a line of interpretation is written only where the data bears it out.
-
-Row = tuple[Change, MetricChange]
 
 GITHUB_COMMENT = 65_536
 """Characters in a GitHub comment; far below the 1 MiB of a step summary, so one text fits both."""
@@ -106,6 +46,98 @@ _BUCKETS: tuple[tuple[str, Callable[[float], bool]], ...] = (
     ("[1e-2, 1e-1)", lambda x: 1e-2 <= x < 1e-1),
     (">= 1e-1", lambda x: x >= 1e-1),
 )
+
+_SHOWN = 20
+_MEMBERS = 10
+_NAMED = 8
+
+
+def render(diff: Diff, *, top: int = 20) -> str:
+    """The Markdown report of `karat diff --markdown`."""
+    verdicts = verdict_counts(diff.changes) or "no golden changed"
+    head = f"{code(diff.old)} → {code(diff.new)}: {count(len(diff.changes), 'golden')} compared ({verdicts}), {diff.unchanged:,} unchanged."
+    sections = [Section("# Golden values", head), *must_look(diff), largest_rows(diff, top)]
+    sections.append(largest_tensors(diff, top))
+    return "\n".join(section.text() for section in sections if section is not None)
+
+
+def must_look(diff: Diff) -> list[Section]:
+    """What a reviewer must look at: fail findings, one line each, then what moved, by group."""
+    fails = [f for f in diff.all_findings() if f.severity is Severity.FAIL]
+    groups = [g for g in diff.groups if g.severity is Severity.WARN]
+    found = []
+    if fails:
+        lines = [f"**{count(len(fails), 'finding')} to resolve:**", ""]
+        lines += [_fail_line(f, diff.root) for f in fails[:_SHOWN]]
+        if len(fails) > _SHOWN:
+            lines.append(f"- … and {len(fails) - _SHOWN:,} more `fail` findings")
+        found.append(Section("## Look at this first", "\n".join(lines)))
+    if groups:
+        names = labels(diff)
+        lines = [_group_line(g, names) for g in groups[:_SHOWN]]
+        if len(groups) > _SHOWN:
+            lines.append(f"- … and {count(len(groups) - _SHOWN, 'group')} more")
+        title = "## Then at what moved, one decision each"
+        found.append(Section(title if fails else "## Look at what moved", "\n".join(lines)))
+    return found
+
+
+def _fail_line(f: Finding, root: str) -> str:
+    where = f" {code(short_path(f.path, root))}:" if f.path else ""
+    return f"- **{f.kind}**{where} {prose(f.message)}"
+
+
+def _group_line(group: Group, short: dict[str, str]) -> str:
+    by = span(group.low, group.high, ", by ")
+    paths = list(dict.fromkeys(path for path, _ in group.members))
+    names = few([code(short[path]) for path in paths], _MEMBERS)
+    if len(paths) == 1:
+        return f"- {prose(group.title)}{by}: {names}"
+    return f"- {prose(group.title)}{by}\n  <details><summary>members</summary>\n\n  {names}\n\n  </details>"
+
+
+def largest_rows(diff: Diff, top: int) -> Section | None:
+    """The rows with the largest |avg_rel_diff|."""
+    ranked = ranked_rows(diff)[:top]
+    if not ranked:
+        return None
+    header = ("file", "metric", "verdict", "n", "avg", "mean |·|", "max |·|", "at step")
+    rows = (
+        (
+            code(short_path(change.path, diff.root)),
+            code(row.metric),
+            row.verdict.value,
+            str(row.n_steps),
+            signed(row.avg_rel_diff),
+            number(row.mean_abs_rel_diff),
+            number(row.max_abs_rel_diff),
+            "" if row.max_step is None else str(row.max_step),
+        )
+        for change, row in ranked
+    )
+    return Section(
+        f"## Largest {len(ranked)} rows by |avg_rel_diff|",
+        table(header, rows) + "\n\nPositive: the new value is smaller, for positive values.",
+    )
+
+
+def largest_tensors(diff: Diff, top: int) -> Section | None:
+    """The tensors that moved, gravest first."""
+    ranked = ranked_tensors(diff)
+    if not ranked[:top]:
+        return None
+    rows = (
+        (
+            code(short_path(change.path, diff.root)),
+            code(row.metric),
+            row.verdict.value,
+            code(type_text(tensor)),
+            *cells(tensor.numbers),
+        )
+        for change, row, tensor in ranked[:top]
+    )
+    title = f"## Tensors that moved, {len(ranked[:top])} of {len(ranked)}"
+    return Section(title, table(("file", "tensor", "verdict", "of", *TITLES), rows))
 
 
 def sections(
@@ -131,7 +163,7 @@ def sections(
     return found
 
 
-def render(
+def pull_request_text(
     diff: Diff,
     record: RefreshRecord | None = None,
     lines: Lines = MappingProxyType({}),
@@ -188,9 +220,7 @@ def _named(what: str, diff: Diff, wanted: Callable[[Change], bool]) -> list[str]
     chosen = [c.path for c in diff.changes if wanted(c)]
     if not chosen:
         return []
-    names = ", ".join(code(short_path(path, diff.root)) for path in sorted(chosen)[:_NAMED])
-    more = f" and {len(chosen) - _NAMED} more" if len(chosen) > _NAMED else ""
-    return [f"- {len(chosen):,} {what}: {names}{more}."]
+    return [f"- {len(chosen):,} {what}: {_names(sorted(chosen), diff.root)}."]
 
 
 def _coverage(diff: Diff, rows: Sequence[Row]) -> str:
@@ -275,22 +305,17 @@ def _loss(metric: str, rows: Sequence[Row], root: str) -> Iterator[str]:
     if _quiet(rows):
         yield f"{numbers} — loss trajectories match the old goldens to numerical noise (sub-1e-4 is within run-to-run variance)."
         return
-    cut = [row for row in ranked if row[1].verdict is Verdict.INCOMPLETE]
-    moved = [row for row in ranked if row[1].verdict in {Verdict.DRIFT, Verdict.BREAK}]
+    largest_first = [(c.path, row.verdict) for c, row in reversed(ranked)]
+    cut = [path for path, verdict in largest_first if verdict is Verdict.INCOMPLETE]
+    moved = [path for path, verdict in largest_first if verdict in {Verdict.DRIFT, Verdict.BREAK}]
     parts = []
     if moved:
-        parts.append(f"moved in {count(len(moved), 'file')}: {_files(moved, root)}")
+        parts.append(f"moved in {count(len(moved), 'file')}: {_names(moved, root)}")
     if cut:
         parts.append(
-            f"incomplete, so not judged, in {count(len(cut), 'file')}: {_files(cut, root)}"
+            f"incomplete, so not judged, in {count(len(cut), 'file')}: {_names(cut, root)}"
         )
     yield f"{numbers} — {'; '.join(parts)}."
-
-
-def _files(rows: Sequence[Row], root: str) -> str:
-    """The files of ascending rows, largest first."""
-    names = ", ".join(code(short_path(c.path, root)) for c, _ in rows[: -_NAMED - 1 : -1])
-    return names + (f" and {len(rows) - _NAMED} more" if len(rows) > _NAMED else "")
 
 
 def _memory(rows: Sequence[Row], root: str) -> str:
@@ -302,12 +327,11 @@ def _memory(rows: Sequence[Row], root: str) -> str:
     loud = [row for row in ranked if _size(row) >= 1e-3 or row[1].verdict is Verdict.BREAK]
     text = f"`mem-*`: {still} of {len(judged)} rows sit at `== 0` or `(0, 1e-6)`"
     if loud:
-        names = ", ".join(
+        names = [
             f"{code(short_path(c.path, root))} {code(row.metric)} ({number(_size((c, row)))})"
-            for c, row in loud[:_NAMED]
-        )
-        more = f" and {len(loud) - _NAMED} more" if len(loud) > _NAMED else ""
-        return f"{text}; {len(loud)} land above `[1e-4, 1e-3)` or break: {names}{more}{cut}."
+            for c, row in loud
+        ]
+        return f"{text}; {len(loud)} land above `[1e-4, 1e-3)` or break: {few(names, _NAMED)}{cut}."
     return f"{text}; none lands above `[1e-4, 1e-3)`{cut}."
 
 
@@ -334,9 +358,7 @@ def _num_zeros(rows: Sequence[Row]) -> Iterator[str]:
         if _quiet(rows):
             yield "`num-zeros` rows are all noise."
         return
-    clusters: dict[str, int] = defaultdict(int)
-    for change, _ in loud:
-        clusters[_pattern(change)] += 1
+    clusters = Counter(_pattern(change) for change, _ in loud)
     ranked = sorted(clusters.items(), key=lambda item: (-item[1], item[0]))
     names = ", ".join(f"{code(name)} ({n})" for name, n in ranked[:_NAMED])
     yield f"`num-zeros` shifts of at least 1e-3 in {count(len(loud), 'file')}, clustered on {names}; whether that is within historical variance, karat cannot know from two sides."
@@ -349,3 +371,57 @@ def _pattern(change: Change) -> str:
         return f"{model}/* on {platform}" if platform else f"{model}/*"
     folders = change.path.split("/")
     return "/".join([*folders[-3:-2], "*"]) if len(folders) > 2 else change.path
+
+
+def place(source: str, run: str | None) -> str:
+    """A run by name, or the kind of place that has no runs."""
+    if run and source != "record":
+        return f"{SOURCES.get(source, prose(source))} {code(run)}"
+    return PLACES.get(source, prose(source))
+
+
+def current(diff: Diff, record: RefreshRecord | None) -> RefreshRecord | None:
+    """The record, unless all that its refresh wrote has been committed or put back since."""
+    if record is None or not record.files or set(record.files) & set(_changed(diff)):
+        return record
+    return None
+
+
+def origin_lines(diff: Diff, record: RefreshRecord, lines: Lines) -> Iterator[str]:
+    """What did not come from the last refresh: from which run it is, or that no run is known."""
+    others = [p for p in _changed(diff) if p not in {*record.files, *record.confirmed}]
+    runs: dict[str, list[str]] = {}
+    for path in others:
+        if path in lines:
+            entry = lines[path]
+            runs.setdefault(place(entry.source, entry.run), []).append(path)
+    for run, paths in sorted(runs.items()):
+        yield f"- {len(paths):,} of them not by this command, but from {run}: {_names(paths, diff.root)}."
+    edited = [p for p in _changed(diff) if p not in lines]
+    if edited:
+        yield f"- {len(edited):,} of them without provenance, or edited since: {_names(edited, diff.root)}."
+
+
+def overruled_lines(diff: Diff, record: RefreshRecord | None, lines: Lines) -> Iterator[str]:
+    """What somebody took although karat objects, with the reason where one was given."""
+    reasons = {path: lines[path].accepted for path in _changed(diff) if path in lines}
+    by_option = {path for path, reason in reasons.items() if reason == BY_OPTION}
+    by_option |= set(record.accepted if record else ())
+    if by_option:
+        yield f"- Taken although incomplete, by `{BY_OPTION}` ({len(by_option)}):"
+        yield from (f"  - {code(short_path(path, diff.root))}" for path in sorted(by_option))
+    said = {path: reason for path, reason in reasons.items() if reason and reason != BY_OPTION}
+    if said:
+        yield f"- Staged although karat objects, by `karat stage --force` ({len(said)}):"
+        for path, reason in sorted(said.items()):
+            yield f"  - {code(short_path(path, diff.root))}: {prose(reason)}"
+
+
+def _changed(diff: Diff) -> list[str]:
+    """The goldens that differ and are there."""
+    present = (c for c in diff.changes if c.verdict is not Verdict.REMOVED and not c.same_bytes)
+    return sorted(change.path for change in present)
+
+
+def _names(paths: Iterable[str], root: str) -> str:
+    return few([code(short_path(path, root)) for path in paths], _NAMED)

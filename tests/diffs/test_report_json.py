@@ -22,7 +22,7 @@ def schema(name: str) -> Any:
 
 
 def validated(result: Diff) -> Any:
-    document = json.loads(data.render(result))
+    document = json.loads(data.render_json(result))
     jsonschema.Draft202012Validator(schema("karat.diff.1")).validate(document)
     return document
 
@@ -56,7 +56,7 @@ def test_every_kind_of_diff_fits(tmp_path: Path) -> None:
 
 
 def test_the_schema_notices_what_does_not_fit(tmp_path: Path) -> None:
-    document = json.loads(data.render(demo(tmp_path)))
+    document = json.loads(data.render_json(demo(tmp_path)))
     document["files"][0]["verdict"] = "fine"
     with pytest.raises(jsonschema.ValidationError):
         jsonschema.Draft202012Validator(schema("karat.diff.1")).validate(document)

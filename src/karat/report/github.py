@@ -1,16 +1,21 @@
-"""Annotations of GitHub Actions: findings beside the code, as workflow commands.
+"""GitHub Actions: annotations beside the code, and the summary of a step.
 
-A step may make ten errors and ten warnings; what is over is counted instead of silently dropped by the server.
+A step may make ten errors and ten warnings, and a summary of 1 MiB; what is over is counted here instead of silently
+dropped by the server.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import os
+import shlex
+from collections.abc import Callable, Iterable
+from pathlib import Path
 
-from karat.findings import Finding, Severity
+from karat.findings import CannotVerify, Finding, Severity
 from karat.report.words import printable
 
 MOST_ANNOTATIONS = 10
+LARGEST_SUMMARY = 1 << 20
 _LONGEST_MESSAGE = 4000
 _COMMANDS = {Severity.FAIL: "error", Severity.WARN: "warning"}
 
@@ -29,11 +34,33 @@ def workflow_commands(findings: Iterable[Finding], verb: str) -> str:
     return "".join(f"{line}\n" for line in found)
 
 
+def add_step_summary(text: Callable[[int], str]) -> bool:
+    """Add to the step's summary what `text` makes of the bytes that are left; False where no summary is asked for."""
+    target = os.environ.get("GITHUB_STEP_SUMMARY")
+    if not target:
+        return False
+    path = Path(target)
+    try:
+        taken = path.stat().st_size if path.exists() else 0
+        with path.open("a", encoding="utf-8", errors="backslashreplace") as file:
+            file.write(text(LARGEST_SUMMARY - taken))
+    except OSError as error:
+        raise CannotVerify(
+            f"expected to write the step summary {target}, but: {error.strerror or error}",
+            next_command=f"ls -ld {shlex.quote(str(path.parent))}",
+        ) from error
+    return True
+
+
 def _annotation(word: str, finding: Finding, verb: str) -> str:
     message = finding.message if not finding.next else f"{finding.message}\nnext: {finding.next}"
     line = finding.numbers.get("line")
-    said = {"file": finding.path, "line": str(line or ""), "title": f"{verb}: {finding.kind}"}
-    words = ",".join(f"{key}={_property(value)}" for key, value in said.items() if value)
+    properties = {
+        "file": finding.path,
+        "line": str(line or ""),
+        "title": f"{verb}: {finding.kind}",
+    }
+    words = ",".join(f"{key}={_property(value)}" for key, value in properties.items() if value)
     return f"::{word} {words}::{_message(message)}"
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from factories.repositories import curves, golden_text
 from karat.diffs.diff import diff
-from karat.diffs.report import rows as csv_rows
+from karat.diffs.report import data
 
 Row = tuple[str, str, int, float]
 
@@ -36,7 +36,7 @@ def direct(old_root: Path, new_root: Path) -> Iterator[Row]:
 
 
 def ours(old: Path, new: Path) -> list[Row]:
-    text = csv_rows.render(diff(str(old), str(new)))
+    text = data.render_csv(diff(str(old), str(new)))
     return [
         (r["file"], r["metric"], int(r["n_steps"]), float(r["avg_rel_diff"]))
         for r in csv.DictReader(io.StringIO(text))
@@ -85,6 +85,6 @@ def test_the_header_is_the_seeds(tmp_path: Path) -> None:
     for side in ("old", "new"):
         (tmp_path / side).mkdir()
         (tmp_path / side / "a.json").write_text(golden_text(curves(1)), encoding="utf-8")
-    text = csv_rows.render(diff(str(tmp_path / "old"), str(tmp_path / "new")))
+    text = data.render_csv(diff(str(tmp_path / "old"), str(tmp_path / "new")))
     assert text.splitlines()[0] == "file,metric,n_steps,avg_rel_diff"
     assert text.splitlines()[1] == "a.json,iteration-time,49,0.0"

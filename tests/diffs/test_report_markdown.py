@@ -9,7 +9,7 @@ from factories.repositories import curves, golden_path, golden_text
 from karat.compare.change import Diff
 from karat.config import load
 from karat.diffs.diff import Options, diff
-from karat.diffs.report import summary
+from karat.diffs.report.markdown import pull_request_text, sections
 from karat.goldens.provenance import RefreshRecord
 from karat.report.markdown import Section, code, fit, prose, table
 
@@ -39,7 +39,7 @@ def quiet(tmp_path: Path) -> Diff:
 
 
 def test_the_seeds_sections_and_numbers(quiet: Diff) -> None:
-    text = summary.render(
+    text = pull_request_text(
         quiet,
         RefreshRecord(
             run_id="25341543542", scope="only-failing", command="karat refresh --run-id 25341543542"
@@ -71,7 +71,7 @@ def test_the_seeds_sections_and_numbers(quiet: Diff) -> None:
 
 
 def test_interpretation_only_where_the_data_bears_it_out(quiet: Diff) -> None:
-    text = summary.render(quiet)
+    text = pull_request_text(quiet)
     assert "loss trajectories match the old goldens to numerical noise" in text
     assert "8 of 8" not in text
     assert "`mem-*`: 4 of 4 rows sit at `== 0`" in text
@@ -79,10 +79,10 @@ def test_interpretation_only_where_the_data_bears_it_out(quiet: Diff) -> None:
 
 
 def test_scope_all_and_no_record(quiet: Diff) -> None:
-    assert "Full refresh of golden values from GitLab pipeline `7`." in summary.render(
+    assert "Full refresh of golden values from GitLab pipeline `7`." in pull_request_text(
         quiet, RefreshRecord(source="gitlab", run_id="7", scope="all")
     )
-    assert "Re-ran" not in summary.render(quiet)
+    assert "Re-ran" not in pull_request_text(quiet)
 
 
 def test_what_was_forced_and_what_was_not_done_is_told(quiet: Diff) -> None:
@@ -92,7 +92,7 @@ def test_what_was_forced_and_what_was_not_done_is_told(quiet: Diff) -> None:
         accepted=("gpt/`a`.json",),
         not_refreshed=("b: it stops at step 3",),
     )
-    text = summary.render(quiet, record)
+    text = pull_request_text(quiet, record)
     assert "Full refresh of golden values from a bucket." in text
     assert "Taken although incomplete, by `--accept-incomplete` (1):\n  - ``gpt/`a`.json``" in text
     assert "Asked for and not refreshed (1):\n  - b: it stops at step 3" in text
@@ -106,7 +106,7 @@ def test_what_must_be_looked_at_comes_first(tmp_path: Path) -> None:
         write(
             tmp_path / "new", golden_path(f"case{i}"), golden_text(new, stop=13 if i == 1 else None)
         )
-    text = summary.render(compared(tmp_path))
+    text = pull_request_text(compared(tmp_path))
     assert text.startswith("## Look at this first")
     first, second = (
         text.index("stops at step 13 of 50"),
@@ -128,8 +128,8 @@ def test_github_text_fits_a_comment_and_is_cut_at_a_section(tmp_path: Path) -> N
             golden_text(curves(i + 1, steps=5)),
         )
     result = compared(tmp_path)
-    assert len(summary.render(result, github=True)) <= 65_536
-    cut = fit(summary.sections(result), 3_000)
+    assert len(pull_request_text(result, github=True)) <= 65_536
+    cut = fit(sections(result), 3_000)
     assert len(cut) <= 3_000
     assert "> Cut here to fit 3,000 characters; not shown: " in cut
 
@@ -160,7 +160,7 @@ def test_the_github_text_keeps_what_matters_most_whatever_the_names(tmp_path: Pa
         write(tmp_path / "old", name, golden_text(old))
         moved = {**old, "lm loss": old["lm loss"] * 1.004}
         write(tmp_path / "new", name, golden_text(moved, stop=9 if i == 77 else None))
-    text = summary.render(compared(tmp_path), github=True)
+    text = pull_request_text(compared(tmp_path), github=True)
     assert len(text) <= 65_536
     assert "stops at step 9 of 20" in text
     assert "loss up on platform" in text
@@ -171,7 +171,7 @@ def test_metric_names_are_no_markup(tmp_path: Path) -> None:
     old = {name: curves(1)["lm loss"]}
     write(tmp_path / "old", golden_path("a"), golden_text(old))
     write(tmp_path / "new", golden_path("a"), golden_text({name: old[name] * 1.05}))
-    text = re.sub(r"`[^`]*`", "", summary.render(compared(tmp_path)))
+    text = re.sub(r"`[^`]*`", "", pull_request_text(compared(tmp_path)))
     assert "<img" not in text.replace("\\<img", "")
     assert "](https://" not in text
 
@@ -185,7 +185,7 @@ def test_memory_and_timing_lines_do_not_contradict_the_verdicts(tmp_path: Path) 
     write(tmp_path / "new", golden_path("a"), golden_text({"mem-x": half}))
     write(tmp_path / "old", golden_path("b"), golden_text(curves(2)))
     write(tmp_path / "new", golden_path("b"), golden_text(curves(2), stop=3))
-    text = summary.render(compared(tmp_path))
+    text = pull_request_text(compared(tmp_path))
     assert "1 land above `[1e-4, 1e-3)` or break" in text
     assert "within 5% in 0 of 1 files (1 incomplete row not counted)" in text
 
@@ -199,7 +199,7 @@ def test_a_loss_that_is_gone_does_not_match(tmp_path: Path) -> None:
         if i == 2:
             new["lm loss"] = new["lm loss"] * float("nan")
         write(tmp_path / "new", golden_path(f"case{i}"), golden_text(new).replace("NaN", '"nan"'))
-    text = summary.render(compared(tmp_path))
+    text = pull_request_text(compared(tmp_path))
     assert "match the old goldens to numerical noise" not in text
     assert "incomplete, so not judged, in 2 files" in text
     assert "`num-zeros` rows are all noise" not in text

@@ -6,7 +6,7 @@ import pytest
 
 from factories.diffs import hostile, make
 from karat.compare.change import Diff
-from karat.report import terminal
+from karat.diffs.report import text as terminal
 from karat.report.words import count, elide, number, printable, signed
 
 

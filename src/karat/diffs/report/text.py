@@ -1,0 +1,193 @@
+"""The diff in a terminal: what must be looked at first, then groups, then the largest rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence, Set as AbstractSet
+from dataclasses import dataclass
+from typing import IO
+
+from karat.compare.change import Change, Diff, Group, MetricChange, Verdict
+from karat.diffs.report.data import labels, ranked_rows, ranked_tensors, tensor_rows, verdict_counts
+from karat.findings import Severity
+from karat.report.terminal import STYLES, Line, aligned, finding_lines, print_lines, room_of, widths
+from karat.report.words import (
+    count,
+    elide,
+    number,
+    printable,
+    severity_counts,
+    short_path,
+    signed,
+    span,
+)
+from karat.tensors.report import TITLES, cells, type_text
+
+_FAILS_SHOWN = 12
+_GROUPS_SHOWN = 12
+_WIDE = 110
+
+
+def show(diff: Diff, stream: IO[str], *, top: int = 10) -> None:
+    """Print the whole report."""
+    print_lines(lines(diff, top=top, width=room_of(stream)), stream)
+
+
+def lines(diff: Diff, *, top: int = 10, width: int | None = None) -> Iterator[Line]:
+    """The report; with a width, paths give way to it."""
+    yield from _head(diff)
+    fails = [f for c in diff.changes for f in c.findings if f.severity is Severity.FAIL]
+    for finding in (*diff.findings, *fails[:_FAILS_SHOWN]):
+        yield from finding_lines(finding, diff.root)
+    if len(fails) > _FAILS_SHOWN:
+        yield ()
+        yield _more(f"… and {len(fails) - _FAILS_SHOWN:,} more fail findings (--json - lists all)")
+    # Fail findings that all stand above need no second mention.
+    shown = [g for g in diff.groups if g.severity is not Severity.FAIL or len(fails) > _FAILS_SHOWN]
+    yield from _groups(shown, diff)
+    yield from _rows(diff, top, width)
+    yield from _tensors(diff, top, width)
+
+
+def _head(diff: Diff) -> Iterator[Line]:
+    yield (f"{diff.old} → {diff.new}", "bold"), (f"  {diff.root}/" if diff.root else "", "dim")
+    rows = sum(row.in_csv for change in diff.changes for row in change.metrics)
+    changed = f"{count(len(diff.changes), 'golden')} compared"
+    parts = [f"{changed} ({verdict_counts(diff.changes)})" if diff.changes else "no golden changed"]
+    if diff.unchanged:
+        parts.append(f"{diff.unchanged:,} unchanged")
+    if rows:
+        parts.append(count(rows, "row"))
+    if tensors := sum(1 for _ in tensor_rows(diff)):
+        parts.append(count(tensors, "tensor"))
+    if severities := severity_counts(diff.all_findings()):
+        parts.append(f"findings: {severities}")
+    yield ((" · ".join(parts), ""),)
+
+
+def _more(text: str) -> Line:
+    return ((f"     {text}", "dim"),)
+
+
+def _groups(groups: Sequence[Group], diff: Diff) -> Iterator[Line]:
+    worth = [g for g in groups if g.severity is not Severity.INFO]
+    if not worth:
+        return
+    yield ()
+    yield (("One decision each", "bold"),)
+    for group in worth[:_GROUPS_SHOWN]:
+        yield (
+            (f"{group.severity.value:<4} ", STYLES[group.severity]),
+            (group.title, ""),
+            (span(group.low, group.high, "  by "), "dim"),
+        )
+        if len(group.members) == 1:
+            yield _more(_sentence(group, diff))
+    if len(worth) > _GROUPS_SHOWN:
+        yield _more(f"… and {count(len(worth) - _GROUPS_SHOWN, 'group')} more")
+    if len(groups) > len(worth):
+        yield _more(
+            f"and {count(len(groups) - len(worth), 'group')} of info findings (--json - lists all)"
+        )
+
+
+def _sentence(group: Group, diff: Diff) -> str:
+    """What the only finding of a group says, and where."""
+    ((path, metric),) = group.members
+    messages = (
+        f.message
+        for change in diff.changes
+        if change.path == path
+        for f in change.findings
+        if (f.kind, f.metric, f.severity) == (group.kind, metric, group.severity)
+    )
+    return f"{short_path(path, diff.root)}: {next(messages, '')}"
+
+
+def _rows(diff: Diff, top: int, width: int | None) -> Iterator[Line]:
+    ranked = ranked_rows(diff)[:top]
+    if not ranked:
+        return
+    yield ()
+    head = f"Largest {len(ranked)} rows by |avg_rel_diff|"
+    yield (head, "bold"), (" (positive: the new value is smaller, for positive values)", "dim")
+    rows = [
+        (
+            row.verdict.value,
+            printable(row.metric),
+            str(row.n_steps),
+            signed(row.avg_rel_diff),
+            number(row.mean_abs_rel_diff),
+            number(row.max_abs_rel_diff),
+            "" if row.max_step is None else str(row.max_step),
+        )
+        for _, row in ranked
+    ]
+    titles = ("verdict", "metric", "n", "avg", "mean |·|", "max |·|", "at")
+    table = _Table(titles, rows, left=2, dispensable={2, 4})
+    yield from table.lines([pair[:2] for pair in ranked], diff, labels(diff), width)
+
+
+def _tensors(diff: Diff, top: int, width: int | None) -> Iterator[Line]:
+    """The tensors that moved most; those that did not are counted above."""
+    ranked = ranked_tensors(diff)
+    shown = ranked[:top]
+    if not shown:
+        return
+    yield ()
+    head = f"Tensors that moved, {len(shown)} of {len(ranked)}"
+    yield (head, "bold"), (" (old is what is expected)", "dim")
+    rows = [
+        (row.verdict.value, printable(row.metric), type_text(tensor), *cells(tensor.numbers))
+        for _, row, tensor in shown
+    ]
+    table = _Table(("verdict", "tensor", "of", *TITLES), rows, left=3, dispensable={5, 6})
+    yield from table.lines([entry[:2] for entry in shown], diff, {}, width)
+
+
+@dataclass(frozen=True, slots=True)
+class _Table:
+    """Cells of rows, each with the golden it is of behind it."""
+
+    titles: tuple[str, ...]
+    rows: Sequence[tuple[str, ...]]
+    left: int
+    dispensable: AbstractSet[int]
+    """Columns that a narrow terminal has no room for."""
+
+    def lines(
+        self,
+        of: Sequence[tuple[Change, MetricChange]],
+        diff: Diff,
+        names: Mapping[str, str],
+        width: int | None,
+    ) -> Iterator[Line]:
+        """The table; with a width, names of goldens give way to it."""
+        table = [self.titles, *self.rows]
+        if width is not None and width < _WIDE:
+            table = [
+                tuple(cell for i, cell in enumerate(row) if i not in self.dispensable)
+                for row in table
+            ]
+        columns = widths(table)
+        room = max(width - sum(columns) - 2 * len(columns), 12) if width else None
+        head, *rows = (aligned(row, columns, left=self.left) for row in table)
+        yield ((f"{head}  golden", "dim"),)
+        for (change, metric), row in zip(of, rows, strict=True):
+            name = _name(change, names, diff.root, room)
+            yield (row, _style(metric.verdict)), (f"  {name}", "")
+
+
+def _name(change: Change, names: Mapping[str, str], root: str, room: int | None) -> str:
+    """The whole path where there is room; else model, case and platform; else their ends."""
+    path = printable(short_path(change.path, root))
+    if room is None or len(path) <= room:
+        return path
+    platform = change.identity.get("platform")
+    name = names.get(change.path, path)
+    return elide(printable(f"{name} · {platform}" if platform else name), room)
+
+
+def _style(verdict: Verdict) -> str:
+    if verdict in {Verdict.NOISE, Verdict.SAME}:
+        return "green"
+    return STYLES[Severity.WARN if verdict in {Verdict.DRIFT, Verdict.NEW} else Severity.FAIL]
