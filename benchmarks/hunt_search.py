@@ -28,8 +28,8 @@ from itertools import pairwise
 import numpy as np
 
 from karat.changepoints.series import Outcome
-from karat.hunts.model import Metric, Seen
-from karat.hunts.search.requests import chosen
+from karat.hunts.model import Metric, Observed
+from karat.hunts.search.requests import grid_width
 from karat.hunts.search.strategies import open_strategy
 from karat.hunts.settings import SearchSettings
 
@@ -53,7 +53,7 @@ class World:
     test: bool = False
     crashes: float = 0.0
     dip: Pair | None = None
-    seen: dict[int, Seen] = field(default_factory=dict)
+    seen: dict[int, Observed] = field(default_factory=dict)
     runs: int = 0
 
     @property
@@ -64,13 +64,13 @@ class World:
         """One more run of a build; None: no value."""
         self.runs += 1
         value = self._value(at)
-        before = self.seen.get(at, Seen())
+        before = self.seen.get(at, Observed())
         if value is None:
             outcome = Outcome.BROKEN if self.broken[at] else Outcome.CRASH
-            self.seen[at] = Seen(values=before.values, outcomes=(*before.outcomes, outcome))
+            self.seen[at] = Observed(values=before.values, outcomes=(*before.outcomes, outcome))
             return None
         values = (*before.values.get("m", ()), value)
-        self.seen[at] = Seen(values={"m": values}, outcomes=(*before.outcomes, Outcome.OK))
+        self.seen[at] = Observed(values={"m": values}, outcomes=(*before.outcomes, Outcome.OK))
         return value
 
     def _value(self, at: int) -> float | None:
@@ -105,7 +105,7 @@ def lasting(rng: np.random.Generator, count: int, most: int = 4) -> World:
 
 def with_dip(rng: np.random.Generator, count: int) -> World:
     """A dip that keeps its distance from the other changes; short ones are as frequent as long ones."""
-    grid = chosen(count, 0)
+    grid = grid_width(count, 0)
     while True:
         world = lasting(rng, count, 3)
         length = max(1, round(grid * 4 ** rng.uniform(-2, 1)))
@@ -133,7 +133,7 @@ def never_broke(rng: np.random.Generator, count: int) -> World:
     broken = rng.random(count) < BROKEN
     broken[[0, -1]] = False
     world = World(np.zeros(count), broken, [], rng, test=True)
-    world.seen[count - 1] = Seen(values={"m": (1.0,)}, outcomes=(Outcome.OK,))
+    world.seen[count - 1] = Observed(values={"m": (1.0,)}, outcomes=(Outcome.OK,))
     return world
 
 
@@ -201,7 +201,7 @@ class Neighbours:
     dead: set[int] = field(default_factory=set)
 
     def values(self, at: int, size: int = 2) -> tuple[float, ...]:
-        while len(self.world.seen.get(at, Seen()).values.get("m", ())) < size:
+        while len(self.world.seen.get(at, Observed()).values.get("m", ())) < size:
             if self.world.run(at) is None:
                 self.dead.add(at)
                 return ()
@@ -287,7 +287,7 @@ _BUCKETS = (0.25, 0.5, 1.0, 2.0, 4.01)
 
 
 def _bucket(length: int, count: int) -> str:
-    grid = chosen(count, 0)
+    grid = grid_width(count, 0)
     edges = [math.ceil(grid * share) for share in _BUCKETS]
     place = bisect_left(edges, length + 1)
     low = edges[place - 1] if place else 1
@@ -344,7 +344,7 @@ def show(scenario: str, count: int, histories: int, seed: int) -> None:
     )
     if buckets:
         print(
-            f"\n| both ends of a dip of (points; the grid is {chosen(count, 0)}) | "
+            f"\n| both ends of a dip of (points; the grid is {grid_width(count, 0)}) | "
             + " | ".join(buckets)
             + " |"
         )

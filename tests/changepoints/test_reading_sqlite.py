@@ -12,7 +12,7 @@ from karat.changepoints.readers.sheets import ReadOptions
 from karat.changepoints.series import Outcome
 from karat.findings import CannotVerify, UsageError
 from karat.hunts.journal.journal import Journal
-from karat.hunts.journal.records import Entry, HuntRow, StageRow
+from karat.hunts.journal.records import AttemptRow, HuntRow, StageRow
 from karat.hunts.model import Attempt, Metric, Point
 
 HUNT = HuntRow(
@@ -39,16 +39,16 @@ def journal(tmp_path: Path) -> Path:
             tried = Attempt(
                 stage="0", point="p1", number=number, outcome=Outcome.OK, samples={"speed": samples}
             )
-            journal.attempted(Entry(attempt=tried))
+            journal.attempted(AttemptRow(attempt=tried))
         for point, outcome in (("p2", Outcome.CRASH), ("p4", Outcome.HANG)):
             failed = Attempt(
                 stage="0", point=point, number=1, outcome=outcome, signature="ImportError: x"
             )
-            journal.attempted(Entry(attempt=failed))
+            journal.attempted(AttemptRow(attempt=failed))
         fine = Attempt(
             stage="0.0/1", point="p1", number=1, outcome=Outcome.OK, samples={"loss": (3.0,)}
         )
-        journal.attempted(Entry(attempt=fine))
+        journal.attempted(AttemptRow(attempt=fine))
     return path
 
 
@@ -82,7 +82,7 @@ def test_a_journal_is_read_while_somebody_writes_and_is_not_changed(journal: Pat
         more = Attempt(
             stage="0", point="p1", number=3, outcome=Outcome.OK, samples={"speed": (579.0,)}
         )
-        writer.attempted(Entry(attempt=more))
+        writer.attempted(AttemptRow(attempt=more))
         (speed, _) = read([str(journal)], ReadOptions(stage="0")).series
         assert speed.observations[0].values == (577.0, 578.0, 576.0, 579.0)
     before = journal.read_bytes()

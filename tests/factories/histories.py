@@ -19,7 +19,7 @@ from karat.hunts.settings import (
     RepositorySettings,
     Stage,
 )
-from karat.hunts.timelines.timeline import Place, Timeline
+from karat.hunts.timelines.timeline import Timeline, Workspace
 
 NOON = int(datetime(2023, 8, 24, 12, tzinfo=UTC).timestamp())
 HOUR = 3600
@@ -71,8 +71,8 @@ def imported(root: Path, dates: Sequence[int]) -> History:
     return history
 
 
-def place(folder: Path, hunt: str = "h1") -> Place:
-    return Place(root=folder, work=folder / "work", hunt=hunt)
+def place(folder: Path, hunt: str = "h1") -> Workspace:
+    return Workspace(root=folder, work=folder / "work", hunt=hunt)
 
 
 def hunting(

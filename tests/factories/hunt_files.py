@@ -11,7 +11,7 @@ from karat.engines.job import JobResult, Ran
 from karat.hunts.hunt_toml import parse
 from karat.hunts.model import Point
 from karat.hunts.settings import HuntSettings
-from karat.hunts.timelines.timeline import Place
+from karat.hunts.timelines.timeline import Workspace
 
 POINT = Point(id="a", label="a", parts={"value": "a"})
 
@@ -31,9 +31,9 @@ def text(probe: str = "", rest: str = "", *, command: str = '"probe"') -> str:
     return f"{stages}{rest}\n{values}[probe]\ncommand = {command}\n{probe}\n{looked_at}"
 
 
-def place(root: Path) -> Place:
+def place(root: Path) -> Workspace:
     """Where a hunt of a test works."""
-    return Place(root=root, work=root / "work", hunt="test")
+    return Workspace(root=root, work=root / "work", hunt="test")
 
 
 def ran(output: str | bytes = "", **fields: Any) -> Ran:

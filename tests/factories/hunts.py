@@ -17,12 +17,12 @@ from karat.cli.hunt.session import row_of
 from karat.engines.job import Engine
 from karat.engines.open import open_engine
 from karat.hunts import hunt_toml
-from karat.hunts.driver import drive
-from karat.hunts.hunt_toml import journal_of, place_of
+from karat.hunts.driver import run_hunt
+from karat.hunts.hunt_toml import journal_path, workspace_of
 from karat.hunts.journal.journal import Journal
 from karat.hunts.model import HuntReport
-from karat.hunts.report.assemble import report_of
-from karat.hunts.report.live import Silence
+from karat.hunts.report.assemble import build_report
+from karat.hunts.report.live import NullListener
 
 # What a value gives is written in levels.txt: a number, or how it fails. Every run leaves a line in ran.txt.
 PROBE = """
@@ -151,19 +151,19 @@ def hunting(file: Path, engine: Engine | None = None, **changed: object) -> Iter
     """A hunt that was driven in this process until it ended, by its journal; a journal that is there is resumed."""
     plain = hunt_toml.read(file)
     settings = structs.replace(plain, search=structs.replace(plain.search, **changed))
-    place, path = place_of(file, settings), journal_of(file, settings).absolute()
+    place, path = workspace_of(file, settings), journal_path(file, settings).absolute()
     row = row_of(file, settings, place)
     journal = Journal.resume(path) if path.exists() else Journal.create(path, row)
     mine = engine or open_engine("local", slots=settings.engine.slots, work=place.work)
     with journal, closing(mine):
-        drive(settings, place, mine, journal, Silence())
+        run_hunt(settings, place, mine, journal, NullListener())
         yield journal
 
 
 def hunted(file: Path, engine: Engine | None = None, **changed: object) -> HuntReport:
     """The report of a hunt that was driven in this process."""
     with hunting(file, engine, **changed) as journal:
-        return report_of(journal)
+        return build_report(journal)
 
 
 def found(report: HuntReport) -> list[tuple[str, str, str]]:

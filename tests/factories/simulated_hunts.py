@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from karat.changepoints.series import Outcome
-from karat.hunts.model import Decision, Seen, Strategy
+from karat.hunts.model import Decision, Observed, Strategy
 
 METRIC = "m"
 
@@ -31,18 +31,18 @@ class Simulated:
 
     def __post_init__(self) -> None:
         self._rng = random.Random(self.seed)
-        self.seen: dict[int, Seen] = {}
+        self.seen: dict[int, Observed] = {}
         self.runs = 0
         self.asked: list[int] = []
         self.decisions: list[Decision] = []
-        self.history: list[tuple[dict[int, Seen], dict[int, int], int]] = []
+        self.history: list[tuple[dict[int, Observed], dict[int, int], int]] = []
 
     def run(self, at: int) -> None:
         """One run of a point."""
-        before = self.seen.get(at, Seen())
+        before = self.seen.get(at, Observed())
         value, outcome = self._result(at, first=not before.outcomes)
         values = before.values.get(METRIC, ())
-        self.seen[at] = Seen(
+        self.seen[at] = Observed(
             values={METRIC: values if value is None else (*values, value)},
             outcomes=(*before.outcomes, outcome),
             signatures=(*before.signatures, "Boom: it" if outcome is Outcome.CRASH else ""),

@@ -11,7 +11,7 @@ from hypothesis import given, settings, strategies as st
 
 from factories.simulated_hunts import Simulated, pairs, stepped
 from karat.changepoints.series import Outcome
-from karat.hunts.model import Metric, Seen
+from karat.hunts.model import Metric, Observed
 from karat.hunts.search.strategies import open_strategy
 from karat.hunts.settings import SearchSettings
 
@@ -146,12 +146,12 @@ def test_noise_of_another_kind_is_no_change(
     for seed in range(15):
         rng = random.Random(seed)
         strategy = open_strategy(SearchSettings(), 128, [SPEED])
-        seen: dict[int, Seen] = {}
+        seen: dict[int, Observed] = {}
         while (decision := strategy.decide(seen, {}, 1)).asks:
-            before = seen.get(decision.asks[0].index, Seen())
+            before = seen.get(decision.asks[0].index, Observed())
             values = (*before.values.get("m", ()), 100 * (1 + noise(rng)))
             outcomes = (*before.outcomes, Outcome.OK)
-            seen[decision.asks[0].index] = Seen(values={"m": values}, outcomes=outcomes)
+            seen[decision.asks[0].index] = Observed(values={"m": values}, outcomes=outcomes)
         spans += len(decision.spans)
     assert spans <= most
 
@@ -267,11 +267,11 @@ def test_the_budget_is_kept_and_what_is_known_by_then_is_said() -> None:
 def test_several_metrics_share_runs_and_have_a_map_each() -> None:
     metrics = [Metric(name="speed", better="higher"), Metric(name="loss", better="lower")]
     strategy = open_strategy(SearchSettings(), 100, metrics)
-    seen: dict[int, Seen] = {}
+    seen: dict[int, Observed] = {}
     while (decision := strategy.decide(seen, {}, 1)).asks:
         at = decision.asks[0].index
         values = {"speed": (100.0 if at < 30 else 90.0,), "loss": (1.0 if at < 71 else 1.5,)}
-        seen[at] = Seen(values=values, outcomes=(Outcome.OK,))
+        seen[at] = Observed(values=values, outcomes=(Outcome.OK,))
     assert [(s.metric, s.good, s.bad) for s in decision.spans] == [
         ("speed", 29, 30),
         ("loss", 70, 71),
@@ -349,21 +349,21 @@ def test_repeats_within_an_attempt_share_its_luck() -> None:
     """Five samples of one attempt that agree are no proof: the next attempt at the same point is elsewhere."""
     rng = random.Random(1)
     strategy = open_strategy(SearchSettings(), 64, [SPEED])
-    seen: dict[int, Seen] = {}
+    seen: dict[int, Observed] = {}
     while (decision := strategy.decide(seen, {}, 1)).asks:
         at = decision.asks[0].index
         luck = 100 * (1 + rng.gauss(0, 0.01))
         samples = tuple(luck * (1 + rng.gauss(0, 0.0002)) for _ in range(5))
-        before = seen.get(at, Seen())
+        before = seen.get(at, Observed())
         values = (*before.values.get("m", ()), *samples)
-        seen[at] = Seen(values={"m": values}, outcomes=(*before.outcomes, Outcome.OK))
+        seen[at] = Observed(values={"m": values}, outcomes=(*before.outcomes, Outcome.OK))
     assert decision.spans == ()
 
 
 def test_parallel_runs_speculate_on_both_halves() -> None:
     strategy = open_strategy(SearchSettings(grid=256), 257, [SPEED])
     ends = {0: (100.0,), 128: (90.0,), 256: (90.0,)}
-    seen = {at: Seen(values={"m": v * 2}, outcomes=(Outcome.OK,) * 2) for at, v in ends.items()}
+    seen = {at: Observed(values={"m": v * 2}, outcomes=(Outcome.OK,) * 2) for at, v in ends.items()}
     decision = strategy.decide(seen, {}, 3)
     assert [ask.index for ask in decision.asks] == [64, 32, 96]
     assert [ask.index for ask in strategy.decide(seen, {64: 1}, 2).asks] == [32, 96]

@@ -5,7 +5,7 @@ import shlex
 from hypothesis import given, strategies as st
 
 from karat.cli.hunt.show import command
-from karat.hunts.journal.database import resume, show
+from karat.hunts.journal.database import resume_command, show_command
 
 TEXTS = st.text(
     st.characters(blacklist_categories=["Cs"], blacklist_characters="\0"), min_size=1, max_size=12
@@ -21,7 +21,7 @@ TEXTS = st.text(
 def test_any_point_can_be_shown_by_what_is_pasted(
     point: str, stage: str, journal: str, *, log: bool
 ) -> None:
-    words = shlex.split(show(point, stage=stage, journal=journal, log=log))
+    words = shlex.split(show_command(point, stage=stage, journal=journal, log=log))
     assert words[:3] == ["karat", "hunt", "show"]
     said = command.make_context("show", words[3:]).params
     assert (said["point"], said["stage"] or "", said["journal_file"] or "", said["log"]) == (
@@ -33,5 +33,5 @@ def test_any_point_can_be_shown_by_what_is_pasted(
 
 
 def test_a_spent_budget_is_raised() -> None:
-    assert resume("a b.hunt") == "karat hunt resume 'a b.hunt'"
-    assert resume("x.hunt", budget=40) == "karat hunt resume x.hunt --max-runs 40"
+    assert resume_command("a b.hunt") == "karat hunt resume 'a b.hunt'"
+    assert resume_command("x.hunt", budget=40) == "karat hunt resume x.hunt --max-runs 40"

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from karat.findings import CannotVerify, UsageError
-from karat.hunts.journal.journal import JournalReader, put_aside
+from karat.hunts.journal.journal import JournalReader, archive
 
 
 @pytest.mark.parametrize("kind", ["text", "database"])
@@ -22,7 +22,7 @@ def test_a_file_that_is_no_journal_is_never_moved_nor_is_that_advised(
         db.close()
     before = path.read_bytes()
     with pytest.raises(UsageError, match="which was not touched") as raised:
-        put_aside(path)
+        archive(path)
     assert raised.value.next_command == "karat hunt run --journal 'my notes.hunt'"
     assert path.read_bytes() == before
     with pytest.raises(CannotVerify) as unread:
@@ -33,6 +33,6 @@ def test_a_file_that_is_no_journal_is_never_moved_nor_is_that_advised(
 def test_a_damaged_journal_is_put_aside(tmp_path: Path) -> None:
     path = tmp_path / "slow.hunt"
     path.write_text("no database any more")
-    assert put_aside(path) == tmp_path / "slow.hunt.1"
-    assert put_aside(tmp_path / "slow.hunt.1") == tmp_path / "slow.hunt.1.1"
+    assert archive(path) == tmp_path / "slow.hunt.1"
+    assert archive(tmp_path / "slow.hunt.1") == tmp_path / "slow.hunt.1.1"
     assert not path.exists()

@@ -10,7 +10,7 @@ from hypothesis import given, settings, strategies as st
 
 from karat.changepoints.series import Outcome
 from karat.hunts.attribution import attribute
-from karat.hunts.model import Metric, Point, Seen, Verdict
+from karat.hunts.model import Metric, Observed, Point, Verdict
 from karat.hunts.search.inference import judge
 
 SPEED = Metric(name="speed", better="higher")
@@ -33,16 +33,16 @@ class Bench:
         self.level, self.noise, self.random = level, noise, random.Random(seed)
         self.runs = 0
 
-    def measure(self, points: Sequence[Point]) -> list[Seen]:
+    def measure(self, points: Sequence[Point]) -> list[Observed]:
         return [self._seen(frozenset(n for n, v in p.parts.items() if v == "new")) for p in points]
 
-    def _seen(self, taken: frozenset[str]) -> Seen:
+    def _seen(self, taken: frozenset[str]) -> Observed:
         self.runs += 1
         level = self.level(taken)
         if level is None:
-            return Seen(outcomes=(Outcome.BROKEN,), signatures=("undefined symbol: x",))
+            return Observed(outcomes=(Outcome.BROKEN,), signatures=("undefined symbol: x",))
         value = level * (1 + self.random.gauss(0, self.noise))
-        return Seen(values={"speed": (value,)}, outcomes=(Outcome.OK,), signatures=("",))
+        return Observed(values={"speed": (value,)}, outcomes=(Outcome.OK,), signatures=("",))
 
 
 def blame(bench: Bench, names: str, metric: Metric = SPEED) -> Verdict:
@@ -175,10 +175,10 @@ def test_sentences_tell_what_was_tried() -> None:
 
 
 def test_a_hunted_crash_is_blamed_as_a_number_is() -> None:
-    def measure(points: Sequence[Point]) -> list[Seen]:
+    def measure(points: Sequence[Point]) -> list[Observed]:
         bad = [p.parts["a"] == "new" for p in points]
         return [
-            Seen(
+            Observed(
                 values={"crash": (float(b),)},
                 outcomes=(Outcome.CRASH if b else Outcome.OK,),
                 signatures=("SIGSEGV" if b else "",),

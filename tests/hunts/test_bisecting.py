@@ -9,7 +9,7 @@ from hypothesis import given, settings, strategies as st
 from factories.simulated_hunts import Simulated, pairs, stepped
 from karat.changepoints.series import Outcome
 from karat.findings import UsageError
-from karat.hunts.model import Metric, Seen, Strategy
+from karat.hunts.model import Metric, Observed, Strategy
 from karat.hunts.search.strategies import open_strategy
 from karat.hunts.settings import SearchSettings
 
@@ -156,7 +156,7 @@ def test_a_hunted_crash_is_read_off_the_outcomes() -> None:
 
 def test_parallel_runs_speculate_on_both_halves() -> None:
     seen = {
-        at: Seen(values={"m": (value,) * 3}, outcomes=(Outcome.OK,) * 3)
+        at: Observed(values={"m": (value,) * 3}, outcomes=(Outcome.OK,) * 3)
         for at, value in ((0, 0.0), (128, 1.0))
     }
     strategy = bisect(129)

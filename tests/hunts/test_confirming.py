@@ -8,7 +8,7 @@ import pytest
 
 from karat.changepoints.series import Outcome
 from karat.hunts.attribution import confirm
-from karat.hunts.model import Metric, Point, Seen, Verdict
+from karat.hunts.model import Metric, Observed, Point, Verdict
 from karat.hunts.search.inference import judge
 
 SPEED = Metric(name="speed", better="higher")
@@ -22,14 +22,14 @@ class Bench:
         self.levels, self.noise, self.drift = {"old": old, "new": new}, noise, drift
         self.random, self.order = random.Random(3), list[str]()
 
-    def measure(self, points: Sequence[Point]) -> list[Seen]:
+    def measure(self, points: Sequence[Point]) -> list[Observed]:
         return [self._seen(point.id) for point in points]
 
-    def _seen(self, name: str) -> Seen:
+    def _seen(self, name: str) -> Observed:
         self.order.append(name)
         factor = (1 - self.drift) ** len(self.order) * (1 + self.random.gauss(0, self.noise))
         value = self.levels[name] * factor
-        return Seen(values={"speed": (value,)}, outcomes=(Outcome.OK,), signatures=("",))
+        return Observed(values={"speed": (value,)}, outcomes=(Outcome.OK,), signatures=("",))
 
 
 def confirmed(bench: Bench, times: int = 3, direction: float = 0.0) -> Verdict:
@@ -70,11 +70,11 @@ def test_a_change_to_the_other_side_is_another_one(direction: float, *, expected
 
 
 def test_a_side_that_gives_no_value_confirms_nothing() -> None:
-    def measure(points: Sequence[Point]) -> list[Seen]:
+    def measure(points: Sequence[Point]) -> list[Observed]:
         return [
-            Seen(outcomes=(Outcome.BROKEN,), signatures=("",))
+            Observed(outcomes=(Outcome.BROKEN,), signatures=("",))
             if point is NEW
-            else Seen(values={"speed": (1.0,)}, outcomes=(Outcome.OK,), signatures=("",))
+            else Observed(values={"speed": (1.0,)}, outcomes=(Outcome.OK,), signatures=("",))
             for point in points
         ]
 

@@ -15,12 +15,12 @@ from factories.registries import Image, Registry
 from karat.findings import CannotVerify, UsageError
 from karat.hunts.timelines.container_engine import (
     ContainerEngine,
+    engine_failure,
     env_options,
     find_engine,
     image_sizes,
     inspect,
     leftovers,
-    own_failure,
     remove_leftovers,
     session,
     signal_of,
@@ -120,7 +120,7 @@ def test_values_of_variables_stand_in_the_environment_and_not_on_the_command_lin
 def test_a_clients_own_failure_takes_its_words_and_its_exit_code(
     code: int | None, output: bytes, *, own: bool
 ) -> None:
-    assert bool(own_failure(code, output)) == own
+    assert bool(engine_failure(code, output)) == own
 
 
 def test_a_signal_inside_comes_out_as_an_exit_code() -> None:
@@ -170,7 +170,7 @@ def test_podmans_own_failures_are_known(
 ) -> None:
     done = podman.run(*PODMAN.run(image, argv, options)[1:])
     assert done.returncode != 0
-    assert bool(own_failure(done.returncode, (done.stdout + done.stderr).encode())) == own
+    assert bool(engine_failure(done.returncode, (done.stdout + done.stderr).encode())) == own
 
 
 @pytest.mark.slow

@@ -30,9 +30,9 @@ from karat.hunts.settings import (
     Stage,
 )
 from karat.hunts.timelines import images as image_listing
-from karat.hunts.timelines.container_engine import ContainerEngine, find_engine, own_failure
+from karat.hunts.timelines.container_engine import ContainerEngine, engine_failure, find_engine
 from karat.hunts.timelines.containers import Containers, open_containers
-from karat.hunts.timelines.timeline import Place, Timeline
+from karat.hunts.timelines.timeline import Timeline, Workspace
 from karat.net.image_reference import parse
 from karat.net.registry import Registry as Asked
 
@@ -68,8 +68,8 @@ def registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Registry]:
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Place:
-    return Place(root=tmp_path, work=tmp_path / "work", hunt="h1")
+def place(tmp_path: Path) -> Workspace:
+    return Workspace(root=tmp_path, work=tmp_path / "work", hunt="h1")
 
 
 def settings(registry: Registry, **changed: object) -> HuntSettings:
@@ -87,7 +87,7 @@ def settings(registry: Registry, **changed: object) -> HuntSettings:
 
 
 @pytest.fixture
-def timeline(podman: Podman, registry: Registry, place: Place) -> Iterator[Containers]:
+def timeline(podman: Podman, registry: Registry, place: Workspace) -> Iterator[Containers]:
     made = open_containers(settings(registry, mounts=(".:/dir:ro",)), STAGE, None, place)
     yield made
     made.close()
@@ -95,7 +95,7 @@ def timeline(podman: Podman, registry: Registry, place: Place) -> Iterator[Conta
 
 
 def run(
-    timeline: Timeline, point: Point, place: Place, *argv: str, timeout: float = 30
+    timeline: Timeline, point: Point, place: Workspace, *argv: str, timeout: float = 30
 ) -> JobResult:
     own = Command(role="measure", argv=argv, env={"TOKEN": "ghp-in-env"}, timeout=timeout)
     commands = (*timeline.prepare(point), timeline.command(point, own))
@@ -129,7 +129,7 @@ def test_the_identity_is_the_digest_with_the_commits_of_the_labels(timeline: Tim
 
 
 @pytest.mark.slow
-def test_a_command_runs_in_the_image_of_its_night(timeline: Timeline, place: Place) -> None:
+def test_a_command_runs_in_the_image_of_its_night(timeline: Timeline, place: Workspace) -> None:
     (place.root / "test.sh").write_text(
         'cat /opt/night; echo "$TOKEN"; echo 1 > "$KARAT_OUT/x.txt"'
     )
@@ -144,7 +144,7 @@ def test_a_command_runs_in_the_image_of_its_night(timeline: Timeline, place: Pla
 
 
 def test_a_tag_that_moves_does_not_change_under_a_hunt(
-    timeline: Timeline, registry: Registry, place: Place
+    timeline: Timeline, registry: Registry, place: Workspace
 ) -> None:
     registry.push("toy/nightly", "2023-08-21", night(99))
     assert said(run(timeline, timeline.points[1], place, "cat", "/opt/night")) == "1\n"
@@ -153,18 +153,18 @@ def test_a_tag_that_moves_does_not_change_under_a_hunt(
 
 @pytest.mark.slow
 def test_a_command_that_fails_is_told_from_an_engine_that_does(
-    timeline: Timeline, place: Place
+    timeline: Timeline, place: Workspace
 ) -> None:
     point = timeline.points[0]
     failed = run(timeline, point, place, "sh", "-c", "echo 'ValueError: no'; exit 1").ran[-1]
     assert failed.exit_code == 1
-    assert not own_failure(failed.exit_code, failed.output)
+    assert not engine_failure(failed.exit_code, failed.output)
     absent = run(timeline, point, place, "nosuch").ran[-1]
-    assert own_failure(absent.exit_code, absent.output)
+    assert engine_failure(absent.exit_code, absent.output)
 
 
 @pytest.mark.slow
-def test_a_timeout_ends_the_container(timeline: Timeline, podman: Podman, place: Place) -> None:
+def test_a_timeout_ends_the_container(timeline: Timeline, podman: Podman, place: Workspace) -> None:
     # A shell that is the first process of a container does not end by asking.
     hung = run(
         timeline, timeline.points[0], place, "sh", "-c", "trap '' TERM; sleep 1234", timeout=1
@@ -175,7 +175,7 @@ def test_a_timeout_ends_the_container(timeline: Timeline, podman: Podman, place:
 
 @pytest.mark.slow
 def test_what_a_killed_job_left_in_a_slot_is_gone_before_the_next(
-    timeline: Timeline, podman: Podman, place: Place
+    timeline: Timeline, podman: Podman, place: Workspace
 ) -> None:
     point = timeline.points[0]
     run(timeline, point, place, "true")
@@ -196,7 +196,7 @@ def test_what_a_killed_job_left_in_a_slot_is_gone_before_the_next(
 
 @pytest.mark.slow
 def test_what_setup_leaves_is_there_for_the_command_and_for_no_other_night(
-    registry: Registry, podman: Podman, place: Place
+    registry: Registry, podman: Podman, place: Workspace
 ) -> None:
     own = settings(registry)
     probe = ProbeSettings(command=("true",), setup=("touch", "/installed"))
@@ -221,7 +221,7 @@ def test_what_setup_leaves_is_there_for_the_command_and_for_no_other_night(
 
 
 def test_on_a_cluster_the_engine_need_not_be_here(
-    registry: Registry, place: Place, monkeypatch: pytest.MonkeyPatch
+    registry: Registry, place: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", "/nonexistent")
     own = settings(registry, engine="podman", ahead=2, cache="1 MB")
@@ -245,7 +245,7 @@ def test_suspects_are_the_commits_of_labels_and_the_image(timeline: Timeline) ->
 
 
 def test_an_image_whose_bytes_are_gone_is_not_a_crash_of_what_is_in_it(
-    registry: Registry, podman: Podman, place: Place
+    registry: Registry, podman: Podman, place: Workspace
 ) -> None:
     image = Image(bare=True, layers=(packed({"only": b"here"}),))
     registry.push("toy/holes", "2023-08-20", image)
@@ -265,7 +265,7 @@ def test_an_image_whose_bytes_are_gone_is_not_a_crash_of_what_is_in_it(
 
 
 def test_images_that_come_next_are_pulled_in_the_background(
-    registry: Registry, podman: Podman, place: Place
+    registry: Registry, podman: Podman, place: Workspace
 ) -> None:
     for number in range(3):
         registry.push("toy/next", f"2023-08-2{number}", night(40 + number))
@@ -283,7 +283,7 @@ def test_images_that_come_next_are_pulled_in_the_background(
 
 @pytest.mark.slow
 def test_the_oldest_images_of_the_hunt_make_room_and_no_others(
-    registry: Registry, podman: Podman, place: Place
+    registry: Registry, podman: Podman, place: Workspace
 ) -> None:
     for number in range(4):
         registry.push("toy/room", f"2023-08-2{number}", night(60 + number))
@@ -302,7 +302,7 @@ def test_the_oldest_images_of_the_hunt_make_room_and_no_others(
 
 @pytest.mark.slow
 def test_images_that_only_the_engine_has_are_asked_of_it(
-    timeline: Timeline, registry: Registry, podman: Podman, place: Place
+    timeline: Timeline, registry: Registry, podman: Podman, place: Workspace
 ) -> None:
     run(timeline, timeline.points[0], place, "true")
     podman.run("tag", timeline.points[0].parts["image"], "localhost/mine:2023-08-20")
@@ -317,7 +317,7 @@ def test_images_that_only_the_engine_has_are_asked_of_it(
 
 
 def test_several_images_a_day_and_a_window_of_a_coarser_stage(
-    registry: Registry, podman: Podman, place: Place
+    registry: Registry, podman: Podman, place: Workspace
 ) -> None:
     for hour in (0, 6, 12):
         registry.push("toy/hourly", f"2023-08-20-{hour:02}", night(hour, labels=False))
@@ -340,7 +340,7 @@ def test_several_images_a_day_and_a_window_of_a_coarser_stage(
 
 @pytest.mark.slow
 def test_nothing_there_is_a_mistake_and_nothing_known_is_none(
-    registry: Registry, podman: Podman, place: Place
+    registry: Registry, podman: Podman, place: Workspace
 ) -> None:
     nowhere = settings(registry, image=f"{registry.host}/toy/nobody:{{date:%Y-%m-%d}}")
     with pytest.raises(UsageError, match="expected images, found none of 6"):
@@ -366,7 +366,7 @@ def test_nothing_there_is_a_mistake_and_nothing_known_is_none(
     ],
 )
 def test_what_no_job_could_do_is_said_before_the_first(
-    registry: Registry, podman: Podman, place: Place, changed: dict[str, Any], said: str
+    registry: Registry, podman: Podman, place: Workspace, changed: dict[str, Any], said: str
 ) -> None:
     with pytest.raises(UsageError, match=said):
         open_containers(settings(registry, **changed), STAGE, None, place)
@@ -374,7 +374,7 @@ def test_what_no_job_could_do_is_said_before_the_first(
 
 
 def test_a_folder_to_work_in_that_cannot_be_mounted_is_refused(
-    registry: Registry, podman: Podman, place: Place
+    registry: Registry, podman: Podman, place: Workspace
 ) -> None:
     odd = msgspec.structs.replace(place, work=place.root / "a:b")
     with pytest.raises(UsageError, match="without a colon"):
@@ -383,7 +383,7 @@ def test_a_folder_to_work_in_that_cannot_be_mounted_is_refused(
 
 
 def test_a_finer_stage_that_the_template_cannot_tell_apart_is_refused_at_once(
-    registry: Registry, podman: Podman, place: Place
+    registry: Registry, podman: Podman, place: Workspace
 ) -> None:
     own = msgspec.structs.replace(
         settings(registry), stages=("containers by day", "containers by 6 hours")
@@ -418,7 +418,7 @@ def test_a_night_of_which_nothing_can_be_said_is_tried_by_its_tag() -> None:
     assert listed["here"].run == f"{guarded.host}/toy/nightly@{guarded.digest}"
     assert listed["gone"].run == ""
     assert listed["odd"].run == f"{guarded.host}/toy/nightly:odd"
-    kinds = [(one.kind, one.numbers) for one in image_listing.findings(listed.values())]
+    kinds = [(one.kind, one.numbers) for one in image_listing.listing_findings(listed.values())]
     assert kinds == [
         ("points-missing", {"missing": 1, "points": 3}),
         ("transfer-failed", {"unknown": 1, "points": 3}),
@@ -426,7 +426,7 @@ def test_a_night_of_which_nothing_can_be_said_is_tried_by_its_tag() -> None:
 
 
 def test_slots_that_own_gpus_show_a_container_no_others(
-    registry: Registry, podman: Podman, place: Place
+    registry: Registry, podman: Podman, place: Workspace
 ) -> None:
     changed = msgspec.structs.replace(settings(registry), engine=EngineSettings(gpus=1))
     made = open_containers(changed, STAGE, None, place)
@@ -437,7 +437,7 @@ def test_slots_that_own_gpus_show_a_container_no_others(
     assert podman.names() == []
 
 
-def test_a_probe_has_the_cores_of_its_slot(timeline: Timeline, place: Place) -> None:
+def test_a_probe_has_the_cores_of_its_slot(timeline: Timeline, place: Workspace) -> None:
     point = timeline.points[0]
     own = Command(role="measure", argv=("grep", "Cpus_allowed_list", "/proc/self/status"))
     job = Job(key="k", commands=(*timeline.prepare(point), timeline.command(point, own)))

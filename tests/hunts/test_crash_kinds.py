@@ -4,7 +4,7 @@ import pytest
 
 from factories.hunt_files import ran
 from karat.engines.job import Ran
-from karat.hunts.probe.outcomes import is_hunted
+from karat.hunts.probe.outcomes import is_hunted_crash
 from karat.hunts.settings import CrashSettings
 
 SEGV = ran(exit_code=None, signal=11)
@@ -44,4 +44,4 @@ ERROR = ran("XlaRuntimeError: INTERNAL: bad\n", exit_code=1)
     ],
 )  # fmt: skip
 def test_kinds(crash: CrashSettings, came: Ran, signature: str, *, hunted: bool) -> None:
-    assert is_hunted(crash, came, signature) is hunted
+    assert is_hunted_crash(crash, came, signature) is hunted

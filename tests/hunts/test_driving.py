@@ -14,7 +14,7 @@ from karat.changepoints.series import Outcome
 from karat.engines.job import Engine, Job, JobResult
 from karat.engines.open import open_engine
 from karat.findings import exit_code
-from karat.hunts.report.assemble import report_of
+from karat.hunts.report.assemble import build_report
 from karat.hunts.report.findings import findings_of
 
 
@@ -125,7 +125,7 @@ def test_the_budget_stops_it_and_a_resume_says_the_same(tmp_path: Path) -> None:
     for budget in (*range(3, 60, 7), 0):
         with hunting(file, max_runs=budget) as journal:
             entries = journal.entries()
-            report = report_of(journal)
+            report = build_report(journal)
         assert entries[: len(before)] == before, "what was measured stays"
         assert not budget or len(entries) <= budget
         before = entries

@@ -10,7 +10,7 @@ import pytest
 from factories.hunts import BEGAN, commit_at, commits_hunt, dated_commits, found, hunted, hunting
 from factories.repositories import Repository
 from karat.findings import exit_code
-from karat.hunts.report.assemble import report_of
+from karat.hunts.report.assemble import build_report
 from karat.hunts.report.findings import findings_of
 
 HOURS = """
@@ -38,7 +38,7 @@ def test_from_hours_to_commits_both_repositories_and_both_commits_are_named(tmp_
     keys: list[list[str]] = []
     for budget in (9, 26, 0):
         with hunting(file, max_runs=budget) as journal:
-            report = report_of(journal)
+            report = build_report(journal)
             entries = [
                 (e.attempt.stage, e.attempt.point, e.attempt.number) for e in journal.entries()
             ]

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from karat.findings import UsageError
-from karat.hunts.settings import seconds, size, split, step
+from karat.hunts.settings import parse_duration, parse_size, parse_step, split_command
 
 
 @pytest.mark.parametrize(
@@ -13,7 +13,7 @@ from karat.hunts.settings import seconds, size, split, step
      ("1 week", 604800), ("250 ms", 0.25), ("2 m", 120), (" 1 d ", 86400)],
 )  # fmt: skip
 def test_durations(value: str | float, found: float) -> None:
-    assert seconds(value) == pytest.approx(found)
+    assert parse_duration(value) == pytest.approx(found)
 
 
 @pytest.mark.parametrize(
@@ -21,13 +21,13 @@ def test_durations(value: str | float, found: float) -> None:
 )
 def test_what_is_no_duration(value: str | float) -> None:
     with pytest.raises(UsageError, match="expected a duration"):
-        seconds(value)
+        parse_duration(value)
 
 
 @given(st.floats(0, 3e4, allow_nan=False), st.sampled_from(["s", "min", "hours", "day"]))
 def test_a_unit_is_a_factor(value: float, unit: str) -> None:
-    assert seconds(f"{value:.6f} {unit}") == pytest.approx(
-        float(f"{value:.6f}") * seconds(f"1 {unit}")
+    assert parse_duration(f"{value:.6f} {unit}") == pytest.approx(
+        float(f"{value:.6f}") * parse_duration(f"1 {unit}")
     )
 
 
@@ -43,7 +43,7 @@ def test_a_unit_is_a_factor(value: float, unit: str) -> None:
     ],
 )
 def test_steps(text: str, found: float | None) -> None:
-    assert step(text) == found
+    assert parse_step(text) == found
 
 
 @pytest.mark.parametrize(
@@ -51,18 +51,24 @@ def test_steps(text: str, found: float | None) -> None:
     [("", 0), ("1000", 1000), ("50 GB", 50 * 10**9), ("1.5kib", 1536), ("2 MiB", 2 << 20)],
 )
 def test_sizes(text: str, found: int) -> None:
-    assert size(text) == found
+    assert parse_size(text) == found
 
 
 @pytest.mark.parametrize("text", ["GB", "-1", "5 G", "5 gigabytes", "1e3"])
 def test_what_is_no_size(text: str) -> None:
     with pytest.raises(UsageError, match="expected a size"):
-        size(text)
+        parse_size(text)
 
 
 def test_words_are_split_as_a_shell_would_and_no_more() -> None:
-    assert split("python 'a b.py' --x=$HOME | cat") == ("python", "a b.py", "--x=$HOME", "|", "cat")
-    assert split(("a b", "c")) == ("a b", "c")
-    assert split("") == ()
+    assert split_command("python 'a b.py' --x=$HOME | cat") == (
+        "python",
+        "a b.py",
+        "--x=$HOME",
+        "|",
+        "cat",
+    )
+    assert split_command(("a b", "c")) == ("a b", "c")
+    assert split_command("") == ()
     with pytest.raises(UsageError, match="closed quotes"):
-        split("python 'a")
+        split_command("python 'a")

@@ -12,11 +12,11 @@ from factories.histories import HOUR, NOON, History
 from karat.cli.hunt.session import row_of
 from karat.engines.open import open_engine
 from karat.hunts import hunt_toml
-from karat.hunts.driver import drive
-from karat.hunts.hunt_toml import place_of
+from karat.hunts.driver import run_hunt
+from karat.hunts.hunt_toml import workspace_of
 from karat.hunts.journal.journal import Journal
 from karat.hunts.model import HuntReport
-from karat.hunts.report.live import Silence
+from karat.hunts.report.live import NullListener
 from karat.hunts.settings import CheckoutSettings, RepositorySettings
 
 PROBE = """
@@ -36,12 +36,12 @@ def hunted(folder: Path, text: str, command: str, *sources: History) -> HuntRepo
     )
     file.write_text(text + PROBE.format(command=command) + listed, encoding="utf-8")
     settings = hunt_toml.read(file)
-    place = place_of(file, settings)
+    place = workspace_of(file, settings)
     with (
         Journal.create(folder / "j.hunt", row_of(file, settings, place)) as journal,
         closing(open_engine("local", slots=2, work=place.work)) as engine,
     ):
-        return drive(settings, place, engine, journal, Silence())
+        return run_hunt(settings, place, engine, journal, NullListener())
 
 
 @pytest.mark.slow

@@ -11,7 +11,7 @@ from karat.checks.report import Report
 from karat.hunts.model import Attempt
 from karat.hunts.probe.golden import verdict
 from karat.hunts.probe.metrics import Unverified
-from karat.hunts.probe.outcomes import read_probing as read
+from karat.hunts.probe.outcomes import read_attempt as read
 
 HUNT = settings(
     '[[probe.metrics]]\nname = "loss"\ngolden = "goldens/run.json"\nfile = "out/run.json"'

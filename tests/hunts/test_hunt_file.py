@@ -11,7 +11,7 @@ from hypothesis import given, strategies as st
 
 from factories.hunt_files import text
 from karat.findings import UsageError
-from karat.hunts.hunt_toml import checked, parse, read
+from karat.hunts.hunt_toml import from_tables, parse, read
 from karat.hunts.settings import (
     CheckoutSettings,
     ContainerSettings,
@@ -241,7 +241,7 @@ GOOD: dict[str, Any] = {
 def test_whatever_is_written_is_a_hunt_or_a_mistake_that_is_said(table: dict[str, object]) -> None:
     for raw in (table, {**GOOD, **table}, {**GOOD, "probe": {**GOOD["probe"], **table}}):
         with contextlib.suppress(UsageError):
-            checked(raw, HERE)
+            from_tables(raw, HERE)
 
 
 @given(st.sampled_from(STRUCTS), st.data())
@@ -256,4 +256,4 @@ def test_every_key_of_every_table_may_be_anything(
     ]  # fmt: skip
     for place in places:
         with contextlib.suppress(UsageError):
-            checked({**GOOD, **place}, HERE)
+            from_tables({**GOOD, **place}, HERE)

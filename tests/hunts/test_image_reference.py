@@ -11,7 +11,7 @@ from hypothesis import given, strategies as st
 
 from karat.findings import UsageError
 from karat.hunts.settings import RepositorySettings
-from karat.hunts.timelines.container_engine import absolute
+from karat.hunts.timelines.container_engine import absolute_mount
 from karat.hunts.timelines.images import (
     ImageCache,
     changed_labels,
@@ -19,10 +19,10 @@ from karat.hunts.timelines.images import (
     check_template,
     commits_of,
     image_at,
+    image_times,
     in_utc,
-    moments,
-    name_of,
     over_limit,
+    point_name,
 )
 from karat.net.image_reference import parse
 
@@ -100,42 +100,44 @@ def test_moments_go_from_end_to_end_by_the_step_and_have_names_of_their_own(
     start: dt.datetime, count: int, step: int
 ) -> None:
     end = start + dt.timedelta(seconds=count * step)
-    found = moments(start, end, step)
+    found = image_times(start, end, step)
     assert len(found) == count + 1
     assert found[0] == start
     assert found[-1] == end
-    names = [name_of(when, step) for when in found]
+    names = [point_name(when, step) for when in found]
     assert len(set(names)) == len(names)
     assert names == sorted(names)
 
 
 def test_names_of_days_of_hours_and_of_seconds() -> None:
-    assert name_of(_DAY, 86400) == "2023-08-24"
-    assert name_of(_DAY, 3600) == "2023-08-24T00:00"
-    assert name_of(_DAY, 90) == "2023-08-24T00:00:00"
+    assert point_name(_DAY, 86400) == "2023-08-24"
+    assert point_name(_DAY, 3600) == "2023-08-24T00:00"
+    assert point_name(_DAY, 90) == "2023-08-24T00:00:00"
 
 
 def test_the_last_day_there_is_has_nothing_after_it() -> None:
     last = dt.datetime(9999, 12, 31, tzinfo=dt.UTC)
-    assert moments(last - dt.timedelta(days=1), last, 86400)[-1] == last
+    assert image_times(last - dt.timedelta(days=1), last, 86400)[-1] == last
     with pytest.raises(UsageError, match="expected a time that UTC has"):
         in_utc(dt.datetime(1, 1, 1, tzinfo=dt.timezone(dt.timedelta(hours=2))))
 
 
 def test_two_dates_do_not_have_the_same_image() -> None:
-    days = moments(_DAY, _DAY + dt.timedelta(days=31), 86400)
-    check_distinct({name_of(day, 86400): image_at("r.io/jax:{date:%m-%d}", day) for day in days})
+    days = image_times(_DAY, _DAY + dt.timedelta(days=31), 86400)
+    check_distinct({point_name(day, 86400): image_at("r.io/jax:{date:%m-%d}", day) for day in days})
     with pytest.raises(UsageError, match=r"r\.io/jax:24 for 2023-08-24 and for 2023-09-24"):
-        check_distinct({name_of(day, 86400): image_at("r.io/jax:{date:%d}", day) for day in days})
+        check_distinct(
+            {point_name(day, 86400): image_at("r.io/jax:{date:%d}", day) for day in days}
+        )
 
 
 def test_ends_that_make_no_range_are_refused() -> None:
     with pytest.raises(UsageError, match="expected an end after the start"):
-        moments(_DAY, _DAY - dt.timedelta(days=1), 86400)
+        image_times(_DAY, _DAY - dt.timedelta(days=1), 86400)
     with pytest.raises(UsageError, match="at least a second, found 1e-09 s"):
-        moments(_DAY, _DAY, 1e-9)
+        image_times(_DAY, _DAY, 1e-9)
     with pytest.raises(UsageError, match="at most 100,000 images"):
-        moments(_DAY, _DAY + dt.timedelta(days=400), 60)
+        image_times(_DAY, _DAY + dt.timedelta(days=400), 60)
 
 
 def test_labels_tell_of_commits() -> None:
@@ -168,15 +170,15 @@ def test_labels_that_changed_are_said() -> None:
 
 def test_mounts_are_seen_from_hunt_toml_and_must_be_there(tmp_path: Path) -> None:
     (tmp_path / "data").mkdir()
-    assert absolute(".:/dir", tmp_path) == f"{tmp_path}:/dir"
-    assert absolute("data:/data:ro", tmp_path) == f"{tmp_path}/data:/data:ro"
+    assert absolute_mount(".:/dir", tmp_path) == f"{tmp_path}:/dir"
+    assert absolute_mount("data:/data:ro", tmp_path) == f"{tmp_path}/data:/data:ro"
     for wrong in ("data", "data:relative", "gone:/dir", "data:/dir:--privileged", ":/dir"):
         with pytest.raises(UsageError, match=r"containers\.mounts: expected"):
-            absolute(wrong, tmp_path)
+            absolute_mount(wrong, tmp_path)
     (tmp_path / "a:b").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "a:b")
     with pytest.raises(UsageError, match="expected a path without a colon"):
-        absolute("link:/dir", tmp_path)
+        absolute_mount("link:/dir", tmp_path)
 
 
 @pytest.mark.slow

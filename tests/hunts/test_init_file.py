@@ -9,14 +9,14 @@ import pytest
 
 from factories.repositories import Repository
 from karat.findings import UsageError
-from karat.hunts.hunt_toml import PRESETS, read, text
+from karat.hunts.hunt_toml import PRESETS, preset_text, read
 
 
 @pytest.mark.parametrize("name", PRESETS)
 def test_every_preset_is_a_hunt_file(name: str, repository: Repository, tmp_path: Path) -> None:
     repository.commit()
     file = tmp_path / "hunt.toml"
-    file.write_text(text(name, repository.root), encoding="utf-8")
+    file.write_text(preset_text(name, repository.root), encoding="utf-8")
     settings = read(file)
     assert settings.stages
     assert "@" not in settings.name
@@ -32,7 +32,7 @@ def test_the_folder_says_its_repository_branch_and_tag(
     inner = repository.root / "tools"
     inner.mkdir()
     file = tmp_path / "hunt.toml"
-    file.write_text(text("git", inner), encoding="utf-8")
+    file.write_text(preset_text("git", inner), encoding="utf-8")
     settings = read(file)
     assert settings.repositories[0].branch == "größer"
     assert settings.repositories[0].url == ".."
@@ -44,7 +44,7 @@ def test_the_folder_says_its_repository_branch_and_tag(
 def test_without_a_tag_it_begins_some_way_back(repository: Repository, tmp_path: Path) -> None:
     commits = [repository.commit() for _ in range(3)]
     file = tmp_path / "hunt.toml"
-    file.write_text(text("git", repository.root), encoding="utf-8")
+    file.write_text(preset_text("git", repository.root), encoding="utf-8")
     settings = read(file)
     assert settings.commits is not None
     assert list(settings.commits.good.values()) == commits[:1]
@@ -52,24 +52,26 @@ def test_without_a_tag_it_begins_some_way_back(repository: Repository, tmp_path:
 
 def test_without_a_repository_another_preset_is_advised(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="git repository") as raised:
-        text("git", tmp_path)
+        preset_text("git", tmp_path)
     assert raised.value.next_command == "karat hunt init --preset pypi"
 
 
 def test_a_repository_without_commits_has_nothing_to_hunt_in(repository: Repository) -> None:
     with pytest.raises(UsageError, match="expected commits"):
-        text("git", repository.root)
+        preset_text("git", repository.root)
 
 
 def test_a_misspelt_preset_is_guessed() -> None:
     with pytest.raises(UsageError, match="did you mean 'jax-nightly'"):
-        text("jax-nightlies", Path())
+        preset_text("jax-nightlies", Path())
 
 
 def _scripts(folder: Path) -> Path:
     """The scripts that stand at the end of the preset, written beside it as it says, and programs that only say their words."""
     folder.mkdir()
-    parts = text("jax-nightly", folder).partition("\n# The scripts.")[2].split("\n# --- ")[1:]
+    parts = (
+        preset_text("jax-nightly", folder).partition("\n# The scripts.")[2].split("\n# --- ")[1:]
+    )
     for part in parts:
         name, _, lines = part.partition("\n")
         body = "".join(
@@ -97,7 +99,7 @@ def test_the_scripts_of_jax_nightly_do_what_it_says(repository: Repository, tmp_
     scripts = _scripts(tmp_path / "dir with blanks")
     assert {file.name for file in scripts.glob("*.sh")} == {
         word.removeprefix("/dir/")
-        for word in re.findall(r'"(/dir/\w+\.sh)"', text("jax-nightly", tmp_path))
+        for word in re.findall(r'"(/dir/\w+\.sh)"', preset_text("jax-nightly", tmp_path))
     }
     area = tmp_path / "area"
     (area / "jax/dist").mkdir(parents=True)

@@ -5,7 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from karat.hunts.probe.jobs import words
+from karat.hunts.probe.jobs import print_versions
 
 
 def installed(folder: Path, name: str, version: str) -> str:
@@ -20,7 +20,7 @@ def test_of_two_of_one_name_it_is_the_one_that_is_imported(tmp_path: Path) -> No
     first, second = installed(tmp_path / "1", "To.y", "2.0"), installed(tmp_path / "2", "to_y", "1.0")  # fmt: skip
     for path, version in (((first, second), "2.0"), ((second, first), "1.0")):
         done = subprocess.run(
-            [sys.executable, "-S", *words("to-y", "none")],
+            [sys.executable, "-S", *print_versions("to-y", "none")],
             env={"PYTHONPATH": os.pathsep.join(path)},
             capture_output=True,
             text=True,

@@ -132,7 +132,7 @@ def test_a_real_run_has_values_identity_and_files_of_each_repeat(
     )
     result = ran(hunt, tmp_path)
     point = opened(hunt, tmp_path).points[0]
-    attempt = outcomes.read_probing(
+    attempt = outcomes.read_attempt(
         result, hunt, stage="0", point=point, number=3, place=place(tmp_path)
     )
     assert attempt.samples == {"speed": (1050.0, 1050.0), "n": (0.0, 0.0)}
@@ -154,7 +154,7 @@ def test_a_real_hang_and_a_real_crash(tmp_path: Path) -> None:
     found = []
     for hunt in (hung, crashed, broken, absent):
         point = opened(hunt, tmp_path).points[0]
-        attempt = outcomes.read_probing(
+        attempt = outcomes.read_attempt(
             ran(hunt, tmp_path), hunt, stage="0", point=point, number=1, place=place(tmp_path)
         )
         found.append((attempt.outcome.value, attempt.signature))

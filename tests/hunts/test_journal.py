@@ -13,9 +13,9 @@ from msgspec import structs
 
 from karat.changepoints.series import Analysis, Level, Outcome
 from karat.findings import CannotVerify, UsageError
-from karat.hunts.journal.database import writer_of
-from karat.hunts.journal.journal import LOG_LIMIT, Journal, capped
-from karat.hunts.journal.records import CommandRow, Entry, Found, HuntRow, StageRow
+from karat.hunts.journal.database import writing_process
+from karat.hunts.journal.journal import LOG_LIMIT, Journal, cut_log
+from karat.hunts.journal.records import AttemptRow, ChangeRow, CommandRow, HuntRow, StageRow
 from karat.hunts.model import Attempt, Decision, Metric, Point, Span, Verdict, Window
 
 HUNT = HuntRow(
@@ -70,11 +70,11 @@ def test_what_was_written_is_read_by_others_meanwhile(path: Path) -> None:
     first = attempt("2023-08-24", identity={"image.digest": "sha256:1"}, identity_key="k1")
     crash = attempt("2023-08-25", outcome=Outcome.CRASH, samples={}, signature="ImportError: x")
     command = CommandRow(role="measure", argv=("python", "probe.py"), exit_code=1, env=("TOKEN",))
-    found = Found(verdict=Verdict(part="xla", confidence=0.99), zoom="0.0/1", swapped=True)
+    found = ChangeRow(verdict=Verdict(part="xla", confidence=0.99), zoom="0.0/1", swapped=True)
     with begun(path) as journal, Journal(path) as reader:
-        journal.attempted(Entry(attempt=first))
+        journal.attempted(AttemptRow(attempt=first))
         journal.attempted(
-            Entry(attempt=crash, purpose="swap 0"), log=b"Traceback\n", commands=[command]
+            AttemptRow(attempt=crash, purpose="swap 0"), log=b"Traceback\n", commands=[command]
         )
         journal.decided("0", Decision(asks=(), spans=(SPAN,), notes=("odd",)))
         journal.found("0", 0, found)
@@ -86,10 +86,10 @@ def test_what_was_written_is_read_by_others_meanwhile(path: Path) -> None:
         journal.stage_done("0.0/1", ["done well"])
         journal.event("it began", "0")
         assert reader.entries() == (
-            Entry(attempt=first),
-            Entry(attempt=crash, purpose="swap 0"),
+            AttemptRow(attempt=first),
+            AttemptRow(attempt=crash, purpose="swap 0"),
         )
-        assert reader.entries("0", "2023-08-25") == (Entry(attempt=crash, purpose="swap 0"),)
+        assert reader.entries("0", "2023-08-25") == (AttemptRow(attempt=crash, purpose="swap 0"),)
         assert reader.log("0", "2023-08-25", 1) == b"Traceback\n"
         assert reader.commands("0", "2023-08-25", 1) == (command,)
         assert reader.points("0") == POINTS
@@ -113,12 +113,14 @@ def test_what_was_written_is_read_by_others_meanwhile(path: Path) -> None:
 
 def test_the_view_has_a_row_per_sample_and_one_for_each_metric_without(path: Path) -> None:
     with begun(path) as journal:
-        journal.attempted(Entry(attempt=attempt("2023-08-24")))
+        journal.attempted(AttemptRow(attempt=attempt("2023-08-24")))
         journal.attempted(
-            Entry(attempt=attempt("2023-08-25", outcome=Outcome.CRASH, samples={}, signature="E"))
+            AttemptRow(
+                attempt=attempt("2023-08-25", outcome=Outcome.CRASH, samples={}, signature="E")
+            )
         )
         lost = attempt("2023-08-27", outcome=Outcome.BROKEN, samples={})
-        journal.attempted(Entry(attempt=lost, lost=True))
+        journal.attempted(AttemptRow(attempt=lost, lost=True))
     with sqlite3.connect(path) as db:
         rows = db.execute("SELECT * FROM series WHERE metric = 'speed'").fetchall()
         others = db.execute("SELECT label, value FROM series WHERE metric = 'loss'").fetchall()
@@ -214,7 +216,7 @@ def test_what_was_killed_before_it_began_is_no_hunt_to_resume(path: Path) -> Non
     with pytest.raises(CannotVerify, match="found none") as caught:
         Journal.resume(path)
     assert caught.value.next_command == "karat hunt run"
-    assert writer_of(path) is None, "and nobody holds it"
+    assert writing_process(path) is None, "and nobody holds it"
 
 
 @pytest.mark.parametrize("replaced", [False, True])
@@ -226,7 +228,7 @@ def test_a_journal_that_is_removed_while_it_is_written_is_not_written_on(
         if replaced:
             path.write_bytes(b"another")
         with pytest.raises(CannotVerify, match="removed or replaced"):
-            journal.attempted(Entry(attempt=attempt(POINTS[0].id)))
+            journal.attempted(AttemptRow(attempt=attempt(POINTS[0].id)))
 
 
 def test_a_damaged_file_is_begun_anew(path: Path) -> None:
@@ -239,7 +241,7 @@ def test_a_damaged_file_is_begun_anew(path: Path) -> None:
 
 def test_a_damaged_row_is_said_not_guessed(path: Path) -> None:
     with begun(path) as journal:
-        journal.attempted(Entry(attempt=attempt("2023-08-24")), log=b"text")
+        journal.attempted(AttemptRow(attempt=attempt("2023-08-24")), log=b"text")
     with sqlite3.connect(path) as db:
         db.execute("UPDATE attempts SET document = '{\"stage\": 3}'")
         db.execute("UPDATE logs SET data = x'00ff'")
@@ -253,12 +255,12 @@ def test_a_damaged_row_is_said_not_guessed(path: Path) -> None:
 
 def test_a_full_disk_is_said_and_leaves_whole_attempts(path: Path) -> None:
     with begun(path) as journal:
-        journal.attempted(Entry(attempt=attempt("2023-08-24")))
+        journal.attempted(AttemptRow(attempt=attempt("2023-08-24")))
         (pages,) = journal._db.execute("PRAGMA page_count").fetchone()
         journal._db.execute(f"PRAGMA max_page_count = {pages}")
         big = attempt("2023-08-27", note="x" * 100_000)
         with pytest.raises(CannotVerify, match="full") as refused:
-            journal.attempted(Entry(attempt=big))
+            journal.attempted(AttemptRow(attempt=big))
         assert refused.value.next_command == "df -h"
     with Journal(path) as reader:
         assert [e.attempt.point for e in reader.entries()] == ["2023-08-24"]
@@ -290,7 +292,7 @@ def test_what_was_committed_survives_a_kill(path: Path) -> None:
 
 @given(st.binary(max_size=400), st.integers(8, 64))
 def test_a_capped_log_keeps_its_beginning_and_its_end(log: bytes, limit: int) -> None:
-    short = capped(log, limit)
+    short = cut_log(log, limit)
     if len(log) <= limit:
         assert short == log
     else:
@@ -301,7 +303,9 @@ def test_a_capped_log_keeps_its_beginning_and_its_end(log: bytes, limit: int) ->
 
 def test_a_log_is_compressed_and_bounded(path: Path) -> None:
     with begun(path) as journal:
-        journal.attempted(Entry(attempt=attempt("2023-08-24")), log=b"all work " * (LOG_LIMIT // 4))
+        journal.attempted(
+            AttemptRow(attempt=attempt("2023-08-24")), log=b"all work " * (LOG_LIMIT // 4)
+        )
         kept = journal.log("0", "2023-08-24", 1)
         assert LOG_LIMIT <= len(kept) < LOG_LIMIT + 100
     assert path.stat().st_size < LOG_LIMIT // 8

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from karat.findings import UsageError
-from karat.hunts.probe.metrics import find, parse
+from karat.hunts.probe.metrics import find_json, parse_json_path
 
 STEPS = st.lists(st.one_of(st.integers(-99, 99), st.text(max_size=8)), min_size=1, max_size=5)
 
@@ -24,13 +24,13 @@ STEPS = st.lists(st.one_of(st.integers(-99, 99), st.text(max_size=8)), min_size=
     ],
 )
 def test_paths(text: str, steps: tuple[str | int, ...]) -> None:
-    assert parse(text) == steps
+    assert parse_json_path(text) == steps
 
 
 @pytest.mark.parametrize("text", ["", "$", "a.", ".", "a..b", "a[", "a[x]", "a]b", "[0]b", 'a["x]'])
 def test_what_is_no_path(text: str) -> None:
     with pytest.raises(UsageError, match="expected a path"):
-        parse(text)
+        parse_json_path(text)
 
 
 @given(STEPS)
@@ -41,7 +41,7 @@ def test_every_step_can_be_written(steps: list[str | int]) -> None:
         else '["' + s.replace("\\", "\\\\").replace('"', '\\"') + '"]'
         for s in steps
     )
-    assert parse(quoted) == tuple(steps)
+    assert parse_json_path(quoted) == tuple(steps)
 
 
 @given(STEPS, st.integers())
@@ -53,7 +53,7 @@ def test_what_was_put_there_is_found(steps: list[str | int], leaf: int) -> None:
             if isinstance(s, str)
             else ([None] * s + [document] if s >= 0 else [document] + [None] * (-s - 1))
         )
-    assert find(json.loads(json.dumps(document)), tuple(steps)) == leaf
+    assert find_json(json.loads(json.dumps(document)), tuple(steps)) == leaf
 
 
 @pytest.mark.parametrize(
@@ -67,4 +67,4 @@ def test_what_was_put_there_is_found(steps: list[str | int], leaf: int) -> None:
 )
 def test_a_step_that_leads_nowhere_is_named(path: tuple[str | int, ...], said: str) -> None:
     with pytest.raises(LookupError, match=said):
-        find({"a": [1]}, path)
+        find_json({"a": [1]}, path)

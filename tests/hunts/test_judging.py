@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from karat.changepoints.series import Better, Outcome
-from karat.hunts.model import Metric, Seen
+from karat.hunts.model import Metric, Observed
 from karat.hunts.search.inference import judge
 
 SPEED = Metric(name="m", better="higher")
@@ -14,8 +14,8 @@ TEST = Metric(name="m", binary=True)
 VALUES = st.lists(st.floats(0.1, 1e6), min_size=1, max_size=5)
 
 
-def seen(*values: float) -> Seen:
-    return Seen(values={"m": values}, outcomes=(Outcome.OK,) * len(values))
+def seen(*values: float) -> Observed:
+    return Observed(values={"m": values}, outcomes=(Outcome.OK,) * len(values))
 
 
 @pytest.mark.parametrize(
@@ -50,7 +50,7 @@ def test_good_or_bad(old: tuple[float, ...], new: tuple[float, ...], verdict: st
 
 
 def test_a_point_without_a_value_decides_nothing() -> None:
-    broken = Seen(outcomes=(Outcome.BROKEN,))
+    broken = Observed(outcomes=(Outcome.BROKEN,))
     judgement = judge(broken, seen(1.0, 1.0), SPEED)
     assert (judgement.verdict, judgement.probability) == ("unsure", 0.5)
 
@@ -64,8 +64,8 @@ def test_where_equal_is_better_a_small_difference_is_one(better: Better, verdict
 
 def test_a_hunted_crash_is_seen_in_the_outcomes() -> None:
     metric = Metric(name="crash", better="lower", binary=True)
-    crashed = Seen(outcomes=(Outcome.CRASH,) * 3)
-    fine = Seen(outcomes=(Outcome.OK,) * 3)
+    crashed = Observed(outcomes=(Outcome.CRASH,) * 3)
+    fine = Observed(outcomes=(Outcome.OK,) * 3)
     assert judge(fine, crashed, metric).verdict == "differ"
     assert judge(crashed, crashed, metric).verdict == "same"
 

@@ -15,8 +15,8 @@ from karat.engines.runner import Slot, run_job
 from karat.hunts.timelines.container_engine import (
     ContainerEngine,
     KeptContainer,
+    engine_failure,
     find_engine,
-    own_failure,
 )
 
 # One registry and one podman for all of these, in whichever process runs them.
@@ -110,7 +110,7 @@ def test_another_image_is_never_the_old_container(
     result = _run(bare, tmp_path, "true")
     # It has no sleep, so it cannot be kept, and that is the engine's failure, not a command's.
     assert len(result.ran) == 1
-    assert own_failure(result.ran[0].exit_code, result.ran[0].output)
+    assert engine_failure(result.ran[0].exit_code, result.ran[0].output)
     assert "sleep" in result.ran[0].output.decode()
     run_job(
         Job(key="k", commands=(Command(role="prepare", argv=bare.remove_argv()),)),

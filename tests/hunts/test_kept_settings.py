@@ -5,8 +5,8 @@ import pytest
 from msgspec import structs
 
 from karat.findings import UsageError
-from karat.hunts.hunt_toml import Overrides, overridden
-from karat.hunts.journal.records import cleaned, differences, kept, secrets
+from karat.hunts.hunt_toml import Overrides, apply_overrides
+from karat.hunts.journal.records import changed_settings, environment_values, redact, settings_json
 from karat.hunts.settings import (
     ContainerSettings,
     HuntSettings,
@@ -29,7 +29,7 @@ SETTINGS = HuntSettings(
 
 
 def test_names_are_kept_and_values_are_not() -> None:
-    text = kept(SETTINGS)
+    text = settings_json(SETTINGS)
     for secret in ("hush-hush", "hidden-in", "hunter22", "me:"):
         assert secret not in text
     for name in ("API_TOKEN", "MODE", "INNER", "https://host/xla.git"):
@@ -39,20 +39,24 @@ def test_names_are_kept_and_values_are_not() -> None:
 
 
 def test_commands_are_kept_without_values() -> None:
-    environment = secrets(SETTINGS)
-    assert cleaned("API_TOKEN=hush-hush-123", environment) == "API_TOKEN=$API_TOKEN"
-    assert cleaned("--header=Bearer hush-hush-123", environment) == "--header=Bearer $API_TOKEN"
-    assert cleaned("MODE=x", environment) == "MODE=$MODE"
-    assert cleaned("fix", environment) == "fix", "a short value is also a letter of words"
-    assert cleaned("git+https://me:hunter22@host/a", environment) == "git+https://host/a"
+    environment = environment_values(SETTINGS)
+    assert redact("API_TOKEN=hush-hush-123", environment) == "API_TOKEN=$API_TOKEN"
+    assert redact("--header=Bearer hush-hush-123", environment) == "--header=Bearer $API_TOKEN"
+    assert redact("MODE=x", environment) == "MODE=$MODE"
+    assert redact("fix", environment) == "fix", "a short value is also a letter of words"
+    assert redact("git+https://me:hunter22@host/a", environment) == "git+https://host/a"
 
 
 def test_what_may_change_between_two_sessions() -> None:
     search = structs.replace(SETTINGS, search=SearchSettings(strategy="sweep", max_runs=3))
-    assert differences(kept(SETTINGS), kept(search)) == ()
+    assert changed_settings(settings_json(SETTINGS), settings_json(search)) == ()
     probe = structs.replace(SETTINGS.probe, timeout="1 s", env={"API_TOKEN": "another"})
     other = structs.replace(SETTINGS, probe=probe, stages=("commits",))
-    assert differences(kept(SETTINGS), kept(other)) == ("probe.env.MODE", "probe.timeout", "stages")
+    assert changed_settings(settings_json(SETTINGS), settings_json(other)) == (
+        "probe.env.MODE",
+        "probe.timeout",
+        "stages",
+    )
 
 
 def test_the_command_line_is_over_the_file_and_a_resume_over_the_beginning() -> None:
@@ -61,13 +65,13 @@ def test_the_command_line_is_over_the_file_and_a_resume_over_the_beginning() -> 
     assert now == Overrides(
         strategy="sweep", max_runs=9, jobs=2, metrics=("loss",), stage="commits"
     )
-    settings = overridden(SETTINGS, now)
+    settings = apply_overrides(SETTINGS, now)
     assert (settings.search.strategy, settings.search.max_runs) == ("sweep", 9)
     assert settings.engine.slots == 2
     assert [m.name for m in settings.probe.metrics] == ["loss"]
     assert settings.stages == ("commits",)
-    assert overridden(SETTINGS, Overrides()) == SETTINGS
+    assert apply_overrides(SETTINGS, Overrides()) == SETTINGS
     for stage in ("containers", "0", "containers by day"):
-        assert overridden(SETTINGS, Overrides(stage=stage)).stages == SETTINGS.stages
+        assert apply_overrides(SETTINGS, Overrides(stage=stage)).stages == SETTINGS.stages
     with pytest.raises(UsageError, match="did you mean 'commits'"):
-        overridden(SETTINGS, Overrides(stage="commit"))
+        apply_overrides(SETTINGS, Overrides(stage="commit"))

@@ -22,8 +22,8 @@ from hypothesis import given, strategies as st
 from factories.hunts import stepped, values_hunt
 from karat.changepoints.series import Outcome
 from karat.hunts.model import Attempt, Decision, Point, Span
-from karat.hunts.report.live import Lines, Progress
-from karat.hunts.report.live_view import cells, rendered
+from karat.hunts.report.live import LineListener, Progress
+from karat.hunts.report.live_view import cells, render
 
 
 def watched(count: int = 12) -> Progress:
@@ -56,7 +56,7 @@ def attempt(point: str, speed: float) -> Attempt:
 
 
 def test_the_view_says_what_is_known_what_runs_and_how_long_it_takes() -> None:
-    text = rendered(watched(), 100, 30, 130.0)
+    text = render(watched(), 100, 30, 130.0)
     lines = text.plain.split("\n")
     assert lines[0] == (
         "containers by day  5 of 12 points tried · 5 runs · ≈6 to go · about 48.0 s left"
@@ -75,14 +75,14 @@ def test_the_view_says_what_is_known_what_runs_and_how_long_it_takes() -> None:
 
 @pytest.mark.parametrize(("width", "height"), [(20, 6), (40, 10), (200, 60), (1, 3)])
 def test_it_fits_the_terminal(width: int, height: int) -> None:
-    text = rendered(watched(), width, height, 130.0)
+    text = render(watched(), width, height, 130.0)
     assert all(line.cell_len <= width for line in text.split("\n"))
     assert len(text.split("\n")) <= height
 
 
 def test_where_points_share_a_cell_the_gravest_is_shown() -> None:
     progress = watched(120)
-    strip = rendered(progress, 30, 30, 130.0).plain.split("\n")[1]
+    strip = render(progress, 30, 30, 130.0).plain.split("\n")[1]
     assert len(strip) == 30
     assert strip.startswith("█◌✗")
 
@@ -109,7 +109,7 @@ def test_after_a_dip_the_level_is_as_before() -> None:
 
 def test_plain_lines_are_one_per_attempt() -> None:
     stream = io.StringIO()
-    lines = Lines(stream, Progress({"speed": "MLUPS"}, 1))
+    lines = LineListener(stream, Progress({"speed": "MLUPS"}, 1))
     points = [Point(id="a", label="first"), Point(id="b", label="second", missing="gone")]
     lines.opened("0.1/1", "commits", points)
     lines.decided("0.1/1", Decision(asks=(), expected_left=3))
@@ -178,7 +178,7 @@ def test_no_color_is_respected(tmp_path: Path) -> None:
 
 def test_once_the_search_is_over_no_total_is_guessed() -> None:
     stream = io.StringIO()
-    lines = Lines(stream, Progress({"speed": "MLUPS"}))
+    lines = LineListener(stream, Progress({"speed": "MLUPS"}))
     lines.opened("0", "commits", [Point(id="a", label="first")])
     lines.decided("0", Decision(asks=(), expected_left=1))
     lines.finished(attempt("a", 577.1))

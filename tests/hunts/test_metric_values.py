@@ -6,19 +6,19 @@ import pytest
 from hypothesis import given, strategies as st
 
 from factories.hunt_files import ran
-from karat.hunts.probe.metrics import NoValue, Run, value_of
+from karat.hunts.probe.metrics import NoValue, RunOutput, value_of
 from karat.hunts.settings import MetricSettings
 
 
-def run(output: str | bytes = "", **files: str | bytes) -> Run:
+def run(output: str | bytes = "", **files: str | bytes) -> RunOutput:
     named = {
         name.replace("_", "."): data.encode() if isinstance(data, str) else data
         for name, data in files.items()
     }
-    return Run(ran=ran(output), files=named)
+    return RunOutput(ran=ran(output), files=named)
 
 
-def value(metric: MetricSettings, came: Run) -> float | str:
+def value(metric: MetricSettings, came: RunOutput) -> float | str:
     """The value, or why there is none."""
     try:
         return value_of(metric, came)
@@ -130,7 +130,10 @@ def test_every_float_comes_back_from_json(values: list[float]) -> None:
 
 def test_seconds_and_exit_codes() -> None:
     assert value(MetricSettings(name="t", seconds=True), run()) == 1.5
-    good, bad = Run(ran=ran(), files={}), Run(ran=ran(exit_code=None, signal=9), files={})
+    good, bad = (
+        RunOutput(ran=ran(), files={}),
+        RunOutput(ran=ran(exit_code=None, signal=9), files={}),
+    )
     assert value(MetricSettings(name="t", exit_code=True), good) == 0
     assert value(MetricSettings(name="t", exit_code=True), bad) == 1
 

@@ -5,7 +5,7 @@ from math import inf, isnan
 import pytest
 from hypothesis import given, strategies as st
 
-from karat.hunts.probe.metrics import number
+from karat.hunts.probe.metrics import parse_number
 
 
 @pytest.mark.parametrize(
@@ -14,7 +14,7 @@ from karat.hunts.probe.metrics import number
      ("-inf", -inf), ("Infinity", inf), ("1.5E-3", 0.0015), ("\N{MINUS SIGN}5", -5)],
 )  # fmt: skip
 def test_numbers(text: str, found: float) -> None:
-    assert number(text) == found
+    assert parse_number(text) == found
 
 
 @pytest.mark.parametrize(
@@ -40,12 +40,12 @@ def test_numbers(text: str, found: float) -> None:
     ],
 )
 def test_what_is_no_number(text: str) -> None:
-    assert number(text) is None
+    assert parse_number(text) is None
 
 
 def test_nan_is_told_apart() -> None:
     for text in ("nan", "NaN", "-nan"):
-        found = number(text)
+        found = parse_number(text)
         assert found is not None
         assert isnan(found)
 
@@ -63,21 +63,21 @@ def test_nan_is_told_apart() -> None:
     ],
 )
 def test_units(text: str, unit: str, found: float | None) -> None:
-    assert number(text, unit) == (None if found is None else pytest.approx(found))
+    assert parse_number(text, unit) == (None if found is None else pytest.approx(found))
 
 
 @given(st.text(alphabet="0123456789.,_eE+-infnams\N{MINUS SIGN} ", max_size=12))
 def test_whatever_stands_there_is_a_number_or_none(text: str) -> None:
-    assert isinstance(number(text), float | None)
+    assert isinstance(parse_number(text), float | None)
 
 
 @given(st.floats(allow_nan=False))
 def test_what_python_prints_is_read_exactly(value: float) -> None:
-    assert number(repr(value)) == value
-    assert number(str(value)) == value
+    assert parse_number(repr(value)) == value
+    assert parse_number(str(value)) == value
 
 
 @given(st.integers(-(10**15), 10**15))
 def test_thousands(value: int) -> None:
-    assert number(f"{value:,}") == value
-    assert number(f"{value:_}") == value
+    assert parse_number(f"{value:,}") == value
+    assert parse_number(f"{value:_}") == value

@@ -10,7 +10,12 @@ import pytest
 
 from factories.package_indexes import PackageIndex
 from karat.findings import CannotVerify, UsageError
-from karat.hunts.timelines.packages import changed, releases, same, within
+from karat.hunts.timelines.packages import (
+    changed_packages,
+    releases,
+    same_version,
+    versions_between,
+)
 from karat.net.package_index import (
     Address,
     IndexFile,
@@ -272,21 +277,21 @@ def test_a_release_came_with_its_first_file_and_was_complete_within_a_day() -> N
 
 def test_ranges() -> None:
     found = releases("toy", listed("toy-1.0.tar.gz", "toy-1.5.tar.gz", "toy-2.0.tar.gz"), HERE)
-    assert [r.version for r in within(found, "1.0.0", "1.5")] == ["1.0", "1.5"]
-    assert [r.version for r in within(found, "", "1.7")] == ["1.0", "1.5"]
-    assert [r.version for r in within(found, "1.1", "")] == ["1.5", "2.0"]
+    assert [r.version for r in versions_between(found, "1.0.0", "1.5")] == ["1.0", "1.5"]
+    assert [r.version for r in versions_between(found, "", "1.7")] == ["1.0", "1.5"]
+    assert [r.version for r in versions_between(found, "1.1", "")] == ["1.5", "2.0"]
     with pytest.raises(UsageError, match="expected start up to end"):
-        within(found, "2", "1")
+        versions_between(found, "2", "1")
     with pytest.raises(UsageError, match=r"packages\.start: expected a version"):
-        within(found, "new", "")
-    assert same("1.0", "1.0.0")
-    assert not same("", "")
+        versions_between(found, "new", "")
+    assert same_version("1.0", "1.0.0")
+    assert not same_version("", "")
 
 
 def test_names_and_what_moved() -> None:
     assert plain_name("Zope.Interface_x") == "zope-interface-x"
-    assert changed({"a": "1", "b": "1"}, {"a": "1", "b": "2", "c": "3"}) == {
+    assert changed_packages({"a": "1", "b": "1"}, {"a": "1", "b": "2", "c": "3"}) == {
         "b": ("1", "2"),
         "c": ("", "3"),
     }
-    assert changed({}, {"a": "1"}) == {}
+    assert changed_packages({}, {"a": "1"}) == {}

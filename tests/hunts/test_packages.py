@@ -17,7 +17,7 @@ from karat.hunts.model import Attempt, Point, Window
 from karat.hunts.probe import outcomes
 from karat.hunts.probe.jobs import job_for
 from karat.hunts.settings import HuntSettings
-from karat.hunts.timelines.packages import find_uv, seen_from
+from karat.hunts.timelines.packages import find_uv, resolve_requirement
 from karat.hunts.timelines.timeline import Timeline, open_timeline, stages
 
 SECRET = "ghp_PlantedPassword0000000000000000000"  # noqa: S105 - planted, and looked for afterwards
@@ -59,7 +59,7 @@ def run(wanted: HuntSettings, root: Path, version: str) -> tuple[JobResult, Atte
     point = next(p for p in timeline.points if p.id == version)
     job = job_for(timeline, point, wanted, key="k", place=place(root))
     came = run_job(job, Slot(number=0, area=root / "work" / "slot-0"), lambda: False)
-    return came, outcomes.read_probing(
+    return came, outcomes.read_attempt(
         came, wanted, stage="0", point=point, number=1, place=place(root)
     )
 
@@ -283,7 +283,7 @@ def test_paths_become_whole(said: str, meant: str, tmp_path: Path) -> None:
     for path in ("x/y", "x"):
         (root / path).mkdir(parents=True, exist_ok=True)
     (root / "x.whl").touch()
-    assert seen_from(root, said) == meant.format(root)
+    assert resolve_requirement(root, said) == meant.format(root)
 
 
 @pytest.mark.parametrize(
@@ -292,4 +292,4 @@ def test_paths_become_whole(said: str, meant: str, tmp_path: Path) -> None:
      "n @ file:///x/y.whl", "https://x.invalid/y.whl"],
 )  # fmt: skip
 def test_what_is_no_path_stays_as_it_is(said: str, tmp_path: Path) -> None:
-    assert seen_from(tmp_path, said) == said
+    assert resolve_requirement(tmp_path, said) == said

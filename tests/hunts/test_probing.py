@@ -10,8 +10,8 @@ from factories.hunt_files import POINT, place, ran, result, settings
 from karat.changepoints.series import Outcome
 from karat.engines.job import JobResult, Ran
 from karat.hunts.model import Attempt, Point
-from karat.hunts.probe.outcomes import metrics_of, read_probing as read
-from karat.hunts.search.observations import seen_of
+from karat.hunts.probe.outcomes import read_attempt as read, search_metrics
+from karat.hunts.search.observations import observed_in
 from karat.hunts.settings import HuntSettings
 
 EXIT = '[[probe.metrics]]\nname = "test"\nexit_code = true\n'
@@ -206,11 +206,11 @@ def test_a_strategy_sees_values_of_what_was_ok_and_every_hunted_crash() -> None:
         read_one(result(ran("fine")), HUNTED),
         read_one(result(ran("ValueError: no\n", exit_code=1)), HUNTED),
     ]
-    seen = seen_of(listed)
+    seen = observed_in(listed)
     assert seen.values == {"crash": (1.0, 0.0)}
     assert seen.outcomes == (Outcome.CRASH, Outcome.OK, Outcome.BROKEN)
     flaky = read_one(result(ran("SPEED: 1"), ran(exit_code=1)), settings("repeats = 2"))
-    assert seen_of([flaky]).values == {}
+    assert observed_in([flaky]).values == {}
 
 
 def test_metrics_of_a_hunt() -> None:
@@ -218,7 +218,7 @@ def test_metrics_of_a_hunt() -> None:
         EXIT
         + '[[probe.metrics]]\nname = "speed"\nseconds = true\nbetter = "lower"\nthreshold = 3.0\n[probe.crash]\nkind = "any"'
     )
-    assert [(m.name, m.better, m.threshold, m.binary) for m in metrics_of(hunt)] == [
+    assert [(m.name, m.better, m.threshold, m.binary) for m in search_metrics(hunt)] == [
         ("test", "lower", None, True),
         ("speed", "lower", 3.0, False),
         ("crash", "lower", None, True),
@@ -240,7 +240,7 @@ def test_metrics_of_a_hunt() -> None:
     ],
 )
 def test_which_direction_is_better(metric: str, better: str | None) -> None:
-    (found,) = metrics_of(settings(f'[[probe.metrics]]\nname = "m"\n{metric}'))
+    (found,) = search_metrics(settings(f'[[probe.metrics]]\nname = "m"\n{metric}'))
     assert found.better == better
 
 

@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 
 from karat.changepoints.series import Outcome
-from karat.hunts.model import Metric, Seen
-from karat.hunts.search.observations import readings
+from karat.hunts.model import Metric, Observed
+from karat.hunts.search.observations import read_metric
 
 SPEED = Metric(name="speed", better="higher")
 OK, CRASH, HANG, BROKEN = Outcome.OK, Outcome.CRASH, Outcome.HANG, Outcome.BROKEN
@@ -29,7 +29,7 @@ OK, CRASH, HANG, BROKEN = Outcome.OK, Outcome.CRASH, Outcome.HANG, Outcome.BROKE
 def test_a_point_without_a_value_is_run_again_until_it_is_not_a_flake(
     outcomes: tuple[Outcome, ...], group: str
 ) -> None:
-    found = readings(SPEED, {4: Seen(outcomes=outcomes)})
+    found = read_metric(SPEED, {4: Observed(outcomes=outcomes)})
     there = {
         "again": 4 in found.again,
         "failed": 4 in found.failed,

@@ -18,20 +18,20 @@ def published() -> dict[str, object]:
 
 
 def test_the_published_schema_is_the_frame() -> None:
-    assert published() == json.loads(json.dumps(model.schema()))
+    assert published() == json.loads(json.dumps(model.report_schema()))
 
 
 @pytest.mark.parametrize("report", [nightly(), nothing()], ids=["nightly", "nothing"])
 def test_a_report_is_valid_and_comes_back(report: HuntReport) -> None:
-    data = model.document(report)
+    data = model.report_json(report)
     jsonschema.Draft202012Validator(published()).validate(json.loads(data))
-    assert model.read(data) == report
+    assert model.read_report_json(data) == report
     assert json.loads(data)["schema"] == "karat.hunt/1"
     assert data.endswith(b"}\n")
 
 
 def test_what_is_no_report_is_not_valid() -> None:
     validator = jsonschema.Draft202012Validator(published())
-    broken = json.loads(model.document(nightly()))
+    broken = json.loads(model.report_json(nightly()))
     del broken["stages"]
     assert not validator.is_valid(broken)

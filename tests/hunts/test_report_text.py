@@ -10,13 +10,13 @@ from factories.hunt_reports import NIGHTS, night, nightly, nothing
 from karat.hunts.model import HuntReport, Point, PointReport, Verdict
 from karat.hunts.report import html, markdown, sentences as say
 from karat.hunts.report.findings import findings_of
-from karat.hunts.report.terminal import lines
+from karat.hunts.report.terminal import report_lines
 from karat.report.terminal import print_lines
 
 
 def shown(report: HuntReport, width: int | None = None) -> str:
     stream = io.StringIO()
-    print_lines(lines(report, width=width), stream)
+    print_lines(report_lines(report, width=width), stream)
     return stream.getvalue()
 
 

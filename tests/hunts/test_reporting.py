@@ -10,9 +10,9 @@ import pytest
 from karat.changepoints.series import Outcome
 from karat.findings import exit_code
 from karat.hunts.journal.journal import Journal
-from karat.hunts.journal.records import Entry, Found, HuntRow, StageRow
+from karat.hunts.journal.records import AttemptRow, ChangeRow, HuntRow, StageRow
 from karat.hunts.model import Attempt, Decision, Metric, Missed, Point, Span, Suspect, Verdict
-from karat.hunts.report.assemble import read_report, report_of
+from karat.hunts.report.assemble import build_report, read_report
 from karat.hunts.report.findings import NOT_REPRODUCED, findings_of
 from karat.hunts.report.sentences import conclusion
 
@@ -26,11 +26,11 @@ def span(good: int, bad: int, kind: str = "regression", metric: str = "speed") -
     )
 
 
-def attempt(stage: str, point: str, number: int = 1, **more: object) -> Entry:
+def attempt(stage: str, point: str, number: int = 1, **more: object) -> AttemptRow:
     facts: dict[str, object] = {
         "outcome": Outcome.OK, "samples": {"speed": (100.0,)}, "seconds": 2.0, **more,
     }  # fmt: skip
-    return Entry(attempt=Attempt(stage=stage, point=point, number=number, **facts))  # type: ignore[arg-type]
+    return AttemptRow(attempt=Attempt(stage=stage, point=point, number=number, **facts))  # type: ignore[arg-type]
 
 
 @pytest.fixture
@@ -47,7 +47,7 @@ def journal(tmp_path: Path) -> Iterator[Journal]:
 
 
 def test_before_anything_ran_there_is_a_report(journal: Journal) -> None:
-    report = report_of(journal)
+    report = build_report(journal)
     assert (report.state, report.runs, report.culprits) == ("running", 0, ())
     assert [p.outcome for p in report.stages[0].points] == [None] * 6
     assert report.units == {"speed": "MLUPS"}
@@ -70,20 +70,20 @@ def test_a_line_of_stages_ends_in_its_culprit(journal: Journal) -> None:
     missed = Missed(longest_dip=1, runs_to_rule_out=2, message="perhaps")
     journal.attempted(attempt("0", "p2"))
     journal.decided("0", Decision(asks=(), spans=(span(2, 3),), missed=missed, notes=("odd",)))
-    journal.found("0", 0, Found(verdict=Verdict(part="lib"), zoom="0.0/1", swapped=True))
+    journal.found("0", 0, ChangeRow(verdict=Verdict(part="lib"), zoom="0.0/1", swapped=True))
     journal.stage_done("0")
     journal.begin_stage(
         StageRow(key="0.0/1", title="commits", timeline="commits", parent="0.0"), COMMITS
     )
-    assert [c.stage for c in report_of(journal).culprits] == ["0"], "as close as it came so far"
+    assert [c.stage for c in build_report(journal).culprits] == ["0"], "as close as it came so far"
     journal.attempted(attempt("0.0/1", "lib@2"))
     suspects = (Suspect(part="lib", id="c2", title="Fuse more", author="Ann"),)
     verdict = Verdict(part="lib", confirmed=True, confidence=0.999)
     journal.decided("0.0/1", Decision(asks=(), spans=(span(1, 2),)))
-    journal.found("0.0/1", 0, Found(verdict=verdict, suspects=suspects, confirmed=True))
+    journal.found("0.0/1", 0, ChangeRow(verdict=verdict, suspects=suspects, confirmed=True))
     journal.stage_done("0.0/1")
     journal.note("state", "done")
-    report = report_of(journal)
+    report = build_report(journal)
     (culprit,) = report.culprits
     assert (culprit.stage, culprit.path) == ("0.0/1", ("0", "0.0/1"))
     assert (culprit.suspects, culprit.change.verdict) == (suspects, verdict)
@@ -113,7 +113,7 @@ def test_what_a_change_comes_to(
     journal.attempted(attempt("0", "p0"))
     journal.decided("0", Decision(asks=(), spans=(span(0, 1, kind, metric),)))
     journal.note("state", "done")
-    findings = findings_of(report_of(journal))
+    findings = findings_of(build_report(journal))
     assert (findings[0].kind, int(exit_code(findings))) == expected
 
 
@@ -123,7 +123,7 @@ def test_what_does_not_show_again_and_what_cannot_be_had_are_findings(journal: J
     journal.update_point("0", 4, Point(id="p4", label="night 4", missing="no image"))
     journal.stage_done("0", [f"{NOT_REPRODUCED} (a … b): odd"])
     journal.note("state", "done")
-    report = report_of(journal)
+    report = build_report(journal)
     assert report.stages[0].points[4].outcome is Outcome.MISSING
     assert [f.kind for f in findings_of(report)] == ["points-missing", "not-reproduced"]
     assert int(exit_code(findings_of(report))) == 0
@@ -136,7 +136,7 @@ def test_runs_that_speak_against_a_change_do_not_fail_a_build(
     journal.attempted(attempt("0", "p0"))
     journal.decided("0", Decision(asks=(), spans=(span(0, 1, "regression", "speed"),)))
     journal.note("state", "done")
-    report = report_of(journal)
+    report = build_report(journal)
     unclear = Verdict(tried=("run again: 5 before, 5.1 after: unclear",), confidence=confidence)
     (culprit,) = report.culprits
     change = msgspec.structs.replace(culprit.change, verdict=unclear)
@@ -152,7 +152,7 @@ def test_one_build_at_all_points_is_no_pass(journal: Journal, last: str, code: i
         identity = {"files.sha256": files, "commit.lib": str(number)}
         journal.attempted(attempt("0", f"p{number}", identity=identity))
     journal.note("state", "done")
-    report = report_of(journal)
+    report = build_report(journal)
     assert int(exit_code(findings_of(report))) == code
     nothing = "nothing could be compared: nothing was rebuilt"
     assert conclusion(report).endswith(nothing if code else "no change found")
@@ -164,11 +164,11 @@ def test_outcomes_and_logs_of_points(journal: Journal) -> None:
     journal.attempted(attempt("0", "p1", **crash))
     journal.attempted(attempt("0", "p1", 2))
     journal.attempted(attempt("0", "p2", shared_with="p1"))
-    first, second, third = report_of(journal).stages[0].points[:3]
+    first, second, third = build_report(journal).stages[0].points[:3]
     assert (first.outcome, first.values) == (Outcome.CRASH, {})
     assert first.log.endswith(r"\xff the end")
     assert len(first.log) < 5000
     assert (second.outcome, second.log) == (Outcome.OK, "")
     assert second.flags == ("flaky: 1 of 2 failed",)
     assert third.flags == ("shared with p1: the very same thing was under test",)
-    assert report_of(journal).runs == 3
+    assert build_report(journal).runs == 3

@@ -11,7 +11,7 @@ import pytest
 from factories.repositories import Repository
 from karat.hunts.journal.records import NOT_KEPT
 from karat.hunts.model import Point
-from karat.hunts.report.reproduce import one_line
+from karat.hunts.report.reproduce import reproduce_command
 from karat.hunts.settings import HuntSettings
 
 
@@ -40,7 +40,7 @@ def test_a_commit_is_cloned_built_and_probed(repository: Repository) -> None:
         commits={"build": ["cp", "speed.in", "speed"]},
     )
     point = Point(id="code@1", label="1", parts={"code": first})
-    line = one_line(made, "commits", point, {})
+    line = reproduce_command(made, "commits", point, {})
     assert pasted(line, repository.root) == "one\nat {value}\n"
     assert not (repository.root / "code").exists()
 
@@ -61,7 +61,7 @@ def test_several_repositories_lie_side_by_side(repository: Repository, tmp_path:
         repositories=repositories,
     )
     point = Point(id="p", label="p", parts={"code": first, "more": second})
-    assert pasted(one_line(made, "commits", point, {}), repository.root) == "one\ntwo\n"
+    assert pasted(reproduce_command(made, "commits", point, {}), repository.root) == "one\ntwo\n"
 
 
 def test_a_script_beside_hunt_toml_is_found(repository: Repository) -> None:
@@ -72,7 +72,7 @@ def test_a_script_beside_hunt_toml_is_found(repository: Repository) -> None:
         probe={"command": ["sh", "{root}/bench it.sh"]},
         repositories=[{"name": "code", "url": "."}],
     )
-    line = one_line(made, "commits", Point(id="p", label="p", parts={"code": commit}), {})
+    line = reproduce_command(made, "commits", Point(id="p", label="p", parts={"code": commit}), {})
     assert pasted(line, repository.root) == f"measured in {commit}\n"
 
 
@@ -80,8 +80,8 @@ def test_a_value_is_where_the_probe_looks_for_it(tmp_path: Path) -> None:
     made = settings(probe={"command": ["sh", "-c", 'echo "$KARAT_VALUE" and {value}']})
     value = "it's $HOME; `x`"
     point = Point(id="0", label="0", parts={"value": "x y"})
-    assert pasted(one_line(made, "values", point, {}), tmp_path) == "x y and x y\n"
-    odd = one_line(
+    assert pasted(reproduce_command(made, "values", point, {}), tmp_path) == "x y and x y\n"
+    odd = reproduce_command(
         settings(probe={"command": ["printenv", "KARAT_VALUE"]}), "values", Point(id="1", label="1", parts={"value": value}), {}
     )  # fmt: skip
     assert pasted(odd, tmp_path) == f"{value}\n"
@@ -97,12 +97,12 @@ def test_an_image_is_named_by_what_was_really_run() -> None:
         },
     )  # fmt: skip
     point = Point(id="d", label="d", parts={"image": "r.example:5000/jax:n-2023-08-24"})
-    line = one_line(made, "containers", point, {"image.digest": "sha256:abc"})
+    line = reproduce_command(made, "containers", point, {"image.digest": "sha256:abc"})
     assert shlex.split(line) == [
         "podman", "run", "--rm", "-v", "$PWD:/dir", "-v", "/data:/data:ro", "-e", "XLA_FLAGS=a b",
         "--device", "nvidia.com/gpu=all", "--shm-size=1g", "r.example:5000/jax@sha256:abc", "bash", "/dir/test.sh",
     ]  # fmt: skip
-    assert "r.example:5000/jax:n-2023-08-24" in one_line(made, "containers", point, {})
+    assert "r.example:5000/jax:n-2023-08-24" in reproduce_command(made, "containers", point, {})
 
 
 def test_the_engine_that_was_used_is_the_one_to_use() -> None:
@@ -111,14 +111,16 @@ def test_the_engine_that_was_used_is_the_one_to_use() -> None:
         containers={"image": "r.example/x:{date:%F}", "end": "2023-08-25T00:00:00Z"},
     )
     point = Point(id="d", label="d", parts={"image": "r.example/x:2023-08-24"})
-    assert one_line(made, "containers", point, {}, engine="podman").startswith("podman run ")
-    assert one_line(made, "containers", point, {}).startswith("docker run ")
+    assert reproduce_command(made, "containers", point, {}, engine="podman").startswith(
+        "podman run "
+    )
+    assert reproduce_command(made, "containers", point, {}).startswith("docker run ")
 
 
 def test_what_may_be_a_secret_is_not_in_the_line() -> None:
     env = {"HF_TOKEN": "hf_secret", "MODE": "fast", "FLAGS": NOT_KEPT}
     made = settings(probe={"command": ["true"], "env": env})
-    line = one_line(made, "values", Point(id="v", label="v", parts={"value": "1"}), {})
+    line = reproduce_command(made, "values", Point(id="v", label="v", parts={"value": "1"}), {})
     assert "hf_secret" not in line
     assert 'HF_TOKEN="$HF_TOKEN"' in line
     assert "MODE=fast" in line
@@ -129,7 +131,9 @@ def test_a_package_is_installed_beside_what_it_needs() -> None:
     made = settings(
         stages=["packages"], packages={"name": "idna", "requires": ["numpy<2"], "python": "3.12"}
     )
-    line = one_line(made, "packages", Point(id="3.4", label="3.4", parts={"idna": "3.4"}), {})
+    line = reproduce_command(
+        made, "packages", Point(id="3.4", label="3.4", parts={"idna": "3.4"}), {}
+    )
     assert line.startswith(
         "uv run --no-project --isolated --python 3.12 --with idna==3.4 --with 'numpy<2' -- sh -c "
     )
@@ -146,7 +150,7 @@ IN_TWO = {
 
 def test_setup_variables_and_the_folder_for_files_are_in_the_line(tmp_path: Path) -> None:
     point = Point(id="v", label="v", parts={"value": "1"})
-    line = one_line(settings(probe=IN_TWO), "values", point, {})
+    line = reproduce_command(settings(probe=IN_TWO), "values", point, {})
     assert pasted(line, tmp_path) == "very fast\nvery fast\n"
 
 
@@ -154,7 +158,7 @@ def test_they_are_so_for_a_commit_and_its_submodules(repository: Repository) -> 
     commit = repository.commit()
     one = {"name": "code", "url": ".", "submodules": True}
     made = settings(stages=["commits"], probe=IN_TWO, repositories=[one])
-    line = one_line(made, "commits", Point(id="p", label="p", parts={"code": commit}), {})
+    line = reproduce_command(made, "commits", Point(id="p", label="p", parts={"code": commit}), {})
     assert pasted(line, repository.root) == "very fast\nvery fast\n"
     assert "git -C code submodule -q update --init --recursive" in line
 
@@ -173,7 +177,7 @@ def test_they_are_so_for_a_package(tmp_path: Path) -> None:
     made = settings(stages=["packages"], probe=IN_TWO, packages=packages)
     point = Point(id="3.4", label="3.4", parts={"idna": "3.4"})
     identity = {"package.idna": "3.4", "package.dep": "1.0", "host": "x"}
-    line = one_line(made, "packages", point, identity)
+    line = reproduce_command(made, "packages", point, identity)
     assert "--with idna==3.4 --with dep==1.0 --" in line
     uv = 'while [ "$1" != -- ]; do shift; done; shift; exec "$@"'
     assert pasted(_stand_in(tmp_path, "uv", uv) + line, tmp_path) == "very fast\nvery fast\n"
@@ -182,7 +186,9 @@ def test_they_are_so_for_a_package(tmp_path: Path) -> None:
 def test_a_variable_comes_before_uv_which_would_take_it_for_a_program(tmp_path: Path) -> None:
     probe = {"command": ["printenv", "MODE"], "env": {"MODE": "fast"}}
     made = settings(stages=["packages"], probe=probe, packages={"name": "idna"})
-    line = one_line(made, "packages", Point(id="3.4", label="3.4", parts={"idna": "3.4"}), {})
+    line = reproduce_command(
+        made, "packages", Point(id="3.4", label="3.4", parts={"idna": "3.4"}), {}
+    )
     uv = 'while [ "$1" != -- ]; do shift; done; shift; exec "$@"'
     assert pasted(_stand_in(tmp_path, "uv", uv) + line, tmp_path) == "fast\n"
 
@@ -192,7 +198,7 @@ def test_they_are_so_in_a_container(tmp_path: Path) -> None:
         stages=["containers by day"], probe=IN_TWO, containers={"image": "r.example/jax:{date}"}
     )
     point = Point(id="d", label="d", parts={"image": "r.example/jax:2023-08-24"})
-    line = one_line(made, "containers", point, {})
+    line = reproduce_command(made, "containers", point, {})
     # Variables, then the shell with its words, somewhere else.
     docker = """
 while [ "$1" != r.example/jax:2023-08-24 ]; do
@@ -214,5 +220,7 @@ def test_what_is_built_in_a_kept_container_is_shown_step_by_step(timeline: str) 
         repositories=[{"name": "code", "url": "."}],
         checkouts={"container": "last good"},
     )
-    line = one_line(made, timeline, Point(id="code@1 x", label="1", parts={"code": "1" * 40}), {})
+    line = reproduce_command(
+        made, timeline, Point(id="code@1 x", label="1", parts={"code": "1" * 40}), {}
+    )
     assert line == "", "the report has the command that shows every step"

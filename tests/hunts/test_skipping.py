@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from karat.hunts.model import Point
-from karat.hunts.timelines.timeline import REASON, unmatched, without
+from karat.hunts.timelines.timeline import SKIPPED, mark_skipped, unmatched_skips
 
 BEGAN = datetime(2023, 7, 10, 6, tzinfo=UTC)
 POINTS = tuple(
@@ -35,14 +35,14 @@ POINTS = tuple(
     ],
 )
 def test_points_and_ranges(skip: tuple[str, ...], left_out: list[int]) -> None:
-    points = without(POINTS, skip)
-    assert [i for i, p in enumerate(points) if p.missing == REASON] == left_out
+    points = mark_skipped(POINTS, skip)
+    assert [i for i, p in enumerate(points) if p.missing == SKIPPED] == left_out
     assert points[4].missing == "no image", "its own reason stays"
     assert [p.id for p in points] == [p.id for p in POINTS]
 
 
 def test_what_matches_nothing_is_told() -> None:
-    assert unmatched(POINTS, ("07-12", "2024-01-01..2024-02-01", "other")) == (
+    assert unmatched_skips(POINTS, ("07-12", "2024-01-01..2024-02-01", "other")) == (
         "2024-01-01..2024-02-01",
         "other",
     )
@@ -52,5 +52,5 @@ def test_a_day_that_ends_a_range_is_in_it_to_its_last_moment() -> None:
     hours = [
         Point(id=f"h{i}", label=f"h{i}", when=BEGAN + timedelta(hours=6 * i)) for i in range(6)
     ]
-    left_out = [p.id for p in without(hours, ("2023-07-10..2023-07-10",)) if p.missing]
+    left_out = [p.id for p in mark_skipped(hours, ("2023-07-10..2023-07-10",)) if p.missing]
     assert left_out == ["h0", "h1", "h2"]

@@ -4,7 +4,7 @@ import pytest
 
 from factories.simulated_hunts import Simulated, pairs, stepped
 from karat.changepoints.series import Outcome
-from karat.hunts.model import Metric, Seen
+from karat.hunts.model import Metric, Observed
 from karat.hunts.search.strategies import open_strategy
 from karat.hunts.settings import SearchSettings
 
@@ -77,9 +77,9 @@ def test_failures_that_last_are_a_change_where_they_begin_and_where_they_end(
     failing: range, expected: list[tuple[int, int, str]], outcome: Outcome
 ) -> None:
     seen = {
-        at: Seen(outcomes=(outcome,))
+        at: Observed(outcomes=(outcome,))
         if at in failing
-        else Seen(values={"m": (100.0 + at % 3,), "other": (1.0,)}, outcomes=(Outcome.OK,))
+        else Observed(values={"m": (100.0 + at % 3,), "other": (1.0,)}, outcomes=(Outcome.OK,))
         for at in range(40)
     }
     answer = open_strategy(SWEEP, 40, [SPEED, Metric(name="other")]).decide(seen, {}, 1)

@@ -12,15 +12,15 @@ from factories.hunts import stepped, values_hunt
 from karat.cli.hunt.session import row_of
 from karat.engines.open import open_engine
 from karat.hunts import hunt_toml
-from karat.hunts.driver import drive
-from karat.hunts.hunt_toml import journal_of, place_of
+from karat.hunts.driver import run_hunt
+from karat.hunts.hunt_toml import journal_path, workspace_of
 from karat.hunts.journal.journal import Journal
 from karat.hunts.model import Attempt
-from karat.hunts.report.live import Lines, Progress, listener_for
+from karat.hunts.report.live import LineListener, Progress, listener_for
 from karat.hunts.report.terminal import status_of
 
 
-class Watched(Lines):
+class Watched(LineListener):
     """Asks for the status whenever a run has ended."""
 
     def __init__(self, progress: Progress, ask: Callable[[], None]) -> None:
@@ -35,7 +35,7 @@ class Watched(Lines):
 def test_the_time_left_counts_on_the_slots_that_the_engine_has(tmp_path: Path) -> None:
     file = values_hunt(tmp_path, stepped(12, (5, 90.0)), "[search]\nstrategy = 'sweep'\n")
     settings = hunt_toml.read(file)
-    place, progress = place_of(file, settings), Progress({})
+    place, progress = workspace_of(file, settings), Progress({})
     asked: list[int] = []
 
     def ask() -> None:
@@ -47,11 +47,11 @@ def test_the_time_left_counts_on_the_slots_that_the_engine_has(tmp_path: Path) -
             asked.append(left)
 
     with (
-        Journal.create(journal_of(file, settings), row_of(file, settings, place)) as journal,
+        Journal.create(journal_path(file, settings), row_of(file, settings, place)) as journal,
         closing(open_engine("local", slots=3, work=place.work)) as engine,
     ):
-        drive(settings, place, engine, journal, Watched(progress, ask))
+        run_hunt(settings, place, engine, journal, Watched(progress, ask))
     assert asked
     # hunt.toml says nothing of slots.
     assert (settings.engine.slots, progress.slots) == (0, 3)
-    assert isinstance(listener_for(io.StringIO(), {}, settings), Lines)
+    assert isinstance(listener_for(io.StringIO(), {}, settings), LineListener)

@@ -8,7 +8,7 @@ from enum import StrEnum
 from math import inf, prod, sqrt
 from statistics import median
 
-from karat.hunts.model import Metric, Point, Seen, Verdict
+from karat.hunts.model import Metric, Observed, Point, Verdict
 from karat.hunts.search.inference import Judgement
 from karat.hunts.search.observations import samples
 from karat.hunts.timelines.timeline import Timeline
@@ -36,7 +36,7 @@ class Side(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class PointPair:
     """Two points that differ, and the parts that moved between them."""
 
     timeline: Timeline
@@ -54,14 +54,14 @@ class Swaps:
 
     def __init__(
         self,
-        change: Change,
+        change: PointPair,
         metric: Metric,
-        measure: Callable[[Sequence[Point]], Sequence[Seen]],
-        judge: Callable[[Seen, Seen], Judgement],
+        measure: Callable[[Sequence[Point]], Sequence[Observed]],
+        judge: Callable[[Observed, Observed], Judgement],
     ) -> None:
         self._change, self._metric = change, metric
         self._measure, self._judge = measure, judge
-        self._seen: dict[frozenset[str], Seen] = {}
+        self._seen: dict[frozenset[str], Observed] = {}
         self._nothing, self._everything = frozenset[str](), frozenset(change.moved)
 
     @property
@@ -177,10 +177,10 @@ class Swaps:
         chosen = [(taken, self._change.point(taken)) for taken in sets]
         there = [(taken, point) for taken, point in chosen if point is not None]
         for (taken, _), seen in zip(there, self._measure([p for _, p in there]), strict=True):
-            self._seen[taken] = joined(self._seen.get(taken, Seen()), seen)
+            self._seen[taken] = combined(self._seen.get(taken, Observed()), seen)
 
     def _numbers(self, taken: frozenset[str]) -> tuple[float, ...]:
-        return samples(self._metric, self._seen.get(taken, Seen()))
+        return samples(self._metric, self._seen.get(taken, Observed()))
 
     def _sentence(self, taken: frozenset[str]) -> str:
         numbers = self._numbers(taken)
@@ -196,10 +196,10 @@ class Swaps:
 _SIDES = {("same", "differ"): Side.OLD, ("differ", "same"): Side.NEW}
 
 
-def joined(one: Seen, other: Seen) -> Seen:
+def combined(one: Observed, other: Observed) -> Observed:
     """What two lots of attempts at a point saw."""
     names = dict.fromkeys((*one.values, *other.values))
-    return Seen(
+    return Observed(
         values={n: (*one.values.get(n, ()), *other.values.get(n, ())) for n in names},
         outcomes=(*one.outcomes, *other.outcomes),
         signatures=(*one.signatures, *other.signatures),
@@ -225,8 +225,8 @@ def attribute(
     old: Point,
     new: Point,
     metric: Metric,
-    measure: Callable[[Sequence[Point]], Sequence[Seen]],
-    judge: Callable[[Seen, Seen], Judgement],
+    measure: Callable[[Sequence[Point]], Sequence[Observed]],
+    judge: Callable[[Observed, Observed], Judgement],
 ) -> Verdict:
     """Which part made the change between two points; only parts that moved are swapped."""
     moved = tuple(name for name, value in new.parts.items() if old.parts.get(name, value) != value)
@@ -235,7 +235,7 @@ def attribute(
     if len(moved) == 1:
         said = f"only {moved[0]} moved"
         return Verdict(part=moved[0], parts=moved, message=said, confidence=1.0)
-    swaps = Swaps(Change(timeline, old, new, moved), metric, measure, judge)
+    swaps = Swaps(PointPair(timeline, old, new, moved), metric, measure, judge)
     singles = [frozenset({name}) for name in moved]
     # Of two parts, new A with old B is old B with new A.
     without = [frozenset(moved) - one for one in singles]
@@ -395,8 +395,8 @@ def confirm(  # noqa: PLR0913 - the hunt's interface
     old: Point,
     new: Point,
     metric: Metric,
-    measure: Callable[[Sequence[Point]], Sequence[Seen]],
-    judge: Callable[[Seen, Seen], Judgement],
+    measure: Callable[[Sequence[Point]], Sequence[Observed]],
+    judge: Callable[[Observed, Observed], Judgement],
     *,
     times: int,
     direction: float = 0.0,
@@ -405,12 +405,12 @@ def confirm(  # noqa: PLR0913 - the hunt's interface
 
     In turns, so that a machine that becomes slower meanwhile does so for both. Confirmed is None where it stays unclear.
     """
-    befores, afters = Seen(), Seen()
+    befores, afters = Observed(), Observed()
     judgement = Judgement(verdict="unsure", probability=0.5)
     for _ in range(1 + _MORE):
         seen = measure([old, new] * max(times, 1))
         for before, after in zip(seen[::2], seen[1::2], strict=True):
-            befores, afters = joined(befores, before), joined(afters, after)
+            befores, afters = combined(befores, before), combined(afters, after)
         judgement = judge(befores, afters)
         numbers = samples(metric, befores), samples(metric, afters)
         # What gives no value does not give one the next time.

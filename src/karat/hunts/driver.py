@@ -15,20 +15,20 @@ from karat.engines.job import Engine
 from karat.findings import KaratError
 from karat.hunts.attribution import attribute, confirm
 from karat.hunts.journal.journal import Journal
-from karat.hunts.journal.records import Found, StageRow
-from karat.hunts.measure import Kit, Measuring, OpenStage, Stopped
-from karat.hunts.model import Decision, HuntReport, Metric, Point, Seen, Span, Strategy, Window
-from karat.hunts.probe.outcomes import metrics_of
-from karat.hunts.report.assemble import report_of
+from karat.hunts.journal.records import ChangeRow, StageRow
+from karat.hunts.measure import HuntContext, HuntStopped, Measurer, OpenStage
+from karat.hunts.model import Decision, HuntReport, Metric, Observed, Point, Span, Strategy, Window
+from karat.hunts.probe.outcomes import search_metrics
+from karat.hunts.report.assemble import build_report
 from karat.hunts.report.findings import NOT_REPRODUCED
 from karat.hunts.report.live import Listener
 from karat.hunts.search.inference import Judgement, judge
-from karat.hunts.search.observations import seen_of
+from karat.hunts.search.observations import observed_in
 from karat.hunts.search.strategies import open_strategy
 from karat.hunts.settings import HuntSettings, SearchSettings, Stage
 from karat.hunts.stages import Site, child_key, levels_of, shown_in, sites, stages
 from karat.hunts.timelines import timeline as skipping
-from karat.hunts.timelines.timeline import Place, open_timeline
+from karat.hunts.timelines.timeline import Workspace, open_timeline
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -37,10 +37,10 @@ Levels = Mapping[str, tuple[float, float]]
 _GONE = "no longer on the timeline"
 
 
-def open_stage(kit: Kit, stage: Stage, row: StageRow, depth: int) -> OpenStage:
+def open_stage(kit: HuntContext, stage: Stage, row: StageRow, depth: int) -> OpenStage:
     """The stage with its timeline; points that the journal knows stay what they were."""
     timeline = open_timeline(kit.settings, stage, row.window, kit.place)
-    points = skipping.without(timeline.points, kit.settings.skip)
+    points = skipping.mark_skipped(timeline.points, kit.settings.skip)
     if kit.journal.stage(row.key) is None:
         kit.journal.begin_stage(structs.replace(row, timeline=timeline.name), points)
     else:
@@ -60,7 +60,7 @@ def open_stage(kit: Kit, stage: Stage, row: StageRow, depth: int) -> OpenStage:
     )
 
 
-def _as_begun(kit: Kit, key: str, today: Sequence[Point]) -> tuple[Point, ...]:
+def _as_begun(kit: HuntContext, key: str, today: Sequence[Point]) -> tuple[Point, ...]:
     """The list as it was when the stage began: positions mean something to the strategy and in reports.
 
     What has come since is for another hunt. Whether a point can be had is today's word.
@@ -79,9 +79,9 @@ def _as_begun(kit: Kit, key: str, today: Sequence[Point]) -> tuple[Point, ...]:
     return points
 
 
-def timeline_notes(kit: Kit, stage: OpenStage) -> tuple[str, ...]:
+def timeline_notes(kit: HuntContext, stage: OpenStage) -> tuple[str, ...]:
     """What a person should know of the list of points itself."""
-    skipped = skipping.unmatched(stage.points, kit.settings.skip) if stage.depth == 0 else ()
+    skipped = skipping.unmatched_skips(stage.points, kit.settings.skip) if stage.depth == 0 else ()
     return (
         *(finding.message for finding in stage.timeline.findings),
         *(f"skip: no point is called {text!r}" for text in skipped),
@@ -91,13 +91,15 @@ def timeline_notes(kit: Kit, stage: OpenStage) -> tuple[str, ...]:
 class Search:
     """A strategy at work on the points of a stage."""
 
-    def __init__(self, kit: Kit, measuring: Measuring, stage: OpenStage, levels: Levels) -> None:
+    def __init__(
+        self, kit: HuntContext, measuring: Measurer, stage: OpenStage, levels: Levels
+    ) -> None:
         self._kit = kit
         self._measuring = measuring
         self._stage = stage
         self._indices = {point.id: index for index, point in enumerate(stage.points)}
         self._strategy = self._opened(levels)
-        self._seen: dict[int, Seen] = {}
+        self._seen: dict[int, Observed] = {}
         for index in range(len(stage.points)):
             self._look(index)
 
@@ -115,7 +117,7 @@ class Search:
     def _look(self, index: int) -> None:
         attempts = self._measuring.attempts(self._stage, self._stage.points[index])
         if attempts:
-            self._seen[index] = seen_of(attempts)
+            self._seen[index] = observed_in(attempts)
 
     def run(self) -> Decision:
         """Search until nothing is left to ask; `Stopped` where the budget ends it before."""
@@ -169,18 +171,18 @@ def _search_settings(settings: SearchSettings, window: Window | None) -> SearchS
 
 # DOC-HERE blaming: Blaming: whose change it is, by swapping parts; whether it holds, by running both sides again.
 
-Measure = Callable[[Sequence[Point]], Sequence[Seen]]
+Measure = Callable[[Sequence[Point]], Sequence[Observed]]
 
 
 class Blame:
     """What swapping and confirming say of one place of change. What the journal knows already is not run again."""
 
-    def __init__(self, kit: Kit, measuring: Measuring, stage: OpenStage, site: Site) -> None:
+    def __init__(self, kit: HuntContext, measuring: Measurer, stage: OpenStage, site: Site) -> None:
         self._kit, self._measuring, self._stage = kit, measuring, stage
         self._old, self._new = stage.points[site.good], stage.points[site.bad]
         self._name = site.numbers[0]
 
-    def swapped(self, found: Found, span: Span) -> Found:
+    def swapped(self, found: ChangeRow, span: Span) -> ChangeRow:
         """Which part made it, where parts can be swapped."""
         if found.swapped or not self._kit.settings.search.attribution:
             return found
@@ -198,7 +200,7 @@ class Blame:
             towards = mixed.id if mixed is not None else ""
         return structs.replace(found, verdict=verdict, swapped=True, towards=towards)
 
-    def confirmed(self, found: Found, span: Span) -> Found:
+    def confirmed(self, found: ChangeRow, span: Span) -> ChangeRow:
         """Whether the culprit and its parent, run again, still differ."""
         times = self._kit.settings.search.confirmations
         if found.confirmed or not times:
@@ -225,7 +227,7 @@ class Blame:
             return FAILED
         return next(metric for metric in self._kit.metrics if metric.name == span.metric)
 
-    def _judged(self, old: Seen, new: Seen, metric: Metric) -> Judgement:
+    def _judged(self, old: Observed, new: Observed, metric: Metric) -> Judgement:
         search = self._kit.settings.search
         return judge(old, new, metric, smallest=search.smallest, confidence=search.confidence)
 
@@ -239,7 +241,7 @@ class Blame:
 FAILED = Metric(name="fails", better="lower", binary=True)
 
 
-def as_failures(seen: Seen) -> Seen:
+def as_failures(seen: Observed) -> Observed:
     """A point by whether it failed: all that two sides of a crash have in common."""
     evidence = [o for o in seen.outcomes if o in (Outcome.OK, Outcome.CRASH, Outcome.HANG)]
     failed = tuple(float(outcome is not Outcome.OK) for outcome in evidence)
@@ -263,23 +265,23 @@ def _direction(span: Span) -> float:
 INTERRUPTED = "it was interrupted"
 
 
-def drive(
-    settings: HuntSettings, place: Place, engine: Engine, journal: Journal, listener: Listener
+def run_hunt(
+    settings: HuntSettings, place: Workspace, engine: Engine, journal: Journal, listener: Listener
 ) -> HuntReport:
     """Hunt until there is nothing left to ask, or the budget is spent; Ctrl-C is noted, and goes on to the caller."""
-    kit = Kit(
+    kit = HuntContext(
         settings=settings,
         place=place,
         engine=engine,
         journal=journal,
         listener=listener,
-        metrics=metrics_of(settings),
+        metrics=search_metrics(settings),
     )
     journal.none_running()
     journal.note("state", "running")
     with _ended(journal, listener):
         Hunt(kit).run()
-    return report_of(journal)
+    return build_report(journal)
 
 
 @contextmanager
@@ -289,21 +291,21 @@ def _ended(journal: Journal, listener: Listener) -> Iterator[None]:
         yield
         journal.none_running()
         journal.note("state", "done")
-    except Stopped as stop:
-        stopped(journal, str(stop))
+    except HuntStopped as stop:
+        mark_stopped(journal, str(stop))
     except KeyboardInterrupt:
-        stopped(journal, INTERRUPTED)
+        mark_stopped(journal, INTERRUPTED)
         raise
     except KaratError as error:
         # It may be the journal itself that cannot be written.
         with suppress(KaratError):
-            stopped(journal, str(error))
+            mark_stopped(journal, str(error))
         raise
     finally:
         listener.closed()
 
 
-def stopped(journal: Journal, why: str) -> None:
+def mark_stopped(journal: Journal, why: str) -> None:
     """The journal says that the hunt is not finished, and why."""
     journal.note("why", why)
     journal.note("state", "stopped")
@@ -313,10 +315,10 @@ def stopped(journal: Journal, why: str) -> None:
 class Hunt:
     """A hunt at work."""
 
-    def __init__(self, kit: Kit) -> None:
+    def __init__(self, kit: HuntContext) -> None:
         self._kit = kit
         self._stages = stages(kit.settings)
-        self._measuring = Measuring(kit)
+        self._measuring = Measurer(kit)
         self._lacking: list[str] = []
 
     def run(self) -> None:
@@ -324,7 +326,7 @@ class Hunt:
         first = self._stages[0]
         self._stage(StageRow(key="0", title=first.text, timeline=first.timeline), 0)
         if self._lacking:
-            raise Stopped("; ".join(self._lacking))
+            raise HuntStopped("; ".join(self._lacking))
 
     def _stage(self, row: StageRow, depth: int, wanted: Sequence[Span] = ()) -> None:
         """One stage, what it found, and the finer ones below it; `wanted` are the changes that the coarser one saw there."""
@@ -381,7 +383,7 @@ class Hunt:
         zoom = child_key(stage.key, site.numbers[0], stage.depth + 1) if finer else ""
         blame = Blame(self._kit, self._measuring, stage, site)
         for number in site.numbers:
-            found = self._kit.journal.changes(stage.key).get(number, Found())
+            found = self._kit.journal.changes(stage.key).get(number, ChangeRow())
             span = decision.spans[number]
             found = blame.swapped(found, span)
             if not finer:
@@ -396,7 +398,7 @@ class Hunt:
         points = self._kit.journal.points(row.key)
         found = self._kit.journal.changes(row.key)
         for site in sites(decision.spans):
-            whose = found.get(site.numbers[0], Found())
+            whose = found.get(site.numbers[0], ChangeRow())
             if not whose.zoom:
                 continue
             config = self._config(depth + 1)
@@ -435,7 +437,7 @@ class Hunt:
         finally:
             stage.timeline.close()
 
-    def _window(self, row: StageRow, old: Point, new: Point, found: Found) -> Window:
+    def _window(self, row: StageRow, old: Point, new: Point, found: ChangeRow) -> Window:
         """Between the two points; only the part that made the change moves, where one did."""
         mixed = self._kit.journal.point(row.key, found.towards) if found.towards else None
         end = mixed or new

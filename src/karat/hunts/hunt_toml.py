@@ -36,7 +36,7 @@ from karat.hunts.settings import (
     check_names,
 )
 from karat.hunts.stages import stages
-from karat.hunts.timelines.timeline import Place
+from karat.hunts.timelines.timeline import Workspace
 
 T = TypeVar("T")
 _MOST = 10_000
@@ -45,7 +45,7 @@ _ALONE = ("packages", "values")
 _ORDER = ("containers", "checkouts", "commits")
 
 
-def check(settings: HuntSettings) -> None:
+def validate(settings: HuntSettings) -> None:
     """Raises for the first thing that does not fit."""
     _probe(settings.probe)
     check_metrics(settings.probe)
@@ -78,10 +78,13 @@ def _probe(probe: ProbeSettings) -> None:
         ("setup", probe.setup),
         ("identify", probe.identify),
     ):
-        _understood(f"probe.{key}", words.split, command)
-    expect(bool(words.split(probe.command)), "probe.command: expected a command, found no words")
-    _understood("probe.timeout", durations.seconds, probe.timeout)
-    expect(durations.seconds(probe.timeout) > 0, "probe.timeout must be more than 0")
+        _understood(f"probe.{key}", words.split_command, command)
+    expect(
+        bool(words.split_command(probe.command)),
+        "probe.command: expected a command, found no words",
+    )
+    _understood("probe.timeout", durations.parse_duration, probe.timeout)
+    expect(durations.parse_duration(probe.timeout) > 0, "probe.timeout must be more than 0")
     for key, least in (("repeats", 1), ("warmups", 0)):
         number = getattr(probe, key)
         expect(
@@ -127,8 +130,8 @@ def _tables(settings: HuntSettings, timelines: set[str]) -> None:
         table = getattr(settings, name)
         if table is None:
             continue
-        _understood(f"{name}.step", durations.seconds, table.step)
-        expect(durations.seconds(table.step) > 0, f"{name}.step must be more than 0")
+        _understood(f"{name}.step", durations.parse_duration, table.step)
+        expect(durations.parse_duration(table.step) > 0, f"{name}.step must be more than 0")
         expect(
             table.start is None or table.end is None or table.start <= table.end,
             f"{name}: expected start up to end, found {table.start} and {table.end}",
@@ -139,7 +142,7 @@ def _tables(settings: HuntSettings, timelines: set[str]) -> None:
             0 <= ahead <= _MOST,
             f"containers.ahead must be at least 0 and at most {_MOST:,}, found {ahead}",
         )
-        _understood("containers.cache", sizes.size, settings.containers.cache)
+        _understood("containers.cache", sizes.parse_size, settings.containers.cache)
         expect(
             "{date" in settings.containers.image,
             f"containers.image: expected a template with {{date:%Y-%m-%d}}, found {settings.containers.image!r}",
@@ -174,9 +177,9 @@ def _repositories(settings: HuntSettings) -> None:
 
 
 def _revisions(table: str, checkouts: CheckoutSettings, names: list[str]) -> None:
-    _understood(f"{table}.build", words.split, checkouts.build)
-    _understood(f"{table}.build_timeout", durations.seconds, checkouts.build_timeout)
-    _understood(f"{table}.margin", durations.seconds, checkouts.margin)
+    _understood(f"{table}.build", words.split_command, checkouts.build)
+    _understood(f"{table}.build_timeout", durations.parse_duration, checkouts.build_timeout)
+    _understood(f"{table}.margin", durations.parse_duration, checkouts.margin)
     for key, revisions in (("good", checkouts.good), ("bad", checkouts.bad)):
         for name in revisions:
             expect(
@@ -239,7 +242,7 @@ def _engine(settings: HuntSettings) -> None:
             0 <= number <= _MOST,
             f"engine.resources.{name} must be at least 0 and at most {_MOST:,}, found {number}",
         )
-    _understood("engine.memory", sizes.size, engine.memory)
+    _understood("engine.memory", sizes.parse_size, engine.memory)
 
 
 def _skip(skip: Iterable[str]) -> None:
@@ -272,16 +275,16 @@ def parse(text: str, path: Path) -> HuntSettings:
         raw = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise UsageError(f"expected TOML in {path}, found: {error}", next_command=edit) from error
-    return checked(raw, path)
+    return from_tables(raw, path)
 
 
-def checked(raw: Mapping[str, Any], path: Path) -> HuntSettings:
+def from_tables(raw: Mapping[str, Any], path: Path) -> HuntSettings:
     """The settings in tables, if they are some and fit together."""
     edit = f"edit {shlex.quote(str(path))}"
     try:
         _without_nul(raw, "")
         settings = msgspec.convert(_moments(raw), HuntSettings)
-        check(settings)
+        validate(settings)
     except msgspec.ValidationError as error:
         said = _cut(_counted(in_our_words(str(error), HuntSettings)))
         raise UsageError(f"{path.name}: {said}", next_command=edit) from error
@@ -395,7 +398,7 @@ class Overrides(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return structs.replace(others, **said)
 
 
-def overridden(settings: HuntSettings, said: Overrides) -> HuntSettings:
+def apply_overrides(settings: HuntSettings, said: Overrides) -> HuntSettings:
     """The settings as the command line wants them."""
     search = _with(
         settings.search, strategy=said.strategy, confidence=said.confidence, max_runs=said.max_runs
@@ -442,19 +445,19 @@ SUFFIX = ".hunt"
 _WORK = Path(".karat") / "hunt"
 
 
-def name_of(file: Path, settings: HuntSettings) -> str:
+def hunt_name(file: Path, settings: HuntSettings) -> str:
     """What a hunt is called: as hunt.toml says, or as its file is."""
     return settings.name or file.stem
 
 
-def place_of(file: Path, settings: HuntSettings) -> Place:
+def workspace_of(file: Path, settings: HuntSettings) -> Workspace:
     """Where a hunt works. Its id is the same every time, so that a resume finds the containers of before."""
     root = file.absolute().parent
-    own = f"{root}\0{name_of(file, settings)}".encode("utf-8", "surrogateescape")
-    return Place(root=root, work=root / settings.work, hunt=hashlib.sha256(own).hexdigest()[:8])
+    own = f"{root}\0{hunt_name(file, settings)}".encode("utf-8", "surrogateescape")
+    return Workspace(root=root, work=root / settings.work, hunt=hashlib.sha256(own).hexdigest()[:8])
 
 
-def keep_out_of_git(place: Place) -> None:
+def ignore_in_git(place: Workspace) -> None:
     """Clones and builds are in nobody's `git status`. A folder that hunt.toml chose is its owner's to ignore."""
     own = place.work / ".gitignore"
     if place.work == place.root / _WORK and not own.exists():
@@ -463,17 +466,17 @@ def keep_out_of_git(place: Place) -> None:
             own.write_text("*\n", encoding="ascii")
 
 
-def journal_of(file: Path, settings: HuntSettings) -> Path:
+def journal_path(file: Path, settings: HuntSettings) -> Path:
     """Where a hunt's journal is, unless --journal says otherwise."""
-    plain = re.sub(r"[^\w.-]+", "-", name_of(file, settings)).strip(".-") or "hunt"
-    return _shown(place_of(file, settings).work / f"{plain}{SUFFIX}")
+    plain = re.sub(r"[^\w.-]+", "-", hunt_name(file, settings)).strip(".-") or "hunt"
+    return _shown(workspace_of(file, settings).work / f"{plain}{SUFFIX}")
 
 
 def find_journal(named: str | None) -> Path:
     """The journal that is meant: a journal, a hunt.toml, or what is in this folder."""
     if named is not None:
         path = Path(named)
-        found = journal_of(path, read(path)) if path.suffix == ".toml" else path
+        found = journal_path(path, read(path)) if path.suffix == ".toml" else path
     else:
         found = _in_this_folder()
     if not found.is_file():
@@ -484,7 +487,7 @@ def find_journal(named: str | None) -> Path:
 def _in_this_folder() -> Path:
     file = Path(NAME)
     if file.is_file():
-        return journal_of(file, read(file))
+        return journal_path(file, read(file))
     journals = sorted(_WORK.glob(f"*{SUFFIX}"))
     if len(journals) > 1:
         names = ", ".join(map(str, journals))
@@ -525,7 +528,7 @@ def preset(name: str) -> str:
     return file.read_text(encoding="utf-8")
 
 
-def text(name: str, folder: Path) -> str:
+def preset_text(name: str, folder: Path) -> str:
     """A preset with what `folder` says filled in: its repository's name, branch and newest tag."""
     found = preset(name)
     if "@NAME@" not in found:

@@ -12,23 +12,23 @@ from msgspec import structs
 from karat.changepoints.series import Outcome
 from karat.engines.job import Command, Engine, Job, JobResult, Ran
 from karat.hunts.journal.journal import Journal
-from karat.hunts.journal.records import SEARCH, CommandRow, Entry, cleaned, secrets
-from karat.hunts.model import Attempt, Metric, Point, Seen, Window
+from karat.hunts.journal.records import SEARCH, AttemptRow, CommandRow, environment_values, redact
+from karat.hunts.model import Attempt, Metric, Observed, Point, Window
 from karat.hunts.probe import outcomes
 from karat.hunts.probe.jobs import job_for
 from karat.hunts.report.live import Listener
-from karat.hunts.search.observations import seen_of
+from karat.hunts.search.observations import observed_in
 from karat.hunts.settings import HuntSettings
-from karat.hunts.timelines.timeline import Place, Timeline
+from karat.hunts.timelines.timeline import Timeline, Workspace
 from karat.report.words import count
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Kit:
+class HuntContext:
     """What every part of a hunt works with."""
 
     settings: HuntSettings
-    place: Place
+    place: Workspace
     engine: Engine
     journal: Journal
     listener: Listener
@@ -47,7 +47,7 @@ class OpenStage:
     window: Window | None = None
 
 
-class Stopped(Exception):  # noqa: N818 - it is what was asked for, not a bug
+class HuntStopped(Exception):  # noqa: N818 - it is what was asked for, not a bug
     """The hunt ends before its answer: the budget is spent, or a person said so."""
 
 
@@ -56,24 +56,26 @@ class Stopped(Exception):  # noqa: N818 - it is what was asked for, not a bug
 _EVIDENCE = frozenset({Outcome.OK, Outcome.CRASH, Outcome.HANG})
 
 
-class Attempted:
+class AttemptIndex:
     """Every attempt of a hunt so far."""
 
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
-        self._by_point: dict[tuple[str, str], list[Entry]] = defaultdict(list)
+        self._by_point: dict[tuple[str, str], list[AttemptRow]] = defaultdict(list)
         self._originals: dict[str, list[Attempt]] = defaultdict(list)
         self.runs = 0
         """Those that were really run; shared ones cost nothing."""
         for entry in journal.entries():
             self._keep(entry)
 
-    def add(self, entry: Entry, *, log: bytes = b"", commands: Sequence[CommandRow] = ()) -> None:
+    def add(
+        self, entry: AttemptRow, *, log: bytes = b"", commands: Sequence[CommandRow] = ()
+    ) -> None:
         """One more; it is in the journal first."""
         self._journal.attempted(entry, log=log, commands=commands)
         self._keep(entry)
 
-    def _keep(self, entry: Entry) -> None:
+    def _keep(self, entry: AttemptRow) -> None:
         attempt = entry.attempt
         self._by_point[attempt.stage, attempt.point].append(entry)
         self.runs += not attempt.shared_with
@@ -112,7 +114,7 @@ _TICK = 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Run:
+class RunningAttempt:
     """One attempt under way."""
 
     stage: OpenStage
@@ -123,20 +125,20 @@ class Run:
     job: Job
 
 
-class Measuring:
+class Measurer:
     """Runs points on the engine, and keeps what came of them."""
 
-    def __init__(self, kit: Kit) -> None:
+    def __init__(self, kit: HuntContext) -> None:
         self._kit = kit
-        self._flight: dict[str, Run] = {}
-        self._attempted = Attempted(kit.journal)
+        self._flight: dict[str, RunningAttempt] = {}
+        self._attempted = AttemptIndex(kit.journal)
         self._kinds = {stage.key: stage.timeline for stage in kit.journal.stages()}
         self._keys = itertools.count(self._attempted.runs + 1)
-        self._secrets = secrets(kit.settings)
+        self._secrets = environment_values(kit.settings)
         self._slots = 0
 
     @property
-    def in_flight(self) -> Sequence[Run]:
+    def in_flight(self) -> Sequence[RunningAttempt]:
         """The attempts under way."""
         return tuple(self._flight.values())
 
@@ -153,9 +155,11 @@ class Measuring:
         """Whether the budget is."""
         return 0 < self._kit.settings.search.max_runs <= self._attempted.runs
 
-    def stopped(self) -> Stopped:
+    def stopped(self) -> HuntStopped:
         """What to raise when the budget is spent."""
-        return Stopped(f"the budget of {count(self._kit.settings.search.max_runs, 'run')} is spent")
+        return HuntStopped(
+            f"the budget of {count(self._kit.settings.search.max_runs, 'run')} is spent"
+        )
 
     def attempts(self, stage: OpenStage, point: Point, purpose: str = SEARCH) -> list[Attempt]:
         """What is known of a point from attempts of one purpose."""
@@ -170,7 +174,7 @@ class Measuring:
         # A point that is asked for once more is meant: what others measured is no answer then.
         known = self._known(stage) if number == 1 and purpose == SEARCH else ()
         job = job_for(stage.timeline, point, kit.settings, key=key, known=known, place=kit.place)
-        self._flight[key] = Run(
+        self._flight[key] = RunningAttempt(
             stage=stage, point=point, number=number, purpose=purpose, why=why, job=job
         )
         kit.journal.started(stage.key, point.id, number, why)
@@ -185,7 +189,7 @@ class Measuring:
             self._kit.journal.note("slots", str(slots))
             self._kit.listener.room(slots)
 
-    def wait(self) -> Sequence[Run]:
+    def wait(self) -> Sequence[RunningAttempt]:
         """Runs that are over; their attempts are in the journal."""
         results = self._kit.engine.wait(_TICK)
         if not results:
@@ -194,7 +198,7 @@ class Measuring:
 
     def measure(
         self, stage: OpenStage, purpose: str, why: str
-    ) -> Callable[[Sequence[Point]], Sequence[Seen]]:
+    ) -> Callable[[Sequence[Point]], Sequence[Observed]]:
         """A function that runs points and waits for all of them, for those who swap and confirm.
 
         Each call is one more attempt at each of its points. What the journal has of this purpose is not run again: a
@@ -202,14 +206,15 @@ class Measuring:
         """
         asked: Counter[str] = Counter()
 
-        def measured(points: Sequence[Point]) -> Sequence[Seen]:
+        def measured(points: Sequence[Point]) -> Sequence[Observed]:
             wanted: list[tuple[Point, int]] = []
             for point in points:
                 asked[point.id] += 1
                 wanted.append((point, asked[point.id]))
             self._complete(stage, wanted, purpose, why)
             return [
-                seen_of([self.attempts(stage, point, purpose)[nth - 1]]) for point, nth in wanted
+                observed_in([self.attempts(stage, point, purpose)[nth - 1]])
+                for point, nth in wanted
             ]
 
         return measured
@@ -241,9 +246,9 @@ class Measuring:
         alike = frozenset(key for key, kind in self._kinds.items() if kind == stage.timeline.name)
         return self._attempted.measured(alike)
 
-    def _finish(self, result: JobResult) -> Run:
+    def _finish(self, result: JobResult) -> RunningAttempt:
         run = self._flight.pop(result.key)
-        attempt = outcomes.read_probing(
+        attempt = outcomes.read_attempt(
             result,
             self._kit.settings,
             stage=run.stage.key,
@@ -255,7 +260,7 @@ class Measuring:
         if result.shared:
             self._share(run, attempt)
             return run
-        entry = Entry(attempt=attempt, purpose=run.purpose, lost=bool(result.lost))
+        entry = AttemptRow(attempt=attempt, purpose=run.purpose, lost=bool(result.lost))
         commands = [
             _command_row(command, ran, self._secrets)
             for command, ran in zip(run.job.commands, result.ran, strict=False)
@@ -264,7 +269,7 @@ class Measuring:
         self._kit.listener.finished(attempt)
         return run
 
-    def _share(self, run: Run, attempt: Attempt) -> None:
+    def _share(self, run: RunningAttempt, attempt: Attempt) -> None:
         """The very same thing was measured already: its attempts are this point's, too."""
         for offset, source in enumerate(self._attempted.sources(attempt.identity_key)):
             copy = structs.replace(
@@ -276,7 +281,7 @@ class Measuring:
                 hunted=source.hunted,
                 shared_with=source.point,
             )
-            self._attempted.add(Entry(attempt=copy, purpose=run.purpose))
+            self._attempted.add(AttemptRow(attempt=copy, purpose=run.purpose))
             self._kit.listener.finished(copy)
 
 
@@ -284,7 +289,7 @@ def _command_row(command: Command, ran: Ran, environment: Mapping[str, str]) -> 
     return CommandRow(
         role=command.role,
         name=command.name,
-        argv=tuple(cleaned(word, environment) for word in command.argv),
+        argv=tuple(redact(word, environment) for word in command.argv),
         cwd=command.cwd,
         env=tuple(sorted(command.env)),
         exit_code=ran.exit_code,

@@ -84,7 +84,7 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 # observed, so that a hunt that was killed goes on as if nothing had happened.
 
 
-class Seen(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Observed(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """All that was observed at one point, over all its attempts."""
 
     values: Mapping[str, tuple[float, ...]] = msgspec.field(default_factory=dict)
@@ -159,7 +159,9 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
 class Strategy(Protocol):
     """A way to search."""
 
-    def decide(self, seen: Mapping[int, Seen], in_flight: Mapping[int, int], room: int) -> Decision:
+    def decide(
+        self, seen: Mapping[int, Observed], in_flight: Mapping[int, int], room: int
+    ) -> Decision:
         """What to run next: `in_flight` is point → runs under way, `room` how many more may start."""
 
 
@@ -280,17 +282,17 @@ class HuntReport(msgspec.Struct, frozen=True, kw_only=True):
 # DOC-HERE report_json: A hunt's report as JSON, schema karat.hunt/1: the frame of `hunts.model`, field by field.
 
 
-def document(report: HuntReport) -> bytes:
+def report_json(report: HuntReport) -> bytes:
     """The report for a program; ends with a newline."""
     return msgspec.json.format(msgspec.json.encode(report), indent=1) + b"\n"
 
 
-def read(data: bytes) -> HuntReport:
+def read_report_json(data: bytes) -> HuntReport:
     """A report that was written down."""
     return msgspec.json.decode(data, type=HuntReport)
 
 
-def schema() -> dict[str, object]:
+def report_schema() -> dict[str, object]:
     """The published schema, as the frame says it; the file of that name is this, written down."""
     made = msgspec.json.schema(HuntReport)
     top = made["$defs"]["HuntReport"]

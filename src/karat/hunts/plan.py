@@ -9,20 +9,20 @@ import msgspec
 from msgspec import structs
 
 from karat.hunts import settings as durations
-from karat.hunts.journal.records import cleaned, secrets
+from karat.hunts.journal.records import environment_values, redact
 from karat.hunts.model import Point
 from karat.hunts.probe.jobs import job_for
-from karat.hunts.probe.outcomes import metrics_of
+from karat.hunts.probe.outcomes import search_metrics
 from karat.hunts.report.sentences import duration
 from karat.hunts.search.strategies import open_strategy
 from karat.hunts.settings import HuntSettings
 from karat.hunts.stages import stages
 from karat.hunts.timelines import timeline as skipping
-from karat.hunts.timelines.timeline import Place, open_timeline
+from karat.hunts.timelines.timeline import Workspace, open_timeline
 from karat.report.words import count
 
 
-class Step(msgspec.Struct, frozen=True, kw_only=True):
+class PlannedRun(msgspec.Struct, frozen=True, kw_only=True):
     """A run that would come first: its point, why, and its commands as a person would type them."""
 
     point: Point
@@ -30,14 +30,14 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
     commands: tuple[str, ...]
 
 
-class Plan(msgspec.Struct, frozen=True, kw_only=True):
+class HuntPlan(msgspec.Struct, frozen=True, kw_only=True):
     """What a hunt would do."""
 
     schema: str = "karat.hunt-plan/1"
     stages: tuple[str, ...]
     points: tuple[Point, ...]
     """Of the first stage; finer ones depend on what it finds."""
-    first: tuple[Step, ...]
+    first: tuple[PlannedRun, ...]
     expected: int | None
     """Runs of the first stage, as far as the strategy can say before it has seen anything."""
     sweep: int
@@ -47,17 +47,17 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     notes: tuple[str, ...] = ()
 
 
-def plan(settings: HuntSettings, place: Place) -> Plan:
+def plan(settings: HuntSettings, place: Workspace) -> HuntPlan:
     """What a hunt would do: its points, the first runs, the cost of a sweep."""
     listed = stages(settings)
     timeline = open_timeline(settings, listed[0], None, place)
     try:
-        points = skipping.without(timeline.points, settings.skip)
+        points = skipping.mark_skipped(timeline.points, settings.skip)
         missing = [index for index, point in enumerate(points) if point.missing]
         strategy = open_strategy(
             structs.replace(settings.search, max_runs=0),
             len(points),
-            metrics_of(settings),
+            search_metrics(settings),
             missing=missing,
             names=[point.id for point in points],
         )
@@ -66,31 +66,34 @@ def plan(settings: HuntSettings, place: Place) -> Plan:
         for ask in decision.asks:
             job = job_for(timeline, points[ask.index], settings, key="plan", place=place)
             lines = tuple(_typed(c.argv, settings) for c in job.commands)
-            steps.append(Step(point=points[ask.index], why=ask.why, commands=lines))
+            steps.append(PlannedRun(point=points[ask.index], why=ask.why, commands=lines))
         notes = (
             *(finding.message for finding in timeline.findings),
-            *(f"skip: no point is called {t!r}" for t in skipping.unmatched(points, settings.skip)),
+            *(
+                f"skip: no point is called {t!r}"
+                for t in skipping.unmatched_skips(points, settings.skip)
+            ),
         )
     finally:
         timeline.close()
     probe = settings.probe
-    return Plan(
+    return HuntPlan(
         stages=tuple(stage.text for stage in listed),
         points=points,
         first=tuple(steps),
         expected=decision.expected_left,
         sweep=len(points) - len(missing),
-        longest=durations.seconds(probe.timeout) * (probe.repeats + probe.warmups),
+        longest=durations.parse_duration(probe.timeout) * (probe.repeats + probe.warmups),
         notes=notes,
     )
 
 
 def _typed(argv: tuple[str, ...], settings: HuntSettings) -> str:
-    environment = secrets(settings)
-    return shlex.join(cleaned(word, environment) for word in argv)
+    environment = environment_values(settings)
+    return shlex.join(redact(word, environment) for word in argv)
 
 
-def lines(found: Plan) -> Iterator[str]:
+def plan_lines(found: HuntPlan) -> Iterator[str]:
     """The plan for a person."""
     missing = [point for point in found.points if point.missing]
     yield f"stages: {', then '.join(found.stages)}"

@@ -247,13 +247,13 @@ class Stage(msgspec.Struct, frozen=True, kw_only=True):
 
 # DOC-HERE durations: Durations: `90 s`, `10 min`, `1 h 30 min`, `1 day`, or a number of seconds.
 
-_UNITS = {"ms": 0.001, "s": 1, "sec": 1, "second": 1, "m": 60, "min": 60, "minute": 60, "h": 3600, "hour": 3600,
+_TIME_UNITS = {"ms": 0.001, "s": 1, "sec": 1, "second": 1, "m": 60, "min": 60, "minute": 60, "h": 3600, "hour": 3600,
           "d": 86400, "day": 86400, "w": 604800, "week": 604800}  # fmt: skip
 _LONGEST = 100 * 366 * 86400
 _PART = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]+)\s*", re.IGNORECASE)
 
 
-def seconds(value: Duration) -> float:
+def parse_duration(value: Duration) -> float:
     """How many seconds that is."""
     found = _sum(value) if isinstance(value, str) else value
     # What is beyond a lifetime is a mistake, and clocks cannot count it. NaN is not within either.
@@ -265,7 +265,7 @@ def seconds(value: Duration) -> float:
     return float(found)
 
 
-def step(text: str) -> float | None:
+def parse_step(text: str) -> float | None:
     """The step that stands behind `by`: `day`, `2 hours`, `30 min`; None where it is none."""
     found = _sum(text if text[:1].isdigit() else f"1 {text}")
     return found or None
@@ -277,7 +277,7 @@ def _sum(text: str) -> float | None:
     stripped = text.strip()
     while place < len(stripped):
         part = _PART.match(stripped, place)
-        size = _UNITS.get(_singular(part[2].lower())) if part else None
+        size = _TIME_UNITS.get(_singular(part[2].lower())) if part else None
         if part is None or size is None:
             return None
         total += float(part[1]) * size
@@ -291,18 +291,18 @@ def _singular(unit: str) -> str:
 
 # DOC-HERE sizes: Sizes: `50 GB`, `512 MiB`, `1000`: bytes, decimal or binary as the unit says.
 
-_UNITS_SIZES = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12,
+_SIZE_UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12,
           "KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40}  # fmt: skip
 _DIGITS = 18
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([A-Za-z]*)")
 
 
-def size(text: str) -> int:
+def parse_size(text: str) -> int:
     """How many bytes that is; an empty text is 0."""
     if not text.strip():
         return 0
     found = _SIZE.fullmatch(text.strip())
-    unit = _UNITS_SIZES.get(found[2].upper()) if found else None
+    unit = _SIZE_UNITS.get(found[2].upper()) if found else None
     if found is None or unit is None or len(found[1]) > _DIGITS:
         raise UsageError(
             f"expected a size such as '50 GB' or '512 MiB', found {text!r}",
@@ -316,7 +316,7 @@ def size(text: str) -> int:
 EDIT = "edit hunt.toml"
 
 
-def split(words: Words) -> tuple[str, ...]:
+def split_command(words: Words) -> tuple[str, ...]:
     """The words of a command; what a shell would do beyond quoting (`|`, `$X`, `>`) is not done."""
     try:
         found = tuple(shlex.split(words)) if isinstance(words, str) else words
@@ -343,7 +343,7 @@ def folder_of(settings: RepositorySettings) -> PurePosixPath:
     return PurePosixPath(settings.folder or settings.name)
 
 
-def variable(name: str) -> str:
+def variable_name(name: str) -> str:
     """A repository's name as a part of a variable's."""
     return re.sub(r"[^A-Za-z0-9]", "_", name).upper()
 
@@ -363,7 +363,7 @@ def check_names(repositories: Sequence[RepositorySettings]) -> None:
                 next_command=EDIT,
             )
     _once("name", [each.name for each in repositories])
-    _once("variable", [f"KARAT_COMMIT_{variable(each.name)}" for each in repositories])
+    _once("variable", [f"KARAT_COMMIT_{variable_name(each.name)}" for each in repositories])
     _once("folder", [str(folder_of(each)) for each in repositories])
 
 

@@ -38,7 +38,7 @@ def _stage(text: str, settings: HuntSettings) -> Stage:
         )
     if len(words) == 1:
         return Stage(timeline=timeline, step=_own_step(timeline, settings), text=text)
-    step = durations.step(" ".join(words[2:])) if words[1] == "by" else None
+    step = durations.parse_step(" ".join(words[2:])) if words[1] == "by" else None
     if step is None:
         raise UsageError(
             f"stages: expected {timeline!r} or '{timeline} by day', found {text!r}",
@@ -54,9 +54,9 @@ def _stage(text: str, settings: HuntSettings) -> Stage:
 def _own_step(timeline: str, settings: HuntSettings) -> float | None:
     """What the timeline's own table says."""
     if timeline == "containers" and settings.containers is not None:
-        return durations.seconds(settings.containers.step)
+        return durations.parse_duration(settings.containers.step)
     if timeline == "checkouts":
-        return durations.seconds(settings.checkouts.step)
+        return durations.parse_duration(settings.checkouts.step)
     return None
 
 

@@ -39,14 +39,14 @@ def command(*, name: str, output: str, force: bool, quiet: bool) -> int:
 
     It runs as it is once its probe is filled in: the command to run at each point, and what to read off its output.
     """
-    from karat.hunts.hunt_toml import text  # noqa: PLC0415 - help must be quick
+    from karat.hunts.hunt_toml import preset_text  # noqa: PLC0415 - help must be quick
 
     if output != "-" and not force and Path(output).exists():
         raise UsageError(
             f"expected {output} not to be there, found it; it was not touched",
             next_command=f"karat hunt init --preset {shlex.quote(name)} --output {shlex.quote(output)} --force",
         )
-    deliver(output, text(name, Path.cwd()))
+    deliver(output, preset_text(name, Path.cwd()))
     if not quiet and output != "-":
         click.echo(
             f"wrote {output}: fill in the probe's command and metrics, then see what would be run"

@@ -36,13 +36,13 @@ def command(
     from karat.findings import exit_code  # noqa: PLC0415
     from karat.hunts.hunt_toml import find_journal  # noqa: PLC0415
     from karat.hunts.journal.journal import Journal  # noqa: PLC0415
-    from karat.hunts.report.assemble import report_of  # noqa: PLC0415
+    from karat.hunts.report.assemble import build_report  # noqa: PLC0415
     from karat.hunts.report.findings import findings_of  # noqa: PLC0415
 
     reports = Reports(json=json_file, html=html_file, markdown=markdown_file, quiet=quiet)
     reports.check()
     with Journal(find_journal(journal_file)) as journal:
-        report = report_of(journal)
+        report = build_report(journal)
     reports.write(report)
     findings = findings_of(report)
     if not quiet:

@@ -81,20 +81,20 @@ def go_on(path: Path, said: Overrides, reports: Reports) -> int:
     """Resume a journal with what the command line says now."""
     from karat.cli.hunt.session import hunt, remember_overrides, remembered  # noqa: PLC0415
     from karat.hunts import hunt_toml  # noqa: PLC0415
-    from karat.hunts.hunt_toml import overridden, place_of  # noqa: PLC0415
+    from karat.hunts.hunt_toml import apply_overrides, workspace_of  # noqa: PLC0415
     from karat.hunts.journal.journal import Journal  # noqa: PLC0415
-    from karat.hunts.journal.records import kept  # noqa: PLC0415
+    from karat.hunts.journal.records import settings_json  # noqa: PLC0415
 
     with Journal.resume(path) as journal:
         facts = journal.facts()
         file = _file(Path(facts["file"]))
         plain = hunt_toml.read(file)
         together = said.over(remembered(journal))
-        settings = overridden(plain, together)
-        _same_hunt(file, path, facts["settings"], kept(settings))
-        journal.note("settings", kept(settings))
+        settings = apply_overrides(plain, together)
+        _same_hunt(file, path, facts["settings"], settings_json(settings))
+        journal.note("settings", settings_json(settings))
         remember_overrides(journal, together)
-        return hunt(settings, place_of(file, plain), journal, reports)
+        return hunt(settings, workspace_of(file, plain), journal, reports)
 
 
 def _file(begun: Path) -> Path:
@@ -104,9 +104,9 @@ def _file(begun: Path) -> Path:
 
 
 def _same_hunt(file: Path, path: Path, old: str, new: str) -> None:
-    from karat.hunts.journal.records import differences  # noqa: PLC0415
+    from karat.hunts.journal.records import changed_settings  # noqa: PLC0415
 
-    changed = differences(old, new)
+    changed = changed_settings(old, new)
     if changed:
         raise UsageError(
             f"expected {file.name} as it was when the hunt began, found other values of {', '.join(changed)}: what was "

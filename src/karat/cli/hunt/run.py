@@ -90,7 +90,7 @@ def command(  # noqa: PLR0913 - one parameter per option
     """
     from karat.cli.hunt.session import Reports, hunt, remember_overrides  # noqa: PLC0415 - help must be quick
     from karat.hunts import hunt_toml as hunt_file  # noqa: PLC0415
-    from karat.hunts.hunt_toml import Overrides, journal_of, overridden, place_of  # noqa: PLC0415  # noqa: PLC0415
+    from karat.hunts.hunt_toml import Overrides, apply_overrides, journal_path, workspace_of  # noqa: PLC0415  # noqa: PLC0415
 
     reports = Reports(json=json_file, html=html_file, markdown=markdown_file, quiet=quiet)
     reports.check()
@@ -99,13 +99,13 @@ def command(  # noqa: PLR0913 - one parameter per option
         strategy=strategy, metrics=metrics, confidence=confidence, max_runs=max_runs, stage=stage, engine=engine, jobs=jobs
     )  # fmt: skip
     plain = hunt_file.read(file)
-    path = Path(journal_file) if journal_file else journal_of(file, plain)
+    path = Path(journal_file) if journal_file else journal_path(file, plain)
     if resume:
         from karat.cli.hunt.resume import go_on  # noqa: PLC0415
 
         return go_on(path, said, reports)
-    settings = overridden(plain, said)
-    place = place_of(file, plain)
+    settings = apply_overrides(plain, said)
+    place = workspace_of(file, plain)
     if dry_run:
         from karat.cli.hunt.session import show  # noqa: PLC0415
 
@@ -117,32 +117,32 @@ def command(  # noqa: PLR0913 - one parameter per option
 
 def _journal(path: Path, file: Path, settings: HuntSettings, *, fresh: bool) -> Journal:
     from karat.cli.hunt.session import row_of  # noqa: PLC0415
-    from karat.hunts.hunt_toml import place_of  # noqa: PLC0415
+    from karat.hunts.hunt_toml import workspace_of  # noqa: PLC0415
     from karat.hunts.journal.database import is_empty  # noqa: PLC0415
     from karat.hunts.journal.journal import (  # noqa: PLC0415
         Journal,
+        archive,
         discard,
-        put_aside,
     )
 
     if path.exists() and fresh:
-        put_aside(path)
+        archive(path)
     elif path.exists() and not is_empty(path):
         refused = _exists(path)
         if refused is not None:
             raise refused
         discard(path)
-    return Journal.create(path, row_of(file, settings, place_of(file, settings)))
+    return Journal.create(path, row_of(file, settings, workspace_of(file, settings)))
 
 
 def _exists(path: Path) -> UsageError | None:
     """Why a journal is not written over; None for one that nobody misses: nothing was run, and nobody is at work."""
     from karat.hunts.journal.journal import Journal  # noqa: PLC0415
-    from karat.hunts.report.assemble import report_of  # noqa: PLC0415
+    from karat.hunts.report.assemble import build_report  # noqa: PLC0415
     from karat.report.words import count  # noqa: PLC0415
 
     with Journal(path) as journal:
-        report, process = report_of(journal), journal.writer()
+        report, process = build_report(journal), journal.writer()
     words = shlex.quote(str(path))
     if process is not None:
         return UsageError(

@@ -13,18 +13,18 @@ from karat.cli.output import complain, deliver, last_line, leave_at_once, one_re
 from karat.engines.job import Engine
 from karat.engines.open import open_engine
 from karat.findings import exit_code
-from karat.hunts.driver import INTERRUPTED, drive, stopped
-from karat.hunts.hunt_toml import Overrides, keep_out_of_git, name_of
+from karat.hunts.driver import INTERRUPTED, mark_stopped, run_hunt
+from karat.hunts.hunt_toml import Overrides, hunt_name, ignore_in_git
 from karat.hunts.journal.journal import Journal
-from karat.hunts.journal.records import HuntRow, kept
+from karat.hunts.journal.records import HuntRow, settings_json
 from karat.hunts.model import HuntReport
-from karat.hunts.plan import lines, plan
-from karat.hunts.probe.outcomes import metrics_of
-from karat.hunts.report.assemble import report_of
+from karat.hunts.plan import plan, plan_lines
+from karat.hunts.probe.outcomes import search_metrics
+from karat.hunts.report.assemble import build_report
 from karat.hunts.report.findings import findings_of
-from karat.hunts.report.live import Listener, Silence, listener_for
-from karat.hunts.settings import HuntSettings, size, split
-from karat.hunts.timelines.timeline import Place
+from karat.hunts.report.live import Listener, NullListener, listener_for
+from karat.hunts.settings import HuntSettings, parse_size, split_command
+from karat.hunts.timelines.timeline import Workspace
 from karat.report.terminal import print_lines
 
 _EXIT = 130
@@ -45,9 +45,9 @@ class Reports(msgspec.Struct, frozen=True, kw_only=True):
     def write(self, report: HuntReport) -> None:
         """Every report that was asked for."""
         if self.json is not None:
-            from karat.hunts.model import document  # noqa: PLC0415 - only for those who asked
+            from karat.hunts.model import report_json  # noqa: PLC0415 - only for those who asked
 
-            deliver(self.json, document(report))
+            deliver(self.json, report_json(report))
         if self.html is not None:
             from karat.hunts.report import html as report_html  # noqa: PLC0415
 
@@ -60,46 +60,46 @@ class Reports(msgspec.Struct, frozen=True, kw_only=True):
             self._show(report)
 
     def _show(self, report: HuntReport) -> None:
-        from karat.hunts.report.terminal import lines  # noqa: PLC0415
+        from karat.hunts.report.terminal import report_lines  # noqa: PLC0415
         from karat.report.terminal import print_lines, room_of  # noqa: PLC0415
 
-        print_lines(lines(report, width=room_of(sys.stdout)), sys.stdout)
+        print_lines(report_lines(report, width=room_of(sys.stdout)), sys.stdout)
 
 
-def row_of(file: Path, settings: HuntSettings, place: Place) -> HuntRow:
+def row_of(file: Path, settings: HuntSettings, place: Workspace) -> HuntRow:
     """The hunt as its journal knows it."""
     return HuntRow(
-        name=name_of(file, settings),
+        name=hunt_name(file, settings),
         file=str(file.absolute()),
         root=str(place.root),
         hunt=place.hunt,
-        settings=kept(settings),
-        command=split(settings.probe.command),
-        metrics=metrics_of(settings),
+        settings=settings_json(settings),
+        command=split_command(settings.probe.command),
+        metrics=search_metrics(settings),
         units={metric.name: metric.unit for metric in settings.probe.metrics if metric.unit},
     )
 
 
-def hunt(settings: HuntSettings, place: Place, journal: Journal, reports: Reports) -> int:
+def hunt(settings: HuntSettings, place: Workspace, journal: Journal, reports: Reports) -> int:
     """Hunt into the journal until it ends, one way or another; the exit code."""
     reports.check()
-    keep_out_of_git(place)
+    ignore_in_git(place)
     listener: Listener = (
-        Silence() if reports.quiet else listener_for(sys.stderr, os.environ, settings)
+        NullListener() if reports.quiet else listener_for(sys.stderr, os.environ, settings)
     )
     _ends_whole()
     try:
         engine = _engine(settings, place, listener)
         try:
-            report = drive(settings, place, engine, journal, listener)
+            report = run_hunt(settings, place, engine, journal, listener)
         finally:
             engine.close()
             if engine.abandoned:
                 leave_at_once()
     except KeyboardInterrupt:
         if journal.facts()["state"] == "running":  # before anything was driven
-            stopped(journal, INTERRUPTED)
-        report = report_of(journal)
+            mark_stopped(journal, INTERRUPTED)
+        report = build_report(journal)
         reports.write(report)
         complain("the hunt was interrupted; what it measured is kept", report.resume)
         return _EXIT
@@ -118,7 +118,7 @@ def _ends_whole() -> None:
             signal.signal(sent, signal.default_int_handler)
 
 
-def _engine(settings: HuntSettings, place: Place, listener: Listener) -> Engine:
+def _engine(settings: HuntSettings, place: Workspace, listener: Listener) -> Engine:
     wanted = settings.engine
     return open_engine(
         wanted.kind,
@@ -128,7 +128,7 @@ def _engine(settings: HuntSettings, place: Place, listener: Listener) -> Engine:
         gpus=wanted.gpus,
         address=wanted.address,
         retries=wanted.retries,
-        memory=size(wanted.memory),
+        memory=parse_size(wanted.memory),
         custom=wanted.resources,
         notice=listener.said,
     )
@@ -147,15 +147,15 @@ def remember_overrides(journal: Journal, said: Overrides) -> None:
 # DOC-HERE hunt_plan: `karat hunt run --dry-run`.
 
 
-def show(settings: HuntSettings, place: Place, journal: Path, json_file: str | None) -> int:
+def show(settings: HuntSettings, place: Workspace, journal: Path, json_file: str | None) -> int:
     """Print what a hunt would do; nothing is run, and no journal is made. Clones that it took are kept for the hunt."""
     try:
         found = plan(settings, place)
     finally:
-        keep_out_of_git(place)
+        ignore_in_git(place)
     if json_file is not None:
         deliver(json_file, msgspec.json.format(msgspec.json.encode(found), indent=1) + b"\n")
     if json_file != "-":
-        print_lines((((line, ""),) for line in lines(found)), sys.stdout)
+        print_lines((((line, ""),) for line in plan_lines(found)), sys.stdout)
         print_lines([((f"journal: {journal}", ""),)], sys.stdout)
     return 0

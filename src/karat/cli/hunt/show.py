@@ -44,11 +44,11 @@ def command(
     from karat.cli.output import deliver  # noqa: PLC0415
     from karat.hunts.hunt_toml import find_journal  # noqa: PLC0415
     from karat.hunts.journal.journal import Journal  # noqa: PLC0415
-    from karat.hunts.report.terminal import find_point, lines_showing as lines, shown  # noqa: PLC0415
+    from karat.hunts.report.terminal import find_point, point_lines as lines, show_point  # noqa: PLC0415
     from karat.report.terminal import print_lines  # noqa: PLC0415
 
     with Journal(find_journal(journal_file)) as journal:
-        found = shown(journal, *find_point(journal, point, stage), logs=log)
+        found = show_point(journal, *find_point(journal, point, stage), logs=log)
     if json_file is not None:
         deliver(json_file, msgspec.json.format(msgspec.json.encode(found), indent=1) + b"\n")
     if json_file != "-":

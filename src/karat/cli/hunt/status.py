@@ -34,7 +34,7 @@ def command(*, journal_file: str | None, json_file: str | None) -> int:
     from karat.cli.output import deliver  # noqa: PLC0415
     from karat.hunts.hunt_toml import find_journal  # noqa: PLC0415
     from karat.hunts.journal.journal import Journal  # noqa: PLC0415
-    from karat.hunts.report.terminal import lines_status as lines, status_of  # noqa: PLC0415
+    from karat.hunts.report.terminal import status_lines as lines, status_of  # noqa: PLC0415
     from karat.report.terminal import print_lines, room_of  # noqa: PLC0415
 
     with Journal(find_journal(journal_file)) as journal:

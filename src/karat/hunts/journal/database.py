@@ -125,7 +125,7 @@ def statements() -> Iterator[str]:
 # DOC-HERE advice: Advice: commands that a person may paste next. Pure.
 
 
-def show(point: str, *, stage: str = "", journal: str = "", log: bool = False) -> str:
+def show_command(point: str, *, stage: str = "", journal: str = "", log: bool = False) -> str:
     """`karat hunt show` of one point."""
     words = [*(["--stage", stage] if stage else []), *(["--log"] if log else [])]
     words += ["--journal", journal] if journal else []
@@ -134,7 +134,7 @@ def show(point: str, *, stage: str = "", journal: str = "", log: bool = False) -
     return shlex.join(["karat", "hunt", "show", *named])
 
 
-def resume(journal: str, *, budget: int = 0) -> str:
+def resume_command(journal: str, *, budget: int = 0) -> str:
     """`karat hunt resume`; with a larger budget where that is what stopped the hunt."""
     more = ["--max-runs", str(budget)] if budget else []
     return shlex.join(["karat", "hunt", "resume", journal, *more])
@@ -150,7 +150,7 @@ def no_journal(path: Path) -> CannotVerify:
     )
 
 
-def connected(path: Path, *, writing: bool) -> sqlite3.Connection:
+def connect(path: Path, *, writing: bool) -> sqlite3.Connection:
     """The file as a database; to be written, or only looked at."""
     import sqlite3  # noqa: PLC0415 - help must be quick
     from urllib.parse import quote  # noqa: PLC0415
@@ -169,11 +169,11 @@ def connected(path: Path, *, writing: bool) -> sqlite3.Connection:
             db.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchone()
     except sqlite3.OperationalError as error:
         if writing or path.with_name(f"{path.name}-wal").exists():
-            raise cannot(path, "write" if writing else "read", error) from error
+            raise journal_error(path, "write" if writing else "read", error) from error
         # In a folder that nobody may write, WAL has no place for its index: the file alone is all there is.
         return sqlite3.connect(f"{uri}?mode=ro&immutable=1", uri=True, isolation_level=None)
     except sqlite3.Error as error:
-        raise cannot(path, "read", error) from error
+        raise journal_error(path, "read", error) from error
     return db
 
 
@@ -188,36 +188,36 @@ def is_empty(path: Path) -> bool:
     """Whether a file has no tables: what is left of a hunt that was killed before it began."""
     import sqlite3  # noqa: PLC0415 - help must be quick
 
-    db = connected(path, writing=False)
+    db = connect(path, writing=False)
     try:
         (tables,) = db.execute("SELECT count(*) FROM sqlite_master").fetchone()
         return int(tables) == 0
     except sqlite3.Error as error:
-        raise cannot(path, "read", error) from error
+        raise journal_error(path, "read", error) from error
     finally:
         db.close()
 
 
-def is_named_so(path: Path) -> bool:
+def has_journal_name(path: Path) -> bool:
     """Whether a file has a journal's name: `slow.hunt`, `slow.hunt.1`. What cannot be read is a journal by that alone."""
     return ".hunt" in path.suffixes
 
 
-def cannot(path: Path, verb: str, error: Exception) -> CannotVerify:
+def journal_error(path: Path, verb: str, error: Exception) -> CannotVerify:
     """What SQLite says, in karat's voice."""
     import sqlite3  # noqa: PLC0415 - help must be quick
 
     words = shlex.quote(str(path))
     # An operation that fails may succeed elsewhere or later; any other error of a database is damage, if it is one of ours.
-    later = isinstance(error, sqlite3.OperationalError) or not is_named_so(path)
-    way = f"ls -ld {words}" if later else fresh(path)
+    later = isinstance(error, sqlite3.OperationalError) or not has_journal_name(path)
+    way = f"ls -ld {words}" if later else fresh_command(path)
     return CannotVerify(
         f"expected to {verb} the journal {path}, but: {error}",
         next_command="df -h" if "full" in str(error) else way,
     )
 
 
-def fresh(path: Path) -> str:
+def fresh_command(path: Path) -> str:
     """The command that begins anew where a journal is of no use; what is there is put aside."""
     return f"karat hunt run --fresh --journal {shlex.quote(str(path))}"
 
@@ -254,7 +254,7 @@ class WriterLock:
             self._handle = -1
 
 
-def writer_of(journal: Path) -> int | None:
+def writing_process(journal: Path) -> int | None:
     """The process that writes a journal now; None: nobody does."""
     try:
         handle = os.open(journal.with_name(f"{journal.name}.lock"), os.O_RDONLY | os.O_CLOEXEC)

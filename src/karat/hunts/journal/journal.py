@@ -18,16 +18,16 @@ from karat.hunts.journal.database import (
     APPLICATION_ID,
     VERSION,
     WriterLock,
-    cannot,
-    connected,
-    fresh,
-    is_named_so,
+    connect,
+    fresh_command,
+    has_journal_name,
+    journal_error,
     no_journal,
-    resume,
+    resume_command,
     statements,
-    writer_of,
+    writing_process,
 )
-from karat.hunts.journal.records import CommandRow, Entry, Found, HuntRow, StageRow
+from karat.hunts.journal.records import AttemptRow, ChangeRow, CommandRow, HuntRow, StageRow
 from karat.hunts.model import Attempt, Decision, Metric, Point, Window
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ class JournalReader:
         self.path = Path(path)
         self._lock = WriterLock(self.path) if writing else None
         try:
-            self._db = connected(self.path, writing=writing)
+            self._db = connect(self.path, writing=writing)
             self._file = self.path.stat().st_ino
             with self._told("read"):
                 self._check()
@@ -72,7 +72,7 @@ class JournalReader:
         try:
             yield
         except sqlite3.Error as error:
-            raise cannot(self.path, verb, error) from error
+            raise journal_error(self.path, verb, error) from error
 
     def _rows(self, sql: str, *values: Any) -> list[Any]:
         with self._told("read"):
@@ -157,7 +157,7 @@ class JournalReader:
         )
         return tuple((stage, self._read(text, Point)) for stage, text in rows)
 
-    def entries(self, stage: str | None = None, point: str | None = None) -> tuple[Entry, ...]:
+    def entries(self, stage: str | None = None, point: str | None = None) -> tuple[AttemptRow, ...]:
         """Attempts, oldest first: all, of a stage, or of one of its points."""
         rows = self._rows(
             "SELECT document, purpose, lost FROM attempts WHERE (?1 IS NULL OR stage = ?1) "
@@ -166,7 +166,7 @@ class JournalReader:
             point,
         )
         return tuple(
-            Entry(attempt=self._read(text, Attempt), purpose=purpose, lost=bool(lost))
+            AttemptRow(attempt=self._read(text, Attempt), purpose=purpose, lost=bool(lost))
             for text, purpose, lost in rows
         )
 
@@ -196,10 +196,10 @@ class JournalReader:
         )  # fmt: skip
         return tuple(self._read(text, CommandRow) for (text,) in rows)
 
-    def changes(self, stage: str) -> dict[int, Found]:
+    def changes(self, stage: str) -> dict[int, ChangeRow]:
         """What became of the changes of a stage, by their number."""
         rows = self._rows("SELECT number, document FROM changes WHERE stage = ?", stage)
-        return {number: self._read(text, Found) for number, text in rows}
+        return {number: self._read(text, ChangeRow) for number, text in rows}
 
     def running(self) -> tuple[tuple[str, str, str, float], ...]:
         """Stage, point, why and since when, of the runs under way."""
@@ -211,7 +211,7 @@ class JournalReader:
 
     def writer(self) -> int | None:
         """The process that writes it now; None: nobody does."""
-        return writer_of(self.path)
+        return writing_process(self.path)
 
     def _read(self, text: str, shape: Any) -> Any:
         try:
@@ -222,7 +222,7 @@ class JournalReader:
     def _damaged(self, said: str) -> CannotVerify:
         return CannotVerify(
             f"expected the journal {self.path} to be whole, but: {said}",
-            next_command=fresh(self.path),
+            next_command=fresh_command(self.path),
         )
 
 
@@ -280,7 +280,7 @@ class Journal(JournalReader):
             self.close()
             raise CannotVerify(
                 f"expected no journal at {self.path} yet, found one",
-                next_command=resume(str(self.path)),
+                next_command=resume_command(str(self.path)),
             )
         facts = {
             **{name: getattr(hunt, name) for name in ("name", "file", "root", "hunt", "settings")},
@@ -361,7 +361,7 @@ class Journal(JournalReader):
             db.execute("DELETE FROM running")
 
     def attempted(
-        self, entry: Entry, *, log: bytes = b"", commands: Sequence[CommandRow] = ()
+        self, entry: AttemptRow, *, log: bytes = b"", commands: Sequence[CommandRow] = ()
     ) -> None:
         """Keep an attempt with all that belongs to it, all or nothing."""
         attempt = entry.attempt
@@ -390,7 +390,7 @@ class Journal(JournalReader):
                 [(row, i, _text(command)) for i, command in enumerate(commands)],
             )
             if log:
-                data = zlib.compress(capped(log))
+                data = zlib.compress(cut_log(log))
                 db.execute("INSERT INTO logs VALUES (?, ?, ?)", (row, len(log), data))
 
     def _still_there(self) -> None:
@@ -402,7 +402,7 @@ class Journal(JournalReader):
                 next_command="karat hunt run",
             )
 
-    def found(self, stage: str, number: int, found: Found) -> None:
+    def found(self, stage: str, number: int, found: ChangeRow) -> None:
         """Keep what became of a change."""
         with self._writing() as db:
             db.execute(
@@ -433,7 +433,7 @@ def _decision(decision: Decision) -> str:
     return text
 
 
-def capped(log: bytes, limit: int = LOG_LIMIT) -> bytes:
+def cut_log(log: bytes, limit: int = LOG_LIMIT) -> bytes:
     """A log that fits: of a longer one the first quarter and the end, with a line that says so."""
     if len(log) <= limit:
         return log
@@ -451,7 +451,7 @@ def discard(path: Path) -> None:
         path.with_name(f"{path.name}{tail}").unlink(missing_ok=True)
 
 
-def put_aside(path: Path) -> Path:
+def archive(path: Path) -> Path:
     """Rename a journal to `NAME.hunt.1`, `.2`, …; nobody may be at work on it."""
     lock = WriterLock(path)
     lock.release()
@@ -479,7 +479,7 @@ def _close(path: Path) -> None:
     try:
         Journal.resume(path).close()
     except CannotVerify as error:
-        if is_named_so(path) or path.stat().st_size == 0:
+        if has_journal_name(path) or path.stat().st_size == 0:
             return
         words = shlex.quote(f"{path.stem}.hunt")
         raise UsageError(

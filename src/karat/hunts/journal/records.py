@@ -20,7 +20,7 @@ NOT_KEPT = "(not kept)"
 _LONG = 8
 
 
-def kept(settings: HuntSettings) -> str:
+def settings_json(settings: HuntSettings) -> str:
     """The settings as JSON: of environment variables the names only, of URLs no user and no password."""
     return msgspec.json.encode(
         _without_secrets(msgspec.to_builtins(settings)), order="sorted"
@@ -42,13 +42,13 @@ def without_userinfo(text: str) -> str:
     return _USERINFO.sub("", text)
 
 
-def secrets(settings: HuntSettings) -> dict[str, str]:
+def environment_values(settings: HuntSettings) -> dict[str, str]:
     """Names and values of the environment that hunt.toml sets."""
     containers = settings.containers.env if settings.containers is not None else {}
     return {**containers, **settings.probe.env}
 
 
-def cleaned(word: str, environment: Mapping[str, str]) -> str:
+def redact(word: str, environment: Mapping[str, str]) -> str:
     """A word of a command without values of the environment: `-e TOKEN=abc` is `-e TOKEN=$TOKEN`."""
     for name, value in environment.items():
         word = word.replace(f"{name}={value}", f"{name}=${name}")
@@ -57,7 +57,7 @@ def cleaned(word: str, environment: Mapping[str, str]) -> str:
     return without_userinfo(word)
 
 
-def differences(old: str, new: str) -> tuple[str, ...]:
+def changed_settings(old: str, new: str) -> tuple[str, ...]:
     """Keys whose values differ: `probe.command`, `containers.end`; those that are harmless are left out."""
     before, after = msgspec.json.decode(old), msgspec.json.decode(new)
     return tuple(path for path in _differing(before, after) if path.split(".")[0] not in HARMLESS)
@@ -126,7 +126,7 @@ class CommandRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     seconds: float = 0.0
 
 
-class Entry(msgspec.Struct, frozen=True, kw_only=True):
+class AttemptRow(msgspec.Struct, frozen=True, kw_only=True):
     """An attempt with what only the journal keeps of it."""
 
     attempt: Attempt
@@ -135,7 +135,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
     """Whether the machine was lost: nothing is known of the point then."""
 
 
-class Found(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class ChangeRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What became of a change after the search: by swapping, by confirming, by zooming."""
 
     verdict: Verdict = Verdict()

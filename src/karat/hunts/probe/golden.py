@@ -15,13 +15,13 @@ from karat.checks.lookup import Where
 from karat.checks.report import Report
 from karat.config import load
 from karat.findings import ExitCode, KaratError
-from karat.hunts.probe.metrics import NoValue, Run, Unverified, file_of
+from karat.hunts.probe.metrics import NoValue, RunOutput, Unverified, file_of
 from karat.hunts.settings import MetricSettings
 
 _UNKNOWN = {"cannot-verify", "missing-actual", "missing-golden", "nothing-compared"}
 
 
-def outside(metric: MetricSettings, run: Run, root: Path) -> tuple[float, str]:
+def compare_with_golden(metric: MetricSettings, run: RunOutput, root: Path) -> tuple[float, str]:
     """1 outside the golden's tolerances, 0 within, and a sentence on the worst value."""
     data = file_of(metric, run)
     if data is None:

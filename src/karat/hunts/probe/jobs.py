@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from karat.engines.job import Command, Job, Resources
 from karat.hunts import settings as durations, settings as sizes
 from karat.hunts.model import Point
-from karat.hunts.settings import EngineSettings, HuntSettings, ProbeSettings, Words, split
-from karat.hunts.timelines.timeline import Place, Timeline
+from karat.hunts.settings import EngineSettings, HuntSettings, ProbeSettings, Words, split_command
+from karat.hunts.timelines.timeline import Timeline, Workspace
 
 # One line, so that whoever is shown the command can paste it. The first of a name is the one that is imported.
 _PRINT = (
@@ -20,7 +20,7 @@ _PRINT = (
 )
 
 
-def words(*names: str) -> tuple[str, ...]:
+def print_versions(*names: str) -> tuple[str, ...]:
     """What a Python is given to print `package.NAME=VERSION` of these distributions; without names, of all."""
     return ("-c", _PRINT, *names)
 
@@ -40,7 +40,7 @@ def job_for(
     *,
     key: str,
     known: Sequence[str] = (),
-    place: Place | None = None,
+    place: Workspace | None = None,
 ) -> Job:
     """Everything that is run at a point, in order."""
     probe = settings.probe
@@ -60,7 +60,7 @@ def job_for(
     )
 
 
-def out_folder(probe: ProbeSettings, number: int) -> str:
+def run_folder(probe: ProbeSettings, number: int) -> str:
     """Where run `number` (0, 1, …) leaves its files, below the job's own folder; empty: in it."""
     return "" if probe.repeats == 1 else f"run-{number + 1}"
 
@@ -71,7 +71,7 @@ def reads_failures(probe: ProbeSettings) -> bool:
 
 
 def _environment(
-    timeline: Timeline, point: Point, probe: ProbeSettings, place: Place | None
+    timeline: Timeline, point: Point, probe: ProbeSettings, place: Workspace | None
 ) -> dict[str, str]:
     """What a probe may want to know; what hunt.toml says comes last, and wins."""
     return {
@@ -85,26 +85,26 @@ def _environment(
 
 def _before(probe: ProbeSettings, env: Mapping[str, str]) -> Iterator[Command]:
     """Setup, and what tells the identity."""
-    timeout = durations.seconds(probe.timeout)
+    timeout = durations.parse_duration(probe.timeout)
     setup, identify = _words(probe.setup, env), _words(probe.identify, env)
     if setup:
         yield Command(role="prepare", name=SETUP, argv=setup, env=env, timeout=timeout)
     if identify:
         yield Command(role="identify", name=IDENTIFY, argv=identify, env=env, timeout=timeout)
     if probe.packages:
-        argv = ("python3", *words(*probe.packages))
+        argv = ("python3", *print_versions(*probe.packages))
         yield Command(role="identify", name=PACKAGES, argv=argv, env=env, timeout=timeout)
 
 
 def _runs(probe: ProbeSettings, env: Mapping[str, str]) -> Iterator[Command]:
     """Warm-ups, then the measured runs."""
-    argv, timeout = _words(probe.command, env), durations.seconds(probe.timeout)
+    argv, timeout = _words(probe.command, env), durations.parse_duration(probe.timeout)
     for number in range(probe.warmups):
         name = f"warm-up {number + 1}"
         yield Command(role="warmup", name=name, argv=argv, env=env, timeout=timeout)
     for number in range(probe.repeats):
         # The runner makes the folder.
-        folder = out_folder(probe, number)
+        folder = run_folder(probe, number)
         yield Command(
             role="measure",
             name=f"run {number + 1}",
@@ -119,10 +119,10 @@ def _runs(probe: ProbeSettings, env: Mapping[str, str]) -> Iterator[Command]:
 def _words(words: Words, env: Mapping[str, str]) -> tuple[str, ...]:
     """The command's words, with `{point}` and `{root}` filled in; other braces are the command's own."""
     named = {"{point}": env["KARAT_POINT"], "{root}": env.get("KARAT_ROOT", "{root}")}
-    return tuple(filled(word, named) for word in split(words))
+    return tuple(fill_in(word, named) for word in split_command(words))
 
 
-def filled(word: str, named: Mapping[str, str]) -> str:
+def fill_in(word: str, named: Mapping[str, str]) -> str:
     """A word with names in braces replaced; what replaces one is not looked at again."""
     pattern = re.compile("|".join(map(re.escape, named)))
     return pattern.sub(lambda found: named[found[0]], word)
@@ -132,7 +132,7 @@ def _resources(engine: EngineSettings) -> Resources:
     return Resources(
         cores=engine.cores or 1,
         gpus=engine.gpus,
-        memory=sizes.size(engine.memory),
+        memory=sizes.parse_size(engine.memory),
         custom=engine.resources,
     )
 
@@ -140,6 +140,6 @@ def _resources(engine: EngineSettings) -> Resources:
 def _collected(probe: ProbeSettings) -> tuple[str, ...]:
     """Globs of what must come back: what metrics are read from, and what is to be kept."""
     wanted = dict.fromkeys((*(m.file for m in probe.metrics if m.file), *probe.files))
-    folders = dict.fromkeys(out_folder(probe, number) for number in range(probe.repeats))
+    folders = dict.fromkeys(run_folder(probe, number) for number in range(probe.repeats))
     in_folders = [f"{folder}/{glob}" for folder in folders if folder for glob in wanted]
     return (*in_folders, *wanted)

@@ -31,7 +31,7 @@ _ESCAPED = re.compile(r"\\(.)")
 Path = tuple[str | int, ...]
 
 
-def parse(text: str) -> Path:
+def parse_json_path(text: str) -> Path:
     """The steps of a path."""
     steps: list[str | int] = []
     place = 0
@@ -56,12 +56,12 @@ def parse(text: str) -> Path:
     return tuple(steps)
 
 
-def find(document: Any, path: Path) -> Any:
+def find_json(document: Any, path: Path) -> Any:
     """What is there; LookupError with the step that leads nowhere."""
     here = document
     for step in path:
         if not _leads(here, step):
-            raise LookupError(f"no {step!r} in {kind(here)}")
+            raise LookupError(f"no {step!r} in {describe_json(here)}")
         here = here[step]
     return here
 
@@ -72,7 +72,7 @@ def _leads(here: Any, step: str | int) -> bool:
     return isinstance(here, list) and isinstance(step, int) and -len(here) <= step < len(here)
 
 
-def kind(value: Any) -> str:
+def describe_json(value: Any) -> str:
     """What something of a document is, in words."""
     if isinstance(value, dict):
         return "an object with " + (", ".join(map(repr, list(value)[:5])) or "no keys")
@@ -151,7 +151,7 @@ def _metric(metric: MetricSettings, where: str) -> None:
         _pattern(metric.regex, f"{where}: regex", group=True)
     if metric.json is not None:
         try:
-            parse(metric.json)
+            parse_json_path(metric.json)
         except UsageError as error:
             raise _mistake_metric_agreement(f"{where}: json: {error}") from error
     for key in ("golden", "junit"):
@@ -237,7 +237,7 @@ _WORD = re.compile(r"([+-]?)(nan|inf|infinity)", re.IGNORECASE)
 _SCALES = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "sec": 1.0, "min": 60.0, "h": 3600.0}  # fmt: skip
 
 
-def number(text: str, unit: str = "") -> float | None:
+def parse_number(text: str, unit: str = "") -> float | None:
     """The number that a text is, in `unit`; None if it is none, or is in another unit that cannot be converted."""
     # Typesetters' minus is a minus.
     stripped = text.strip().replace("\N{MINUS SIGN}", "-")
@@ -266,11 +266,11 @@ def _scale(found: str, wanted: str) -> float | None:
 # Lines are bounded and have no colours. A search that does not come to an end, as `(a+)+b` would not, is called off.
 
 
-class Endless(Exception):  # noqa: N818 - a state of knowledge
+class PatternTimeout(Exception):  # noqa: N818 - a state of knowledge
     """A search was called off; the text says which."""
 
 
-def lines(output: bytes) -> Iterator[str]:
+def output_lines(output: bytes) -> Iterator[str]:
     """The lines of an output without colours, also those that a bar overwrote."""
     for line in output.decode("utf-8", errors="replace").replace("\r", "\n").split("\n"):
         yield without_ansi(line)
@@ -285,7 +285,7 @@ def matches(pattern: str, texts: Iterable[str]) -> Generator[re.Match[str], None
                 watch.search = number
                 yield from wanted.finditer(text)
         except StuckError as error:
-            raise Endless(
+            raise PatternTimeout(
                 f"the pattern {pattern!r} does not come to an end on a line of {len(text)} characters: it tries the same"
                 " text over and over, as (a+)+ and (.*)* do"
             ) from error
@@ -296,7 +296,7 @@ def matches(pattern: str, texts: Iterable[str]) -> Generator[re.Match[str], None
 # Reports come from what is under test: entities and document types, which can blow up a parser, are refused.
 
 
-class Case(msgspec.Struct, frozen=True, kw_only=True):
+class JunitCase(msgspec.Struct, frozen=True, kw_only=True):
     """One test case of a report."""
 
     name: str
@@ -312,7 +312,7 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
         return any(name == glob or fnmatch.fnmatchcase(name, glob) for name in names)
 
 
-def cases(data: bytes) -> tuple[Case, ...]:
+def junit_cases(data: bytes) -> tuple[JunitCase, ...]:
     """Every test case of a report; ValueError where it is none."""
     reader = _Reader()
     parser = expat.ParserCreate()
@@ -326,8 +326,8 @@ def cases(data: bytes) -> tuple[Case, ...]:
     return tuple(reader.found)
 
 
-def value(
-    found: Sequence[Case], glob: str, what: Literal["seconds", "failed", "passed"]
+def junit_value(
+    found: Sequence[JunitCase], glob: str, what: Literal["seconds", "failed", "passed"]
 ) -> float | None:
     """The number asked for, of the test cases that match; None where none was run, or none has a time."""
     run = [case for case in found if case.matches(glob) and case.result != "skipped"]
@@ -347,7 +347,7 @@ class _Reader:
     """Collects test cases from a parser's calls."""
 
     def __init__(self) -> None:
-        self.found: list[Case] = []
+        self.found: list[JunitCase] = []
         self._open: Mapping[str, str] | None = None
         self._result: Literal["passed", "failed", "skipped"] = "passed"
 
@@ -364,7 +364,7 @@ class _Reader:
         if _local(tag) != "testcase" or self._open is None:
             return
         self.found.append(
-            Case(
+            JunitCase(
                 name=self._open.get("name", ""),
                 classname=self._open.get("classname", ""),
                 seconds=_seconds(self._open.get("time", "")),
@@ -375,7 +375,7 @@ class _Reader:
 
 
 def _seconds(text: str) -> float | None:
-    found = number(text)
+    found = parse_number(text)
     return found if found is not None and isfinite(found) and found >= 0 else None
 
 
@@ -412,7 +412,7 @@ _TOKEN = 16
 """Characters at the end of a piece that may be half a word: `-Infini`."""
 
 
-class Run(msgspec.Struct, frozen=True, kw_only=True):
+class RunOutput(msgspec.Struct, frozen=True, kw_only=True):
     """What one measured command left."""
 
     ran: Ran
@@ -428,7 +428,7 @@ class Unverified(Exception):  # noqa: N818 - a state of knowledge
     """A golden or a result cannot be used; the text says why."""
 
 
-def value_of(metric: MetricSettings, run: Run) -> float:
+def value_of(metric: MetricSettings, run: RunOutput) -> float:
     """The metric's value of one run, for every source but a golden."""
     kind = source(metric)
     if kind == "exit_code":
@@ -441,21 +441,21 @@ def value_of(metric: MetricSettings, run: Run) -> float:
     return found
 
 
-def file_of(metric: MetricSettings, run: Run) -> bytes | None:
+def file_of(metric: MetricSettings, run: RunOutput) -> bytes | None:
     """The file that a metric is read from; of several that a glob matches, the last by name."""
     matching = sorted(name for name in run.files if fnmatch.fnmatchcase(name, metric.file))
     return run.files[matching[-1]] if matching else None
 
 
-def _source_bytes(metric: MetricSettings, run: Run) -> bytes | None:
+def _source_bytes(metric: MetricSettings, run: RunOutput) -> bytes | None:
     return file_of(metric, run) if metric.file else run.ran.output
 
 
-def _by_regex(metric: MetricSettings, run: Run) -> float | None:
+def _by_regex(metric: MetricSettings, run: RunOutput) -> float | None:
     data = _source_bytes(metric, run)
     if data is None:
         return None
-    texts = [found[1] for found in matches(metric.regex or "", lines(data)) if found[1]]
+    texts = [found[1] for found in matches(metric.regex or "", output_lines(data)) if found[1]]
     if not texts:
         return None
     if metric.which in {"first", "last"}:
@@ -467,13 +467,13 @@ def _by_regex(metric: MetricSettings, run: Run) -> float | None:
 
 
 def _number(text: str, metric: MetricSettings) -> float:
-    found = number(text, metric.unit)
+    found = parse_number(text, metric.unit)
     if found is None:
         raise NoValue(f"{metric.name} is no number: {text.strip()[:60]!r}")
     return found
 
 
-def _by_json(metric: MetricSettings, run: Run) -> float | None:
+def _by_json(metric: MetricSettings, run: RunOutput) -> float | None:
     data = _source_bytes(metric, run)
     if data is None:
         return None
@@ -484,14 +484,14 @@ def _by_json(metric: MetricSettings, run: Run) -> float | None:
             f"no value for {metric.name}: no JSON object in {metric.file or 'the output'}"
         )
     try:
-        found = find(document, parse(metric.json or ""))
+        found = find_json(document, parse_json_path(metric.json or ""))
     except LookupError as error:
         raise NoValue(f"no value for {metric.name}: {error}") from error
     if isinstance(found, int | float):
         return float(found)
     if isinstance(found, str):
         return _number(found, metric)
-    raise NoValue(f"{metric.name} is no number: {kind(found)}")
+    raise NoValue(f"{metric.name} is no number: {describe_json(found)}")
 
 
 def _whole(text: str) -> Any:
@@ -532,18 +532,18 @@ def _object_at(text: str, start: int) -> tuple[Any, int]:
             return found, start + end
 
 
-def _by_junit(metric: MetricSettings, run: Run) -> float | None:
+def _by_junit(metric: MetricSettings, run: RunOutput) -> float | None:
     data = file_of(metric, run)
     if data is None:
         return None
     try:
-        found = cases(data)
+        found = junit_cases(data)
     except ValueError as error:
         raise NoValue(f"no value for {metric.name}: {error}") from error
-    return value(found, metric.junit or "", metric.value)
+    return junit_value(found, metric.junit or "", metric.value)
 
 
-_READERS: Mapping[str, Callable[[MetricSettings, Run], float | None]] = {
+_READERS: Mapping[str, Callable[[MetricSettings, RunOutput], float | None]] = {
     "regex": _by_regex,
     "json": _by_json,
     "junit": _by_junit,

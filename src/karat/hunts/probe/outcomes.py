@@ -14,22 +14,22 @@ from karat.changepoints.series import Outcome
 from karat.changepoints.signatures import signature as signature_of
 from karat.engines.job import JobResult, Ran
 from karat.hunts.model import Attempt, Metric, Point
-from karat.hunts.probe.jobs import out_folder, reads_failures
+from karat.hunts.probe.jobs import reads_failures, run_folder
 from karat.hunts.probe.metrics import (
     CRASH,
-    Endless,
     NoValue,
-    Run,
+    PatternTimeout,
+    RunOutput,
     Unverified,
     better,
     binary,
-    lines,
     matches,
+    output_lines,
     value_of,
 )
 from karat.hunts.settings import CrashSettings, HuntSettings, MetricSettings, ProbeSettings
-from karat.hunts.timelines.container_engine import own_failure
-from karat.hunts.timelines.timeline import Place
+from karat.hunts.timelines.container_engine import engine_failure
+from karat.hunts.timelines.timeline import Workspace
 from karat.report.words import printable
 
 _SHELL_SIGNALS = range(129, 193)
@@ -38,7 +38,7 @@ _NAMED = re.compile(r"(?:.*died with <Signals\.)?(SIG[A-Z0-9]+)\b")
 """Of a grandchild Python says `died with <Signals.SIGSEGV: 11>`."""
 
 
-def is_hunted(crash: CrashSettings, ran: Ran, signature: str) -> bool:
+def is_hunted_crash(crash: CrashSettings, ran: Ran, signature: str) -> bool:
     """Whether this failure is the one; any other is another error, not good and not bad."""
     if crash.kind == "hang":
         return ran.timed_out and _says(crash.pattern, ran, signature)
@@ -68,7 +68,7 @@ def _says(pattern: str, ran: Ran, signature: str) -> bool:
     """Whether the signature is the pattern itself, or it or a line of the output matches."""
     if not pattern or pattern == signature:
         return True
-    with closing(matches(pattern, chain([signature], lines(ran.output)))) as found:
+    with closing(matches(pattern, chain([signature], output_lines(ran.output)))) as found:
         return next(found, None) is not None
 
 
@@ -108,17 +108,19 @@ class RunReading(msgspec.Struct, frozen=True, kw_only=True):
     hunted: bool | None = None
 
 
-def read(run: Run, probe: ProbeSettings, root: Path, *, contained: bool = False) -> RunReading:
+def read_run(
+    run: RunOutput, probe: ProbeSettings, root: Path, *, contained: bool = False
+) -> RunReading:
     """The reading of one run; `root` is what a golden's path is seen from."""
     try:
         return _read(run, probe, root, contained=contained)
-    except (Endless, Unverified) as error:
+    except (PatternTimeout, Unverified) as error:
         return RunReading(outcome=Outcome.BROKEN, signature="cannot verify", note=str(error))
 
 
-def _read(run: Run, probe: ProbeSettings, root: Path, *, contained: bool) -> RunReading:
+def _read(run: RunOutput, probe: ProbeSettings, root: Path, *, contained: bool) -> RunReading:
     ran = run.ran
-    own = own_failure(ran.exit_code, ran.output) if contained else ""
+    own = engine_failure(ran.exit_code, ran.output) if contained else ""
     if own:
         note = f"the container engine failed: {own}"
         return RunReading(outcome=Outcome.BROKEN, signature="container engine", note=note)
@@ -147,14 +149,14 @@ def _failure(ran: Ran, probe: ProbeSettings) -> RunReading:
 
 def _judged(probe: ProbeSettings, ran: Ran, outcome: Outcome, said: str) -> RunReading:
     """A failure where a crash is hunted: it, or another error, which says nothing of the one hunted."""
-    if probe.crash is not None and is_hunted(probe.crash, ran, said):
+    if probe.crash is not None and is_hunted_crash(probe.crash, ran, said):
         return RunReading(outcome=outcome, signature=said, hunted=True, values={CRASH: 1.0})
     return RunReading(
         outcome=Outcome.BROKEN, signature=said, hunted=False, note=f"another error: {said}"
     )
 
 
-def _measured(run: Run, probe: ProbeSettings, root: Path, *, failed: bool) -> RunReading:
+def _measured(run: RunOutput, probe: ProbeSettings, root: Path, *, failed: bool) -> RunReading:
     """The values of a run that ended; of one that failed, those that can be read all the same."""
     values: dict[str, float] = {}
     notes: list[str] = []
@@ -179,12 +181,12 @@ def _reads_failure(metric: MetricSettings) -> bool:
     return metric.exit_code or metric.junit is not None
 
 
-def _value(metric: MetricSettings, run: Run, root: Path, notes: list[str]) -> float:
+def _value(metric: MetricSettings, run: RunOutput, root: Path, notes: list[str]) -> float:
     if metric.golden is None:
         return value_of(metric, run)
-    from karat.hunts.probe.golden import outside  # noqa: PLC0415 - few probes hold goldens
+    from karat.hunts.probe.golden import compare_with_golden  # noqa: PLC0415 - few probes hold goldens
 
-    value, note = outside(metric, run, root)
+    value, note = compare_with_golden(metric, run, root)
     if note:
         notes.append(note)
     return value
@@ -219,7 +221,7 @@ _GRAVEST = (Outcome.CRASH, Outcome.HANG, Outcome.BROKEN, Outcome.OK)
 _LAST_BYTES = 8192
 
 
-def metrics_of(settings: HuntSettings) -> tuple[Metric, ...]:
+def search_metrics(settings: HuntSettings) -> tuple[Metric, ...]:
     """What the search looks at: the metrics, and a hunted crash as one of its own, 1 where it happened."""
     listed = [
         Metric(
@@ -235,14 +237,14 @@ def metrics_of(settings: HuntSettings) -> tuple[Metric, ...]:
     return tuple(listed)
 
 
-def read_probing(
+def read_attempt(
     result: JobResult,
     settings: HuntSettings,
     *,
     stage: str,
     point: Point,
     number: int,
-    place: Place,
+    place: Workspace,
 ) -> Attempt:
     """The attempt that a job was."""
     attempt = Attempt(
@@ -270,7 +272,7 @@ def read_probing(
         note = "" if result.shared else "nothing was run"
         return msgspec.structs.replace(attempt, note=note)
     contained = _is_contained(settings, point)
-    readings = [read(r, settings.probe, place.root, contained=contained) for r in runs]
+    readings = [read_run(r, settings.probe, place.root, contained=contained) for r in runs]
     return _combined(attempt, readings, result.notes)
 
 
@@ -308,15 +310,17 @@ def _why(failed: Ran) -> tuple[str, str]:
     return f"{name}: {said}", f"{name} failed: {_plain(said)}"
 
 
-def _runs(result: JobResult, probe: ProbeSettings) -> list[Run]:
+def _runs(result: JobResult, probe: ProbeSettings) -> list[RunOutput]:
     """Every measured run with its files; a warm-up that failed stands for the run that never was."""
     measured = [ran for ran in result.ran if ran.role == "measure" and not ran.skipped]
     if not measured:
         warm = [ran for ran in result.ran if ran.role == "warmup" and _failed(ran)]
-        return [Run(ran=ran, files={}) for ran in warm[-1:]]
+        return [RunOutput(ran=ran, files={}) for ran in warm[-1:]]
     last = len(measured) - 1
     return [
-        Run(ran=ran, files=_files(result.files, out_folder(probe, number), last=number == last))
+        RunOutput(
+            ran=ran, files=_files(result.files, run_folder(probe, number), last=number == last)
+        )
         for number, ran in enumerate(measured)
     ]
 

@@ -10,9 +10,9 @@ import msgspec
 from msgspec import structs
 
 from karat.changepoints.series import Outcome
-from karat.hunts.journal.database import resume as resume_command, show
+from karat.hunts.journal.database import resume_command, show_command
 from karat.hunts.journal.journal import Journal
-from karat.hunts.journal.records import Entry, Found, StageRow
+from karat.hunts.journal.records import AttemptRow, ChangeRow, StageRow
 from karat.hunts.model import (
     ChangeReport,
     Culprit,
@@ -25,9 +25,9 @@ from karat.hunts.model import (
     StageReport,
     Suspect,
 )
-from karat.hunts.report.reproduce import one_line
+from karat.hunts.report.reproduce import reproduce_command
 from karat.hunts.report.sentences import between, flags, sure, value
-from karat.hunts.search.observations import seen_of
+from karat.hunts.search.observations import observed_in
 from karat.hunts.settings import HuntSettings
 from karat.hunts.stages import alike, dips
 from karat.hunts.timelines.container_engine import Kind
@@ -150,11 +150,11 @@ _LOG = 4000
 _NOTHING = Decision(asks=())
 
 
-def report_of(journal: Journal) -> HuntReport:
+def build_report(journal: Journal) -> HuntReport:
     """Everything that is known of a hunt now."""
     facts, rows = journal.facts(), journal.stages()
-    state = state_of(journal)
-    settings = settings_of(facts)
+    state = hunt_state(journal)
+    settings = settings_of_journal(facts)
     resume = _resume(journal, settings) if state == "stopped" else ""
     stages = tuple(_Stage(journal, row, settings, state).report() for row in rows)
     metrics = journal.metrics()
@@ -176,13 +176,13 @@ def report_of(journal: Journal) -> HuntReport:
     )
 
 
-def state_of(journal: Journal) -> str:
+def hunt_state(journal: Journal) -> str:
     """done, running, or stopped: a journal that says running, and that nobody writes, is of a hunt that was killed."""
     said = journal.facts().get("state", "running")
     return "stopped" if said == "running" and journal.writer() is None else said
 
 
-def settings_of(facts: Mapping[str, str]) -> HuntSettings | None:
+def settings_of_journal(facts: Mapping[str, str]) -> HuntSettings | None:
     """The settings as they were kept; None where this karat does not understand them."""
     try:
         return msgspec.json.decode(facts.get("settings", ""), type=HuntSettings)
@@ -212,7 +212,7 @@ class _Stage:
         self._journal, self._row, self._settings = journal, row, settings
         self._state = state if row.state == "running" else row.state
         self._points = journal.points(row.key)
-        self._entries: dict[str, list[Entry]] = {}
+        self._entries: dict[str, list[AttemptRow]] = {}
         for entry in journal.entries(row.key):
             self._entries.setdefault(entry.attempt.point, []).append(entry)
 
@@ -253,7 +253,7 @@ class _Stage:
                 PointReport(
                     point=point,
                     outcome=Outcome.MISSING if point.missing and outcome is None else outcome,
-                    values=seen_of(attempts).values,
+                    values=observed_in(attempts).values,
                     attempts=attempts,
                     log=self._log(point, number) if failed else "",
                     flags=said.get(point.id, ()),
@@ -268,11 +268,11 @@ class _Stage:
     def _changes(self, spans: Sequence[Span]) -> tuple[ChangeReport, ...]:
         found, pairs = self._journal.changes(self._row.key), dips(spans)
         return tuple(
-            self._change(span, found.get(number, Found()), pairs.get(number))
+            self._change(span, found.get(number, ChangeRow()), pairs.get(number))
             for number, span in enumerate(spans)
         )
 
-    def _change(self, span: Span, found: Found, dip: int | None) -> ChangeReport:
+    def _change(self, span: Span, found: ChangeRow, dip: int | None) -> ChangeReport:
         old, new = self._points[span.good], self._points[span.bad]
         change = ChangeReport(
             span=span,
@@ -285,18 +285,18 @@ class _Stage:
             zoom=found.zoom,
             reproduce=self._reproduce(new),
         )
-        return msgspec.structs.replace(change, message=sentence(change))
+        return msgspec.structs.replace(change, message=change_sentence(change))
 
     def _reproduce(self, point: Point) -> str:
         """One line for a shell, or the command that shows every step."""
         entries = self._entries.get(point.id)
         identity = entries[-1].attempt.identity if entries else {}
         number = entries[-1].attempt.number if entries else 0
-        line = self._settings and one_line(
+        line = self._settings and reproduce_command(
             self._settings, self._row.timeline, point, identity, engine=self._client(point, number)
         )
         # It goes into issues: the journal is that of hunt.toml's folder, and no path of this machine.
-        return line or show(point.id, stage=self._row.key)
+        return line or show_command(point.id, stage=self._row.key)
 
     def _client(self, point: Point, number: int) -> Kind:
         """The container engine that was really used, whichever hunt.toml left to be found."""
@@ -305,7 +305,7 @@ class _Stage:
         return "podman" if "podman" in names else "docker"
 
 
-def outcome_of(entries: Sequence[Entry]) -> Outcome | None:
+def outcome_of(entries: Sequence[AttemptRow]) -> Outcome | None:
     """One word for all attempts at a point: ok if it ever was, else the first that is evidence, else broken."""
     outcomes = [entry.attempt.outcome for entry in entries]
     for wanted in (Outcome.OK, Outcome.CRASH, Outcome.HANG, Outcome.BROKEN):
@@ -314,7 +314,7 @@ def outcome_of(entries: Sequence[Entry]) -> Outcome | None:
     return None
 
 
-def sentence(change: ChangeReport) -> str:
+def change_sentence(change: ChangeReport) -> str:
     """`MLUPS 577.2 → 536.7, after 2023-08-24, not after 2023-08-26 (99%)`."""
     span = change.span
     levels = (
@@ -328,4 +328,4 @@ def sentence(change: ChangeReport) -> str:
 def read_report(path: Path) -> HuntReport:
     """The report of a journal's file."""
     with Journal(path) as journal:
-        return report_of(journal)
+        return build_report(journal)

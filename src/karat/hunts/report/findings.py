@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from karat.changepoints.series import Outcome
 from karat.findings import Finding, Severity
-from karat.hunts.journal.database import show
+from karat.hunts.journal.database import show_command
 from karat.hunts.model import Culprit, HuntReport, StageReport
 from karat.hunts.report.sentences import (
     REBUILT,
@@ -53,7 +53,7 @@ def _change(culprit: Culprit, report: HuntReport) -> Finding:
         metric=culprit.metric,
         where=change.new.id,
         numbers={"before": change.span.before, "after": change.span.after, "confidence": change.span.confidence},
-        next=show(change.new.id, stage=culprit.stage, journal=report.journal),
+        next=show_command(change.new.id, stage=culprit.stage, journal=report.journal),
     )  # fmt: skip
 
 
@@ -77,7 +77,7 @@ def _one_build(report: HuntReport) -> Finding:
         severity=Severity.WARN,
         message=f"expected a build of its own for each point, found the very same built files at all {len(tried)}",
         where=tried[-1].point.id,
-        next=show(tried[-1].point.id, journal=report.journal, log=True),
+        next=show_command(tried[-1].point.id, journal=report.journal, log=True),
     )
 
 
@@ -91,7 +91,7 @@ def _nothing(report: HuntReport) -> Finding:
         kind="hunt-unfinished",
         severity=Severity.WARN,
         message=f"expected two points that give a value at least, found {gave} of {count(len(tried), 'point')} tried",
-        next=show(failed.point.id, journal=report.journal, log=True)
+        next=show_command(failed.point.id, journal=report.journal, log=True)
         if failed
         else "karat hunt run --dry-run",
     )
@@ -108,7 +108,7 @@ def _crashes(stage: StageReport, report: HuntReport) -> Iterator[Finding]:
             severity=Severity.WARN,
             message=f"{stage.title}: {outcome} at {listed(points, _NAMED)}: {signature}",
             where=points[0].id,
-            next=show(points[0].id, stage=stage.key, journal=report.journal, log=True),
+            next=show_command(points[0].id, stage=stage.key, journal=report.journal, log=True),
         )
 
 
@@ -129,7 +129,7 @@ def _of_stage(stage: StageReport, report: HuntReport) -> Iterator[Finding]:
                     severity=Severity.WARN,
                     message=f"{point.point.label}: {flag}",
                     where=point.point.id,
-                    next=show(point.point.id, stage=stage.key, journal=report.journal),
+                    next=show_command(point.point.id, stage=stage.key, journal=report.journal),
                 )
     for note in stage.notes:
         if note.startswith(NOT_REPRODUCED):

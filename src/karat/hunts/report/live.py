@@ -49,7 +49,7 @@ class Listener(Protocol):
         """The hunt is over, or was stopped."""
 
 
-class Silence:
+class NullListener:
     """Nobody listens."""
 
     def opened(self, stage: str, title: str, points: Sequence[Point]) -> None:
@@ -234,11 +234,11 @@ def listener_for(stream: IO[str], environ: Mapping[str, str], settings: HuntSett
     units = {metric.name: metric.unit for metric in settings.probe.metrics}
     progress = Progress(units)
     if stream.isatty() and environ.get("TERM") != "dumb":
-        return View(stream, progress)
-    return Lines(stream, progress)
+        return LiveListener(stream, progress)
+    return LineListener(stream, progress)
 
 
-class Lines:
+class LineListener:
     """One line per attempt, for logs."""
 
     def __init__(self, stream: IO[str], progress: Progress) -> None:
@@ -299,7 +299,7 @@ class Lines:
         self._stream.flush()
 
 
-class View:
+class LiveListener:
     """A view of the stage at work that is drawn anew as things happen."""
 
     def __init__(self, stream: IO[str], progress: Progress) -> None:
@@ -362,9 +362,9 @@ class View:
                 console=Console(file=self._stream), auto_refresh=False, transient=True
             )
             self._live.start()
-        from karat.hunts.report.live_view import rendered  # noqa: PLC0415
+        from karat.hunts.report.live_view import render  # noqa: PLC0415
 
         size = self._live.console.size
         self._live.update(
-            rendered(self._progress, size.width, size.height, time.monotonic()), refresh=True
+            render(self._progress, size.width, size.height, time.monotonic()), refresh=True
         )

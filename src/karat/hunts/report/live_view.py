@@ -44,7 +44,7 @@ _ROOMY = 20
 _RUNNING = 8
 
 
-def rendered(progress: Progress, width: int, height: int, now: float) -> Text:
+def render(progress: Progress, width: int, height: int, now: float) -> Text:
     """The whole view, no wider than the terminal, and no higher."""
     lines = [
         _head(progress, width),

@@ -9,15 +9,15 @@ from functools import partial
 
 from karat.hunts.journal.records import NOT_KEPT
 from karat.hunts.model import Point
-from karat.hunts.probe.jobs import filled
-from karat.hunts.settings import HuntSettings, RepositorySettings, split
+from karat.hunts.probe.jobs import fill_in
+from karat.hunts.settings import HuntSettings, RepositorySettings, split_command
 from karat.hunts.timelines.container_engine import ContainerEngine, Kind
 from karat.report.words import printable
 
 _BEFORE_A_BREAK = re.compile(r"\s\n")
 
 
-def quoted(word: str) -> str:
+def shell_quote(word: str) -> str:
     """A word for a shell. Line breaks stay breaks, in quotes; what would be lost in printing is written as `$'…'`.
 
     The former is understood by every shell, the latter by bash, zsh and ksh.
@@ -47,7 +47,7 @@ def _character(one: str) -> str:
 _SECRET = re.compile(r"TOKEN|KEY|SECRET|PASS|CREDENTIAL|AUTH", re.IGNORECASE)
 
 
-def one_line(
+def reproduce_command(
     settings: HuntSettings,
     timeline: str,
     point: Point,
@@ -70,7 +70,7 @@ def one_line(
 def _commands(settings: HuntSettings, point: Point) -> list[str]:
     """What is run at a point, setup first, with what karat would put into it."""
     named = {"{point}": point.id, "{value}": point.parts.get("value", "{value}")}
-    asked = (split(settings.probe.setup), split(settings.probe.command))
+    asked = (split_command(settings.probe.setup), split_command(settings.probe.command))
     return [" ".join(_word(word, named) for word in words) for words in asked if words]
 
 
@@ -96,7 +96,7 @@ def _word(word: str, named: Mapping[str, str]) -> str:
     """A word for a shell; `{root}` is the folder it is pasted in."""
     if "{root}" in word:
         return '"$PWD"'.join(_word(piece, named) if piece else "" for piece in word.split("{root}"))
-    return quoted(filled(word, named))
+    return shell_quote(fill_in(word, named))
 
 
 def _assignments(env: Mapping[str, str]) -> list[str]:
@@ -106,7 +106,7 @@ def _assignments(env: Mapping[str, str]) -> list[str]:
 def _assignment(name: str, text: str) -> str:
     """What may be a secret, or was not kept, is taken from the reader's own environment: the line goes into issues."""
     hidden = text == NOT_KEPT or _SECRET.search(name)
-    return f'{name}="${name}"' if hidden else f"{name}={quoted(text)}"
+    return f'{name}="${name}"' if hidden else f"{name}={shell_quote(text)}"
 
 
 def _container(
@@ -126,10 +126,10 @@ def _container(
     env = {**asked.env, **settings.probe.env}
     values = [word for one in _assignments(env) for word in ("-e", one)]
     client = ContainerEngine(name=engine, program=engine)
-    options = [quoted(option) for option in (*client.gpus(asked.gpus), *asked.options)]
+    options = [shell_quote(option) for option in (*client.gpus(asked.gpus), *asked.options)]
     before, after = _inside(_commands(settings, point))
     return " ".join(
-        [engine, "run", "--rm", *mounts, *values, *before, *options, quoted(exact), after]
+        [engine, "run", "--rm", *mounts, *values, *before, *options, shell_quote(exact), after]
     )
 
 
@@ -140,7 +140,7 @@ def _inside(commands: Sequence[str]) -> tuple[list[str], str]:
     # In there, the folder is another one.
     script = " && ".join(commands).replace('"$PWD"', '"$KARAT_ROOT"')
     root = ["-e", 'KARAT_ROOT="$PWD"'] if "$KARAT_ROOT" in script else []
-    return [*root, "--entrypoint", "sh"], f"-c {quoted(script)}"
+    return [*root, "--entrypoint", "sh"], f"-c {shell_quote(script)}"
 
 
 def _without_tag(image: str) -> str:
@@ -153,9 +153,9 @@ def _mount(mount: str) -> str:
     """`"$PWD":/dir`: engines want whole paths."""
     host, _, rest = mount.partition(":")
     if host.startswith("/"):
-        return quoted(mount)
-    inner = "" if host in {".", "./"} else quoted("/" + host.removeprefix("./"))
-    return f'"$PWD"{inner}:{quoted(rest)}'
+        return shell_quote(mount)
+    inner = "" if host in {".", "./"} else shell_quote("/" + host.removeprefix("./"))
+    return f'"$PWD"{inner}:{shell_quote(rest)}'
 
 
 def _checkout(settings: HuntSettings, point: Point, identity: Mapping[str, str]) -> str:  # noqa: ARG001 - one signature
@@ -166,8 +166,8 @@ def _checkout(settings: HuntSettings, point: Point, identity: Mapping[str, str])
         return ""
     steps = [step for one in moved for step in _cloned(one, point.parts[one.name])]
     # Builds and probes start in the repository; of several, in the folder that holds them.
-    steps += [f"cd {quoted(moved[0].folder or moved[0].name)}"] if len(moved) == 1 else []
-    build = " ".join(quoted(word) for word in split(asked.build))
+    steps += [f"cd {shell_quote(moved[0].folder or moved[0].name)}"] if len(moved) == 1 else []
+    build = " ".join(shell_quote(word) for word in split_command(asked.build))
     probe = [
         step.replace('"$PWD"', '"$root"')
         for step in _steps(_variables(settings), _commands(settings, point))
@@ -178,9 +178,9 @@ def _checkout(settings: HuntSettings, point: Point, identity: Mapping[str, str])
 
 def _cloned(one: RepositorySettings, commit: str) -> list[str]:
     """A fresh clone of a repository, at a commit."""
-    folder = quoted(one.folder or one.name)
+    folder = shell_quote(one.folder or one.name)
     away = "://" in one.url or one.url.startswith(("/", "git@"))
-    source = quoted(one.url) if away else f'"$root"/{quoted(one.url)}'
+    source = shell_quote(one.url) if away else f'"$root"/{shell_quote(one.url)}'
     within = f"git -C {folder} submodule -q update --init --recursive"
     return [
         f"git clone -q {source} {folder}",
@@ -196,13 +196,15 @@ def _package(settings: HuntSettings, point: Point, identity: Mapping[str, str]) 
     wanted = [f"{asked.name}=={point.parts.get(asked.name, point.id)}", *asked.requires]
     if asked.at_its_time:
         wanted += _beside(asked.name, identity)
-    python = ["--python", quoted(asked.python)] if asked.python else []
+    python = ["--python", shell_quote(asked.python)] if asked.python else []
     index = (
-        ["--default-index", quoted(asked.index)] if asked.index and "@" not in asked.index else []
+        ["--default-index", shell_quote(asked.index)]
+        if asked.index and "@" not in asked.index
+        else []
     )
-    withs = [word for name in wanted for word in ("--with", quoted(name))]
+    withs = [word for name in wanted for word in ("--with", shell_quote(name))]
     commands = _commands(settings, point)
-    run = commands[0] if len(commands) == 1 else f"sh -c {quoted(' && '.join(commands))}"
+    run = commands[0] if len(commands) == 1 else f"sh -c {shell_quote(' && '.join(commands))}"
     uv = ["uv", "run", "--no-project", "--isolated", *python, *index, *withs, "--", run]
     return " ".join([*_variables(settings), *uv])
 
@@ -217,6 +219,6 @@ def _beside(name: str, identity: Mapping[str, str]) -> list[str]:
 
 def _value(settings: HuntSettings, point: Point, identity: Mapping[str, str]) -> str:  # noqa: ARG001 - one signature
     value = point.parts.get("value", point.id)
-    variables = [f"KARAT_VALUE={quoted(value)}", *_variables(settings)]
+    variables = [f"KARAT_VALUE={shell_quote(value)}", *_variables(settings)]
     steps = _steps(variables, _commands(settings, point))
     return steps[0] if len(steps) == 1 else f"({' && '.join(steps)})"

@@ -16,7 +16,7 @@ import msgspec
 
 from karat.changepoints.series import Outcome
 from karat.findings import UsageError, suggest
-from karat.hunts.journal.database import show
+from karat.hunts.journal.database import show_command
 from karat.hunts.journal.journal import Journal
 from karat.hunts.journal.records import CommandRow, StageRow
 from karat.hunts.model import (
@@ -29,8 +29,8 @@ from karat.hunts.model import (
     StageReport,
 )
 from karat.hunts.report import sentences as say
-from karat.hunts.report.assemble import report_of, settings_of
-from karat.hunts.report.reproduce import quoted
+from karat.hunts.report.assemble import build_report, settings_of_journal
+from karat.hunts.report.reproduce import shell_quote
 from karat.hunts.report.sentences import duration, flags, strip, value
 from karat.report.terminal import Line
 from karat.report.words import count
@@ -47,7 +47,7 @@ _POINTS = 6
 _WIDE = 100
 
 
-def lines(report: HuntReport, *, width: int | None = None) -> Iterator[Line]:
+def report_lines(report: HuntReport, *, width: int | None = None) -> Iterator[Line]:
     """The whole report."""
     yield ((say.conclusion(report), "bold"),)
     for culprit in report.culprits:
@@ -182,7 +182,7 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
 
 def status_of(journal: Journal) -> tuple[Status, HuntReport]:
     """How far a hunt is, and the report it has so far."""
-    report, rows = report_of(journal), {row.key: row for row in journal.stages()}
+    report, rows = build_report(journal), {row.key: row for row in journal.stages()}
     stages = tuple(_stage_status(stage, rows[stage.key]) for stage in report.stages)
     running = report.state == "running"
     status = Status(
@@ -232,7 +232,7 @@ def _seconds_left(
     return stages[-1].expected_left * fmean(took[-20:]) / slots if took else None
 
 
-def lines_status(status: Status, report: HuntReport, width: int | None = None) -> Iterator[Line]:
+def status_lines(status: Status, report: HuntReport, width: int | None = None) -> Iterator[Line]:
     """The status for a person."""
     who = f" (process {status.process})" if status.process else ""
     yield ((f"{status.name}: {status.state}{who}", "bold"), (f"  {_counted(status)}", "dim"))
@@ -332,7 +332,9 @@ def find_point(journal: Journal, name: str, stage: str | None) -> tuple[str, Poi
         if ids:
             raise UsageError(
                 f"expected one point, found {len(ids)} that begin with {name!r}: {', '.join(list(ids)[:5])}",
-                next_command=show(matches[0][1].id, stage=matches[0][0], journal=str(journal.path)),
+                next_command=show_command(
+                    matches[0][1].id, stage=matches[0][0], journal=str(journal.path)
+                ),
             )
     labels = [p.label for _, p in every]
     raise UsageError(
@@ -346,14 +348,14 @@ def _tried_first(journal: Journal, matches: Sequence[tuple[str, Point]]) -> tupl
     return next((m for m in matches if journal.entries(m[0], m[1].id)), matches[0])
 
 
-def shown(journal: Journal, stage: str, point: Point, *, logs: bool) -> ShownPoint:
+def show_point(journal: Journal, stage: str, point: Point, *, logs: bool) -> ShownPoint:
     """Everything that is known of a point."""
     every: dict[str, list[Attempt]] = {}
     for entry in journal.entries(stage):
         every.setdefault(entry.attempt.point, []).append(entry.attempt)
     said = flags([(p, every.get(p.id, [])) for p in journal.points(stage)])
     facts = journal.facts()
-    settings = settings_of(facts)
+    settings = settings_of_journal(facts)
     attempts = []
     for entry in journal.entries(stage, point.id):
         number = entry.attempt.number
@@ -375,7 +377,7 @@ def shown(journal: Journal, stage: str, point: Point, *, logs: bool) -> ShownPoi
     )
 
 
-def lines_showing(what: ShownPoint) -> Iterator[Line]:
+def point_lines(what: ShownPoint) -> Iterator[Line]:
     """The point for a person."""
     point = what.point
     yield ((point.label, "bold"), (f"  stage {what.stage}", "dim"))
@@ -434,7 +436,7 @@ def _by_hand(what: ShownPoint) -> Iterator[Line]:
     yield (("by hand:", "bold"),)
     said = " ".join(word for command in commands for word in (*command.argv, command.cwd))
     others = [f" {name}={text}" for name, text in _BY_HAND.items() if f"@{name}@" in said]
-    yield ((f"  AREA={quoted(what.area)} OUT=$(mktemp -d){''.join(others)}", ""),)
+    yield ((f"  AREA={shell_quote(what.area)} OUT=$(mktemp -d){''.join(others)}", ""),)
     names = dict.fromkeys(name for command in commands for name in command.env)
     if names.pop("KARAT_OUT", "") is None:
         yield (("  export KARAT_OUT=$OUT", ""),)
@@ -455,9 +457,9 @@ def typed(command: CommandRow) -> str:
 
 def _word(word: str) -> str:
     if not _PLACEHOLDER.search(word):
-        return quoted(word)
+        return shell_quote(word)
     return "".join(
-        f'"${piece.strip("@")}"' if _PLACEHOLDER.fullmatch(piece) else quoted(piece)
+        f'"${piece.strip("@")}"' if _PLACEHOLDER.fullmatch(piece) else shell_quote(piece)
         for piece in _PLACEHOLDER.split(word)
         if piece
     )

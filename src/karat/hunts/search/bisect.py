@@ -15,21 +15,28 @@ from typing import NamedTuple
 
 import numpy as np
 
-from karat.hunts.model import Decision, Metric, Seen, Span
+from karat.hunts.model import Decision, Metric, Observed, Span
 from karat.hunts.search.inference import (
     OUTLIERS,
     Array,
-    Map,
+    ChangeMap,
     differ,
     entropy,
     level_map,
-    met,
     middle,
     rate_pairs,
+    seen_rate,
 )
-from karat.hunts.search.observations import Readings, readings, runs
-from karat.hunts.search.requests import SPECULATION, Wish, allowance, asks, broken_range, near
-from karat.hunts.search.spans import between, kind, left_wide, missed
+from karat.hunts.search.observations import Readings, count_runs, read_metric
+from karat.hunts.search.requests import (
+    SPECULATION,
+    RunRequest,
+    allowance,
+    choose,
+    is_broken_range,
+    nearest_runnable,
+)
+from karat.hunts.search.spans import missed_dips, span_kind, unrunnable_between, wide_span_notes
 from karat.hunts.settings import SearchSettings
 
 _NOTHING = 0.1
@@ -71,7 +78,7 @@ def binary_belief(values: Mapping[int, Sequence[float]], first: int, last: int, 
         for at, numbers in values.items()
         if first <= at <= last
     )
-    flakes = met(false, rates[1] if old else rates[0])
+    flakes = seen_rate(false, rates[1] if old else rates[0])
     return Belief(first, place, all_old, all_new, *rates, flakes=flakes)
 
 
@@ -147,10 +154,10 @@ _REPEATS = 12
 _TINY = 1e-6
 
 
-class Answer(NamedTuple):
+class MetricAnswer(NamedTuple):
     """What one metric wants, and what is known of it."""
 
-    wishes: tuple[Wish, ...]
+    wishes: tuple[RunRequest, ...]
     span: Span | None
     flakes: float | None
     left: int
@@ -175,36 +182,38 @@ class Bisect:
         self._first, self._last = min(good, bad), max(good, bad)
         self._old = int(bad < good)
 
-    def decide(self, seen: Mapping[int, Seen], in_flight: Mapping[int, int], room: int) -> Decision:
+    def decide(
+        self, seen: Mapping[int, Observed], in_flight: Mapping[int, int], room: int
+    ) -> Decision:
         """What to run next."""
         allowed = allowance(self._settings.max_runs, seen, in_flight, room)
         answers = [self._answer(metric, seen, in_flight, max(room, 1)) for metric in self._metrics]
         wishes = [wish for answer in answers for wish in answer.wishes]
         if self._settings.max_runs:
             wishes = [wish for wish in wishes if wish.rank < SPECULATION]
-        wanted = asks(wishes, allowed)
-        rest = asks(wishes, len(wanted) + 4)[len(wanted) :]
+        wanted = choose(wishes, allowed)
+        rest = choose(wishes, len(wanted) + 4)[len(wanted) :]
         tested = {at for at, one in seen.items() if one.values}
         notes = tuple(dict.fromkeys(answer.note for answer in answers if answer.note))
         if wishes and not wanted and not in_flight and room > 0:
-            notes += (f"stopped at {runs(seen)} runs (max_runs): more runs were wanted",)
+            notes += (f"stopped at {count_runs(seen)} runs (max_runs): more runs were wanted",)
         spans = tuple(answer.span for answer in answers if answer.span)
         if not wishes and not in_flight:
-            notes += left_wide(spans)
+            notes += wide_span_notes(spans)
         return Decision(
             asks=wanted,
             likely_next=tuple(ask.index for ask in rest),
             expected_left=max((answer.left for answer in answers), default=0),
             spans=spans,
             flake_rate=max((a.flakes for a in answers if a.flakes is not None), default=None),
-            missed=missed(self._count, tested, seen.keys() - tested, "--strategy sweep"),
+            missed=missed_dips(self._count, tested, seen.keys() - tested, "--strategy sweep"),
             notes=notes,
         )
 
     def _answer(
-        self, metric: Metric, seen: Mapping[int, Seen], in_flight: Mapping[int, int], room: int
-    ) -> Answer:
-        read = readings(metric, seen)
+        self, metric: Metric, seen: Mapping[int, Observed], in_flight: Mapping[int, int], room: int
+    ) -> MetricAnswer:
+        read = read_metric(metric, seen)
         search = _Search(self, metric, read, in_flight)
         return search.answer(room)
 
@@ -229,40 +238,41 @@ class _Search:
         self.smallest = 0.0 if metric.better == "equal" else self.settings.smallest
 
     @cached_property
-    def map(self) -> Map:
+    def map(self) -> ChangeMap:
         """For the spread, which every run tells something about."""
         return level_map(self.values, self.count, smallest=self.smallest)
 
-    def answer(self, room: int) -> Answer:
+    def answer(self, room: int) -> MetricAnswer:
         retries = [
-            Wish(1, at, "again: it failed") for at in sorted(self.again - self.in_flight.keys())
+            RunRequest(1, at, "again: it failed")
+            for at in sorted(self.again - self.in_flight.keys())
         ]
         ends = [*self._end(self.first, 1), *self._end(self.last, -1)]
         low, high = self._tested_ends()
         if ends or low is None or high is None or low >= high:
             waiting = ends or retries or self.in_flight
             note = "" if waiting else _UNTESTED if low is None else _ALONE
-            return Answer((*ends, *retries), None, None, len(ends) + 4, note)
+            return MetricAnswer((*ends, *retries), None, None, len(ends) + 4, note)
         belief = self._belief(low, high)
         nothing = belief.all_old + belief.all_new
         if not self.binary:
             nothing = max(nothing, 1 - self._apart(low, high))
         if nothing >= self.settings.confidence or self._hopeless(nothing, low, high):
-            return Answer((), None, belief.flakes, 0, self._same(belief))
+            return MetricAnswer((), None, belief.flakes, 0, self._same(belief))
         span, sure = self._span(belief)
         if sure and nothing <= 1 - self.settings.confidence:
-            return Answer((), span, belief.flakes, 0, "")
+            return MetricAnswer((), span, belief.flakes, 0, "")
         wishes = tuple(self._wishes(belief, nothing, room))
-        return Answer((*retries, *wishes), span, belief.flakes, _left(belief), "")
+        return MetricAnswer((*retries, *wishes), span, belief.flakes, _left(belief), "")
 
-    def _end(self, end: int, inward: int) -> Iterator[Wish]:
+    def _end(self, end: int, inward: int) -> Iterator[RunRequest]:
         """The known point, or the next inside that can be run."""
         at, step = end, 1
         while self.first <= at <= self.last:
             if at in self.values or at in self.again or at in self.in_flight:
                 return
             if at not in self.dead:
-                yield Wish(
+                yield RunRequest(
                     0,
                     at,
                     "end point" if at == end else "in place of an end point that cannot be run",
@@ -336,7 +346,7 @@ class _Search:
             after=after,
             confidence=min(chance, 0.9999),
             kind=self._kind(before, after),
-            between=between(low, high, self.dead),
+            between=unrunnable_between(low, high, self.dead),
         )
         return span, sure
 
@@ -348,16 +358,16 @@ class _Search:
         left = max((at for at in tested if at <= low), default=low)
         right = min((at for at in tested if at >= high), default=high)
         inside = [at for at in self.dead if left < at < right]
-        if not broken_range(inside) or inside[0] != left + 1 or inside[-1] != right - 1:
+        if not is_broken_range(inside) or inside[0] != left + 1 or inside[-1] != right - 1:
             return low, high, chance
         return left, right, sum(c for a, b, c in classes if a >= left and b <= right)
 
     def _kind(self, before: float, after: float) -> str:
         if self.metric.threshold is not None and not self.metric.binary:
             return "improvement" if self.old else "regression"
-        return kind(self.metric, before, after)
+        return span_kind(self.metric, before, after)
 
-    def _wishes(self, belief: Belief, nothing: float, room: int) -> Iterator[Wish]:
+    def _wishes(self, belief: Belief, nothing: float, room: int) -> Iterator[RunRequest]:
         """The run that tells most; then, with room, what would tell most after it, either way."""
         if nothing > 1 - self.settings.confidence:
             for at in (belief.first, belief.first + len(belief.place)):
@@ -366,7 +376,9 @@ class _Search:
                     and not self.in_flight.get(at)
                     and len(self.values[at]) < _REPEATS
                 ):
-                    yield Wish(1.5 + 0.1 * len(self.values[at]), at, "again: do the ends differ?")
+                    yield RunRequest(
+                        1.5 + 0.1 * len(self.values[at]), at, "again: do the ends differ?"
+                    )
         cuts = sorted(at for at in self.in_flight if self.first < at < self.last)
         pieces = _pieces(belief, cuts)
         for k in range(room):
@@ -378,7 +390,7 @@ class _Search:
                 continue
             ahead = bool(k or cuts)
             if best not in self.in_flight:
-                yield Wish(SPECULATION + k if ahead else 2, best, self._why(best, low, high))
+                yield RunRequest(SPECULATION + k if ahead else 2, best, self._why(best, low, high))
             for part in ((low, best), (best, high)):
                 mass = _mass(belief, *part)
                 if mass > 0 and part != (low, high):
@@ -414,7 +426,7 @@ class _Search:
         tested = sorted(self.values)
         low = max((at for at in tested if at < best), default=belief.first)
         high = min((at for at in tested if at > best), default=belief.first + len(belief.place))
-        found = near(best, low + 1, high - 1, self.dead, self.in_flight)
+        found = nearest_runnable(best, low + 1, high - 1, self.dead, self.in_flight)
         return best if found is None else found
 
 

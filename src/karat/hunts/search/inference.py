@@ -20,7 +20,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from karat.hunts.model import Metric, Seen
+from karat.hunts.model import Metric, Observed
 from karat.hunts.search.observations import samples
 
 Array = NDArray[np.float64]
@@ -65,7 +65,7 @@ class _Fit(NamedTuple):
     """Logarithm of how well this spread explains everything."""
 
 
-class Map(NamedTuple):
+class ChangeMap(NamedTuple):
     """What is known of one metric's changes."""
 
     positions: tuple[int, ...]
@@ -90,7 +90,7 @@ def level_map(
     *,
     smallest: float,
     spread: float | None = None,
-) -> Map:
+) -> ChangeMap:
     """The changes of a metric that has levels. `spread`: known beforehand, relative."""
     positions = tuple(sorted(values))
     gaps = np.diff(np.array(positions, dtype=np.float64))
@@ -104,7 +104,7 @@ def solve(
     positions: tuple[int, ...],
     smallest: float,
     spread: float | None,
-) -> Map:
+) -> ChangeMap:
     """The model, with the spread that fits best."""
     flat, owner = _flat(numbers)
     least = COUNTS * math.log1p(smallest)
@@ -123,7 +123,7 @@ def solve(
     odd = _odd(numbers, positions, fit, least)
     needed = _needed(flat, owner, max(4 * fit.sigma, least))
     exact = sure and fit.sigma <= 2 * floor and needed == _RUNS
-    return Map(positions, fit.chance, fit.sigma, sure, 1 if exact else needed, odd)
+    return ChangeMap(positions, fit.chance, fit.sigma, sure, 1 if exact else needed, odd)
 
 
 class _Model(NamedTuple):
@@ -335,7 +335,7 @@ def tallies(values: Mapping[int, Sequence[float]]) -> tuple[tuple[int, ...], Arr
 
 def flake_map(
     values: Mapping[int, Sequence[float]], count: int, *, hazard: float | None = None
-) -> Map:
+) -> ChangeMap:
     """The changes of a metric that is good or bad. `hazard`: of a change from one point to the next."""
     positions, bad, good = tallies(values)
     fails, passes, weights = rate_pairs()
@@ -351,11 +351,11 @@ def flake_map(
     state = share @ worse
     lone = (bad + good == 1) & ((bad == 1) != (state > 0.5))
     odd = tuple(position for position, is_odd in zip(positions, lone, strict=True) if is_odd)
-    rate = met(float(bad @ (1 - state)), float(share @ fails))
-    return Map(positions, share @ chance, 0.0, True, 1, odd, rate)
+    rate = seen_rate(float(bad @ (1 - state)), float(share @ fails))
+    return ChangeMap(positions, share @ chance, 0.0, True, 1, odd, rate)
 
 
-def met(flakes: float, rate: float) -> float:
+def seen_rate(flakes: float, rate: float) -> float:
     """The rate, where a flake was seen at all: without one it is what was believed beforehand, which is nobody's news."""
     return rate if flakes >= 0.5 else 0.0
 
@@ -431,8 +431,8 @@ class Judgement(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def judge(
-    old: Seen,
-    new: Seen,
+    old: Observed,
+    new: Observed,
     metric: Metric,
     *,
     spread: float | None = None,

@@ -9,11 +9,11 @@ from statistics import median
 import msgspec
 
 from karat.changepoints.series import Outcome
-from karat.hunts.model import Attempt, Metric, Seen
+from karat.hunts.model import Attempt, Metric, Observed
 from karat.hunts.probe.metrics import CRASH
 
 
-def seen_of(attempts: Iterable[Attempt]) -> Seen:
+def observed_in(attempts: Iterable[Attempt]) -> Observed:
     """Samples of the attempts that were ok, and of a hunted crash those where it happened; every outcome."""
     values: dict[str, tuple[float, ...]] = {}
     listed = list(attempts)
@@ -21,7 +21,7 @@ def seen_of(attempts: Iterable[Attempt]) -> Seen:
         for metric, samples in attempt.samples.items():
             if attempt.outcome is Outcome.OK or metric == CRASH:
                 values[metric] = (*values.get(metric, ()), *samples)
-    return Seen(
+    return Observed(
         values=values,
         outcomes=tuple(attempt.outcome for attempt in listed),
         signatures=tuple(attempt.signature for attempt in listed),
@@ -50,7 +50,7 @@ class Readings(msgspec.Struct, frozen=True, kw_only=True):
     """Those of the dead that crashed or hung, rather than being broken."""
 
 
-def readings(metric: Metric, seen: Mapping[int, Seen]) -> Readings:
+def read_metric(metric: Metric, seen: Mapping[int, Observed]) -> Readings:
     """What was seen of one metric."""
     values: dict[int, tuple[float, ...]] = {}
     dead, again, failed = set[int](), set[int](), set[int]()
@@ -74,7 +74,7 @@ def readings(metric: Metric, seen: Mapping[int, Seen]) -> Readings:
     )
 
 
-def samples(metric: Metric, at: Seen) -> tuple[float, ...]:
+def samples(metric: Metric, at: Observed) -> tuple[float, ...]:
     """The numbers of one point."""
     numbers = [value for value in at.values.get(metric.name, ()) if math.isfinite(value)]
     if not metric.binary:
@@ -99,6 +99,6 @@ def per_attempt(numbers: Sequence[float], attempts: int) -> tuple[float, ...]:
     return tuple(median(numbers[start : start + size]) for start in range(0, len(numbers), size))
 
 
-def runs(seen: Mapping[int, Seen]) -> int:
+def count_runs(seen: Mapping[int, Observed]) -> int:
     """How many attempts there were."""
     return sum(len(at.outcomes) for at in seen.values())

@@ -14,11 +14,11 @@ from typing import NamedTuple
 
 import msgspec
 
-from karat.hunts.model import Ask, Seen
-from karat.hunts.search.inference import Map
+from karat.hunts.model import Ask, Observed
+from karat.hunts.search.inference import ChangeMap
 
 
-class Wish(NamedTuple):
+class RunRequest(NamedTuple):
     """One run that a metric would like."""
 
     rank: float
@@ -30,7 +30,7 @@ class Wish(NamedTuple):
 SPECULATION = 4.0
 
 
-def asks(wishes: Iterable[Wish], room: int) -> tuple[Ask, ...]:
+def choose(wishes: Iterable[RunRequest], room: int) -> tuple[Ask, ...]:
     """The best ones, each point once."""
     chosen: dict[int, Ask] = {}
     for wish in sorted(wishes):
@@ -40,7 +40,9 @@ def asks(wishes: Iterable[Wish], room: int) -> tuple[Ask, ...]:
     return tuple(chosen.values())
 
 
-def allowance(limit: int, seen: Mapping[int, Seen], in_flight: Mapping[int, int], room: int) -> int:
+def allowance(
+    limit: int, seen: Mapping[int, Observed], in_flight: Mapping[int, int], room: int
+) -> int:
     """How many runs may start, with `limit` in all (0: no limit)."""
     if not limit:
         return max(room, 0)
@@ -57,12 +59,12 @@ _RANGE = 6
 _WORTH = 8
 
 
-def near(
+def nearest_runnable(
     wanted: int, low: int, high: int, dead: Sequence[int], taken: Collection[int] = ()
 ) -> int | None:
     """The point from low to high to run instead of `wanted`: none of the dead (sorted) nor of the taken ones."""
     inside = dead[bisect_left(dead, low) : bisect_left(dead, high + 1)]
-    if broken_range(inside):
+    if is_broken_range(inside):
         return _closing_in(low, high, inside, taken)
     keep = 1 << min(max(len(inside) - 1, 0), 20)
     while keep:
@@ -73,15 +75,15 @@ def near(
     return None
 
 
-def broken_range(inside: Sequence[int]) -> bool:
+def is_broken_range(inside: Sequence[int]) -> bool:
     """Whether what lies among these broken points counts as broken, too, being too much to try."""
     return len(inside) >= _RANGE and inside[-1] - inside[0] + 1 - len(inside) > _WORTH
 
 
-def untried(low: int, high: int, dead: Sequence[int]) -> int:
+def count_untried(low: int, high: int, dead: Sequence[int]) -> int:
     """How many points strictly between two that run are worth a try."""
     inside = dead[bisect_left(dead, low + 1) : bisect_left(dead, high)]
-    if broken_range(inside):
+    if is_broken_range(inside):
         return (inside[0] - low - 1) + (high - inside[-1] - 1)
     return high - low - 1 - len(inside)
 
@@ -121,12 +123,12 @@ def _closing_in(low: int, high: int, inside: Sequence[int], taken: Collection[in
 _TRIES = 3
 
 
-def chosen(count: int, wanted: int) -> int:
+def grid_width(count: int, wanted: int) -> int:
     """The grid for so many points: what is wanted, or about the root of the count."""
     return max(1, min(wanted, max(count - 1, 1))) if wanted > 0 else max(2, round(math.sqrt(count)))
 
 
-def slots(count: int, grid: int) -> tuple[int, ...]:
+def grid_points(count: int, grid: int) -> tuple[int, ...]:
     """Where to look first: both ends, then coarse to fine; a third closer than the grid, to have room for broken ones."""
     if count <= 1:
         return tuple(range(count))
@@ -150,14 +152,14 @@ def _coarse_to_fine(size: int) -> Iterator[int]:
         pieces = finer
 
 
-def grid_wishes(
+def grid_requests(
     count: int, grid: int, there: Collection[int], dead: Collection[int], again: Collection[int]
-) -> list[Wish]:
+) -> list[RunRequest]:
     """What the grid still lacks. `there`: points that have values, or are in flight."""
     tried = {*there, *dead, *again}
     wishes = [
-        Wish(k * 1e-6, at, "end point" if at in {0, count - 1} else "grid")
-        for k, at in enumerate(slots(count, grid))
+        RunRequest(k * 1e-6, at, "end point" if at in {0, count - 1} else "grid")
+        for k, at in enumerate(grid_points(count, grid))
         if at not in tried
     ]
     if wishes:
@@ -167,17 +169,17 @@ def grid_wishes(
     return [*_ends(count, present, holes), *_wide(grid, present, holes)]
 
 
-def _ends(count: int, present: Sequence[int], holes: Sequence[int]) -> Iterator[Wish]:
+def _ends(count: int, present: Sequence[int], holes: Sequence[int]) -> Iterator[RunRequest]:
     """An end that cannot be run: further in, twice as far each time."""
     first, last = (present[0], present[-1]) if present else (count, -1)
     low = (1 << sum(hole < first for hole in holes)) - 1
     high = count - (1 << sum(hole > last for hole in holes))
     for wanted, inside in ((low, low < first), (high, high > last)):
         if inside and 0 <= wanted < count and wanted not in holes:
-            yield Wish(0.5, wanted, "in place of an end point that cannot be run")
+            yield RunRequest(0.5, wanted, "in place of an end point that cannot be run")
 
 
-def _wide(grid: int, present: Sequence[int], holes: Sequence[int]) -> Iterator[Wish]:
+def _wide(grid: int, present: Sequence[int], holes: Sequence[int]) -> Iterator[RunRequest]:
     """Where a broken grid point left too wide a stretch."""
     for a, b in pairwise(present):
         pieces = math.ceil((b - a) / grid)
@@ -185,10 +187,10 @@ def _wide(grid: int, present: Sequence[int], holes: Sequence[int]) -> Iterator[W
             continue
         taken: set[int] = set()
         for k in range(1, pieces):
-            found = near(a + round(k * (b - a) / pieces), a + 1, b - 1, holes, taken)
+            found = nearest_runnable(a + round(k * (b - a) / pieces), a + 1, b - 1, holes, taken)
             if found is not None:
                 taken.add(found)
-                yield Wish(0.6, found, "in place of a grid point that cannot be run")
+                yield RunRequest(0.6, found, "in place of a grid point that cannot be run")
 
 
 # DOC-HERE splitting: Splitting: which runs decide most, given where changes are likely.
@@ -205,10 +207,10 @@ REPEATS = 10
 """So often a point is run at most."""
 
 
-class Board(msgspec.Struct, frozen=True, kw_only=True):
+class SearchState(msgspec.Struct, frozen=True, kw_only=True):
     """What a plan is made from."""
 
-    map: Map
+    map: ChangeMap
     runs: Mapping[int, int]
     """Position → numbers it has."""
     dead: Sequence[int]
@@ -216,22 +218,24 @@ class Board(msgspec.Struct, frozen=True, kw_only=True):
     confidence: float
 
 
-def split_wishes(board: Board, room: int) -> list[Wish]:
+def split_requests(board: SearchState, room: int) -> list[RunRequest]:
     """Runs that would decide something, best first."""
     wishes = [
-        Wish(1.2, at, "again: off its level") for at in board.map.odd if not board.pending.get(at)
+        RunRequest(1.2, at, "again: off its level")
+        for at in board.map.odd
+        if not board.pending.get(at)
     ]
     for i in range(len(board.map.chance)):
         wishes += _gap(board, i, room)
     return wishes
 
 
-def _gap(board: Board, i: int, room: int) -> Iterator[Wish]:
+def _gap(board: SearchState, i: int, room: int) -> Iterator[RunRequest]:
     chance = float(board.map.chance[i])
     low, high = board.map.positions[i], board.map.positions[i + 1]
     if chance < DOUBT:
         return
-    inside = untried(low, high, board.dead)
+    inside = count_untried(low, high, board.dead)
     if not inside:
         yield from _closed(board, i, chance)
         return
@@ -240,14 +244,14 @@ def _gap(board: Board, i: int, room: int) -> Iterator[Wish]:
         yield from _rerun(board, doubtful, chance, "again: unsure which side it is on")
         return
     rank = 3 - min(chance, 0.999)
-    places = halves(low, high, board.dead, board.pending)
+    places = midpoints(low, high, board.dead, board.pending)
     for k, index in zip(range(room if chance >= SURE else 1), places, strict=False):
         # One in flight is what this stretch waits for; what lies beyond it is a guess.
         ahead = k or any(low < at < high for at in board.pending)
-        yield Wish(SPECULATION + k if ahead else rank, index, f"midpoint of {low} and {high}")
+        yield RunRequest(SPECULATION + k if ahead else rank, index, f"midpoint of {low} and {high}")
 
 
-def _closed(board: Board, i: int, chance: float) -> Iterator[Wish]:
+def _closed(board: SearchState, i: int, chance: float) -> Iterator[RunRequest]:
     """Neighbours: run again until the answer is sure enough."""
     if settled(board, i):
         return
@@ -259,7 +263,7 @@ def _closed(board: Board, i: int, chance: float) -> Iterator[Wish]:
     yield from _rerun(board, doubtful, chance, "again: next to a change")
 
 
-def settled(board: Board, i: int) -> bool:
+def settled(board: SearchState, i: int) -> bool:
     """Whether a pair of neighbours needs no more runs: surely a change, or surely none."""
     chance = float(board.map.chance[i])
     ends = board.map.positions[i : i + 2]
@@ -267,7 +271,7 @@ def settled(board: Board, i: int) -> bool:
     return chance < DOUBT or (chance >= board.confidence and believed)
 
 
-def _doubtful(board: Board, i: int) -> int | None:
+def _doubtful(board: SearchState, i: int) -> int | None:
     """The end of a stretch whose other side may hold the change as well; at the very end there is no other side."""
     chances, positions = board.map.chance, board.map.positions
     here = float(chances[i])
@@ -280,19 +284,19 @@ def _doubtful(board: Board, i: int) -> int | None:
     return min(open_, key=lambda o: (board.runs[o[1]], -o[0]))[1] if open_ else None
 
 
-def _rerun(board: Board, index: int, chance: float, why: str) -> Iterator[Wish]:
+def _rerun(board: SearchState, index: int, chance: float, why: str) -> Iterator[RunRequest]:
     if board.runs[index] < REPEATS and not board.pending.get(index):
-        yield Wish(2 - min(chance, 1 - chance), index, why)
+        yield RunRequest(2 - min(chance, 1 - chance), index, why)
 
 
-def halves(low: int, high: int, dead: Sequence[int], pending: Collection[int]) -> Iterator[int]:
+def midpoints(low: int, high: int, dead: Sequence[int], pending: Collection[int]) -> Iterator[int]:
     """The middle of the longest piece, again and again; pieces end where something is in flight."""
     cuts = [low, *sorted(at for at in pending if low < at < high), high]
     pieces = [(a - b, a, b) for a, b in pairwise(cuts)]
     heapq.heapify(pieces)
     while pieces:
         _, a, b = heapq.heappop(pieces)
-        found = near((a + b) // 2, a + 1, b - 1, dead)
+        found = nearest_runnable((a + b) // 2, a + 1, b - 1, dead)
         if found is None:
             continue
         yield found
@@ -300,13 +304,13 @@ def halves(low: int, high: int, dead: Sequence[int], pending: Collection[int]) -
         heapq.heappush(pieces, (found - b, found, b))
 
 
-def expected_left(board: Board) -> int:
+def expected_left(board: SearchState) -> int:
     """Runs still to come, roughly: halvings of what holds a change, a few more where it is in doubt."""
     total = 0.0
     for i, chance in enumerate(board.map.chance):
         if chance < DOUBT:
             continue
-        inside = untried(board.map.positions[i], board.map.positions[i + 1], board.dead)
+        inside = count_untried(board.map.positions[i], board.map.positions[i + 1], board.dead)
         if inside:
             total += float(chance) * (math.log2(inside + 1) + 1)
         elif not settled(board, i):

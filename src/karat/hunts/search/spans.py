@@ -13,8 +13,8 @@ from typing import NamedTuple
 from karat.changepoints.series import Better
 from karat.hunts.model import Metric, Missed, Span
 from karat.hunts.probe.metrics import CRASH
-from karat.hunts.search.inference import Map, flake_map, middle
-from karat.hunts.search.requests import SPECULATION, Wish, halves, untried
+from karat.hunts.search.inference import ChangeMap, flake_map, middle
+from karat.hunts.search.requests import SPECULATION, RunRequest, count_untried, midpoints
 
 _LIKELY = 0.5
 _WIDE = 0.95
@@ -22,10 +22,10 @@ _WIDE = 0.95
 
 
 def spans_of(
-    metric: Metric, found: Map, values: Mapping[int, Sequence[float]], dead: Sequence[int]
+    metric: Metric, found: ChangeMap, values: Mapping[int, Sequence[float]], dead: Sequence[int]
 ) -> tuple[Span, ...]:
     """Every likely change; while the search goes on, some are still wide. `dead`: sorted."""
-    wide = [untried(low, high, dead) > 0 for low, high in pairwise(found.positions)]
+    wide = [count_untried(low, high, dead) > 0 for low, high in pairwise(found.positions)]
     at = [i for i, chance in enumerate(found.chance) if chance > (_WIDE if wide[i] else _LIKELY)]
     edges = [-1, *at, len(found.positions) - 1]
     levels = [
@@ -42,19 +42,19 @@ def spans_of(
             before=levels[k],
             after=levels[k + 1],
             confidence=min(float(found.chance[i]), 0.9999),
-            kind=kind(metric, levels[k], levels[k + 1]),
-            between=between(found.positions[i], found.positions[i + 1], dead),
+            kind=span_kind(metric, levels[k], levels[k + 1]),
+            between=unrunnable_between(found.positions[i], found.positions[i + 1], dead),
         )
         for k, i in enumerate(at)
     )
 
 
-def between(low: int, high: int, dead: Collection[int]) -> tuple[int, ...]:
+def unrunnable_between(low: int, high: int, dead: Collection[int]) -> tuple[int, ...]:
     """Points between two that cannot be run."""
     return tuple(sorted(at for at in dead if low < at < high))
 
 
-def left_wide(spans: Iterable[Span]) -> tuple[str, ...]:
+def wide_span_notes(spans: Iterable[Span]) -> tuple[str, ...]:
     """A sentence for each change that has points between its sides which were never tried."""
     rests = ((span, span.bad - span.good - 1 - len(span.between)) for span in spans)
     return tuple(
@@ -65,22 +65,24 @@ def left_wide(spans: Iterable[Span]) -> tuple[str, ...]:
     )
 
 
-def kind(metric: Metric, before: float, after: float) -> str:
+def span_kind(metric: Metric, before: float, after: float) -> str:
     """regression, improvement, shift, crash."""
     if metric.binary:
         worse = after > before
         return ("crash" if metric.name == CRASH else "regression") if worse else "improvement"
-    return direction(metric.better, after - before)
+    return change_kind(metric.better, after - before)
 
 
-def direction(better: Better | None, moved: float) -> str:
+def change_kind(better: Better | None, moved: float) -> str:
     """What a move is called."""
     if better not in {"higher", "lower"}:
         return "shift"
     return "regression" if (moved < 0) == (better == "higher") else "improvement"
 
 
-def missed(count: int, tested: Collection[int], dead: Collection[int], rule_out: str) -> Missed:
+def missed_dips(
+    count: int, tested: Collection[int], dead: Collection[int], rule_out: str
+) -> Missed:
     """What nobody looked at. `rule_out`: what to say in hunt.toml, or on the command line."""
     stretches = [high - low - 1 for low, high in pairwise([-1, *sorted(tested), count])]
     if dead:
@@ -129,7 +131,7 @@ def edges(values: Collection[int], failed: Collection[int], count: int) -> tuple
     return tuple(found)
 
 
-def lasting(
+def likelier_than_flakes(
     found: Sequence[Edge], values: Collection[int], failed: Collection[int], count: int
 ) -> tuple[Edge, ...]:
     """Those that are likelier than so many flakes side by side, where nothing is run again."""
@@ -143,15 +145,15 @@ def lasting(
     )
 
 
-def edge_wishes(
+def edge_requests(
     found: Sequence[Edge], dead: Sequence[int], pending: Mapping[int, int]
-) -> Iterator[Wish]:
+) -> Iterator[RunRequest]:
     """Halves each end until neighbours are found."""
     for edge in found:
-        for index in halves(edge.low, edge.high, dead, pending):
+        for index in midpoints(edge.low, edge.high, dead, pending):
             ahead = any(edge.low < at < edge.high for at in pending)
             why = f"midpoint of {edge.low} and {edge.high}: failures {'begin' if edge.begins else 'end'}"
-            yield Wish(SPECULATION if ahead else 2.5, index, why)
+            yield RunRequest(SPECULATION if ahead else 2.5, index, why)
             break
 
 
@@ -171,13 +173,13 @@ def edge_spans(
             after=None if edge.begins else middle(values[edge.high]),
             confidence=edge.confidence,
             kind="crash" if edge.begins else "improvement",
-            between=between(edge.low, edge.high, dead),
+            between=unrunnable_between(edge.low, edge.high, dead),
         )
         for edge in found
     )
 
 
-def believed(
+def surely_failing(
     again: Collection[int], values: Collection[int], failed: Collection[int]
 ) -> frozenset[int]:
     """Points that failed once, and whose tested neighbours failed for good: no second try is needed."""

@@ -16,40 +16,40 @@ from msgspec import structs
 from karat.changepoints.detector.detect import detect
 from karat.changepoints.series import Analysis, DetectOptions, Observation, Outcome, Series, Step
 from karat.findings import UsageError, suggest
-from karat.hunts.model import Ask, Decision, Metric, Missed, Seen, Span, Strategy
+from karat.hunts.model import Ask, Decision, Metric, Missed, Observed, Span, Strategy
 from karat.hunts.search.bisect import Bisect
-from karat.hunts.search.inference import Map, flake_map, level_map
-from karat.hunts.search.observations import Readings, readings, runs
+from karat.hunts.search.inference import ChangeMap, flake_map, level_map
+from karat.hunts.search.observations import Readings, count_runs, read_metric
 from karat.hunts.search.requests import (
     SPECULATION,
-    Board,
-    Wish,
+    RunRequest,
+    SearchState,
     allowance,
-    asks,
-    chosen,
+    choose,
     expected_left,
-    grid_wishes,
-    split_wishes,
+    grid_requests,
+    grid_width,
+    split_requests,
 )
 from karat.hunts.search.spans import (
-    believed,
-    between,
-    direction,
+    change_kind,
+    edge_requests,
     edge_spans,
-    edge_wishes,
     edges,
-    lasting,
-    left_wide,
-    missed,
+    likelier_than_flakes,
+    missed_dips,
     spans_of,
+    surely_failing,
+    unrunnable_between,
+    wide_span_notes,
 )
 from karat.hunts.settings import SearchSettings
 
 
-class Plan(msgspec.Struct, frozen=True, kw_only=True):
+class MetricPlan(msgspec.Struct, frozen=True, kw_only=True):
     """What one metric wants, and what is known of it."""
 
-    wishes: tuple[Wish, ...]
+    wishes: tuple[RunRequest, ...]
     spans: tuple[Span, ...]
     left: int
     missed: Missed
@@ -67,18 +67,20 @@ class Adaptive:
         self._metrics = tuple(metrics)
         # What is zoomed into is one change between two ends that differ: nothing is gained by a grid. That of hunt.toml
         # counts the points of the first stage, and says nothing of these.
-        self._grid = count if zoom else chosen(count, settings.grid)
+        self._grid = count if zoom else grid_width(count, settings.grid)
         self._rule_out = "--strategy sweep" if zoom else "grid = 1, or --strategy sweep"
 
-    def decide(self, seen: Mapping[int, Seen], in_flight: Mapping[int, int], room: int) -> Decision:
+    def decide(
+        self, seen: Mapping[int, Observed], in_flight: Mapping[int, int], room: int
+    ) -> Decision:
         """What to run next."""
         plans = [self._plan(k, metric, seen, in_flight) for k, metric in enumerate(self._metrics)]
         allowed = allowance(self._settings.max_runs, seen, in_flight, room)
         wishes = [wish for plan in plans for wish in plan.wishes]
         if self._settings.max_runs:
             wishes = [wish for wish in wishes if wish.rank < SPECULATION]
-        wanted = asks(wishes, allowed)
-        rest = asks(wishes, len(wanted) + 4)[len(wanted) :]
+        wanted = choose(wishes, allowed)
+        rest = choose(wishes, len(wanted) + 4)[len(wanted) :]
         spans = tuple(span for plan in plans for span in plan.spans)
         over = not wishes and not in_flight
         return Decision(
@@ -88,51 +90,55 @@ class Adaptive:
             spans=spans,
             flake_rate=max((p.flakes for p in plans if p.flakes is not None), default=None),
             missed=max((plan.missed for plan in plans), key=lambda m: m.longest_dip, default=None),
-            notes=left_wide(spans) if over else self._notes(seen, bool(wanted or in_flight)),
+            notes=wide_span_notes(spans) if over else self._notes(seen, bool(wanted or in_flight)),
         )
 
-    def _notes(self, seen: Mapping[int, Seen], going: bool) -> tuple[str, ...]:  # noqa: FBT001
+    def _notes(self, seen: Mapping[int, Observed], going: bool) -> tuple[str, ...]:  # noqa: FBT001
         limit = self._settings.max_runs
-        if limit and not going and runs(seen) >= limit:
+        if limit and not going and count_runs(seen) >= limit:
             return (
                 f"stopped at max_runs = {limit}: more runs were wanted, and answers may be wide",
             )
         return ()
 
     def _plan(
-        self, number: int, metric: Metric, seen: Mapping[int, Seen], in_flight: Mapping[int, int]
-    ) -> Plan:
-        read = readings(metric, seen)
-        sure = believed(read.again, read.values, read.failed)
+        self,
+        number: int,
+        metric: Metric,
+        seen: Mapping[int, Observed],
+        in_flight: Mapping[int, int],
+    ) -> MetricPlan:
+        read = read_metric(metric, seen)
+        sure = surely_failing(read.again, read.values, read.failed)
         failed = read.failed | sure
         dead, again = sorted(read.dead | sure), read.again - sure
         there = {*read.values, *in_flight}
-        wishes = grid_wishes(self._count, self._grid, there, dead, again)
+        wishes = grid_requests(self._count, self._grid, there, dead, again)
         grid_left = len(wishes)
-        wishes += [Wish(1, at, "again: it failed") for at in sorted(again - in_flight.keys())]
+        wishes += [RunRequest(1, at, "again: it failed") for at in sorted(again - in_flight.keys())]
         spans: tuple[Span, ...] = ()
         left, flakes = 0, None
         if len(read.values) > 1:
             board = self._board(metric, read, dead, in_flight)
-            wishes += split_wishes(board, 1 + 2 * len(in_flight) + 2)
+            wishes += split_requests(board, 1 + 2 * len(in_flight) + 2)
             spans = spans_of(metric, board.map, read.values, dead)
             left, flakes = expected_left(board), board.map.flakes
         if not number and failed:
             found = edges(read.values, failed, self._count)
-            wishes += edge_wishes(found, dead, in_flight)
+            wishes += edge_requests(found, dead, in_flight)
             spans = (*spans, *edge_spans(metric, found, read.values, dead))
-        return Plan(
+        return MetricPlan(
             wishes=tuple(wishes),
             spans=tuple(sorted(spans, key=lambda span: (span.good, span.bad))),
             left=grid_left + left,
-            missed=missed(self._count, read.values, dead, self._rule_out),
+            missed=missed_dips(self._count, read.values, dead, self._rule_out),
             flakes=flakes,
         )
 
     def _board(
         self, metric: Metric, read: Readings, dead: Sequence[int], in_flight: Mapping[int, int]
-    ) -> Board:
-        return Board(
+    ) -> SearchState:
+        return SearchState(
             map=change_map(metric, read.values, self._count, self._settings.smallest),
             runs={at: len(values) for at, values in read.values.items()},
             dead=dead,
@@ -143,7 +149,7 @@ class Adaptive:
 
 def change_map(
     metric: Metric, values: Mapping[int, Sequence[float]], count: int, smallest: float
-) -> Map:
+) -> ChangeMap:
     """Where a metric changed, as far as is known."""
     if metric.binary:
         return flake_map(values, count)
@@ -175,13 +181,15 @@ class Sweep:
         self._missing = frozenset(missing)
         self._names = names or tuple(map(str, range(count)))
 
-    def decide(self, seen: Mapping[int, Seen], in_flight: Mapping[int, int], room: int) -> Decision:
+    def decide(
+        self, seen: Mapping[int, Observed], in_flight: Mapping[int, int], room: int
+    ) -> Decision:
         """The next points in order; the answer when all have been run."""
         seen = {at: one for at, one in seen.items() if one.outcomes and at not in self._missing}
         done = {*self._missing, *seen, *in_flight}
         left = [at for at in range(self._count) if at not in done]
         allowed = allowance(self._settings.max_runs, seen, in_flight, room)
-        wanted = asks([Wish(0, at, "every point") for at in left[: allowed + 1]], allowed)
+        wanted = choose([RunRequest(0, at, "every point") for at in left[: allowed + 1]], allowed)
         rest = left[len(wanted) : len(wanted) + 4]
         stopped = bool(left) and not wanted and not in_flight and room > 0
         decision = Decision(asks=wanted, likely_next=tuple(rest), expected_left=len(left))
@@ -189,13 +197,13 @@ class Sweep:
             return decision
         return self._answer(seen, len(left))
 
-    def _answer(self, seen: Mapping[int, Seen], left: int) -> Decision:
+    def _answer(self, seen: Mapping[int, Observed], left: int) -> Decision:
         spans: list[Span] = []
         analyses: list[Analysis] = []
         flakes: list[float] = []
         tested, dead = set(range(self._count)), set(self._missing)
         for number, metric in enumerate(self._metrics):
-            read = readings(metric, seen)
+            read = read_metric(metric, seen)
             holes = read.dead | read.again | self._missing
             tested, dead = tested & read.values.keys(), dead | holes
             if metric.binary:
@@ -214,7 +222,7 @@ class Sweep:
             spans=tuple(sorted(spans, key=lambda span: (span.good, span.bad))),
             analyses=tuple(analyses),
             flake_rate=max(flakes, default=None),
-            missed=missed(self._count, tested, dead, "a larger max_runs"),
+            missed=missed_dips(self._count, tested, dead, "a larger max_runs"),
             notes=self._notes(seen, left),
         )
 
@@ -224,10 +232,10 @@ class Sweep:
         if not failed:
             return ()
         found = edges(read.values, failed, self._count)
-        sure = lasting(found, read.values, failed, self._count)
+        sure = likelier_than_flakes(found, read.values, failed, self._count)
         return edge_spans(metric, sure, read.values, (read.dead - failed) | self._missing)
 
-    def _analyse(self, metric: Metric, seen: Mapping[int, Seen]) -> Analysis:
+    def _analyse(self, metric: Metric, seen: Mapping[int, Observed]) -> Analysis:
         smallest = 0.0 if metric.better == "equal" else self._settings.smallest
         observations = tuple(
             _observation(metric, at, name, seen.get(at)) for at, name in enumerate(self._names)
@@ -235,17 +243,17 @@ class Sweep:
         series = Series(metric=metric.name, better=metric.better, observations=observations)
         return detect(series, DetectOptions(smallest=smallest))
 
-    def _notes(self, seen: Mapping[int, Seen], left: int) -> tuple[str, ...]:
+    def _notes(self, seen: Mapping[int, Observed], left: int) -> tuple[str, ...]:
         if not left:
             return ()
-        return (f"stopped at {runs(seen)} runs (max_runs): {left} points were not run",)
+        return (f"stopped at {count_runs(seen)} runs (max_runs): {left} points were not run",)
 
 
-def _observation(metric: Metric, index: int, name: str, at: Seen | None) -> Observation:
+def _observation(metric: Metric, index: int, name: str, at: Observed | None) -> Observation:
     """One point as the detector sees it."""
     if at is None:
         return Observation(label=name, outcome=Outcome.MISSING)
-    values = readings(metric, {index: at}).values.get(index, ())
+    values = read_metric(metric, {index: at}).values.get(index, ())
     if values:
         return Observation(label=name, values=values)
     gravest = next((o for o in at.outcomes if o is not Outcome.OK), Outcome.MISSING)
@@ -261,8 +269,8 @@ def _span(metric: Metric, step: Step, dead: frozenset[int]) -> Span:
         before=step.before.value,
         after=step.after.value,
         confidence=step.confidence,
-        kind=direction(metric.better, step.absolute),
-        between=between(step.last_good, step.first_bad, dead),
+        kind=change_kind(metric.better, step.absolute),
+        between=unrunnable_between(step.last_good, step.first_bad, dead),
     )
 
 
@@ -290,7 +298,7 @@ def open_strategy(
     there = [at for at in range(count) if at not in gone]
     if settings.strategy == "sweep" and levels is None and there:
         return Sweep(settings, count, metrics, missing=gone, names=names)
-    return Present(_open(settings, there, metrics, names, levels), there, count)
+    return PresentPoints(_open(settings, there, metrics, names, levels), there, count)
 
 
 def _open(
@@ -322,7 +330,7 @@ def _named(name: str, names: Sequence[str], there: Sequence[int], default: int, 
     return min(bisect_left(there, names.index(name)), len(there) - 1)
 
 
-class Present:
+class PresentPoints:
     """A strategy over the points that are there."""
 
     def __init__(self, inner: Strategy, there: Sequence[int], count: int) -> None:
@@ -331,7 +339,9 @@ class Present:
         self._place = {at: k for k, at in enumerate(there)}
         self._gone = tuple(at for at in range(count) if at not in self._place)
 
-    def decide(self, seen: Mapping[int, Seen], in_flight: Mapping[int, int], room: int) -> Decision:
+    def decide(
+        self, seen: Mapping[int, Observed], in_flight: Mapping[int, int], room: int
+    ) -> Decision:
         """What to run next."""
         if not self._there:
             return Decision(asks=(), expected_left=0, notes=("no point of the timeline is there",))

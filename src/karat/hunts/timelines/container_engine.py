@@ -178,7 +178,7 @@ def env_options(env: Mapping[str, str]) -> tuple[tuple[str, ...], dict[str, str]
     return tuple(options), theirs
 
 
-def own_failure(exit_code: int | None, output: bytes) -> str:
+def engine_failure(exit_code: int | None, output: bytes) -> str:
     """What the client itself said, if it and not the command inside has failed; else nothing."""
     own = _OWN_LINES.get(exit_code) if exit_code is not None else None
     lines = output[-_LAST_BYTES:].decode(errors="replace").split("\n")
@@ -295,10 +295,10 @@ _MOUNT = re.compile(r"(?P<host>[^:]+):(?P<inside>/[^:]*)(?P<options>:[A-Za-z,]+)
 
 def mount_options(mounts: Iterable[str], root: Path) -> tuple[str, ...]:
     """Options for `run`: HOST is seen from a folder, and must be there."""
-    return tuple(word for mount in mounts for word in ("--volume", absolute(mount, root)))
+    return tuple(word for mount in mounts for word in ("--volume", absolute_mount(mount, root)))
 
 
-def absolute(mount: str, root: Path) -> str:
+def absolute_mount(mount: str, root: Path) -> str:
     """`HOST:CONTAINER[:ro]` with an absolute HOST."""
     found = _MOUNT.fullmatch(mount)
     if not found:
@@ -309,10 +309,10 @@ def absolute(mount: str, root: Path) -> str:
         raise _wrong(
             f"expected {mount!r} to name a folder or file that is there, found none at {host}"
         )
-    return f"{mountable(host)}:{found['inside']}{found['options'] or ''}"
+    return f"{check_mountable(host)}:{found['inside']}{found['options'] or ''}"
 
 
-def mountable(host: Path) -> Path:
+def check_mountable(host: Path) -> Path:
     """A path of this machine that an engine can mount: in its words a colon ends a path."""
     if ":" in str(host):
         raise UsageError(

@@ -18,34 +18,34 @@ from karat.engines.job import Command
 from karat.findings import CannotVerify, Finding, Severity, UsageError
 from karat.hunts import settings as durations, settings as sizes
 from karat.hunts.model import Point, Suspect, Window
-from karat.hunts.settings import ContainerSettings, HuntSettings, Stage, split
+from karat.hunts.settings import ContainerSettings, HuntSettings, Stage, split_command
 from karat.hunts.stages import stages
 from karat.hunts.timelines import images as image_listing
 from karat.hunts.timelines.container_engine import (
     ContainerEngine,
+    check_mountable,
     env_options,
     image_sizes,
     inspect,
     mount_options,
-    mountable,
     open_engine,
     remove_leftovers,
     remove_named,
 )
 from karat.hunts.timelines.images import (
     ImageCache,
-    Listed,
+    ListedImage,
     Puller,
     changed_labels,
     check_distinct,
     check_template,
     commits_of,
     image_at,
+    image_times,
     in_utc,
-    moments,
-    name_of,
+    point_name,
 )
-from karat.hunts.timelines.timeline import Place
+from karat.hunts.timelines.timeline import Workspace
 from karat.net.registry import Registry
 
 _PULL_SECONDS = 7200.0
@@ -61,10 +61,10 @@ class Containers:
     def __init__(
         self,
         settings: HuntSettings,
-        place: Place,
+        place: Workspace,
         engine: ContainerEngine,
         registry: Registry | None,
-        images: Mapping[str, Listed],
+        images: Mapping[str, ListedImage],
         points: Sequence[Point],
     ) -> None:
         self._own = own = _table(settings)
@@ -81,13 +81,13 @@ class Containers:
         self._divided = settings.engine.gpus > 0
         self._gpus = engine.gpus(own.gpus or ("all" if self._divided else None))
         self._mounts = mount_options(self._own.mounts, place.root)
-        mountable(place.work)
+        check_mountable(place.work)
         env_options({**own.env, **settings.probe.env})  # now, rather than in the middle of a hunt
-        self._stays = bool(split(settings.probe.setup))
+        self._stays = bool(split_command(settings.probe.setup))
         self._puller = Puller(self._own.ahead if self._here else 0, self._pull_ahead)
         self._cache = ImageCache(
             place.work / "containers" / f"images-{place.hunt}.json",
-            sizes.size(self._own.cache) if self._here else 0,
+            sizes.parse_size(self._own.cache) if self._here else 0,
             partial(image_sizes, engine),
             keep=max(1, settings.engine.slots) + self._own.ahead,
         )
@@ -95,7 +95,7 @@ class Containers:
     @property
     def findings(self) -> Sequence[Finding]:
         """Images that are missing, and those of which nothing, or not all, could be said."""
-        return (*image_listing.findings(self._images.values()), *self._unread)
+        return (*image_listing.listing_findings(self._images.values()), *self._unread)
 
     def identity(self, point: Point) -> Mapping[str, str]:
         """The digest, and the commits that labels tell of."""
@@ -234,7 +234,7 @@ class Containers:
                 self._labels[found.digest] = known
         return known
 
-    def _asked_labels(self, found: Listed) -> Mapping[str, str]:
+    def _asked_labels(self, found: ListedImage) -> Mapping[str, str]:
         if self._registry is None:
             config = (inspect(self._engine, found.run) or {}).get("Config") or {}
             labels = config.get("Labels") or {}
@@ -246,7 +246,7 @@ class Containers:
             return {}
 
 
-def _unread_labels(found: Listed, error: CannotVerify) -> Finding:
+def _unread_labels(found: ListedImage, error: CannotVerify) -> Finding:
     return Finding(
         kind="cannot-read",
         severity=Severity.INFO,
@@ -256,16 +256,16 @@ def _unread_labels(found: Listed, error: CannotVerify) -> Finding:
 
 
 def open_containers(
-    settings: HuntSettings, stage: Stage, window: Window | None, place: Place
+    settings: HuntSettings, stage: Stage, window: Window | None, place: Workspace
 ) -> Containers:
     """The images of a range of dates, each asked of its registry; nothing is pulled."""
     own = _table(settings)
-    step = stage.step if stage.step is not None else durations.seconds(own.step)
+    step = stage.step if stage.step is not None else durations.parse_duration(own.step)
     for each in stages(settings):
         if each.timeline == "containers":
             check_template(own.image, each.step or step)
     start, end = _ends(own, window)
-    named = {name_of(when, step): when for when in moments(start, end, step)}
+    named = {point_name(when, step): when for when in image_times(start, end, step)}
     references = {name: image_at(own.image, when) for name, when in named.items()}
     check_distinct(references)
     here = settings.engine.kind == "local"
@@ -292,7 +292,7 @@ def _table(settings: HuntSettings) -> ContainerSettings:
     return settings.containers
 
 
-def _point(name: str, when: dt.datetime, found: Listed) -> Point:
+def _point(name: str, when: dt.datetime, found: ListedImage) -> Point:
     image = found.reference.text
     return Point(
         id=name,

@@ -17,22 +17,22 @@ from karat.hunts.timelines.container_engine import remove_named
 from karat.hunts.timelines.git_mirror import (
     Commit,
     Mirror,
-    at,
     branch_of_merge,
+    from_timestamp,
+    index_at,
     instants,
-    interleaved,
+    interleave,
     line_between,
-    moment,
     suspects_between,
 )
 from karat.hunts.timelines.git_repositories import (
     SHORT,
     Repositories,
-    odd,
+    history_findings,
     open_repositories,
     point_id,
 )
-from karat.hunts.timelines.timeline import Place
+from karat.hunts.timelines.timeline import Workspace
 
 
 class GitTimeline:
@@ -137,14 +137,14 @@ _EARLIEST, _LATEST = 14 * _HOUR, 12 * _HOUR
 """A day begins so long before UTC's, and ends so long after it, where clocks are furthest ahead and behind."""
 
 
-class Exact(msgspec.Struct, frozen=True, kw_only=True):
+class CommitRange(msgspec.Struct, frozen=True, kw_only=True):
     """A repository whose two commits are known."""
 
     old: str
     new: str
 
 
-class Times(msgspec.Struct, frozen=True, kw_only=True):
+class TimeRange(msgspec.Struct, frozen=True, kw_only=True):
     """Seconds since 1970 between which the others are looked at."""
 
     start: float
@@ -154,20 +154,20 @@ class Times(msgspec.Struct, frozen=True, kw_only=True):
 class Ends(msgspec.Struct, frozen=True, kw_only=True):
     """What a coarser stage recorded."""
 
-    exact: dict[str, Exact]
+    exact: dict[str, CommitRange]
     notes: tuple[str, ...] = ()
 
 
-def exact_ends(repositories: Repositories, window: Window) -> Ends:
+def recorded_ranges(repositories: Repositories, window: Window) -> Ends:
     """Repositories whose commits a coarser stage recorded, at both of its points."""
-    found: dict[str, Exact] = {}
+    found: dict[str, CommitRange] = {}
     notes = []
     for name, mirror in repositories.mirrors.items():
         old = _recorded(window.old, window.old_identity, name)
         new = _recorded(window.new, window.new_identity, name)
         try:
             if old and new:
-                found[name] = Exact(old=_commit(mirror, old), new=_commit(mirror, new))
+                found[name] = CommitRange(old=_commit(mirror, old), new=_commit(mirror, new))
         except CannotVerify as error:
             notes.append(f"{error}; what the branch had at that time is taken instead")
     if len(found) == len(repositories.mirrors) and all(e.old == e.new for e in found.values()):
@@ -178,7 +178,7 @@ def exact_ends(repositories: Repositories, window: Window) -> Ends:
     return Ends(exact=found, notes=tuple(notes))
 
 
-def window_times(hunt: HuntSettings, repositories: Repositories, window: Window) -> Times:
+def window_times(hunt: HuntSettings, repositories: Repositories, window: Window) -> TimeRange:
     """When to look, where a coarser stage tells times only.
 
     An image of a day was made some time in that day, and nobody knows in which zone: one step of its timeline is added
@@ -191,19 +191,22 @@ def window_times(hunt: HuntSettings, repositories: Repositories, window: Window)
             next_command=EDIT,
         )
     dated = IMAGE in window.new.parts and not set(repositories.mirrors) & set(window.new.parts)
-    margin = settings.seconds(repositories.settings.margin)
+    margin = settings.parse_duration(repositories.settings.margin)
     start, end = window.old.when.timestamp() - margin, window.new.when.timestamp() + margin
     if dated and hunt.containers:
-        start, end = start - _EARLIEST, end + settings.seconds(hunt.containers.step) + _LATEST
-    return Times(start=start, end=end)
+        start, end = (
+            start - _EARLIEST,
+            end + settings.parse_duration(hunt.containers.step) + _LATEST,
+        )
+    return TimeRange(start=start, end=end)
 
 
-def own_times(repositories: Repositories, latest: float) -> Times | None:
+def own_times(repositories: Repositories, latest: float) -> TimeRange | None:
     """What hunt.toml says itself, up to the branches' ends unless it says until when; None: it says nothing."""
     start, end = repositories.settings.start, repositories.settings.end
     if start is None:
         return None
-    found = Times(start=start.timestamp(), end=end.timestamp() if end else latest)
+    found = TimeRange(start=start.timestamp(), end=end.timestamp() if end else latest)
     if found.end <= found.start:
         raise UsageError(
             f"expected a start before the end, found {start.isoformat()} and "
@@ -249,7 +252,7 @@ def open_commits(
     settings: HuntSettings,
     stage: Stage,  # noqa: ARG001 - a factory's signature; commits have no step
     window: Window | None,
-    place: Place,
+    place: Workspace,
 ) -> GitTimeline:
     """Every commit between two points of a coarser stage, or between two that hunt.toml names."""
     own = settings.commits or settings.checkouts
@@ -259,11 +262,11 @@ def open_commits(
     )
     walk = _merged_branch(repositories, ends) if window and own.follow_merges else None
     walk = walk or _walk(repositories, ends)
-    points, odds = _points(repositories, walk), odd((*notes, *walk.notes))
+    points, odds = _points(repositories, walk), history_findings((*notes, *walk.notes))
     return GitTimeline("commits", repositories, points, odds, absent=walk.absent)
 
 
-def _walk(repositories: Repositories, ends: Mapping[str, Exact]) -> Walk:
+def _walk(repositories: Repositories, ends: Mapping[str, CommitRange]) -> Walk:
     every = repositories.settings.history == "all"
     lines = {
         name: line_between(repositories.mirrors[name], each.old, each.new, every=every)
@@ -276,7 +279,7 @@ def _walk(repositories: Repositories, ends: Mapping[str, Exact]) -> Walk:
     )
 
 
-def _merged_branch(repositories: Repositories, ends: Mapping[str, Exact]) -> Walk | None:
+def _merged_branch(repositories: Repositories, ends: Mapping[str, CommitRange]) -> Walk | None:
     """What a merge brought, if the whole window is one merge."""
     moved = [name for name, each in ends.items() if each.old != each.new]
     if len(moved) != 1:
@@ -301,7 +304,7 @@ def _merged_branch(repositories: Repositories, ends: Mapping[str, Exact]) -> Wal
 
 def _points(repositories: Repositories, walk: Walk) -> list[Point]:
     commits = {name: walk.start[name] for name in repositories.mirrors}
-    moves = interleaved(walk.lines)
+    moves = interleave(walk.lines)
     found = [_first(repositories, commits, moves[0][1].time if moves else None)]
     for name, commit in moves:
         commits = {**commits, name: commit.id}
@@ -309,7 +312,7 @@ def _points(repositories: Repositories, walk: Walk) -> list[Point]:
             Point(
                 id=point_id(commits),
                 label=_label(repositories, {name: commit.id}),
-                when=moment(commit.time),
+                when=from_timestamp(commit.time),
                 parts={**repositories.fixed, **commits},
             )
         )
@@ -332,15 +335,15 @@ def _first(repositories: Repositories, commits: Mapping[str, str], next_time: in
     return Point(
         id=point_id(commits),
         label=_label(repositories, commits),
-        when=moment(latest),
+        when=from_timestamp(latest),
         parts={**repositories.fixed, **commits},
     )
 
 
 def _window_ends(
     settings: HuntSettings, repositories: Repositories, window: Window
-) -> tuple[dict[str, Exact], tuple[str, ...]]:
-    ends = exact_ends(repositories, window)
+) -> tuple[dict[str, CommitRange], tuple[str, ...]]:
+    ends = recorded_ranges(repositories, window)
     exact = dict(ends.exact)
     if len(exact) < len(repositories.mirrors):
         times = window_times(settings, repositories, window)
@@ -350,7 +353,7 @@ def _window_ends(
     return {name: exact[name] for name in repositories.mirrors}, ends.notes
 
 
-def _own_ends(repositories: Repositories) -> dict[str, Exact]:
+def _own_ends(repositories: Repositories) -> dict[str, CommitRange]:
     """What [commits] says: good and bad revisions, or start and end."""
     own = repositories.settings
     _refuse_unknown(repositories, (*own.good, *own.bad))
@@ -368,20 +371,22 @@ def _own_ends(repositories: Repositories) -> dict[str, Exact]:
             new = timed.new
         # A repository of which nothing is said stays where it ends.
         old = timed.old if timed else new
-        found[name] = Exact(old=mirror.commit(own.good[name]) if name in own.good else old, new=new)
+        found[name] = CommitRange(
+            old=mirror.commit(own.good[name]) if name in own.good else old, new=new
+        )
     return found
 
 
-def _by_time(repositories: Repositories, name: str, start: float, end: float) -> Exact:
+def _by_time(repositories: Repositories, name: str, start: float, end: float) -> CommitRange:
     commits, _ = repositories.mirrors[name].line(repositories.tips[name])
-    first, last = at(commits, start), at(commits, end)
+    first, last = index_at(commits, start), index_at(commits, end)
     if last < 0:
         raise UsageError(
-            f"repository {name}: expected commits before {moment(end).isoformat()}, "
-            f"found the first at {moment(commits[0].time).isoformat()}",
+            f"repository {name}: expected commits before {from_timestamp(end).isoformat()}, "
+            f"found the first at {from_timestamp(commits[0].time).isoformat()}",
             next_command=EDIT,
         )
-    return Exact(old=commits[max(first, 0)].id, new=commits[last].id)
+    return CommitRange(old=commits[max(first, 0)].id, new=commits[last].id)
 
 
 def _refuse_unknown(repositories: Repositories, names: Sequence[str]) -> None:
@@ -401,18 +406,23 @@ def _refuse_unknown(repositories: Repositories, names: Sequence[str]) -> None:
 
 
 def open_checkouts(
-    settings: HuntSettings, stage: Stage, window: Window | None, place: Place
+    settings: HuntSettings, stage: Stage, window: Window | None, place: Workspace
 ) -> GitTimeline:
     """The instants between two moments, or between two points of a coarser stage."""
     repositories = open_repositories(settings, settings.checkouts, window, place)
-    step = stage.step if stage.step is not None else durations.seconds(settings.checkouts.step)
+    step = (
+        stage.step if stage.step is not None else durations.parse_duration(settings.checkouts.step)
+    )
     if step <= 0:
         raise UsageError("checkouts: expected a step above zero, found 0", next_command=EDIT)
     lines, notes = _lines(repositories, window)
     whole = _times(settings, repositories, window, lines)
     moments = _instants(whole, step, aligned=window is not None)
     return GitTimeline(
-        "checkouts", repositories, _points_checkouts(repositories, lines, moments), odd(notes)
+        "checkouts",
+        repositories,
+        _points_checkouts(repositories, lines, moments),
+        history_findings(notes),
     )
 
 
@@ -421,7 +431,7 @@ Lines = dict[str, tuple[Sequence[Commit], bool]]
 
 
 def _lines(repositories: Repositories, window: Window | None) -> tuple[Lines, list[str]]:
-    ends_known = exact_ends(repositories, window) if window else Ends(exact={})
+    ends_known = recorded_ranges(repositories, window) if window else Ends(exact={})
     exact, notes = ends_known.exact, list(ends_known.notes)
     found: Lines = {}
     for name, mirror in repositories.mirrors.items():
@@ -450,9 +460,9 @@ def _said_of_dates(name: str, disbelieved: int, count: int) -> str:
 
 def _times(
     settings: HuntSettings, repositories: Repositories, window: Window | None, lines: Lines
-) -> Times:
+) -> TimeRange:
     known = [commits for commits, exact in lines.values() if exact]
-    spans = [Times(start=line[0].time, end=line[-1].time) for line in known]
+    spans = [TimeRange(start=line[0].time, end=line[-1].time) for line in known]
     if window is not None and len(known) < len(lines):
         spans.append(window_times(settings, repositories, window))
     if window is None:
@@ -464,10 +474,10 @@ def _times(
                 next_command=EDIT,
             )
         spans.append(own)
-    return Times(start=min(s.start for s in spans), end=max(s.end for s in spans))
+    return TimeRange(start=min(s.start for s in spans), end=max(s.end for s in spans))
 
 
-def _instants(whole: Times, step: float, *, aligned: bool) -> list[float]:
+def _instants(whole: TimeRange, step: float, *, aligned: bool) -> list[float]:
     """By step from the start; within a coarser stage's window on round times, between its two ends."""
     if not aligned:
         return instants(whole.start, whole.end, step)
@@ -493,7 +503,7 @@ def _points_checkouts(
             Point(
                 id=label if lacking else point_id(commits),
                 label=label,
-                when=moment(time),
+                when=from_timestamp(time),
                 parts={**repositories.fixed, **commits},
                 missing=f"{' and '.join(lacking)} had no commit yet" if lacking else "",
             )
@@ -504,7 +514,7 @@ def _points_checkouts(
 def _commits(lines: Lines, time: float, *, first: bool, last: bool) -> dict[str, str]:
     found = {}
     for name, (commits, exact) in lines.items():
-        index = at(commits, time)
+        index = index_at(commits, time)
         if exact:
             index = 0 if first else len(commits) - 1 if last else max(index, 0)
         if index >= 0:
@@ -513,5 +523,5 @@ def _commits(lines: Lines, time: float, *, first: bool, last: bool) -> dict[str,
 
 
 def _label_checkouts(time: float) -> str:
-    when = moment(time)
+    when = from_timestamp(time)
     return f"{when:%Y-%m-%d %H:%M}" if time % 60 == 0 else f"{when:%Y-%m-%d %H:%M:%S}"

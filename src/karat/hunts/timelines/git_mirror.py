@@ -26,7 +26,7 @@ import msgspec
 from karat.findings import CannotVerify, UsageError, suggest
 from karat.hunts.model import Point, Suspect
 from karat.hunts.settings import RepositorySettings
-from karat.hunts.timelines.timeline import Place
+from karat.hunts.timelines.timeline import Workspace
 from karat.report.words import printable
 from karat.system import git
 from karat.system.locks import hold
@@ -39,7 +39,7 @@ class Commit(msgspec.Struct, frozen=True, array_like=True):
     time: int
 
 
-def believed(dates: Sequence[int]) -> list[int]:
+def ordered_dates(dates: Sequence[int]) -> list[int]:
     """The dates put in order: never backwards, with as few as possible changed."""
     keep = _longest(dates)
     found: list[int] = []
@@ -73,16 +73,16 @@ def _longest(dates: Sequence[int]) -> list[int]:
     return found[::-1]
 
 
-def parse(lines: Iterable[str]) -> tuple[list[Commit], int]:
+def parse_commits(lines: Iterable[str]) -> tuple[list[Commit], int]:
     """Commits of `TIME ID` lines, oldest first; and how many dates were not believed."""
     pairs = [line.split() for line in lines if line]
     dates = [int(time) for time, _ in pairs]
-    right = believed(dates)
+    right = ordered_dates(dates)
     commits = [Commit(commit, time) for (_, commit), time in zip(pairs, right, strict=True)]
     return commits, sum(1 for a, b in zip(dates, right, strict=True) if a != b)
 
 
-def at(commits: Sequence[Commit], time: float) -> int:
+def index_at(commits: Sequence[Commit], time: float) -> int:
     """Index of the last commit that was part of the branch at that time; −1 before the first."""
     return bisect_right(commits, time, key=lambda commit: commit.time) - 1
 
@@ -94,7 +94,7 @@ def instants(start: float, end: float, step: float) -> list[float]:
     return found if found[-1] == end else [*found, end]
 
 
-def interleaved(lines: Mapping[str, Sequence[Commit]]) -> list[tuple[str, Commit]]:
+def interleave(lines: Mapping[str, Sequence[Commit]]) -> list[tuple[str, Commit]]:
     """The moves of several repositories by time: which one moves, and to which commit.
 
     Each keeps its own order; at the same moment the one that is named first moves first.
@@ -106,7 +106,7 @@ def interleaved(lines: Mapping[str, Sequence[Commit]]) -> list[tuple[str, Commit
     return [(name, commit) for _, _, _, name, commit in heapq.merge(*moves)]
 
 
-def moment(seconds: float) -> datetime:
+def from_timestamp(seconds: float) -> datetime:
     """Seconds since 1970 as a time with its zone."""
     return datetime.fromtimestamp(seconds, tz=UTC)
 
@@ -183,7 +183,7 @@ _SEEN: dict[tuple[str, str], str] = {}
 class Mirror:
     """One repository's history, on this disk."""
 
-    def __init__(self, settings: RepositorySettings, place: Place) -> None:
+    def __init__(self, settings: RepositorySettings, place: Workspace) -> None:
         self.settings = settings
         self.url = clone_url(settings, place.root)
         self.path = place.work.absolute() / FOLDER / _folder(settings.name, self.url)
@@ -240,7 +240,7 @@ class Mirror:
         # Without --topo-order git believes dates: what is excluded would be listed after a few that are wrong.
         flags = ("--timestamp", "--topo-order", "--reverse")
         out = git.local(self.path, "rev-list", *flags, *words, "--")
-        return parse(out.decode().splitlines())
+        return parse_commits(out.decode().splitlines())
 
     def parents(self, commit: str) -> list[str]:
         """First parent first; none of a root commit."""
@@ -422,7 +422,7 @@ def _plain(text: str) -> str:
 # back to what both have in common, and forward from there; each step then takes a commit away, or adds one.
 
 
-class Line(msgspec.Struct, frozen=True, kw_only=True):
+class CommitLine(msgspec.Struct, frozen=True, kw_only=True):
     """The commits after the old one, up to the new one; empty where both are the same."""
 
     commits: tuple[Commit, ...]
@@ -430,29 +430,29 @@ class Line(msgspec.Struct, frozen=True, kw_only=True):
     """Sentences: what is odd about it."""
 
 
-def line_between(mirror: Mirror, old: str, new: str, *, every: bool = False) -> Line:
+def line_between(mirror: Mirror, old: str, new: str, *, every: bool = False) -> CommitLine:
     """The line from one commit to another."""
     if old == new:
-        return Line(commits=())
+        return CommitLine(commits=())
     base = mirror.merge_base(old, new)
     if base is None:
         note = (
             f"{mirror.name}: {old[:12]} and {new[:12]} have no history in common"
             f"{_because_cut(mirror)}; nothing can be put between them"
         )
-        return Line(commits=_ended([], new, mirror), notes=(note,))
+        return CommitLine(commits=_ended([], new, mirror), notes=(note,))
     if base == old:
         return _forward(mirror, old, new, every=every)
     back = [*reversed(mirror.listed("--first-parent", old, f"^{base}")[0][:-1])]
     forward = _forward(mirror, base, new, every=every) if base != new else None
     steps = [*back, *mirror.listed("--no-walk", base)[0], *(forward.commits if forward else ())]
-    return Line(
+    return CommitLine(
         commits=_in_order(steps),
         notes=(_said_of(mirror, old, new, base), *(forward.notes if forward else ())),
     )
 
 
-def branch_of_merge(mirror: Mirror, old: str, new: str) -> tuple[str, Line] | None:
+def branch_of_merge(mirror: Mirror, old: str, new: str) -> tuple[str, CommitLine] | None:
     """What a merge brought: the commit its branch left from, and the branch's own line.
 
     None unless `new` is a merge of `old` and exactly one branch that has commits of its own; which of the two was
@@ -471,10 +471,10 @@ def branch_of_merge(mirror: Mirror, old: str, new: str) -> tuple[str, Line] | No
     if base is None:
         # An unrelated history was merged: before its first commit there is nothing to run.
         base, commits = commits[0].id, commits[1:]
-    return base, Line(commits=tuple(commits))
+    return base, CommitLine(commits=tuple(commits))
 
 
-def _forward(mirror: Mirror, old: str, new: str, *, every: bool) -> Line:
+def _forward(mirror: Mirror, old: str, new: str, *, every: bool) -> CommitLine:
     words = ("--topo-order", "--ancestry-path") if every else ("--first-parent",)
     commits, _ = mirror.listed(*words, new, f"^{old}")
     beside = not every and old not in mirror.parents(commits[0].id)[:1]
@@ -482,7 +482,7 @@ def _forward(mirror: Mirror, old: str, new: str, *, every: bool) -> Line:
         # Those of the line that lack the old one would be steps back.
         on_the_way = {c.id for c in mirror.listed("--ancestry-path", new, f"^{old}")[0]}
         commits = [commit for commit in commits if commit.id in on_the_way]
-    line = Line(commits=_ended(commits, new, mirror))
+    line = CommitLine(commits=_ended(commits, new, mirror))
     notes = []
     if every and _branches(mirror, old, new):
         notes.append(
@@ -531,7 +531,7 @@ def _ended(commits: Sequence[Commit], new: str, mirror: Mirror) -> tuple[Commit,
 
 
 def _in_order(commits: Sequence[Commit]) -> tuple[Commit, ...]:
-    times = believed([commit.time for commit in commits])
+    times = ordered_dates([commit.time for commit in commits])
     return tuple(Commit(c.id, time) for c, time in zip(commits, times, strict=True))
 
 
@@ -567,7 +567,7 @@ def _of_repository(mirror: Mirror, old: str, new: str) -> Iterable[Suspect]:
             id=commit,
             title=_title(printable(title), body, removed=side == "<"),
             author=printable(author),
-            when=moment(int(time)),
+            when=from_timestamp(int(time)),
             link=commit_link(page, commit, mirror.settings.link),
         )
 

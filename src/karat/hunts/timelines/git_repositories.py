@@ -24,19 +24,19 @@ from karat.hunts.settings import (
     HuntSettings,
     check_names,
     folder_of,
-    split,
-    variable,
+    split_command,
+    variable_name,
 )
 from karat.hunts.timelines.container_engine import (
     KeptContainer,
-    absolute,
+    absolute_mount,
+    check_mountable,
     env_options,
-    mountable,
     open_engine,
     remove_leftovers,
 )
 from karat.hunts.timelines.git_mirror import Mirror
-from karat.hunts.timelines.timeline import Place
+from karat.hunts.timelines.timeline import Workspace
 from karat.system import git
 from karat.system.files import write_bytes
 
@@ -153,7 +153,7 @@ def lend(mirror: Mirror) -> None:
 
 def commit_variables(commits: Mapping[str, str]) -> dict[str, str]:
     """`KARAT_COMMIT_XLA` and so on: what a build may ask for."""
-    return {f"KARAT_COMMIT_{variable(name)}": commit for name, commit in commits.items()}
+    return {f"KARAT_COMMIT_{variable_name(name)}": commit for name, commit in commits.items()}
 
 
 # DOC-HERE build_container: The container that checkouts are built in: one per slot, kept, with the work area at the same path inside.
@@ -171,7 +171,7 @@ def open_container(
     hunt: HuntSettings,
     settings: CheckoutSettings,
     window: Window | None,
-    place: Place,
+    place: Workspace,
     mirrors: Sequence[Mirror],
 ) -> KeptContainer | None:
     """The container, as hunt.toml wants it; None: builds run on the host."""
@@ -182,11 +182,11 @@ def open_container(
     engine = open_engine(theirs.engine if theirs else None, here=here)
     if here:
         remove_leftovers(engine, place.hunt)
-    mountable(place.work)
+    check_mountable(place.work)
     env_options({**(theirs.env if theirs else {}), **hunt.probe.env})  # now, rather than in a job
     # Another node has no mirror at that path; a mount of what is not there would stop the container.
-    borrowed = tuple(f"{mountable(m.path)}:{m.path}:ro" for m in mirrors) if here else ()
-    own = tuple(absolute(mount, place.root) for mount in theirs.mounts) if theirs else ()
+    borrowed = tuple(f"{check_mountable(m.path)}:{m.path}:ro" for m in mirrors) if here else ()
+    own = tuple(absolute_mount(mount, place.root) for mount in theirs.mounts) if theirs else ()
     # Slots that own GPUs show a container their own ones; without any, it sees those it is given.
     divided = {"CUDA_VISIBLE_DEVICES": "@GPUS@"} if hunt.engine.gpus > 0 else {}
     return KeptContainer(
@@ -251,9 +251,9 @@ class Repositories(msgspec.Struct, frozen=True, kw_only=True):
         commands = [self.container.start()] if self.container else []
         for name, commit in commits.items():
             commands.extend(self._checkout(name).commands(commit))
-        words = split(self.settings.build)
+        words = split_command(self.settings.build)
         if words:
-            timeout = durations.seconds(self.settings.build_timeout)
+            timeout = durations.parse_duration(self.settings.build_timeout)
             build = Command(role="build", name="build", argv=words, timeout=timeout)
             commands.append(self.command(point, build))
         return commands
@@ -302,7 +302,7 @@ class Repositories(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def open_repositories(
-    hunt: HuntSettings, settings: CheckoutSettings, window: Window | None, place: Place
+    hunt: HuntSettings, settings: CheckoutSettings, window: Window | None, place: Workspace
 ) -> Repositories:
     """Every repository of hunt.toml, cloned or as it is."""
     if not hunt.repositories:
@@ -325,6 +325,6 @@ def point_id(commits: Mapping[str, str]) -> str:
     return " ".join(f"{name}@{commit[:SHORT]}" for name, commit in commits.items())
 
 
-def odd(notes: Sequence[str]) -> list[Finding]:
+def history_findings(notes: Sequence[str]) -> list[Finding]:
     """Sentences about a history as findings."""
     return [Finding(kind="history-odd", severity=Severity.INFO, message=note) for note in notes]

@@ -33,7 +33,7 @@ def image_at(template: str, when: dt.datetime) -> Reference:
     return parse(text)
 
 
-def moments(start: dt.datetime, end: dt.datetime, step: float) -> tuple[dt.datetime, ...]:
+def image_times(start: dt.datetime, end: dt.datetime, step: float) -> tuple[dt.datetime, ...]:
     """Every moment from the start to the end, both included where the step leads there."""
     start, end = in_utc(start), in_utc(end)
     if end < start:
@@ -85,7 +85,7 @@ def check_distinct(references: Mapping[str, Reference]) -> None:
             )
 
 
-def name_of(when: dt.datetime, step: float) -> str:
+def point_name(when: dt.datetime, step: float) -> str:
     """What a moment is called: a day, or a day and a time."""
     if when.time() == dt.time(0) and step % _DAY == 0:
         return f"{when:%Y-%m-%d}"
@@ -164,7 +164,7 @@ _ASKING = 16
 _SHOWN_IMAGE_LISTING = 5
 
 
-class Listed(msgspec.Struct, frozen=True, kw_only=True):
+class ListedImage(msgspec.Struct, frozen=True, kw_only=True):
     """An image as it was found, or not."""
 
     reference: Reference
@@ -202,12 +202,12 @@ def open_registry(
 
 def list_images(
     references: Mapping[str, Reference], engine: ContainerEngine, registry: Registry | None
-) -> dict[str, Listed]:
+) -> dict[str, ListedImage]:
     """Each image, asked of the registry or of the engine, many at once."""
     if registry is not None:
         registry.check()
 
-    def asked(reference: Reference) -> Listed:
+    def asked(reference: Reference) -> ListedImage:
         return _local(reference, engine) if registry is None else _remote(reference, registry)
 
     threads = ThreadPoolExecutor(_ASKING, thread_name_prefix="karat-registry")
@@ -220,7 +220,7 @@ def list_images(
     return found
 
 
-def findings(listed: Iterable[Listed]) -> Iterator[Finding]:
+def listing_findings(listed: Iterable[ListedImage]) -> Iterator[Finding]:
     """Images that are missing, and those of which nothing could be said."""
     images = list(listed)
     missing = [one.reference.text for one in images if not one.run]
@@ -243,26 +243,26 @@ def findings(listed: Iterable[Listed]) -> Iterator[Finding]:
         )
 
 
-def _remote(reference: Reference, registry: Registry) -> Listed:
+def _remote(reference: Reference, registry: Registry) -> ListedImage:
     try:
         digest = registry.digest(reference)
     except CannotVerify as error:
-        return Listed(reference=reference, run=reference.text, unknown=error)
+        return ListedImage(reference=reference, run=reference.text, unknown=error)
     if digest is None:
-        return Listed(reference=reference)
+        return ListedImage(reference=reference)
     # Not the tag: it may move while the hunt is under way.
     exact = msgspec.structs.replace(reference, tag="", digest=digest).text
-    return Listed(reference=reference, run=exact, digest=digest)
+    return ListedImage(reference=reference, run=exact, digest=digest)
 
 
-def _local(reference: Reference, engine: ContainerEngine) -> Listed:
+def _local(reference: Reference, engine: ContainerEngine) -> ListedImage:
     image = str((inspect(engine, reference.text) or {}).get("Id", "")).removeprefix("sha256:")
     if not image:
-        return Listed(reference=reference)
-    return Listed(reference=reference, run=f"sha256:{image}", digest=f"sha256:{image}")
+        return ListedImage(reference=reference)
+    return ListedImage(reference=reference, run=f"sha256:{image}", digest=f"sha256:{image}")
 
 
-def _check(images: Sequence[Listed]) -> None:
+def _check(images: Sequence[ListedImage]) -> None:
     """Refuses what is no timeline: nothing there, or nothing known."""
     unknown = [one for one in images if one.unknown]
     if len(unknown) == len(images) and (why := unknown[0].unknown):

@@ -23,7 +23,7 @@ from karat.findings import CannotVerify, Finding, Severity, UsageError
 from karat.hunts.model import Point, Suspect, Window
 from karat.hunts.probe import jobs
 from karat.hunts.settings import EDIT, HuntSettings, PackageSettings, Stage
-from karat.hunts.timelines.timeline import Place
+from karat.hunts.timelines.timeline import Workspace
 from karat.net.package_index import Address, IndexFile, files, find_address, pages, plain_name
 from karat.report.words import count
 
@@ -40,7 +40,7 @@ _LOCAL = re.compile(
 _SCHEME = re.compile(r"\w:")
 
 
-def seen_from(root: Path, requirement: str) -> str:
+def resolve_requirement(root: Path, requirement: str) -> str:
     """A requirement with a whole path where it has one: an environment is made in its slot's folder, not beside hunt.toml."""
     found = _LOCAL.fullmatch(requirement.strip())
     if found is None or _SCHEME.search(requirement):
@@ -93,7 +93,7 @@ def releases(name: str, files: Iterable[IndexFile], python: tuple[int, ...]) -> 
     ]
 
 
-def within(listed: Sequence[Release], start: str, end: str) -> list[Release]:
+def versions_between(listed: Sequence[Release], start: str, end: str) -> list[Release]:
     """Those from `start` to `end`, both inside; either may be open."""
     first, last = _named(start, "start"), _named(end, "end")
     if first is not None and last is not None and first > last:
@@ -109,7 +109,7 @@ def within(listed: Sequence[Release], start: str, end: str) -> list[Release]:
     ]
 
 
-def same(one: str, other: str) -> bool:
+def same_version(one: str, other: str) -> bool:
     """Whether two texts are one version: `1.0` and `1.0.0`."""
     return bool(one and other) and _named(one, "start") == _named(other, "end")
 
@@ -201,7 +201,7 @@ def _tags(python: tuple[int, ...]) -> frozenset[Tag]:
     return frozenset([*cpython_tags(python), *compatible_tags(python, interpreter=interpreter)])
 
 
-def changed(old: Mapping[str, str], new: Mapping[str, str]) -> dict[str, tuple[str, str]]:
+def changed_packages(old: Mapping[str, str], new: Mapping[str, str]) -> dict[str, tuple[str, str]]:
     """Packages whose versions differ between two environments; nothing where one is not known."""
     if not old or not new:
         return {}
@@ -259,7 +259,7 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True):
                 Command(role="prepare", name=name, argv=argv, env=env, timeout=_SECONDS, unless=("test", "-e", mark))
                 for name, argv in steps
             ),
-            Command(role="identify", name="versions", argv=(self.program, "-I", *jobs.words()), timeout=_SECONDS),
+            Command(role="identify", name="versions", argv=(self.program, "-I", *jobs.print_versions()), timeout=_SECONDS),
         )  # fmt: skip
 
     def around(self, command: Command, root: Path) -> Command:
@@ -321,7 +321,11 @@ class Packages:
     name = "packages"
 
     def __init__(
-        self, settings: PackageSettings, found: Sequence[Release], address: Address, place: Place
+        self,
+        settings: PackageSettings,
+        found: Sequence[Release],
+        address: Address,
+        place: Workspace,
     ) -> None:
         self._settings, self._address, self._place = settings, address, place
         self._uv = find_uv()
@@ -363,7 +367,7 @@ class Packages:
         """The releases after the old one, and packages that came along in another version."""
         name, versions = self._settings.name, list(self._releases)
         between = versions[versions.index(old.id) + 1 : versions.index(new.id) + 1]
-        moved = changed(self._installed(old), self._installed(new))
+        moved = changed_packages(self._installed(old), self._installed(new))
         return [
             *(
                 Suspect(part=other, id=after or "gone", title=_moved(before, after))
@@ -416,7 +420,7 @@ def open_packages(
     settings: HuntSettings,
     stage: Stage,  # noqa: ARG001 - a factory's signature
     window: Window | None,
-    place: Place,
+    place: Workspace,
 ) -> Packages:
     """The versions of [packages]; within a window only those between its ends."""
     wanted = settings.packages
@@ -427,12 +431,12 @@ def open_packages(
             "the packages timeline needs the library packaging, found none",
             next_command="pip install 'karat[hunt]'",
         )
-    local = tuple(seen_from(place.root, requirement) for requirement in wanted.requires)
+    local = tuple(resolve_requirement(place.root, requirement) for requirement in wanted.requires)
     wanted = msgspec.structs.replace(wanted, requires=local)
     address = find_address(wanted.index)
     listed = releases(wanted.name, files(address, wanted.name), _python(wanted.python))
     start, end = (window.old.id, window.new.id) if window else (wanted.start, wanted.end)
-    inside = within(listed, start, end)
+    inside = versions_between(listed, start, end)
     chosen = [r for r in inside if _is_wanted(r, wanted, (start, end))]
     if not chosen:
         raise UsageError(_none_chosen(wanted, listed, inside), next_command="edit hunt.toml")
@@ -443,7 +447,7 @@ def open_packages(
 
 
 def _is_wanted(release: Release, wanted: PackageSettings, ends: tuple[str, str]) -> bool:
-    if any(same(release.version, end) for end in ends):
+    if any(same_version(release.version, end) for end in ends):
         return True
     if release.prerelease and not wanted.prereleases:
         return False
@@ -491,7 +495,7 @@ def _left_out(
     ]
 
 
-def _shadowed(name: str, place: Place) -> list[Finding]:
+def _shadowed(name: str, place: Workspace) -> list[Finding]:
     """A folder of the package's name beside hunt.toml, which Python would import instead of any release."""
     folder = place.root / name.replace("-", "_").lower()
     if not (folder / "__init__.py").is_file() and not folder.with_suffix(".py").is_file():

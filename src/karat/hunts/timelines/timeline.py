@@ -22,7 +22,7 @@ from karat.hunts.settings import HuntSettings, Stage
 from karat.hunts.stages import GROUP, stages
 
 
-class Place(msgspec.Struct, frozen=True, kw_only=True):
+class Workspace(msgspec.Struct, frozen=True, kw_only=True):
     """Where a hunt works."""
 
     root: Path
@@ -77,7 +77,7 @@ class Timeline(Protocol):
 
 __all__ = ["open_timeline", "stages"]
 
-Factory = Callable[[HuntSettings, Stage, Window | None, Place], Timeline]
+Factory = Callable[[HuntSettings, Stage, Window | None, Workspace], Timeline]
 _BUILT_IN = {
     "containers": "karat.hunts.timelines.containers:open_containers",
     "checkouts": "karat.hunts.timelines.git:open_checkouts",
@@ -88,7 +88,7 @@ _BUILT_IN = {
 
 
 def open_timeline(
-    settings: HuntSettings, stage: Stage, window: Window | None, place: Place
+    settings: HuntSettings, stage: Stage, window: Window | None, place: Workspace
 ) -> Timeline:
     """The timeline of a stage: its points are listed, and nothing is pulled or built yet."""
     _goldens(settings, place)
@@ -101,7 +101,7 @@ def open_timeline(
     return timeline
 
 
-def _goldens(settings: HuntSettings, place: Place) -> None:
+def _goldens(settings: HuntSettings, place: Workspace) -> None:
     """A golden that is not there would make every point broken, after all of them were built."""
     for number, metric in enumerate(settings.probe.metrics, 1):
         if metric.golden is not None and not (place.root / metric.golden).exists():
@@ -132,19 +132,19 @@ def _factory(name: str) -> Factory:
 
 # DOC-HERE skipping: Skipping: points that hunt.toml says are not to be tried. Pure.
 
-REASON = "skipped, as hunt.toml says"
+SKIPPED = "skipped, as hunt.toml says"
 
 
-def without(points: Sequence[Point], skip: Sequence[str]) -> tuple[Point, ...]:
+def mark_skipped(points: Sequence[Point], skip: Sequence[str]) -> tuple[Point, ...]:
     """The points, of which those that are to be skipped say so."""
     left_out = {index for text in skip for index in _matching(points, text)}
     return tuple(
-        structs.replace(point, missing=point.missing or REASON) if index in left_out else point
+        structs.replace(point, missing=point.missing or SKIPPED) if index in left_out else point
         for index, point in enumerate(points)
     )
 
 
-def unmatched(points: Sequence[Point], skip: Sequence[str]) -> tuple[str, ...]:
+def unmatched_skips(points: Sequence[Point], skip: Sequence[str]) -> tuple[str, ...]:
     """Words of `skip` that match no point."""
     return tuple(text for text in skip if not _matching(points, text))
 

@@ -11,9 +11,9 @@ import msgspec
 from karat.engines.job import Command
 from karat.findings import Finding, UsageError
 from karat.hunts.model import Point, Suspect, Window
-from karat.hunts.probe.jobs import filled
+from karat.hunts.probe.jobs import fill_in
 from karat.hunts.settings import HuntSettings, Stage, ValueSettings
-from karat.hunts.timelines.timeline import Place
+from karat.hunts.timelines.timeline import Workspace
 
 
 class Values:
@@ -39,7 +39,7 @@ class Values:
         value = point.parts["value"]
         return msgspec.structs.replace(
             command,
-            argv=tuple(filled(word, {"{value}": value}) for word in command.argv),
+            argv=tuple(fill_in(word, {"{value}": value}) for word in command.argv),
             env={**command.env, "KARAT_VALUE": value},
             cwd=str(self._root),
         )
@@ -65,7 +65,7 @@ def open_values(
     settings: HuntSettings,
     stage: Stage,  # noqa: ARG001 - a factory's signature
     window: Window | None,
-    place: Place,
+    place: Workspace,
 ) -> Values:
     """The values of [values]; within a window only those between its ends."""
     texts = _texts(settings.values or ValueSettings(), place.root)
