@@ -118,7 +118,7 @@ def lost(store: Backend) -> Iterator[str]:
     """Objects that a reference or pin names, and that are not where they should be."""
     for entry in references.entries(store):
         for digest in needed(store, references.read(store, entry).digest):
-            if not any(store.head(key_of(digest, drawer)) for drawer in (EXPIRING, KEPT)):
+            if not any(store.head(key_of(digest, area)) for area in (EXPIRING, KEPT)):
                 yield f"{entry.key} lacks {digest}"
     for pinned in pins.read_all(store):
         for digest in needed(store, pinned):

@@ -22,7 +22,7 @@ from karat.findings import CannotVerify, UsageError
 from karat.store import references
 from karat.store.backends import Backend, StoreProblem
 from karat.store.objects import EXPIRING, every
-from karat.store.pull import MARK, PullOptions, pull
+from karat.store.pull import RECORD, PullOptions, pull
 from karat.store.snapshot import load
 from karat.store.upload import plan_upload
 
@@ -213,7 +213,7 @@ def test_only_some_cases(folder: Backend, tmp_path: Path) -> None:
     assert files_below(tmp_path / "out") == contents([case(7)])
     with pytest.raises(UsageError, match="--only: expected a case that matches"):
         pull(folder, digest, tmp_path / "none", PullOptions(only=("nothing/**",)))
-    assert (tmp_path / "out" / MARK).is_file()
+    assert (tmp_path / "out" / RECORD).is_file()
 
 
 def test_of_two_pulls_to_one_folder_the_second_replaces_nothing(

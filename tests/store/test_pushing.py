@@ -111,8 +111,8 @@ def test_an_object_of_the_wrong_size_is_replaced(backend: Backend, tmp_path: Pat
 
 def test_a_flipped_bit_is_replaced_where_it_is_looked_for(folder: Backend) -> None:
     pushed(folder, cases(3), pin="why")
-    for drawer in (EXPIRING, KEPT):
-        program = next(one for one in every(folder, drawer, 2) if one.size == 70_000)
+    for area in (EXPIRING, KEPT):
+        program = next(one for one in every(folder, area, 2) if one.size == 70_000)
         folder.put(program.key, bytes(70_000), replace=True)
     assert pushed(folder, cases(3)).repaired == 0
     assert pushed(folder, cases(3), verify_existing=True).repaired >= 1

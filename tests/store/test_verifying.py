@@ -51,7 +51,7 @@ def test_any_damage_to_any_file_is_found(folder: Backend, seed: int) -> None:
     told = verify_store(folder)
     whole = victim.startswith(("refs/", "pins/"))
     if kind == "gone" and (whole or ("/sha256/" in victim and seed % 2)):
-        return  # a reference that is not there, or an object that lies in the other drawer as well
+        return  # a reference that is not there, or an object that lies in the other area as well
     assert told.findings, (victim, kind)
     assert all(finding.next for finding in told.findings)
 

@@ -1,5 +1,1 @@
-"""The store: bundles by content, references by name; a local folder or a bucket. Packing, too.
-
-In: places with cases; names, dates and digests. Out: objects and references that are whole or not there;
-snapshots, which are places again; zips. Called by `cli`, `diff` and `replay`.
-"""
+"""The store: cases by content, snapshots by name, in a local folder or a bucket; and packing cases as zips."""

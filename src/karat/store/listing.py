@@ -1,4 +1,4 @@
-"""Listing: what a store holds, by name, by date and by case."""
+"""Listing: what a store holds, by name, date and case."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def list_names(backend: Backend, workers: int = 16) -> tuple[StoreListing, list[
     told = [_listed(one, pinned, counts[one.name]) for one in read]
     starts = {entry.start for entry in entries}
     told += [
-        _listed(_nameless(pin), pinned, 0)
+        _listed(references.nameless(pin.digest, pin.name, pin.date), pinned, 0)
         for digest, pin in sorted(pinned.items())
         if digest[:12] not in starts
     ]
@@ -114,9 +114,3 @@ def _listed(reference: Reference, pinned: dict[str, pins.Pin], entries: int) -> 
         pinned=None if pin is None else pin.reason,
         entries=entries,
     )
-
-
-def _nameless(pin: pins.Pin) -> Reference:
-    return Reference(
-        name=pin.name, digest=pin.digest, date=pin.date, expires="", cases=0, files=0, size=0, karat=""
-    )  # fmt: skip

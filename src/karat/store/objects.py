@@ -1,7 +1,9 @@
-"""Sealed files: small JSON documents of a store whose last member is the sha256 of all that comes before it.
+"""Objects: bytes under their sha256, in one of two areas; and sealed files, which carry their sha256 inside.
 
-An object's name says whether it is whole; what has a name of its own, such as a reference or a pin, carries
-the proof inside. So a flipped bit in a date is as visible as one in a tensor.
+`expiring/` holds what lives as long as a reference needs it, and may be subject to a bucket's own lifecycle rule;
+`kept/` holds what is pinned. An object may be in both. Its name is its hash, so every reader knows whether it is intact.
+A reference or a pin has a name of its own, so its last member is the sha256 of everything before it: a flipped
+bit in a date is as visible as one in a tensor.
 """
 
 from __future__ import annotations
@@ -17,53 +19,13 @@ import msgspec
 from karat.store.backends import Absent, Backend, Stored, StoreProblem, damaged
 from karat.system.pool import in_parallel
 
-T = TypeVar("T", bound=msgspec.Struct)
-_SEAL = re.compile(rb',\n "sha256": "([0-9a-f]{64})"\n\}\n\Z')
-
-
-def seal(document: msgspec.Struct) -> bytes:
-    """The bytes of a file: indented, with the seal at its end."""
-    body = msgspec.json.format(msgspec.json.encode(document), indent=1).removesuffix(b"\n}")
-    return body + b',\n "sha256": "%s"\n}\n' % sha256(body).hexdigest().encode()
-
-
-def unseal(data: bytes, kind: type[T]) -> T:
-    """The document in a file, as it was sealed; ValueError if it is not, or is another's."""
-    # What is no JSON at all, or another's, is said to be that, rather than to have changed.
-    try:
-        found = msgspec.json.decode(data, type=kind)
-    except RecursionError as error:
-        raise ValueError("brackets without end") from error
-    end = _SEAL.search(data)
-    if end is None or sha256(data[: end.start()]).hexdigest().encode() != end[1]:
-        raise ValueError("one that was changed after it was sealed")
-    return found
-
-
-# DOC-HERE teamwork: Teamwork: many calls to a backend at once, each of which ends by itself.
-
-T_TEAMWORK = TypeVar("T_TEAMWORK")
-
-
-def together(tasks: Sequence[Callable[[], T_TEAMWORK]], workers: int) -> Iterator[T_TEAMWORK]:
-    """What the tasks return, in the order they finish; the first exception ends it all."""
-    return in_parallel(tasks, workers, stop=_nothing)
-
-
-def _nothing() -> None:
-    """A call that has begun ends by itself; the next one is not begun."""
-
-
-# DOC-HERE objects: Objects: bytes under the sha256 of them, in one of two drawers.
-#
-# `expiring/` holds what lives as long as some reference needs it, and may stand under a bucket's own lifecycle
-# rule; `kept/` holds what is pinned. The same object may lie in both. An object's name is its hash, so whoever
-# reads one knows whether it is whole.
-
 EXPIRING, KEPT = "expiring/sha256", "kept/sha256"
-_DRAWERS = (KEPT, EXPIRING)
 _FEW = 256
-"""Up to so many objects are asked for one by one; of more, the drawers are listed."""
+"""Up to this many objects are looked up one by one; for more, the areas are listed."""
+_SEAL = re.compile(rb',\n "sha256": "([0-9a-f]{64})"\n\}\n\Z')
+T = TypeVar("T", bound=msgspec.Struct)
+Watch = Callable[[int], None]
+"""Called with the number of bytes that have just moved."""
 
 
 class Part(msgspec.Struct, frozen=True):
@@ -74,61 +36,87 @@ class Part(msgspec.Struct, frozen=True):
 
 
 class FoundObject(msgspec.Struct, frozen=True, kw_only=True):
-    """Where an object lies, and how old it is there."""
+    """Which area an object is in, and how old it is there."""
 
     size: int
     modified: float
-    drawer: str
+    area: str
 
 
-def key_of(digest: str, drawer: str = EXPIRING) -> str:
-    """An object's key: a folder for each first two digits, which lets listings run side by side."""
-    return f"{drawer}/{digest[:2]}/{digest}"
+def seal(document: msgspec.Struct) -> bytes:
+    """The bytes of a sealed file: indented JSON that ends with its sha256."""
+    body = msgspec.json.format(msgspec.json.encode(document), indent=1).removesuffix(b"\n}")
+    return body + b',\n "sha256": "%s"\n}\n' % sha256(body).hexdigest().encode()
+
+
+def unseal(data: bytes, kind: type[T]) -> T:
+    """The document in a sealed file; ValueError if it is damaged or of another kind."""
+    # Decoded first: what is no JSON at all is reported as that, rather than as changed.
+    try:
+        found = msgspec.json.decode(data, type=kind)
+    except RecursionError as error:
+        raise ValueError("brackets without end") from error
+    end = _SEAL.search(data)
+    if end is None or sha256(data[: end.start()]).hexdigest().encode() != end[1]:
+        raise ValueError("one that was changed after it was sealed")
+    return found
+
+
+def key_of(digest: str, area: str = EXPIRING) -> str:
+    """An object's key: a folder for each first two digits, so that listings can run side by side."""
+    return f"{area}/{digest[:2]}/{digest}"
 
 
 def digest_of(key: str) -> str | None:
-    """The digest in an object's key; None if it is none."""
+    """The digest in an object's key; None if it has none."""
     name = key.rpartition("/")[2]
     return name if len(name) == 64 and set(name) <= set("0123456789abcdef") else None
 
 
 def find(backend: Backend, digests: Sequence[str], workers: int) -> dict[str, FoundObject]:
-    """Which of the objects are there; those in `kept/` are said to be there."""
+    """Which of the objects exist; for one in both areas, `kept/` is reported."""
+
+    def find_one(digest: str) -> tuple[str, FoundObject | None]:
+        for area in (KEPT, EXPIRING):
+            one = backend.head(key_of(digest, area))
+            if one is not None:
+                return digest, FoundObject(size=one.size, modified=one.modified, area=area)
+        return digest, None
+
     if len(digests) <= _FEW:
-        tasks = [partial(_find_one, backend, digest) for digest in digests]
-        found = together(tasks, workers)
+        found = in_parallel([partial(find_one, digest) for digest in digests], workers)
         return {digest: one for digest, one in found if one is not None}
     wanted = set(digests)
     listed: dict[str, FoundObject] = {}
-    for drawer in (EXPIRING, KEPT):  # the later one has the last word
-        for one in every(backend, drawer, workers, {digest[:2] for digest in wanted}):
+    for area in (EXPIRING, KEPT):  # the later one has the last word
+        for one in every(backend, area, workers, {digest[:2] for digest in wanted}):
             digest = digest_of(one.key)
             if digest in wanted:
-                listed[digest] = FoundObject(size=one.size, modified=one.modified, drawer=drawer)
+                listed[digest] = FoundObject(size=one.size, modified=one.modified, area=area)
     return listed
 
 
 def every(
-    backend: Backend, drawer: str, workers: int, firsts: Iterable[str] | None = None
+    backend: Backend, area: str, workers: int, firsts: Iterable[str] | None = None
 ) -> Iterator[Stored]:
-    """All objects of a drawer, or those whose digests start so."""
+    """All objects of an area, or those whose digests begin with one of `firsts`."""
     if firsts is None:
-        yield from backend.list(f"{drawer}/")
+        yield from backend.list(f"{area}/")
         return
-    tasks = [partial(_listed, backend, f"{drawer}/{first}/") for first in sorted(firsts)]
-    for page in together(tasks, workers):
+
+    def listed(prefix: str) -> list[Stored]:
+        return list(backend.list(prefix))
+
+    tasks = [partial(listed, f"{area}/{first}/") for first in sorted(firsts)]
+    for page in in_parallel(tasks, workers):
         yield from page
 
 
-def fetch(backend: Backend, part: Part, *, drawer: str = EXPIRING) -> bytes:
-    """An object's bytes, whole; from the drawer named first, if they are there."""
-    other = EXPIRING if drawer == KEPT else KEPT
+def fetch(backend: Backend, part: Part, *, area: str = EXPIRING) -> bytes:
+    """An object's verified bytes; `area` is looked at first."""
     wrong = ""
-    for place in (
-        drawer,
-        other,
-        drawer,
-    ):  # a third time: a wrong answer may have been the network's
+    # A third time, because a wrong answer may have been the network's.
+    for place in (area, EXPIRING if area == KEPT else KEPT, area):
         try:
             data = backend.get(key_of(part.sha256, place))
         except Absent:
@@ -147,7 +135,7 @@ def fetch(backend: Backend, part: Part, *, drawer: str = EXPIRING) -> bytes:
 
 
 def missing(backend: Backend, digest: str) -> StoreProblem:
-    """An object that should be there is not: as bad as a damaged one."""
+    """An object that should exist and does not is as bad as a damaged one."""
     return damaged(
         f"object {digest} of {backend.url}: expected it to be there, found nothing",
         path=key_of(digest),
@@ -164,19 +152,3 @@ def described(data: bytes, part: Part, found: str) -> str:
     if len(data) != part.size and part.size >= 0:
         return f"expected {part.size:,} bytes, found {len(data):,}"
     return f"expected this sha256, found {found}"
-
-
-def _find_one(backend: Backend, digest: str) -> tuple[str, FoundObject | None]:
-    for drawer in _DRAWERS:
-        one = backend.head(key_of(digest, drawer))
-        if one is not None:
-            return digest, FoundObject(size=one.size, modified=one.modified, drawer=drawer)
-    return digest, None
-
-
-def _listed(backend: Backend, prefix: str) -> list[Stored]:
-    return list(backend.list(prefix))
-
-
-Watch = Callable[[int], None]
-"""Told of every so many bytes that have moved."""

@@ -21,10 +21,11 @@ from karat.findings import CannotVerify
 from karat.store import snapshot as snapshots
 from karat.store.backends import Absent, Backend
 from karat.store.leases import LeaseTimes, lease, wait_for_collectors
-from karat.store.objects import EXPIRING, KEPT, Part, find, key_of, missing, seal, together, unseal
+from karat.store.objects import EXPIRING, KEPT, Part, find, key_of, missing, seal, unseal
 from karat.store.references import format_date
 from karat.store.snapshot import Snapshot
 from karat.system.files import write_bytes
+from karat.system.pool import in_parallel
 
 SCHEMA = "karat.pinned/1"
 PREFIX = "pins/"
@@ -72,10 +73,10 @@ def keep(backend: Backend, digest: str, snapshot: Snapshot, workers: int) -> Non
     tasks = [
         partial(backend.copy, key_of(one, EXPIRING), key_of(one, KEPT))
         for one, part in needed.items()
-        if found[one].drawer != KEPT or part.size not in {-1, found[one].size}
+        if found[one].area != KEPT or part.size not in {-1, found[one].size}
     ]
     try:
-        for _ in together(tasks, workers):
+        for _ in in_parallel(tasks, workers):
             pass
     except Absent as absent:
         raise missing(backend, absent.key.rpartition("/")[2]) from None

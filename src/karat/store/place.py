@@ -23,8 +23,9 @@ from karat.bundles.places import Place, open_place
 from karat.findings import Finding, KaratError, UsageError
 from karat.store import pins, references, snapshot as snapshots
 from karat.store.backends import Backend, is_store_folder, open_store, store_url
-from karat.store.objects import EXPIRING, KEPT, Part, fetch, key_of, together
+from karat.store.objects import EXPIRING, KEPT, Part, fetch, key_of
 from karat.store.snapshot import Snapshot, SnapshotFile, pieces
+from karat.system.pool import in_parallel
 from karat.tensors.tensor import Damaged, Extent, Reader
 
 _ROOM = 192 << 20
@@ -49,8 +50,8 @@ class SnapshotPlace:
         self.name = name
         self.digest = digest
         self.backend = backend
-        self._drawer = KEPT if pinned else EXPIRING
-        self.snapshot: Snapshot = snapshots.load(backend, digest, drawer=self._drawer)
+        self._area = KEPT if pinned else EXPIRING
+        self.snapshot: Snapshot = snapshots.load(backend, digest, area=self._area)
         self._files = dict(sorted(self.snapshot.files()))
         self._sizes = {path: file.size for path, file in self._files.items()}
         self._objects: OrderedDict[str, tuple[_Bytes, int]] = OrderedDict()
@@ -120,7 +121,7 @@ class SnapshotPlace:
             if part.sha256 not in self._objects and part.size <= _SMALL
         ]
         tasks = [partial(self._fetched_quietly, part) for part in packs]
-        for part, data in together(tasks, _AHEAD):
+        for part, data in in_parallel(tasks, _AHEAD):
             if data is not None:
                 self._remember(part, data)
 
@@ -132,7 +133,7 @@ class SnapshotPlace:
 
     def _fetched(self, part: Part) -> bytes:
         try:
-            return fetch(self.backend, part, drawer=self._drawer)
+            return fetch(self.backend, part, area=self._area)
         except KaratError as error:
             if error.exit_code == 1:
                 raise Damaged(str(error)) from error
@@ -140,8 +141,8 @@ class SnapshotPlace:
 
     def _mapped(self, part: Part) -> _Bytes | None:
         """The object's file, once it has been hashed; None where it is no file of this machine."""
-        for drawer in (self._drawer, EXPIRING, KEPT):
-            path = self.backend.local(key_of(part.sha256, drawer))
+        for area in (self._area, EXPIRING, KEPT):
+            path = self.backend.local(key_of(part.sha256, area))
             if path is None:
                 return None
             try:

@@ -1,4 +1,4 @@
-"""References: names for snapshots; an entry per push, never changed, the newest of which is meant.
+"""References: names for snapshots; one entry per push, never changed; the newest is the one that is meant.
 
     models/nightly                    the newest
     models/nightly@2026-11-14         the newest of that UTC day; also …T02 or …T02:05
@@ -21,8 +21,9 @@ import msgspec
 
 from karat.findings import CannotVerify, UsageError, suggest
 from karat.store.backends import Absent, Backend, StoreProblem
-from karat.store.objects import key_of, seal, together, unseal
+from karat.store.objects import EXPIRING, KEPT, key_of, seal, unseal
 from karat.system.ci import facts
+from karat.system.pool import in_parallel
 
 SCHEMA = "karat.reference/1"
 PREFIX = "refs/"
@@ -136,18 +137,25 @@ def read(backend: Backend, entry: ReferenceEntry) -> Reference:
 
 def read_all(backend: Backend, chosen: Sequence[ReferenceEntry], workers: int) -> list[Reference]:
     """What several entries say, in their order; all of them, or the error of one."""
-    read_ones, errors = read_each(backend, chosen, workers)
+    found, errors = read_each(backend, chosen, workers)
     if errors:
         raise errors[0]
-    return read_ones
+    return found
 
 
 def read_each(
     backend: Backend, chosen: Sequence[ReferenceEntry], workers: int
 ) -> tuple[list[Reference], list[CannotVerify]]:
     """What several entries say, in their order; one that cannot be read does not hide the others."""
-    tasks = [partial(_numbered, backend, i, entry) for i, entry in enumerate(chosen)]
-    found = [one for _, one in sorted(together(tasks, workers), key=itemgetter(0))]
+
+    def numbered(number: int, entry: ReferenceEntry) -> tuple[int, Reference | CannotVerify]:
+        try:
+            return number, read(backend, entry)
+        except CannotVerify as error:
+            return number, error
+
+    tasks = [partial(numbered, i, entry) for i, entry in enumerate(chosen)]
+    found = [one for _, one in sorted(in_parallel(tasks, workers), key=itemgetter(0))]
     errors = [one for one in found if isinstance(one, CannotVerify)]
     return [one for one in found if isinstance(one, Reference)], errors
 
@@ -156,18 +164,31 @@ def resolve(backend: Backend, word: str) -> Reference:
     """The reference that is meant; `reference-missing` if there is none."""
     wanted = parse(word)
     known = entries(backend, wanted.name)
-    fitting = [entry for entry in known if _fits(entry, wanted)]
     if wanted.digest is not None:
-        fitting = _one_digest(backend, fitting, wanted.digest, word)
+        fitting = _one_digest(backend, known, wanted.digest, word)
+    else:
+        fitting = [e for e in known if e.date.strftime(_STAMP).startswith(wanted.moment or "")]
     if fitting:
         return read(backend, fitting[-1])
-    if wanted.digest is not None and len(wanted.digest) == 64 and _is_there(backend, wanted.digest):
-        return _nameless(wanted)
+    if (
+        wanted.digest is not None
+        and len(wanted.digest) == 64
+        and any(backend.head(key_of(wanted.digest, area)) for area in (KEPT, EXPIRING))
+    ):
+        # Its references are gone, and a lock or a pin still names it.
+        return nameless(wanted.digest, wanted.name or "")
     raise _absent(backend, word, wanted, known)
 
 
+def nameless(digest: str, name: str = "", date: str = "") -> Reference:
+    """A snapshot of which no reference is left."""
+    return Reference(
+        name=name, digest=digest, date=date, expires="", cases=0, files=0, size=0, karat=""
+    )
+
+
 def write(backend: Backend, reference: Reference) -> Reference:
-    """Adds an entry that is newer than all others of its name; this is what makes a push visible."""
+    """Add an entry that is newer than all others of its name; this makes a push visible."""
     moment = parse_date(reference.date)
     others = entries(backend, reference.name)
     while True:
@@ -175,7 +196,7 @@ def write(backend: Backend, reference: Reference) -> Reference:
             moment = others[-1].date + timedelta(microseconds=1)
         dated = msgspec.structs.replace(reference, date=format_date(moment))
         key, data = key_for(dated), seal(dated)
-        # An answer may get lost after the server did as it was told: then it is there, and ours.
+        # The answer may get lost after the server has written it: then it is there, and ours.
         if backend.put(key, data) or backend.get(key) == data:
             return dated
         moment += timedelta(microseconds=1)
@@ -209,17 +230,11 @@ def _entry(key: str) -> ReferenceEntry | None:
     return ReferenceEntry(key=key, name=name, date=date, start=match[2])
 
 
-def _fits(entry: ReferenceEntry, wanted: ReferenceQuery) -> bool:
-    if wanted.digest is not None:
-        return entry.start == wanted.digest[:12]
-    return wanted.moment is None or entry.date.strftime(_STAMP).startswith(wanted.moment)
-
-
 def _one_digest(
-    backend: Backend, fitting: Sequence[ReferenceEntry], start: str, word: str
+    backend: Backend, known: Sequence[ReferenceEntry], start: str, word: str
 ) -> list[ReferenceEntry]:
-    """Entries with that digest; two digests with the same first digits are a question, not an answer."""
-    found = [(entry, read(backend, entry).digest) for entry in fitting]
+    """Entries with that digest; a start that two digests share is ambiguous."""
+    found = [(entry, read(backend, entry).digest) for entry in known if entry.start == start[:12]]
     digests = {digest for _, digest in found if digest.startswith(start)}
     if len(digests) > 1:
         raise UsageError(
@@ -227,20 +242,6 @@ def _one_digest(
             next_command="karat ls",
         )
     return [entry for entry, digest in found if digest in digests]
-
-
-def _is_there(backend: Backend, digest: str) -> bool:
-    return any(
-        backend.head(key_of(digest, drawer)) for drawer in ("kept/sha256", "expiring/sha256")
-    )
-
-
-def _nameless(wanted: ReferenceQuery) -> Reference:
-    """A snapshot whose references are gone, and which a lock or a pin still names."""
-    return Reference(
-        name=wanted.name or "", digest=str(wanted.digest), date="", expires="", cases=0, files=0,
-        size=0, karat="",
-    )  # fmt: skip
 
 
 def _absent(
@@ -278,16 +279,7 @@ def _is_date(*texts: str) -> bool:
         return False
 
 
-def _numbered(
-    backend: Backend, number: int, entry: ReferenceEntry
-) -> tuple[int, Reference | CannotVerify]:
-    try:
-        return number, read(backend, entry)
-    except CannotVerify as error:
-        return number, error
-
-
 def ci_of(environment: Mapping[str, str]) -> dict[str, str]:
     """What CI says about this run; tokens stay where they are."""
-    said = facts(environment)
-    return {k: said[k] for k in ("repository", "run", "attempt", "job", "commit") if k in said}
+    known = facts(environment)
+    return {k: known[k] for k in ("repository", "run", "attempt", "job", "commit") if k in known}

@@ -86,9 +86,9 @@ def digest_of(data: bytes) -> str:
     return sha256(data).hexdigest()
 
 
-def load(backend: Backend, digest: str, *, drawer: str = EXPIRING) -> Snapshot:
+def load(backend: Backend, digest: str, *, area: str = EXPIRING) -> Snapshot:
     """A snapshot of the store, whole and safe to write to a disk."""
-    data = fetch(backend, Part(digest, -1), drawer=drawer)
+    data = fetch(backend, Part(digest, -1), area=area)
     try:
         snapshot = msgspec.json.decode(data, type=Snapshot)
         check(snapshot)

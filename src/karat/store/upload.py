@@ -1,15 +1,16 @@
-"""Planning: from the files of cases to a snapshot and the objects that it needs; nothing is sent.
+"""Upload: the files of cases become a plan (a snapshot and the objects it needs), and what a store lacks is sent.
 
 What goes into which object depends on the files alone, never on what a store has, so that the same cases
 always have the same digest. Manifests change every night (they say when and where), so they are packed apart
-from what does not: runs of neighbouring cases, cut where the hash of a case's path says so, so that a case
-that comes or goes moves no other cut.
+from the rest: in runs of neighbouring cases, cut where the hash of a case's path says so, so that adding or removing a
+case moves no other cut.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from functools import partial
 from hashlib import sha256
 
@@ -19,7 +20,7 @@ from karat.bundles.manifest import NAME as MANIFEST
 from karat.findings import CannotVerify
 from karat.store import snapshot as snapshots
 from karat.store.backends import Absent, Backend
-from karat.store.objects import EXPIRING, KEPT, FoundObject, Part, Watch, find, key_of, together
+from karat.store.objects import EXPIRING, KEPT, FoundObject, Part, Watch, find, key_of
 from karat.store.snapshot import CHUNK, Snapshot, SnapshotCase, SnapshotFile
 from karat.system.pool import in_parallel
 from karat.tensors.blocks import blocks
@@ -31,6 +32,8 @@ _BLOCK = 1 << 20
 _LONGEST_RUN = 256
 _CUT_BELOW = 16
 """Of 256: a run of manifests is 16 long on average."""
+LARGE, LARGE_AT_ONCE = 4 << 20, 4
+"""Objects above this size, and how many of them are in memory at once."""
 
 
 class CaseFiles(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,7 +54,7 @@ class UploadUnit(msgspec.Struct, frozen=True, kw_only=True):
         """The wanted objects, read in one go from front to back."""
         if len(self.parts) == 1:
             if self.parts[0].sha256 in wanted:
-                yield self.parts[0], b"".join(_all_of(extent) for extent in self.extents)
+                yield self.parts[0], b"".join(map(_whole, self.extents))
             return
         seekable = self.extents[0].seekable
         reader = self.extents[0].open()
@@ -96,22 +99,14 @@ class _Hashed(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def plan_upload(cases: Iterable[CaseFiles], workers: int, watch: Watch | None = None) -> UploadPlan:
-    """Reads and hashes everything."""
+    """Read and hash everything."""
     ordered = sorted(cases, key=lambda case: case.path)
     groups = [*_runs(ordered), *_others(ordered)]
     tasks = [partial(_hashed, i, group, watch) for i, group in enumerate(groups)]
-    done: dict[int, _Hashed] = {}
-    for one in together(tasks, workers):
-        done[one.group] = one
-    return _assembled(ordered, groups, [done[i] for i in range(len(groups))])
-
-
-def _assembled(
-    cases: Sequence[CaseFiles], groups: Sequence[Sequence[_Member]], hashed: Sequence[_Hashed]
-) -> UploadPlan:
+    hashed = sorted(in_parallel(tasks, workers), key=lambda one: one.group)
     packs: list[Part] = []
     numbers: dict[str, int] = {}
-    files: list[list[SnapshotFile]] = [[] for _ in cases]
+    files: list[list[SnapshotFile]] = [[] for _ in ordered]
     for group, one in zip(groups, hashed, strict=True):
         number, offset = None, 0
         if len(group) > 1:
@@ -132,7 +127,7 @@ def _assembled(
         packs=tuple(packs),
         cases=tuple(
             SnapshotCase(path=case.path, files=tuple(sorted(found, key=lambda file: file.name)))
-            for case, found in zip(cases, files, strict=True)
+            for case, found in zip(ordered, files, strict=True)
         ),
     )
     data = snapshots.encode(snapshot)
@@ -210,7 +205,7 @@ def _hashed_chunks(extent: Extent, watch: Watch | None) -> tuple[Part, tuple[Par
     return Part(whole.hexdigest(), extent.size), tuple(chunks)
 
 
-def _all_of(extent: Extent) -> bytes:
+def _whole(extent: Extent) -> bytes:
     reader = extent.open()
     try:
         return _read(reader, 0, extent.size)
@@ -224,26 +219,24 @@ def _read(reader: Reader, start: int, size: int) -> bytes:
     return bytes(data)
 
 
-# DOC-HERE uploading: Uploading: puts into a store what it lacks; an object is there whole or not at all.
-
-_LARGE = 4 << 20
-_MANY_LARGE = 4
-"""So many large objects are in memory at once."""
-
-
 class StoreComparison(msgspec.Struct, frozen=True, kw_only=True):
     """What of a plan a store lacks, and what it has."""
 
     absent: Mapping[str, Part]
     damaged: Mapping[str, Part]
-    """There, and of another size than they should be."""
+    """Present with the wrong size."""
     present: Mapping[str, FoundObject]
+
+    @property
+    def to_send(self) -> dict[str, Part]:
+        """Absent or damaged."""
+        return {**self.absent, **self.damaged}
 
 
 def compare_with_store(
     backend: Backend, parts: Mapping[str, Part], workers: int
 ) -> StoreComparison:
-    """Compares a plan with a store by name and size."""
+    """Compare a plan with a store by name and size."""
     found = find(backend, sorted(parts), workers)
     wrong = {d: part for d, part in parts.items() if d in found and found[d].size != part.size}
     return StoreComparison(
@@ -256,101 +249,77 @@ def compare_with_store(
 def corrupt_objects(
     backend: Backend, present: Mapping[str, FoundObject], parts: Mapping[str, Part], workers: int
 ) -> dict[str, Part]:
-    """Objects that are there and are not what their name says; all are read."""
-    tasks = [
-        partial(_is_rotten, backend, parts[digest], found.drawer)
-        for digest, found in present.items()
-    ]
-    return {part.sha256: part for part, bad in together(tasks, workers) if bad}
+    """Objects whose content does not match their name; all are read."""
+
+    def is_corrupt(part: Part, area: str) -> tuple[Part, bool]:
+        try:
+            return part, sha256(backend.get(key_of(part.sha256, area))).hexdigest() != part.sha256
+        except Absent:
+            return part, True
+
+    tasks = [partial(is_corrupt, parts[digest], found.area) for digest, found in present.items()]
+    return {part.sha256: part for part, bad in in_parallel(tasks, workers) if bad}
 
 
 def upload(
     backend: Backend,
     plan: UploadPlan,
-    missing: StoreComparison,
+    compared: StoreComparison,
     workers: int,
     watch: Watch | None = None,
 ) -> None:
-    """Every object of the plan that is absent or damaged; the snapshot itself is the caller's to put."""
-    wanted = set(missing.absent) | set(missing.damaged)
-    slots = threading.BoundedSemaphore(_MANY_LARGE)
+    """Send every absent or damaged object of the plan; the snapshot itself is the caller's to put."""
+    slots = threading.BoundedSemaphore(LARGE_AT_ONCE)
     stopped = threading.Event()
-    tasks = [
-        partial(_upload, backend, unit, digests, missing, slots, stopped, watch)
-        for unit, digests in _shared_out(plan.units, wanted)
-    ]
+
+    def send(unit: UploadUnit, digests: set[str]) -> None:
+        large = max(part.size for part in unit.parts) > LARGE
+        with slots if large else nullcontext():
+            for part, data in unit.objects(digests):
+                if stopped.is_set():
+                    return
+                if sha256(data).hexdigest() != part.sha256:
+                    raise CannotVerify(
+                        "expected the files to stay as they were while they are pushed, found that one changed",
+                        next_command="karat verify PLACE",
+                    )
+                put_object(backend, part, data, compared.damaged)
+                if watch is not None:
+                    watch(len(data))
+
+    # No object is sent twice, and large files go piece by piece.
+    tasks: list[Callable[[], None]] = []
+    left = set(compared.to_send)
+    for unit in plan.units:
+        digests = {part.sha256 for part in unit.parts} & left
+        left -= digests
+        if len(digests) > 1 and unit.extents[0].seekable:
+            tasks += [partial(send, unit, {digest}) for digest in sorted(digests)]
+        elif digests:
+            tasks.append(partial(send, unit, digests))
     for _ in in_parallel(tasks, workers, stop=stopped.set):
         pass
 
 
-def put_object(
-    backend: Backend, part: Part, data: bytes, damaged: Mapping[str, FoundObject] | Collection[str]
-) -> None:
-    """One object; a damaged one is replaced wherever it lies."""
+def put_object(backend: Backend, part: Part, data: bytes, damaged: Collection[str]) -> None:
+    """Write one object; a damaged one is replaced in both areas."""
     if part.sha256 not in damaged:
         backend.put(key_of(part.sha256), data)
         return
-    for drawer in (EXPIRING, KEPT):
-        key = key_of(part.sha256, drawer)
-        if drawer == EXPIRING or backend.head(key) is not None:
+    for area in (EXPIRING, KEPT):
+        key = key_of(part.sha256, area)
+        if area == EXPIRING or backend.head(key) is not None:
             backend.put(key, data, replace=True)
 
 
 def renew_objects(backend: Backend, digests: Sequence[str], workers: int) -> None:
-    """Makes reused objects young again, so that a bucket's own rule does not take them too early."""
-    tasks = [partial(_freshen, backend, digest) for digest in digests]
-    for _ in together(tasks, workers):
+    """Reset the age of reused objects, so that a bucket's own rule does not delete them too early."""
+
+    def renew(digest: str) -> None:
+        try:
+            backend.touch(key_of(digest))
+        except Absent:  # only the kept one was there; the other area is the one that expires
+            backend.copy(key_of(digest, KEPT), key_of(digest))
+
+    for _ in in_parallel([partial(renew, digest) for digest in digests], workers):
         pass
-
-
-def _freshen(backend: Backend, digest: str) -> None:
-    try:
-        backend.touch(key_of(digest))
-    except Absent:  # only the kept one was there; the other drawer is the one that expires
-        backend.copy(key_of(digest, KEPT), key_of(digest))
-
-
-def _shared_out(
-    units: Sequence[UploadUnit], wanted: set[str]
-) -> Iterator[tuple[UploadUnit, set[str]]]:
-    """What each task has to send; no object twice, large files piece by piece."""
-    taken: set[str] = set()
-    for unit in units:
-        digests = {part.sha256 for part in unit.parts} & wanted - taken
-        taken |= digests
-        if len(digests) > 1 and unit.extents[0].seekable:
-            yield from ((unit, {digest}) for digest in sorted(digests))
-        elif digests:
-            yield unit, digests
-
-
-def _upload(  # noqa: PLR0913, PLR0917 - what a task needs
-    backend: Backend, unit: UploadUnit, digests: set[str], missing: StoreComparison,
-    slots: threading.BoundedSemaphore, stopped: threading.Event, watch: Watch | None,
-) -> None:  # fmt: skip
-    large = max(part.size for part in unit.parts) > _LARGE
-    if large:
-        slots.acquire()
-    try:
-        for part, data in unit.objects(digests):
-            if stopped.is_set():
-                return
-            if sha256(data).hexdigest() != part.sha256:
-                raise CannotVerify(
-                    "expected the files to stay as they were while they are pushed, found that one changed",
-                    next_command="karat verify PLACE",
-                )
-            put_object(backend, part, data, missing.damaged)
-            if watch is not None:
-                watch(len(data))
-    finally:
-        if large:
-            slots.release()
-
-
-def _is_rotten(backend: Backend, part: Part, drawer: str) -> tuple[Part, bool]:
-    try:
-        data = backend.get(key_of(part.sha256, drawer))
-    except Absent:
-        return part, True
-    return part, sha256(data).hexdigest() != part.sha256

@@ -49,11 +49,11 @@ from karat.store.objects import (
     digest_of,
     key_of,
     missing,
-    together,
 )
 from karat.store.packing.output import STAGING as PACK_STAGING, read_sums
 from karat.store.packing.pack import size, told as finding_lines
 from karat.store.place import open_word, split_word
+from karat.system.pool import in_parallel
 from karat.tensors.tensor import Damaged
 
 _FILES = {backends.NAME, lifecycle.KEY}
@@ -98,7 +98,7 @@ def verify_store(
         _expand(backend, digest, who, expected, findings)
     there = list(_objects(backend, findings))
     tasks = [partial(_object, backend, one) for one in there]
-    for done, found in enumerate(together(tasks, workers), 1):
+    for done, found in enumerate(in_parallel(tasks, workers), 1):
         findings += [found] if found is not None else []
         if progress is not None:
             progress(done, len(tasks))
@@ -118,7 +118,7 @@ def verify_store(
 
 
 def _objects(backend: Backend, findings: list[Finding]) -> Iterator[Stored]:
-    """Everything in the two drawers; what lies beside all drawers is somebody's mistake."""
+    """Everything in the two areas; what lies beside all areas is somebody's mistake."""
     for one in backend.list(""):
         if one.key.startswith((f"{EXPIRING}/", f"{KEPT}/")):
             yield one

@@ -37,11 +37,11 @@ def crew_size(env: Mapping[str, str]) -> int:
 
 
 def in_parallel(
-    tasks: Sequence[Callable[[], T]], workers: int, *, stop: Callable[[], None]
+    tasks: Sequence[Callable[[], T]], workers: int, *, stop: Callable[[], None] | None = None
 ) -> Iterator[T]:
     """What the tasks return, in the order they finish; the first exception ends it all.
 
-    `stop` is called when it ends badly, and tells running tasks to give up.
+    `stop` is called when it ends badly, and tells running tasks to give up; without it they run to their end.
     """
     waiting: queue.SimpleQueue[Callable[[], T]] = queue.SimpleQueue()
     done: queue.SimpleQueue[_Done[T]] = queue.SimpleQueue()
@@ -60,7 +60,8 @@ def in_parallel(
     except GeneratorExit:
         raise  # whoever had enough may come again
     except BaseException:
-        stop()
+        if stop is not None:
+            stop()
         raise
     finally:
         over.set()

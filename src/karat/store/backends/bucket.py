@@ -1,7 +1,7 @@
 """A store in a bucket: `s3://`, `gs://` or `az://`, through obstore.
 
-It relies on what all three promise: an object is there whole or not at all, what was written is seen by
-whoever reads or lists next, and "put, unless there is one" is decided by the server.
+It relies on what all three promise: an object exists completely or not at all, a write is visible to whoever reads or
+lists next, and "put unless it exists" is decided by the server.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class BucketBackend:
         self._objects = open_objects(address, anonymous=self._anonymous)
 
     def put(self, key: str, data: bytes | memoryview, *, replace: bool = False) -> bool:
-        """One request, so that there is no half of it."""
+        """Write in one request, so that no partial object can appear."""
         import obstore  # noqa: PLC0415 - here already, since the bucket is open
 
         mode: Any = "overwrite" if replace else "create"
@@ -58,54 +58,52 @@ class BucketBackend:
                 raise
             return True
 
-        return self._patiently("write", key, attempt)
+        return self._retry("write", key, attempt)
 
     def get(self, key: str) -> bytes:
-        """All of an object."""
+        """Read a whole object."""
         import obstore  # noqa: PLC0415 - as above
 
-        return self._patiently("read", key, lambda: bytes(obstore.get(self._objects, key).bytes()))
+        return self._retry("read", key, lambda: bytes(obstore.get(self._objects, key).bytes()))
 
     def head(self, key: str) -> Stored | None:
         """Size and time of an object."""
         import obstore  # noqa: PLC0415 - as above
 
         try:
-            return self._patiently(
-                "look at", key, lambda: _stored(obstore.head(self._objects, key))
-            )
+            return self._retry("look at", key, lambda: _stored(obstore.head(self._objects, key)))
         except Absent:
             return None
 
     def list(self, prefix: str) -> Iterator[Stored]:
-        """Every object below, a thousand per request."""
+        """List objects, a thousand per request."""
         import obstore  # noqa: PLC0415 - as above
 
         def attempt() -> list[Stored]:
             pages = obstore.list(self._objects, prefix=prefix or None, chunk_size=1000)
             return [_stored(one) for page in pages for one in page]
 
-        yield from self._patiently("list", prefix, attempt)
+        yield from self._retry("list", prefix, attempt)
 
     def copy(self, source: str, target: str) -> None:
-        """By the server; the bytes do not travel."""
+        """Copy on the server; the bytes do not travel."""
         import obstore  # noqa: PLC0415 - as above
 
-        self._patiently("copy", source, lambda: obstore.copy(self._objects, source, target))
+        self._retry("copy", source, lambda: obstore.copy(self._objects, source, target))
 
     def touch(self, key: str) -> None:
-        """Copied away and back: a server refuses to copy an object onto itself."""
+        """Copy away and back: a server refuses to copy an object onto itself."""
         aside = f"{TOUCHING}{os.urandom(12).hex()}"
         self.copy(key, aside)
         self.copy(aside, key)
         self.delete([aside])
 
     def delete(self, keys: Sequence[str]) -> None:
-        """Many per request where the server has that."""
+        """Delete many per request where the server supports it."""
         import obstore  # noqa: PLC0415 - as above
 
         if keys:
-            self._patiently(
+            self._retry(
                 "delete", keys[0], lambda: obstore.delete(self._objects, list(keys)), absent=False
             )
 
@@ -120,10 +118,8 @@ class BucketBackend:
             return f"aws s3 ls {shlex.quote(f's3://{self.address.bucket}/{prefix}{key}')}"
         return self.address.look
 
-    def _patiently(
-        self, verb: str, key: str, attempt: Callable[[], T], *, absent: bool = True
-    ) -> T:
-        """Tries again what may be better next time: obstore does so for most, not for cut bodies."""
+    def _retry(self, verb: str, key: str, attempt: Callable[[], T], *, absent: bool = True) -> T:
+        """Try again what may succeed later: obstore does so for most errors, not for truncated bodies."""
         until = time.monotonic() + _ENOUGH
         for number in range(1, _ATTEMPTS + 1):
             try:
@@ -137,25 +133,18 @@ class BucketBackend:
                         return None  # type: ignore[return-value]  # deleting what is gone
                 final = name in _FINAL or name in _ABSENT or time.monotonic() > until
                 if final or number == _ATTEMPTS:
-                    raise self._trouble(verb, key, error) from None
-            time.sleep(_wait(number))
+                    how = " without credentials" if self._anonymous else ""
+                    raise CannotVerify(
+                        f"expected to {verb} {key} in {self.url}{how}, found {reason_of(error)}",
+                        next_command=self.address.look,
+                    ) from None
+            longest = min(_LONGEST_WAIT, _FIRST_WAIT * 2.0 ** (number - 1))
+            time.sleep(longest * random.uniform(0.5, 1.0))  # noqa: S311 - spreads the crowd, keeps no secret
         raise AssertionError("unreachable")
-
-    def _trouble(self, verb: str, key: str, error: Exception) -> CannotVerify:
-        how = " without credentials" if self._anonymous else ""
-        return CannotVerify(
-            f"expected to {verb} {key} in {self.url}{how}, found {reason_of(error)}",
-            next_command=self.address.look,
-        )
 
 
 def _no_bucket(error: Exception) -> bool:
     return "NoSuchBucket" in str(error) or "ContainerNotFound" in str(error)
-
-
-def _wait(attempt: int) -> float:
-    longest: float = min(_LONGEST_WAIT, _FIRST_WAIT * 2.0 ** (attempt - 1))
-    return longest * random.uniform(0.5, 1.0)  # noqa: S311 - spreads the crowd, keeps no secret
 
 
 def _stored(one: Any) -> Stored:

@@ -1,4 +1,4 @@
-"""A store in a folder: every object is a file, made whole under another name and then linked into place."""
+"""A store in a folder: every object is a file, written in full under a temporary name and then linked into place."""
 
 from __future__ import annotations
 
@@ -36,17 +36,35 @@ class FolderBackend:
             raise self._no_folder("a file")
 
     def put(self, key: str, data: bytes | memoryview, *, replace: bool = False) -> bool:
-        """A file under its final name; it is whole and on the disk before it has that name."""
+        """Write a file; it is complete and on disk before it has its name."""
         target = self._path(key)
         try:
             if not replace and target.exists():
                 return False
-            return self._place(target, data, replace=replace)
+            temporary = self._staged()
+            try:
+                handle = os.open(
+                    temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666
+                )
+                with os.fdopen(handle, "wb") as opened:
+                    opened.write(data)
+                    opened.flush()
+                    os.fsync(handle)
+                target.parent.mkdir(parents=True, exist_ok=True)
+                if replace:
+                    temporary.replace(target)
+                elif not _linked(temporary, target):
+                    return False
+                sync_folder(target.parent)
+            finally:
+                with contextlib.suppress(OSError):
+                    temporary.unlink()
         except OSError as error:
             raise self._trouble("write", key, error) from error
+        return True
 
     def get(self, key: str) -> bytes:
-        """All of a file."""
+        """Read a whole file."""
         try:
             return self._path(key).read_bytes()
         except (FileNotFoundError, NotADirectoryError):
@@ -73,7 +91,7 @@ class FolderBackend:
             raise self._trouble("list", prefix, error) from error
 
     def copy(self, source: str, target: str) -> None:
-        """Another name for the same file where the file system has that, else a copy."""
+        """Add a hard link where the file system has them, else a copy."""
         file = self._path(target)
         temporary = self._staged()
         try:
@@ -94,7 +112,7 @@ class FolderBackend:
             raise self._trouble("write", target, error) from error
 
     def touch(self, key: str) -> None:
-        """The file's time is now."""
+        """Set the file's time to now."""
         try:
             os.utime(self._path(key))
         except FileNotFoundError:
@@ -103,7 +121,7 @@ class FolderBackend:
             raise self._trouble("touch", key, error) from error
 
     def delete(self, keys: Sequence[str]) -> None:
-        """Files are removed; folders stay, since another process may be about to use them."""
+        """Remove files; folders stay, since another process may be about to use them."""
         for key in keys:
             try:
                 self._path(key).unlink(missing_ok=True)
@@ -117,21 +135,6 @@ class FolderBackend:
     def look(self, key: str) -> str:
         """`ls`, with the file's whole path."""
         return f"ls -l {shlex.quote(str(self._path(key)))}"
-
-    def _place(self, target: Path, data: bytes | memoryview, *, replace: bool) -> bool:
-        temporary = self._staged()
-        try:
-            _write(temporary, data)
-            target.parent.mkdir(parents=True, exist_ok=True)
-            if replace:
-                temporary.replace(target)
-            elif not _linked(temporary, target):
-                return False
-            sync_folder(target.parent)
-        finally:
-            with contextlib.suppress(OSError):
-                temporary.unlink()
-        return True
 
     def _walk(self, folder: Path, prefix: str) -> Iterator[Stored]:
         try:
@@ -169,7 +172,7 @@ class FolderBackend:
 
 
 def _plain(path: Path) -> Path:
-    """Absolute, and without `..`; links stay as a person wrote them, unless that changes what is meant."""
+    """An absolute path without `..`; symbolic links stay as written unless that changes what is meant."""
     written = path.absolute()
     plain = Path(os.path.normpath(written))
     try:
@@ -178,16 +181,8 @@ def _plain(path: Path) -> Path:
         return written  # whoever opens it says what is wrong
 
 
-def _write(file: Path, data: bytes | memoryview) -> None:
-    handle = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
-    with os.fdopen(handle, "wb") as opened:
-        opened.write(data)
-        opened.flush()
-        os.fsync(handle)
-
-
 def _linked(temporary: Path, target: Path) -> bool:
-    """Gives the file its name unless something has it; the one step that says who came first."""
+    """Give the file its name unless it is taken; the one atomic step that decides who came first."""
     try:
         os.link(temporary, target)
     except FileExistsError:

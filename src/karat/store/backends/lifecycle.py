@@ -1,8 +1,8 @@
-"""Lifecycle: a bucket's own rule that deletes what is old in `expiring/`, for those who never run `karat gc`.
+"""Lifecycle: a bucket's own rule that deletes old objects in `expiring/`, for those who never run `karat gc`.
 
-A bucket knows ages and no references, so the rule leaves more time than any reference has: its keep days and
-some slack. A push that reuses an object older than the slack makes it young again (`uploading.freshen`). So
-an object is at most slack days old when a reference is made, and outlives it.
+A bucket knows ages and no references, so the rule allows more time than any reference has: its days plus some slack.
+A push that reuses an object older than the slack renews it (`upload.renew_objects`). So an object is at most
+slack days old when a reference to it is made, and outlives that reference.
 """
 
 from __future__ import annotations
@@ -20,10 +20,11 @@ from karat.store.objects import seal, unseal
 
 KEY = "lifecycle.json"
 SLACK = 30
+"""Days."""
 
 
 class Rule(msgspec.Struct, frozen=True, kw_only=True):
-    """lifecycle.json: that the bucket deletes what is so many days old."""
+    """lifecycle.json: the bucket deletes objects that are this many days old."""
 
     schema: str = "karat.lifecycle/1"
     days: int
@@ -36,7 +37,7 @@ class Applied(msgspec.Struct, frozen=True, kw_only=True):
     days: int
     changed: bool
     others: int
-    """Rules that are not karat's, and stayed as they were."""
+    """Rules that are not karat's, left as they were."""
 
 
 def covers(backend: Backend, keep: int, again: str) -> bool:
@@ -59,7 +60,7 @@ def deletes_by_age(backend: Backend) -> bool:
 
 
 def apply(backend: Backend, keep: int) -> Applied:
-    """Adds or lengthens karat's rule of the bucket; all other rules stay. Never shortens one."""
+    """Add or lengthen karat's rule of the bucket; other rules stay, and no rule is shortened."""
     from karat.store.backends.bucket import BucketBackend  # noqa: PLC0415 - only where it is asked for
 
     if not isinstance(backend, BucketBackend):
@@ -75,18 +76,28 @@ def apply(backend: Backend, keep: int) -> Applied:
         raise _by_hand(address.scheme, address.bucket, prefix, days)
     # First what pushes go by: a rule that nobody knows of would delete what they reuse.
     backend.put(KEY, seal(Rule(days=days)), replace=True)
-    return _apply_s3(address.bucket, prefix, days)
+    try:
+        import boto3  # type: ignore[import-untyped]  # noqa: PLC0415 - an extra, and heavy
+    except ImportError:
+        raise UsageError(
+            "--lifecycle needs boto3, which is not installed",
+            next_command="pip install 'karat[lifecycle]'",
+        ) from None
+    names = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
+    endpoint = next((os.environ[name] for name in names if os.environ.get(name)), None)
+    region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
+    client = boto3.client("s3", endpoint_url=endpoint, region_name=region or "us-east-1")
+    return _apply_s3(client, address.bucket, prefix, days)
 
 
-def _apply_s3(bucket: str, prefix: str, days: int) -> Applied:
-    client = _client()
+def _apply_s3(client: Any, bucket: str, prefix: str, days: int) -> Applied:
     name = f"karat-expiring:{prefix.removesuffix('/expiring/') if '/expiring/' in prefix else ''}"
     try:
         rules = _rules(client, bucket)
         mine = [rule for rule in rules if rule.get("ID") == name]
         others = [rule for rule in rules if rule.get("ID") != name]
         found = [rule.get("Expiration", {}).get("Days", 0) for rule in mine]
-        # A bucket's rules are all of the old form, or all of the new.
+        # A bucket's rules all have the old form, or all the new one.
         old = any("Prefix" in rule for rule in others)
         where: dict[str, Any] = {"Prefix": prefix} if old else {"Filter": {"Prefix": prefix}}
         wanted = {
@@ -113,27 +124,14 @@ def _apply_s3(bucket: str, prefix: str, days: int) -> Applied:
 
 def _rules(client: Any, bucket: str) -> list[dict[str, Any]]:
     try:
-        answer = client.get_bucket_lifecycle_configuration(Bucket=bucket)
+        rules: list[dict[str, Any]] = client.get_bucket_lifecycle_configuration(Bucket=bucket)[
+            "Rules"
+        ]
     except Exception as error:
         if _code(error) == "NoSuchLifecycleConfiguration":
             return []
         raise
-    rules: list[dict[str, Any]] = answer["Rules"]
     return rules
-
-
-def _client() -> Any:
-    try:
-        import boto3  # type: ignore[import-untyped]  # noqa: PLC0415 - an extra, and heavy
-    except ImportError:
-        raise UsageError(
-            "expected boto3 for --lifecycle, found that it is not installed",
-            next_command="pip install 'karat[lifecycle]'",
-        ) from None
-    names = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
-    endpoint = next((os.environ[name] for name in names if os.environ.get(name)), None)
-    region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
-    return boto3.client("s3", endpoint_url=endpoint, region_name=region or "us-east-1")
 
 
 def _code(error: Exception) -> str:
@@ -143,15 +141,10 @@ def _code(error: Exception) -> str:
 
 
 def _by_hand(scheme: str, bucket: str, prefix: str, days: int) -> UsageError:
+    """The rule to add by hand where karat could not add it without losing others."""
     if scheme == "gs":
-        rule: Any = {
-            "rule": [
-                {
-                    "action": {"type": "Delete"},
-                    "condition": {"age": days, "matchesPrefix": [prefix]},
-                }
-            ]
-        }
+        condition = {"age": days, "matchesPrefix": [prefix]}
+        rule: Any = {"rule": [{"action": {"type": "Delete"}, "condition": condition}]}
         command = f"gcloud storage buckets update gs://{bucket} --lifecycle-file=RULE.json"
     else:
         rule = {
@@ -176,7 +169,7 @@ def _read(backend: Backend) -> Rule | None:
         return unseal(backend.get(KEY), Rule)
     except Absent:
         return None
-    except ValueError as error:  # msgspec's are among them
+    except ValueError as error:  # includes msgspec's
         raise CannotVerify(
             f"expected {KEY} of {backend.url} to say when the bucket deletes, found: {error}",
             next_command=backend.look(KEY),
