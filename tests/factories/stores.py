@@ -10,7 +10,7 @@ from typing import Any
 from karat.bundles.extents import MemoryExtent
 from karat.store import references
 from karat.store.backends import Absent, Backend, Stored
-from karat.store.pull import MARK, PullOptions, pull
+from karat.store.pull import RECORD, PullOptions, pull
 from karat.store.push import Pushed, PushOptions, push
 from karat.store.upload import CaseFiles
 
@@ -70,7 +70,7 @@ def files_below(folder: Path) -> dict[str, bytes]:
     return {
         path.relative_to(folder).as_posix(): path.read_bytes()
         for path in folder.rglob("*")
-        if path.is_file() and path.name != MARK
+        if path.is_file() and path.name != RECORD
     }
 
 

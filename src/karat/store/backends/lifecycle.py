@@ -76,6 +76,10 @@ def apply(backend: Backend, keep: int) -> Applied:
         raise _by_hand(address.scheme, address.bucket, prefix, days)
     # First what pushes go by: a rule that nobody knows of would delete what they reuse.
     backend.put(KEY, seal(Rule(days=days)), replace=True)
+    return _apply_s3(address.bucket, prefix, days)
+
+
+def _apply_s3(bucket: str, prefix: str, days: int) -> Applied:
     try:
         import boto3  # type: ignore[import-untyped]  # noqa: PLC0415 - an extra, and heavy
     except ImportError:
@@ -87,10 +91,6 @@ def apply(backend: Backend, keep: int) -> Applied:
     endpoint = next((os.environ[name] for name in names if os.environ.get(name)), None)
     region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
     client = boto3.client("s3", endpoint_url=endpoint, region_name=region or "us-east-1")
-    return _apply_s3(client, address.bucket, prefix, days)
-
-
-def _apply_s3(client: Any, bucket: str, prefix: str, days: int) -> Applied:
     name = f"karat-expiring:{prefix.removesuffix('/expiring/') if '/expiring/' in prefix else ''}"
     try:
         rules = _rules(client, bucket)
