@@ -59,7 +59,7 @@ ALLOWED: dict[str, set[str]] = {
     "goldens": {"system"},
     "gradients": {"tensors"},
     "hunts": {"changepoints", "checks", "config", "engines", "net", "report", "system"},
-    "net": {"sources", "system"},
+    "net": {"system"},
     "optests": {"config", "gradients", "policy", "system"},
     "policy": {"config", "goldens", "gradients", "net", "report", "system"},
     "refreshes": {"compare", "diffs", "goldens", "report", "sources", "system"},

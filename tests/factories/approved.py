@@ -22,7 +22,7 @@ class World:
         self.head = tree.skip()
         self.pull: GitHubPull = forge.github.pull(REPO, 7, author="alice", head=self.head)
         forge.github.teams["octo/numerics"] = ["dora", "erin"]
-        self.patience = Clock().patience(attempts=2)
+        self.retry = Clock().retry(attempts=2)
 
     def ask(self, **more: Any) -> Approvals:
         env = {
@@ -32,7 +32,7 @@ class World:
             "GITLAB_TOKEN": self.forge.gitlab.token,
         }
         options: dict[str, Any] = {"base": "main", "pull": 7, "repo": REPO, "env": env}
-        return approvals(self.tree.root, Options(**{**options, "patience": self.patience, **more}))
+        return approvals(self.tree.root, Options(**{**options, "retry": self.retry, **more}))
 
     def push(self) -> None:
         self.head = self.pull.head = self.tree.commit("another push")

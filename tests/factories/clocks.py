@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from karat.net.retry import Patience
+from karat.net.retry import Retry
 
 
 class Clock:
@@ -18,6 +18,6 @@ class Clock:
         self.waits.append(seconds)
         self.now += seconds
 
-    def patience(self, **more: Any) -> Patience:
-        """Patience by this clock."""
-        return Patience(sleep=self.sleep, clock=lambda: self.now, **more)
+    def retry(self, **more: Any) -> Retry:
+        """Retry by this clock."""
+        return Retry(sleep=self.sleep, clock=lambda: self.now, **more)

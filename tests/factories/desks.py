@@ -10,7 +10,7 @@ from typing import Any
 from factories.clocks import Clock
 from factories.forge import Forge
 from factories.forge_github import GitHubArtifact
-from karat.net.retry import Patience
+from karat.net.retry import Retry
 from karat.sources.github import GitHub
 from karat.sources.source import Artifact, Fetched
 
@@ -35,8 +35,8 @@ class Desk:
         return self.run.artifact(name, members, **more)
 
     def source(self, **more: Any) -> GitHub:
-        patience = Patience(sleep=self.clock.sleep)
-        return GitHub("owner/name", run_id=123, env=self.env, **{"patience": patience, **more})
+        retry = Retry(sleep=self.clock.sleep)
+        return GitHub("owner/name", run_id=123, env=self.env, **{"retry": retry, **more})
 
     def fetch(
         self,

@@ -7,6 +7,7 @@ import hashlib
 import http.server
 import io
 import json
+import ssl
 import tarfile
 import threading
 import zipfile
@@ -81,8 +82,10 @@ class Listed:
 class PackageIndex:
     """A simple API; a context manager that listens while it is open."""
 
-    def __init__(self, *, html: bool = False, password: str = "") -> None:
-        self.html, self.password = html, password
+    def __init__(
+        self, *, html: bool = False, password: str = "", tls: ssl.SSLContext | None = None
+    ) -> None:
+        self.html, self.password, self.tls = html, password, tls
         self.projects: dict[str, list[Listed]] = {}
         self.answers: list[int | str] = []
         """Statuses, or addresses to redirect to, that come first."""
@@ -90,6 +93,8 @@ class PackageIndex:
         """Paths with their Authorization."""
         self.pages: dict[str, str] = {}
         self._server = _Server(self)
+        if tls is not None:
+            self._server.socket = tls.wrap_socket(self._server.socket, server_side=True)
         self._thread = threading.Thread(
             target=self._server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True
         )
@@ -117,7 +122,7 @@ class PackageIndex:
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self._server.server_address[1]}/simple"
+        return f"http{'s' if self.tls else ''}://127.0.0.1:{self._server.server_address[1]}/simple"
 
     @property
     def with_password(self) -> str:

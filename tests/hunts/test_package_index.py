@@ -6,8 +6,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import msgspec
 import pytest
 
+from factories.certificates import loopback_tls
 from factories.package_indexes import PackageIndex
 from karat.findings import CannotVerify, UsageError
 from karat.hunts.timelines.packages import (
@@ -16,6 +18,7 @@ from karat.hunts.timelines.packages import (
     same_version,
     versions_between,
 )
+from karat.net import package_index
 from karat.net.package_index import (
     Address,
     IndexFile,
@@ -36,7 +39,8 @@ def at(url: str) -> Address:
 
 @pytest.fixture(autouse=True)
 def _no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("karat.net.package_index.time.sleep", lambda _: None)
+    quick = msgspec.structs.replace(package_index.RETRY, sleep=lambda _: None)
+    monkeypatch.setattr(package_index, "RETRY", quick)
 
 
 @pytest.mark.parametrize("html", [False, True])
@@ -79,7 +83,7 @@ def test_what_an_index_says_instead_of_files() -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    with pytest.raises(CannotVerify, match="to answer, but"):
+    with pytest.raises(CannotVerify, match="expected an answer from http://127"):
         files(at(f"http://127.0.0.1:{port}/simple"), "toy")
 
 
@@ -107,6 +111,24 @@ def test_a_password_goes_to_its_own_index_and_into_no_message() -> None:
         files(at(index.with_password), "toy")
         assert [header for _, header in other.asked] == [""]
         assert SECRET not in f"{at(index.with_password).shown} {at(index.with_password)!r}"
+
+
+def test_an_index_over_https_does_not_lead_to_plain_http(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    certificate, tls = loopback_tls(tmp_path)
+    monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
+    with PackageIndex(tls=tls) as index, PackageIndex() as other:
+        index.add("toy", "1.0")
+        assert files(at(index.url), "toy")
+        # The proxy hears what anyone on the way to another machine would.
+        monkeypatch.setenv("HTTP_PROXY", other.url.removesuffix("/simple"))
+        index.answers = ["http://index.example/simple/toy/"]
+        with pytest.raises(
+            CannotVerify, match=r"to lead to https, found plain http on index\.example"
+        ):
+            files(at(index.url), "toy")
+        assert other.asked == []
 
 
 def test_a_project_is_asked_for_by_its_plain_name() -> None:

@@ -33,8 +33,8 @@ class World:
     def ask(self, **more: Any) -> Approvals:
         env = {"CI_API_V4_URL": self.forge.gitlab_url, "GITLAB_TOKEN": self.forge.gitlab.token}
         options = {"base": "main", "merge": 5, "repo": PROJECT, "env": env}
-        patience = Clock().patience(attempts=2)
-        return approvals(self.tree.root, Options(**{**options, "patience": patience, **more}))
+        retry = Clock().retry(attempts=2)
+        return approvals(self.tree.root, Options(**{**options, "retry": retry, **more}))
 
 
 @pytest.fixture(params=[True, False], ids=["tells when", "only notes tell"])

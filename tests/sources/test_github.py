@@ -12,7 +12,7 @@ from factories.clocks import Clock
 from factories.forge import Forge
 from factories.forge_github import EPOCH, HOUR
 from karat.findings import CannotVerify, UsageError
-from karat.net.retry import Patience
+from karat.net.retry import Retry
 from karat.sources.github import GitHub
 from karat.sources.source import Listing, Source
 
@@ -30,7 +30,7 @@ def env(forge: Forge, tmp_path: Path) -> dict[str, str]:
 
 
 def listed(env: dict[str, str], repo: str = "owner/name", **more: Any) -> Listing:
-    source = GitHub(repo, env=env, patience=Patience(sleep=Clock().sleep), **more)
+    source = GitHub(repo, env=env, retry=Retry(sleep=Clock().sleep), **more)
     try:
         return source.listing()
     finally:

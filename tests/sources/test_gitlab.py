@@ -11,7 +11,7 @@ from factories.clocks import Clock
 from factories.forge import Forge
 from factories.forge_github import EPOCH
 from karat.findings import CannotVerify, UsageError
-from karat.net.retry import Patience
+from karat.net.retry import Retry
 from karat.sources.gitlab import GitLab
 from karat.sources.source import Fetched, Listing, Source
 
@@ -30,8 +30,8 @@ def env(forge: Forge, tmp_path: Path) -> dict[str, str]:
 def look(
     env: dict[str, str], project: str | None = "group/name", pipeline: int | str = 77, **more: Any
 ) -> tuple[Listing, dict[str, Fetched]]:
-    patience = Patience(sleep=Clock().sleep)
-    source = GitLab(project, pipeline, env=env, patience=patience, **more)
+    retry = Retry(sleep=Clock().sleep)
+    source = GitLab(project, pipeline, env=env, retry=retry, **more)
     assert isinstance(source, Source)
     try:
         listing = source.listing()

@@ -64,7 +64,7 @@ class Place:
             "GITHUB_TOKEN": "ghp_Planted0123456789",
             "KARAT_CACHE_DIR": str(self.cache),
         }
-        source = GitHub("o/n", run_id=1, env=env, patience=Clock().patience(), limits=limits)
+        source = GitHub("o/n", run_id=1, env=env, retry=Clock().retry(), limits=limits)
         artifact = Artifact(id="1", name="a", size=size, url=f"{self.host.url}/a.zip")
         (fetched,) = source.fetch([artifact], lambda name: name.endswith(".json"))
         self.contents = {name: path.read_bytes() for name, path in fetched.members.items()}
@@ -73,8 +73,8 @@ class Place:
 
     def pages(self, answers: Answers | None = None) -> list[dict[str, object]]:
         """What an API says that answers like that."""
-        patience = Clock().patience()
-        with closing(Client(self.host.url, TOKEN, patience=patience, answers=answers)) as client:
+        retry = Clock().retry()
+        with closing(Client(self.host.url, TOKEN, retry=retry, answers=answers)) as client:
             return list(client.pages("/x", dict))
 
     def trouble(self) -> str:

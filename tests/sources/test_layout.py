@@ -7,7 +7,8 @@ import random
 import pytest
 from hypothesis import given, strategies as st
 
-from karat.sources.folder import Entry, Group, grouped
+from karat.net.buckets import StoredFile
+from karat.sources.folder import Group, grouped
 
 PARTS = st.text(st.sampled_from("ab.Zé -"), min_size=1, max_size=4).filter(
     lambda part: part not in {".", ".."}
@@ -16,7 +17,7 @@ NAMES = st.lists(PARTS, min_size=1, max_size=3).map("/".join)
 ZIPS = st.builds(lambda name, end: name + end, NAMES, st.sampled_from([".zip", ".ZIP"]))
 ENTRIES = st.lists(
     st.builds(
-        Entry,
+        StoredFile,
         name=NAMES | ZIPS,
         size=st.integers(0, 99),
         modified=st.none() | st.floats(0, 9),
@@ -26,7 +27,7 @@ ENTRIES = st.lists(
 )
 
 
-def whole(group: Group, entry: Entry) -> str:
+def whole(group: Group, entry: StoredFile) -> str:
     """An entry's name, from its artifact's and its own."""
     if group.packed:
         return group.name
@@ -36,7 +37,7 @@ def whole(group: Group, entry: Entry) -> str:
 
 @pytest.mark.slow
 @given(ENTRIES)
-def test_every_file_is_in_one_artifact_and_can_be_found_again(entries: list[Entry]) -> None:
+def test_every_file_is_in_one_artifact_and_can_be_found_again(entries: list[StoredFile]) -> None:
     groups = grouped(entries)
     assert sorted(e.name for g in groups for e in g.entries) == sorted(e.name for e in entries)
     assert all(whole(group, entry) == entry.name for group in groups for entry in group.entries)
@@ -50,7 +51,9 @@ def test_every_file_is_in_one_artifact_and_can_be_found_again(entries: list[Entr
 
 @pytest.mark.slow
 @given(ENTRIES, st.randoms(use_true_random=False))
-def test_the_order_of_files_does_not_matter(entries: list[Entry], chance: random.Random) -> None:
+def test_the_order_of_files_does_not_matter(
+    entries: list[StoredFile], chance: random.Random
+) -> None:
     shuffled = chance.sample(entries, len(entries))
     assert grouped(entries) == grouped(shuffled)
 
@@ -68,7 +71,7 @@ def test_the_order_of_files_does_not_matter(entries: list[Entry], chance: random
 )
 def test_the_rule(names: list[str], expected: dict[str, list[str]]) -> None:
     found = {}
-    for group in grouped(Entry(name=name) for name in names):
+    for group in grouped(StoredFile(name=name) for name in names):
         key = group.id if group.id in expected else group.name
         found[key] = [
             entry.name.rpartition("/")[2] if group.packed else group.member(entry)
@@ -79,9 +82,9 @@ def test_the_rule(names: list[str], expected: dict[str, list[str]]) -> None:
 
 def test_an_artifact_is_as_big_as_its_files_and_as_old_as_the_newest() -> None:
     entries = [
-        Entry(name="logs/a", size=3, modified=5.0),
-        Entry(name="logs/b", size=4, modified=9.0),
-        Entry(name="logs/c", size=0),
+        StoredFile(name="logs/a", size=3, modified=5.0),
+        StoredFile(name="logs/b", size=4, modified=9.0),
+        StoredFile(name="logs/c", size=0),
     ]
     (group,) = grouped(entries)
     artifact = group.artifact()

@@ -21,7 +21,6 @@ import msgspec
 import karat
 from karat.findings import CannotVerify, UsageError
 from karat.net.addresses import is_loopback
-from karat.sources.folder import Entry
 from karat.system.archives import Unusable
 
 if TYPE_CHECKING:
@@ -68,6 +67,19 @@ _LOOK: Mapping[str, str] = {
     "gs": "gcloud storage ls gs://{bucket}/{prefix}",
     "az": "az storage blob list --container-name {bucket} --prefix {prefix}",
 }
+
+
+class StoredFile(msgspec.Struct, frozen=True, kw_only=True):
+    """One file below the root of a bucket or folder."""
+
+    name: str
+    """Relative to the root, with `/`."""
+    size: int = 0
+    modified: float | None = None
+    tag: str | None = None
+    """What tells two contents of one name apart, where the store knows it."""
+    trouble: str | None = None
+    """Why it cannot be taken, if it were wanted."""
 
 
 class BucketAddress(msgspec.Struct, frozen=True, kw_only=True):
@@ -138,15 +150,15 @@ class BucketStore:
         self._anonymous = is_anonymous(address.scheme, os.environ)
         self._store = open_objects(address, anonymous=self._anonymous)
 
-    def entries(self) -> Iterator[Entry]:
+    def entries(self) -> Iterator[StoredFile]:
         """Every object below the root."""
         import obstore  # noqa: PLC0415 - here already, since the store is open
 
-        found: list[Entry] = []
+        found: list[StoredFile] = []
         try:
             for page in obstore.list(self._store, chunk_size=1000):
                 found += [
-                    Entry(
+                    StoredFile(
                         name=one["path"],
                         size=one["size"],
                         modified=one["last_modified"].timestamp(),
@@ -158,7 +170,7 @@ class BucketStore:
             raise self._cannot_list(error) from None
         return _without_markers(found)
 
-    def entry(self, name: str) -> Entry | None:
+    def entry(self, name: str) -> StoredFile | None:
         """One object, if it is there."""
         import obstore  # noqa: PLC0415 - here already, since the store is open
 
@@ -169,9 +181,9 @@ class BucketStore:
         except Exception as error:  # noqa: BLE001 - as above
             raise self._cannot_list(error) from None
         modified = one["last_modified"].timestamp()
-        return Entry(name=name, size=one["size"], modified=modified, tag=one["e_tag"])
+        return StoredFile(name=name, size=one["size"], modified=modified, tag=one["e_tag"])
 
-    def read(self, entry: Entry, start: int, end: int) -> Iterator[bytes]:
+    def read(self, entry: StoredFile, start: int, end: int) -> Iterator[bytes]:
         """The bytes from `start` up to `end`; after a cut, the rest is asked for."""
         failures = 0
         while start < end:
@@ -192,7 +204,7 @@ class BucketStore:
                 if failures >= _ATTEMPTS:
                     raise Unusable("artifact-truncated", f"expected {end:,} bytes, found {start:,}")
 
-    def _stream(self, entry: Entry, start: int, end: int) -> Iterator[bytes]:
+    def _stream(self, entry: StoredFile, start: int, end: int) -> Iterator[bytes]:
         import obstore  # noqa: PLC0415 - here already, since the store is open
 
         options: dict[str, Any] = {"range": (start, end)}
@@ -276,7 +288,7 @@ def reason_of(error: Exception) -> str:
     return f"HTTP {status[1]}" + (f" ({code[1]})" if code else "")
 
 
-def _without_markers(entries: list[Entry]) -> Iterator[Entry]:
+def _without_markers(entries: list[StoredFile]) -> Iterator[StoredFile]:
     """All but the empty objects that some tools leave to stand for folders."""
     folders = {parent for entry in entries for parent in _parents(entry.name)}
     return (entry for entry in entries if entry.name and (entry.size or entry.name not in folders))

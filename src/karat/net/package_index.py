@@ -1,31 +1,41 @@
-"""The address of a package index: hunt.toml's, uv's or pip's, and how it is shown without its password."""
+"""Package index: where it is (hunt.toml's, uv's or pip's), and the files that it lists for one project.
+
+A simple API is read as JSON (PEP 691, PEP 700) or HTML (PEP 503). Nothing is installed and no file is fetched.
+"""
 
 from __future__ import annotations
 
+import base64
 import datetime as dt
 import os
 import re
 import subprocess
 import sys
-import time
 import tomllib
 from collections.abc import Iterator, Mapping
 from html.parser import HTMLParser
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any
 from urllib.parse import quote, unquote, urlsplit, urlunsplit
 
 import msgspec
 
 from karat.findings import CannotVerify, UsageError
-
-if TYPE_CHECKING:
-    import httpx
+from karat.net.addresses import shown
+from karat.net.client import Advice, Client, Reply
+from karat.net.retry import Retry
+from karat.net.tokens import Secret, Token
 
 PYPI = "https://pypi.org/simple"
 _VARIABLES = ("UV_DEFAULT_INDEX", "UV_INDEX_URL", "PIP_INDEX_URL")
 _SEPARATORS = re.compile(r"[-_.]+")
 _PIP_SECONDS = 20.0
+_ACCEPT = "application/vnd.pypi.simple.v1+json, application/vnd.pypi.simple.v1+html;q=0.2, text/html;q=0.1"
+LARGEST = 64 << 20
+"""Bytes of an answer; PyPI's longest is a tenth of that."""
+RETRY = Retry(
+    attempts=3, first_wait=1.0, spread=0.0, limit_wait=60.0, connect_timeout=30.0, read_timeout=30.0
+)
 
 
 class Address(msgspec.Struct, frozen=True, kw_only=True):
@@ -149,19 +159,6 @@ def _of_pip() -> str:
     return found.get("install.index-url") or found.get("global.index-url", "")
 
 
-# DOC-HERE package_index: Package index: the files that a simple API lists for one project, as JSON (PEP 691, PEP 700) or HTML (PEP 503).
-#
-# In: an address and a name. Out: `IndexFile`s and, where the index says, links to the project's pages. Nothing is installed
-# and no file is fetched.
-
-_ACCEPT = "application/vnd.pypi.simple.v1+json, application/vnd.pypi.simple.v1+html;q=0.2, text/html;q=0.1"
-_SECONDS = 30.0
-_TRIES = 3
-LARGEST = 64 << 20
-"""Bytes of an answer; PyPI's longest is a tenth of that."""
-_PASSING = frozenset({429, 500, 502, 503, 504})
-
-
 class IndexFile(msgspec.Struct, frozen=True, kw_only=True):
     """One file of a project."""
 
@@ -170,16 +167,6 @@ class IndexFile(msgspec.Struct, frozen=True, kw_only=True):
     yanked: str | None = None
     """Why it was withdrawn, maybe empty; None: it was not."""
     uploaded: dt.datetime | None = None
-
-
-class _Answer(NamedTuple):
-    """What the index said."""
-
-    status: int
-    kind: str
-    """The content type."""
-    body: bytes
-    url: str
 
 
 def files(address: Address, name: str) -> tuple[IndexFile, ...]:
@@ -193,9 +180,9 @@ def files(address: Address, name: str) -> tuple[IndexFile, ...]:
     if answer.status != 200:
         raise CannotVerify(
             f"expected the package index {address.shown} ({address.origin}) to list files, found HTTP {answer.status}",
-            next_command=f"curl -I {_plain(answer.url)}",
+            next_command=f"curl -I {shown(str(answer.url))}",
         )
-    if answer.kind.endswith("json"):
+    if answer.headers.get("content-type", "").partition(";")[0].strip().endswith("json"):
         return tuple(_of_json(answer.body, address))
     return tuple(_of_html(answer.body.decode("utf-8", "replace")))
 
@@ -219,42 +206,31 @@ def _plain(url: str) -> str:
     return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
 
 
-def _get(address: Address, url: str, accept: str) -> _Answer:
-    import httpx  # noqa: PLC0415 - slow to import
-
-    said = ""
-    for attempt in range(_TRIES):
-        if attempt:
-            time.sleep(attempt)
-        try:
-            # httpx takes the credentials off where a redirect leads to another origin.
-            with (
-                httpx.Client(timeout=_SECONDS, follow_redirects=True) as client,
-                client.stream("GET", url, headers={"Accept": accept}, auth=address.credentials) as reply,
-            ):  # fmt: skip
-                if reply.status_code not in _PASSING:
-                    kind = reply.headers.get("content-type", "").partition(";")[0].strip()
-                    return _Answer(reply.status_code, kind, _body(reply, address), str(reply.url))
-                said = f"HTTP {reply.status_code}"
-        except httpx.HTTPError as error:
-            said = str(error) or type(error).__name__
-    raise CannotVerify(
-        f"expected the package index {address.shown} to answer, but: {said}",
-        next_command=f"curl -I {_plain(url)}",
+def _get(address: Address, url: str, accept: str) -> Reply:
+    parts, credentials = urlsplit(url), address.credentials
+    token = None
+    if credentials is not None:
+        pair = base64.b64encode(":".join(credentials).encode()).decode()
+        token = Token(
+            secret=Secret(pair), header="Authorization", prefix="Basic ", found_in=address.origin
+        )
+    look = f"curl -I {_plain(url)}"
+    client = Client(
+        f"{parts.scheme}://{parts.netloc}",
+        token,
+        retry=RETRY,
+        advice=Advice(again=look, login=look),
     )
-
-
-def _body(reply: httpx.Response, address: Address) -> bytes:
-    """All of an answer; one that does not end is not waited for."""
-    body = bytearray()
-    for piece in reply.iter_bytes():
-        body += piece
-        if len(body) > LARGEST:
-            raise CannotVerify(
-                f"expected a list of files from {address.shown}, found more than {LARGEST:,} bytes",
-                next_command=f"curl -I {_plain(str(reply.url))}",
-            )
-    return bytes(body)
+    try:
+        reply = client.fetch(url, {"Accept": accept}, most=LARGEST)
+    finally:
+        client.close()
+    if len(reply.body) > LARGEST:
+        raise CannotVerify(
+            f"expected a list of files from {address.shown}, found more than {LARGEST:,} bytes",
+            next_command=look,
+        )
+    return reply
 
 
 def _of_json(body: bytes, address: Address) -> Iterator[IndexFile]:

@@ -6,20 +6,25 @@ that does not end, a server in trouble and silence say nothing of it.
 
 from __future__ import annotations
 
-import hashlib
 import platform
 import re
-import threading
 import time
 from collections.abc import Callable, Mapping
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
 from karat.findings import CannotVerify
+from karat.net.addresses import is_loopback
+from karat.net.client import Advice, Client, Reply, Stopped, Unanswered, read_reply
 from karat.net.image_reference import Reference
-from karat.net.registry_auth import LARGEST, Answer, Authorizer, Login, RealmTrouble, RegistryWire
-from karat.net.retry import limited_for
+from karat.net.registry_auth import LARGEST, Authorizer, Login
+from karat.net.retry import Retry
+from karat.net.transport import discard, is_private
+from karat.system.hashes import sha256_hex
+
+if TYPE_CHECKING:
+    import httpx
 
 _KINDS = (
     "application/vnd.oci.image.index.v1+json",
@@ -28,10 +33,17 @@ _KINDS = (
     "application/vnd.docker.distribution.manifest.v2+json",
 )
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
-_ATTEMPTS = 4
-_IN_VAIN, _LET_BE = 4, 60.0
+_MOST_UNANSWERED, _SILENCE = 4, 60.0
 """After so many questions in a row without an answer the others are not asked, for so many seconds."""
-_LONGEST_WAIT = 300.0
+_RETRY = Retry(
+    attempts=4,
+    connect_attempts=2,
+    first_wait=1.0,
+    spread=0.0,
+    limit_wait=300.0,
+    connect_timeout=10.0,
+    read_timeout=30.0,
+)
 _MACHINES = {"x86_64": "amd64", "aarch64": "arm64", "AMD64": "amd64"}
 
 T = TypeVar("T")
@@ -75,27 +87,35 @@ class Registry:
         pause: Callable[[float], object] | None = None,
         longest: float = 120.0,
     ) -> None:
-        """`advice`: what to do where it refuses; `longest`: seconds that one answer may take."""
+        """`advice`: what to do where it refuses; `longest`: seconds that one answer may take in all."""
+        import httpx  # noqa: PLC0415 - 60 ms that only those who ask pay
+
         self.host = reference.host
         self.insecure = insecure or reference.is_loopback
-        self._advice = advice
+        self._advice, self._longest = advice, longest
         self._root = f"{'http' if self.insecure else 'https'}://{reference.api_host}"
-        self._stopped = threading.Event()
-        self._pause = pause or self._stopped.wait
-        self._not_before = 0.0
-        self._in_vain, self._let_be_until = 0, 0.0
+        self._unanswered, self._silent_until = 0, 0.0
         self._look = f"curl --include {self._root}/v2/"
-        self._wire = RegistryWire(self._root, advice=self._look, longest=longest)
-        self._authorizer = Authorizer(self._wire, self.host, login, self._look)
+        url = httpx.URL(self._root)
+        self._private = is_private(url)
+        self._client = Client(
+            self._root,
+            retry=msgspec.structs.replace(_RETRY, sleep=pause),
+            # Proxies and certificates of the environment are for other machines than this one.
+            trust_env=not is_loopback(url.host),
+            advice=Advice(again=self._look, login=self._look),
+        )
+        self._authorizer = Authorizer(
+            self._client.transport, self.host, login, advice=self._look, seconds=longest
+        )
 
     def close(self) -> None:
-        """Lets go of all connections; whoever waits gives up."""
-        self._stopped.set()
-        self._wire.close()
+        """Closes all connections; whoever waits gives up."""
+        self._client.close()
 
     def check(self) -> None:
         """Makes sure that it is a registry: elsewhere, too, everything is 404."""
-        response = self._patiently("GET", "/v2/", "", {})
+        response = self._ask("GET", "/v2/", "", {})
         page = response.headers.get("content-type", "").startswith("text/html")
         if response.status not in {200, 401} or (page and response.status == 200):
             found = "a web page" if page else f"HTTP {response.status}"
@@ -120,7 +140,7 @@ class Registry:
         manifest = self._decoded(body, reference.text, _Manifest)
         if manifest.config is None and not manifest.manifests:
             raise self._cannot(f"expected the manifest of an image in {reference.text}")
-        return f"sha256:{hashlib.sha256(body).hexdigest()}"
+        return f"sha256:{sha256_hex(body)}"
 
     def labels(self, reference: Reference, digest: str) -> Mapping[str, str]:
         """The labels of an image; of one for several platforms, those of this machine's."""
@@ -144,7 +164,7 @@ class Registry:
             "GET", f"/v2/{repository}/{what}/{digest}", repository, {"Accept": accept}
         )
         body = self._body(response, name)
-        if f"sha256:{hashlib.sha256(body).hexdigest()}" != digest:
+        if f"sha256:{sha256_hex(body)}" != digest:
             raise self._cannot(f"expected the bytes of {name}, found others")
         return self._decoded(body, name, kind)
 
@@ -156,16 +176,16 @@ class Registry:
                 f"expected a manifest or configuration in {name}, found something else: {error}"
             ) from error
 
-    def _body(self, response: Answer, name: str) -> bytes:
+    def _body(self, response: Reply, name: str) -> bytes:
         if response.status != 200:
             raise self._cannot(f"expected {name} to be there, found HTTP {response.status}")
         if len(response.body) > LARGEST:
             raise self._cannot(f"expected less than {LARGEST:,} bytes in {name}, found more")
         return response.body
 
-    def _asked(self, method: str, path: str, repository: str, headers: Mapping[str, str]) -> Answer:
+    def _asked(self, method: str, path: str, repository: str, headers: Mapping[str, str]) -> Reply:
         """An answer that says something: anything but a refusal."""
-        response = self._patiently(method, path, repository, headers)
+        response = self._ask(method, path, repository, headers)
         if response.status in {401, 403}:
             raise CannotVerify(
                 f"expected to read {self.host}/{repository} {self._authorizer.who}, "
@@ -174,64 +194,48 @@ class Registry:
             )
         return response
 
-    def _patiently(
-        self, method: str, path: str, repository: str, headers: Mapping[str, str]
-    ) -> Answer:
+    def _ask(self, method: str, path: str, repository: str, headers: Mapping[str, str]) -> Reply:
         """An answer that is not about trouble that passes."""
-        import httpx  # noqa: PLC0415 - here already, since this object was made
-
-        trouble = ""
-        if self._in_vain >= _IN_VAIN and time.monotonic() < self._let_be_until:
+        if self._unanswered >= _MOST_UNANSWERED and time.monotonic() < self._silent_until:
             raise self._cannot(f"expected an answer from {self._root}, found none several times")
-        for attempt in range(_ATTEMPTS):
-            self._wait(2.0**attempt / 2 if attempt else 0.0)
-            try:
-                response = self._authorized(method, path, repository, headers)
-            except httpx.RequestError as error:
-                trouble = str(error) or type(error).__name__
-                if attempt and isinstance(error, httpx.ConnectError):
-                    break  # nobody listens there, or nobody is called so
-                continue
-            except RealmTrouble as error:
-                trouble = str(error)
-                self._hold_back(error.status, error.headers)
-                continue
-            if response.status != 429 and response.status < 500:
-                self._in_vain = 0
-                return response
-            trouble = f"HTTP {response.status}"
-            self._hold_back(response.status, response.headers)
-        self._in_vain += 1
-        self._let_be_until = time.monotonic() + _LET_BE
-        raise self._cannot(f"expected an answer from {self._root}{path}, found {trouble}")
+        try:
+            reply = self._client.retried(
+                lambda: self._authorized(method, path, repository, headers),
+                lambda response: read_reply(response, LARGEST, self._longest),
+                f"{self._root}{path}",
+            )
+        except Stopped:
+            raise self._cannot("expected an answer, found that the hunt was stopped") from None
+        except Unanswered:
+            self._unanswered += 1
+            self._silent_until = time.monotonic() + _SILENCE
+            raise
+        self._unanswered = 0
+        return reply
 
     def _authorized(
         self, method: str, path: str, repository: str, headers: Mapping[str, str]
-    ) -> Answer:
+    ) -> httpx.Response:
         """The answer, after the registry's challenge was answered, where it has one."""
+        import httpx  # noqa: PLC0415 - here already, since this object was made
+
+        url = httpx.URL(f"{self._root}{path}")
+
+        def follow(header: str | None) -> tuple[httpx.Response, bool]:
+            credential = ("Authorization", header) if header and self._private else None
+            return self._client.transport.follow(url, headers, credential, method=method)
+
         tried = self._authorizer.header(repository) if repository else None
-        response = self._wire.followed(method, path, headers, tried)
-        if response.status != 401 or not repository:
+        response, own = follow(tried)
+        # Where a redirect leads, somebody else may name a realm, to which the login would go.
+        if response.status_code != 401 or not repository or not own:
             return response
-        header = self._authorizer.answer(response, repository, tried)
-        return self._wire.followed(method, path, headers, header) if header else response
-
-    def _wait(self, seconds: float) -> None:
-        seconds = max(seconds, self._not_before - time.monotonic())
-        if seconds > 0:
-            self._pause(seconds)
-        if self._stopped.is_set():
-            raise self._cannot("expected an answer, found that the hunt was stopped")
-
-    def _hold_back(self, status: int, headers: Mapping[str, str]) -> None:
-        """Nobody asks before the server wants to be asked again."""
-        seconds = limited_for(status, headers, time.time()) or 0.0
-        if seconds > _LONGEST_WAIT:
-            raise self._cannot(
-                f"the rate limit of {self.host} is used up; expected it to end within "
-                f"{_LONGEST_WAIT / 60:.0f} minutes, found {seconds / 60:.0f}"
-            )
-        self._not_before = max(self._not_before, time.monotonic() + seconds)
+        challenges = response.headers.get_list("www-authenticate")
+        header = self._authorizer.answer(challenges, response.url, repository, tried)
+        if not header:
+            return response
+        discard(response)
+        return follow(header)[0]
 
     def _cannot(self, message: str) -> CannotVerify:
         return CannotVerify(message, next_command=self._look)

@@ -1,7 +1,9 @@
-"""Registry wire: what is sent to a registry and to where it leads; its login stays with it.
+"""Registry logins: whose name and password a registry is asked with, and the token that answers its challenge.
 
-Redirects are followed by hand, and on none of them does the login leave the registry. Of an answer only so many bytes are
-read, for so long. Nothing of it is logged: where blobs lie, the URL itself may be a signature.
+Logins come from an environment variable, from what `docker login` or `podman login` stored, or from the credential helper
+that is configured there. Nothing of it is written, shown, or put on a command line. A registry that wants to know who asks
+names a server that gives tokens (its realm). The login goes there, and to the registry itself, over https or on loopback,
+and nowhere else.
 """
 
 from __future__ import annotations
@@ -17,153 +19,23 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-import karat
 from karat.findings import CannotVerify, UsageError
-from karat.net.addresses import is_loopback
+from karat.net.client import Reply, read_reply
 from karat.net.image_reference import Reference
+from karat.net.retry import Trouble
 from karat.net.tokens import HIDDEN, Secret
-from karat.net.transport import hush, origin_of
+from karat.net.transport import Transport, is_private
 
 if TYPE_CHECKING:
     import httpx
 
 LARGEST = 16 << 20
-_HOPS = 5
-_REDIRECTS = frozenset({301, 302, 303, 307, 308})
-
-
-class Answer(msgspec.Struct, frozen=True, kw_only=True):
-    """What came back, without the request: that holds the login."""
-
-    status: int
-    url: httpx.URL
-    headers: httpx.Headers
-    body: bytes
-    own: bool = False
-    """Whether it is the registry's own word, and not that of where it leads."""
-
-
-class RegistryWire:
-    """Connections to one registry, and to where it leads; used from many threads at once."""
-
-    def __init__(self, root: str, *, advice: str, longest: float = 120.0) -> None:
-        """`longest`: seconds that one answer may take in all."""
-        import httpx  # noqa: PLC0415 - 60 ms that only those who ask pay
-
-        url = httpx.URL(root)
-        self._root, self._own = root, origin_of(url)
-        self._advice, self._longest = advice, longest
-        # Proxies and certificates of the environment are for other machines than this one.
-        self._http = _made_client(trust_env=not is_loopback(url.host))
-
-    def close(self) -> None:
-        """Lets go of all connections."""
-        self._http.close()
-
-    def followed(
-        self, method: str, path: str, headers: Mapping[str, str], signed: str | None
-    ) -> Answer:
-        """The answer at the end of the redirects."""
-        import httpx  # noqa: PLC0415 - here already, since this object was made
-
-        url = httpx.URL(f"{self._root}{path}")
-        own = True
-        for _ in range(_HOPS + 1):
-            may = signed is not None and own and is_private(url)
-            answer = self.sent(
-                method, url, {**headers, **({"Authorization": signed or ""} if may else {})}
-            )
-            target = answer.headers.get("location")
-            if answer.status not in _REDIRECTS or target is None:
-                return msgspec.structs.replace(answer, own=own)
-            url = self._target(url, target)
-            # A chain that has left the registry does not come back to it as its own.
-            own = own and origin_of(url) == self._own
-        raise self._cannot(
-            f"expected at most {_HOPS} redirects from {self._root}{path}, found more"
-        )
-
-    def sent(
-        self,
-        method: str,
-        url: httpx.URL,
-        headers: Mapping[str, str],
-        form: Mapping[str, str] | None = None,
-    ) -> Answer:
-        """One answer, whatever it says."""
-        import httpx  # noqa: PLC0415 - here already, since this object was made
-
-        until = time.monotonic() + self._longest
-        with (
-            hush(),
-            self._http.stream(method, url, headers=dict(headers), data=form) as response,
-        ):
-            body = bytearray()
-            for chunk in response.iter_bytes():
-                body += chunk
-                if len(body) > LARGEST:
-                    break
-                if time.monotonic() > until:
-                    raise httpx.ReadTimeout(f"no end of it within {self._longest:g} s")
-            return Answer(
-                status=response.status_code, url=url, headers=response.headers, body=bytes(body)
-            )
-
-    def _target(self, url: httpx.URL, location: str) -> httpx.URL:
-        import httpx  # noqa: PLC0415 - here already, since this object was made
-
-        try:
-            target = url.join(location).copy_with(userinfo=b"", fragment=None)
-        except (httpx.InvalidURL, ValueError):
-            target = httpx.URL("")
-        if target.scheme not in {"http", "https"} or not target.host:
-            raise self._cannot(f"expected {url.host} to lead to a web address; it does not")
-        if url.scheme == "https" and not is_private(target):
-            raise self._cannot(f"expected {url.host} to lead to https, found http on {target.host}")
-        return target
-
-    def _cannot(self, message: str) -> CannotVerify:
-        return CannotVerify(message, next_command=self._advice)
-
-
-def is_private(url: httpx.URL) -> bool:
-    """Whether a secret may travel there: over https, or on this very machine."""
-    return url.scheme == "https" or is_loopback(url.host)
-
-
-def _made_client(*, trust_env: bool) -> httpx.Client:
-    from http.cookiejar import (  # noqa: PLC0415 - with httpx, which is late
-        CookieJar,
-        DefaultCookiePolicy,
-    )
-
-    import httpx  # noqa: PLC0415 - 60 ms that only those who ask pay
-
-    try:
-        return httpx.Client(
-            headers={"User-Agent": f"karat/{karat.__version__}"},
-            cookies=CookieJar(DefaultCookiePolicy(allowed_domains=[])),
-            follow_redirects=False,
-            timeout=httpx.Timeout(30.0, connect=10.0, pool=None),
-            trust_env=trust_env,
-        )
-    except (ImportError, OSError, ValueError, httpx.InvalidURL):
-        pass
-    # Out here, since the library's own words may hold a proxy's password.
-    raise UsageError(
-        "expected a proxy and certificates that can be used in HTTPS_PROXY, ALL_PROXY and SSL_CERT_FILE, found others",
-        next_command="env | cut -d= -f1 | grep -i -e _proxy -e ssl_cert",
-    )
-
-
-# DOC-HERE registry_login: Registry logins: whose name and password a registry is asked with, and how they stay unseen.
-#
-# They come from an environment variable, from what `docker login` or `podman login` stored, or from the credential helper
-# that is configured there. Nothing of it is written, shown, or put on a command line.
-
+"""Bytes of an answer."""
 _HELPER_SECONDS = 30.0
 _HELPER = re.compile(r"[A-Za-z0-9_.-]+")
 _TOKEN_USER = "<token>"  # noqa: S105 - the name that helpers give where there is no name
+_SCHEME = re.compile(r"\s*([A-Za-z]+)(?:\s*,\s*|\s+|$)")
+_PARAMETER = re.compile(r'([A-Za-z_]+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|([^\s,"]+))\s*,?\s*')
 
 
 class Login:
@@ -316,24 +188,6 @@ def _ask(helper: str, server: str, env: Mapping[str, str]) -> Login | None:
     return Login(answer.username, answer.secret, found_in=program)
 
 
-# DOC-HERE registry_auth: Registry authorization: a registry's challenge, and the token that answers it.
-#
-# A registry that wants to know who asks names a place that gives tokens (its realm). The login goes there, and to the
-# registry itself, over https or on loopback; it goes nowhere else, and blobs are fetched from where the registry leads
-# without it.
-
-_SCHEME = re.compile(r"\s*([A-Za-z]+)(?:\s*,\s*|\s+|$)")
-_PARAMETER = re.compile(r'([A-Za-z_]+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|([^\s,"]+))\s*,?\s*')
-
-
-class RealmTrouble(Exception):  # noqa: N818 - what it is about; nobody but the registry sees it
-    """The realm has no time, or is silent: trouble that may pass."""
-
-    def __init__(self, message: str, status: int, headers: Mapping[str, str]) -> None:
-        super().__init__(message)
-        self.status, self.headers = status, headers
-
-
 class Challenge(msgspec.Struct, frozen=True, kw_only=True):
     """What a registry wants of those who ask: `Basic`, or `Bearer` with a realm that gives tokens."""
 
@@ -350,10 +204,20 @@ class _Token(msgspec.Struct, frozen=True):
 class Authorizer:
     """Answers the challenges of one registry; used from many threads at once."""
 
-    def __init__(self, wire: RegistryWire, host: str, login: Login | None, advice: str) -> None:
-        self._wire, self._host, self._login, self._advice = wire, host, login, advice
+    def __init__(
+        self,
+        transport: Transport,
+        host: str,
+        login: Login | None,
+        *,
+        advice: str = "karat --help",
+        seconds: float = 120.0,
+    ) -> None:
+        """`seconds`: how long one answer of the realm may take."""
+        self._transport, self._host, self._login = transport, host, login
+        self._advice, self._seconds = advice, seconds
         self._headers: dict[str, str] = {}
-        self._trouble: tuple[float, RealmTrouble] | None = None
+        self._trouble: tuple[float, Trouble] | None = None
         self._lock = threading.Lock()
 
     @property
@@ -366,11 +230,12 @@ class Authorizer:
         with self._lock:
             return self._headers.get(repository)
 
-    def answer(self, response: Answer, repository: str, tried: str | None) -> str | None:
-        """A header for the request that was refused; None if there is nothing else to try."""
-        challenge = challenge_of(response.headers.get_list("www-authenticate"))
-        # Where a redirect leads, somebody else may name a realm, to which the login would go.
-        if challenge is None or not response.own:
+    def answer(
+        self, headers: list[str], asked: httpx.URL, repository: str, tried: str | None
+    ) -> str | None:
+        """The Authorization that answers the registry's WWW-Authenticate `headers`; None if there is nothing else to try."""
+        challenge = challenge_of(headers)
+        if challenge is None:
             return None
         began = time.monotonic()
         with self._lock:
@@ -379,7 +244,7 @@ class Authorizer:
                 return known  # another thread was quicker
             if self._trouble is not None and self._trouble[0] > began:
                 raise self._trouble[1]  # another thread has just waited in vain
-            found = self._made(challenge, response.url, repository)
+            found = self._made(challenge, asked, repository)
             if found is None or found == tried:
                 return None
             self._headers[repository] = found
@@ -400,12 +265,12 @@ class Authorizer:
         if answer is not None and answer.status in {401, 403}:
             return ""
         if answer is not None and answer.status == 200:
-            return _read_registry_auth(answer.body)
+            return _token_in(answer.body)
         said = f"expected a token {self.who}, found {trouble} from {realm.host}"
         if answer is not None and answer.status != 429 and answer.status < 500:
             raise self._cannot(said)
         status, headers = (answer.status, answer.headers) if answer else (0, {})
-        self._trouble = (time.monotonic(), RealmTrouble(said, status, headers))
+        self._trouble = (time.monotonic(), Trouble(said, status, headers))
         raise self._trouble[1]
 
     def _realm(self, challenge: Challenge) -> httpx.URL:
@@ -421,14 +286,14 @@ class Authorizer:
 
     def _answered(
         self, realm: httpx.URL, asked: Mapping[str, str], login: Login | None
-    ) -> tuple[Answer | None, str]:
+    ) -> tuple[Reply | None, str]:
         """The realm's answer, and its trouble in a word."""
         import httpx  # noqa: PLC0415 - here already, since a response is
 
         url = realm.copy_merge_params(asked)
         try:
             if login is None:
-                answer = self._wire.sent("GET", url, {})
+                response = self._transport.send("GET", url, {})
             elif token := login.refresh_token:
                 form = {
                     **asked,
@@ -436,9 +301,10 @@ class Authorizer:
                     "client_id": "karat",
                     "refresh_token": token,
                 }
-                answer = self._wire.sent("POST", realm, {}, form)
+                response = self._transport.send("POST", realm, {}, form=form)
             else:
-                answer = self._wire.sent("GET", url, {"Authorization": login.basic()})
+                response = self._transport.send("GET", url, {}, ("Authorization", login.basic()))
+            answer = read_reply(response, LARGEST, self._seconds)
         except httpx.RequestError as error:
             # Only its name: it holds the request, and with it the login.
             return None, type(error).__name__
@@ -471,7 +337,7 @@ def _challenges(text: str) -> Iterator[Challenge]:
         )
 
 
-def _read_registry_auth(body: bytes) -> str:
+def _token_in(body: bytes) -> str:
     try:
         found = msgspec.json.decode(body, type=_Token)
     except (ValueError, RecursionError):

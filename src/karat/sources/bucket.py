@@ -18,10 +18,10 @@ from typing import BinaryIO, cast
 from urllib.parse import unquote, urlsplit
 
 from karat.findings import UsageError
-from karat.net.buckets import BucketAddress, BucketStore, parse_address
+from karat.net.buckets import BucketAddress, BucketStore, StoredFile, parse_address
 from karat.sources.cache import Cache, Kept, Shelf
 from karat.sources.download import Stretches, coalesced, weight
-from karat.sources.folder import Entry, Folder, Group, grouped, is_archive
+from karat.sources.folder import Folder, Group, grouped, is_archive
 from karat.sources.source import (
     Artifact,
     Fetched,
@@ -82,7 +82,7 @@ class BucketFetch:
                 raise
         return self._packed(group.entries[0], wanted)
 
-    def _packed(self, entry: Entry, wanted: Wanted) -> Obtained:
+    def _packed(self, entry: StoredFile, wanted: Wanted) -> Obtained:
         """An archive's wanted members, by their own bytes where that is less."""
         names = self._shelf.record.names
         if names is not None:
@@ -105,7 +105,7 @@ class BucketFetch:
         self._shelf.drop_parts()
         return archive.names, self._shelf.paths(here)
 
-    def _stretch(self, entry: Entry, start: int, end: int) -> Path:
+    def _stretch(self, entry: StoredFile, start: int, end: int) -> Path:
         """Bytes of an object; what is here of them already is not asked for again."""
         path = self._shelf.part(start, end)
         with path.open("ab", buffering=0) as file:
@@ -135,7 +135,7 @@ class BucketFetch:
             self._shelf.learn(tuple(names), fresh)
         return tuple(names), self._shelf.paths(here | fresh)
 
-    def _file(self, name: str, entry: Entry) -> tuple[str, Kept]:
+    def _file(self, name: str, entry: StoredFile) -> tuple[str, Kept]:
         def fill(file: BinaryIO) -> None:
             for chunk in self._store.read(entry, 0, entry.size):
                 self._check_stopped()
@@ -152,7 +152,7 @@ def _spans(missing: Sequence[Member], tail: int) -> list[tuple[int, int]]:
     return [(0, tail)] if weight(spans) > _MOST * tail else spans
 
 
-def _check_sizes(chosen: Mapping[str, Entry], limits: Limits) -> None:
+def _check_sizes(chosen: Mapping[str, StoredFile], limits: Limits) -> None:
     for name, entry in chosen.items():
         if entry.size > limits.member:
             raise Unusable(

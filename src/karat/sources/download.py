@@ -80,7 +80,7 @@ class Download:
         with self._client.open(self._address.url, headers) as response:
             _, _, self.total = _content_range(response)
             if response.status_code == 206 and self.total is not None:
-                self._place = self._client.place(response)
+                self._place = self._client.redirected(response)
                 self._shelf.belongs_to(_validator(response))
                 end = min(end, self.total)
                 self._attempt(response, self._shelf.part(start, end), start, end)
@@ -111,7 +111,7 @@ class Download:
                 return
             failures = 0 if have - best >= _A_STEP else failures + 1
             best = max(best, have)
-            if failures >= self._client.patience.attempts:
+            if failures >= self._client.retry.attempts:
                 raise self._cut(have, trouble)
             self._client.pause(max(failures, 1))
 
@@ -213,7 +213,7 @@ class Download:
         return Cut(
             "artifact-truncated",
             f"expected a download that ends, found it cut after {have:,} bytes "
-            f"{self._client.patience.attempts} times ({trouble or 'too few bytes'})",
+            f"{self._client.retry.attempts} times ({trouble or 'too few bytes'})",
         )
 
 

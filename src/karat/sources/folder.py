@@ -20,23 +20,11 @@ from pathlib import Path
 import msgspec
 
 from karat.findings import CannotVerify, Finding, Severity, UsageError
+from karat.net.buckets import StoredFile
 from karat.sources.source import Artifact, Fetched, Listing, Progress
 from karat.system.archives import Archive, Unusable, no_room, shown
 
 ROOT = "."
-
-
-class Entry(msgspec.Struct, frozen=True, kw_only=True):
-    """One file below the root."""
-
-    name: str
-    """Relative to the root, with `/`."""
-    size: int = 0
-    modified: float | None = None
-    tag: str | None = None
-    """What tells two contents of one name apart, where the store knows it."""
-    trouble: str | None = None
-    """Why it cannot be taken, if it were wanted."""
 
 
 class Group(msgspec.Struct, frozen=True, kw_only=True):
@@ -45,14 +33,14 @@ class Group(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     packed: bool
     """One zip archive, rather than loose files."""
-    entries: tuple[Entry, ...]
+    entries: tuple[StoredFile, ...]
 
     @property
     def id(self) -> str:
         """Unlike the name, unique: a bucket may hold `x.zip` and `x.zip/y`."""
         return self.name if self.packed else f"{self.name}/"
 
-    def member(self, entry: Entry) -> str:
+    def member(self, entry: StoredFile) -> str:
         """A loose file's name within the artifact."""
         return entry.name if self.name == ROOT else entry.name.removeprefix(f"{self.name}/")
 
@@ -72,10 +60,10 @@ def is_archive(name: str) -> bool:
     return name.lower().endswith(".zip")
 
 
-def grouped(entries: Iterable[Entry]) -> tuple[Group, ...]:
+def grouped(entries: Iterable[StoredFile]) -> tuple[Group, ...]:
     """Entries as artifacts, sorted by name, whatever order they came in."""
     groups: list[Group] = []
-    loose: dict[str, list[Entry]] = {}
+    loose: dict[str, list[StoredFile]] = {}
     for entry in sorted(entries, key=lambda entry: entry.name):
         if is_archive(entry.name):
             groups.append(Group(name=entry.name, packed=True, entries=(entry,)))
@@ -244,7 +232,7 @@ class Folder:
         members = {name: self._usable(entry) for name, entry in names.items() if wanted(name)}
         return Fetched(artifact=artifact, names=tuple(names), members=members)
 
-    def _usable(self, entry: Entry) -> Path:
+    def _usable(self, entry: StoredFile) -> Path:
         """A plain, readable file under the root, looked at once more: disks change."""
         if entry.trouble is not None:
             raise Unusable("archive-refused", f"{shown(entry.name)} {entry.trouble}")
@@ -270,7 +258,7 @@ _SPECIAL = "is a device, pipe or socket; expected a plain file"
 _NAME = "has a name that is no text; expected a plain name"
 
 
-def _walk(root: Path, findings: list[Finding]) -> Iterator[Entry]:
+def _walk(root: Path, findings: list[Finding]) -> Iterator[StoredFile]:
     """Every file below the root; folders behind links are named, not entered."""
     waiting = [""]
     while waiting:
@@ -307,26 +295,26 @@ def _walk(root: Path, findings: list[Finding]) -> Iterator[Entry]:
                 yield _looked_at(root, name, one)
 
 
-def _looked_at(root: Path, name: str, one: os.DirEntry[str]) -> Entry:
+def _looked_at(root: Path, name: str, one: os.DirEntry[str]) -> StoredFile:
     """A file as the listing says it; what is wrong with it is said when it is wanted."""
     try:
         facts = one.stat()
         # Only a link leads elsewhere: no folder behind one is ever entered.
         inside = not one.is_symlink() or (root / name).resolve(strict=True).is_relative_to(root)
     except (OSError, RuntimeError) as error:
-        return Entry(name=_text(name), trouble=f"is a link to nowhere ({_why(error)})")
+        return StoredFile(name=_text(name), trouble=f"is a link to nowhere ({_why(error)})")
     entry = _entry(name, facts)
     if not inside:
-        return Entry(name=_text(name), trouble=_LEAVES)
+        return StoredFile(name=_text(name), trouble=_LEAVES)
     if not stat.S_ISREG(facts.st_mode):
-        return Entry(name=_text(name), trouble=_SPECIAL)
+        return StoredFile(name=_text(name), trouble=_SPECIAL)
     return entry
 
 
-def _entry(name: str, facts: os.stat_result) -> Entry:
+def _entry(name: str, facts: os.stat_result) -> StoredFile:
     if any(unicodedata.category(c) in {"Cc", "Cs"} for c in name):
-        return Entry(name=_text(name), trouble=_NAME)
-    return Entry(name=name, size=facts.st_size, modified=facts.st_mtime)
+        return StoredFile(name=_text(name), trouble=_NAME)
+    return StoredFile(name=name, size=facts.st_size, modified=facts.st_mtime)
 
 
 def _text(name: str) -> str:

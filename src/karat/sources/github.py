@@ -14,7 +14,7 @@ import msgspec
 from karat.findings import CannotVerify, Finding, Severity, UsageError
 from karat.net.addresses import github_host, github_root
 from karat.net.client import Advice, Refused
-from karat.net.retry import Patience
+from karat.net.retry import Retry
 from karat.net.tokens import github_token
 from karat.sources.download import Address
 from karat.sources.source import Artifact, Fetched, Job, Listing, Progress, Run
@@ -117,7 +117,7 @@ class GitHub:
         workflow: str | None = None,
         attempt: int | None = None,
         env: Mapping[str, str] | None = None,
-        patience: Patience | None = None,
+        retry: Retry | None = None,
         limits: Limits | None = None,
         notice: Notice | None = None,
     ) -> None:
@@ -134,7 +134,7 @@ class GitHub:
             github_token(env, host),
             env,
             headers=_HEADERS,
-            patience=patience,
+            retry=retry,
             limits=limits,
             notice=notice,
             advice=Advice(again=self._command(), login=f"gh auth login --hostname {host}"),

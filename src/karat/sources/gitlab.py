@@ -16,7 +16,7 @@ import msgspec
 from karat.findings import CannotVerify, Finding, Severity, UsageError
 from karat.net.addresses import gitlab_root
 from karat.net.client import Advice, Refused
-from karat.net.retry import Patience
+from karat.net.retry import Retry
 from karat.net.tokens import gitlab_token
 from karat.sources.download import Address
 from karat.sources.source import Artifact, Fetched, Job, Listing, Progress, Run
@@ -117,7 +117,7 @@ class GitLab:
         pipeline_id: int | str,
         *,
         env: Mapping[str, str] | None = None,
-        patience: Patience | None = None,
+        retry: Retry | None = None,
         limits: Limits | None = None,
         notice: Notice | None = None,
         clock: Callable[[], float] = time.time,
@@ -134,7 +134,7 @@ class GitLab:
             gitlab_token(env),
             env,
             headers={"Accept": "application/json"},
-            patience=patience,
+            retry=retry,
             limits=limits,
             notice=notice,
             advice=Advice(again=self._command(), login="export GITLAB_TOKEN=YOUR_TOKEN"),

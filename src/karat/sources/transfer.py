@@ -17,7 +17,7 @@ import msgspec
 
 from karat.findings import CannotVerify
 from karat.net.client import Advice, Client, Refused
-from karat.net.retry import Patience
+from karat.net.retry import Retry
 from karat.net.tokens import Token
 from karat.sources.cache import Cache, Shelf, file_sha256
 from karat.sources.download import Address, Changed, Cut, Download, Stretches, coalesced, weight
@@ -243,7 +243,7 @@ class Connection:
         env: Mapping[str, str],
         *,
         headers: Mapping[str, str],
-        patience: Patience | None = None,
+        retry: Retry | None = None,
         limits: Limits | None = None,
         notice: Notice | None = None,
         advice: Advice | None = None,
@@ -254,7 +254,7 @@ class Connection:
             root,
             token,
             headers=headers,
-            patience=patience,
+            retry=retry,
             answers=self._cache.answers,
             connections=self.workers,
             notice=notice,

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from karat.findings import CannotVerify, ExitCode, Finding, Severity, UsageError, exit_code
-from karat.net.retry import Patience
+from karat.net.retry import Retry
 from karat.policy.approvals.changes import Changed
 from karat.policy.approvals.code_owners import CodeOwners, Section
 from karat.policy.approvals.request import (
@@ -348,7 +348,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     """The command as it was typed, for advice."""
     env: Mapping[str, str] = {}
     notice: Callable[[str], None] | None = None
-    patience: Patience | None = None
+    retry: Retry | None = None
 
 
 class Approvals(msgspec.Struct, frozen=True, kw_only=True):
@@ -380,7 +380,7 @@ def approvals(folder: Path, options: Options) -> Approvals:
     request, forge = None, None
     try:
         if place is not None:
-            forge = open_forge(place, options.env, options.again, options.notice, options.patience)
+            forge = open_forge(place, options.env, options.again, options.notice, options.retry)
             request = forge.request()
             if _step_back(sides, request):
                 found = sides.changes()

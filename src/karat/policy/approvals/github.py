@@ -11,7 +11,7 @@ import msgspec
 from karat.findings import CannotVerify, UsageError
 from karat.net.addresses import github_host, github_root
 from karat.net.client import Advice, Client, Refused
-from karat.net.retry import Patience
+from karat.net.retry import Retry
 from karat.net.tokens import github_token
 from karat.policy.approvals.reviews import Request, Review, State, Unknown, authors_of, co_authors
 
@@ -94,7 +94,7 @@ class GitHubReviews:
         *,
         env: Mapping[str, str],
         again: str,
-        patience: Patience | None = None,
+        retry: Retry | None = None,
         notice: Callable[[str], None] | None = None,
     ) -> None:
         if not _REPO.fullmatch(repo) or set(repo.split("/")) & {".", ".."}:
@@ -111,7 +111,7 @@ class GitHubReviews:
             root,
             github_token(env, host),
             headers=_HEADERS,
-            patience=patience,
+            retry=retry,
             connections=2,
             notice=notice,
             advice=Advice(again=again, login=f"gh auth login --hostname {host}"),

@@ -17,7 +17,7 @@ import msgspec
 from karat.findings import CannotVerify, UsageError
 from karat.net.addresses import gitlab_root
 from karat.net.client import Advice, Client, Refused
-from karat.net.retry import Patience
+from karat.net.retry import Retry
 from karat.net.tokens import gitlab_token
 from karat.policy.approvals.reviews import Request, Review, Unknown, authors_of, co_authors
 
@@ -90,7 +90,7 @@ class GitLabReviews:
         *,
         env: Mapping[str, str],
         again: str,
-        patience: Patience | None = None,
+        retry: Retry | None = None,
         notice: Callable[[str], None] | None = None,
     ) -> None:
         if not _PROJECT.fullmatch(project) or set(project.split("/")) & {".", ".."}:
@@ -107,7 +107,7 @@ class GitLabReviews:
             gitlab_root(env),
             gitlab_token(env),
             headers={"Accept": "application/json"},
-            patience=patience,
+            retry=retry,
             connections=2,
             notice=notice,
             advice=Advice(again=again, login="export GITLAB_TOKEN=YOUR_TOKEN"),

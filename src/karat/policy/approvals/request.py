@@ -16,7 +16,7 @@ import msgspec
 
 from karat.config import load
 from karat.findings import CannotVerify, Finding, KaratError, Severity, UsageError
-from karat.net.retry import Patience
+from karat.net.retry import Retry
 from karat.policy.approvals.changes import (
     CONFIGURATIONS,
     Changed,
@@ -321,20 +321,18 @@ def forge_of(asked: Asked, env: Mapping[str, str]) -> Kind | None:
 
 def open_forge(
     place: Place, env: Mapping[str, str], again: str, notice: Callable[[str], None] | None = None,
-    patience: Patience | None = None,
+    retry: Retry | None = None,
 ) -> ReviewsOpeningForge:  # fmt: skip
     """The forge, ready to be asked."""
     if place.forge == "github":
         from karat.policy.approvals.github import GitHubReviews  # noqa: PLC0415 - brings httpx along
 
         return GitHubReviews(
-            place.repo, place.number, env=env, again=again, notice=notice, patience=patience
+            place.repo, place.number, env=env, again=again, notice=notice, retry=retry
         )
     from karat.policy.approvals.gitlab import GitLabReviews  # noqa: PLC0415
 
-    return GitLabReviews(
-        place.repo, place.number, env=env, again=again, notice=notice, patience=patience
-    )
+    return GitLabReviews(place.repo, place.number, env=env, again=again, notice=notice, retry=retry)
 
 
 def _number(forge: Kind, env: Mapping[str, str]) -> int | None:

@@ -9,8 +9,8 @@ from factories.client_servers import TOKEN, Servers, answer
 from factories.clocks import Clock
 from factories.http_host import Response
 from karat.findings import CannotVerify
-from karat.net.client import CalledOff, Client, Refused, Unanswered
-from karat.net.retry import Patience
+from karat.net.client import Client, Refused, Stopped, Unanswered
+from karat.net.retry import Retry
 
 
 @pytest.fixture
@@ -27,7 +27,7 @@ def clock() -> Clock:
 
 @pytest.fixture
 def client(servers: Servers, clock: Clock) -> Iterator[Client]:
-    made = Client(servers.api.url, TOKEN, patience=clock.patience())
+    made = Client(servers.api.url, TOKEN, retry=clock.retry())
     yield made
     made.close()
 
@@ -77,7 +77,7 @@ def test_a_cut_answer_is_asked_for_again(servers: Servers, client: Client) -> No
 def test_no_server_is_told_after_a_while(servers: Servers, clock: Clock) -> None:
     url = servers.api.url
     servers.api.stop()
-    client = Client(url, TOKEN, patience=clock.patience(attempts=3))
+    client = Client(url, TOKEN, retry=clock.retry(attempts=3))
     with pytest.raises(Unanswered, match="refused"):
         client.get("/x", int)
     assert len(clock.waits) == 2
@@ -87,7 +87,7 @@ def test_no_server_is_told_after_a_while(servers: Servers, clock: Clock) -> None
 @pytest.mark.slow
 def test_retry_after_is_honoured_and_told_once(servers: Servers, clock: Clock) -> None:
     notices: list[str] = []
-    client = Client(servers.api.url, TOKEN, patience=clock.patience(), notice=notices.append)
+    client = Client(servers.api.url, TOKEN, retry=clock.retry(), notice=notices.append)
     servers.put("/x", Response(status=429, headers={"retry-after": "42"}), answer(1))
     assert client.get("/x", int) == 1
     assert clock.waits == [42.0]
@@ -127,8 +127,8 @@ def test_several_at_one_limit_hear_of_it_once_and_wait_for_the_longest(servers: 
     """As if at one instant: the clock stands still."""
     waits: list[float] = []
     notices: list[str] = []
-    patience = Patience(sleep=waits.append, clock=lambda: 1_800_000_000.0)
-    client = Client(servers.api.url, TOKEN, patience=patience, notice=notices.append)
+    retry = Retry(sleep=waits.append, clock=lambda: 1_800_000_000.0)
+    client = Client(servers.api.url, TOKEN, retry=retry, notice=notices.append)
     limits = [Response(status=429, headers={"retry-after": after}) for after in ("50", "50", "5")]
     servers.put("/x", *limits, answer(1))
     assert client.get("/x", int) == 1
@@ -155,10 +155,10 @@ def test_a_stopped_client_wakes_up_and_sends_nothing(servers: Servers) -> None:
     servers.put("/x", Response(status=429, headers={"retry-after": "600"}))
     client._notice = lambda _: client.stop()
     begun = time.monotonic()
-    with pytest.raises(CalledOff):
+    with pytest.raises(Stopped):
         client.get("/x", int)
     assert time.monotonic() - begun < 300
-    with pytest.raises(CalledOff):
+    with pytest.raises(Stopped):
         client.get("/x", int)
     assert len(servers.log) == 1
     client.close()

@@ -17,7 +17,7 @@ from factories.http_host import Request, Response
 from karat.findings import CannotVerify
 from karat.net.client import Answers, Client, Refused
 from karat.net.tokens import Secret, Token
-from karat.net.transport import _target
+from karat.net.transport import redirect_target
 
 
 @pytest.fixture
@@ -34,7 +34,7 @@ def clock() -> Clock:
 
 @pytest.fixture
 def client(servers: Servers, clock: Clock) -> Iterator[Client]:
-    made = Client(servers.api.url, TOKEN, patience=clock.patience())
+    made = Client(servers.api.url, TOKEN, retry=clock.retry())
     yield made
     made.close()
 
@@ -170,10 +170,10 @@ def test_endless_redirects_end(servers: Servers, client: Client) -> None:
 def test_redirects_do_not_leave_https(location: str, allowed: bool) -> None:  # noqa: FBT001
     here = httpx.URL("https://api.example/zip?sig=SIGNED")
     if allowed:
-        assert _target(here, location).host
+        assert redirect_target(here, location).host
     else:
         with pytest.raises(CannotVerify) as caught:
-            _target(here, location)
+            redirect_target(here, location)
         assert "SIGNED" not in said(caught.value)
 
 
@@ -302,7 +302,7 @@ def test_where_the_bytes_were_is_tried_first_and_asked_again_when_it_expired(
     servers.put("/zip", redirect(f"{servers.other.url}/blob?sig=1"))
     servers.put("/blob", Response(body=b"a"), Response(body=b"b"), Response(status=stale), Response(body=b"c"))  # fmt: skip
     with client.open(client.url("/zip")) as response:
-        place = client.place(response)
+        place = client.redirected(response)
     with client.open(client.url("/zip"), at=place) as response:
         assert response.read() == b"b"
     with client.open(client.url("/zip"), at=place) as response:

@@ -1,4 +1,4 @@
-"""Patience: waits grow and stay bounded; limits are read off headers."""
+"""Retry: waits grow and stay bounded; limits are read off headers."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from email.utils import formatdate
 import pytest
 from hypothesis import given, strategies as st
 
-from karat.net.retry import Patience, limited_for
+from karat.net.retry import Retry, limited_for
 
 NOW = 1_800_000_000.0
 
 
 @given(st.integers(1, 1000), st.floats(0, 1, exclude_max=True))
 def test_waits_are_bounded_and_spread(attempt: int, chance: float) -> None:
-    patience = Patience()
-    wait = patience.backoff(attempt, chance)
-    assert 0 < wait <= patience.longest_wait
-    assert wait <= patience.backoff(attempt + 1, chance)
+    retry = Retry()
+    wait = retry.backoff(attempt, chance)
+    assert 0 < wait <= retry.longest_wait
+    assert wait <= retry.backoff(attempt + 1, chance)
 
 
 @pytest.mark.parametrize(
