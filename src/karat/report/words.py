@@ -48,6 +48,15 @@ def count(n: int, noun: str) -> str:
     return f"{n:,} {noun if n == 1 else plural}"
 
 
+def byte_size(number: int) -> str:
+    """`512 bytes`, `1.5 kB`, `3.2 GB`."""
+    amount, unit = float(number), 0
+    units = ("bytes", "kB", "MB", "GB", "TB")
+    while amount >= 999.5 and unit < len(units) - 1:
+        amount, unit = amount / 1000, unit + 1
+    return f"{number:,} bytes" if unit == 0 else f"{amount:.3g} {units[unit]}"
+
+
 def few(items: Sequence[object], most: int) -> str:
     """`a, b, c and 4 more`."""
     more = f" and {len(items) - most:,} more" if len(items) > most else ""

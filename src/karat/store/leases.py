@@ -1,10 +1,10 @@
-"""Presence: who is at work in a store, so that collecting never takes what another is about to rely on.
+"""Leases: who is at work in a store, so that garbage collection never deletes what a push or pin is about to rely on.
 
 Whoever pushes or pins first writes a lease that names what it needs, and then looks for collectors; whoever
 collects first writes its marker, and then reads the leases. Since a store shows everyone what was written
 before they look, at least one of the two sees the other: a collector spares what leases name, a pusher waits
-until a collector that may not have seen its lease is done. Both kinds of file have a name of their own, so
-nobody ever takes away another's by mistake. Ages are measured by the store's clock alone: a file is as old
+until a collector that may not have seen its lease is done. Both kinds of file have unique names, so
+nobody deletes another's by mistake. Ages are measured by the store's clock alone: a file is as old
 as the difference between its time and that of the one that the asker has just written.
 """
 
@@ -31,10 +31,10 @@ class LeaseTimes(msgspec.Struct, frozen=True, kw_only=True):
     """How long things may take, in seconds."""
 
     lease: float = 24 * 3600.0
-    """A lease that has not been renewed for so long is nobody's."""
+    """A lease not renewed for this long has been abandoned."""
     renewal: float = 600.0
     collector: float = 300.0
-    """So much for a collector's marker."""
+    """The same for a collector's marker."""
     beat: float = 15.0
     patience: float = 900.0
     """How long to wait for a collector to be done."""
@@ -42,7 +42,7 @@ class LeaseTimes(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Lease(msgspec.Struct, frozen=True, kw_only=True):
-    """What somebody who is at work needs."""
+    """What a push or pin in progress needs."""
 
     schema: str = SCHEMA
     id: str
@@ -55,7 +55,7 @@ class Lease(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class HeldLease:
-    """A lease or marker of this process, renewed until it is let go of."""
+    """A lease or marker of this process, renewed until it is released."""
 
     def __init__(
         self, backend: Backend, lease: Lease, prefix: str, *, every: float, longest: float
@@ -83,7 +83,7 @@ class HeldLease:
                 raise
 
     def renew(self) -> float:
-        """Writes it again; the store's time."""
+        """Write it again; returns the store's time."""
         if not self._write():
             raise self._lost()
         return self.now()
@@ -96,7 +96,7 @@ class HeldLease:
         return found.modified
 
     def check(self) -> None:
-        """Nobody can have taken this for abandoned: it is there, and was never silent for long."""
+        """Raise unless nobody can have taken it for abandoned: it exists, and was always renewed in time."""
         if self._was_silent() or self._backend.head(self.key) is None:
             raise self._lost()
 
@@ -104,9 +104,9 @@ class HeldLease:
         return _clock() - self._renewed > self._longest
 
     def _write(self) -> bool:
-        """Renews it, unless it was silent for so long that others may have gone on without it.
+        """Renew it, unless it was silent for so long that others may have gone on without it.
 
-        A process that was stopped, on a machine that slept, must not come back as if nothing had been.
+        A process on a machine that slept must not carry on as if nothing had happened.
         """
         if self._was_silent():
             return False
@@ -136,7 +136,7 @@ def lease(
     backend: Backend, kind: str, *, objects: tuple[str, ...] = (), snapshots: tuple[str, ...] = (),
     times: LeaseTimes | None = None,
 ) -> HeldLease:  # fmt: skip
-    """What a push or pin holds while it is at work."""
+    """What a push or pin holds while it runs."""
     held = Lease(
         id=_identifier(), kind=kind, process=this_process(), objects=objects, snapshots=snapshots
     )
@@ -145,7 +145,7 @@ def lease(
 
 
 def marker(backend: Backend, times: LeaseTimes | None = None) -> HeldLease:
-    """What a collector holds while it is at work."""
+    """What a collector holds while it runs."""
     held = Lease(id=_identifier(), kind="gc", process=this_process())
     times = times or LeaseTimes()
     # A quarter: the request that follows a look at it may be tried again for a while.
@@ -160,14 +160,10 @@ def wait_for_collectors(
 ) -> None:
     """Returns once no collector is at work that may not have seen what is held."""
     until = time.monotonic() + times.patience
-    told = False
-    while True:
-        busy = other_collectors(backend, held, times)
-        if not busy:
-            return
-        if notice is not None and not told:
+    while busy := other_collectors(backend, held, times):
+        if notice is not None:
             notice(f"waiting for `karat gc`, which is at work in {backend.url}")
-            told = True
+            notice = None  # once
         if time.monotonic() > until:
             raise store_busy(backend, busy[0])
         time.sleep(times.poll)
@@ -227,7 +223,7 @@ def store_busy(backend: Backend, busy: Stored) -> StoreProblem:
 
 
 def _is_dead(backend: Backend, key: str) -> bool:
-    """Whether it was a process of this very machine that is no more."""
+    """Whether it belonged to a process of this machine that has ended."""
     try:
         process = msgspec.json.decode(backend.get(key), type=Lease).process
     except (Absent, ValueError, RecursionError):
@@ -240,7 +236,7 @@ def _is_dead(backend: Backend, key: str) -> bool:
 
 
 def _is_running(number: str) -> bool:
-    """Whether there is such a process; one of another user may be hidden, and is there all the same."""
+    """Whether there is such a process; one of another user may be hidden and still exist."""
     try:
         os.kill(int(number), 0)
     except ProcessLookupError:
@@ -251,7 +247,7 @@ def _is_running(number: str) -> bool:
 
 
 def _clock() -> float:
-    """Seconds that have passed, those in which the machine slept among them."""
+    """Monotonic seconds that include those in which the machine slept."""
     return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
 
 

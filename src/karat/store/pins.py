@@ -1,7 +1,11 @@
-"""Pins: snapshots that are kept for good, and why.
+"""Pins and lock files: snapshots that a store keeps for good, and those that a repository uses.
 
-A pin's objects lie in `kept/`, which no lifecycle rule of a bucket reaches; they are copied there before the
-pin is written. When it is taken away, `karat gc` moves them back or deletes them.
+A pin's objects are in `kept/`, which no lifecycle rule of a bucket reaches; they are copied there before the pin is
+written. When the pin is removed, `karat gc` moves them back or deletes them.
+
+`bundles.lock.json` says which snapshot a consumer uses, one line per name. Lines are sorted and each ends in a comma,
+and the schema closes the object, so two branches that move different names merge without a conflict. What a lock
+names, `karat gc --lock` never deletes.
 """
 
 from __future__ import annotations
@@ -28,6 +32,7 @@ from karat.system.files import write_bytes
 from karat.system.pool import in_parallel
 
 SCHEMA = "karat.pinned/1"
+LOCK_SCHEMA = "karat.bundle-lock/1"
 PREFIX = "pins/"
 
 
@@ -54,7 +59,7 @@ def pin(  # noqa: PLR0913 - most have defaults
     backend: Backend, digest: str, reason: str, name: str = "", *, workers: int = 16,
     times: LeaseTimes | None = None, notice: Callable[[str], None] | None = None,
 ) -> Pin:  # fmt: skip
-    """Keeps a snapshot; the pin that it has already stays as it is."""
+    """Keep a snapshot; a pin that it already has stays as it is."""
     times = times or LeaseTimes()
     with lease(backend, "pin", snapshots=(digest,), times=times) as held:
         wait_for_collectors(backend, held, times, notice)
@@ -64,7 +69,7 @@ def pin(  # noqa: PLR0913 - most have defaults
 
 
 def keep(backend: Backend, digest: str, snapshot: Snapshot, workers: int) -> None:
-    """Everything that the snapshot needs lies in `kept/`, too."""
+    """Copy everything that the snapshot needs into `kept/`."""
     needed = {part.sha256: part for part in snapshot.parts()} | {digest: Part(digest, -1)}
     found = find(backend, sorted(needed), workers)
     for lost in sorted(needed.keys() - found.keys()):
@@ -119,7 +124,7 @@ def read_all(backend: Backend) -> dict[str, Pin]:
 
 
 def remove(backend: Backend, digest: str) -> bool:
-    """Takes the pin away; False if there was none."""
+    """Remove the pin; False if there was none."""
     if backend.head(_key(digest)) is None:
         return False
     backend.delete([_key(digest)])
@@ -135,14 +140,6 @@ def _unreadable(backend: Backend, key: str, found: str) -> CannotVerify:
         f"expected a pin ({SCHEMA}) in {key} of {backend.url}, found: {found}",
         next_command=backend.look(key),
     )
-
-
-# DOC-HERE lockfile: bundles.lock.json: which snapshot a consumer uses, one line per name; committed beside what uses it.
-#
-# Lines are sorted and each ends in a comma, the schema closes the object; so two branches that move different
-# names merge without a conflict. What a lock names, `karat gc --lock` never takes away.
-
-LOCK_SCHEMA = "karat.bundle-lock/1"
 
 
 class Locked(msgspec.Struct, frozen=True, kw_only=True):
@@ -180,7 +177,7 @@ def read_lock(file: Path) -> dict[str, Locked]:
 
 
 def write_lock(file: Path, lines: Mapping[str, Locked]) -> bool:
-    """Writes the lock; True if its bytes changed."""
+    """Write the lock; True if its bytes changed."""
     text = [
         f"{json.dumps(name)}: {msgspec.json.encode(lines[name]).decode()},\n"
         for name in sorted(lines)

@@ -1,7 +1,11 @@
-"""A snapshot as a place: its files are listed and read without being pulled.
+"""Places by what a person types, and a snapshot as a place, whose files are listed and read without being pulled.
 
-Every object is held against its name before a byte of it is handed out. In a folder an object is hashed
-once and then read in place; from a bucket it is fetched, and the latest few are kept in memory.
+    golden/                            a folder of cases or of zips, or a zip
+    store:models/nightly               a reference in the configured store
+    s3://bucket/golden#models/nightly  a reference in that store; a folder's path works as well
+
+Every object is verified before a byte of it is handed out. In a folder an object is hashed once and then read in
+place; from a bucket it is fetched, and the latest few are kept in memory.
 """
 
 from __future__ import annotations
@@ -11,6 +15,7 @@ import os
 import threading
 from collections import OrderedDict
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
@@ -28,6 +33,7 @@ from karat.store.snapshot import Snapshot, SnapshotFile, pieces
 from karat.system.pool import in_parallel
 from karat.tensors.tensor import Damaged, Extent, Reader
 
+SCHEME = "store:"
 _ROOM = 192 << 20
 """Bytes of fetched objects that are kept in memory."""
 _MAPPED = 1 << 18
@@ -86,7 +92,7 @@ class SnapshotPlace:
         return ()
 
     def close(self) -> None:
-        """Lets go of everything."""
+        """Release everything."""
         with self._lock:
             self._objects.clear()
             self._held = 0
@@ -120,16 +126,13 @@ class SnapshotPlace:
             for part in self.snapshot.packs[pack : pack + _AHEAD]
             if part.sha256 not in self._objects and part.size <= _SMALL
         ]
-        tasks = [partial(self._fetched_quietly, part) for part in packs]
-        for part, data in in_parallel(tasks, _AHEAD):
-            if data is not None:
-                self._remember(part, data)
 
-    def _fetched_quietly(self, part: Part) -> tuple[Part, bytes | None]:
-        try:
-            return part, self._fetched(part)
-        except (Damaged, KaratError):
-            return part, None  # whoever needs it will hear of it
+        def attempt(part: Part) -> None:
+            with suppress(Damaged, KaratError):  # raised again where it is needed
+                self._remember(part, self._fetched(part))
+
+        for _ in in_parallel([partial(attempt, part) for part in packs], _AHEAD):
+            pass
 
     def _fetched(self, part: Part) -> bytes:
         try:
@@ -151,12 +154,9 @@ class SnapshotPlace:
                 continue
             try:
                 size = os.fstat(handle).st_size
-                large = size > _MAPPED
-                data: _Bytes = (
-                    mmap.mmap(handle, 0, access=mmap.ACCESS_READ)
-                    if large
-                    else os.read(handle, _MAPPED)
-                )
+                data: _Bytes = os.read(handle, _MAPPED)
+                if size > _MAPPED:
+                    data = mmap.mmap(handle, 0, access=mmap.ACCESS_READ)
             finally:
                 os.close(handle)
             if size == part.size and sha256(data).hexdigest() == part.sha256:  # type: ignore[arg-type]
@@ -228,15 +228,6 @@ class _SnapshotReader:
             data = self._extent.place.object(part, self._extent.file.pack)
             self._current = (number, data)
         return self._current[1]
-
-
-# DOC-HERE words: Words: what a person types for a place with cases, wherever it is.
-#
-# golden/                           a folder of cases or of zips, or a zip
-# store:models/nightly              a reference in the store that is configured
-# s3://bucket/golden#models/nightly a reference in that store; a folder's path serves as well
-
-SCHEME = "store:"
 
 
 def open_word(word: str | Path, *, store: str | None = None) -> Place:

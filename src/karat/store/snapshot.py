@@ -1,4 +1,4 @@
-"""Snapshots: what a push was of, file by file; an object itself, whose sha256 is what consumers pin.
+"""Snapshots: the files of a push, case by case; an object itself, whose sha256 is what consumers pin.
 
 The same cases give the same bytes, whoever pushes them and whatever the store holds already. A file is one
 object, or several of at most 64 MiB in a row, or a range of a pack. Packs hold small files: the manifests of

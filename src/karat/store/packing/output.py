@@ -1,9 +1,9 @@
-"""The folder that `karat pack` fills: built out of sight, put into place whole, with SHA256SUMS last.
+"""The folder that `karat pack` fills: built in a hidden folder, moved into place as a whole, SHA256SUMS last.
 
 OUT/cases/suite/flow/case.zip
 OUT/golden_artifacts_yymmddHH.zip
 OUT/SHA256SUMS                      what `sha256sum -c` reads; a folder without it was not finished
-OUT/.karat-pack-*                   a pack at work, or one that was killed: the next one clears it away, and
+OUT/.karat-pack-*                   a pack in progress, or one that was killed: the next one removes it, and
                                     puts back what it had begun to replace
 """
 
@@ -51,7 +51,7 @@ class StagedOutput:
         self._again = again
 
     def publish(self, outputs: Iterable[PackedFile], *, replace: bool) -> None:
-        """Moves everything into place; what stood there is only replaced if asked, and if it is a pack's."""
+        """Move everything into place; existing files are replaced only if asked, and only a pack's own."""
         sums = "".join(f"{o.sha256}  {o.path}\n" for o in sorted(outputs, key=lambda o: o.path))
         _write(self.folder / SUMS, sums.encode())
         for path in [*self.folder.rglob("*/"), self.folder]:
@@ -74,7 +74,7 @@ class StagedOutput:
                 raise
 
     def close(self) -> None:
-        """Takes away whatever is still here."""
+        """Remove whatever is left."""
         if not _is_amid(self._staging):
             shutil.rmtree(self._staging, ignore_errors=True)
         os.close(self._handle)
@@ -82,9 +82,9 @@ class StagedOutput:
 
 @contextlib.contextmanager
 def staged_output(out: Path, *, replace: bool, again: str) -> Iterator[StagedOutput]:
-    """Makes OUT and a place to work in; if nothing is published, nothing stays.
+    """Create OUT and a folder to work in; if nothing is published, nothing stays.
 
-    `again`: the command that would replace what stands in the way.
+    `again`: the command that would replace what is there.
     """
     made = [path for path in (out, *out.parents) if not os.path.lexists(path)]
     there = made[-1].parent if made else out
@@ -104,10 +104,14 @@ def staged_output(out: Path, *, replace: bool, again: str) -> Iterator[StagedOut
 
 
 def check_output(out: Path, *, replace: bool, again: str) -> list[str]:
-    """What stands in OUT and may make room; raises for what must not."""
+    """What is in OUT and may be replaced; raises for what must not."""
     names = sorted(path.name for path in out.iterdir())
     standing = [name for name in names if not name.startswith(STAGING)]
-    strange = _strange(out, standing)
+    strange = standing[0] if standing else None
+    if SUMS in standing:
+        listed = _listed(out) | {SUMS}
+        # Lazily: whoever says `-o /` does not wait for all of it to be listed.
+        strange = next((name for name in _files(out, standing) if name not in listed), None)
     if strange and replace:
         raise UsageError(
             f"-o {out}: expected only what an earlier pack left, found {strange}, which its {SUMS} "
@@ -122,16 +126,8 @@ def check_output(out: Path, *, replace: bool, again: str) -> list[str]:
     return standing
 
 
-def _strange(out: Path, standing: list[str]) -> str | None:
-    """Something that is no pack's; whoever says `-o /` does not wait for all of it to be listed."""
-    if SUMS not in standing:
-        return standing[0] if standing else None
-    listed = _listed(out) | {SUMS}
-    return next((name for name in _files(out, standing) if name not in listed), None)
-
-
 def _cannot_write(out: Path, there: Path, error: OSError) -> CannotVerify:
-    """A disk that is full, or not ours to write to; `there` was there before, and will be."""
+    """A full disk, or one that may not be written; `there` existed before."""
     full = error.errno in {errno.ENOSPC, errno.EDQUOT}
     said = f"expected to write into {out}, but: {error.strerror or error}; nothing was put there"
     place = shlex.quote(str(there))
@@ -157,7 +153,7 @@ def _open(out: Path, *, replace: bool, again: str) -> StagedOutput:
 
 
 def _clear(left: Path) -> None:
-    """What a killed pack left; one that is at work is let be."""
+    """Remove what a killed pack left; a running one is left alone."""
     try:
         handle = hold(left)
     except OSError:
@@ -172,12 +168,12 @@ def _clear(left: Path) -> None:
 
 
 def _is_amid(staging: Path) -> bool:
-    """Whether some of OUT may have been moved, and not all."""
+    """Whether OUT may have been moved in part."""
     return (staging / _OLD).is_dir() and (staging / _NEW / SUMS).is_file()
 
 
 def _undo(staging: Path) -> None:
-    """OUT becomes what it was before anything was moved; killed amid this, it can be done again."""
+    """Restore OUT to what it was before anything was moved; can be repeated if killed."""
     if not _is_amid(staging):
         return
     out, new, old = staging.parent, staging / _NEW, staging / _OLD
@@ -227,7 +223,7 @@ def read_sums(data: bytes) -> list[tuple[str, str]]:
 
 
 def _forget(made: Iterable[Path]) -> None:
-    """Folders made for nothing go again; one that holds something stays."""
+    """Remove folders made for nothing; one that holds something stays."""
     with contextlib.suppress(OSError):
         for path in made:
             path.rmdir()

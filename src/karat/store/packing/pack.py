@@ -23,7 +23,7 @@ import msgspec
 from karat.bundles.places import BadPlace, open_place
 from karat.findings import ExitCode, Finding, Severity, UsageError, exit_code
 from karat.report.json import encode, finding_json
-from karat.report.words import count
+from karat.report.words import byte_size, count
 from karat.store.packing.output import PackedFile, StagedOutput, staged_output
 from karat.store.packing.survey import Candidate, Survey, survey
 from karat.store.packing.zips import (
@@ -39,6 +39,8 @@ from karat.store.packing.zips import (
 from karat.tensors.tensor import Damaged
 
 Progress = Callable[[int, int], None]
+SCHEMA = "karat.pack/1"
+_SHOWN = 20
 _AHEAD = 64
 """Cases that may be packed and not yet be in the combined zip."""
 
@@ -89,7 +91,7 @@ class _Outcome(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """One case, packed or refused."""
 
     candidate: Candidate
-    spot: PackTarget
+    target: PackTarget
     part: PackedCase | None
     findings: tuple[Finding, ...]
 
@@ -97,27 +99,34 @@ class _Outcome(msgspec.Struct, frozen=True, kw_only=True, eq=False):
 def pack(
     directories: Sequence[str], options: PackOptions, progress: Progress | None = None
 ) -> Packed:
-    """Packs everything that capture directories hold, or says what stands in the way."""
+    """Pack everything that capture directories hold, or say why not."""
     checked_level(options.compression, options.level)
     _check_apart(directories, options.output)
     found = survey(directories, require_program=options.require_program)
     try:
         if not found.found and not found.findings:
-            return _told(directories, options, found, [], [_nothing(directories)])
+            nothing = Finding(
+                kind="nothing-compared",
+                severity=Severity.FAIL,
+                message=f"expected captured cases in {', '.join(directories)}, found none; there is nothing to pack",
+                path=directories[0],
+                next=f"pytest --karat-capture={shlex.quote(directories[0])}",
+            )
+            return _result(directories, options, found, [], [nothing])
         with staged_output(
             Path(options.output), replace=options.replace, again=options.again
         ) as work:
-            # Although something may have failed already: what else is wrong is told now, not one
-            # error a run.
+            # Also if something has failed already: all errors are reported at once, not one per run.
             outcomes, combined = _pack_all(work, found, options, progress)
             findings = [*found.findings, *(f for o in outcomes for f in o.findings)]
             parts = [o.part.output for o in outcomes if o.part is not None]
             outputs = [output for output in (*parts, combined) if output is not None]
-            if outputs and (options.keep_going or not _fails(findings)):
+            failed = any(finding.severity is Severity.FAIL for finding in findings)
+            if outputs and (options.keep_going or not failed):
                 work.publish(outputs, replace=options.replace)
             else:
                 outputs = []
-        return _told(directories, options, found, outcomes, findings, outputs)
+        return _result(directories, options, found, outcomes, findings, outputs)
     finally:
         found.close()
 
@@ -134,15 +143,17 @@ def _pack_all(
         if options.combined is not None:
             combined = CombinedZip(work.folder / options.combined)
             stack.callback(combined.close)
-        todo = zip(found.candidates, _spots(work, found, options), strict=True)
+        todo = zip(found.candidates, _targets(work, found, options), strict=True)
         pool = ThreadPoolExecutor(options.jobs or os.cpu_count() or 1)
         stack.callback(pool.shutdown, cancel_futures=True)
         stack.callback(tally.stop)
         for outcome in _each(todo, packing, pool):
             if combined is not None and outcome.part is not None:
-                combined.take(outcome.part, outcome.spot.file)
-            if outcome.spot.use == "scratch" or (outcome.spot.use == "case" and not outcome.part):
-                outcome.spot.file.unlink(missing_ok=True)
+                combined.take(outcome.part, outcome.target.file)
+            if outcome.target.use == "scratch" or (
+                outcome.target.use == "case" and not outcome.part
+            ):
+                outcome.target.file.unlink(missing_ok=True)
             outcomes.append(outcome)
         output = combined.finish() if combined is not None else None
         if output is not None:
@@ -151,7 +162,7 @@ def _pack_all(
 
 
 def _check_opens(zipped: Path, compression: Compression) -> None:
-    """Readers refuse what unpacks to very much more than it is; who packed it should know first."""
+    """Readers refuse what unpacks to far more than its size; whoever packs it should know first."""
     if compression == "stored":
         return
     try:
@@ -161,11 +172,11 @@ def _check_opens(zipped: Path, compression: Compression) -> None:
         raise UsageError(said, next_command="karat pack --help  # stored opens always") from bad
 
 
-def _spots(work: StagedOutput, found: Survey, options: PackOptions) -> Iterator[PackTarget]:
+def _targets(work: StagedOutput, found: Survey, options: PackOptions) -> Iterator[PackTarget]:
     """Where each case is to be packed.
 
-    Stored, it is known beforehand where a case lies in the zip of all: without zips of single cases it is
-    written right there. How long compressed ones are nobody knows before.
+    Without compression, a case's position in the combined zip is known beforehand: without zips of single cases it is
+    written right there.
     """
     start = 0
     for candidate in found.candidates:
@@ -185,34 +196,44 @@ def _spots(work: StagedOutput, found: Survey, options: PackOptions) -> Iterator[
 def _each(
     todo: Iterable[tuple[Candidate, PackTarget]], packing: ZipOptions, pool: ThreadPoolExecutor
 ) -> Iterator[_Outcome]:
-    """Packed and verified, in order; no more than a few wait to be taken."""
+    """Packed and verified cases, in order; only a few wait to be taken."""
     waiting: deque[Future[_Outcome]] = deque()
-    for candidate, spot in todo:
-        waiting.append(pool.submit(_pack_one, candidate, spot, packing))
+    for candidate, target in todo:
+        waiting.append(pool.submit(_pack_one, candidate, target, packing))
         if len(waiting) > _AHEAD:
             yield waiting.popleft().result()
     while waiting:
         yield waiting.popleft().result()
 
 
-def _pack_one(candidate: Candidate, spot: PackTarget, packing: ZipOptions) -> _Outcome:
+def _pack_one(candidate: Candidate, target: PackTarget, packing: ZipOptions) -> _Outcome:
     try:
-        part = pack_case(candidate, spot, packing)
+        part = pack_case(candidate, target, packing)
         wrong = part.wrong
         if part.output is not None:
-            _check_opens(spot.file, packing.compression)
+            _check_opens(target.file, packing.compression)
     except Damaged as damage:
         part, wrong = None, (str(damage),)
     return _Outcome(
         candidate=candidate,
-        spot=spot,
+        target=target,
         part=None if wrong else part,
-        findings=tuple(_damaged(candidate, said) for said in wrong),
+        findings=tuple(
+            Finding(
+                kind="bundle-damaged",
+                severity=Severity.FAIL,
+                message=said if said.startswith(candidate.path) else f"{candidate.path}: {said}",
+                path=candidate.path,
+                where=candidate.root,
+                next=f"karat verify {shlex.quote(candidate.root)}",
+            )
+            for said in wrong
+        ),
     )
 
 
 class _Tally:
-    """Bytes packed so far; once stopped, whoever counts is stopped, too, however large his case."""
+    """Bytes packed so far; once stopped, whoever counts is stopped too, however large the case."""
 
     def __init__(self, total: int, progress: Progress | None) -> None:
         self._total, self._progress = total, progress
@@ -246,7 +267,7 @@ def _check_apart(directories: Sequence[str], output: str) -> None:
             )
 
 
-def _told(
+def _result(
     directories: Sequence[str],
     options: PackOptions,
     found: Survey,
@@ -268,40 +289,8 @@ def _told(
     )
 
 
-def _nothing(directories: Sequence[str]) -> Finding:
-    where = ", ".join(directories)
-    return Finding(
-        kind="nothing-compared",
-        severity=Severity.FAIL,
-        message=f"expected captured cases in {where}, found none; there is nothing to pack",
-        path=directories[0],
-        next=f"pytest --karat-capture={shlex.quote(directories[0])}",
-    )
-
-
-def _damaged(candidate: Candidate, said: str) -> Finding:
-    return Finding(
-        kind="bundle-damaged",
-        severity=Severity.FAIL,
-        message=said if said.startswith(candidate.path) else f"{candidate.path}: {said}",
-        path=candidate.path,
-        where=candidate.root,
-        next=f"karat verify {shlex.quote(candidate.root)}",
-    )
-
-
-def _fails(findings: Sequence[Finding]) -> bool:
-    return any(finding.severity is Severity.FAIL for finding in findings)
-
-
-# DOC-HERE pack_report: What packing did: for people as lines, for programs as schema karat.pack/1.
-
-SCHEMA = "karat.pack/1"
-_SHOWN = 20
-
-
 def document(packed: Packed) -> bytes:
-    """The JSON text of a report."""
+    """The report as schema karat.pack/1."""
     data: dict[str, Any] = {
         "schema": SCHEMA,
         "exit_code": int(packed.exit_code),
@@ -313,26 +302,25 @@ def document(packed: Packed) -> bytes:
 
 def lines(packed: Packed) -> Iterator[str]:
     """The report for people."""
-    yield from told((finding, finding.message) for finding in packed.findings)
+    yield from grouped_lines((finding, finding.message) for finding in packed.findings)
     if packed.state != "written":
         yield f"nothing packed: {packed.output} is as it was"
         return
+    single = [output.size for output in packed.outputs if output.path.startswith("cases/")]
     for output in packed.outputs:
         if not output.path.startswith("cases/"):
-            yield f"{packed.output}/{output.path}  {size(output.size)}  sha256:{output.sha256}"
-    single = [output for output in packed.outputs if output.path.startswith("cases/")]
+            yield f"{packed.output}/{output.path}  {byte_size(output.size)}  sha256:{output.sha256}"
     if single:
-        total = size(sum(output.size for output in single))
-        yield f"{packed.output}/cases/  {count(len(single), 'zip')}  {total}"
+        yield f"{packed.output}/cases/  {count(len(single), 'zip')}  {byte_size(sum(single))}"
     left = f" of {packed.found:,}" if packed.found != packed.packed else ""
     yield (
         f"packed {packed.packed:,}{left} {'case' if packed.found == 1 else 'cases'}, "
-        f"{count(packed.tensors, 'tensor')}, {size(packed.size)}"
+        f"{count(packed.tensors, 'tensor')}, {byte_size(packed.size)}"
     )
 
 
-def told(findings: Iterable[tuple[Finding, str]]) -> Iterator[str]:
-    """Findings and their messages as lines, worst first; nobody reads thousands that are alike."""
+def grouped_lines(findings: Iterable[tuple[Finding, str]]) -> Iterator[str]:
+    """Findings and their messages as lines, worst first; of many that are alike, the first few."""
     kinds: dict[tuple[Severity, str], list[str]] = {}
     for finding, message in sorted(findings, key=lambda pair: pair[0].severity.rank):
         kinds.setdefault((finding.severity, finding.kind), []).append(message)
@@ -340,11 +328,3 @@ def told(findings: Iterable[tuple[Finding, str]]) -> Iterator[str]:
         yield from (f"{severity.value:4}  {kind}: {message}" for message in messages[:_SHOWN])
         if len(messages) > _SHOWN:
             yield f"{severity.value:4}  {kind}: {len(messages) - _SHOWN:,} more; --json F has all"
-
-
-def size(n: int) -> str:
-    """Bytes for people."""
-    for unit, scale in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
-        if n >= scale:
-            return f"{n / scale:.1f} {unit}"
-    return f"{n} B"

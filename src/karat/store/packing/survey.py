@@ -1,7 +1,7 @@
-"""Claims that capture sessions left, read to name the cases that should be here and are not.
+"""Survey: the cases of all capture directories, each once, and what is missing or in doubt.
 
-`DIR/.karat/SESSION/claims/*.json`: what `karat.captures` writes while tests run. The newest claim of a case
-decides: a failed capture of last week that this week's replaced is nobody's business any more.
+Missing cases are known from the claims that capture sessions leave in `DIR/.karat/SESSION/claims/*.json`. The newest
+claim of a case decides: a capture that failed last week and was replaced this week does not matter any more.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class _Identity(msgspec.Struct, frozen=True):
 
 
 class _Claim(msgspec.Struct, frozen=True):
-    """All of a claim that matters here; a state not known yet is told as such."""
+    """The part of a claim that matters here; an unknown state is reported as such."""
 
     identity: _Identity
     path: str
@@ -110,9 +110,6 @@ def _what(claimed: CaseClaim, *, stale: bool) -> str:
     return f"expected {where} to have ended, but this case is still {claimed.state}; {there}"
 
 
-# DOC-HERE pack_survey: What there is to pack: the cases of all capture directories, each once, and what is missing or in doubt.
-
-
 class Candidate(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """One case that may be packed, and its files."""
 
@@ -143,13 +140,13 @@ class Survey(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """Cases, packable or not."""
 
     def close(self) -> None:
-        """Lets go of everything."""
+        """Close all places."""
         for place in self.places:
             place.close()
 
 
 def survey(roots: Sequence[str], *, require_program: bool = False) -> Survey:
-    """Looks through capture directories; reads manifests, and no tensor."""
+    """Read the manifests of capture directories, and no tensor."""
     _check_roots(roots)
     places = tuple(_open(root) for root in roots)
     by_path: dict[str, list[Case]] = defaultdict(list)

@@ -1,4 +1,6 @@
-"""Writing zips in karat's one form, as a stream: stored, deflate or zstd, and zip64 where it must be.
+"""Zips in karat's one form, written as a stream: stored, deflate or zstd, and zip64 where needed.
+
+A case becomes members of a zip of its own or of the zip of all cases; every byte is read, packed and verified once.
 
 Python's `zipfile` writes no zstd before 3.14, has no way to take over members that are packed already, and
 leaves bytes to chance that this form fixes (`karat.bundles.zip_format`).
@@ -37,6 +39,7 @@ from karat.tensors.tensor import Damaged
 if TYPE_CHECKING:
     from hashlib import _Hash
 
+_BLOCK = 1 << 20
 Compression = Literal["stored", "deflate", "zstd"]
 LEVELS = {"stored": (0, 0, 0), "deflate": (1, 6, 9), "zstd": (1, 3, 19)}
 """Compression → lowest, default and highest level."""
@@ -175,17 +178,12 @@ def _packer(method: int, level: int) -> Packer:
         import zstandard  # noqa: PLC0415 - an extra, and only for those who asked
     except ImportError as error:
         raise UsageError(
-            "--compression zstd: expected the library zstandard, found none",
+            "--compression zstd needs zstandard, which is not installed",
             next_command="pip install 'karat[zstd]'",
         ) from error
     # The frame's own checksum: readers that know no index still notice a flipped bit.
     packer: Packer = zstandard.ZstdCompressor(level=level, write_checksum=True).compressobj()
     return packer
-
-
-# DOC-HERE pack_case: One case as members of a zip, and the zip of all cases: every byte is read, packed and verified once.
-
-_BLOCK = 1 << 20
 
 
 class PackTarget(msgspec.Struct, frozen=True, kw_only=True):
@@ -219,27 +217,22 @@ class PackedCase(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """What is not as the case's manifest says."""
 
 
-def pack_case(candidate: Candidate, spot: PackTarget, packing: ZipOptions) -> PackedCase:
-    """Packs one case, and holds it against its manifest as it goes by."""
+def pack_case(candidate: Candidate, target: PackTarget, packing: ZipOptions) -> PackedCase:
+    """Pack one case, and verify it against its manifest on the way."""
     case = IndexedCase(path=candidate.path, sha256=candidate.case.manifest.sha256)
     witness, output = Witness(candidate.case), None
-    with _opened(spot) as file:
-        writer = ZipWriter(file, packing.compression, packing.level, spot.start)
+    if target.use != "combined":
+        target.file.parent.mkdir(parents=True, exist_ok=True)
+    with target.file.open("r+b" if target.use == "combined" else "x+b") as file:
+        writer = ZipWriter(file, packing.compression, packing.level, target.start)
         files = [_add(writer, candidate, name, witness, packing.count) for name in candidate.files]
         members, wrong = tuple(writer.members), witness.wrong()
-        if spot.use == "case" and not wrong:
+        if target.use == "case" and not wrong:
             whole = sha256()
             for chunk in _range(file, 0, writer.size):
                 whole.update(chunk)
             output = _finish(file, writer, whole, [case], files, f"cases/{candidate.path}.zip")
     return PackedCase(case=case, files=tuple(files), members=members, output=output, wrong=wrong)
-
-
-def _opened(spot: PackTarget) -> BinaryIO:
-    if spot.use == "combined":
-        return spot.file.open("r+b")
-    spot.file.parent.mkdir(parents=True, exist_ok=True)
-    return spot.file.open("x+b")
 
 
 def _add(
@@ -270,7 +263,7 @@ def _finish(
     files: list[IndexedFile],
     name: str,
 ) -> PackedFile:
-    """Writes index and directory, and waits for the disk; `whole` has seen what lies before."""
+    """Write index and directory, and wait for the disk; `whole` has hashed everything before."""
     start = writer.size
     archive = Archive(size=start, sha256=whole.hexdigest())
     data = encode(build(__version__, cases, files, archive))
@@ -296,7 +289,7 @@ class CombinedZip:
         self._files: list[IndexedFile] = []
 
     def take(self, part: PackedCase, path: Path) -> None:
-        """Takes the members of a case over as they lie; those that lie in place already stay."""
+        """Copy the packed members of a case; those already in place stay."""
         with path.open("rb") as source:
             for member in part.members:
                 chunks = self._seen(_range(source, member.start, member.end))
@@ -320,7 +313,7 @@ class CombinedZip:
         )
 
     def close(self) -> None:
-        """Lets go of the file."""
+        """Close the file."""
         self._file.close()
 
     def _seen(self, chunks: Iterator[memoryview]) -> Iterator[memoryview]:
