@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum
+from typing import TypedDict, Unpack
 
 
 class Severity(StrEnum):
@@ -205,6 +206,13 @@ UNVERIFIED = frozenset({
     "hunt-unfinished", "no-baseline", "nothing-compared", "reference-missing", "store-busy", "transfer-failed",
 })  # fmt: skip
 
+# Kinds that, where they fail, say that a golden is not all there or cannot be trusted: refresh and record refuse it.
+INCOMPLETE = frozenset({
+    "claimed-twice", "conflict-markers", "duplicate-key", "duplicate-row", "empty", "lost-metric", "lost-rows",
+    "lost-steps", "missing-shard", "new-nan", "no-baseline", "no-usable-steps", "nothing-compared", "ragged-row",
+    "short-run", "structure-changed", "truncated", "type-changed", "unreadable",
+})  # fmt: skip
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
@@ -220,6 +228,29 @@ class Finding:
     numbers: Mapping[str, float | int | str | None] = field(default_factory=dict)
     next: str | None = None
     """The exact command to run next."""
+
+
+class _Details(TypedDict, total=False):
+    path: str
+    metric: str | None
+    where: str | None
+    numbers: Mapping[str, float | int | str | None]
+    next: str | None
+
+
+def fail(kind: str, message: str, **details: Unpack[_Details]) -> Finding:
+    """A finding that fails."""
+    return Finding(kind=kind, severity=Severity.FAIL, message=message, **details)
+
+
+def warn(kind: str, message: str, **details: Unpack[_Details]) -> Finding:
+    """A finding that warns."""
+    return Finding(kind=kind, severity=Severity.WARN, message=message, **details)
+
+
+def info(kind: str, message: str, **details: Unpack[_Details]) -> Finding:
+    """A finding that only informs."""
+    return Finding(kind=kind, severity=Severity.INFO, message=message, **details)
 
 
 def parse_fail_on(words: Iterable[str], where: str, next_command: str) -> tuple[str, ...]:

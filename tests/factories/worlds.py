@@ -9,8 +9,9 @@ from factories.listed import Listed, artifact
 from factories.repositories import Repository, curves, golden_path, golden_text
 from karat.config import load
 from karat.findings import Finding, Severity
-from karat.refreshes.refresh import Options, refresh
+from karat.refreshes.refresh import refresh
 from karat.refreshes.report import Result
+from karat.refreshes.settings import Options
 from karat.sources.source import Artifact, Job
 
 OLD, NEW = golden_text(curves(1)), golden_text(curves(2))

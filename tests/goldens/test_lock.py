@@ -12,13 +12,13 @@ from hypothesis import given, strategies as st
 from factories.commands import karat
 from factories.repositories import Repository
 from karat.findings import CannotVerify
-from karat.goldens.provenance import NAME, Entry, Provenance, group_root, read_lock, write_lock
+from karat.goldens.provenance import NAME, LockEntry, Provenance, place_of, read_lock, write_lock
 
 TEXT = st.text(st.characters(codec="utf-8"), min_size=1, max_size=20)
 
 
-def entry(run: str = "1") -> Entry:
-    return Entry(source="github", run=run, attempt=2, sha256="0" * 64)
+def entry(run: str = "1") -> LockEntry:
+    return LockEntry(source="github", run=run, attempt=2, sha256="0" * 64)
 
 
 @given(st.dictionaries(TEXT.filter(lambda t: t != "schema"), TEXT, max_size=8))
@@ -37,7 +37,7 @@ def test_it_fits_its_schema(tmp_path: Path) -> None:
     origin = Provenance(source="s3", job="x")
     write_lock(
         tmp_path / NAME,
-        {"a.json": Entry(source="github", sha256="0" * 64, metrics={"lm loss": origin})},
+        {"a.json": LockEntry(source="github", sha256="0" * 64, metrics={"lm loss": origin})},
     )
     schema = json.loads(karat("schema", "karat.lock/1", cwd=tmp_path).out)
     jsonschema.validate(json.loads((tmp_path / NAME).read_text()), schema)
@@ -81,4 +81,6 @@ def test_a_wreck_is_not_believed(tmp_path: Path, content: str) -> None:
 def test_the_lock_stands_at_the_fixed_part_of_the_glob(
     path: str, globs: tuple[str, ...], root: str
 ) -> None:
-    assert group_root(path, globs) == root
+    lock, name = place_of(path, globs)
+    assert lock.rpartition("/")[0] == root
+    assert f"{root}/{name}".lstrip("/") == path

@@ -7,7 +7,7 @@ import pytest
 from factories.repositories import Repository
 from karat.findings import CannotVerify
 from karat.goldens.provenance import (
-    SCHEMA_PROVENANCE as SCHEMA,
+    RECORD_SCHEMA,
     RefreshRecord,
     read_record,
     record_path,
@@ -21,7 +21,9 @@ def test_no_record_is_none(repository: Repository) -> None:
 def test_a_record_is_read_from_gits_private_files(repository: Repository) -> None:
     path = record_path(repository.root)
     path.parent.mkdir()
-    path.write_text(json.dumps({"schema": SCHEMA, "run_id": "7", "scope": "all"}), encoding="utf-8")
+    path.write_text(
+        json.dumps({"schema": RECORD_SCHEMA, "run_id": "7", "scope": "all"}), encoding="utf-8"
+    )
     assert read_record(repository.root) == RefreshRecord(run_id="7", scope="all")
     assert ".git" in path.parts
     assert repository.git("status", "--porcelain") == ""

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from karat.findings import Finding, Severity
-from karat.refreshes.report import again, completed, without
+from karat.refreshes.report import again, complete_all, without
 
 TYPED = "karat refresh --source github --sha abc --workflow CI --scope only-failing"
 
@@ -54,7 +54,7 @@ def test_what_is_not_named_stays_word_for_word(words: list[str]) -> None:
 )
 def test_findings_are_completed(advice: str | None, expected: str | None) -> None:
     finding = Finding(kind="empty", severity=Severity.FAIL, message="", next=advice)
-    (done,) = completed(
+    (done,) = complete_all(
         [finding], "karat refresh --source folder x --scope only-failing", "owner/name"
     )
     assert done.next == expected

@@ -16,8 +16,8 @@ from karat.findings import ExitCode, Severity, UsageError, exit_code
 from karat.goldens.paths import PathFilter
 from karat.refreshes.refresh import refresh
 from karat.refreshes.report import Result, State, lines, next_command
-from karat.refreshes.source import Words, check_words
-from karat.refreshes.worktree import survey
+from karat.refreshes.source import SourceOptions, check_options
+from karat.refreshes.worktree import list_goldens
 from karat.sources.source import Job, Run
 
 
@@ -232,7 +232,7 @@ def test_jobs_of_values_that_are_not_wanted_are_not_missed(world: World) -> None
 )
 def test_words_that_a_source_would_ignore_are_mistakes(words: dict[str, Any]) -> None:
     with pytest.raises(UsageError):
-        check_words(Words(**words))
+        check_options(SourceOptions(**words))
 
 
 def test_a_link_is_never_read_as_what_stands(world: World, tmp_path: Path) -> None:
@@ -240,7 +240,7 @@ def test_a_link_is_never_read_as_what_stands(world: World, tmp_path: Path) -> No
     link = world.repository.root / golden_path("a")
     link.unlink()
     link.symlink_to(tmp_path / "secret")
-    standing = survey(world.repository.root, PathFilter(options().globs))
+    standing = list_goldens(world.repository.root, PathFilter(options().globs))
     assert standing.current(golden_path("a")) is None
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, strategies as st
 
+from karat.goldens.paths import pattern_regex
 from karat.refreshes.identity import (
     clashes,
     fill,
     in_common,
     is_wanted,
-    pattern_regex,
     read_identity,
     renamed,
 )

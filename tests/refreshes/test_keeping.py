@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import shlex
 import subprocess
+import sys
 from pathlib import Path
 
 import msgspec
@@ -13,11 +16,11 @@ from factories.commands import karat
 from factories.listed import job
 from factories.repositories import Repository, curves, golden_path, golden_text
 from factories.worlds import H100, LOCK, NEW, OLD, World, kinds, logs, member, options
-from karat.findings import CannotVerify, Severity
+from karat.findings import CannotVerify, ExitCode, Severity
 from karat.goldens.paths import PathFilter
 from karat.goldens.provenance import read_lock
 from karat.refreshes.report import Result, State
-from karat.refreshes.worktree import survey
+from karat.refreshes.worktree import list_goldens
 
 JOBS = [job("gpt/a - dev", labels=H100)]
 
@@ -148,7 +151,7 @@ def test_a_newline_in_a_golden_s_path_is_no_hindrance(world: World) -> None:
     name = "tests/golden\nvalues/golden_values.json"
     world.repository.write(name, OLD)
     world.repository.commit()
-    standing = survey(world.repository.root, PathFilter(("**/golden_values*.json",)))
+    standing = list_goldens(world.repository.root, PathFilter(("**/golden_values*.json",)))
     both = standing.old_bytes([name, golden_path("a")])
     assert both == [OLD.encode(), OLD.encode()]
 
@@ -189,3 +192,41 @@ def test_a_lock_that_cannot_be_read_is_known_before_anything_is_written(world: W
     with pytest.raises(CannotVerify, match="merge-conflict markers"):
         world.refresh(jobs, found, msgspec.structs.replace(opts, globs=globs))
     assert (world.read("a"), world.read("b")) == (OLD, OLD)
+
+
+@pytest.mark.parametrize("committed", [True, False])
+def test_a_golden_that_cannot_be_read_is_not_overwritten(
+    world: World, tmp_path: Path, *, committed: bool
+) -> None:
+    """An uncommitted version that nobody may read is not "not there"."""
+    if not committed:
+        world.repository.git("rm", "--quiet", "--cached", golden_path("a"))
+        world.repository.commit()
+    own = golden_text(curves(3))
+    golden = world.repository.root / golden_path("a")
+    golden.write_text(own)
+    golden.chmod(0o200)
+    for case in ("a", "b"):
+        incoming = tmp_path / "results" / golden_path(case)
+        incoming.parent.mkdir(parents=True)
+        incoming.write_text(NEW)
+    # Root may read everything, unless it gives that up.
+    no_override = ["setpriv", "--bounding-set=-dac_override,-dac_read_search"]
+    done = subprocess.run(
+        [
+            *(no_override if os.geteuid() == 0 else []),
+            *(sys.executable, "-m", "karat", "refresh", "--write", "--scope", "all"),
+            *("--source", "folder", str(tmp_path / "results")),
+        ],
+        cwd=world.repository.root,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert golden.stat().st_mode & 0o777 == 0o200
+    golden.chmod(0o600)
+    assert golden.read_text() == own
+    assert world.read("b") == NEW, "the others are refreshed"
+    assert done.returncode == ExitCode.CANNOT_VERIFY, done.stdout + done.stderr
+    assert "Permission denied" in done.stdout
+    assert done.stderr.splitlines()[-1] == f"next: ls -l {shlex.quote(str(golden))}"

@@ -10,7 +10,7 @@ from factories.commands import karat
 from factories.repositories import Repository, curves, golden_path, golden_text
 from karat.findings import UsageError
 from karat.goldens.paths import DEFAULT_GLOBS, PathFilter
-from karat.goldens.provenance import NAME, Entry, read_lock, write_lock
+from karat.goldens.provenance import NAME, LockEntry, read_lock, write_lock
 from karat.refreshes.worktree import apply_reset, plan_reset
 
 GOLDEN = golden_path("a")
@@ -109,11 +109,11 @@ def test_a_lock_goes_back_with_its_goldens_and_no_other_file_of_that_name(
 
 def test_of_a_lock_only_the_lines_of_goldens_that_go_back(edited: Repository) -> None:
     other, new = golden_path("b"), golden_path("neu ß")
-    line = Entry(source="github", run="1", sha256="0" * 64)
+    line = LockEntry(source="github", run="1", sha256="0" * 64)
     write_lock(edited.root / NAME, {GOLDEN: line})
     edited.git("add", NAME)
     edited.git("commit", "--quiet", "--message=lock")
-    later = Entry(source="github", run="2", sha256="1" * 64)
+    later = LockEntry(source="github", run="2", sha256="1" * 64)
     write_lock(edited.root / NAME, dict.fromkeys([GOLDEN, new, other], later))
     for only in (GOLDEN, new):
         done = karat("refresh", "--reset", "--only", only, cwd=edited.root)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import msgspec
@@ -13,9 +13,10 @@ from factories.listed import Listed
 from factories.repositories import Repository
 from karat.config import load
 from karat.findings import ExitCode, Severity, exit_code
-from karat.refreshes.refresh import Options, refresh
+from karat.refreshes.refresh import refresh
 from karat.refreshes.report import Result, State
-from karat.sources.source import Artifact, Job
+from karat.refreshes.settings import Options
+from karat.sources.source import Artifact, Fetched, Job, Progress
 
 TABLE = "benchmarks/dynamo/ci_expected_accuracy/inductor_timm_training.csv"
 HEADER = "dev,name,batch_size,accuracy,graph_breaks\n"
@@ -237,3 +238,32 @@ def test_a_table_says_the_newest_attempt_and_that_a_shard_s_job_was_stopped(worl
     assert outcome.provenance is not None
     assert outcome.provenance.attempt == 2
     assert "from-unfinished-job" in [f.kind for f in outcome.findings]
+
+
+def test_a_shard_that_cannot_be_read_is_named_and_no_other(world: World) -> None:
+    """As when the disk with the cache fails between the download and the reading."""
+
+    class Failing(Listed):
+        def fetch(
+            self,
+            artifacts: Sequence[Artifact],
+            wanted: Callable[[str], bool],
+            progress: Progress | None = None,
+        ) -> Iterator[Fetched]:
+            for fetched in super().fetch(artifacts, wanted, progress):
+                if fetched.artifact.id == "url-21":
+                    for file in fetched.members.values():
+                        file.unlink()
+                yield fetched
+
+    member = "test/test-reports/training_timm_models.csv"
+    found = [
+        (Artifact(id=f"url-{one.id}", name=f"shard-{one.id}"), {member: TWO[one.id]})
+        for one in (job(1), job(2))
+    ]
+    source = Failing(world.folder, jobs=[job(1), job(2)], artifacts=found)
+    result = refresh(source, world.repository.root, options())
+    (finding,) = (f for o in result.outcomes for f in o.findings)
+    assert finding.kind == "cannot-read"
+    assert "url-21" in str(finding.next)
+    assert exit_code(result.all_findings()) is ExitCode.CANNOT_VERIFY

@@ -11,7 +11,8 @@ from hypothesis import assume, given, settings, strategies as st
 from factories.repositories import Repository
 from karat.goldens import formats
 from karat.goldens.shapes import Series
-from karat.refreshes.worktree import only_writer, rendered, same_layout
+from karat.refreshes.worktree import render, same_layout
+from karat.system.git import only_writer
 
 NUMBERS = st.one_of(
     st.sampled_from(
@@ -79,7 +80,7 @@ def test_equal_values_keep_their_old_characters_also_among_changed_ones() -> Non
     old, new = series(["1.50", "2.0", "3.0", "4.0"]), series(["1.5", "2.5", "3.0", "4.0"])
     golden = formats.read(new.encode()).golden
     assert golden is not None
-    written = rendered(golden, old=old.encode(), incoming=new.encode(), padding=0)
+    written = render(golden, old=old.encode(), incoming=new.encode(), padding=0)
     assert b'"1": 1.50, "2": 2.5' in written
     assert json.loads(written) == json.loads(new)
 
@@ -101,4 +102,4 @@ def test_style_is_given_up_where_a_value_would_be_lost_over_it() -> None:
     assert isinstance(golden, Series)
     odd = Forgetful(metrics=golden.metrics, scalars=golden.scalars)
     old = series(["5.0", "2.0", "3.0", "4.0"]).encode()
-    assert rendered(odd, old=old, incoming=b"as it came", padding=0) == b"as it came"
+    assert render(odd, old=old, incoming=b"as it came", padding=0) == b"as it came"

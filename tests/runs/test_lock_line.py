@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from karat.goldens.provenance import Entry, Provenance
+from karat.goldens.provenance import LockEntry, Provenance
 from karat.runs.record import LockLine
 
 DATA = b"golden"
@@ -19,16 +19,16 @@ FORCED = Provenance(source="record", accepted="--accept-incomplete")
     [
         ({}, PLAIN, True),  # nobody has begun a lock
         ({}, FORCED, False),
-        ({"other": Entry(source="github", sha256=SHA)}, PLAIN, False),
-        ({"g": Entry(source="github", sha256=SHA)}, PLAIN, True),
-        ({"g": Entry(source="github", sha256="0")}, PLAIN, False),
-        ({"g": Entry(source="github", sha256=SHA)}, FORCED, False),
-        ({"g": Entry(source="record", sha256=SHA, accepted="x")}, FORCED, True),
-        ({"g": Entry(source="record", sha256=SHA, metrics={"lr": FORCED})}, FORCED, True),
+        ({"other": LockEntry(source="github", sha256=SHA)}, PLAIN, False),
+        ({"g": LockEntry(source="github", sha256=SHA)}, PLAIN, True),
+        ({"g": LockEntry(source="github", sha256="0")}, PLAIN, False),
+        ({"g": LockEntry(source="github", sha256=SHA)}, FORCED, False),
+        ({"g": LockEntry(source="record", sha256=SHA, accepted="x")}, FORCED, True),
+        ({"g": LockEntry(source="record", sha256=SHA, metrics={"lr": FORCED})}, FORCED, True),
     ],
 )
 def test_what_the_lock_says_already(
-    entries: dict[str, Entry],
+    entries: dict[str, LockEntry],
     origin: Provenance,
     known: bool,  # noqa: FBT001
 ) -> None:

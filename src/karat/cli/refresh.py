@@ -186,27 +186,27 @@ def command(  # noqa: PLR0913 - one parameter per option
     from msgspec import structs  # noqa: PLC0415
 
     from karat.config import load  # noqa: PLC0415 - help must be quick
-    from karat.refreshes import report  # noqa: PLC0415
-    from karat.refreshes.refresh import Options, refresh  # noqa: PLC0415
-    from karat.refreshes.report import again  # noqa: PLC0415
-    from karat.refreshes.source import Words, check_words, open_source, own_files  # noqa: PLC0415
+    from karat.refreshes.refresh import refresh  # noqa: PLC0415
+    from karat.refreshes.report import again, lines, render  # noqa: PLC0415
+    from karat.refreshes.settings import Options  # noqa: PLC0415
+    from karat.refreshes.source import SourceOptions, check_options, open_source, own_files  # noqa: PLC0415
     from karat.report.terminal import print_lines  # noqa: PLC0415
 
     config = load(Path.cwd(), preset=preset)
     _may_write(dry_run=dry_run, write=write)
-    words = Words(
+    where = SourceOptions(
         source=source, path=path, repo=repo, run_id=run_id, sha=sha, workflow=workflow,
         project=project, pipeline_id=pipeline_id, attempt=attempt,
     )  # fmt: skip
-    if reset and words == Words(source=None):
+    if reset and where == SourceOptions(source=None):
         _reset(config, only, (), dry_run=dry_run, quiet=quiet)
         return 0
-    check_words(words)
+    check_options(where)
     chosen = scope or _ask_scope()
     said = typed() if scope else again(typed(), "--scope", chosen)
-    own = own_files(words, Path.cwd())
+    own = own_files(where, Path.cwd())
     with watch(sys.stderr, quiet=quiet) as (progress, notice):
-        opened = open_source(words, config.refresh, notice)
+        opened = open_source(where, config.refresh, notice)
         options = Options(
             scope=chosen, settings=config.refresh, globs=config.paths,
             exclude=(*config.exclude, *own),
@@ -217,16 +217,16 @@ def command(  # noqa: PLR0913 - one parameter per option
             command=said, progress=progress, notice=notice,
         )  # fmt: skip
         try:
-            # Only now: a mistake in the words must not cost anyone a golden.
+            # Only now: a mistake in the options must not cost anyone a golden.
             put_back = _reset(config, only, own, dry_run=dry_run, quiet=quiet) if reset else ()
             result = refresh(opened, Path.cwd(), options)
         finally:
             opened.close()
     result = structs.replace(result, reset=put_back)
     if json_file is not None:
-        deliver(json_file, report.render(result))
+        deliver(json_file, render(result))
     if not quiet and json_file != "-":
-        print_lines(report.lines(result), sys.stdout)
+        print_lines(lines(result), sys.stdout)
     return _exit(result, quiet=quiet)
 
 

@@ -3,18 +3,12 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 import click
 
 from karat.cli.output import deliver, progress_bar
 from karat.findings import CannotVerify, ExitCode, Severity, UsageError
-
-if TYPE_CHECKING:
-    from karat.refreshes.stage import Staged
-    from karat.report.terminal import Line
 
 _EXAMPLES = """
 \b
@@ -87,55 +81,11 @@ def command(  # noqa: PLR0913 - one parameter per option
     if json_file is not None:
         from karat.report.json import encode  # noqa: PLC0415
 
-        deliver(json_file, encode(_document(staged)))
+        deliver(json_file, encode(staged.document()))
     if not quiet and json_file != "-":
-        print_lines(_lines(staged, dry_run=dry_run, force=force), sys.stdout)
+        print_lines(staged.lines(dry_run=dry_run, force=force), sys.stdout)
     if staged.unresolved and staged.forced is None:
         if not quiet:
             print(f"next: {staged.unresolved[0].next or 'karat diff'}", file=sys.stderr)
         return int(ExitCode.FAIL)
     return 0
-
-
-def _document(staged: Staged) -> dict[str, Any]:
-    from karat.report.json import finding_json  # noqa: PLC0415 - only for --json
-
-    return {
-        "schema": "karat.stage/1",
-        "staged": staged.done,
-        "goldens": list(staged.goldens),
-        "beside": list(staged.beside),
-        "forced": staged.forced,
-        "unresolved": [finding_json(f) for f in staged.unresolved],
-        "findings": [finding_json(f) for f in staged.findings],
-    }
-
-
-def _lines(staged: Staged, *, dry_run: bool, force: bool) -> Iterator[Line]:
-    from karat.report.terminal import finding_lines  # noqa: PLC0415 - help must be quick
-    from karat.report.words import count  # noqa: PLC0415
-
-    for finding in (*staged.findings, *staged.unresolved[:12]):
-        yield from finding_lines(finding)
-    if staged.unresolved and staged.forced is None:
-        yield ()
-        said = f"nothing was staged: {count(len(staged.unresolved), 'fail finding')} unresolved"
-        yield ((said, "bold red"),)
-        return
-    verb = "would stage" if dry_run else "staged"
-    if not staged.goldens:
-        if not staged.beside:
-            yield (("no golden differs from HEAD; there is nothing to stage", ""),)
-            return
-        yield ((f"no golden differs from HEAD; {verb} what is known of them", "bold"),)
-    else:
-        yield ((f"{verb} {count(len(staged.goldens), 'golden')}", "bold"),)
-    for path in (*staged.goldens, *staged.beside):
-        yield ((f"  {path}", ""),)
-    if force and staged.forced is None:
-        yield (("no finding says fail, so the reason was not needed and not written", "dim"),)
-    if staged.forced is not None:
-        yield (
-            (f"over {count(len(staged.unresolved), 'fail finding')}: {staged.forced}", "yellow"),
-        )
-    yield ("next: ", "dim"), ("karat summary", "cyan")

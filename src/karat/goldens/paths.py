@@ -103,16 +103,18 @@ def _asked_for(path: str, item: str) -> bool:
 
 
 @cache
-def _pattern_regex(pattern: str) -> re.Pattern[str]:
-    parts = re.split(r"(\{[a-z_]+\}|\*\*/)", pattern)
+def pattern_regex(pattern: str, forms: tuple[tuple[str, str], ...] = ()) -> re.Pattern[str]:
+    """The regular expression of a pattern; `forms` has what single placeholders take."""
+    forms_by_name = dict(forms)
     seen: set[str] = set()
     out = []
-    for part in parts:
+    for part in re.split(r"(\{[a-z_]+\}|\*\*/)", pattern):
+        name = part[1:-1]
         if part == "**/":
             out.append("(?:[^/]+/)*")
-        elif part.startswith("{"):
-            name = part[1:-1]
-            out.append(f"(?P={name})" if name in seen else f"(?P<{name}>[^/]+?)")
+        elif re.fullmatch(r"\{[a-z_]+\}", part):
+            form = forms_by_name.get(name, "[^/]+?")
+            out.append(f"(?P={name})" if name in seen else f"(?P<{name}>{form})")
             seen.add(name)
         else:
             out.append(re.escape(part))
@@ -122,7 +124,7 @@ def _pattern_regex(pattern: str) -> re.Pattern[str]:
 def identity_of(path: str, patterns: Iterable[str]) -> Mapping[str, str]:
     """The identity that the first fitting pattern reads off a path; empty without one."""
     for pattern in patterns:
-        match = _pattern_regex(pattern).fullmatch(path)
+        match = pattern_regex(pattern).fullmatch(path)
         if match:
             return match.groupdict()
     return {}

@@ -1,8 +1,11 @@
-"""goldens.lock.json: where each golden came from, one line per golden.
+"""Provenance: where golden values came from, which git cannot hold.
 
-It stands at the root of a golden group (the fixed part of a golden glob) and is committed. Lines are
-sorted and each ends in a comma, the schema closes the object; so two branches that refresh different
-goldens merge without a conflict.
+goldens.lock.json has one line per golden. It lies at the root of a golden group (the fixed part of a
+golden glob) and is committed. Lines are sorted and each ends in a comma, the schema closes the object; so
+two branches that refresh different goldens merge without a conflict.
+
+The record of the last refresh lies among git's private files of the work tree, so it is never committed
+and vanishes with the clone. `karat refresh` writes it, `karat summary` reads it.
 """
 
 from __future__ import annotations
@@ -10,19 +13,21 @@ from __future__ import annotations
 import json
 import re
 import shlex
-from collections.abc import Iterable, Mapping
-from hashlib import sha256
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Self
 
 import msgspec
 
 from karat.findings import CannotVerify
+from karat.goldens.paths import glob_regex
 from karat.system.files import write_bytes
 from karat.system.git import git_path
+from karat.system.hashes import sha256_hex
 
 NAME = "goldens.lock.json"
-SCHEMA = "karat.lock/1"
-_FIXED = re.compile(r"[^*?{]*")
+LOCK_SCHEMA = "karat.lock/1"
+RECORD_SCHEMA = "karat.refresh/1"
 
 
 class Provenance(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -40,26 +45,26 @@ class Provenance(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Why it was taken although karat objected."""
 
 
-class Entry(Provenance, frozen=True, kw_only=True, omit_defaults=True):
+class LockEntry(Provenance, frozen=True, kw_only=True, omit_defaults=True):
     """One line: provenance of a golden, its hash, and of single metrics that were refreshed alone."""
 
     sha256: str
     metrics: Mapping[str, Provenance] = msgspec.field(default_factory=dict)
 
-
-def group_root(path: str, globs: tuple[str, ...]) -> str:
-    """The folder whose lock speaks for this golden: the fixed part of the first glob that fits it."""
-    from karat.goldens.paths import glob_regex  # noqa: PLC0415 - paths knows this module's name
-
-    for glob in globs:
-        if glob_regex(glob).fullmatch(path):
-            return _fixed(glob)
-    return ""
+    @classmethod
+    def of(cls, origin: Provenance, sha256: str, old: Self | None, metrics: Sequence[str]) -> Self:
+        """The line of a golden with these bytes; with `metrics`, only they are from `origin`."""
+        if not metrics:
+            return cls(**msgspec.structs.asdict(origin), sha256=sha256)
+        names = Provenance.__struct_fields__
+        rest = {name: getattr(old, name) for name in names} if old else {"source": "unknown"}
+        alone = {**(old.metrics if old else {}), **dict.fromkeys(metrics, origin)}
+        return cls(**rest, sha256=sha256, metrics=alone)
 
 
 def _fixed(glob: str) -> str:
-    fixed = _FIXED.match(glob)
-    return fixed[0].rpartition("/")[0] if fixed else ""
+    """The folder of a glob up to its first wildcard."""
+    return re.split(r"[*?{]", glob, maxsplit=1)[0].rpartition("/")[0]
 
 
 def lock_names(globs: Iterable[str]) -> set[str]:
@@ -67,13 +72,13 @@ def lock_names(globs: Iterable[str]) -> set[str]:
     return {f"{folder}/{NAME}" if folder else NAME for folder in map(_fixed, globs)}
 
 
-def place_of(path: str, globs: tuple[str, ...]) -> tuple[str, str]:
-    """The lock that speaks for a golden, and the golden's name in it."""
-    folder = group_root(path, globs)
+def place_of(path: str, globs: Sequence[str]) -> tuple[str, str]:
+    """The lock that speaks for a golden (of the first glob that fits it), and the golden's name in it."""
+    folder = next((_fixed(glob) for glob in globs if glob_regex(glob).fullmatch(path)), "")
     return (f"{folder}/{NAME}", path[len(folder) + 1 :]) if folder else (NAME, path)
 
 
-def read_lock(file: Path) -> dict[str, Entry]:
+def read_lock(file: Path) -> dict[str, LockEntry]:
     """Every entry by path relative to the lock's folder; empty where there is no lock."""
     try:
         data = file.read_bytes()
@@ -82,69 +87,61 @@ def read_lock(file: Path) -> dict[str, Entry]:
     return decode_lock(data, file)
 
 
-def lines_of(root: Path, paths: Iterable[str], globs: tuple[str, ...]) -> dict[str, Entry]:
+def lines_of(root: Path, paths: Iterable[str], globs: Sequence[str]) -> dict[str, LockEntry]:
     """The lines of those goldens that are still the files the lock speaks of."""
-    locks: dict[str, dict[str, Entry]] = {}
+    locks: dict[str, dict[str, LockEntry]] = {}
     found = {}
     for path in paths:
         lock, name = place_of(path, globs)
         if lock not in locks:
             locks[lock] = read_lock(root / lock)
         entry, file = locks[lock].get(name), root / path
-        if entry and file.is_file() and sha256(file.read_bytes()).hexdigest() == entry.sha256:
+        if entry and file.is_file() and sha256_hex(file.read_bytes()) == entry.sha256:
             found[path] = entry
     return found
 
 
-def decode_lock(data: bytes, file: Path) -> dict[str, Entry]:
+def decode_lock(data: bytes, file: Path) -> dict[str, LockEntry]:
     """The entries in a lock's bytes; `file` is where they are from."""
     try:
         raw = msgspec.json.decode(data, type=dict[str, msgspec.Raw])
         schema = msgspec.json.decode(raw.pop("schema", msgspec.Raw(b"null")), type=str)
-        if schema != SCHEMA:
+        if schema != LOCK_SCHEMA:
             raise ValueError(f"schema {schema!r}")  # noqa: TRY301 - told like any other defect
-        return {path: msgspec.json.decode(entry, type=Entry) for path, entry in raw.items()}
+        return {path: msgspec.json.decode(entry, type=LockEntry) for path, entry in raw.items()}
     except (ValueError, msgspec.MsgspecError) as error:
         conflict = b"<<<<<<<" in data
         found = "merge-conflict markers" if conflict else str(error)
         raise CannotVerify(
-            f"expected {SCHEMA} in {file}, found: {found}",
+            f"expected {LOCK_SCHEMA} in {file}, found: {found}",
             next_command=f"git checkout HEAD -- {shlex.quote(str(file))}",
         ) from error
 
 
-def write_lock(file: Path, entries: Mapping[str, Entry], workshop: Path | None = None) -> bool:
+def write_lock(file: Path, entries: Mapping[str, LockEntry], temporary: Path | None = None) -> bool:
     """Write the lock; True if its bytes changed."""
     data = encode_lock(entries)
     if file.is_file() and file.read_bytes() == data:
         return False
-    write_bytes(file, data, workshop=workshop)
+    write_bytes(file, data, workshop=temporary)
     return True
 
 
-def encode_lock(entries: Mapping[str, Entry]) -> bytes:
+def encode_lock(entries: Mapping[str, LockEntry]) -> bytes:
     """The lock's bytes: one sorted line per golden."""
     lines = [
         f"{json.dumps(path, ensure_ascii=False)}: {msgspec.json.encode(entries[path]).decode()},\n"
         for path in sorted(entries)
     ]
-    return ("{\n" + "".join(lines) + f'"schema": "{SCHEMA}"\n}}\n').encode(
+    return ("{\n" + "".join(lines) + f'"schema": "{LOCK_SCHEMA}"\n}}\n').encode(
         "utf-8", "surrogateescape"
     )
-
-
-# DOC-HERE provenance: Provenance: what git cannot hold about where golden values came from.
-#
-# The record of the last refresh lives among git's private files of the work tree, so it is never
-# committed and vanishes with the clone. `karat refresh` writes it, `karat summary` reads it.
-
-SCHEMA_PROVENANCE = "karat.refresh/1"
 
 
 class RefreshRecord(msgspec.Struct, frozen=True, kw_only=True, rename={"schema_name": "schema"}):
     """What the last refresh did."""
 
-    schema_name: str = SCHEMA_PROVENANCE
+    schema_name: str = RECORD_SCHEMA
     source: str = "github"
     run_id: str | None = None
     scope: str | None = None
@@ -200,9 +197,9 @@ def read_record(root: Path) -> RefreshRecord | None:
             f"expected the record of the last refresh in {path}, found: {error}",
             next_command=f"rm {path}",
         ) from error
-    if record.schema_name != SCHEMA_PROVENANCE:
+    if record.schema_name != RECORD_SCHEMA:
         raise CannotVerify(
-            f"expected {SCHEMA_PROVENANCE} in {path}, found {record.schema_name}",
+            f"expected {RECORD_SCHEMA} in {path}, found {record.schema_name}",
             next_command=f"rm {path}",
         )
     return record

@@ -1,7 +1,8 @@
 """Claims: a file that came in, and the golden it wants to become.
 
-In: what was fetched, with the jobs it may be of. Out: claims, and findings for files that were
-refused before anyone looked at their values.
+In: what was fetched, with the jobs it may be of. Out: claims, and findings for files that were refused
+before anyone looked at their values. Where several files claim one golden, they must be attempts of one
+job, and the newest wins.
 """
 
 from __future__ import annotations
@@ -11,13 +12,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import msgspec
+from msgspec import structs
 
 from karat.diffs.advice import quoted
-from karat.findings import Finding, Severity
+from karat.findings import Finding, Severity, fail, warn
 from karat.refreshes.identity import (
     Identity,
     Manifest,
     Targets,
+    agreed,
     clashes,
     is_wanted,
     lasting,
@@ -26,17 +29,8 @@ from karat.refreshes.identity import (
     read_manifest,
     renamed,
 )
-from karat.refreshes.jobs import (
-    FAILING,
-    JobBook,
-    JobGroup,
-    Match,
-    Wish,
-    ambiguous,
-    is_platform,
-    is_superseded,
-)
-from karat.refreshes.settings import RefreshSettings
+from karat.refreshes.jobs import FAILING, JobBook, JobGroup, Match, ambiguous, is_platform
+from karat.refreshes.settings import Options
 from karat.sources.source import Artifact, Fetched
 
 
@@ -66,10 +60,10 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True):
         if self.job is not None:
             return self.job.key
         run = self.manifest.run_id or self.artifact.run_id or self.identity.get("run_id")
-        told = sorted(lasting(self.identity).items())
-        if run is None or self.attempt is None or self.may_be or not (told or self.manifest.job):
+        rest = sorted(lasting(self.identity).items())
+        if run is None or self.attempt is None or self.may_be or not (rest or self.manifest.job):
             return None
-        return str(run), self.manifest.job, *told
+        return str(run), self.manifest.job, *rest
 
     @property
     def where(self) -> str:
@@ -88,17 +82,11 @@ class Claims(msgspec.Struct, frozen=True, kw_only=True):
 class Claimant:
     """Turns fetched artifacts into claims."""
 
-    def __init__(
-        self,
-        settings: RefreshSettings,
-        targets: Targets,
-        wish: Wish,
-        groups: Sequence[JobGroup] = (),
-    ) -> None:
-        self._settings = settings
-        self._jobs_known = JobBook(groups)
+    def __init__(self, options: Options, targets: Targets, groups: Sequence[JobGroup]) -> None:
+        self._options = options
+        self._settings = options.settings
         self._targets = targets
-        self._wish = wish
+        self._book = JobBook(groups)
 
     def wants(self, member: str) -> bool:
         """Whether a file inside an artifact may be a golden, or tells about them."""
@@ -110,20 +98,26 @@ class Claimant:
 
     def claims_of(self, fetched: Fetched, match: Match) -> Claims:
         """The claims of one artifact."""
-        if any(f.severity is Severity.FAIL for f in fetched.findings):
-            return Claims(findings=fetched.findings)
-        manifests = self._manifests(fetched, match.artifact.name)
-        if isinstance(manifests, Finding):
-            return Claims(findings=(*fetched.findings, manifests))
-        claims: list[Claim] = []
         findings = list(fetched.findings)
-        skipped = 0
+        if any(f.severity is Severity.FAIL for f in findings):
+            return Claims(findings=fetched.findings)
+        manifests: dict[str, Manifest] = {}
+        files: dict[str, Path] = {}
         for name, file in sorted(fetched.members.items()):
-            if name.rpartition("/")[2] == self._settings.manifest:
+            folder, _, last = name.rpartition("/")
+            if last != self._settings.manifest:
+                files[name] = file
                 continue
+            read = read_manifest(file, match.artifact.name)
+            if isinstance(read, Finding):
+                return Claims(findings=(*findings, read))
+            manifests[folder] = read
+        claims: list[Claim] = []
+        skipped = 0
+        for name, file in files.items():
             manifest = manifest_for(name, manifests)
             if manifest is None:
-                findings.append(_untold(name, match, manifests))
+                findings.append(_conflicting_manifests(name, match, manifests))
                 continue
             made = self._claim(name, file, match, manifest)
             if isinstance(made, Claim):
@@ -136,118 +130,108 @@ class Claimant:
             claims=tuple(_newest_restart(claims)), findings=tuple(findings), out_of_scope=skipped
         )
 
-    def _manifests(self, fetched: Fetched, artifact: str) -> dict[str, Manifest] | Finding:
-        """Folder → the manifest in it; one that cannot be read stops the artifact."""
-        found = {}
-        for name, file in sorted(fetched.members.items()):
-            folder, _, last = name.rpartition("/")
-            if last == self._settings.manifest:
-                manifest = read_manifest(file, artifact)
-                if isinstance(manifest, Finding):
-                    return manifest
-                found[folder] = manifest
-        return found
-
     def _claim(
         self, name: str, file: Path, match: Match, manifest: Manifest
     ) -> Claim | Finding | None:
+        """The claim of a file, the finding that speaks against it, or None if it is not wanted."""
         own = renamed(read_identity([name], self._settings.members) or {}, self._settings.rename)
-        told = manifest.as_identity()
-        outside = {**match.identity, **own, **told}
+        declared = manifest.as_identity()
+        outside = {**match.identity, **own, **declared}
         jobs = self._jobs(match, own, manifest)
         if match.jobs and not jobs:
             return _conflict(name, match, outside)
-        spelling = jobs[0].identity if len(jobs) == 1 else _agreed(jobs)
-        identity = {**match.identity, **spelling, **own, **told}
+        of_jobs = {**match.identity, **agreed([job.identity for job in jobs])}
+        identity = {**of_jobs, **own, **declared}
         if not is_wanted(identity, self._settings.values):
             return None
-        wanted = self._wish.platforms
-        if wanted and not is_platform(identity.get("platform", ""), wanted):
+        if not is_platform(identity.get("platform", ""), self._options.platforms):
             return None
-        if set(clashes({**match.identity, **spelling}, own)) - told.keys():
+        if set(clashes(of_jobs, own)) - declared.keys():
             return _conflict(name, match, outside)
         target = self._targets.find(name, match.artifact.name, identity)
         if isinstance(target, Finding):
             return target
-        return self._tied(
-            Claim(
-                target=target, member=name, file=file, artifact=match.artifact,
-                identity=identity, manifest=manifest,
-            ),
-            match,
-            jobs,
+        claim = Claim(
+            target=target, member=name, file=file, artifact=match.artifact,
+            identity=identity, manifest=manifest,
         )  # fmt: skip
+        return self._with_job(claim, match, jobs) if jobs else self._without_job(claim)
 
     def _jobs(self, match: Match, own: Identity, manifest: Manifest) -> list[JobGroup]:
-        """The jobs that agree with what stands inside; a manifest is believed before any name."""
-        told = manifest.as_identity()
-        if not told:
+        """The jobs that agree with what is inside; a manifest is believed before any name."""
+        declared = manifest.as_identity()
+        if not declared:
             return [g for g in match.jobs if not clashes(own, g.identity)]
-        inside = {**match.identity, **own, **told}
-        named = self._jobs_known.possible(match.artifact, inside)
-        if not named and "job_id" in told:
+        inside = {**match.identity, **own, **declared}
+        named = self._book.possible(match.artifact, inside)
+        if not named and "job_id" in declared:
             inside.pop("job_id")  # of a server that this listing does not know
-            named = self._jobs_known.possible(match.artifact, inside)
+            named = self._book.possible(match.artifact, inside)
         return list(named)
 
-    def _tied(self, claim: Claim, match: Match, jobs: Sequence[JobGroup]) -> Claim | Finding | None:
+    def _with_job(
+        self, claim: Claim, match: Match, jobs: Sequence[JobGroup]
+    ) -> Claim | Finding | None:
         """The claim with its job, if that can be told; None if it is not in scope."""
         artifact = match.artifact
         if claim.manifest.attempt is not None:
-            artifact = msgspec.structs.replace(artifact, attempt=claim.manifest.attempt)
-        if not jobs:
-            return self._without_job(claim, match)
-        stale = {is_superseded(artifact, group) for group in jobs}
-        named = artifact.job_id is not None or "job_id" in claim.identity
+            artifact = structs.replace(artifact, attempt=claim.manifest.attempt)
+        stale = {group.supersedes(artifact) for group in jobs}
         ends = {end for group in jobs for end in group.conclusions} or {""}
-        in_scope = {not self._wish.only_failing or end in FAILING for end in ends}
+        in_scope = {not self._options.only_failing or end in FAILING for end in ends}
         if self._settings.tables is not None:
             in_scope = {True}  # decided for the whole table, when artifacts were chosen
         if stale == {True} or in_scope == {False}:
             return None
         if len(stale) > 1 or len(in_scope) > 1:
             return ambiguous(match, jobs)
-        one = jobs[0] if len(jobs) == 1 and (named or not jobs[0].twins) else None
-        unsure = () if one else (_taken_all_the_same(match, jobs),)
-        attempt = one.attempt_of(artifact) if one else artifact.attempt
-        if one and attempt is None:
-            return _attempt_unknown(match, one)
-        return msgspec.structs.replace(
-            claim,
-            artifact=artifact,
-            job=one,
-            may_be=() if one else tuple(jobs),
-            attempt=attempt,
-            conclusion=_conclusion(one, claim, ends),
-            findings=unsure,
+        named = artifact.job_id is not None or "job_id" in claim.identity
+        conclusion = next(iter(ends)) or None if len(ends) == 1 else None
+        if len(jobs) > 1 or (jobs[0].twins and not named):
+            names = ", ".join(sorted({g.name for g in jobs}))
+            unsure = warn(
+                "ambiguous-job",
+                f"artifact {artifact.name} may be of several jobs ({names}); all of them are in scope, so it was taken, without a job",
+                path=artifact.name,
+            )
+            return structs.replace(
+                claim,
+                artifact=artifact,
+                may_be=tuple(jobs),
+                attempt=artifact.attempt,
+                conclusion=conclusion,
+                findings=(unsure,),
+            )
+        job = jobs[0]
+        attempt = job.attempt_of(artifact)
+        if attempt is None:
+            return fail(
+                "ambiguous-job",
+                f"job {job.name} has {len(job.attempts)} attempts, and nothing tells of which artifact {artifact.name} is; it was not taken",
+                path=artifact.name,
+                next=f"gh run download {job.key[0]} --name {quoted(artifact.name)}",
+            )
+        if artifact.job_id is not None:
+            by_id = {one.id: one.conclusion for one in job.attempts}
+            conclusion = by_id.get(artifact.job_id, conclusion)
+        return structs.replace(
+            claim, artifact=artifact, job=job, attempt=attempt, conclusion=conclusion
         )
 
-    def _without_job(self, claim: Claim, match: Match) -> Claim | Finding | None:
+    def _without_job(self, claim: Claim) -> Claim | Finding | None:
         end = claim.manifest.conclusion
-        if self._wish.only_failing:
-            if end is None:
-                return _unknown_conclusion(match)
-            if end not in FAILING:
+        if self._options.only_failing and end not in FAILING:
+            if end is not None:
                 return None
+            return fail(
+                "ambiguous-job",
+                f"no job is known for artifact {claim.artifact.name}, so nothing tells whether it failed; it was not taken",
+                path=claim.artifact.name,
+                next="karat refresh --scope all",
+            )
         named = claim.identity.get("attempt", "")
         attempt = claim.manifest.attempt or (int(named) if named.isdecimal() else None)
-        return msgspec.structs.replace(claim, conclusion=end, attempt=attempt)
-
-
-def _conclusion(one: JobGroup | None, claim: Claim, ends: set[str]) -> str | None:
-    if one is not None and claim.artifact.job_id is not None:
-        for job in one.attempts:
-            if job.id == claim.artifact.job_id:
-                return job.conclusion
-    return next(iter(ends)) or None if len(ends) == 1 else None
-
-
-def _agreed(jobs: Sequence[JobGroup]) -> Identity:
-    """What all of several jobs say alike."""
-    if not jobs:
-        return {}
-    first = jobs[0].identity
-    return {k: v for k, v in first.items() if all(g.identity.get(k) == v for g in jobs)}
+        return structs.replace(claim, conclusion=end, attempt=attempt)
 
 
 def _newest_restart(claims: Sequence[Claim]) -> list[Claim]:
@@ -259,12 +243,12 @@ def _newest_restart(claims: Sequence[Claim]) -> list[Claim]:
             others.append(claim)
             continue
         key = (claim.target, claim.identity.get("shard", ""))
-        if key not in best or _natural(claim) > _natural(best[key]):
+        if key not in best or _restart_number(claim) > _restart_number(best[key]):
             best[key] = claim
     return [*others, *best.values()]
 
 
-def _natural(claim: Claim) -> list[tuple[int, str]]:
+def _restart_number(claim: Claim) -> list[tuple[int, str]]:
     """Restart 10 comes after restart 9."""
     parts = re.findall(r"[0-9]+|[^0-9]+", claim.identity["restart"])
     return [(int(part), "") if part.isdigit() else (-1, part) for part in parts]
@@ -273,59 +257,22 @@ def _natural(claim: Claim) -> list[tuple[int, str]]:
 def _conflict(name: str, match: Match, inside: Identity) -> Finding:
     names = ", ".join(sorted({g.name for g in match.jobs})) or match.artifact.name
     shown = ", ".join(f"{k}={v}" for k, v in sorted(inside.items()))
-    return Finding(
-        kind="identity-conflict",
-        severity=Severity.FAIL,
+    return fail(
+        "identity-conflict",
+        f"{name} of artifact {match.artifact.name}: its own name says {shown}, but it is of {names}; it was not taken",
         path=name,
-        message=f"{name} of artifact {match.artifact.name}: its own name says {shown}, but it is of {names}; it was not taken",
         next="karat config --show-origin",
     )
 
 
-def _untold(name: str, match: Match, manifests: Mapping[str, Manifest]) -> Finding:
-    return Finding(
-        kind="identity-conflict",
-        severity=Severity.FAIL,
+def _conflicting_manifests(name: str, match: Match, manifests: Mapping[str, Manifest]) -> Finding:
+    return fail(
+        "identity-conflict",
+        f"{name} of artifact {match.artifact.name}: {len(manifests)} manifests say different things,"
+        " and none of them lies in a folder around it; it was not taken",
         path=name,
-        message=(
-            f"{name} of artifact {match.artifact.name}: {len(manifests)} manifests say different things,"
-            " and none of them lies in a folder around it; it was not taken"
-        ),
         next="karat schema karat.artifact/1",
     )
-
-
-def _taken_all_the_same(match: Match, jobs: Sequence[JobGroup]) -> Finding:
-    names = ", ".join(sorted({g.name for g in jobs}))
-    return Finding(
-        kind="ambiguous-job",
-        severity=Severity.WARN,
-        path=match.artifact.name,
-        message=f"artifact {match.artifact.name} may be of several jobs ({names}); all of them are in scope, so it was taken, without a job",
-    )
-
-
-def _unknown_conclusion(match: Match) -> Finding:
-    return Finding(
-        kind="ambiguous-job",
-        severity=Severity.FAIL,
-        path=match.artifact.name,
-        message=f"no job is known for artifact {match.artifact.name}, so nothing tells whether it failed; it was not taken",
-        next="karat refresh --scope all",
-    )
-
-
-def _attempt_unknown(match: Match, job: JobGroup) -> Finding:
-    return Finding(
-        kind="ambiguous-job",
-        severity=Severity.FAIL,
-        path=match.artifact.name,
-        message=f"job {job.name} has {len(job.attempts)} attempts, and nothing tells of which artifact {match.artifact.name} is; it was not taken",
-        next=f"gh run download {job.key[0]} --name {quoted(match.artifact.name)}",
-    )
-
-
-# DOC-HERE contest: The contest: every golden is claimed by one artifact, or by attempts of one job, the newest of which wins.
 
 
 def by_target(claims: Sequence[Claim]) -> dict[str, list[Claim]]:
@@ -341,38 +288,21 @@ def settle(claims: Sequence[Claim]) -> tuple[Claim | None, list[Finding]]:
     if len(claims) == 1:
         return claims[0], []
     jobs = {claim.same_job for claim in claims}
-    numbers = [claim.attempt for claim in claims]
-    if (
-        len(jobs) == 1
-        and None not in jobs
-        and None not in numbers
-        and len(set(numbers)) == len(numbers)
-    ):
+    attempts = {claim.attempt for claim in claims}
+    if len(jobs) == 1 and len(attempts) == len(claims) and None not in jobs | attempts:
         return max(claims, key=lambda claim: claim.attempt or 0), []
-    return None, [_twice(claims)]
-
-
-def _twice(claims: Sequence[Claim]) -> Finding:
-    names = " and ".join(_named(claim) for claim in claims[:4])
-    more = f" and {len(claims) - 4} more" if len(claims) > 4 else ""
-    return Finding(
-        kind="claimed-twice",
-        severity=Severity.FAIL,
-        path=claims[0].target,
-        message=f"refused, the old golden is kept: {names}{more} claim this golden, and they are not attempts of one job",
-        next=_which(claims),
+    names = " and ".join(
+        c.where + (f" (job {c.job.name}, attempt {c.attempt})" if c.job else "") for c in claims[:4]
     )
-
-
-def _which(claims: Sequence[Claim]) -> str:
-    """One of several runs can be chosen; within one run, the report tells the files apart."""
+    more = f" and {len(claims) - 4} more" if len(claims) > 4 else ""
+    # One of several runs can be chosen; within one run, the report tells the files apart.
     runs = sorted({claim.artifact.run_id for claim in claims if claim.artifact.run_id})
-    only = f"--only {quoted(claims[0].target)}"
-    if len(runs) > 1:
-        return f"karat refresh --run-id {runs[-1]} {only}"
-    return f"karat refresh --dry-run --json - {only}"
-
-
-def _named(claim: Claim) -> str:
-    job = f" (job {claim.job.name}, attempt {claim.attempt})" if claim.job else ""
-    return claim.where + job
+    which = f"--run-id {runs[-1]}" if len(runs) > 1 else "--dry-run --json -"
+    path = claims[0].target
+    finding = fail(
+        "claimed-twice",
+        f"refused, the old golden is kept: {names}{more} claim this golden, and they are not attempts of one job",
+        path=path,
+        next=f"karat refresh {which} --only {quoted(path)}",
+    )
+    return None, [finding]

@@ -1,4 +1,4 @@
-"""What a refresh did: one outcome per golden, findings, counts. Pure data for every report."""
+"""What a refresh did, and its report: lines for a terminal, JSON of schema `karat.refresh-report/1`."""
 
 from __future__ import annotations
 
@@ -92,11 +92,8 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
         return [outcome for outcome in self.outcomes if outcome.state is state]
 
 
-# DOC-HERE again: Again: the command that was typed, changed, so that what a finding tells to run next runs as it stands.
-#
-# Findings are made where nobody knows the command line. They say `karat refresh --scope all`, with what is
-# to change and nothing else, and are made whole here. Pure: text in, text out.
-
+# Findings are made where nobody knows the command line. They say `karat refresh --scope all`, with what
+# is to change and nothing else, and are completed here with the rest of what was typed.
 _INSTEAD_OF = {
     "--run-id": ("--run-id", "--sha", "--workflow"),
     "--dry-run": ("--dry-run", "--write"),
@@ -134,14 +131,15 @@ def _without(words: Sequence[str], gone: set[str]) -> list[str]:
     return kept
 
 
-def completed(findings: Iterable[Finding], command: str, repo: str | None) -> list[Finding]:
+def complete_all(findings: Iterable[Finding], command: str, repo: str | None) -> list[Finding]:
     """The findings with commands that can be pasted."""
     return [
-        replace(f, next=whole(f.next, command, repo)) if f.next is not None else f for f in findings
+        replace(f, next=complete(f.next, command, repo)) if f.next is not None else f
+        for f in findings
     ]
 
 
-def whole(advice: str, command: str, repo: str | None) -> str:
+def complete(advice: str, command: str, repo: str | None) -> str:
     """A command that says only what is to change, with all the rest that was typed."""
     if advice.startswith("gh run ") and repo and " --repo " not in advice:
         return f"{advice} --repo {quoted(repo)}"
@@ -151,8 +149,6 @@ def whole(advice: str, command: str, repo: str | None) -> str:
     # A source that names itself only means: the same once more, as it was typed.
     return again(command) if "--source" in words else again(command, *words[2:])
 
-
-# DOC-HERE telling: A refresh, told: lines for a terminal, and JSON of schema `karat.refresh-report/1`.
 
 SCHEMA = "karat.refresh-report/1"
 _SHOWN = 20
@@ -164,7 +160,13 @@ def lines(result: Result) -> Iterator[Line]:
     fails = [f for f in result.all_findings() if f.severity is Severity.FAIL]
     warns = [f for f in result.all_findings() if f.severity is Severity.WARN]
     root = common_root(outcome.path for outcome in result.outcomes)
-    yield from _section("Not refreshed", fails, root)
+    if fails:
+        yield ()
+        yield ((f"Not refreshed ({len(fails):,})", "bold"),)
+        for finding in fails[:_SHOWN]:
+            yield from finding_lines(finding, root)
+        if len(fails) > _SHOWN:
+            yield ((f"     … and {len(fails) - _SHOWN:,} more (--json - lists all)", "dim"),)
     yield from _warnings(warns, root)
     yield from _infos(result, root)
     yield ()
@@ -191,30 +193,14 @@ def _head(result: Result) -> Iterator[Line]:
         (result.out_of_scope, "out of scope"),
         (len(result.unmatched), "of unknown name"),
     ]
-    told = ", ".join(f"{n:,} {why}" for n, why in left if n)
-    if told:
-        yield ((f"left out: {told}", ""),)
+    if any(n for n, _ in left):
+        yield (("left out: " + ", ".join(f"{n:,} {why}" for n, why in left if n), ""),)
     states = Counter(outcome.state for outcome in result.outcomes)
     verb = {State.WRITTEN: "to be written" if result.dry_run else "written"}
     counts = ", ".join(f"{states[s]:,} {verb.get(s, s.value)}" for s in State if states[s])
-    moved = _verdicts(result)
-    yield ((f"goldens: {counts or 'none'}{f' ({moved})' if moved else ''}", "bold"),)
-
-
-def _verdicts(result: Result) -> str:
     tally = Counter(o.change.verdict for o in result.in_state(State.WRITTEN) if o.change)
-    return ", ".join(f"{tally[v]:,} {v.value}" for v in Verdict if tally[v])
-
-
-def _section(title: str, findings: Sequence[Finding], root: str) -> Iterator[Line]:
-    if not findings:
-        return
-    yield ()
-    yield ((f"{title} ({len(findings):,})", "bold"),)
-    for finding in findings[:_SHOWN]:
-        yield from finding_lines(finding, root)
-    if len(findings) > _SHOWN:
-        yield ((f"     … and {len(findings) - _SHOWN:,} more (--json - lists all)", "dim"),)
+    moved = ", ".join(f"{tally[v]:,} {v.value}" for v in Verdict if tally[v])
+    yield ((f"goldens: {counts or 'none'}{f' ({moved})' if moved else ''}", "bold"),)
 
 
 def _warnings(findings: Sequence[Finding], root: str) -> Iterator[Line]:
@@ -245,18 +231,14 @@ def _sentence(finding: Finding, root: str) -> str:
 def _infos(result: Result, root: str) -> Iterator[Line]:
     notes = [f for f in result.findings if f.severity is Severity.INFO]
     for finding in notes[:_SHOWN]:
-        yield ((f"{finding.message}", "dim"),)
+        yield ((finding.message, "dim"),)
     for kind in ("gained-rows", "lost-rows", "new-golden"):
-        told = [
-            f
-            for o in result.outcomes
-            for f in o.findings
-            if f.kind == kind and f.severity is Severity.INFO
-        ]
-        for finding in told[:5]:
+        found = [f for o in result.outcomes for f in o.findings if f.kind == kind]
+        found = [f for f in found if f.severity is Severity.INFO]
+        for finding in found[:5]:
             yield ((f"info {kind}  {_sentence(finding, root)}", "dim"),)
-        if len(told) > 5:
-            yield ((f"     … and {count(len(told) - 5, 'golden')} more with {kind}", "dim"),)
+        if len(found) > 5:
+            yield ((f"     … and {count(len(found) - 5, 'golden')} more with {kind}", "dim"),)
 
 
 def next_command(result: Result) -> str | None:
@@ -280,7 +262,7 @@ def document(result: Result) -> dict[str, Any]:
         "schema": SCHEMA,
         "source": result.source,
         "origin": result.origin,
-        "scope": {"name": result.scope.name, "jobs": _plain(result.scope.jobs)},
+        "scope": structs.asdict(result.scope),
         "dry_run": result.dry_run,
         "totals": {
             "tests": result.tests,
@@ -304,10 +286,6 @@ def document(result: Result) -> dict[str, Any]:
 def render(result: Result) -> bytes:
     """The JSON text."""
     return encode(document(result))
-
-
-def _plain(jobs: Mapping[str, Mapping[str, int]]) -> dict[str, dict[str, int]]:
-    return {platform: dict(ends) for platform, ends in jobs.items()}
 
 
 def _outcome(outcome: Outcome) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What karat.toml says about refreshing: the table [refresh].
+"""What to refresh: the table [refresh] of karat.toml, and the options of one refresh.
 
 Patterns are text with `{name}` placeholders. A placeholder never takes a slash; `run_id`, `job_id`,
 `attempt`, `shard` and `num_shards` take digits only. Values read off names are compared without
@@ -8,13 +8,18 @@ regard to case.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import msgspec
 
+from karat.compare.rules import STATUS_ORDER, RuleBook
+from karat.goldens.paths import DEFAULT_GLOBS
+
+if TYPE_CHECKING:
+    from karat.sources.source import Progress
+
 _PLACEHOLDER = re.compile(r"\{[a-z_]+\}")
-_BRACE = re.compile(r"[{}]")
-_WEB = ("https://", "http://")
 
 
 class TableSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -29,7 +34,7 @@ class TableSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     integers: tuple[str, ...] = ()
     """Columns whose `3.0` means 3: writers that mix numbers and gaps make floats of counts."""
     padding: int = 0
-    """Blank lines between the rows of a new table; a table that stands keeps its own."""
+    """Blank lines between the rows of a new table; an existing table keeps its own."""
 
     def __post_init__(self) -> None:
         """Refuse what no table can have."""
@@ -55,7 +60,7 @@ class RefreshSettings(msgspec.Struct, frozen=True, kw_only=True):
     target: str | None = None
     """The path of the golden, filled in from the identity."""
     known_only: tuple[str, ...] = ()
-    """Globs of files that are taken only where such a golden already stands."""
+    """Globs of files that are taken only where such a golden already exists."""
     platforms: Mapping[str, str] = msgspec.field(default_factory=dict)
     """Glob over a job's labels, runner and name → the platform it means."""
     values: Mapping[str, tuple[str, ...]] = msgspec.field(default_factory=dict)
@@ -69,27 +74,59 @@ class RefreshSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         """Refuse what could never match: it would be passed over in silence."""
-        written = {"jobs": self.jobs, "artifacts": self.artifacts, "members": self.members}
-        alone = {"target": self.target, "artifact_url": self.artifact_url}
-        patterns = {**written, **{key: (text,) for key, text in alone.items() if text is not None}}
+        patterns = {
+            "jobs": self.jobs,
+            "artifacts": self.artifacts,
+            "members": self.members,
+            "target": filter(None, [self.target]),
+            "artifact_url": filter(None, [self.artifact_url]),
+        }
         for key, texts in patterns.items():
             for text in texts:
-                if _BRACE.search(_PLACEHOLDER.sub("", text)):
+                rest = _PLACEHOLDER.sub("", text)
+                if "{" in rest or "}" in rest:
                     raise ValueError(
                         f"expected placeholders such as {{case}} in {key}, found {text!r}"
                     )
-        if self.target is not None and not _is_inside(self.target):
+        parts = (self.target or "").split("/")
+        if self.target and (not parts[0] or ".." in parts or ".git" in parts):
             raise ValueError(
                 f"expected target to be a path in the repository, found {self.target!r}"
             )
-        if self.artifact_url is not None and not self.artifact_url.startswith(_WEB):
-            raise ValueError(
-                f"expected artifact_url to begin with https://, found {self.artifact_url!r}"
-            )
+        url = self.artifact_url
+        if url is not None and not url.startswith(("https://", "http://")):
+            raise ValueError(f"expected artifact_url to begin with https://, found {url!r}")
         if not self.manifest or "/" in self.manifest:
             raise ValueError(f"expected manifest to be a file's name, found {self.manifest!r}")
 
 
-def _is_inside(path: str) -> bool:
-    parts = path.split("/")
-    return not path.startswith("/") and ".." not in parts and ".git" not in parts
+class Options(msgspec.Struct, frozen=True, kw_only=True):
+    """What to refresh, and how."""
+
+    scope: str
+    """`only-failing` or `all`; there is no default."""
+    settings: RefreshSettings = RefreshSettings()
+    globs: Sequence[str] = DEFAULT_GLOBS
+    exclude: Sequence[str] = ()
+    cases: Sequence[str] = ()
+    rules: RuleBook = msgspec.field(default_factory=RuleBook)
+    status: Sequence[str] = STATUS_ORDER
+    only: tuple[str, ...] = ()
+    platforms: tuple[str, ...] = ()
+    metrics: tuple[str, ...] = ()
+    attempt: int | None = None
+    accept_incomplete: bool = False
+    prune: bool = False
+    keep_going: bool = False
+    dry_run: bool = False
+    date: str = ""
+    """UTC, ISO 8601; goes into the lock."""
+    command: str = "karat refresh"
+    """As typed, for the record and for what to run next."""
+    progress: Progress | None = None
+    notice: Callable[[str], None] | None = None
+
+    @property
+    def only_failing(self) -> bool:
+        """Whether only goldens of jobs that did not succeed are wanted."""
+        return self.scope == "only-failing"

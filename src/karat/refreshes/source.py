@@ -1,7 +1,7 @@
-"""From the words of a command line to a source.
+"""From the options of a command line to a source.
 
-Kinds of source register under the entry point `karat.sources`, the built-in ones like a third
-party's: a callable that takes `Words`, the settings and a way to tell the person something, and
+Kinds of source register under the entry point `karat.sources`, the built-in ones like a third party's:
+a callable that takes `SourceOptions`, the settings and a function that tells the person something, and
 returns a `Source`. `--source NAME` and `--source NAME://…` pick it by name.
 """
 
@@ -19,11 +19,10 @@ from karat.refreshes.settings import RefreshSettings
 from karat.sources.source import Source
 from karat.system import git
 
-GROUP = "karat.sources"
 Notice = Callable[[str], None]
 
 
-class Words(msgspec.Struct, frozen=True, kw_only=True):
+class SourceOptions(msgspec.Struct, frozen=True, kw_only=True):
     """What the user said about where values come from."""
 
     source: str | None
@@ -36,8 +35,18 @@ class Words(msgspec.Struct, frozen=True, kw_only=True):
     pipeline_id: str | None = None
     attempt: int | None = None
 
+    @property
+    def kind(self) -> str:
+        """The name of the kind of source: the word itself, or a URL's scheme."""
+        if self.source is None:
+            raise UsageError(
+                "expected --source github, gitlab, folder or a bucket's URL, found none",
+                next_command="karat refresh --help",
+            )
+        return self.source.partition("://")[0]
 
-Factory = Callable[[Words, RefreshSettings, Notice | None], Source]
+
+Factory = Callable[[SourceOptions, RefreshSettings, Notice | None], Source]
 
 BUILT_IN = {
     "github": "karat.refreshes.source:github",
@@ -60,43 +69,29 @@ _ONLY_WITH = {
 }
 
 
-def kind_of(words: Words) -> str:
-    """The name of the kind of source: the word itself, or a URL's scheme."""
-    if words.source is None:
-        raise UsageError(
-            "expected --source github, gitlab, folder or a bucket's URL, found none",
-            next_command="karat refresh --help",
-        )
-    return words.source.partition("://")[0]
-
-
-def check_words(words: Words) -> None:
-    """Words that the chosen source would ignore are mistakes."""
-    kind = kind_of(words)
-    if kind not in BUILT_IN:
-        return  # a third party knows its own words
-    for name, kinds in _ONLY_WITH.items():
-        if getattr(words, name) is not None and kind not in kinds:
+def check_options(options: SourceOptions) -> None:
+    """Options that the chosen source would ignore are mistakes; a third party knows its own."""
+    kind = options.kind
+    for name, kinds in _ONLY_WITH.items() if kind in BUILT_IN else ():
+        if getattr(options, name) is not None and kind not in kinds:
             option = "PATH" if name == "path" else f"--{name.replace('_', '-')}"
             raise UsageError(
-                f"{option} goes with --source {' or '.join(kinds)}, found --source {words.source}",
+                f"{option} goes with --source {' or '.join(kinds)}, found --source {options.source}",
                 next_command="karat refresh --help",
             )
 
 
-def open_source(words: Words, settings: RefreshSettings, notice: Notice | None = None) -> Source:
-    """The source that the words mean."""
-    kind = kind_of(words)
-    return _factory(kind)(words, settings, notice)
-
-
-def _factory(kind: str) -> Factory:
+def open_source(
+    options: SourceOptions, settings: RefreshSettings, notice: Notice | None = None
+) -> Source:
+    """The source that the options mean."""
+    kind = options.kind
     if kind in BUILT_IN:
         built_in: Factory = pkgutil.resolve_name(BUILT_IN[kind])
-        return built_in
+        return built_in(options, settings, notice)
     from importlib.metadata import entry_points  # noqa: PLC0415 - built-in sources need none
 
-    points = {point.name: point for point in entry_points(group=GROUP)}
+    points = {point.name: point for point in entry_points(group="karat.sources")}
     if kind not in points:
         known = sorted({*BUILT_IN, *points})
         raise UsageError(
@@ -110,12 +105,13 @@ def _factory(kind: str) -> Factory:
             f"expected the source {kind!r} to load, but {type(error).__name__}: {error}",
             next_command="pip check",
         ) from error
-    return loaded
+    return loaded(options, settings, notice)
 
 
-def own_files(words: Words, cwd: Path) -> tuple[str, ...]:
+def own_files(options: SourceOptions, cwd: Path) -> tuple[str, ...]:
     """A glob of the source's files, if they lie untracked in the work tree: results are no goldens there."""
-    place = words.path if words.source == "folder" else (words.source or "").partition("file://")[2]
+    source = options.source or ""
+    place = options.path if source == "folder" else source.partition("file://")[2]
     root = git.find_root(cwd)
     if not place or root is None:
         return ()
@@ -127,35 +123,41 @@ def own_files(words: Words, cwd: Path) -> tuple[str, ...]:
     return () if tracked or any(c in name for c in "*?{") else (f"{name}/**",)
 
 
-def github(words: Words, settings: RefreshSettings, notice: Notice | None) -> Source:
+def github(options: SourceOptions, settings: RefreshSettings, notice: Notice | None) -> Source:
     """A workflow run, or all runs of a commit."""
     from karat.sources.github import GitHub  # noqa: PLC0415 - brings httpx along
 
-    repo = words.repo or settings.repo or os.environ.get("GITHUB_REPOSITORY")
+    repo = options.repo or settings.repo or os.environ.get("GITHUB_REPOSITORY")
     if not repo or repo.count("/") != 1 or not all(repo.split("/")):
         raise UsageError(
             f"expected --repo OWNER/NAME, found {repr(repo) if repo else 'none'}",
             next_command="karat refresh --source github --repo OWNER/NAME --run-id N --scope all",
         )
-    if (words.run_id is None) == (words.sha is None):
+    if (options.run_id is None) == (options.sha is None):
         raise UsageError(
             "expected one of --run-id N and --sha SHA with --source github",
             next_command=f"karat refresh --source github --repo {repo} --run-id N --scope all",
         )
-    if words.run_id is not None and not words.run_id.isdecimal():
+    if options.run_id is not None and not options.run_id.isdecimal():
         raise UsageError(
-            f"expected --run-id to be the number in the run's URL, found {words.run_id!r}",
+            f"expected --run-id to be the number in the run's URL, found {options.run_id!r}",
             next_command="gh run list",
         )
-    return GitHub(repo, run_id=words.run_id, sha=words.sha, workflow=words.workflow, notice=notice)
+    return GitHub(
+        repo,
+        run_id=options.run_id,
+        sha=options.sha,
+        workflow=options.workflow,
+        notice=notice,
+    )
 
 
-def gitlab(words: Words, settings: RefreshSettings, notice: Notice | None) -> Source:
+def gitlab(options: SourceOptions, settings: RefreshSettings, notice: Notice | None) -> Source:
     """A pipeline and its child pipelines."""
     from karat.sources.gitlab import GitLab  # noqa: PLC0415 - brings httpx along
 
     project = (
-        words.project
+        options.project
         or settings.project
         or os.environ.get("CI_PROJECT_ID")
         or os.environ.get("CI_PROJECT_PATH")
@@ -165,28 +167,28 @@ def gitlab(words: Words, settings: RefreshSettings, notice: Notice | None) -> So
             "expected --project ID or PATH with --source gitlab, and CI_PROJECT_ID is not set",
             next_command="karat refresh --source gitlab --project GROUP/NAME --pipeline-id N --scope all",
         )
-    if words.pipeline_id is None or not words.pipeline_id.isdecimal():
+    if options.pipeline_id is None or not options.pipeline_id.isdecimal():
         raise UsageError(
-            f"expected --pipeline-id N with --source gitlab, found {words.pipeline_id!r}",
+            f"expected --pipeline-id N with --source gitlab, found {options.pipeline_id!r}",
             next_command=f"karat refresh --source gitlab --project {project} --pipeline-id N --scope all",
         )
-    return GitLab(project, words.pipeline_id, notice=notice)
+    return GitLab(project, options.pipeline_id, notice=notice)
 
 
-def folder(words: Words, settings: RefreshSettings, notice: Notice | None) -> Source:  # noqa: ARG001 - every factory's signature
+def folder(options: SourceOptions, _settings: RefreshSettings, _notice: Notice | None) -> Source:
     """A folder of artifacts on this disk, such as `gh run download` leaves."""
     from karat.sources.folder import Folder  # noqa: PLC0415 - only where asked for
 
-    if words.path is None:
+    if options.path is None:
         raise UsageError(
             "expected a PATH with --source folder, found none",
             next_command="karat refresh --source folder PATH --scope all",
         )
-    return Folder(Path(words.path))
+    return Folder(Path(options.path))
 
 
-def bucket(words: Words, settings: RefreshSettings, notice: Notice | None) -> Source:  # noqa: ARG001 - every factory's signature
+def bucket(options: SourceOptions, _settings: RefreshSettings, notice: Notice | None) -> Source:
     """A bucket, or the part of one below a prefix; file:// is a folder."""
     from karat.sources.bucket import open_bucket  # noqa: PLC0415 - brings obstore along
 
-    return open_bucket(str(words.source), notice=notice)
+    return open_bucket(str(options.source), notice=notice)

@@ -1,19 +1,21 @@
-"""Staging: exactly the changed goldens, their lock and perhaps the CSV; never anything else."""
+"""Stage: exactly the changed goldens, their lock and samples, and perhaps the CSV; never anything else."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import msgspec
+from msgspec import structs
 
 from karat.compare.change import Change, Diff
 from karat.diffs.report.markdown import current
-from karat.findings import Finding, Severity, UsageError
+from karat.findings import Finding, Severity, UsageError, warn
 from karat.goldens.paths import SAMPLES, PathFilter
 from karat.goldens.provenance import (
-    Entry,
+    LockEntry,
     encode_lock,
     lock_names,
     place_of,
@@ -21,7 +23,10 @@ from karat.goldens.provenance import (
     read_record,
     write_lock,
 )
-from karat.refreshes.worktree import git_object, indexed_lock, only_writer
+from karat.refreshes.worktree import indexed_lock
+from karat.report.json import finding_json
+from karat.report.terminal import Line, finding_lines
+from karat.report.words import count
 from karat.system import git
 from karat.system.hashes import sha256_hex
 
@@ -32,13 +37,50 @@ class Staged(msgspec.Struct, frozen=True, kw_only=True):
     root: str
     goldens: tuple[str, ...] = ()
     beside: tuple[str, ...] = ()
-    """Lock files and the CSV."""
+    """Lock files, samples and the CSV."""
     findings: tuple[Finding, ...] = ()
     unresolved: tuple[Finding, ...] = ()
-    """`fail` findings that stand in the way."""
+    """`fail` findings that object to it."""
     forced: str | None = None
     """The reason given for staging all the same."""
     done: bool = False
+
+    def document(self) -> dict[str, Any]:
+        """The outcome as plain data, schema karat.stage/1."""
+        return {
+            "schema": "karat.stage/1",
+            "staged": self.done,
+            "goldens": list(self.goldens),
+            "beside": list(self.beside),
+            "forced": self.forced,
+            "unresolved": [finding_json(f) for f in self.unresolved],
+            "findings": [finding_json(f) for f in self.findings],
+        }
+
+    def lines(self, *, dry_run: bool, force: bool) -> Iterator[Line]:
+        """The outcome for people."""
+        for finding in (*self.findings, *self.unresolved[:12]):
+            yield from finding_lines(finding)
+        failing = count(len(self.unresolved), "fail finding")
+        if self.unresolved and self.forced is None:
+            yield ()
+            yield ((f"nothing was staged: {failing} unresolved", "bold red"),)
+            return
+        verb = "would stage" if dry_run else "staged"
+        if self.goldens:
+            yield ((f"{verb} {count(len(self.goldens), 'golden')}", "bold"),)
+        elif self.beside:
+            yield ((f"no golden differs from HEAD; {verb} what is known of them", "bold"),)
+        else:
+            yield (("no golden differs from HEAD; there is nothing to stage", ""),)
+            return
+        for path in (*self.goldens, *self.beside):
+            yield ((f"  {path}", ""),)
+        if force and self.forced is None:
+            yield (("no finding says fail, so the reason was not needed and not written", "dim"),)
+        if self.forced is not None:
+            yield ((f"over {failing}: {self.forced}", "yellow"),)
+        yield ("next: ", "dim"), ("karat summary", "cyan")
 
 
 def stage(  # noqa: PLR0913 - one parameter per choice of the user
@@ -54,13 +96,18 @@ def stage(  # noqa: PLR0913 - one parameter per choice of the user
 ) -> Staged:
     """Stage the goldens of a diff between HEAD and the work tree; refused while a finding fails.
 
-    `wanted` says which goldens were asked for, those without a change among them. `narrowed`: the diff has only some of the goldens, so only their lines of a lock are staged.
+    `wanted` says which goldens were asked for, those without a change among them. `narrowed`: the diff
+    has only some of the goldens, so only their lines of a lock are staged.
     """
     changes = [c for c in diff.changes if not c.same_bytes]
     goldens = tuple(sorted(c.path for c in changes))
     unresolved = tuple(f for c in changes for f in c.findings if f.severity is Severity.FAIL)
     unresolved += tuple(f for f in diff.findings if f.severity is Severity.FAIL and goldens)
-    locks = _locks(root, goldens, globs, narrowed=narrowed)
+    by_lock = _by_lock(goldens, globs)
+    # The locks that differ from HEAD: also where a golden's values were only confirmed.
+    names = set(by_lock) if narrowed else lock_names(globs)
+    there = [f":(literal){name}" for name in sorted(names) if (root / name).is_file()]
+    locks = _differing(root, *there) if there else []
     beside = [*locks, *_samples(root, goldens, wanted)]
     if csv is not None:
         named = _inside(root, csv)
@@ -69,43 +116,33 @@ def stage(  # noqa: PLR0913 - one parameter per choice of the user
         root=str(root),
         goldens=goldens,
         beside=tuple(beside),
-        findings=(
-            *(_edited(root, path, globs) for path in _edited_by_hand(root, goldens, globs)),
-            *_undone(diff, root),
-        ),
+        findings=(*_edited(root, by_lock), *_not_refreshed(diff, root)),
         unresolved=unresolved,
         forced=reason if unresolved else None,
     )
     if dry_run or not (goldens or beside) or (unresolved and reason is None):
         return staged
-    with only_writer(root):
+    with git.only_writer(root):
         if unresolved and reason is not None:
             locks = sorted({*locks, *_write_reason(root, changes, globs, reason)})
             beside = sorted({*beside, *locks})
-        partly = _by_lock(goldens, globs) if narrowed else {}
-        _add(root, [path for path in (*goldens, *beside) if path not in partly])
+        partly = by_lock if narrowed else {}
+        paths = [path for path in (*goldens, *beside) if path not in partly]
+        for i in range(0, len(paths), 200):
+            some = paths[i : i + 200]
+            git.run_git(root, "--literal-pathspecs", "add", "--all", "--", *some)
         for lock in set(locks) & partly.keys():
             _add_lines(root, lock, list(partly[lock].values()))
-    return msgspec.structs.replace(staged, beside=tuple(beside), done=True)
+    return structs.replace(staged, beside=tuple(beside), done=True)
 
 
 def _by_lock(paths: Sequence[str], globs: Sequence[str]) -> dict[str, dict[str, str]]:
     """Lock → the goldens it speaks for, with their names in it."""
     found: dict[str, dict[str, str]] = {}
     for path in paths:
-        lock, name = place_of(path, tuple(globs))
+        lock, name = place_of(path, globs)
         found.setdefault(lock, {})[path] = name
     return found
-
-
-def _locks(
-    root: Path, goldens: Sequence[str], globs: Sequence[str], *, narrowed: bool
-) -> list[str]:
-    """The locks that differ from HEAD: also where a golden's values were only confirmed."""
-    wanted = set(_by_lock(goldens, globs)) if narrowed else lock_names(globs)
-    there = sorted(name for name in wanted if (root / name).is_file())
-    changed = _differing(root, *(f":(literal){name}" for name in there)) if there else []
-    return [name for name in there if name in changed]
 
 
 def _differing(root: Path, *specs: str) -> list[str]:
@@ -123,26 +160,23 @@ def _add_lines(root: Path, lock: str, names: Sequence[str]) -> None:
         entries.pop(name, None)
         if name in now:
             entries[name] = now[name]
-    oid = git_object(root, encode_lock(entries))
+    oid = git.write_object(root, encode_lock(entries))
     git.run_git(root, "update-index", "--add", "--cacheinfo", f"100644,{oid},{lock}")
 
 
 def _samples(root: Path, goldens: Sequence[str], wanted: PathFilter) -> list[str]:
     """The repeats that `karat record` keeps beside a golden belong to it, also where only they changed."""
     stems = {path.rpartition(".")[0] for path in goldens}
-    return [
-        name
-        for name in _differing(root, f":(glob)**/*{SAMPLES}")
-        if (stem := name.removesuffix(SAMPLES)) in stems or _is_stem(root, stem, wanted)
-    ]
-
-
-def _is_stem(root: Path, stem: str, wanted: PathFilter) -> bool:
-    """Whether a golden that was asked for is called so, whatever its ending."""
-    folder = (root / stem).parent
-    names = (file.name for file in folder.iterdir()) if folder.is_dir() else ()
-    beside = (f"{stem}.{name.rpartition('.')[2]}" for name in names)
-    return any(wanted(path) and (root / path).is_file() for path in beside)
+    found = []
+    for name in _differing(root, f":(glob)**/*{SAMPLES}"):
+        stem = name.removesuffix(SAMPLES)
+        folder = (root / stem).parent
+        beside = folder.iterdir() if folder.is_dir() else ()
+        # Whether a golden that was asked for is called so, whatever its ending.
+        paths = {f"{stem}.{file.name.rpartition('.')[2]}" for file in beside}
+        if stem in stems or any(wanted(path) and (root / path).is_file() for path in paths):
+            found.append(name)
+    return found
 
 
 def _inside(root: Path, csv: str) -> str:
@@ -155,35 +189,26 @@ def _inside(root: Path, csv: str) -> str:
     return path.resolve().relative_to(root.resolve()).as_posix()
 
 
-def _entry_of(root: Path, path: str, globs: Sequence[str]) -> Entry | None:
-    lock, name = place_of(path, tuple(globs))
-    return read_lock(root / lock).get(name)
+def _edited(root: Path, by_lock: dict[str, dict[str, str]]) -> Iterator[Finding]:
+    """A finding for each golden that is not what its lock says it is."""
+    for lock, names in sorted(by_lock.items()):
+        entries = read_lock(root / lock)
+        for path, name in names.items():
+            entry, file = entries.get(name), root / path
+            if entry is None or not file.is_file():
+                continue
+            if sha256_hex(file.read_bytes()) == entry.sha256:
+                continue
+            run = f" of run {entry.run}" if entry.run else ""
+            yield warn(
+                "kept-edits",
+                f"it is not the file that karat refresh took{run}: it was edited since, or its lock is old",
+                path=path,
+                next=f"karat diff --only {path}",
+            )
 
 
-def _edited_by_hand(root: Path, goldens: Sequence[str], globs: Sequence[str]) -> list[str]:
-    """Goldens that are not what the lock says they are."""
-    found = []
-    for path in goldens:
-        entry = _entry_of(root, path, globs)
-        file = root / path
-        if entry is not None and file.is_file() and sha256_hex(file.read_bytes()) != entry.sha256:
-            found.append(path)
-    return found
-
-
-def _edited(root: Path, path: str, globs: Sequence[str]) -> Finding:
-    entry = _entry_of(root, path, globs)
-    run = f" of run {entry.run}" if entry and entry.run else ""
-    return Finding(
-        kind="kept-edits",
-        severity=Severity.WARN,
-        path=path,
-        message=f"it is not the file that karat refresh took{run}: it was edited since, or its lock is old",
-        next=f"karat diff --only {path}",
-    )
-
-
-def _undone(diff: Diff, root: Path) -> list[Finding]:
+def _not_refreshed(diff: Diff, root: Path) -> list[Finding]:
     """That the refresh behind these goldens left something undone must not be forgotten on the way."""
     record = current(diff, read_record(root))
     changed = {change.path for change in diff.changes if not change.same_bytes}
@@ -194,9 +219,7 @@ def _undone(diff: Diff, root: Path) -> list[Finding]:
     first, *others = record.not_refreshed
     more = f"; and {len(others):,} more" if others else ""
     message = f"asked for in the last refresh, and not done: {first}{more}"
-    return [
-        Finding(kind="not-refreshed", severity=Severity.WARN, message=message, next="karat summary")
-    ]
+    return [warn("not-refreshed", message, next="karat summary")]
 
 
 def _write_reason(
@@ -204,23 +227,15 @@ def _write_reason(
 ) -> list[str]:
     """Put the reason into the lock lines of the goldens it is for, where a reviewer will see it."""
     written = []
-    failing = [c for c in changes if any(f.severity is Severity.FAIL for f in c.findings)]
-    for lock, names in _by_lock([c.path for c in failing], globs).items():
+    failing = [c.path for c in changes if any(f.severity is Severity.FAIL for f in c.findings)]
+    for lock, names in _by_lock(failing, globs).items():
         entries = read_lock(root / lock)
         for path, name in names.items():
             file = root / path
-            if not file.is_file():
-                continue  # removed: no line to write on
-            standing = entries.get(name) or Entry(
-                source="work tree", sha256=sha256_hex(file.read_bytes())
-            )
-            entries[name] = msgspec.structs.replace(standing, accepted=reason)
+            if file.is_file():  # one that was removed has no line to write on
+                digest = sha256_hex(file.read_bytes())
+                entry = entries.get(name) or LockEntry(source="work tree", sha256=digest)
+                entries[name] = structs.replace(entry, accepted=reason)
         if entries and write_lock(root / lock, entries):
             written.append(lock)
     return written
-
-
-def _add(root: Path, paths: Sequence[str]) -> None:
-    for i in range(0, len(paths), 200):
-        some = paths[i : i + 200]
-        git.run_git(root, "--literal-pathspecs", "add", "--all", "--", *some)

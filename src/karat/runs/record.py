@@ -24,9 +24,8 @@ from karat.config import Config
 from karat.findings import UNVERIFIED, CannotVerify, ExitCode, Finding, Severity, UsageError
 from karat.goldens import formats
 from karat.goldens.paths import PathFilter
-from karat.goldens.provenance import NAME, Entry, Provenance, group_root, read_lock, write_lock
+from karat.goldens.provenance import LockEntry, Provenance, place_of, read_lock, write_lock
 from karat.goldens.shapes import Golden, Reading, Series, Table
-from karat.refreshes.worktree import only_writer
 from karat.runs.curves import (
     accepted_incomplete,
     completed,
@@ -56,7 +55,7 @@ from karat.runs.repeats import (
 from karat.runs.settings import RecordSettings
 from karat.system.ci import facts
 from karat.system.files import write_bytes
-from karat.system.git import find_root
+from karat.system.git import find_root, only_writer
 from karat.system.hashes import sha256_hex
 
 SCHEMA = "karat.artifact/1"
@@ -124,7 +123,7 @@ class LockLine(msgspec.Struct, frozen=True, kw_only=True):
     file: Path
     path: str
     """The golden, relative to the lock's folder."""
-    entries: Mapping[str, Entry]
+    entries: Mapping[str, LockEntry]
 
     def knows(self, data: bytes, origin: Provenance) -> bool:
         """Whether nothing is to be said about these bytes that the lock does not say."""
@@ -141,12 +140,12 @@ class LockLine(msgspec.Struct, frozen=True, kw_only=True):
             return False  # no refresh has begun a lock here, and there is nothing to own up to
         digest = sha256_hex(data)
         shared = {name: getattr(origin, name) for name in _SHARED}
-        entry = Entry(**shared, sha256=digest)
+        entry = LockEntry(**shared, sha256=digest)
         old = self.entries.get(self.path)
         if metrics:
             base = {name: getattr(old, name) for name in _SHARED} if old else {"source": "unknown"}
             earlier = dict(old.metrics) if old else {}
-            entry = Entry(
+            entry = LockEntry(
                 **base, sha256=digest, metrics={**earlier, **dict.fromkeys(metrics, origin)}
             )
         return write_lock(self.file, {**self.entries, self.path: entry})
@@ -165,10 +164,8 @@ def lock_line(golden: Path, globs: Sequence[str], exclude: Sequence[str]) -> Loc
     path = target.relative_to(root.resolve()).as_posix()
     if not PathFilter(globs, exclude).covers(path):
         return None
-    group = group_root(path, tuple(globs))
-    file = root / group / NAME
-    below = path[len(group) + 1 :] if group else path
-    return LockLine(file=file, path=below, entries=read_lock(file))
+    lock, name = place_of(path, globs)
+    return LockLine(file=root / lock, path=name, entries=read_lock(root / lock))
 
 
 def origin_of(environment: Mapping[str, str], *, accepted: bool, date: str | None) -> Provenance:

@@ -11,7 +11,7 @@ import re
 import shlex
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import msgspec
@@ -40,18 +40,20 @@ def _environment() -> dict[str, str]:
     return {**os.environ, "GIT_OPTIONAL_LOCKS": "0", "LC_ALL": "C"}
 
 
-def run_git(root: Path, *arguments: str) -> bytes:
-    """The output of a git command; its own words on failure."""
-    return finish_git(start_git(root, *arguments))
+def run_git(root: Path, *arguments: str, data: bytes | None = None) -> bytes:
+    """The output of a git command, which is given `data`; its own words on failure."""
+    stdin = subprocess.DEVNULL if data is None else subprocess.PIPE
+    return finish_git(start_git(root, *arguments, stdin=stdin), data)
 
 
-def start_git(root: Path, *arguments: str) -> subprocess.Popen[bytes]:
+def start_git(
+    root: Path, *arguments: str, stdin: int = subprocess.DEVNULL
+) -> subprocess.Popen[bytes]:
     """A git command under way; `finish_git` has its output."""
-    command = [*_GIT, "-C", str(root), *arguments]
     try:
         return subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
+            [*_GIT, "-C", str(root), *arguments],
+            stdin=stdin,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             env=_environment(),
@@ -63,9 +65,9 @@ def start_git(root: Path, *arguments: str) -> subprocess.Popen[bytes]:
         ) from error
 
 
-def finish_git(process: subprocess.Popen[bytes]) -> bytes:
+def finish_git(process: subprocess.Popen[bytes], data: bytes | None = None) -> bytes:
     """The output of a command that `start_git` started; its own words on failure."""
-    output, complaint = process.communicate()
+    output, complaint = process.communicate(data)
     if process.returncode:
         _, root, *words = map(str, process.args[len(_GIT) :])  # type: ignore[index]
         verb = next(word for word in words if not word.startswith("-"))
@@ -244,6 +246,74 @@ class Blobs:
         data = pipe.read(size)
         pipe.read(1)
         return data if header[1] == b"blob" and len(data) == size else None
+
+
+def has_commit(root: Path) -> bool:
+    """Whether HEAD names a commit at all; whether it can be read is another question."""
+    try:
+        run_git(root, "rev-parse", "--verify", "--quiet", "HEAD")
+    except CannotVerify:
+        return False
+    return True
+
+
+def checked_out(root: Path, blobs: Sequence[tuple[str, str]]) -> list[bytes]:
+    """The bytes of (path, blob) as git checks them out: with the work tree's line endings and filters."""
+    plain = [(path, oid) for path, oid in blobs if "\n" not in path]
+    # git announces a blob's size before filtering it, so an object that nobody has marks each end.
+    end = os.urandom(20).hex()
+    asked = "".join(f"{oid} {path}\n{end} {path}\n" for path, oid in plain)
+    out = run_git(root, "cat-file", "--batch", "--filters", data=os.fsencode(asked))
+    *answers, rest = out.split(f"\n{end} missing\n".encode())
+    if rest or len(answers) != len(plain):
+        raise CannotVerify(
+            f"git cat-file ended in {root} before it had sent every blob", next_command="git fsck"
+        )
+    found = {}
+    for (path, _), answer in zip(plain, answers, strict=True):
+        header, _, found[path] = answer.partition(b"\n")
+        if header.split()[1:2] != [b"blob"]:
+            # Without the old side, a run that died would pass for a new golden.
+            raise CannotVerify(
+                f"expected HEAD's version of {path}, found that git does not have the object",
+                next_command="git fsck",
+            )
+    for path, oid in blobs:
+        if path not in found:  # git reads one path a line
+            found[path] = run_git(root, "cat-file", "--filters", f"--path={path}", oid)
+    return [found[path] for path, _ in blobs]
+
+
+def write_object(root: Path, data: bytes) -> str:
+    """Give bytes to git; its name for them."""
+    return run_git(root, "hash-object", "-w", "--stdin", data=data).decode().strip()
+
+
+@contextmanager
+def only_writer(root: Path) -> Iterator[Path]:
+    """Keeps other karat processes from writing goldens of this work tree at the same time.
+
+    Gives a folder for half-written files; what a killed process left there is swept out.
+    """
+    from karat.system.locks import hold  # noqa: PLC0415 - only those who write
+
+    path = git_path(root, "karat/writing")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle = hold(path, wait=True, mode=0o644)
+    except OSError as error:
+        raise CannotVerify(
+            f"expected to write {path}, but: {error.strerror}", next_command=f"ls -ld {path.parent}"
+        ) from error
+    assert handle is not None, "waited for"  # noqa: S101
+    try:
+        temporary = path.parent / "workshop"
+        temporary.mkdir(exist_ok=True)
+        for left in temporary.iterdir():
+            left.unlink(missing_ok=True)
+        yield temporary
+    finally:
+        os.close(handle)
 
 
 def ensure_repository(

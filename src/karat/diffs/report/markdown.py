@@ -15,13 +15,13 @@ from types import MappingProxyType
 from karat.compare.change import Change, Diff, Group, MetricChange, Verdict
 from karat.diffs.report.data import csv_rows, labels, ranked_rows, ranked_tensors, verdict_counts
 from karat.findings import Finding, Severity
-from karat.goldens.provenance import Entry, RefreshRecord
+from karat.goldens.provenance import LockEntry, RefreshRecord
 from karat.report.markdown import Section, code, fit, prose, table
 from karat.report.words import count, few, magnitude, number, short_path, signed, span
 from karat.tensors.report import TITLES, cells, type_text
 
 Row = tuple[Change, MetricChange]
-Lines = Mapping[str, Entry]
+Lines = Mapping[str, LockEntry]
 """Golden → its line in the lock, of goldens that are still the file it speaks of."""
 
 SOURCES = {"github": "GitHub workflow run", "gitlab": "GitLab pipeline"}
