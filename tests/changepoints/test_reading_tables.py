@@ -57,6 +57,12 @@ def test_without_a_header_or_labels_rows_are_numbered(tmp_path: Path) -> None:
     assert [series.metric for series in several] == ["column 1", "column 2"]
 
 
+@pytest.mark.parametrize("text", ["commit,loss\n", "# nightly\ncommit,loss\n", "commit,loss"])
+def test_a_header_alone_still_names_the_columns(tmp_path: Path, text: str) -> None:
+    with pytest.raises(CannotVerify, match="found none; its columns are commit, loss"):
+        collected(tmp_path, text)
+
+
 def test_utf16_as_spreadsheets_write_it(tmp_path: Path) -> None:
     assert values(only(tmp_path, "build,ms\n1,2.5\n2,3.5\n".encode("utf-16"))) == {
         "1": (2.5,),

@@ -9,11 +9,7 @@ import pytest
 
 from factories.commands import karat
 from factories.repositories import Repository, curves, golden_path, golden_text
-<<<<<<< HEAD
-from karat.goldens.provenance import NAME, Entry, decode_lock, read_lock, write_lock
-=======
 from karat.goldens.provenance import NAME, LockEntry, decode_lock, read_lock, write_lock
->>>>>>> 1bf237d (Rewrite refreshes in fewer names; a golden that cannot be read is not overwritten; an unreadable shard is named)
 from karat.system.hashes import sha256_hex
 
 A, B = golden_path("a"), golden_path("b")
@@ -41,11 +37,7 @@ def slightly(values: dict[str, object]) -> dict[str, object]:
 def test_exactly_the_changed_goldens_and_their_lock(tree: Repository) -> None:
     text = golden_text(slightly(curves(1)))  # type: ignore[arg-type]
     tree.write(A, text)
-<<<<<<< HEAD
-    write_lock(tree.root / NAME, {A: Entry(source="github", sha256=sha256_hex(text.encode()))})
-=======
     write_lock(tree.root / NAME, {A: LockEntry(source="github", sha256=sha256_hex(text.encode()))})
->>>>>>> 1bf237d (Rewrite refreshes in fewer names; a golden that cannot be read is not overwritten; an unreadable shard is named)
     tree.write("out.csv", "file\n")
     done = karat("stage", "--csv", "out.csv", "--json", "-", cwd=tree.root)
     assert done.code == 0, done.err
@@ -103,13 +95,8 @@ def test_a_csv_outside_the_tree_is_refused(tree: Repository) -> None:
     assert staged(tree) == set()
 
 
-<<<<<<< HEAD
-def lock_line(text: str, run: str) -> Entry:
-    return Entry(source="github", run=run, sha256=sha256_hex(text.encode()))
-=======
 def lock_line(text: str, run: str) -> LockEntry:
     return LockEntry(source="github", run=run, sha256=sha256_hex(text.encode()))
->>>>>>> 1bf237d (Rewrite refreshes in fewer names; a golden that cannot be read is not overwritten; an unreadable shard is named)
 
 
 def staged_lock(tree: Repository) -> dict[str, str | None]:

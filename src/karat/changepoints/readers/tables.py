@@ -44,8 +44,6 @@ def read_csv(data: bytes, source: str) -> Table | None:
         return None
     names, first = _header(rows, commented=_commented(text, delimiter))
     body = rows[first:]
-    if not body:
-        return None
     width = len(names)
     for line, row in body:
         if len(row) != width:
@@ -105,7 +103,7 @@ def _rows(text: str, delimiter: str, odd: Few, source: str) -> Iterator[tuple[in
 def _header(rows: list[tuple[int, list[str]]], *, commented: list[str]) -> tuple[list[str], int]:
     """The names of the columns, and where the rows begin: a header has no number in it."""
     first = [cell.strip() for cell in rows[0][1]]
-    if not any(number(cell) is not None for cell in first) and len(rows) > 1:
+    if not any(number(cell) is not None for cell in first):
         return _unique([cell or f"column {n}" for n, cell in enumerate(first, 1)]), 1
     if len(commented) == len(first):
         return _unique(commented), 0
