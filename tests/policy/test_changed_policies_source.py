@@ -9,7 +9,7 @@ from hypothesis import given, strategies as st
 
 from karat.policy.approvals.changes import changes
 from karat.policy.approvals.waivers import Waiver, waivers_of
-from karat.policy.scan.expressions import Unreadable
+from karat.policy.scan.source import Unreadable
 
 
 def found(source: str, path: str = "t.py") -> tuple[Waiver, ...]:

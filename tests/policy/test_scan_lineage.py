@@ -254,3 +254,14 @@ def test_files_that_were_not_parsed_would_not_have_mattered(
     slow = scan([str(folder)], ScanOptions(jobs=1, base_classes=("s", "m", "e")))
     assert quick.parsed < slow.parsed
     assert (quick.op_tests, quick.findings) == (slow.op_tests, slow.findings)
+
+
+def test_a_chain_that_is_too_long_does_not_hide_its_beginning(tmp_path: Path) -> None:
+    chain = "".join(f"A{n} = A{n - 1}\n" for n in range(1, 100))
+    short = "".join(f"class T{n}(A{n}):\n    def test_x(self): pass\n" for n in range(30, 50))
+    (tmp_path / "test_x.py").write_text(
+        f"from op_test import OpTest\nA0 = OpTest\n{chain}"
+        f"class T99(A99):\n    def test_x(self): pass\n{short}"
+    )
+    found = {row.name for row in scan([str(tmp_path)], ScanOptions(jobs=1)).op_tests}
+    assert found >= {f"T{n}" for n in range(30, 50)}

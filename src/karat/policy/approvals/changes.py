@@ -18,7 +18,7 @@ from karat.goldens.paths import glob_regex
 from karat.policy.approvals.names import Names, World
 from karat.policy.approvals.waivers import PolicyChange, Waiver, waivers_of
 from karat.policy.exemptions import Exemption, parse
-from karat.policy.scan.expressions import Unreadable
+from karat.policy.scan.source import Unreadable
 from karat.policy.settings import PolicySettings
 from karat.system import git
 

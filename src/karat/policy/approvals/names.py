@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import TypeAlias, TypeVar
 
 from karat.findings import CannotVerify
-from karat.policy.scan.expressions import Unreadable, parse
 from karat.policy.scan.names import Modules, stem
+from karat.policy.scan.source import Unreadable, parse
 from karat.policy.scan.vocabulary import ANYWHERE, IN_CHECKS, SKIP_RULE
 from karat.system import git
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 import msgspec
 
 from karat.policy.approvals.names import Definition, Import, Names, arguments, defaults
-from karat.policy.scan.expressions import Unreadable, parse
+from karat.policy.scan.source import Unreadable, parse
 from karat.policy.scan.vocabulary import (
     ANYWHERE,
     DECLARATIONS,

@@ -1,9 +1,9 @@
-"""Judging: op tests with what they reach → findings."""
+"""What is wrong with op tests: those that reach no check, and classes whose text speaks against them."""
 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date
 
@@ -25,19 +25,17 @@ from karat.policy.scan.vocabulary import (
 )
 
 _INTEGERS = ("int", "uint", "bool")
-
-
-@dataclass(frozen=True, slots=True)
-class Rules:
-    """What a scan holds op tests to."""
-
-    exemptions: Exemptions | None = None
-    """None: there is no such file, and skips are not held against one."""
-    today: date = date.min
+_NO_REASON = {
+    "none": "no reason", "empty": "an empty reason", "computed": "a reason that only running it tells",
+}  # fmt: skip
+_EMPTY = {
+    "unchecked": Severity.FAIL, "checked": Severity.WARN, "conditional": Severity.WARN, "abstract": Severity.WARN,
+}  # fmt: skip
+"""State of an op test → how grave an empty test of it is."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Judged:
+class Inspection:
     """An op test's row, and what is wrong with it."""
 
     row: OpTestRow
@@ -47,20 +45,23 @@ class Judged:
     """Its own tests that promise a check and do nothing."""
 
 
-class Judge:
-    """Says what is wrong with op tests."""
+class Inspector:
+    """Holds op tests, and the classes they are made of, to the rule; None for `exemptions`: there is no such file."""
 
-    def __init__(self, world: World, rules: Rules) -> None:
+    def __init__(self, world: World, exemptions: Exemptions | None, today: date) -> None:
         self._world = world
-        self._rules = rules
+        self._exemptions = exemptions
+        self._today = today
         self._reach = Reach(world.names, world.lineage)
 
-    def judge(self, test: OpTestClass) -> Judged:
-        """What an op test comes to."""
-        cls = test.cls
+    def inspect(self, test: OpTestClass) -> Inspection:
+        """One op test."""
+        cls, lineage = test.cls, self._world.lineage
         reached = self._reach.of(cls, collected=test.collected, constants=dict(test.constants))
-        op, dtype = self._op(cls), self._world.lineage.dtype(cls)
-        covered = self._exemption(test, op)
+        ancestors = [a.facts for a in lineage.order(cls) if isinstance(a, Class)]
+        op, dtype = next((facts.op for facts in ancestors if facts.op), None), lineage.dtype(cls)
+        names = (f"{test.path}::{test.name}", f"::{cls.facts.name}")
+        covered = self._entry("gradient", op, names)
         state: str = "not-run" if test.shadowed and reached.state != "abstract" else reached.state
         if state in {"unchecked", "skipped"} and covered is not None:
             state = "exempt"
@@ -70,104 +71,166 @@ class Judge:
             name=test.name, path=test.path, line=test.line, op=op, state=state,
             checked_at=next((f"{c.path}:{c.line}" for c in reached.checks if not c.caught), None),
         )  # fmt: skip
-        return Judged(
-            row=row, findings=list(self._findings(test, row, reached, covered, dtype)), dtype=dtype,
-            empty=own_empty(cls, reached),
-        )  # fmt: skip
+        empty = [
+            m for owner, m in reached.empty if owner == cls and NAMED_FOR_CHECK.fullmatch(m.name)
+        ]
+        found = [*self._base(test, reached), *self._missing(test, row, reached, covered, dtype)]
+        if state == "unchecked" and empty:
+            found = [f for f in found if f.kind != "grad-check-missing"]  # the empty test is named
+        return Inspection(row=row, findings=found, dtype=dtype, empty=empty)
 
-    def _op(self, cls: Class) -> str | None:
-        order = [a.facts for a in self._world.lineage.order(cls) if isinstance(a, Class)]
-        return next((facts.op for facts in order if facts.op), None)
-
-    def _exemption(self, test: OpTestClass, op: str | None) -> Exemption | None:
-        names = self._rules.exemptions.entries if self._rules.exemptions else ()
-        identity = f"{test.path}::{test.name}"
-        for entry in names:
-            if entry.rule != "gradient" or entry.narrow or entry.has_expired(self._rules.today):
-                continue
-            spoken = entry.speaks_of(identity) or entry.speaks_of(f"::{test.cls.facts.name}")
-            # Where the op cannot be read off, only an entry that names the class can be meant.
-            if spoken and (entry.covers("gradient", op) if op else entry.scope != "*"):
+    def _entry(
+        self, rule: str, op: str | None, names: Sequence[str], value: float | None = None
+    ) -> Exemption | None:
+        """The exemption that covers a test under any of its names, and allows the value."""
+        for entry in self._exemptions.entries if self._exemptions else ():
+            allowed = entry.max_relative_error
+            if (
+                entry.rule == rule
+                and not entry.narrow
+                and not entry.has_expired(self._today)
+                and any(map(entry.speaks_of, names))
+                # Where the op cannot be read off, only an entry that names the class can be meant.
+                and (entry.covers(rule, op) if op else entry.scope != "*")
+                and (allowed is None or (value is not None and value <= allowed))
+            ):
                 return entry
         return None
 
-    def _findings(
-        self, test: OpTestClass, row: OpTestRow, reached: Reached, covered: Exemption | None, dtype: str | None
-    ) -> Iterator[Finding]:  # fmt: skip
+    def _base(self, test: OpTestClass, reached: Reached) -> Iterator[Finding]:
+        """A base that nothing is known of."""
         if test.assumed:
-            yield finding("unresolved-base", Severity.INFO, test.path, test.line, row.name,
-                          f"{row.name}: its base is taken for an op test's: {test.assumed}")  # fmt: skip
+            yield finding("unresolved-base", Severity.INFO, test.path, test.line, test.name,
+                          f"{test.name}: its base is assumed to be an op test: {test.assumed}")  # fmt: skip
         elif reached.state == "unchecked":
             for end in self._world.lineage.open_ends(test.cls)[:1]:
                 text = getattr(end, "text", None) or getattr(end, "name", "?")
-                yield finding("unresolved-base", Severity.INFO, test.path, test.line, row.name,
-                              f"{row.name}: its base {text} is not in the scanned files; what it checks is not known")  # fmt: skip
-        yield from self._missing(test, row, reached, covered, dtype)
-        if row.state == "conditional":
-            yield from _conditional(test, row, reached)
-        elif row.state == "not-run":
-            yield _not_run(test, row)
+                yield finding("unresolved-base", Severity.INFO, test.path, test.line, test.name,
+                              f"{test.name}: its base {text} is not in the scanned files; what it checks is unknown")  # fmt: skip
 
     def _missing(
         self, test: OpTestClass, row: OpTestRow, reached: Reached, covered: Exemption | None, dtype: str | None
     ) -> Iterator[Finding]:  # fmt: skip
-        name = row.name
+        """An op test that has no gradient check, or not always."""
+        name, severity, after = row.name, Severity.INFO, None
         if row.state == "exempt" and covered is not None:
             yield finding("exempted", Severity.INFO, test.path, test.line, name,
-                          f"{name} has no gradient check, as {covered.label} says")  # fmt: skip
-        elif row.state == "integer":
-            yield finding("grad-check-missing", Severity.INFO, test.path, test.line, name,
-                          f"{name} has no gradient check; its dtype is {dtype}, which has no gradient")  # fmt: skip
-        elif row.state == "unchecked" and not own_empty(test.cls, reached):
+                          f"{name} has no gradient check; exempt by {covered.label}")  # fmt: skip
+            return
+        if row.state == "conditional":
+            yield _conditional(test, row, reached)
+            return
+        if row.state == "integer":
+            text = f"has no gradient check; its dtype is {dtype}, which has no gradient"
+        elif row.state == "not-run":
+            why = "a decorator skips all of it"
+            if test.shadowed:
+                why = f"line {test.shadowed} binds its name again"
+            severity, text = Severity.WARN, f"never runs: {why}"
+            after = f"sed -n {test.line}p {shlex.quote(test.path)}"
+        elif row.state == "unchecked":
             sure = not self._world.lineage.open_ends(test.cls)
-            yield finding(
-                "grad-check-missing", Severity.FAIL if sure else Severity.WARN, test.path, test.line, name,
-                f"{name} has no gradient check{self._why(test, reached)}",
-                next=f"add test_check_grad with self.check_grad to {name}, or an entry to exemptions.toml",
-            )  # fmt: skip
+            severity = Severity.FAIL if sure else Severity.WARN
+            text = f"has no gradient check{self._why(test, reached)}"
+            after = f"add test_check_grad with self.check_grad to {name}, or an entry to exemptions.toml"
+        else:
+            return
+        yield finding("grad-check-missing", severity, test.path, test.line, name, f"{name} {text}", next=after)  # fmt: skip
 
     def _why(self, test: OpTestClass, reached: Reached) -> str:
-        parents = [a for a in self._world.lineage.order(test.cls)[1:] if isinstance(a, Class)]
-        for parent in parents:
-            if any(d.last == SKIP_RULE for d in parent.facts.decorators):
+        for parent in self._world.lineage.order(test.cls)[1:]:
+            if isinstance(parent, Class) and any(
+                d.last == SKIP_RULE for d in parent.facts.decorators
+            ):
                 return f": {parent.facts.name} ({parent.path}:{parent.facts.line}) skips it, and a skip is not inherited"
         for owner, method in reached.empty:
             if NAMED_FOR_CHECK.fullmatch(method.name):
                 return f": {method.name} of {owner.facts.name} ({owner.path}:{method.line}) {method.empty}"
         if any(check.caught for check in reached.checks):
-            return ": its check stands where a failure is caught"
+            return ": the failure of its check is caught"
         if reached.tests == 1:
-            return ": its only test does not come to one"
-        return f": none of its {reached.tests} tests comes to one"
+            return ": its only test does not reach one"
+        return f": none of its {reached.tests} tests reaches one"
+
+    def of_class(self, path: str, facts: ClassFacts, inspected: Inspection) -> Iterator[Finding]:
+        """What the text of a class says against it, whoever inherits from it."""
+        name, state = facts.qualname, inspected.row.state
+        for flag in facts.flags:
+            on = f" on {flag.owner}" if flag.owner else ""
+            yield finding("flag-by-hand", Severity.FAIL, path, flag.line, name,
+                          f"{name} sets {flag.name} = {flag.value}{on} by hand; only a comparison may")  # fmt: skip
+        for decorator in facts.decorators:
+            if decorator.last == SKIP_RULE:
+                yield from self._skip(path, name, decorator, state)
+        for method in inspected.empty:
+            tail = ", and nothing else in it checks a gradient" if state == "unchecked" else ""
+            yield finding("check-empty", _EMPTY.get(state, Severity.INFO), path, method.line, name,
+                          f"{name}: {method.name} {method.empty}{tail}")  # fmt: skip
+        for method in facts.methods:
+            for call in method.calls:
+                if is_check(call.name) or call.name in FREE_CHECKS:
+                    yield from self._call(path, name, call, inspected)
+
+    def _skip(self, path: str, name: str, decorator: Decorator, state: str) -> Iterator[Finding]:
+        severity, text = Severity.WARN, ""
+        if decorator.given in _NO_REASON:
+            severity = Severity.FAIL
+            text = f"{name} skips its gradient check with {_NO_REASON[decorator.given]}"
+        elif decorator.given == "positional":
+            text = f"{name} gives the reason of its skip without reason=, where reviewers do not look for it"
+        elif decorator.reason and is_slow(decorator.reason):
+            text = f"{name}: {TOO_SLOW} ({decorator.reason})"
+        if text:
+            yield finding("skip-without-reason", severity, path, decorator.line, name, text)
+        if state != "exempt":
+            does = "skips its gradient check"
+            if state in {"checked", "conditional"}:
+                does = "is marked as skipping its gradient check, which runs,"
+            reason = f" ({decorator.reason})" if decorator.reason else ""
+            severity = Severity.WARN if self._exemptions is None else Severity.FAIL
+            yield finding("skip-without-exemption", severity, path, decorator.line, name,
+                          f"{name} {does} and no exemption covers that{reason}")  # fmt: skip
+
+    def _call(self, path: str, name: str, call: Call, inspected: Inspection) -> Iterator[Finding]:
+        def about(kind: str, severity: Severity, text: str) -> Finding:
+            return finding(kind, severity, path, call.line, name, f"{name}: {call.name} {text}")
+
+        def allowed(rule: str, value: float | None = None) -> tuple[Severity, str]:
+            entry = self._entry(rule, inspected.row.op, [f"{path}::{name}"], value)
+            return (Severity.INFO, f"; {entry.label} allows it") if entry else (Severity.WARN, "")
+
+        dtype, given = inspected.dtype, call.keywords
+        for keyword in TOLERANCES:
+            default, value = normal(keyword, dtype), call.numbers.get(keyword)
+            wider = value is None or default is None or value > default
+            if default is not None and wider and given.get(keyword, "None") != "None":
+                severity, tail = allowed("tolerance", value)
+                of = f" of {dtype}" if dtype else ""
+                yield about("tolerance-override", severity,
+                            f"is given {keyword}={given[keyword]}; the default{of} is {default:g}{tail}")  # fmt: skip
+        for keyword in WEAK:
+            if given.get(keyword, "None") != "None":
+                severity, tail = allowed("weak")
+                yield about("evidence-weak", severity,
+                            f"is given {keyword}={given[keyword]}, so nothing is differentiated{tail}")  # fmt: skip
+        if given.get("no_grad_set", "None") not in {"None", "set()", "{}", "[]"}:
+            yield about("check-narrowed", Severity.INFO, f"leaves out no_grad_set={given['no_grad_set']}")  # fmt: skip
+        if given.get("check_dygraph") == "False":
+            yield about("check-narrowed", Severity.INFO, "leaves out dynamic graphs (check_dygraph=False)")  # fmt: skip
+        if call.caught:
+            yield about("check-empty", Severity.FAIL, "cannot fail: its failure is caught")
 
 
-def own_empty(cls: Class, reached: Reached) -> list[Method]:
-    """Tests of the very class that promise a check and do nothing."""
-    return [m for owner, m in reached.empty if owner == cls and NAMED_FOR_CHECK.fullmatch(m.name)]
-
-
-def _conditional(test: OpTestClass, row: OpTestRow, reached: Reached) -> Iterator[Finding]:
+def _conditional(test: OpTestClass, row: OpTestRow, reached: Reached) -> Finding:
     good = [check for check in reached.checks if not check.caught]
     silent = [check for check in good if check.when]
     first = (silent or good)[0]
     condition = next(iter(first.when or first.visible), "")
     device = any(DEVICE.search(text) for check in silent for text in check.when)
     severity = Severity.WARN if len(silent) == len(good) and device else Severity.INFO
-    tail = (
-        "; elsewhere its tests pass and compare nothing" if silent else "; elsewhere it is skipped"
-    )
-    yield finding("check-conditional", severity, test.path, test.line, row.name,
-                  f"{row.name} checks gradients only where {condition}{tail}")  # fmt: skip
-
-
-def _not_run(test: OpTestClass, row: OpTestRow) -> Finding:
-    why = (
-        f"line {test.shadowed} binds its name again"
-        if test.shadowed
-        else "a decorator skips all of it"
-    )
-    return finding("grad-check-missing", Severity.WARN, test.path, test.line, row.name,
-                   f"{row.name} never runs: {why}", next=f"sed -n {test.line}p {shlex.quote(test.path)}")  # fmt: skip
+    tail = "its tests pass and compare nothing" if silent else "it is skipped"
+    return finding("check-conditional", severity, test.path, test.line, row.name,
+                   f"{row.name} checks gradients only where {condition}; elsewhere {tail}")  # fmt: skip
 
 
 def unbound(world: World, places: Sequence[tuple[str, int]]) -> Iterator[Finding]:
@@ -178,130 +241,3 @@ def unbound(world: World, places: Sequence[tuple[str, int]]) -> Iterator[Finding
             bases = ", ".join(base.text for base in facts.bases)
             yield finding("unresolved-base", Severity.INFO, path, facts.line, facts.qualname,
                           f"{facts.qualname}: its base {bases} is a parameter that no scanned file binds")  # fmt: skip
-
-
-# DOC-HERE scan_class_findings: What the text of one op test class says against it, whoever inherits from it.
-
-
-class ClassFindings:
-    """Findings of class definitions, each told once."""
-
-    def __init__(self, exemptions: Exemptions | None, today: date) -> None:
-        self._exemptions = exemptions
-        self._today = today
-
-    def of(self, path: str, facts: ClassFacts, judged: Judged) -> Iterator[Finding]:
-        """All of a class; `judged` is the op test that it makes."""
-        state, op, dtype = judged.row.state, judged.row.op, judged.dtype
-        yield from _flags(path, facts)
-        for decorator in facts.decorators:
-            if decorator.last == SKIP_RULE:
-                yield from self._skip(path, facts, decorator, state)
-        yield from _empty(path, facts.qualname, judged.empty, state)
-        for method in facts.methods:
-            for call in method.calls:
-                if is_check(call.name) or call.name in FREE_CHECKS:
-                    yield from self._call(path, facts, call, op, dtype)
-
-    def _skip(
-        self, path: str, facts: ClassFacts, decorator: Decorator, state: str
-    ) -> Iterator[Finding]:
-        said = {
-            "none": "no reason", "empty": "an empty reason", "computed": "a reason that only running it tells",
-        }  # fmt: skip
-        name = facts.qualname
-        if decorator.given in said:
-            yield finding("skip-without-reason", Severity.FAIL, path, decorator.line, name,
-                          f"{name} skips its gradient check with {said[decorator.given]}")  # fmt: skip
-        elif decorator.given == "positional":
-            yield finding("skip-without-reason", Severity.WARN, path, decorator.line, name,
-                          f"{name} gives the reason of its skip without reason=, where reviews do not look for it")  # fmt: skip
-        elif decorator.reason and is_slow(decorator.reason):
-            yield finding("skip-without-reason", Severity.WARN, path, decorator.line, name,
-                          f"{name}: {TOO_SLOW} ({decorator.reason})")  # fmt: skip
-        if state != "exempt":
-            known = self._exemptions is not None
-            does = (
-                "skips its gradient check"
-                if state not in {"checked", "conditional"}
-                else "is marked as skipping its gradient check, which runs,"
-            )
-            yield finding("skip-without-exemption", Severity.FAIL if known else Severity.WARN, path, decorator.line, name,
-                          f"{name} {does} and no exemption covers that"
-                          + (f" ({decorator.reason})" if decorator.reason else ""))  # fmt: skip
-
-    def _call(
-        self, path: str, facts: ClassFacts, call: Call, op: str | None, dtype: str | None
-    ) -> Iterator[Finding]:  # fmt: skip
-        name = facts.qualname
-        yield from self._tolerances(path, facts, call, op, dtype)
-        for keyword in WEAK:
-            if call.keywords.get(keyword, "None") != "None":
-                severity, tail = self._severity("weak", op, path, name)
-                yield finding("evidence-weak", severity, path, call.line, name,
-                              f"{name}: {call.name} is given {keyword}={call.keywords[keyword]}, so nothing is differentiated{tail}")  # fmt: skip
-        if call.keywords.get("no_grad_set", "None") not in {"None", "set()", "{}", "[]"}:
-            yield finding("check-narrowed", Severity.INFO, path, call.line, name,
-                          f"{name}: {call.name} leaves out no_grad_set={call.keywords['no_grad_set']}")  # fmt: skip
-        if call.keywords.get("check_dygraph") == "False":
-            yield finding("check-narrowed", Severity.INFO, path, call.line, name,
-                          f"{name}: {call.name} leaves out dynamic graphs (check_dygraph=False)")  # fmt: skip
-        if call.caught:
-            yield finding("check-empty", Severity.FAIL, path, call.line, name,
-                          f"{name}: {call.name} stands where its failure is caught, so it cannot fail")  # fmt: skip
-
-    def _tolerances(
-        self, path: str, facts: ClassFacts, call: Call, op: str | None, dtype: str | None
-    ) -> Iterator[Finding]:  # fmt: skip
-        for keyword in TOLERANCES.keys() & call.keywords.keys():
-            default, value = normal(keyword, dtype), call.numbers.get(keyword)
-            if (
-                default is None
-                or call.keywords[keyword] == "None"
-                or (value is not None and value <= default)
-            ):
-                continue
-            severity, tail = self._severity("tolerance", op, path, facts.qualname, value)
-            of = f" of {dtype}" if dtype else ""
-            yield finding("tolerance-override", severity, path, call.line, facts.qualname,
-                          f"{facts.qualname}: {call.name} is given {keyword}={call.keywords[keyword]}; "
-                          f"the default{of} is {default:g}{tail}")  # fmt: skip
-
-    def _severity(
-        self, rule: str, op: str | None, path: str, name: str, value: float | None = None
-    ) -> tuple[Severity, str]:
-        entry = self._entry(rule, op, f"{path}::{name}", value)
-        return (Severity.INFO, f"; {entry.label} allows it") if entry else (Severity.WARN, "")
-
-    def _entry(self, rule: str, op: str | None, test: str, value: float | None) -> Exemption | None:
-        for entry in self._exemptions.entries if self._exemptions else ():
-            allowed = entry.max_relative_error
-            if (
-                entry.rule != rule
-                or entry.narrow
-                or entry.has_expired(self._today)
-                or not entry.speaks_of(test)
-            ):
-                continue
-            if not (entry.covers(rule, op) if op else entry.scope != "*"):
-                continue
-            if allowed is None or (value is not None and value <= allowed):
-                return entry
-        return None
-
-
-def _flags(path: str, facts: ClassFacts) -> Iterator[Finding]:
-    for flag in facts.flags:
-        on = f" on {flag.owner}" if flag.owner else ""
-        yield finding("flag-by-hand", Severity.FAIL, path, flag.line, facts.qualname,
-                      f"{facts.qualname} sets {flag.name} = {flag.value}{on} by hand; only a comparison may")  # fmt: skip
-
-
-def _empty(path: str, name: str, methods: Iterable[Method], state: str) -> Iterator[Finding]:
-    severities = {
-        "unchecked": Severity.FAIL, "checked": Severity.WARN, "conditional": Severity.WARN, "abstract": Severity.WARN,
-    }  # fmt: skip
-    for method in methods:
-        tail = ", and nothing else of it checks a gradient" if state == "unchecked" else ""
-        yield finding("check-empty", severities.get(state, Severity.INFO), path, method.line, name,
-                      f"{name}: {method.name} {method.empty}{tail}")  # fmt: skip

@@ -1,4 +1,4 @@
-"""A call in a method: whom it asks, what it hands over, and what it tells a check."""
+"""The body of a method: which calls it reaches, under which conditions, and whether it does anything at all."""
 
 from __future__ import annotations
 
@@ -8,14 +8,22 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from karat.policy.scan.expressions import Lines, dotted, literal, negated, number, text_of, truth
 from karat.policy.scan.facts import Call, Decorator, Method
+from karat.policy.scan.source import dotted, literal, negated, number, text_of, truth
 from karat.policy.scan.vocabulary import FREE_CHECKS, is_check, is_test
 
+FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef
+When = tuple[str, ...]
+"""Conditions, as text, that all hold."""
 CATCHES = frozenset({"", "Exception", "BaseException", "AssertionError"})
 """Exceptions that a failed comparison is; the empty name is a bare `except`."""
 _PLAIN_MODULES = frozenset({"np", "numpy", "paddle", "math", "core", "base", "fluid"})
 """Whatever these are handed, they check no gradient; most calls of a test are theirs."""
+_SKIPS = ("skipTest", "pytest.skip", "SkipTest")
+_ENDS = frozenset(
+    {"sys.exit", "exit", "quit", "os._exit", "os.abort", "pytest.exit", "pytest.fail", "self.fail"}
+)
+"""Calls that nothing comes after."""
 
 
 @dataclass(slots=True)
@@ -70,7 +78,7 @@ def drops(statements: Sequence[ast.stmt]) -> bool:
     return any(isinstance(node, leaves) for statement in statements for node in ast.walk(statement))
 
 
-def calls(node: ast.Call, known: Known, when: tuple[str, ...], *, caught: bool) -> Iterator[Call]:
+def calls(node: ast.Call, known: Known, when: When, *, caught: bool) -> Iterator[Call]:
     """Calls that may check a gradient, or lead to one that does."""
     yield from _asked(node, known, when, caught=caught)
     for argument in (*node.args, *(keyword.value for keyword in node.keywords)):
@@ -82,7 +90,7 @@ def calls(node: ast.Call, known: Known, when: tuple[str, ...], *, caught: bool) 
                        caught=caught or takes_failure(node))  # fmt: skip
 
 
-def _asked(node: ast.Call, known: Known, when: tuple[str, ...], *, caught: bool) -> Iterator[Call]:
+def _asked(node: ast.Call, known: Known, when: When, *, caught: bool) -> Iterator[Call]:
     function = _function(node.func, known)
     if isinstance(function, ast.Attribute):
         value = function.value
@@ -136,7 +144,7 @@ def _object(node: ast.Attribute, known: Known) -> str:
 
 
 def _made(
-    node: ast.Call, name: str, when: tuple[str, ...], *, caught: bool, **more: str
+    node: ast.Call, name: str, when: When, *, caught: bool, **more: str
 ) -> Call:  # fmt: skip
     keywords: dict[str, str] = {}
     numbers: dict[str, float] = {}
@@ -149,104 +157,42 @@ def _made(
     return Call(name=name, line=node.lineno, when=when, caught=caught, keywords=keywords, numbers=numbers, **more)  # type: ignore[arg-type]  # fmt: skip
 
 
-# DOC-HERE scan_bodies: The body of a method: which calls it comes to, under which conditions, and whether it does anything at all.
-
-_SKIPS = ("skipTest", "pytest.skip", "SkipTest")
-_ENDS = frozenset(
-    {"sys.exit", "exit", "quit", "os._exit", "os.abort", "pytest.exit", "pytest.fail", "self.fail"}
-)
-"""Calls that nothing comes after."""
-_APART = frozenset({ast.IfExp, ast.BoolOp, ast.Call})
-_YIELDS = frozenset({ast.Yield, ast.YieldFrom})
-FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef
-_HANDLERS: dict[type[ast.stmt], str] = {
-    ast.If: "_if", ast.For: "_for", ast.AsyncFor: "_for", ast.While: "_while", ast.With: "_with",
-    ast.AsyncWith: "_with", ast.Try: "_try", ast.TryStar: "_try", ast.Match: "_match",
-    ast.FunctionDef: "_function", ast.AsyncFunctionDef: "_function", ast.ClassDef: "_nothing", ast.Pass: "_nothing",
-    ast.Assign: "_assign", ast.Return: "_leave", ast.Raise: "_leave", ast.Continue: "_leave", ast.Break: "_leave",
-}  # fmt: skip
-
-
-def _children() -> dict[type[ast.AST], tuple[str, ...]]:
-    """Kind of node → its fields that may hold expressions."""
-    no_nodes = {
-        "ctx",
-        "op",
-        "ops",
-        "id",
-        "attr",
-        "arg",
-        "kind",
-        "conversion",
-        "is_async",
-        "simple",
-        "level",
-        "names",
-    }
-    found: dict[type[ast.AST], tuple[str, ...]] = {}
-    pending: list[type[ast.AST]] = [ast.AST]
-    while pending:
-        kind = pending.pop()
-        pending += kind.__subclasses__()
-        if issubclass(kind, ast.Constant | ast.Import | ast.ImportFrom | ast.Global | ast.Nonlocal):
-            found[kind] = ()
-        else:
-            found[kind] = tuple(name for name in kind._fields if name not in no_nodes)
-    return found
-
-
-_CHILDREN = _children()
-
-
-def method_of(
-    node: FunctionNode, decorators: tuple[Decorator, ...], when: tuple[str, ...], lines: Lines
-) -> Method:
-    """What a method comes to."""
-    first = _parameters(node.args)[:1]
-    if not is_test(node.name) and lines.leads_nowhere(node.body, "".join(first)):
-        return Method(name=node.name, line=node.lineno, decorators=decorators, when=when)
-    body = _Body(Known(dict.fromkeys(first, "")))
-    body.block(node.body, ())
-    body.called_functions()
-    never = _never_run(node, body) if is_test(node.name) else ""
+def method_of(node: FunctionNode, decorators: tuple[Decorator, ...], when: When) -> Method:
+    """What a method does."""
+    body = _Body(Known(dict.fromkeys(_parameters(node.args)[:1], "")))
+    body.function(node)
+    empty = never = ""
+    if is_test(node.name):
+        # A runner calls a test, and neither iterates over the result nor awaits it.
+        if body.yields:
+            never = "is a generator, whose body no runner runs"
+        elif isinstance(node, ast.AsyncFunctionDef):
+            never = "is a coroutine, which no runner awaits"
+        empty = never or _emptiness(node, decorators, body)
     return Method(
-        name=node.name, line=node.lineno, calls=() if never else tuple(body.calls),
-        empty=never or _emptiness(node, decorators, body) if is_test(node.name) else "",
+        name=node.name, line=node.lineno, calls=() if never else tuple(body.calls), empty=empty,
         does=body.does, only_super=body.only_super, decorators=decorators, when=when,
     )  # fmt: skip
 
 
 def function_of(node: FunctionNode) -> Method | None:
-    """What a function does with whichever of its parameters is an op test; None where it does nothing with any."""
+    """What a function does with whichever of its parameters is an op test; None if it does nothing with any."""
     body = _Body(Known({name: name for name in _parameters(node.args)}))
-    body.block(node.body, ())
-    body.called_functions()
-    calls_ = tuple(call for call in body.calls if call.object)
-    return (
-        Method(name=node.name, line=node.lineno, calls=calls_, does=body.does) if calls_ else None
-    )
+    body.function(node)
+    calls = tuple(call for call in body.calls if call.object)
+    return Method(name=node.name, line=node.lineno, calls=calls, does=body.does) if calls else None
 
 
 def lambda_of(name: str, node: ast.Lambda) -> Method:
-    """What a method comes to that is written as a lambda."""
+    """What a method does that is written as a lambda."""
     body = _Body(Known(dict.fromkeys(_parameters(node.args)[:1], "")))
     body.expressions(node.body, ())
-    empty = "" if body.does else "does nothing that could fail"
-    return Method(name=name, line=node.lineno, calls=tuple(body.calls), does=body.does,
-                  empty=empty if is_test(name) else "")  # fmt: skip
+    empty = "does nothing that could fail" if is_test(name) and not body.does else ""
+    return Method(name=name, line=node.lineno, calls=tuple(body.calls), does=body.does, empty=empty)
 
 
 def _parameters(arguments: ast.arguments) -> list[str]:
     return [a.arg for a in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)]
-
-
-def _never_run(node: FunctionNode, body: _Body) -> str:
-    """A runner calls a test, and neither iterates over what it gave nor awaits it."""
-    if body.yields:
-        return "is a generator, whose body no runner runs"
-    return (
-        "is a coroutine, which no runner awaits" if isinstance(node, ast.AsyncFunctionDef) else ""
-    )
 
 
 def _emptiness(node: FunctionNode, decorators: Sequence[Decorator], body: _Body) -> str:
@@ -254,20 +200,15 @@ def _emptiness(node: FunctionNode, decorators: Sequence[Decorator], body: _Body)
         return "is skipped"
     if body.does:
         return ""
-    rest = [s for s in node.body if not _is_constant(s)]
+    rest = [
+        s for s in node.body if not (isinstance(s, ast.Expr) and isinstance(s.value, ast.Constant))
+    ]
     if not rest:
-        return "holds only a docstring" if _has_text(node) else "holds only ..."
+        text = ast.get_docstring(node, clean=False)
+        return "holds only ..." if text is None else "holds only a docstring"
     if all(isinstance(s, ast.Pass) for s in rest):
         return "holds only pass"
     return "returns at once" if isinstance(rest[0], ast.Return) else "does nothing that could fail"
-
-
-def _is_constant(node: ast.stmt) -> bool:
-    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
-
-
-def _has_text(node: FunctionNode) -> bool:
-    return ast.get_docstring(node, clean=False) is not None
 
 
 class _Body:
@@ -277,16 +218,17 @@ class _Body:
         self._known = known
         self.calls: list[Call] = []
         self.does = False
-        self.asserts = False
-        self.called = 0
         self.skipped = False
         self.yields = False
+        self._asserts = False
+        self._called = 0
         self._caught = 0
         self._local: dict[str, list[Call]] = {}
         self._loaded: set[str] = set()
 
-    def called_functions(self) -> None:
-        """Functions inside count where their name is used."""
+    def function(self, node: FunctionNode, when: When = ()) -> None:
+        """A whole function; functions inside count where their name is used."""
+        self._block(node.body, when)
         for name, found in self._local.items():
             if name in self._loaded:
                 self.calls.extend(found)
@@ -295,9 +237,9 @@ class _Body:
     def only_super(self) -> bool:
         """Whether nothing is called but super() and methods of it."""
         supers = sum(call.receiver == "super" for call in self.calls)
-        return not self.asserts and supers > 0 and self.called == 2 * supers
+        return not self._asserts and supers > 0 and self._called == 2 * supers
 
-    def block(self, statements: Sequence[ast.stmt], when: tuple[str, ...]) -> bool:
+    def _block(self, statements: Sequence[ast.stmt], when: When) -> bool:
         """Whether the block surely ends the function, or the loop around it."""
         for statement in statements:
             ended, more = self._statement(statement, when)
@@ -306,15 +248,44 @@ class _Body:
             when += more
         return False
 
-    def _statement(self, node: ast.stmt, when: tuple[str, ...]) -> tuple[bool, tuple[str, ...]]:
+    def _statement(self, node: ast.stmt, when: When) -> tuple[bool, When]:  # noqa: C901, PLR0912 - one branch per kind
         """Whether it ends here, and what holds for whatever comes after."""
-        handler = _HANDLERS.get(type(node))
-        if handler is None:
-            return self._plain(node, when), ()
-        outcome: tuple[bool, tuple[str, ...]] = getattr(self, handler)(node, when)
-        return outcome
+        ended = False
+        match node:
+            case ast.If():
+                return self._if(node, when)
+            case ast.For(iter=head) | ast.AsyncFor(iter=head) | ast.While(test=head):
+                self.expressions(head, when)
+                if truth(head) is not False:
+                    self._block(node.body, when)
+                self._block(node.orelse, when)
+            case ast.With() | ast.AsyncWith():
+                ended = self._with(node, when)
+            case ast.Try() | ast.TryStar():
+                ended = self._try(node, when)
+            case ast.Match():
+                self._match(node, when)
+            case ast.FunctionDef() | ast.AsyncFunctionDef():
+                inner = _Body(self._known)
+                inner.function(node, when)
+                self._keep(node.name, inner)
+            case ast.ClassDef() | ast.Pass():
+                pass
+            case ast.Assign():
+                self._assign(node, when)
+            case ast.Return() | ast.Raise() | ast.Continue() | ast.Break():
+                ended = True
+                raised = node.exc if isinstance(node, ast.Raise) else None
+                if raised is not None and "SkipTest" in text_of(raised):
+                    self.skipped |= not when
+                else:
+                    self.expressions(node, when)
+                    self.does |= isinstance(node, ast.Raise)
+            case _:
+                ended = self._plain(node, when)
+        return ended, ()
 
-    def _plain(self, node: ast.stmt, when: tuple[str, ...]) -> bool:
+    def _plain(self, node: ast.stmt, when: When) -> bool:
         self.expressions(node, when)
         if isinstance(node, ast.Assert):
             return truth(node.test) is False
@@ -326,54 +297,30 @@ class _Body:
             return True
         return called in _ENDS
 
-    def _assign(self, node: ast.Assign, when: tuple[str, ...]) -> tuple[bool, tuple[str, ...]]:
+    def _assign(self, node: ast.Assign, when: When) -> None:
         (target, *others), value = node.targets, node.value
         if isinstance(target, ast.Name) and not others:
             if isinstance(value, ast.Lambda):
                 inner = _Body(self._known)
                 inner.expressions(value.body, when)
-                self._take(target.id, inner)
-                return False, ()
+                self._keep(target.id, inner)
+                return
             self._known.learn(target.id, value)
         self.expressions(node, when)
-        return False, ()
 
-    def _for(
-        self, node: ast.For | ast.AsyncFor, when: tuple[str, ...]
-    ) -> tuple[bool, tuple[str, ...]]:
-        self.expressions(node.iter, when)
-        if truth(node.iter) is not False:
-            self.block(node.body, when)
-        self.block(node.orelse, when)
-        return False, ()
-
-    def _while(self, node: ast.While, when: tuple[str, ...]) -> tuple[bool, tuple[str, ...]]:
-        self.expressions(node.test, when)
-        if truth(node.test) is not False:
-            self.block(node.body, when)
-        self.block(node.orelse, when)
-        return False, ()
-
-    def _match(self, node: ast.Match, when: tuple[str, ...]) -> tuple[bool, tuple[str, ...]]:
+    def _match(self, node: ast.Match, when: When) -> None:
         self.expressions(node.subject, when)
         for case in node.cases:
-            if (
-                isinstance(case.pattern, ast.MatchAs)
-                and case.pattern.pattern is None
-                and case.guard is None
-            ):
-                self.block(case.body, when)
+            pattern = case.pattern
+            if isinstance(pattern, ast.MatchAs) and pattern.pattern is None and case.guard is None:
+                self._block(case.body, when)
                 break
-            said = f"{text_of(node.subject)} matches {text_of(case.pattern)}"
-            said += f" if {text_of(case.guard)}" if case.guard else ""
-            self.block(case.body, (*when, said))
-            when = (*when, negated(said))
-        return False, ()
+            condition = f"{text_of(node.subject)} matches {text_of(pattern)}"
+            condition += f" if {text_of(case.guard)}" if case.guard else ""
+            self._block(case.body, (*when, condition))
+            when = (*when, negated(condition))
 
-    def _nothing(self, node: ast.stmt, when: tuple[str, ...]) -> tuple[bool, tuple[str, ...]]:  # noqa: ARG002
-        return False, ()
-
-    def _if(self, node: ast.If, when: tuple[str, ...]) -> tuple[bool, tuple[str, ...]]:
+    def _if(self, node: ast.If, when: When) -> tuple[bool, When]:
         open_ = truth(node.test) is None
         depth, ended = len(when), list[bool]()
         while True:  # an elif is an if in an else, hundreds deep in generated files
@@ -381,104 +328,72 @@ class _Body:
             known = truth(node.test)
             if known is None:
                 condition = text_of(node.test)
-                ended.append(self.block(node.body, (*when, condition)))
+                ended.append(self._block(node.body, (*when, condition)))
                 when = (*when, negated(condition))
             after = None if known else otherwise(node)
             if after is None:
                 break
             node = after
-        ended.append(self.block(node.body if known else node.orelse, when))
+        ended.append(self._block(node.body if known else node.orelse, when))
         if all(ended) or not open_:
             return all(ended), ()
         not_first = when[depth]
         return False, (not_first,) if ended[0] else (negated(not_first),) if all(ended[1:]) else ()
 
-    def _with(
-        self, node: ast.With | ast.AsyncWith, when: tuple[str, ...]
-    ) -> tuple[bool, tuple[str, ...]]:
+    def _with(self, node: ast.With | ast.AsyncWith, when: When) -> bool:
         for item in node.items:
             self.expressions(item.context_expr, when)
         catches = any(takes_failure(item.context_expr) for item in node.items)
         self._caught += catches
-        ended = self.block(node.body, when)
+        ended = self._block(node.body, when)
         self._caught -= catches
-        return ended and not catches, ()
+        return ended and not catches
 
-    def _try(self, node: ast.Try, when: tuple[str, ...]) -> tuple[bool, tuple[str, ...]]:
+    def _try(self, node: ast.Try | ast.TryStar, when: When) -> bool:
         catches = any(swallows(handler) for handler in node.handlers) or drops(node.finalbody)
         self._caught += catches
-        ended = self.block(node.body, when)
+        ended = self._block(node.body, when)
         self._caught -= catches
         for handler in node.handlers:
             kind = text_of(handler.type) if handler.type else "anything"
-            self.block(handler.body, (*when, f"{kind} was raised"))
-        ended = self.block(node.orelse, when) or ended
-        return self.block(node.finalbody, when) or (ended and not node.handlers), ()
+            self._block(handler.body, (*when, f"{kind} was raised"))
+        ended = self._block(node.orelse, when) or ended
+        return self._block(node.finalbody, when) or (ended and not node.handlers)
 
-    def _function(self, node: FunctionNode, when: tuple[str, ...]) -> tuple[bool, tuple[str, ...]]:
-        inner = _Body(self._known)
-        inner.block(node.body, when)
-        inner.called_functions()
-        self._take(node.name, inner)
-        return False, ()
-
-    def _take(self, name: str, inner: _Body) -> None:
+    def _keep(self, name: str, inner: _Body) -> None:
         self._local[name] = inner.calls
         self._loaded |= inner._loaded
 
-    def _leave(self, node: ast.stmt, when: tuple[str, ...]) -> tuple[bool, tuple[str, ...]]:
-        if isinstance(node, ast.Raise) and node.exc is not None and "SkipTest" in text_of(node.exc):
-            self.skipped |= not when
-            return True, ()
-        self.expressions(node, when)
-        self.does |= isinstance(node, ast.Raise)
-        return True, ()
-
-    def expressions(self, node: ast.AST, when: tuple[str, ...]) -> None:
-        """Calls among whatever is below a node."""
-        # This sees every expression of every test: a loop over what can have children, and nothing else.
+    def expressions(self, node: ast.AST, when: When) -> None:
+        """Calls anywhere below a node."""
         pending = [node]
         while pending:
             inner = pending.pop()
-            kind = type(inner)
-            if kind is ast.Name:
-                self._loaded.add(inner.id)  # type: ignore[attr-defined]
-                continue
-            if kind in _APART and self._apart(inner, when):
-                continue
-            for name in _CHILDREN.get(kind, ()):
-                child = getattr(inner, name)
-                if type(child) is list:
-                    pending += child
-                elif child is not None:
-                    pending.append(child)
-            if kind is ast.Call:
-                self._call(inner, when)  # type: ignore[arg-type]
-            elif kind is ast.Assert:
-                self.does = self.asserts = True
-            elif kind in _YIELDS:
-                self.yields = True
+            match inner:
+                case ast.Name(id=name):
+                    self._loaded.add(name)
+                    continue
+                case ast.IfExp() | ast.BoolOp():
+                    self._branches(inner, when)
+                    continue
+                case ast.Call():
+                    self._call(inner, when)
+                    if takes_failure(
+                        inner
+                    ):  # assertRaises(AssertionError, lambda: self.check_grad())
+                        self._caught += 1
+                        for argument in inner.args:
+                            self.expressions(argument, when)
+                        self._caught -= 1
+                        continue
+                case ast.Assert():
+                    self.does = self._asserts = True
+                case ast.Yield() | ast.YieldFrom():
+                    self.yields = True
+            pending += ast.iter_child_nodes(inner)
 
-    def _apart(self, node: ast.AST, when: tuple[str, ...]) -> bool:
-        """Whether the expression is one of which parts are come to in another way than the rest, and was read."""
-        if not isinstance(node, ast.Call):
-            self._branches(node, when)
-        elif takes_failure(node):
-            self._expecting(node, when)
-        else:
-            return False
-        return True
-
-    def _expecting(self, node: ast.Call, when: tuple[str, ...]) -> None:
-        """`self.assertRaises(AssertionError, lambda: self.check_grad())`."""
-        self._caught += 1
-        for argument in node.args:
-            self.expressions(argument, when)
-        self._caught -= 1
-        self._call(node, when)
-
-    def _branches(self, node: ast.AST, when: tuple[str, ...]) -> None:
-        """Expressions of which only a part may be come to."""
+    def _branches(self, node: ast.IfExp | ast.BoolOp, when: When) -> None:
+        """Expressions of which only a part may be reached."""
         match node:
             case ast.IfExp(test=test, body=body, orelse=orelse):
                 self.expressions(test, when)
@@ -489,31 +404,25 @@ class _Body:
                 # Whether the first decides is known of it alone; what comes after shares that condition.
                 for value in rest:
                     self._guarded(value, when, first, holds=isinstance(op, ast.And))
-            case _:
-                pass
 
-    def _guarded(
-        self, node: ast.expr, when: tuple[str, ...], condition: ast.expr, *, holds: bool
-    ) -> None:
+    def _guarded(self, node: ast.expr, when: When, condition: ast.expr, *, holds: bool) -> None:
         known = truth(condition)
         if known is not None and known is not holds:
             return
         begin, depth = len(self.calls), len(when)
         self.expressions(node, when)
         if known is None and len(self.calls) > begin:
-            said = text_of(condition)
-            said = said if holds else negated(said)
+            text = text_of(condition) if holds else negated(text_of(condition))
             self.calls[begin:] = [
-                msgspec.structs.replace(call, when=(*when, said, *call.when[depth:]))
+                msgspec.structs.replace(call, when=(*when, text, *call.when[depth:]))
                 for call in self.calls[begin:]
             ]
 
-    def _call(self, node: ast.Call, when: tuple[str, ...]) -> None:
-        if "kip" in _last(node.func) and dotted(node.func).endswith(_SKIPS):
-            return
-        self.does = True
-        self.called += 1
-        self.calls.extend(calls(node, self._known, when, caught=self._caught > 0))
+    def _call(self, node: ast.Call, when: When) -> None:
+        if not dotted(node.func).endswith(_SKIPS):
+            self.does = True
+            self._called += 1
+            self.calls.extend(calls(node, self._known, when, caught=self._caught > 0))
 
 
 def otherwise(node: ast.If) -> ast.If | None:
@@ -523,7 +432,3 @@ def otherwise(node: ast.If) -> ast.If | None:
             return after
         case _:
             return None
-
-
-def _last(node: ast.expr) -> str:
-    return node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", "")

@@ -1,16 +1,18 @@
-"""Modules of a tree: which file an import means, without a `sys.path` to ask.
+"""Names across the files of a scan: which file an import means, which class a name means, and what a class inherits.
 
-Test trees import their siblings by bare names, put folders on `sys.path`, and lie in packages. So a name is
-looked for beside the file, then in every folder above it, then anywhere in the tree, nearest first.
+There is no `sys.path` to ask. Test trees import their siblings by bare names, put folders on `sys.path`, and lie in
+packages; so a module is looked for beside the file, then in every folder above it, then anywhere, nearest first.
 """
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from functools import partial
+from typing import Generic, TypeAlias, TypeVar
 
 from karat.policy.scan.facts import Binding, ClassFacts, FileFacts, Reference
 from karat.policy.scan.vocabulary import PLAIN, ROOT_SUFFIX, ROOTS
@@ -62,17 +64,13 @@ class Modules:
             for _ in range(level - 1):
                 folder = os.path.dirname(folder)  # noqa: PTH120
             return self._at(folder, parts)
-        return self._above(folder, parts) or self._nearest(folder, parts)
-
-    def _above(self, folder: str, parts: list[str]) -> str | None:
-        while True:
-            found = self._at(folder, parts)
+        above, here = "", folder
+        while here != above:
+            found = self._at(here, parts)
             if found is not None:
                 return found
-            up = os.path.dirname(folder)  # noqa: PTH120
-            if up == folder:
-                return None
-            folder = up
+            above, here = here, os.path.dirname(here)  # noqa: PTH120
+        return self._nearest(folder, parts)
 
     def _at(self, folder: str, parts: list[str]) -> str | None:
         base = os.path.join(folder, *parts)  # noqa: PTH118
@@ -97,8 +95,6 @@ def stem(path: str) -> str:
         return os.path.basename(folder)  # noqa: PTH119
     return name.removesuffix(".py")
 
-
-# DOC-HERE scan_names: Names: what a base class, an alias or a factory means, across all files of a scan.
 
 _DEEPEST = 120
 """Names that lead to names that lead to names: more than this is a circle."""
@@ -152,6 +148,47 @@ class Class:
 Target: TypeAlias = Outside | Unknown | Module | Function | Class
 Environment: TypeAlias = tuple[tuple[tuple[int, str], "Target"], ...]
 """(scope, parameter) → what it was called with."""
+_T = TypeVar("_T")
+
+
+class Memo(Generic[_T]):
+    """Answers worked out once, each from others, to a limited depth.
+
+    An answer that the limit cut short is worked out again for whoever asks with more room.
+    """
+
+    def __init__(self, deepest: int, nothing: _T) -> None:
+        self._nothing = nothing
+        self._deepest = deepest
+        self._depth = 0
+        self._cut = False
+        """The limit was hit: what is found now may be only a part."""
+        self._known: dict[Hashable, tuple[_T, int]] = {}
+        """An answer, and the depth at which it was cut short; 0 for a whole one."""
+
+    def once(self, key: Hashable, work: Callable[[], _T]) -> _T:
+        """The answer for a key."""
+        found, cut_at = self._known.get(key, (self._nothing, self._deepest + 1))
+        if cut_at <= self._depth:
+            self._cut |= cut_at > 0
+            return found
+        self._known[key] = self._nothing, 0  # whoever comes here in a circle finds nothing
+        before, self._cut = self._cut, False
+        self._depth += 1
+        found = work()
+        self._depth -= 1
+        self._known[key] = found, self._depth if self._cut else 0
+        self._cut |= before
+        return found
+
+    @contextmanager
+    def deeper(self) -> Iterator[bool]:
+        """One step further; False where that has gone on for too long."""
+        allowed = self._depth <= self._deepest
+        self._cut |= not allowed
+        self._depth += 1
+        yield allowed
+        self._depth -= 1
 
 
 class Names:
@@ -161,10 +198,8 @@ class Names:
         self._modules = modules
         self._load = load
         self._tables: dict[str, Mapping[tuple[int, str], list[Binding]]] = {}
-        self._known: dict[tuple[str, str], list[Target]] = {}
-        self._aliases: dict[tuple[str, int, Environment], list[Target]] = {}
+        self._memo: Memo[list[Target]] = Memo(_DEEPEST, [])
         self._needs: dict[tuple[str, int], frozenset[tuple[int, str]]] = {}
-        self._depth = 0
 
     def facts(self, path: str) -> FileFacts:
         """What the file says."""
@@ -187,17 +222,6 @@ class Names:
         self, path: str, scope: int, name: str, *, line: int = 0, environment: Environment = ()
     ) -> list[Target]:  # fmt: skip
         """Everything that a dotted name may mean in a scope; `line` limits to what is bound before it."""
-        if self._depth > _DEEPEST:
-            return [Unknown(name)]
-        self._depth += 1
-        try:
-            return self._resolve(path, scope, name, line, environment)
-        finally:
-            self._depth -= 1
-
-    def _resolve(
-        self, path: str, scope: int, name: str, line: int, environment: Environment
-    ) -> list[Target]:
         parts = name.split(".")
         for end in range(len(parts), 1, -1):
             whole = ".".join(parts[:end])
@@ -205,7 +229,11 @@ class Names:
                 found = self._modules.find(whole, path)
                 if found is not None:
                     return self._attributes([Module(found)], parts[end:])
-        return self._attributes(self._first(path, scope, parts[0], line, environment), parts[1:])
+        with self._memo.deeper() as allowed:
+            if not allowed:
+                return [Unknown(name)]
+            first = self._first(path, scope, parts[0], line, environment)
+            return self._attributes(first, parts[1:])
 
     def _first(
         self, path: str, scope: int, name: str, line: int, environment: Environment
@@ -238,10 +266,12 @@ class Names:
         for binding in reversed(bound):
             if binding.kind == "deleted" or (line and binding.line >= line):
                 continue
-            if binding.kind == "star":
-                found = self._starred(path, binding, name)
-            else:
+            if binding.kind != "star":
                 found = self._bound(path, binding, environment)
+            else:
+                module = self._modules.find(binding.module, path)
+                away = module is not None and module != path and not name.startswith("_")
+                found = self.member(module, name) if away and module else []
             if any(isinstance(target, Class | Function | Module) for target in found):
                 return found
             if not best or all(isinstance(target, Unknown) for target in best):
@@ -277,16 +307,12 @@ class Names:
         self, path: str, binding: Binding, reference: Reference, environment: Environment
     ) -> list[Target]:
         """What an assigned name stands for, worked out once: `x = f(x)` in a row doubles the ways with each line."""
-        key = (path, id(binding), environment)
-        if key not in self._aliases:
-            self._aliases[key] = []  # whoever comes here in a circle finds nothing
-            if self._depth < _DEEPEST:
-                self._depth += 1
-                self._aliases[key] = self.refer(
-                    path, binding.scope, reference, line=binding.line, environment=environment
-                )
-                self._depth -= 1
-        return self._aliases[key]
+        return self._memo.once(
+            (path, id(binding), environment),
+            lambda: self.refer(
+                path, binding.scope, reference, line=binding.line, environment=environment
+            ),
+        )
 
     def instance(self, path: str, index: int, environment: Environment = ()) -> Class:
         """A class, with what is bound of those parameters that its bases depend on, and of no others."""
@@ -345,20 +371,8 @@ class Names:
 
     def member(self, path: str, name: str) -> list[Target]:
         """What a module has under a name; nothing if it does not bind it."""
-        key = (path, name)
-        if key not in self._known:
-            self._known[key] = []  # whoever comes here in a circle finds nothing
-            if self._depth < _DEEPEST:
-                self._depth += 1
-                self._known[key] = self._in_scope(path, 0, name, 0, ())
-                self._depth -= 1
-        return self._known[key]
-
-    def _starred(self, path: str, binding: Binding, name: str) -> list[Target]:
-        module = self._modules.find(binding.module, path)
-        if module is None or module == path or name.startswith("_"):
-            return []
-        return self.member(module, name)
+        work = partial(self._in_scope, path, 0, name, 0, ())
+        return self._memo.once((path, name), work)
 
     def _attributes(self, targets: list[Target], names: list[str]) -> list[Target]:
         for name in names:
@@ -398,12 +412,12 @@ class Names:
                     path, scope, reference, function, line=line, environment=environment
                 ):
                     returns = self.facts(function.path).scopes[function.scope].returns
-                    for returned in returns if self._depth < _DEEPEST else ():
-                        self._depth += 1
-                        made += self.refer(
-                            function.path, function.scope, returned, environment=bound
-                        )
-                        self._depth -= 1
+                    for returned in returns:
+                        with self._memo.deeper() as allowed:
+                            if allowed:
+                                made += self.refer(
+                                    function.path, function.scope, returned, environment=bound
+                                )
             elif isinstance(function, Outside):
                 handed = (
                     self.refer(path, scope, a, line=line, environment=environment)
@@ -442,8 +456,6 @@ class Names:
             table = self._tables[path] = grouped
         return table
 
-
-# DOC-HERE scan_lineage: Lineage: the order in which Python would look for a method, and whether a class is an op test.
 
 Ancestor: TypeAlias = Class | Outside | Unknown
 _MOST_ANCESTORS = 400

@@ -1,4 +1,10 @@
-"""Importers: which files import a file, over however many others; only imports that may be meant are looked up."""
+"""Every op test of the scanned files, those included that a factory makes, and which files can hold any.
+
+A name means an op test because it is a root's, or because a class statement, an assignment, an import or a function
+derives it from a name that does, in the same file or in one that this file imports, over however many others; and
+whoever uses it must spell it. So a word that is not derived from a root's, in the file or in any that it imports,
+leads to no op test there, and need not be looked up.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +13,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from karat.findings import Finding, Severity
-from karat.policy.scan.facts import ClassFacts, FileFacts, Made, Reference, Scope
+from karat.policy.scan.facts import FileFacts, Made, Reference, Scope
 from karat.policy.scan.names import (
     Class,
     Environment,
@@ -16,11 +22,15 @@ from karat.policy.scan.names import (
     Modules,
     Names,
     Outside,
-    Target,
 )
 from karat.policy.scan.prefilter import Glance, parsed, spelled
 from karat.policy.scan.report import finding
 from karat.policy.scan.vocabulary import ROOT_SUFFIX, ROOTS, WRAPPERS, is_check
+
+_EMPTY_FILE = FileFacts(path="", scopes=(Scope(kind="module"),))
+_DEEPEST = 6
+"""Factories that call factories."""
+_CONSTANTS = {"True": True, "False": False, "None": False, "0": False, "1": True}
 
 
 class Importers:
@@ -36,9 +46,12 @@ class Importers:
         self._bits: dict[str, int] = {}
         self._seen: dict[str, int] = {}
         for each in glances:
-            named = imported_by(each.facts) if each.facts is not None else each.imports
-            for module in named:
-                self._note(each.path, module)
+            for module in imported_by(each.facts) if each.facts is not None else each.imports:
+                last = module.rpartition(".")[2]
+                if last:
+                    self._by_stem.setdefault(last, []).append((each.path, module))
+                elif (found := modules.find(module, each.path)) is not None:
+                    self._by_file.setdefault(found, set()).add(each.path)
 
     def bit(self, path: str) -> int:
         """The bit of a file that was asked about."""
@@ -54,7 +67,7 @@ class Importers:
         for path in pending:
             self._bits[path] = 1 << len(self._bits)
             self._seen[path] = self.seen_from(path) | self._bits[path]
-        told: set[str] = set()
+        importers: set[str] = set()
         while pending:
             # First in, first out: what many ways lead to is gone through when most of them have.
             path = next(iter(pending))
@@ -65,8 +78,8 @@ class Importers:
                 if before | seen != before:
                     self._seen[importer] = before | seen
                     pending[importer] = None
-                    told.add(importer)
-        return told
+                    importers.add(importer)
+        return importers
 
     def has_any(self, path: str) -> bool:
         """Whether anyone imports a file."""
@@ -76,15 +89,6 @@ class Importers:
         if path not in self._direct:
             self._direct[path] = tuple(dict.fromkeys(self._found(path)))
         return self._direct[path]
-
-    def _note(self, path: str, module: str) -> None:
-        last = module.rpartition(".")[2]
-        if last:
-            self._by_stem.setdefault(last, []).append((path, module))
-            return
-        found = self._modules.find(module, path)
-        if found is not None:
-            self._by_file.setdefault(found, set()).add(path)
 
     def _found(self, path: str) -> Iterator[str]:
         for last in self._modules.stems(path):
@@ -104,14 +108,6 @@ def imported_by(facts: FileFacts) -> Iterator[str]:
         if binding.kind == "from":
             dot = "" if binding.module.endswith(".") else "."
             yield f"{binding.module}{dot}{binding.target}"
-
-
-# DOC-HERE scan_kin: Kin: the words by which an op test may be meant, file by file.
-#
-# A name means an op test because it is a root's, or because a class statement, an assignment, an import or a function
-# derives it from a name that does, in the same file or in one that this file imports, over however many others; and
-# whoever uses it must spell it. So a word that is not derived from a root's, in the file or in any that it imports,
-# leads to no op test there, and need not be looked up.
 
 
 class Kin:
@@ -139,7 +135,13 @@ class Kin:
 
     def learn(self, path: str, facts: FileFacts) -> None:
         """What a file derives from what."""
-        fresh = [c.name for c in facts.classes if self._is_root(c.name) or _checks(c)]
+        # A class that checks gradients: its children may be op tests whatever their root is.
+        fresh = [
+            cls.name
+            for cls in facts.classes
+            if self._is_root(cls.name)
+            or any(is_check(call.name) for method in cls.methods for call in method.calls)
+        ]
         for word, derived in set(_derived(facts)):
             self._leads.setdefault(word, {}).setdefault(path, set()).add(derived)
             if self.means(path, (word,)):
@@ -171,11 +173,6 @@ def words_of(reference: Reference) -> Iterator[str]:
         yield from reference.function.split(".")
     for inner in (*reference.arguments, *reference.keywords.values()):
         yield from words_of(inner)
-
-
-def _checks(cls: ClassFacts) -> bool:
-    """Whether a class checks gradients, so that its children may be op tests whatever their root is."""
-    return any(is_check(call.name) for method in cls.methods for call in method.calls)
 
 
 def _derived(facts: FileFacts) -> Iterator[tuple[str, str]]:
@@ -216,11 +213,6 @@ def _around(facts: FileFacts) -> list[tuple[str, ...]]:
     return found
 
 
-# DOC-HERE scan_shelf: The shelf: facts of files, those that matter read first and the others when a name leads to them.
-
-_NOTHING = FileFacts(path="", scopes=(Scope(kind="module"),))
-
-
 class Shelf:
     """The facts of files; those that did not matter at first are parsed when they turn out to."""
 
@@ -238,22 +230,22 @@ class Shelf:
             found = self.parsed[path] = parsed(path)
         if not found.scopes:
             # A file that cannot be read binds nothing.
-            return _NOTHING
+            return _EMPTY_FILE
         return found
 
-    def that_matter(self) -> list[str]:
+    def relevant(self) -> list[str]:
         """Files that may hold op tests: those that name them, and whoever imports one and spells what is kin there."""
-        mattering = set[str]()
+        relevant = set[str]()
         waiting: dict[str, frozenset[str] | None] = {}
         found = [*self.parsed]
         while found:
-            mattering.update(found)
-            waiting.update(dict.fromkeys(self._importers.ask(found) - mattering - waiting.keys()))
+            relevant.update(found)
+            waiting.update(dict.fromkeys(self._importers.ask(found) - relevant - waiting.keys()))
             for path in found:
                 waiting.pop(path, None)
                 self._kin.learn(path, self.facts(path))
             found = [path for path in waiting if self._spells_kin(path, waiting)]
-        return sorted(mattering)
+        return sorted(relevant)
 
     def _spells_kin(self, path: str, waiting: dict[str, frozenset[str] | None]) -> bool:
         """Whether a file spells what means an op test in a file that it imports."""
@@ -269,7 +261,7 @@ class Shelf:
         for lost in self._lost:
             yield Finding(
                 kind="cannot-read", severity=Severity.FAIL, path=lost.path,
-                message=f"expected to read it, but: {lost.error}", next=f"ls -ld {shlex.quote(lost.path)}",
+                message=f"cannot be read: {lost.error}", next=f"ls -ld {shlex.quote(lost.path)}",
             )  # fmt: skip
         for path, facts in self.parsed.items():
             if facts.problem:
@@ -278,12 +270,6 @@ class Shelf:
                 yield finding("unreadable", severity, path, facts.line, "",
                               f"expected Python, found: {facts.problem}; no op test of this file was seen",
                               next=f"python -m py_compile {shlex.quote(path)}")  # fmt: skip
-
-
-# DOC-HERE scan_world: The world of a scan: every op test there is, those included that a factory makes.
-
-_DEEPEST = 6
-_CONSTANTS = {"True": True, "False": False, "None": False, "0": False, "1": True}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -422,13 +408,12 @@ class World:
             for environment in names.environments(
                 path, made.scope, made.call, function, environment=around
             ):
-                if any(self._is_class(target) for _, target in environment):
+                if any(
+                    isinstance(target, Class)
+                    or (isinstance(target, Outside) and self.lineage.is_root(target))
+                    for _, target in environment
+                ):
                     yield from self._instances(path, made, function, environment, depth)
-
-    def _is_class(self, target: Target) -> bool:
-        return isinstance(target, Class) or (
-            isinstance(target, Outside) and self.lineage.is_root(target)
-        )
 
     def _instances(
         self, path: str, made: Made, function: Function, environment: Environment, depth: int

@@ -1,7 +1,13 @@
-"""Imports of a file that is not parsed: every module that it may import, read off its bytes.
+"""The prefilter: files are read in several processes, and parsed only if they can matter.
 
-Whatever may be an import statement counts, in strings and comments as well: too much does no harm, since a module
-counts only if its file is there and holds what is looked for.
+A class is an op test because its bases lead to a root. The file that names the root spells its name; any other
+reaches it by importing a file that matters. So a file with neither needs no parser (which halves the time of a scan),
+and a file with an import is parsed once the file it imports is known to matter and it spells a name that means an op
+test there.
+
+A worker is this interpreter started anew (`python -P -m karat.policy.scan.prefilter`), which is safe whatever threads
+the caller has. It gets its files in one message and answers in one, both msgpack. Files that a worker did not answer
+for, because it died or could not start, are read here: workers make a scan faster, never different.
 """
 
 from __future__ import annotations
@@ -16,8 +22,8 @@ from contextlib import contextmanager
 
 import msgspec
 
-from karat.policy.scan.expressions import words
 from karat.policy.scan.facts import FileFacts
+from karat.policy.scan.source import words
 from karat.policy.scan.syntax import facts_of
 from karat.policy.scan.vocabulary import MARK
 
@@ -32,84 +38,16 @@ _DOTS = re.compile(rb"[ \t\f]*\.[ \t\f]*")
 _NAME = re.compile(rb"\s*([\w.\x80-\xff]+)")
 _WORD = re.compile(rb"[\w\x80-\xff]\Z")
 _SPACE = b" \t\f\r\n"
-
-
-class Tangled(Exception):  # noqa: N818 - a state of the text
-    """So much of the text may be an import, over and over, that parsing it is quicker."""
-
-
-def imported_modules(source: bytes) -> frozenset[str]:
-    """Every module that the file may import: `a`, `a.b` and `a.b.c` for `from a.b import c`; dots in front are levels up."""
-    found: set[bytes] = set()
-    budget = 4 * len(source) + 100_000
-    for match in _IMPORT.finditer(source):
-        begin = match.start()
-        if _WORD.match(source[begin - 1 : begin]):
-            continue
-        module, continued = _module(source, begin)
-        listed = _LISTED.match(source, match.end()) if module else None
-        text = listed[1] if listed else _line(source, match.end())
-        budget -= len(text)
-        if budget < 0:
-            raise Tangled
-        names = list(_names(text))
-        if module:
-            found.add(module)
-            dot = b"" if module.endswith(b".") else b"."
-            found.update(module + dot + name for name in names)
-        if not module or continued:
-            # A comment may end in a backslash, and the import after it is then one of its own.
-            found.update(names)
-    return frozenset(_with_parents(found))
-
-
-def _module(source: bytes, end: int) -> tuple[bytes, bool]:
-    """What stands between `from` and `import`, and whether it goes over several lines; nothing for a plain import."""
-    begin = source.rfind(b"\n", 0, end) + 1
-    while begin > 1 and source.endswith((b"\\\n", b"\\\r\n"), 0, begin):
-        begin = source.rfind(b"\n", 0, begin - 1) + 1
-    match = _FROM.search(source[begin:end])
-    if match is None:
-        return b"", False
-    text = _AGAIN.split(match[1])[-1]
-    return _DOTS.sub(b".", _CONTINUED.sub(b" ", text)).strip(_SPACE), b"\n" in text
-
-
-def _line(source: bytes, begin: int) -> bytes:
-    match = _LINE.match(source, begin)
-    return match[0] if match else b""
-
-
-def _names(text: bytes) -> Iterator[bytes]:
-    plain = _CONTINUED.sub(b" ", _COMMENT.sub(b"", text) if b"#" in text else text)
-    for part in _DOTS.sub(b".", plain).split(b","):
-        match = _NAME.match(part)
-        if match:
-            yield match[1]
-
-
-def _with_parents(modules: set[bytes]) -> Iterator[str]:
-    for module in modules:
-        text = module.decode("utf-8", "replace")
-        yield text
-        while "." in text.strip("."):
-            text = text.rpartition(".")[0] if not text.endswith(".") else text[:-1]
-            if text.strip("."):
-                yield text
-
-
-# DOC-HERE scan_glance: A glance at a file: its facts where it can matter, else only what it imports.
-#
-# A class is an op test because its bases lead to a root. In the file that spells the root's name, that name stands
-# as a word; in any other, the way leads over an import of a file that matters. So a file with neither needs no
-# parser, and a file with an import is parsed once the file that it imports is known to matter, and it spells a name
-# that means an op test there.
-
 _WORDS = re.compile(rb"[\w\x80-\xff]+")
+_FILES_PER_WORKER = 150
+"""Below this many files another process would cost more than it saves."""
+_MOST_WORKERS = 16
+
+Progress = Callable[[int, int], None]
 
 
 class Glance(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What one file came to."""
+    """What a first look at one file gave."""
 
     path: str
     facts: FileFacts | None = None
@@ -117,9 +55,36 @@ class Glance(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     imports: tuple[str, ...] = ()
     """Modules that it may import, as its statements name them."""
     error: str = ""
-    """Why its bytes could not be had."""
+    """Why it could not be read."""
     marked: bool = False
     """It names something of op tests."""
+
+
+class Share(msgspec.Struct, frozen=True, kw_only=True):
+    """The files of one worker, as the bytes that the system knows them by."""
+
+    paths: tuple[bytes, ...]
+    roots: tuple[str, ...] = ()
+
+
+def look(
+    paths: Sequence[str], *, roots: Sequence[str] = (), jobs: int | None = None, progress: Progress | None = None
+) -> list[Glance]:  # fmt: skip
+    """A glance at every file, in order; `jobs` None for as many processes as help."""
+    if jobs is None:
+        # Not Linux: no affinity to ask for.
+        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+        jobs = min(cores or 1, _MOST_WORKERS, len(paths) // _FILES_PER_WORKER)
+    count = max(1, min(jobs, len(paths)))
+    shares = [list(paths[number::count]) for number in range(count)]
+    workers = [_start(share, roots) for share in shares[1:]]
+    answers = [_here(shares[0], roots, progress, len(paths))]
+    for share, worker in zip(shares[1:], workers, strict=True):
+        answers.append(_answer(worker, share, roots) or _here(share, roots, None, 0))
+    if progress is not None:
+        progress(len(paths), len(paths))
+    found = {each.path: each for answer in answers for each in answer}
+    return [found[path] for path in paths]
 
 
 def glance(path: str, roots: Collection[str] = ()) -> Glance:
@@ -140,7 +105,7 @@ def glance(path: str, roots: Collection[str] = ()) -> Glance:
 
 
 def spelled(path: str) -> frozenset[str]:
-    """Every word of a file; nothing where it went away meanwhile."""
+    """Every word of a file; none if it has gone meanwhile."""
     try:
         with open(path, "rb") as file:  # noqa: PTH123
             found = set(_WORDS.findall(words(file.read())))
@@ -158,53 +123,61 @@ def parsed(path: str) -> FileFacts:
         return FileFacts(path=path, problem=error.strerror or str(error))
 
 
-# DOC-HERE scan_workers: Workers: many files are looked at by several processes at once.
-#
-# A worker is this interpreter started anew, which is safe whatever threads the caller has, and works wherever
-# Python does. It is handed its files in one message and answers in one, both msgpack. What a worker did not answer,
-# because it died or could not start, is done here; workers make a scan faster, never different.
-
-_WORTH_A_WORKER = 150
-"""Below this many files another process would cost more than it saves."""
-_MOST = 16
-
-Progress = Callable[[int, int], None]
+class Tangled(Exception):  # noqa: N818 - a state of the text
+    """So much of the text may be an import, over and over, that parsing it is quicker."""
 
 
-class Share(msgspec.Struct, frozen=True, kw_only=True):
-    """The files of one worker, as the bytes that the system knows them by."""
+def imported_modules(source: bytes) -> frozenset[str]:
+    """Every module that the file may import: `a`, `a.b` and `a.b.c` for `from a.b import c`; leading dots are levels up.
 
-    paths: tuple[bytes, ...]
-    roots: tuple[str, ...] = ()
+    Whatever may be an import statement counts, in strings and comments as well: too many do no harm, since a module
+    counts only if its file is there and holds what is looked for.
+    """
+    found: set[bytes] = set()
+    budget = 4 * len(source) + 100_000
+    for match in _IMPORT.finditer(source):
+        begin = match.start()
+        if _WORD.match(source[begin - 1 : begin]):
+            continue
+        module, continued = _from(source, begin)
+        listed = _LISTED.match(source, match.end()) if module else None
+        text = listed[1] if listed else (_LINE.match(source, match.end()) or match)[0]
+        budget -= len(text)
+        if budget < 0:
+            raise Tangled
+        plain = _CONTINUED.sub(b" ", _COMMENT.sub(b"", text) if b"#" in text else text)
+        parts = map(_NAME.match, _DOTS.sub(b".", plain).split(b","))
+        names = [part[1] for part in parts if part]
+        if module:
+            found.add(module)
+            dot = b"" if module.endswith(b".") else b"."
+            found.update(module + dot + name for name in names)
+        if not module or continued:
+            # A comment may end in a backslash, and the import after it is then one of its own.
+            found.update(names)
+    return frozenset(_with_parents(found))
 
 
-def look(
-    paths: Sequence[str], *, roots: Sequence[str] = (), jobs: int | None = None, progress: Progress | None = None
-) -> list[Glance]:  # fmt: skip
-    """A glance at every file, in order; `jobs` None for as many processes as help."""
-    count = _processes(len(paths), jobs)
-    shares = [list(paths[number::count]) for number in range(count)]
-    workers = [_start(share, roots) for share in shares[1:]]
-    answers = [_here(shares[0], roots, progress, len(paths))]
-    for share, worker in zip(shares[1:], workers, strict=True):
-        answers.append(_answer(worker, share, roots) or _here(share, roots, None, 0))
-    if progress is not None:
-        progress(len(paths), len(paths))
-    found = {each.path: each for answer in answers for each in answer}
-    return [found[path] for path in paths]
+def _from(source: bytes, end: int) -> tuple[bytes, bool]:
+    """The text between `from` and `import`, and whether it spans several lines; nothing for a plain import."""
+    begin = source.rfind(b"\n", 0, end) + 1
+    while begin > 1 and source.endswith((b"\\\n", b"\\\r\n"), 0, begin):
+        begin = source.rfind(b"\n", 0, begin - 1) + 1
+    match = _FROM.search(source[begin:end])
+    if match is None:
+        return b"", False
+    text = _AGAIN.split(match[1])[-1]
+    return _DOTS.sub(b".", _CONTINUED.sub(b" ", text)).strip(_SPACE), b"\n" in text
 
 
-def _processes(files: int, jobs: int | None) -> int:
-    if jobs is not None:
-        return max(1, min(jobs, files))
-    return max(1, min(_cores(), _MOST, files // _WORTH_A_WORKER))
-
-
-def _cores() -> int:
-    try:
-        return len(os.sched_getaffinity(0))
-    except AttributeError:  # not Linux
-        return os.cpu_count() or 1
+def _with_parents(modules: set[bytes]) -> Iterator[str]:
+    for module in modules:
+        text = module.decode("utf-8", "replace")
+        yield text
+        while "." in text.strip("."):
+            text = text.rpartition(".")[0] if not text.endswith(".") else text[:-1]
+            if text.strip("."):
+                yield text
 
 
 def _here(
@@ -242,7 +215,7 @@ def _start(paths: Sequence[str], roots: Sequence[str]) -> subprocess.Popen[bytes
     )
     try:
         worker = subprocess.Popen(
-            [sys.executable, "-P", "-m", "karat.policy.scan.worker"],
+            [sys.executable, "-P", "-m", "karat.policy.scan.prefilter"],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
             env={**os.environ, "PYTHONPATH": path},
         )  # fmt: skip
@@ -267,26 +240,40 @@ def _answer(
         data = pipe.read()
     worker.wait()
     try:
-        told = msgspec.msgpack.decode(data, type=list[bytes | None])
+        answers = msgspec.msgpack.decode(data, type=list[bytes | None])
         found = [
-            msgspec.msgpack.decode(one, type=Glance) if one is not None else None for one in told
+            msgspec.msgpack.decode(one, type=Glance) if one is not None else None for one in answers
         ]
     except msgspec.DecodeError:
         return None
     if worker.returncode != 0 or len(found) != len(paths):
         return None
     return [
-        named(one, path) if one is not None else glance(path, roots)
+        _with_path(one, path) if one is not None else glance(path, roots)
         for one, path in zip(found, paths, strict=True)
     ]
 
 
-def unnamed(one: Glance) -> Glance:
-    """Without its path: a name that is not UTF-8 does not travel as text, and the order says whose it is."""
-    return named(one, "")
-
-
-def named(one: Glance, path: str) -> Glance:
-    """With its path."""
+def _with_path(one: Glance, path: str) -> Glance:
+    """With another path: workers send none, since a name that is not UTF-8 does not travel as text."""
     facts = one.facts and msgspec.structs.replace(one.facts, path=path)
     return msgspec.structs.replace(one, path=path, facts=facts)
+
+
+def main() -> None:
+    """Answer one message, as a worker."""
+    share = msgspec.msgpack.decode(sys.stdin.buffer.read(), type=Share)
+    answers: list[bytes | None] = []
+    with no_collection():
+        for path in share.paths:
+            try:
+                seen = _with_path(glance(os.fsdecode(path), share.roots), "")
+                answers.append(msgspec.msgpack.encode(seen))
+            except UnicodeEncodeError:
+                # A literal with a lone surrogate, which msgpack has no text for: the caller reads the file.
+                answers.append(None)
+    sys.stdout.buffer.write(msgspec.msgpack.encode(answers))
+
+
+if __name__ == "__main__":
+    main()

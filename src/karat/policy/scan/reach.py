@@ -1,18 +1,18 @@
-"""Conditions, as text: whether one of several always holds, and which are decided by what is known of a class."""
+"""Which gradient checks the tests of a class really reach, through helpers, super() and parents, and under which conditions."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Literal
 
 import msgspec
 
-from karat.policy.scan.expressions import negated
 from karat.policy.scan.facts import Call, Decorator, Method, Scope
-from karat.policy.scan.names import Ancestor, Class, Function, Lineage, Names, Outside, Target
+from karat.policy.scan.names import Ancestor, Class, Function, Lineage, Memo, Names, Outside, Target
+from karat.policy.scan.source import negated
 from karat.policy.scan.vocabulary import (
     EXPECTS_FAILURE,
     FREE_CHECKS,
@@ -84,8 +84,6 @@ def conditions(decorators: Sequence[Decorator]) -> tuple[str, ...]:
     """What skip decorators ask for."""
     return tuple(d.condition for d in decorators if d.condition)
 
-
-# DOC-HERE scan_reach: Reach: which gradient checks the tests of a class really come to, through helpers, super() and parents.
 
 _DEEPEST = 40
 """Helpers that call helpers; the interpreter's own stack ends not far beyond."""
@@ -323,27 +321,23 @@ class Reach:
             yield Check(test=walk.test, call=call, path=function.path)
 
 
-@dataclass(slots=True)
 class _Walk:
-    """One test, and what the methods on its way come to, each worked out once however many ways lead there."""
+    """One test, and what the methods on its way reach, each worked out once however many ways lead there."""
 
-    test: str
-    _done: dict[Hashable, list[Check]] = field(default_factory=dict)
-    _depth: int = 0
+    def __init__(self, test: str) -> None:
+        self.test = test
+        self._memo: Memo[list[Check]] = Memo(_DEEPEST, [])
 
     def once(self, key: Hashable, work: Callable[[], Iterable[Check]]) -> list[Check]:
         """What was worked out for the key, or is now."""
-        found = self._done.get(key)
-        if found is not None or self._depth > _DEEPEST:
-            return found or []
-        self._done[key] = []  # whoever comes here in a circle finds nothing new
-        self._depth += 1
-        # Of the same call under the same conditions, one will do.
-        kept = {(c.path, c.line, c.call.name, c.when, c.visible, c.caught): c for c in work()}
-        self._depth -= 1
-        most = sorted(kept.values(), key=lambda c: (c.caught, len(c.when) + len(c.visible)))
-        self._done[key] = most[:_MOST_CHECKS]
-        return self._done[key]
+        return self._memo.once(key, lambda: _kept(work()))
+
+
+def _kept(checks: Iterable[Check]) -> list[Check]:
+    """Of the same call under the same conditions one; and not more than can be told apart."""
+    kept = {(c.path, c.line, c.call.name, c.when, c.visible, c.caught): c for c in checks}
+    ordered = sorted(kept.values(), key=lambda c: (c.caught, len(c.when) + len(c.visible)))
+    return ordered[:_MOST_CHECKS]
 
 
 def _parameter(scope: Scope, place: str) -> str:

@@ -1,4 +1,4 @@
-"""What a scan found: op tests with their state, findings, counts; and the words of SARIF and JSON for them."""
+"""What a scan found: for people as text, for programs as schema karat.policy-scan/1."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import re
 import shlex
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
 
 import msgspec
 
@@ -16,6 +15,46 @@ from karat.report.terminal import Line
 from karat.report.words import count, line_of
 
 SCHEMA = "karat.policy-scan/1"
+DEVICE = re.compile(
+    r"is_compiled_with|support|fp16|cuda|CUDA|xpu|XPU|rocm|device|place|gpu|GPU|bf16|avx",
+    re.ASCII,
+)
+"""A condition that asks for a machine rather than for a case."""
+
+HELP = {
+    "cannot-read": "Make the file readable for whoever scans; what cannot be read is not verified.",
+    "check-conditional": "Let a check run where no such device is: call check_grad on the CPU as well, or skip visibly.",
+    "check-empty": "Let the test call self.check_grad, or remove it: an empty test reads as a check that passed.",
+    "check-narrowed": "Check every differentiable input and mode, or say in exemptions.toml which one is left out and why.",
+    "evidence-weak": "Drop user_defined_grads: a check against gradients of the same author cannot find their author's mistake.",
+    "exempted": "Nothing to do: an entry of exemptions.toml covers it.",
+    "exemption-invalid": "Complete the entry of exemptions.toml.",
+    "flag-by-hand": "Remove the assignment. Only a completed comparison, or skip_check_grad_ci with a reason, may set it.",
+    "grad-check-missing": (
+        "Call self.check_grad in a test of the class; or inherit from unittest.TestCase if it is no op test; or use "
+        "skip_check_grad_ci(reason=...) with an entry in exemptions.toml."
+    ),
+    "nothing-compared": "Name a folder that holds op tests, or their base class by --base-class.",
+    "skip-without-exemption": "Add an entry to exemptions.toml: op, scope, kind, reason, owner, expiry.",
+    "skip-without-reason": 'Write the reason where it can be read: skip_check_grad_ci(reason="...").',
+    "tolerance-override": "Bring the tolerance back to the default of the dtype, or add a tolerance entry to exemptions.toml.",
+    "unreadable": "Repair the file, or leave it out by --exclude.",
+    "unresolved-base": "Scan the folder that holds the base as well, or name it by --base-class.",
+}  # fmt: skip
+"""Kind → what to do about it."""
+_SHOWN = {Severity.FAIL: 20, Severity.WARN: 8, Severity.INFO: 0}
+"""Findings of one kind that are listed without --all."""
+_STYLE = {Severity.FAIL: "bold red", Severity.WARN: "yellow", Severity.INFO: "dim"}
+_STATES = {
+    "checked": "with a gradient check",
+    "conditional": "with one under a condition",
+    "unchecked": "without",
+    "skipped": "skipped",
+    "exempt": "exempt",
+    "integer": "of integers",
+    "not-run": "that never run",
+    "abstract": "bases without tests",
+}
 
 
 class OpTestRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -75,50 +114,15 @@ def document(report: ScanReport) -> bytes:
                 "folders_left_out": report.left_out,
             },
             "states": dict(sorted(report.states.items())),
-            "op_tests": [_row(row) for row in report.op_tests],
+            "op_tests": [msgspec.to_builtins(row) for row in report.op_tests],
             "findings": [finding_json(finding) for finding in report.findings],
         }
     )
 
 
-def _row(row: OpTestRow) -> dict[str, Any]:
-    return dict(msgspec.to_builtins(row))
-
-
 def ordered(findings: Sequence[Finding]) -> tuple[Finding, ...]:
     """Gravest first, then by kind and place."""
     return tuple(sorted(findings, key=lambda f: (f.severity.rank, f.kind, f.path, line_of(f))))
-
-
-# DOC-HERE scan_wording: The sentences of a scan, and what each kind of finding asks for.
-
-DEVICE = re.compile(
-    r"is_compiled_with|support|fp16|cuda|CUDA|xpu|XPU|rocm|device|place|gpu|GPU|bf16|avx",
-    re.ASCII,
-)
-"""A condition that asks for a machine rather than for a case."""
-
-HELP = {
-    "cannot-read": "Make the file readable for whoever scans; what cannot be read is not verified.",
-    "check-conditional": "Let a check run where no such device is: call check_grad on the CPU as well, or skip visibly.",
-    "check-empty": "Let the test call self.check_grad, or remove it: an empty test reads as a check that passed.",
-    "check-narrowed": "Check every differentiable input and mode, or say in exemptions.toml which one is left out and why.",
-    "evidence-weak": "Drop user_defined_grads: a check against gradients of the same author cannot find their author's mistake.",
-    "exempted": "Nothing to do: an entry of exemptions.toml covers it.",
-    "exemption-invalid": "Complete the entry of exemptions.toml.",
-    "flag-by-hand": "Remove the assignment. Only a completed comparison, or skip_check_grad_ci with a reason, may set it.",
-    "grad-check-missing": (
-        "Call self.check_grad in a test of the class; or inherit from unittest.TestCase if it is no op test; or use "
-        "skip_check_grad_ci(reason=...) with an entry in exemptions.toml."
-    ),
-    "nothing-compared": "Name a folder that holds op tests, or their base class by --base-class.",
-    "skip-without-exemption": "Add an entry to exemptions.toml: op, scope, kind, reason, owner, expiry.",
-    "skip-without-reason": 'Write the reason where it can be read: skip_check_grad_ci(reason="...").',
-    "tolerance-override": "Bring the tolerance back to the default of the dtype, or add a tolerance entry to exemptions.toml.",
-    "unreadable": "Repair the file, or leave it out by --exclude.",
-    "unresolved-base": "Scan the folder that holds the base as well, or name it by --base-class.",
-}  # fmt: skip
-"""Kind → what to do about it."""
 
 
 def title(kind: str) -> str:
@@ -141,74 +145,31 @@ def finding(  # noqa: PLR0913 - all of one finding
     )
 
 
-# DOC-HERE scan_text: A scan for people: findings by kind, each with its place, then the counts.
-
-_SHOWN = {Severity.FAIL: 20, Severity.WARN: 8, Severity.INFO: 0}
-"""Findings of one kind that are listed without --all."""
-_STYLE = {Severity.FAIL: "bold red", Severity.WARN: "yellow", Severity.INFO: "dim"}
-_STATES = {
-    "checked": "with a gradient check",
-    "conditional": "with one under a condition",
-    "unchecked": "without",
-    "skipped": "skipped",
-    "exempt": "exempt",
-    "integer": "of integers",
-    "not-run": "that never run",
-    "abstract": "bases without tests",
-}
-
-
 def lines(report: ScanReport, *, everything: bool = False) -> Iterator[Line]:
     """The whole report."""
     groups: dict[tuple[Severity, str], list[Finding]] = {}
     for finding in report.findings:
         groups.setdefault((finding.severity, finding.kind), []).append(finding)
     for (severity, kind), found in groups.items():
-        yield from _group(severity, kind, found, everything=everything)
-    yield ((_summary(report), "bold"),)
-
-
-def _group(
-    severity: Severity, kind: str, found: Sequence[Finding], *, everything: bool
-) -> Iterator[Line]:
-    yield (
-        (f"{severity.value:<4} ", _STYLE[severity]),
-        (kind, "bold"),
-        (f"  {len(found):,}: {title(kind)}", ""),
-    )
-    shown = found if everything else found[: _SHOWN[severity]]
-    width = max((len(_place(f)) for f in shown), default=0)
-    for finding in shown:
-        yield ((f"     {_place(finding):<{min(width, 60)}}  ", "cyan"), (finding.message, ""))
-    if len(found) > len(shown):
-        more = (
-            f"… and {len(found) - len(shown):,} more (--all lists them)"
-            if shown
-            else "--all lists them"
-        )
-        yield ((f"     {more}", "dim"),)
-    if kind in HELP and severity is not Severity.INFO:
-        yield ((f"     → {HELP[kind]}", "dim"),)
-    yield ()
-
-
-def _place(finding: Finding) -> str:
-    line = line_of(finding)
-    return f"{finding.path}:{line}" if line else finding.path
-
-
-def _summary(report: ScanReport) -> str:
+        head = f"  {len(found):,}: {title(kind)}"
+        yield (f"{severity.value:<4} ", _STYLE[severity]), (kind, "bold"), (head, "")
+        shown = found if everything else found[: _SHOWN[severity]]
+        places = [f"{f.path}:{line}" if (line := line_of(f)) else f.path for f in shown]
+        width = min(max(map(len, places), default=0), 60)
+        for place, finding in zip(places, shown, strict=True):
+            yield (f"     {place:<{width}}  ", "cyan"), (finding.message, "")
+        if len(found) > len(shown):
+            more = f"… and {len(found) - len(shown):,} more (--all lists them)"
+            yield ((f"     {more if shown else '--all lists them'}", "dim"),)
+        if kind in HELP and severity is not Severity.INFO:
+            yield ((f"     → {HELP[kind]}", "dim"),)
+        yield ()
     states = report.states
-    told = ", ".join(
-        f"{states[state]:,} {words}" for state, words in _STATES.items() if states.get(state)
-    )
-    parts = [
-        f"{count(report.files, 'file')}, {len(report.op_tests):,} op test {'class' if len(report.op_tests) == 1 else 'classes'}"
-        + (f": {told}" if told else ""),
-    ]
+    each = [f"{states[state]:,} {words}" for state, words in _STATES.items() if states.get(state)]
+    classes = f"{len(report.op_tests):,} op test class{'' if len(report.op_tests) == 1 else 'es'}"
+    parts = [f"{count(report.files, 'file')}, {classes}{': ' if each else ''}{', '.join(each)}"]
     if report.excluded:
         parts.append(f"{count(report.excluded, 'file')} excluded")
     if report.left_out:
         parts.append(f"{count(report.left_out, 'folder')} left out (.git, build and the like)")
-    parts.append(f"{report.seconds:.1f} s")
-    return " · ".join(parts)
+    yield ((" · ".join([*parts, f"{report.seconds:.1f} s"]), "bold"),)

@@ -1,11 +1,11 @@
-"""The files of a scan: every Python file below the paths, and what was left out on the way."""
+"""One scan: paths → Python files → their facts → op tests → findings."""
 
 from __future__ import annotations
 
 import os
 import shlex
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import date
 
@@ -14,12 +14,12 @@ import msgspec
 from karat.findings import CannotVerify, Finding, Severity
 from karat.goldens.paths import glob_regex
 from karat.policy.exemptions import Exemptions
-from karat.policy.scan.facts import Flag
-from karat.policy.scan.findings import ClassFindings, Judge, Judged, Rules, unbound
+from karat.policy.scan.findings import Inspection, Inspector, unbound
 from karat.policy.scan.names import Class, Modules, Names
 from karat.policy.scan.op_tests import Importers, Kin, OpTestClass, Shelf, World
-from karat.policy.scan.prefilter import look, no_collection
+from karat.policy.scan.prefilter import Progress, look, no_collection
 from karat.policy.scan.report import OpTestRow, ScanReport, finding, ordered
+from karat.report.words import count
 
 LEFT_OUT = frozenset({
     ".git", ".hg", ".svn", ".tox", ".nox", ".venv", "venv", "node_modules", "__pycache__", "build", "dist",
@@ -28,9 +28,102 @@ LEFT_OUT = frozenset({
 """Folders that hold what nobody wrote as a test; named on the command line they are scanned."""
 
 
+class ScanOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """How to scan."""
+
+    base_classes: tuple[str, ...] = ()
+    """More names of base classes that make an op test."""
+    exclude: tuple[str, ...] = ()
+    jobs: int | None = None
+    exemptions: Exemptions | None = None
+    today: date = date.min
+    fail_on: tuple[str, ...] = ("fail",)
+
+
+def scan(
+    paths: Sequence[str], options: ScanOptions | None = None, *, progress: Progress | None = None
+) -> ScanReport:
+    """Read every Python file below the paths, and say which op tests check no gradient."""
+    options = options or ScanOptions()
+    begin = time.perf_counter()
+    with no_collection():
+        found = find(paths, options.exclude)
+        shown = [path for path, _ in found.files]
+        glances = look(shown, roots=options.base_classes, jobs=options.jobs, progress=progress)
+        modules = Modules([*found.files, *found.links])
+        importers = Importers(glances, modules)
+        kin = Kin(importers, options.base_classes)
+        shelf = Shelf(glances, importers, kin)
+        relevant = shelf.relevant()
+        world = World(Names(modules, shelf.facts), kin, options.base_classes)
+        tests = list(world.op_tests(relevant))
+        rows, findings = _inspect(world, tests, options)
+        for path in shelf.parsed:
+            findings += _stray_flags(world, path)
+        findings += unbound(world, world.unbound)
+        findings += [*found.findings, *shelf.problems(), *_paths_without(found, rows, tests)]
+    if options.exemptions is not None:
+        findings += options.exemptions.findings
+    return ScanReport(
+        paths=tuple(paths), files=len(found.files), parsed=len(shelf.parsed), left_out=found.left_out,
+        excluded=found.excluded, op_tests=tuple(rows), findings=ordered(findings), fail_on=options.fail_on,
+        seconds=time.perf_counter() - begin,
+    )  # fmt: skip
+
+
+def _inspect(
+    world: World, tests: Sequence[OpTestClass], options: ScanOptions
+) -> tuple[list[OpTestRow], list[Finding]]:
+    inspector = Inspector(world, options.exemptions, options.today)
+    rows: list[OpTestRow] = []
+    findings: list[Finding] = []
+    classes: dict[tuple[str, int], Inspection] = {}
+    for test in tests:
+        inspected = inspector.inspect(test)
+        rows.append(inspected.row)
+        findings += inspected.findings
+        key = (test.cls.path, test.cls.index)
+        # Of all that a factory makes of a class, one that is not checked says the most about it.
+        if key not in classes or inspected.row.state == "unchecked":
+            classes[key] = inspected
+    for (path, index), inspected in classes.items():
+        findings += inspector.of_class(path, world.names.facts(path).classes[index], inspected)
+    return rows, findings
+
+
+def _stray_flags(world: World, path: str) -> Iterator[Finding]:
+    """Flags that are set on a class from outside: `TestX.exist_check_grad = True`."""
+    for flag in world.names.facts(path).flags:
+        targets = world.names.resolve(path, flag.scope, flag.owner) if flag.owner else ()
+        if not flag.owner or any(
+            not isinstance(t, Class) or world.lineage.is_op_test(t) for t in targets
+        ):
+            yield finding("flag-by-hand", Severity.FAIL, path, flag.line, flag.owner,
+                          f"{flag.name} of {flag.owner} is set to {flag.value} by hand; only a comparison may")  # fmt: skip
+
+
+def _paths_without(
+    found: FileList, rows: Sequence[OpTestRow], tests: Sequence[OpTestClass]
+) -> Iterator[Finding]:
+    """A path without any op test verifies nothing."""
+    holding = {row.path for row in rows} | {test.cls.path for test in tests}
+    for path, files in found.by_path.items():
+        if holding.isdisjoint(files):
+            what = (
+                f"{count(len(files), 'Python file')} and no op test in any"
+                if files
+                else "no Python file"
+            )
+            yield Finding(
+                kind="nothing-compared", severity=Severity.FAIL, path=path,
+                message=f"expected op tests below {path}, found {what}",
+                next=f"karat policy scan {shlex.quote(path)} --base-class NAME",
+            )  # fmt: skip
+
+
 @dataclass(slots=True)
-class Found:
-    """What walking the paths came to."""
+class FileList:
+    """The Python files below the paths, and what was left out on the way."""
 
     files: list[tuple[str, str]] = field(default_factory=list)
     """(as shown, absolute), sorted; each file once."""
@@ -45,9 +138,9 @@ class Found:
     """PATH → the files below it, as shown."""
 
 
-def find(paths: Sequence[str], exclude: Sequence[str] = ()) -> Found:
+def find(paths: Sequence[str], exclude: Sequence[str] = ()) -> FileList:
     """Every Python file below the paths, links followed to files but not into folders."""
-    found = Found()
+    found = FileList()
     unwanted = [
         glob_regex(form)
         for glob in exclude
@@ -61,12 +154,12 @@ def find(paths: Sequence[str], exclude: Sequence[str] = ()) -> Found:
             if any(pattern.fullmatch(plain) for pattern in unwanted):
                 found.excluded += 1
                 continue
-            _take(shown, found, seen, here)
+            _add(shown, found, seen, here)
     found.files.sort()
     return found
 
 
-def _take(shown: str, found: Found, seen: dict[tuple[int, int], str], here: list[str]) -> None:
+def _add(shown: str, found: FileList, seen: dict[tuple[int, int], str], here: list[str]) -> None:
     try:
         status = os.stat(shown)  # noqa: PTH116 - strings, by the thousand
     except OSError as error:
@@ -83,7 +176,7 @@ def _take(shown: str, found: Found, seen: dict[tuple[int, int], str], here: list
     here.append(shown)
 
 
-def _walk(path: str, found: Found) -> Iterator[str]:
+def _walk(path: str, found: FileList) -> Iterator[str]:
     if not os.path.lexists(path):
         raise CannotVerify(
             f"expected a folder or a Python file, found nothing at {path}",
@@ -131,114 +224,7 @@ def cannot_read(path: str, error: OSError) -> Finding:
     return Finding(
         kind="cannot-read",
         severity=Severity.FAIL,
-        message=f"expected to read it, but: {error.strerror or error}",
+        message=f"cannot be read: {error.strerror or error}",
         path=path,
         next=f"ls -ld {shlex.quote(path)}",
     )
-
-
-# DOC-HERE scan_tree: One scan: paths → files → facts → op tests → findings.
-
-
-class ScanOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """How to scan."""
-
-    base_classes: tuple[str, ...] = ()
-    """More names of base classes that make an op test."""
-    exclude: tuple[str, ...] = ()
-    jobs: int | None = None
-    exemptions: Exemptions | None = None
-    today: date = date.min
-    fail_on: tuple[str, ...] = ("fail",)
-
-
-Progress = Callable[[int, int], None]
-
-
-def scan(
-    paths: Sequence[str], options: ScanOptions | None = None, *, progress: Progress | None = None
-) -> ScanReport:
-    """Read every Python file below the paths, and say which op tests check no gradient."""
-    with no_collection():
-        return _scan(paths, options or ScanOptions(), progress)
-
-
-def _scan(paths: Sequence[str], options: ScanOptions, progress: Progress | None) -> ScanReport:
-    begin = time.perf_counter()
-    found = find(paths, options.exclude)
-    shown = [path for path, _ in found.files]
-    glances = look(shown, roots=options.base_classes, jobs=options.jobs, progress=progress)
-    modules = Modules([*found.files, *found.links])
-    importers = Importers(glances, modules)
-    kin = Kin(importers, options.base_classes)
-    shelf = Shelf(glances, importers, kin)
-    mattering = shelf.that_matter()
-    world = World(Names(modules, shelf.facts), kin, options.base_classes)
-    tests = list(world.op_tests(mattering))
-    rows, findings = _judge(world, tests, options)
-    for path in shelf.parsed:
-        findings += _stray_flags(world, path)
-    findings += unbound(world, world.unbound)
-    findings += [*found.findings, *shelf.problems(), *_nothing(found, rows, tests)]
-    if options.exemptions is not None:
-        findings += options.exemptions.findings
-    return ScanReport(
-        paths=tuple(paths), files=len(found.files), parsed=len(shelf.parsed), left_out=found.left_out,
-        excluded=found.excluded, op_tests=tuple(rows), findings=ordered(findings), fail_on=options.fail_on,
-        seconds=time.perf_counter() - begin,
-    )  # fmt: skip
-
-
-def _judge(
-    world: World, tests: Sequence[OpTestClass], options: ScanOptions
-) -> tuple[list[OpTestRow], list[Finding]]:
-    judge = Judge(world, Rules(options.exemptions, options.today))
-    each = ClassFindings(options.exemptions, options.today)
-    rows: list[OpTestRow] = []
-    findings: list[Finding] = []
-    told: dict[tuple[str, int], Judged] = {}
-    for test in tests:
-        judged = judge.judge(test)
-        rows.append(judged.row)
-        findings += judged.findings
-        key = (test.cls.path, test.cls.index)
-        # Of all that a factory makes of a class, one that is not checked says the most about it.
-        if key not in told or judged.row.state == "unchecked":
-            told[key] = judged
-    for (path, index), judged in told.items():
-        findings += each.of(path, world.names.facts(path).classes[index], judged)
-    return rows, findings
-
-
-def _stray_flags(world: World, path: str) -> Iterator[Finding]:
-    """Flags that are set on a class from outside: `TestX.exist_check_grad = True`."""
-    for flag in world.names.facts(path).flags:
-        if _on_op_test(world, path, flag):
-            yield finding("flag-by-hand", Severity.FAIL, path, flag.line, flag.owner,
-                          f"{flag.name} of {flag.owner} is set to {flag.value} by hand; only a comparison may")  # fmt: skip
-
-
-def _on_op_test(world: World, path: str, flag: Flag) -> bool:
-    if not flag.owner:
-        return True
-    targets = world.names.resolve(path, flag.scope, flag.owner)
-    return any(not isinstance(t, Class) or world.lineage.is_op_test(t) for t in targets)
-
-
-def _nothing(
-    found: Found, rows: Sequence[OpTestRow], tests: Sequence[OpTestClass]
-) -> Iterator[Finding]:
-    """A path without any op test verifies nothing."""
-    holding = {row.path for row in rows} | {test.cls.path for test in tests}
-    for path, files in found.by_path.items():
-        if holding.isdisjoint(files):
-            said = (
-                f"{len(files):,} Python files, and no class of theirs is an op test"
-                if files
-                else "no Python file"
-            )
-            yield Finding(
-                kind="nothing-compared", severity=Severity.FAIL, path=path,
-                message=f"expected op tests below {path}, found {said}",
-                next=f"karat policy scan {shlex.quote(path)} --base-class NAME",
-            )  # fmt: skip

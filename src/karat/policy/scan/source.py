@@ -1,0 +1,218 @@
+"""Python source as a stranger wrote it: bytes → a syntax tree, and what an expression says without being run."""
+
+from __future__ import annotations
+
+import ast
+import io
+import re
+import tokenize
+import unicodedata
+import warnings
+
+from karat.policy.scan.facts import Reference
+
+_LARGEST = 32 << 20
+"""Bytes beyond which nobody wrote a test by hand; such a file would cost minutes and gigabytes."""
+_LONGEST = 80
+_JOINED = re.compile(r" (?:and|or|if) ")
+
+
+class Unreadable(Exception):  # noqa: N818 - a state of the file
+    """The bytes are not Python that this interpreter understands."""
+
+    def __init__(self, why: str, line: int = 0) -> None:
+        super().__init__(why)
+        self.line = line
+
+
+def parse(source: bytes) -> ast.Module:
+    """The syntax tree; raises `Unreadable` if there is none."""
+    if len(source) > _LARGEST:
+        raise Unreadable(
+            f"it has {len(source) >> 20} MiB, and files over {_LARGEST >> 20} MiB are not read"
+        )
+    try:
+        with warnings.catch_warnings():
+            # Invalid escapes and the like are that file's business.
+            warnings.simplefilter("ignore")
+            return ast.parse(source)
+    except SyntaxError as error:
+        raise Unreadable(f"{error.msg} (line {error.lineno or 1})", error.lineno or 0) from error
+    except RecursionError as error:
+        raise Unreadable("its expressions are nested too deeply to be parsed") from error
+    except MemoryError as error:
+        raise Unreadable("the parser ran out of memory: nested too deeply") from error
+    except (ValueError, LookupError, OverflowError) as error:
+        # Null bytes; an integer of thousands of digits; an unknown encoding.
+        raise Unreadable(f"{error}") from error
+
+
+def words(source: bytes) -> bytes:
+    """The bytes in which every ASCII identifier of the file stands as Python will read it.
+
+    Identifiers are NFKC-normalised by Python, and an encoding may hide them from whoever looks at bytes.
+    """
+    if source.isascii() and b"coding" not in source[:400]:
+        return source
+    try:
+        encoding, _ = tokenize.detect_encoding(io.BytesIO(source).readline)
+        text = source.decode(encoding, "replace")
+    except (SyntaxError, LookupError, ValueError):
+        text = source.decode("latin-1")
+    return unicodedata.normalize("NFKC", text).encode("utf-8", "replace")
+
+
+def dotted(node: ast.AST) -> str:
+    """`a.b.c` for a chain of names; nothing for anything else."""
+    parts: list[str] = []
+    while isinstance(node, ast.Attribute):
+        parts.append(node.attr)
+        node = node.value
+    if not isinstance(node, ast.Name):
+        return ""
+    parts.append(node.id)
+    return ".".join(reversed(parts))
+
+
+def text_of(node: ast.AST) -> str:
+    """The expression on one line, shortened."""
+    try:
+        text = dotted(node) or " ".join(ast.unparse(node).split())
+    except RecursionError:
+        return "…"
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
+
+
+def negated(condition: str) -> str:
+    """The opposite of a condition, as text."""
+    if condition.startswith("not (") and condition.endswith(")") and condition.count("(") == 1:
+        return condition[5:-1]
+    if condition.startswith("not ") and not _JOINED.search(condition):
+        return condition[4:]
+    return f"not ({condition})" if " " in condition else f"not {condition}"
+
+
+def reference(node: ast.AST) -> Reference:
+    """What an expression says about the class or function that it means."""
+    text = text_of(node)
+    if not isinstance(node, ast.Call):
+        return Reference(text=text, names=tuple(dict.fromkeys(_names(node))))
+    function = dotted(node.func)
+    if function == "getattr" and len(node.args) > 1:
+        owner, name = dotted(node.args[0]), literal(node.args[1])
+        if owner and name:
+            return Reference(text=text, names=(f"{owner}.{name}",))
+    return Reference(
+        text=text,
+        function=function,
+        arguments=tuple(reference(argument) for argument in node.args),
+        keywords={k.arg: reference(k.value) for k in node.keywords if k.arg is not None},
+    )
+
+
+def _names(node: ast.AST) -> list[str]:
+    name = dotted(node)
+    if name:
+        return [name]
+    match node:
+        case ast.Subscript(
+            value=ast.Call(func=ast.Name(id="globals" | "locals")),
+            slice=ast.Constant(value=str(key)),
+        ):
+            return [key]
+        case ast.Subscript(value=value) | ast.Starred(value=value) | ast.NamedExpr(value=value):
+            return _names(value)
+        case ast.IfExp(body=body, orelse=orelse):
+            return _names(body) + _names(orelse)
+        case (
+            ast.BoolOp(values=values)
+            | ast.List(elts=values)
+            | ast.Tuple(elts=values)
+            | ast.Set(elts=values)
+            | ast.Dict(values=values)
+        ):
+            return [name for value in values for name in _names(value)]
+        case _:
+            return []
+
+
+def column(node: ast.expr, place: int) -> ast.expr:
+    """What the place-th name of a loop over the expression goes over; the whole of it where that is unclear."""
+    match node:
+        case ast.Call(func=ast.Name(id="zip"), args=args) if place < len(args):
+            return args[place]
+        case ast.List(elts=rows) | ast.Tuple(elts=rows):
+            parts = [
+                row.elts[place]
+                for row in rows
+                if isinstance(row, ast.Tuple | ast.List) and place < len(row.elts)
+            ]
+            return ast.List(elts=parts, ctx=ast.Load()) if len(parts) == len(rows) else node
+        case _:
+            return node
+
+
+def members_of(node: ast.expr) -> dict[str, ast.expr] | None:
+    """The members that `type()` is given; None where only running it tells."""
+    match node:
+        case ast.Dict(keys=keys, values=values):
+            names = [literal(key) for key in keys]
+            return None if None in names else dict(zip(names, values, strict=True))  # type: ignore[arg-type]
+        case ast.Call(func=ast.Name(id="dict"), args=[], keywords=given):
+            return None if any(k.arg is None for k in given) else {k.arg: k.value for k in given}  # type: ignore[misc]
+        case _:
+            return None
+
+
+def truth(node: ast.AST) -> bool | None:  # noqa: PLR0911 - one for each kind
+    """Whether a condition is always true or always false; None where that is not plain to see."""
+    match node:
+        case ast.Constant(value=value):
+            return bool(value)
+        case ast.UnaryOp(op=ast.Not(), operand=operand):
+            inner = truth(operand)
+            return None if inner is None else not inner
+        case ast.Name(id="TYPE_CHECKING") | ast.Attribute(attr="TYPE_CHECKING"):
+            return False
+        case ast.List(elts=[]) | ast.Tuple(elts=[]) | ast.Dict(keys=[]):
+            return False
+        case ast.BoolOp(op=op, values=values):
+            both = isinstance(op, ast.And)
+            known = [truth(value) for value in values]
+            if (not both) in known:
+                return not both
+            return None if None in known else both
+        case _:
+            return None
+
+
+def literal(node: ast.AST | None) -> str | None:
+    """The text of a string literal, joined literals included."""
+    if isinstance(node, ast.Constant) and isinstance(node.value, str):
+        return node.value
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
+        left, right = literal(node.left), literal(node.right)
+        return None if left is None or right is None else left + right
+    return None
+
+
+def number(node: ast.AST) -> float | None:  # noqa: PLR0911 - one for each kind
+    """The value of a number that is written out: `0.01`, `-1`, `1e-3 * 2`."""
+    match node:
+        case ast.Constant(value=bool()):
+            return None
+        case ast.Constant(value=int() | float() as value):
+            try:
+                return float(value)
+            except OverflowError:
+                return None
+        case ast.UnaryOp(op=ast.USub(), operand=operand):
+            inner = number(operand)
+            return None if inner is None else -inner
+        case ast.BinOp(left=left, op=ast.Mult() | ast.Div() as op, right=right):
+            one, other = number(left), number(right)
+            if one is None or other is None or (isinstance(op, ast.Div) and other == 0):
+                return None
+            return one * other if isinstance(op, ast.Mult) else one / other
+        case _:
+            return None
