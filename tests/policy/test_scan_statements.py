@@ -9,6 +9,7 @@ import pytest
 from karat.policy.scan.scanner import ScanOptions, scan
 
 
+@pytest.mark.slow
 def test_hundreds_of_elifs(tmp_path: Path) -> None:
     cases = "".join(f"        elif self.a == {n}: self.check_grad()\n" for n in range(400))
     around = "".join(f"elif a == {n}:\n    class T{n}(Base): pass\n" for n in range(400))

@@ -9,10 +9,10 @@ from textwrap import indent
 import pytest
 from hypothesis import given, strategies as st
 
-from karat.policy.scan.source import negated
 from karat.policy.scan.reach import always
 from karat.policy.scan.report import ScanReport, lines
 from karat.policy.scan.scanner import ScanOptions, scan
+from karat.policy.scan.source import negated
 
 HEAD = """import contextlib, functools, unittest
 import numpy as np
