@@ -89,3 +89,12 @@ def test_a_word_nobody_knows_is_refused() -> None:
 
 def test_a_kind_that_means_unverified_can_be_made_a_failure() -> None:
     assert exit_code([finding("fail", "cannot-read")], fail_on=("cannot-read",)) is ExitCode.FAIL
+
+
+def test_what_a_kind_condemns_is_said_once_and_only_for_failures() -> None:
+    cut = Finding(kind="truncated", severity=Severity.FAIL, message="")
+    assert cut.condemns == "incomplete"
+    assert Finding(kind="type-changed", severity=Severity.FAIL, message="").condemns == "unfit"
+    assert not Finding(kind="truncated", severity=Severity.WARN, message="").condemns
+    assert not Finding(kind="value-drift", severity=Severity.FAIL, message="").condemns
+    assert not Finding(kind="somebody's own", severity=Severity.FAIL, message="").condemns

@@ -187,12 +187,6 @@ def _old_defects(old: Reading, new: Reading) -> list[Finding]:
     ]
 
 
-# Findings that say something is missing or cannot be trusted; the numbers cannot excuse them.
-_INCOMPLETE = frozenset({
-    "truncated", "new-nan", "lost-steps", "lost-metric", "lost-rows", "lost-tensor", "incomplete-case",
-    "empty", "conflict-markers",
-    "duplicate-key", "duplicate-row", "ragged-row", "nothing-compared",
-})  # fmt: skip
 _AT_MOST_NOISE = frozenset(
     {"format-only", "dropped-placeholders", "no-usable-steps", "moved-golden", "truncated"}
 )
@@ -203,7 +197,8 @@ def verdict_of(rows: Sequence[MetricChange], findings: Sequence[Finding]) -> Ver
     verdicts = [row.verdict for row in rows]
     for finding in findings:
         if finding.severity is Severity.FAIL:
-            verdicts.append(Verdict.INCOMPLETE if finding.kind in _INCOMPLETE else Verdict.BREAK)
+            incomplete = finding.condemns == "incomplete"
+            verdicts.append(Verdict.INCOMPLETE if incomplete else Verdict.BREAK)
         elif (
             finding.severity is Severity.WARN and finding.kind not in _AT_MOST_NOISE
         ) or finding.kind in {"gained-rows", "gained-metric", "gained-steps", "structure-changed"}:

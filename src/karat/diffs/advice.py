@@ -13,11 +13,6 @@ from karat.compare.change import Change
 from karat.diffs.sides import Bundles, OneFile, Revision, Side, WorkTree
 from karat.findings import Finding
 
-_REJECT = frozenset({
-    "truncated", "lost-steps", "lost-metric", "lost-rows", "new-nan", "unreadable", "conflict-markers",
-    "duplicate-key", "duplicate-row", "ragged-row", "empty", "removed-golden",
-})  # fmt: skip
-
 
 def quoted(text: str) -> str:
     """Text as one word of a shell command that a person can read, and run as it stands."""
@@ -56,7 +51,7 @@ def _again(old: Side, new: Side, preset: str | None, store: str | None) -> list[
 def _next(finding: Finding, change: Change, old: Side, new: Side, again: list[str]) -> str:
     if isinstance(new, WorkTree):
         name = quoted(new.up + change.path)
-        if finding.kind in _REJECT and finding.severity == "fail":
+        if finding.condemns:
             if change.has_baseline:
                 return f"git restore --source={quoted(old.name)} -- {name}"
             # New, perhaps already staged: neither `git clean` nor `git restore` knows both.

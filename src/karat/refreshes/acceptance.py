@@ -16,7 +16,7 @@ from msgspec import structs
 
 from karat.compare.change import Change
 from karat.compare.pairs import Pair, compare_many
-from karat.findings import INCOMPLETE, Finding, Severity, fail, warn
+from karat.findings import Finding, Severity, fail, warn
 from karat.goldens.shapes import Golden, Reading, Series, Table
 from karat.refreshes.jobs import UNFINISHED
 from karat.refreshes.settings import Options
@@ -189,7 +189,7 @@ def _decide(new: Incoming, merged: _Merged, change: Change, options: Options) ->
             else f
             for f in findings
         ]
-    objections = [f for f in findings if f.severity is Severity.FAIL and f.kind in INCOMPLETE]
+    objections = [f for f in findings if f.condemns]
     golden = merged.reading.golden
     accepted = bool(objections) and options.accept_incomplete and golden is not None
     if objections and not accepted:

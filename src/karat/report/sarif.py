@@ -72,7 +72,7 @@ def render(
 
 def _rule(kind: str, findings: Sequence[Finding], tool: Tool) -> dict[str, Any]:
     gravest = min((f.severity for f in findings if f.kind == kind), key=lambda s: s.rank)
-    title = tool.titles.get(kind) or KINDS[kind]
+    title = tool.titles.get(kind) or KINDS[kind].meaning
     advice = tool.help.get(kind, title)
     return {
         "id": kind,

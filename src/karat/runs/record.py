@@ -246,12 +246,6 @@ def _put(path: Path, data: bytes) -> None:
 
 # DOC-HERE recording: One golden and what is to become of it: runs read, judged, and written unless something objects.
 
-# Findings that say that the run is not all there, or that what it left cannot be trusted.
-_INCOMPLETE = frozenset({
-    "conflict-markers", "duplicate-key", "duplicate-row", "empty", "lost-metric", "lost-rows",
-    "lost-steps", "new-nan", "no-baseline", "nothing-compared", "ragged-row", "short-run", "structure-changed",
-    "truncated", "type-changed", "unreadable",
-})  # fmt: skip
 _TAKEN = "; the new one is taken without a comparison"
 
 
@@ -274,7 +268,7 @@ class _Judged:
         self, said: Sequence[Finding], compared: Sequence[Finding], *, nothing: bool, accept: bool
     ) -> None:
         found = [*said, *compared]
-        objections = [f for f in found if f.severity is Severity.FAIL and f.kind in _INCOMPLETE]
+        objections = [f for f in found if f.condemns]
         # Nothing to take is no matter of being incomplete.
         hopeless = UNVERIFIED | {"empty"}
         self.nothing = nothing or any(

@@ -41,10 +41,10 @@ _NUMBERS: Final = (
 _FIELDS: Final = ("file", "metric", "verdict", "because", *_NUMBERS, "curve", "tensor")
 
 _WITHOUT_ROWS: Final = {
-    Verdict.UNREADABLE: KINDS["unreadable"],
-    Verdict.INCOMPLETE: KINDS["truncated"],
-    Verdict.REMOVED: KINDS["removed-golden"],
-    Verdict.NEW: KINDS["new-golden"],
+    Verdict.UNREADABLE: KINDS["unreadable"].meaning,
+    Verdict.INCOMPLETE: KINDS["truncated"].meaning,
+    Verdict.REMOVED: KINDS["removed-golden"].meaning,
+    Verdict.NEW: KINDS["new-golden"].meaning,
     Verdict.SAME: "no value differs",
 }
 
@@ -142,7 +142,7 @@ def _data(
             [f.severity.value, f.kind, f.path, f.metric, f.where, _without_metric(f), f.next]
             for f in findings
         ],
-        "kinds": {f.kind: KINDS[f.kind] for f in findings if f.kind in KINDS},
+        "kinds": {f.kind: KINDS[f.kind].meaning for f in findings if f.kind in KINDS},
         "groups": _groups(diff),
     }
 

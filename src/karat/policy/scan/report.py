@@ -127,7 +127,9 @@ def ordered(findings: Sequence[Finding]) -> tuple[Finding, ...]:
 
 def title(kind: str) -> str:
     """A kind of finding, in words that fit a source file."""
-    return "the file cannot be understood as Python" if kind == "unreadable" else KINDS[kind]
+    return (
+        "the file cannot be understood as Python" if kind == "unreadable" else KINDS[kind].meaning
+    )
 
 
 def finding(  # noqa: PLR0913 - all of one finding
