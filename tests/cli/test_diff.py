@@ -185,15 +185,15 @@ def test_a_killed_worker_costs_nothing(repository: Repository) -> None:
     code = """
 import os, signal, sys
 from karat.diffs.diff import Options, diff
-from karat.diffs.workers import Judge
+from karat.diffs.workers import Comparer
 from karat.diffs.report import data
-here, judge = os.getpid(), Judge.judge
+here, compare = os.getpid(), Comparer.compare
 def dies(self, items):
     if os.getpid() != here:
         print("killed", file=sys.stderr, flush=True)
         os.kill(os.getpid(), signal.SIGKILL)
-    return judge(self, items)
-Judge.judge = dies
+    return compare(self, items)
+Comparer.compare = dies
 sys.stdout.buffer.write(data.render_json(diff(options=Options(jobs=4))))
 """
     done = subprocess.run(

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 from pathlib import Path
 
@@ -215,6 +216,13 @@ def test_an_unknown_side_is_wrong_usage(
     repository.commit()
     with pytest.raises(UsageError, match="nosuch"):
         diff(*words, cwd=repository.root)
+
+
+@pytest.mark.parametrize("word", ["../nosuch", "./../nosuch", "a/../nosuch"])
+def test_a_path_with_two_dots_is_no_range(repository: Repository, word: str) -> None:
+    repository.commit("first")
+    with pytest.raises(UsageError, match=re.escape(f"found {word!r}: no such path")):
+        diff(word, cwd=repository.root)
 
 
 def test_no_repository_and_no_commit_are_wrong_usage(

@@ -8,8 +8,8 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from karat.diffs.advice import quoted
 from karat.system.ci import facts
+from karat.system.command import quoted
 
 __all__ = ["edit_command", "look_command", "quoted", "refresh_command"]
 

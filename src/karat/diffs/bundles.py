@@ -1,10 +1,13 @@
-"""Rows of a captured case: one comparison of two tensors → a row of the report, and its findings."""
+"""Two captured cases → a change: tensor by tensor, in blocks, and never "same" without having read them.
+
+Old is what is expected, with the tolerance that was recorded with it. Digests are looked at in the same pass, so a
+damaged side is `unreadable` whatever the other side says.
+"""
 
 from __future__ import annotations
 
-import os
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
@@ -23,275 +26,41 @@ from karat.compare.change import Change, MetricChange, Verdict
 from karat.compare.pairs import verdict_of
 from karat.diffs.cases import Pair
 from karat.findings import CannotVerify, Finding, Severity
+from karat.report.words import few
 from karat.tensors.blocks import digest_of
-from karat.tensors.compare import compare_tensors
+from karat.tensors.compare import available_cores, compare_tensors
 from karat.tensors.comparison import Comparison, Numbers, within
 from karat.tensors.dtypes import for_dtype
+from karat.tensors.report import place
 from karat.tensors.tensor import Damaged, TensorExtent
-
-Entry = tuple[MetricChange | None, tuple[Finding, ...]]
-
-# What no tolerance is about: the tensors are not even of one kind.
-_BROKEN = frozenset({"dtype-changed", "shape-changed", "type-changed"})
-
-
-def output_row(comparison: Comparison, comparator: Comparator) -> Entry:
-    """An expected tensor, new against old, with the old side's tolerance."""
-    findings = tuple(_kinder(f, comparator) for f in _named(comparison))
-    verdict = _verdict(comparison, findings)
-    comparison = _recorded(comparison)
-    return _row(comparison, verdict, _because(comparison)), findings
-
-
-def input_row(comparison: Comparison) -> Entry:
-    """An input; one that changed is no failure of its own, but it is said about the whole case."""
-    same = _is_bit_equal(comparison)
-    damage = tuple(f for f in comparison.findings if f.kind == "bundle-damaged")
-    verdict = Verdict.SAME if same else Verdict.DRIFT
-    because = _bit_equal(comparison) if same else "the two captures had different inputs"
-    return _row(comparison, verdict, because), damage
-
-
-def lost_row(record: TensorRecord) -> Entry:
-    """A tensor that only the old side has."""
-    message = f"{within(record.name)}expected {record.dtype}{list(record.shape)}, found nothing on the new side"
-    finding = Finding(
-        kind="lost-tensor", severity=Severity.FAIL, metric=record.name, message=message
-    )
-    return _one_side(record, Verdict.INCOMPLETE, "it is gone"), (finding,)
-
-
-def gained_row(record: TensorRecord) -> Entry:
-    """A tensor that only the new side has."""
-    message = f"{within(record.name)}expected no such tensor, found {record.dtype}{list(record.shape)}, which is new"
-    finding = Finding(
-        kind="gained-tensor", severity=Severity.WARN, metric=record.name, message=message
-    )
-    return _one_side(record, Verdict.NEW, "the old side has no such tensor"), (finding,)
-
-
-def _one_side(record: TensorRecord, verdict: Verdict, because: str) -> MetricChange:
-    tensor = Comparison(name=record.name, dtype=record.dtype, shape=record.shape)
-    return MetricChange(
-        metric=record.name, verdict=verdict, because=because, rule="bundle", tensor=tensor
-    )
-
-
-def _named(comparison: Comparison) -> tuple[Finding, ...]:
-    # The metric says which tensor it is, so the place need not say it again.
-    return tuple(
-        replace(f, metric=comparison.name, where=None if f.where == comparison.name else f.where)
-        for f in comparison.findings
-    )
-
-
-def _kinder(finding: Finding, comparator: Comparator) -> Finding:
-    """Where nobody recorded a tolerance, a dtype's own is a guess, and crossing it no proof."""
-    unknown = comparator.name == "caller" and comparator.rtol is None and comparator.atol is None
-    if finding.kind == "tensor-mismatch" and unknown:
-        message = (
-            f"{finding.message}; the capture recorded no tolerance, so the dtype's own was used"
-        )
-        return replace(finding, severity=Severity.WARN, message=message)
-    return finding
-
-
-def _verdict(comparison: Comparison, findings: tuple[Finding, ...]) -> Verdict:
-    if any(f.severity is Severity.FAIL for f in findings):
-        return Verdict.BREAK
-    if any(f.severity is Severity.WARN for f in findings):
-        return Verdict.DRIFT
-    return Verdict.SAME if _is_bit_equal(comparison) else Verdict.NOISE
-
-
-def _is_bit_equal(comparison: Comparison) -> bool:
-    numbers = comparison.numbers
-    if any(f.kind in _BROKEN for f in comparison.findings):
-        return False
-    return numbers is not None and numbers.bit_equal == numbers.elements
-
-
-def _bit_equal(comparison: Comparison) -> str:
-    elements = comparison.numbers.elements if comparison.numbers else 0
-    return f"all {elements:,} elements are bit-equal"
-
-
-def _recorded(comparison: Comparison) -> Comparison:
-    """The tolerance was given to the comparison, but nobody gave it: it was recorded."""
-    tolerance = comparison.tolerance
-    if tolerance is None or tolerance.origin != "given":
-        return comparison
-    return structs.replace(comparison, tolerance=structs.replace(tolerance, origin="recorded"))
-
-
-def _because(comparison: Comparison) -> str:
-    if _is_bit_equal(comparison):
-        return _bit_equal(comparison)
-    numbers, tolerance = comparison.numbers, comparison.tolerance
-    if numbers is None or tolerance is None:
-        return next((f.message for f in comparison.findings), "compared exactly")
-    rule = f"rtol {tolerance.rtol:g}, atol {tolerance.atol:g} ({tolerance.origin})"
-    if numbers.mismatches:
-        return f"{numbers.mismatches:,} of {numbers.elements:,} elements lie outside {rule}"
-    return f"{numbers.elements - numbers.bit_equal:,} elements differ, within {rule}"
-
-
-def _row(comparison: Comparison, verdict: Verdict, because: str) -> MetricChange:
-    numbers = comparison.numbers or Numbers(elements=0, bit_equal=0)
-    return MetricChange(
-        metric=comparison.name,
-        verdict=verdict,
-        because=because,
-        rule="bundle",
-        max_abs_rel_diff=numbers.max_rel,
-        max_step=_place(numbers.max_rel_at),
-        first_diff_step=_place(numbers.first_mismatch),
-        bit_equal=numbers.bit_equal,
-        n_shared=numbers.elements,
-        nan_gained=max(0, numbers.nan_actual - numbers.nan_expected),
-        nan_lost=max(0, numbers.nan_expected - numbers.nan_actual),
-        tensor=structs.replace(comparison, findings=()),
-    )
-
-
-def _place(index: tuple[int, ...] | None) -> str | None:
-    return None if index is None else f"[{', '.join(map(str, index))}]"
-
-
-# DOC-HERE bundle_manifests: What two manifests say beside their tensors: inputs, plain values, tolerances, environments.
-
-_SHOWN = 8
-
-
-def manifest_findings(old: Manifest, new: Manifest, inputs_differ: bool) -> Iterator[Finding]:  # noqa: FBT001
-    """Everything but tensors and programs."""
-    if inputs_differ or old.inputs != new.inputs:
-        yield Finding(
-            kind="inputs-changed",
-            severity=Severity.WARN,
-            message="the two captures had different inputs, so a difference of their outputs says little",
-        )
-    yield from _tolerances(old, new)
-    yield from _environments(old.environment, new.environment)
-
-
-def plain_rows(old: Manifest, new: Manifest) -> Iterator[Entry]:
-    """Expected values that are no tensors, and the nesting of all of them, where it is not the same."""
-    if old.expected == new.expected:
-        return
-    before, after = (
-        Flat(role="expected", structure=_without_tensors(side.expected), tensors={})
-        for side in (old, new)
-    )
-    comparator = old.comparator
-    measure = Measure(rtol=comparator.rtol, atol=comparator.atol, equal_nan=comparator.equal_nan)
-    report = compare_flats(before, after, measure)
-    told = tuple(f for f in report.findings if f.kind != "nothing-compared")
-    none: MetricChange | None = None
-    yield none, told
-    for comparison in report.comparisons:
-        if comparison.findings or comparison.numbers is not None:
-            yield output_row(comparison, old.comparator)
-
-
-_TENSOR = "a tensor"
-
-
-def _without_tensors(node: Any) -> Any:
-    """The structure with a word where a tensor is; tensors are compared by their bytes."""
-    if isinstance(node, list):
-        return [_without_tensors(item) for item in node]
-    if not isinstance(node, dict):
-        return node
-    if len(node) == 1 and next(iter(node)) in {"tensor", "scalar"}:
-        return _TENSOR
-    return {key: _without_tensors(value) for key, value in node.items()}
-
-
-def _tolerances(old: Manifest, new: Manifest) -> Iterator[Finding]:
-    """A golden that allows more than it did is news, whatever its values do."""
-    dtypes = sorted({t.dtype for t in new.tensors if t.role == "expected"}) or ["float32"]
-    pairs = [(_allowed(old.comparator, d), _allowed(new.comparator, d)) for d in dtypes]
-    before, after = next(((a, b) for a, b in pairs if a != b), pairs[0])
-    if before == after:
-        return
-    text = f"rtol {before[0]:g}, atol {before[1]:g} → rtol {after[0]:g}, atol {after[1]:g}"
-    nan = " and NaN equals NaN now" if after[2] > before[2] else ""
-    if any(b > a for one, two in pairs for a, b in zip(one, two, strict=True)):
-        message = f"the capture allows more than it did: {text}{nan}"
-        yield Finding(kind="tolerance-widened", severity=Severity.WARN, message=message)
-    else:
-        message = f"the capture allows less than it did: {text}"
-        yield Finding(kind="tolerance-tightened", severity=Severity.INFO, message=message)
-
-
-def _allowed(comparator: Comparator, dtype: str) -> tuple[float, float, bool, bool]:
-    """What passes: all four grow as more does."""
-    own = for_dtype(dtype)
-    return (
-        own.rtol if comparator.rtol is None else comparator.rtol,
-        own.atol if comparator.atol is None else comparator.atol,
-        comparator.equal_nan,
-        not comparator.check_dtype,
-    )
-
-
-def _environments(old: Environment, new: Environment) -> Iterator[Finding]:
-    found = list(_differing(old, new))
-    if found:
-        more = f"; and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
-        yield Finding(
-            kind="environment-changed",
-            severity=Severity.INFO,
-            message=f"captured elsewhere: {'; '.join(found[:_SHOWN])}{more}",
-        )
-
-
-def _differing(old: Environment, new: Environment) -> Iterator[str]:
-    for name in ("platform", "machine", "device", "image", "python"):
-        before, after = getattr(old, name), getattr(new, name)
-        if before != after:
-            yield f"{name} {before or 'none'} → {after or 'none'}"
-    for name in sorted(old.packages.keys() | new.packages.keys()):
-        before, after = old.packages.get(name), new.packages.get(name)
-        if before != after:
-            yield f"{name} {before or 'none'} → {after or 'none'}"
-
-
-# DOC-HERE bundles: Two captured cases → a change: tensor by tensor, in blocks, and never "same" without having read them.
-#
-# Old is what is expected, with the tolerance that was recorded with it. Digests are looked at in the same
-# pass, so a damaged side is `unreadable` whatever the other side says.
 
 _LARGE = 32 << 20
 """Bytes from which a tensor is worth all threads at once, and then no other runs beside it."""
 
 Progress = Callable[[int, int], None]
+Entry = tuple[MetricChange | None, tuple[Finding, ...]]
+
+# What no tolerance is about: the tensors are not even of one kind.
+_BROKEN = frozenset({"dtype-changed", "shape-changed", "type-changed"})
+_SHOWN = 8
 
 
-def judge_cases(
+def compare_cases(
     pairs: Sequence[Pair], *, jobs: int | None = None, progress: Progress | None = None
 ) -> list[Change]:
     """The changes of all cases, in order; several at a time."""
-    threads = jobs or _cores()
-    judge = _Judge(threads)
+    threads = jobs or available_cores()
+    comparer = _Comparer(threads)
     changes = []
     with ThreadPoolExecutor(max(1, min(threads, len(pairs)))) as pool:
-        for change in pool.map(judge.change, pairs):
+        for change in pool.map(comparer.change, pairs):
             changes.append(change)
             if progress is not None:
                 progress(len(changes), len(pairs))
     return changes
 
 
-def _cores() -> int:
-    try:
-        return len(os.sched_getaffinity(0))
-    except AttributeError:  # not Linux
-        return os.cpu_count() or 1
-
-
-class _Judge:
+class _Comparer:
     def __init__(self, threads: int) -> None:
         self._threads = threads
         self._one_large = threading.Lock()
@@ -299,18 +68,25 @@ class _Judge:
     def change(self, pair: Pair) -> Change:
         """The change of one case; damage is a finding of it and of no other."""
         broken = [*pair.out_of_reach]
-        broken += [f for case in (pair.old, pair.new) if case for f in case.findings if _grave(f)]
+        broken += _failing(f for case in (pair.old, pair.new) if case for f in case.findings)
         if broken:
             return _unreadable(pair, broken)
         if pair.new is None:
             return _alone(pair, Verdict.REMOVED, _REMOVED)
         try:
             if pair.old is None:
-                damage = [f for f in verify_case(pair.new) if _grave(f)]
+                damage = _failing(verify_case(pair.new))
                 return _unreadable(pair, damage) if damage else _alone(pair, Verdict.NEW, _NEW)
             return self._compared(pair.path, pair.old, pair.new)
         except CannotVerify as error:
-            return _unreadable(pair, [_out_of_reach(error)])
+            # A store that did not answer says nothing about the case, and must not cost the others.
+            failed = Finding(
+                kind="cannot-read",
+                severity=Severity.FAIL,
+                message=str(error),
+                next=error.next_command,
+            )
+            return _unreadable(pair, [failed])
         except (Damaged, ValueError) as damage:
             # A manifest may be sealed and still say what no capture would: a tolerance below zero.
             return _unreadable(pair, [_damaged(str(damage))])
@@ -322,12 +98,19 @@ class _Judge:
         rows = [row for row, _ in entries if row is not None]
         findings = [f for _, found in entries for f in found]
         findings += _programs(old, new)
-        findings += manifest_findings(old.manifest, new.manifest, _inputs_differ(rows))
+        inputs_differ = any(
+            row.metric.partition("/")[0] == "input" and row.verdict is not Verdict.SAME
+            for row in rows
+        )
+        findings += manifest_findings(old.manifest, new.manifest, inputs_differ=inputs_differ)
         findings += [f for case in (old, new) for f in case.findings]
         if any(f.kind == "bundle-damaged" for f in findings):
-            return _unreadable(Pair(path, old, new), [f for f in findings if _grave(f)])
+            return _unreadable(Pair(path, old, new), _failing(findings))
         if not rows:
-            findings.append(_nothing())
+            message = "neither side holds a tensor or a value, so nothing was compared"
+            findings.append(
+                Finding(kind="nothing-compared", severity=Severity.FAIL, message=message)
+            )
         return Change(
             path=path,
             verdict=verdict_of(rows, findings),
@@ -414,11 +197,6 @@ def _vouched(left: TensorExtent, before: TensorRecord, after: TensorRecord) -> I
         raise Damaged(f"{before.name} of both sides: {said}")
 
 
-def _inputs_differ(rows: Sequence[MetricChange]) -> bool:
-    inputs = (row for row in rows if row.metric.partition("/")[0] == "input")
-    return any(row.verdict is not Verdict.SAME for row in inputs)
-
-
 def _programs(old: Case, new: Case) -> Iterator[Finding]:
     """Whether the programs are what was captured, and one and the same."""
     before, after = old.manifest.program, new.manifest.program
@@ -469,24 +247,12 @@ def _unreadable(pair: Pair, findings: Sequence[Finding]) -> Change:
     )
 
 
-def _grave(finding: Finding) -> bool:
-    return finding.severity is Severity.FAIL
+def _failing(findings: Iterable[Finding]) -> list[Finding]:
+    return [f for f in findings if f.severity is Severity.FAIL]
 
 
 def _damaged(message: str) -> Finding:
     return Finding(kind="bundle-damaged", severity=Severity.FAIL, message=message)
-
-
-def _out_of_reach(error: CannotVerify) -> Finding:
-    """A store that did not answer says nothing about the case, and must not cost the others."""
-    return Finding(
-        kind="cannot-read", severity=Severity.FAIL, message=str(error), next=error.next_command
-    )
-
-
-def _nothing() -> Finding:
-    message = "neither side holds a tensor or a value, so nothing was compared"
-    return Finding(kind="nothing-compared", severity=Severity.FAIL, message=message)
 
 
 def _identity(manifest: Manifest) -> dict[str, str]:
@@ -498,3 +264,203 @@ def _identity(manifest: Manifest) -> dict[str, str]:
 def _sorted(findings: Sequence[Finding], path: str) -> tuple[Finding, ...]:
     placed = [replace(f, path=path) for f in findings]
     return tuple(sorted(placed, key=lambda f: f.severity.rank))
+
+
+def output_row(comparison: Comparison, comparator: Comparator) -> Entry:
+    """An expected tensor, new against old, with the old side's tolerance."""
+    findings = tuple(
+        # The metric says which tensor it is, so the place need not say it again.
+        replace(
+            _kinder(f, comparator),
+            metric=comparison.name,
+            where=None if f.where == comparison.name else f.where,
+        )
+        for f in comparison.findings
+    )
+    severities = {f.severity for f in findings}
+    if Severity.FAIL in severities:
+        verdict = Verdict.BREAK
+    elif Severity.WARN in severities:
+        verdict = Verdict.DRIFT
+    else:
+        verdict = Verdict.SAME if _is_bit_equal(comparison) else Verdict.NOISE
+    tolerance = comparison.tolerance
+    if tolerance is not None and tolerance.origin == "given":
+        # It was given to the comparison, but nobody gave it: it was recorded.
+        tolerance = structs.replace(tolerance, origin="recorded")
+        comparison = structs.replace(comparison, tolerance=tolerance)
+    return _row(comparison, verdict, _because(comparison)), findings
+
+
+def input_row(comparison: Comparison) -> Entry:
+    """An input; one that changed is no failure of its own, but it is said about the whole case."""
+    same = _is_bit_equal(comparison)
+    damage = tuple(f for f in comparison.findings if f.kind == "bundle-damaged")
+    verdict = Verdict.SAME if same else Verdict.DRIFT
+    because = _bit_equal(comparison) if same else "the two captures had different inputs"
+    return _row(comparison, verdict, because), damage
+
+
+def lost_row(record: TensorRecord) -> Entry:
+    """A tensor that only the old side has."""
+    message = f"{within(record.name)}expected {record.dtype}{list(record.shape)}, found nothing on the new side"
+    finding = Finding(
+        kind="lost-tensor", severity=Severity.FAIL, metric=record.name, message=message
+    )
+    return _one_side(record, Verdict.INCOMPLETE, "it is gone"), (finding,)
+
+
+def gained_row(record: TensorRecord) -> Entry:
+    """A tensor that only the new side has."""
+    message = f"{within(record.name)}expected no such tensor, found {record.dtype}{list(record.shape)}, which is new"
+    finding = Finding(
+        kind="gained-tensor", severity=Severity.WARN, metric=record.name, message=message
+    )
+    return _one_side(record, Verdict.NEW, "the old side has no such tensor"), (finding,)
+
+
+def _one_side(record: TensorRecord, verdict: Verdict, because: str) -> MetricChange:
+    tensor = Comparison(name=record.name, dtype=record.dtype, shape=record.shape)
+    return MetricChange(
+        metric=record.name, verdict=verdict, because=because, rule="bundle", tensor=tensor
+    )
+
+
+def _kinder(finding: Finding, comparator: Comparator) -> Finding:
+    """Where nobody recorded a tolerance, a dtype's own is a guess, and crossing it no proof."""
+    unknown = comparator.name == "caller" and comparator.rtol is None and comparator.atol is None
+    if finding.kind == "tensor-mismatch" and unknown:
+        message = (
+            f"{finding.message}; the capture recorded no tolerance, so the dtype's own was used"
+        )
+        return replace(finding, severity=Severity.WARN, message=message)
+    return finding
+
+
+def _is_bit_equal(comparison: Comparison) -> bool:
+    numbers = comparison.numbers
+    if any(f.kind in _BROKEN for f in comparison.findings):
+        return False
+    return numbers is not None and numbers.bit_equal == numbers.elements
+
+
+def _bit_equal(comparison: Comparison) -> str:
+    elements = comparison.numbers.elements if comparison.numbers else 0
+    return f"all {elements:,} elements are bit-equal"
+
+
+def _because(comparison: Comparison) -> str:
+    if _is_bit_equal(comparison):
+        return _bit_equal(comparison)
+    numbers, tolerance = comparison.numbers, comparison.tolerance
+    if numbers is None or tolerance is None:
+        return next((f.message for f in comparison.findings), "compared exactly")
+    rule = f"rtol {tolerance.rtol:g}, atol {tolerance.atol:g} ({tolerance.origin})"
+    if numbers.mismatches:
+        return f"{numbers.mismatches:,} of {numbers.elements:,} elements lie outside {rule}"
+    return f"{numbers.elements - numbers.bit_equal:,} elements differ, within {rule}"
+
+
+def _row(comparison: Comparison, verdict: Verdict, because: str) -> MetricChange:
+    numbers = comparison.numbers or Numbers(elements=0, bit_equal=0)
+    return MetricChange(
+        metric=comparison.name,
+        verdict=verdict,
+        because=because,
+        rule="bundle",
+        max_abs_rel_diff=numbers.max_rel,
+        max_step=place(numbers.max_rel_at),
+        first_diff_step=place(numbers.first_mismatch),
+        bit_equal=numbers.bit_equal,
+        n_shared=numbers.elements,
+        nan_gained=max(0, numbers.nan_actual - numbers.nan_expected),
+        nan_lost=max(0, numbers.nan_expected - numbers.nan_actual),
+        tensor=structs.replace(comparison, findings=()),
+    )
+
+
+def manifest_findings(old: Manifest, new: Manifest, *, inputs_differ: bool) -> Iterator[Finding]:
+    """Everything but tensors and programs."""
+    if inputs_differ or old.inputs != new.inputs:
+        yield Finding(
+            kind="inputs-changed",
+            severity=Severity.WARN,
+            message="the two captures had different inputs, so a difference of their outputs says little",
+        )
+    yield from _tolerances(old, new)
+    differing = list(_differing(old.environment, new.environment))
+    if differing:
+        message = f"captured elsewhere: {few(differing, _SHOWN, '; ')}"
+        yield Finding(kind="environment-changed", severity=Severity.INFO, message=message)
+
+
+def plain_rows(old: Manifest, new: Manifest) -> Iterator[Entry]:
+    """Expected values that are no tensors, and the nesting of all of them, where it is not the same."""
+    if old.expected == new.expected:
+        return
+    before, after = (
+        Flat(role="expected", structure=_without_tensors(side.expected), tensors={})
+        for side in (old, new)
+    )
+    comparator = old.comparator
+    measure = Measure(rtol=comparator.rtol, atol=comparator.atol, equal_nan=comparator.equal_nan)
+    report = compare_flats(before, after, measure)
+    told = tuple(f for f in report.findings if f.kind != "nothing-compared")
+    none: MetricChange | None = None
+    yield none, told
+    for comparison in report.comparisons:
+        if comparison.findings or comparison.numbers is not None:
+            yield output_row(comparison, old.comparator)
+
+
+_TENSOR = "a tensor"
+
+
+def _without_tensors(node: Any) -> Any:
+    """The structure with a word where a tensor is; tensors are compared by their bytes."""
+    if isinstance(node, list):
+        return [_without_tensors(item) for item in node]
+    if not isinstance(node, dict):
+        return node
+    if len(node) == 1 and next(iter(node)) in {"tensor", "scalar"}:
+        return _TENSOR
+    return {key: _without_tensors(value) for key, value in node.items()}
+
+
+def _tolerances(old: Manifest, new: Manifest) -> Iterator[Finding]:
+    """A golden that allows more than it did is news, whatever its values do."""
+    dtypes = sorted({t.dtype for t in new.tensors if t.role == "expected"}) or ["float32"]
+    pairs = [(_allowed(old.comparator, d), _allowed(new.comparator, d)) for d in dtypes]
+    before, after = next(((a, b) for a, b in pairs if a != b), pairs[0])
+    if before == after:
+        return
+    text = f"rtol {before[0]:g}, atol {before[1]:g} → rtol {after[0]:g}, atol {after[1]:g}"
+    nan = " and NaN equals NaN now" if after[2] > before[2] else ""
+    if any(b > a for one, two in pairs for a, b in zip(one, two, strict=True)):
+        message = f"the capture allows more than it did: {text}{nan}"
+        yield Finding(kind="tolerance-widened", severity=Severity.WARN, message=message)
+    else:
+        message = f"the capture allows less than it did: {text}"
+        yield Finding(kind="tolerance-tightened", severity=Severity.INFO, message=message)
+
+
+def _allowed(comparator: Comparator, dtype: str) -> tuple[float, float, bool, bool]:
+    """What passes: all four grow as more does."""
+    own = for_dtype(dtype)
+    return (
+        own.rtol if comparator.rtol is None else comparator.rtol,
+        own.atol if comparator.atol is None else comparator.atol,
+        comparator.equal_nan,
+        not comparator.check_dtype,
+    )
+
+
+def _differing(old: Environment, new: Environment) -> Iterator[str]:
+    for name in ("platform", "machine", "device", "image", "python"):
+        before, after = getattr(old, name), getattr(new, name)
+        if before != after:
+            yield f"{name} {before or 'none'} → {after or 'none'}"
+    for name in sorted(old.packages.keys() | new.packages.keys()):
+        before, after = old.packages.get(name), new.packages.get(name)
+        if before != after:
+            yield f"{name} {before or 'none'} → {after or 'none'}"

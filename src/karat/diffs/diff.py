@@ -16,12 +16,15 @@ from typing import TYPE_CHECKING
 
 from karat.compare.change import Change, Diff, Verdict
 from karat.compare.rules import STATUS_ORDER, RuleBook
-from karat.diffs.advice import advise
 from karat.diffs.groups import groups_of, mark_moves
 from karat.diffs.sides import (
+    Bundles,
     Items,
     Listing,
+    OneFile,
+    Revision,
     Side,
+    WorkTree,
     may_hold_cases,
     pair_up,
     resolve_sides,
@@ -29,6 +32,8 @@ from karat.diffs.sides import (
 )
 from karat.findings import Finding, Severity
 from karat.goldens.paths import DEFAULT_GLOBS, PathFilter, common_root
+from karat.report.words import count
+from karat.system.command import Command
 
 if TYPE_CHECKING:
     from karat.diffs.cases import Both
@@ -90,8 +95,7 @@ def _diff(
     old: Side, new: Side, options: Options, listing: Listing | None, cases: Both | None
 ) -> Diff:
     """The difference, captured cases included where there are any."""
-    from karat.diffs import workers  # noqa: PLC0415 - see above
-    from karat.diffs.workers import Task  # noqa: PLC0415
+    from karat.diffs.workers import Task, compare_items  # noqa: PLC0415 - see above
 
     is_golden = PathFilter(options.globs, options.exclude, options.only)
     owned = {"owned": cases.owner()} if cases else {}
@@ -102,22 +106,23 @@ def _diff(
         status=options.status,
         keep_curves=options.keep_curves,
     )
-    judged = workers.judge(found.items, task, jobs=options.jobs, progress=options.progress)
+    compared = compare_items(found.items, task, jobs=options.jobs, progress=options.progress)
     # Where captured cases lie is theirs to say, so the golden patterns are not asked.
     is_case = PathFilter(("**",), options.exclude, options.only)
-    unchanged = found.unchanged + judged.unchanged
+    unchanged = found.unchanged + compared.unchanged
     unchanged += sum(map(is_case, cases.unchanged)) if cases else 0
-    changes = mark_moves(judged.changes, judged.digests)
-    bundles = _captured_changes(cases, is_case, options) if cases else []
+    changes = mark_moves(compared.changes, compared.digests)
+    bundles: list[Change] = []
+    if cases and (pairs := [pair for pair in cases.pairs() if is_case(pair.path)]):
+        from karat.diffs.bundles import compare_cases  # noqa: PLC0415 - only for captured cases
+
+        bundles = compare_cases(pairs, jobs=options.jobs, progress=options.progress)
     changes += bundles
     if options.only_metric:
         seen = (_only_metrics(change, options.only_metric) for change in changes)
         # A golden without such a metric was not looked at, and must not be called the same.
         changes = [c for c in seen if c.metrics or c.findings]
-    advised = sorted(
-        (advise(change, old, new, options.preset, options.store) for change in changes),
-        key=_gravity,
-    )
+    advised = sorted((_advised(change, old, new, options) for change in changes), key=_gravity)
     return Diff(
         old=old.name,
         new=new.name,
@@ -131,15 +136,6 @@ def _diff(
         unchanged=unchanged,
         root=common_root([*(i.path for i in found.items), *(c.path for c in bundles)]),
     )
-
-
-def _captured_changes(cases: Both, is_case: PathFilter, options: Options) -> list[Change]:
-    pairs = [pair for pair in cases.pairs() if is_case(pair.path)]
-    if not pairs:
-        return []
-    from karat.diffs.bundles import judge_cases  # noqa: PLC0415 - only for captured cases
-
-    return judge_cases(pairs, jobs=options.jobs, progress=options.progress)
 
 
 def _gravity(change: Change) -> tuple[int, int, float, str]:
@@ -168,19 +164,55 @@ def _nothing_compared(
 ) -> Iterator[Finding]:
     """Comparing nothing must not look like a match."""
     if not found.items and not changes and not unchanged and not found.findings:
-        asked = ", ".join(options.only or options.globs)
-        yield Finding(
-            kind="nothing-compared",
-            severity=Severity.FAIL,
-            message=f"expected goldens, found none on either side that match {asked}",
-            next="karat config --show-origin",
-        )
+        patterns = ", ".join(options.only or options.globs)
+        message = f"expected goldens, found none on either side that match {patterns}"
+        command = "karat config --show-origin"
     elif options.only_metric and not any(c.metrics for c in changes):
-        asked = ", ".join(options.only_metric)
-        count = max(len(found.items), len(changes))
-        yield Finding(
-            kind="nothing-compared",
-            severity=Severity.FAIL,
-            message=f"expected a metric that matches {asked}, found none in {count} goldens",
-            next="karat diff --json -",
-        )
+        goldens = count(max(len(found.items), len(changes)), "golden")
+        wanted = ", ".join(options.only_metric)
+        message = f"expected a metric that matches {wanted}, found none in {goldens}"
+        command = "karat diff --json -"
+    else:
+        return
+    yield Finding(kind="nothing-compared", severity=Severity.FAIL, message=message, next=command)
+
+
+def _advised(change: Change, old: Side, new: Side, options: Options) -> Change:
+    """The change with the exact command to run next on each finding that has none.
+
+    Comparing is pure and does not know where the two sides came from; here they meet.
+    """
+    if not change.findings:
+        return change
+    findings = (
+        f if f.next else replace(f, next=_next(f, change, old, new, options))
+        for f in change.findings
+    )
+    return replace(change, findings=tuple(findings))
+
+
+def _next(finding: Finding, change: Change, old: Side, new: Side, options: Options) -> str:
+    sides = [old.name, new.name]
+    if isinstance(new, WorkTree):
+        name = new.up + change.path
+        if finding.condemns and change.has_baseline:
+            return str(Command.of("git", "restore", f"--source={old.name}", "--", name))
+        if finding.condemns:
+            # New, perhaps already staged: neither `git clean` nor `git restore` knows both.
+            forget = Command.of("git", "rm", "--cached", "--quiet", "--ignore-unmatch", "--", name)
+            return f"{forget} && {Command.of('rm', '--', name)}"
+        if finding.kind == "new-golden":
+            return str(Command.of("git", "add", "--", name))
+        sides = [] if isinstance(old, Revision) and old.name == "HEAD" else [old.name]
+    look = Command.of("karat", "diff", *sides)
+    # Without these, the same sides would be judged otherwise, or not be found.
+    if options.preset:
+        look = look.plus("--preset", options.preset)
+    in_store = (isinstance(s, Bundles) and s.word.startswith("store:") for s in (old, new))
+    if options.store and any(in_store):
+        look = look.plus("--store", options.store)
+    if not isinstance(new, OneFile):
+        look = look.plus("--only", change.path)
+    if finding.metric and finding.kind == "value-drift":
+        look = look.plus("--only-metric", finding.metric)
+    return str(look.plus("--html", "report.html"))

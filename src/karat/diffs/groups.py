@@ -1,14 +1,19 @@
-"""Moves: a golden that is gone here and new there with the same bytes is one event, not two."""
+"""Changes that belong together: a golden that moved is one event, and 72 red tests with one cause are one decision.
+
+Findings are grouped by platform, kind, metric family, direction and severity. That is a heuristic: the same family
+moving the same way on the same machines usually has one cause, and where it has not, the members are listed.
+"""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 from karat.compare.change import Change, Group
 from karat.compare.rules import RuleBook
 from karat.findings import Finding, Severity
+from karat.report.words import count
 
 
 def mark_moves(
@@ -27,13 +32,13 @@ def mark_moves(
         for one, other in zip(before, came[digest], strict=False):
             partner[one] = (other, "to")
             partner[other] = (one, "from")
-    return [_marked(change, partner.get(change.path)) for change in changes]
+    return [
+        _moved(change, *partner[change.path]) if change.path in partner else change
+        for change in changes
+    ]
 
 
-def _marked(change: Change, partner: tuple[str, str] | None) -> Change:
-    if partner is None:
-        return change
-    other, way = partner
+def _moved(change: Change, other: str, way: str) -> Change:
     note = Finding(
         kind="moved-golden",
         severity=Severity.INFO,
@@ -44,19 +49,8 @@ def _marked(change: Change, partner: tuple[str, str] | None) -> Change:
     return replace(change, findings=(*kept, note))
 
 
-# DOC-HERE groups: Groups: changes with one likely cause, so that 72 red tests read as one decision.
-#
-# Findings are grouped by platform, kind, metric family, direction and severity. That is a heuristic:
-# the same family moving the same way on the same machines usually has one cause, and where it has
-# not, the members are listed.
-
-
-@dataclass(slots=True)
-class _Members:
-    items: list[tuple[float, str, str | None]] = field(default_factory=list)
-
-
 _Key = tuple[str, str, str, str, Severity]
+_Member = tuple[float, str, str | None]
 
 # Each is its own decision, or none at all.
 _UNGROUPED = frozenset({"format-only", "dropped-placeholders"})
@@ -64,10 +58,10 @@ _UNGROUPED = frozenset({"format-only", "dropped-placeholders"})
 
 def groups_of(changes: Iterable[Change], rules: RuleBook) -> tuple[Group, ...]:
     """The groups of all findings, gravest first, then largest."""
-    found: dict[_Key, _Members] = {}
+    found: defaultdict[_Key, list[_Member]] = defaultdict(list)
     for change in changes:
         for key, size, metric in _entries(change, rules):
-            found.setdefault(key, _Members()).items.append((size, change.path, metric))
+            found[key].append((size, change.path, metric))
     groups = [_group(key, members) for key, members in found.items()]
     return tuple(sorted(groups, key=lambda g: (g.severity.rank, -len(g.members), g.title)))
 
@@ -79,35 +73,24 @@ def _entries(change: Change, rules: RuleBook) -> Iterator[tuple[_Key, float, str
         if finding.kind in _UNGROUPED:
             continue
         row = rows.get(finding.metric or "")
-        drifted = finding.kind == "value-drift" and row is not None
-        direction = row.direction if drifted and row is not None else ""
-        size = abs((row.movement if row is not None else None) or 0.0)
-        key = (
-            platform,
-            finding.kind,
-            _family(finding, change.path, rules),
-            direction,
-            finding.severity,
-        )
-        yield key, size, finding.metric
+        direction = row.direction if row and finding.kind == "value-drift" else ""
+        size = abs((row.movement if row else None) or 0.0)
+        family = ""
+        if finding.metric is not None:
+            rule = rules.rule_for(finding.metric, change.path)
+            family = rule.family or finding.metric.rsplit(".", 1)[-1]
+        yield (platform, finding.kind, family, direction, finding.severity), size, finding.metric
 
 
-def _family(finding: Finding, path: str, rules: RuleBook) -> str:
-    if finding.metric is None:
-        return ""
-    return rules.rule_for(finding.metric, path).family or finding.metric.rsplit(".", 1)[-1]
-
-
-def _group(key: _Key, members: _Members) -> Group:
+def _group(key: _Key, members: Sequence[_Member]) -> Group:
     platform, kind, family, direction, severity = key
-    items = sorted(members.items, key=lambda item: (-item[0], item[1], item[2] or ""))
+    items = sorted(members, key=lambda item: (-item[0], item[1], item[2] or ""))
     sizes = [size for size, _, _ in items if size]
     drift = kind == "value-drift"
     what = " ".join(part for part in (family, direction if drift else kind) if part) or kind
     where = f" on {platform}" if platform else ""
-    files = len({path for _, path, _ in items})
     return Group(
-        title=f"{what}{where}: {files} file{'s' if files != 1 else ''}",
+        title=f"{what}{where}: {count(len({path for _, path, _ in items}), 'file')}",
         kind=kind,
         severity=severity,
         platform=platform,

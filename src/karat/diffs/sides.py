@@ -107,20 +107,25 @@ class Items(msgspec.Struct, frozen=True):
 
 def resolve_sides(old: str | None, new: str | None, cwd: Path) -> tuple[Side, Side]:
     """OLD and NEW as sides; by default HEAD and the work tree."""
-    if old is not None and new is None and ".." in old and not (cwd / old).exists():
+    if old is not None and new is None and _is_range(old) and not (cwd / old).exists():
         return _resolve_range(old, cwd)
     left = _resolve(old, cwd) if old is not None else _head(cwd)
     if new is not None:
         right = _resolve(new, cwd)
     elif isinstance(left, Revision):
-        right = WorkTree(left.root, up=_way_up(left.root, cwd))
+        depth = len(cwd.resolve().relative_to(left.root.resolve()).parts)
+        right = WorkTree(left.root, up="../" * depth)
     else:
         raise UsageError(
             f"expected a second side to compare {old} with, found none: a folder or file has no HEAD",
             next_command=f"karat diff {old} NEW",
         )
-    if isinstance(left, Bundles) or isinstance(right, Bundles):
-        return _two_bundles(left, right)
+    one_file = next((side.name for side in (left, right) if isinstance(side, OneFile)), None)
+    if one_file and (isinstance(left, Bundles) or isinstance(right, Bundles)):
+        raise UsageError(
+            f"expected captured cases on both sides (a folder, a revision, a zip, a reference into a store), found {one_file}",
+            next_command="karat diff --help",
+        )
     if isinstance(left, OneFile) != isinstance(right, OneFile):
         raise UsageError(
             f"expected two files or two trees, found {left.name} and {right.name}: one of each",
@@ -129,20 +134,9 @@ def resolve_sides(old: str | None, new: str | None, cwd: Path) -> tuple[Side, Si
     return left, right
 
 
-def _two_bundles(left: Side, right: Side) -> tuple[Side, Side]:
-    """Captured cases are compared with captured cases: of a folder, a revision, a zip or a store."""
-    for side in (left, right):
-        if isinstance(side, OneFile):
-            raise UsageError(
-                f"expected captured cases on both sides (a folder, a revision, a zip, a reference into a store), found {side.name}",
-                next_command="karat diff --help",
-            )
-    return left, right
-
-
-def _way_up(root: Path, cwd: Path) -> str:
-    depth = len(cwd.resolve().relative_to(root.resolve()).parts)
-    return "../" * depth
+def _is_range(word: str) -> bool:
+    """Whether a word may be `A..B` or `A...B`; git forbids two dots in names, paths have them as a folder of their own."""
+    return ".." in word and ".." not in word.split("/")
 
 
 def _resolve_range(words: str, cwd: Path) -> tuple[Side, Side]:
@@ -359,20 +353,14 @@ def _walk(root: Path) -> Iterator[tuple[str, Ref]]:
                 yield path.relative_to(root).as_posix(), OnDisk(str(path), follow=True)
 
 
-# DOC-HERE case_folders: Whether two sides may hold captured cases at all; it must be quick to say no.
-
-
 def may_hold_cases(old: Side, new: Side, listing: Listing | None) -> bool:
-    """Whether there is anything to look for."""
+    """Whether there may be captured cases to look for; it is quick to say no."""
     if listing is not None:
         changes, tree = listing
         return any(candidates(chain(tree, (change.path for change in changes))))
-    return any(_may_hold(side) for side in (old, new))
-
-
-def _may_hold(side: Side) -> bool:
-    if isinstance(side, Folder):
-        return has_case(side.root)
-    if isinstance(side, Revision):
-        return any(candidates(git.tree_paths(side.root, side.commit)))
-    return isinstance(side, Bundles)
+    return any(
+        isinstance(side, Bundles)
+        or (isinstance(side, Folder) and has_case(side.root))
+        or (isinstance(side, Revision) and any(candidates(git.tree_paths(side.root, side.commit))))
+        for side in (old, new)
+    )

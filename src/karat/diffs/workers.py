@@ -1,6 +1,9 @@
-"""Items → changes: fetch the bytes, read them, compare. The heavy part; imported late.
+"""Items → changes: fetch the bytes, read them, compare, in several processes at once. The heavy part; imported late.
 
-In: items and a task. Out: `Judged`. Runs in the caller's process and in the workers' alike.
+A worker is a fork of this process, so it starts with everything it needs to know. Workers take chunk numbers from one
+pipe, as this process does, and leave their results, as msgpack, each in its own unnamed file. A chunk whose result is
+missing because a worker died is compared here; workers make a diff faster, never different. Where forking is not safe
+(any other thread, such as a BLAS pool; no fork), this process works alone.
 """
 
 from __future__ import annotations
@@ -19,22 +22,32 @@ import msgspec
 from karat.compare.change import Change
 from karat.compare.pairs import Pair, compare_many
 from karat.compare.rules import RuleBook
-from karat.diffs.advice import quoted
 from karat.diffs.sides import Blob, Item, OnDisk, Ref
 from karat.findings import Finding, Severity
 from karat.goldens import formats
 from karat.goldens.paths import identity_of
 from karat.goldens.shapes import Reading, Series
 from karat.system import git
+from karat.system.command import quoted
+from karat.tensors.compare import available_cores
 
 _BATCH_POINTS = 20_000
 """Curves are scored once this many points are at hand: enough to be fast, few enough for the cache."""
 
+_CHUNK = 16
+_WORTH_A_WORKER = 100
+"""Below this many goldens a second process would cost more than it saves."""
+_MOST = 16
+_NUMBER = struct.Struct("<I")
+_MOST_CHUNKS = 65_536 // _NUMBER.size
+"""What a pipe surely holds at once, so that filling it never waits."""
+
 Content = bytes | Finding | None
+Progress = Callable[[int, int], None]
 
 
 class Task(msgspec.Struct, frozen=True, kw_only=True):
-    """How to judge, whoever does it."""
+    """How to compare, whoever does it."""
 
     cases: Sequence[str]
     rules: RuleBook
@@ -42,7 +55,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     keep_curves: bool = False
 
 
-class Judged(msgspec.Struct):
+class Compared(msgspec.Struct):
     """What came of some items."""
 
     changes: list[Change] = msgspec.field(default_factory=list)
@@ -51,27 +64,33 @@ class Judged(msgspec.Struct):
     digests: dict[str, tuple[bytes | None, bytes | None]] = msgspec.field(default_factory=dict)
     """Of goldens that came or went, to recognise moves."""
 
-    def add(self, other: Judged) -> None:
+    def add(self, other: Compared) -> None:
         """Take over another part's results."""
         self.changes += other.changes
         self.unchanged += other.unchanged
         self.digests |= other.digests
 
 
-class Judge:
-    """Judges chunk after chunk, with one git process for all of them."""
+class Comparer:
+    """Compares chunk after chunk, with one git process for all of them."""
 
     def __init__(self, task: Task) -> None:
         self._task = task
         self._blobs: git.Blobs | None = None
 
-    def judge(self, items: Sequence[Item]) -> Judged:
+    def compare(self, items: Sequence[Item]) -> Compared:
         """The changes of these items, in order."""
         oids = [r.oid for item in items for r in (item.old, item.new) if isinstance(r, Blob)]
         roots = (r.root for item in items for r in (item.old, item.new) if isinstance(r, Blob))
         if oids and self._blobs is None:
             self._blobs = git.Blobs(next(roots))
-        return _judge(items, self._task, self._blobs.read(oids) if self._blobs else iter(()))
+        blobs = self._blobs.read(oids) if self._blobs else iter(())
+        task, compared = self._task, Compared()
+        for batch in _batches(_pairs(items, task, compared, blobs)):
+            compared.changes += compare_many(
+                batch, task.rules, status=task.status, keep_curves=task.keep_curves
+            )
+        return compared
 
     def close(self) -> None:
         """End the git process, if there was one."""
@@ -79,26 +98,17 @@ class Judge:
             self._blobs.close()
 
 
-def _judge(items: Sequence[Item], task: Task, blobs: Iterator[bytes | None]) -> Judged:
-    judged = Judged()
-    for batch in _batches(_pairs(items, task, judged, blobs)):
-        judged.changes += compare_many(
-            batch, task.rules, status=task.status, keep_curves=task.keep_curves
-        )
-    return judged
-
-
 def _pairs(
-    items: Sequence[Item], task: Task, judged: Judged, blobs: Iterator[bytes | None]
+    items: Sequence[Item], task: Task, compared: Compared, blobs: Iterator[bytes | None]
 ) -> Iterator[Pair]:
     for item in items:
         old, new = _fetch(item, item.old, blobs), _fetch(item, item.new, blobs)
         same = isinstance(old, bytes) and old == new
         if same and not item.certain:
-            judged.unchanged += 1
+            compared.unchanged += 1
             continue
         if item.old is None or item.new is None:
-            judged.digests[item.path] = (_digest(old), _digest(new))
+            compared.digests[item.path] = _digest(old), _digest(new)
         after = _reading(new, item.path)
         before = after if same else _reading(old, item.path)
         identity = identity_of(item.path, task.cases) if task.cases else {}
@@ -126,11 +136,18 @@ def _fetch(item: Item, ref: Ref | None, blobs: Iterator[bytes | None]) -> Conten
         return None
     if isinstance(ref, Blob):
         data = next(blobs, None)
-        return data if data is not None else _missing(item, ref)
+        if data is not None:
+            return data
+        message = (
+            f"git has no object {ref.oid[:12]} for it (a partial clone, or a damaged repository)"
+        )
+        return _cannot_read(item, message, "git fetch --refetch")
     try:
         return _read(ref)
     except OSError as error:
-        return _unreadable(item, ref, error)
+        why = "it is a symbolic link" if error.errno == errno.ELOOP else error.strerror or error
+        message = f"expected to read {ref.path}, but: {why}"
+        return _cannot_read(item, message, f"ls -l {quoted(ref.path)}")
 
 
 def _read(ref: OnDisk) -> bytes:
@@ -142,24 +159,9 @@ def _read(ref: OnDisk) -> bytes:
         return file.read()
 
 
-def _missing(item: Item, ref: Blob) -> Finding:
+def _cannot_read(item: Item, message: str, command: str) -> Finding:
     return Finding(
-        kind="cannot-read",
-        severity=Severity.FAIL,
-        path=item.path,
-        message=f"git has no object {ref.oid[:12]} for it (a partial clone, or a damaged repository)",
-        next="git fetch --refetch",
-    )
-
-
-def _unreadable(item: Item, ref: OnDisk, error: OSError) -> Finding:
-    why = "it is a symbolic link" if error.errno == errno.ELOOP else error.strerror or error
-    return Finding(
-        kind="cannot-read",
-        severity=Severity.FAIL,
-        path=item.path,
-        message=f"expected to read {ref.path}, but: {why}",
-        next=f"ls -l {quoted(ref.path)}",
+        kind="cannot-read", severity=Severity.FAIL, path=item.path, message=message, next=command
     )
 
 
@@ -178,43 +180,24 @@ def _batches(pairs: Iterable[Pair]) -> Iterator[list[Pair]]:
         yield batch
 
 
-# DOC-HERE workers: Workers: many goldens are judged by several processes at once.
-#
-# A worker is a fork of this process, so it starts with everything it needs to know. Workers take
-# chunk numbers from one pipe, as this process does, and leave their results, as msgpack, each in its
-# own unnamed file. A chunk whose result is missing because a worker died is judged here; workers make
-# a diff faster, never different. Where forking is not safe (any other thread, such as a BLAS pool; no
-# fork), this process works alone.
-
-_CHUNK = 16
-_WORTH_A_WORKER = 100
-"""Below this many goldens a second process would cost more than it saves."""
-_MOST = 16
-_NUMBER = struct.Struct("<I")
-_MOST_CHUNKS = 65_536 // _NUMBER.size
-"""What a pipe surely holds at once, so that filling it never waits."""
-
-Progress = Callable[[int, int], None]
-
-
 class _Result(msgspec.Struct, array_like=True):
     chunk: int
-    judged: Judged
+    compared: Compared
 
 
-def judge(
+def compare_items(
     items: Sequence[Item], task: Task, *, jobs: int | None = 1, progress: Progress | None = None
-) -> Judged:
+) -> Compared:
     """The changes of all items, in order; `jobs` None for as many processes as help."""
     size = max(_CHUNK, -(-len(items) // _MOST_CHUNKS))
     chunks = [items[i : i + size] for i in range(0, len(items), size)]
-    results: dict[int, Judged] = {}
+    results: dict[int, Compared] = {}
     queue = _filled_pipe(len(chunks))
     helpers = _fork(_helpers(len(items), task, jobs), queue, chunks, task)
     try:
-        with closing(Judge(task)) as judge_:
+        with closing(Comparer(task)) as comparer:
             for number in _numbers(queue):
-                results[number] = judge_.judge(chunks[number])
+                results[number] = comparer.compare(chunks[number])
                 if progress is not None:
                     progress(min((number + 1) * size, len(items)), len(items))
             for pid, file in helpers:
@@ -222,14 +205,14 @@ def judge(
                 results |= _results(file)
             for number in range(len(chunks)):
                 if number not in results:
-                    results[number] = judge_.judge(chunks[number])
+                    results[number] = comparer.compare(chunks[number])
     finally:
         os.close(queue)
         for _, file in helpers:
             file.close()
     if progress is not None:
         progress(len(items), len(items))
-    whole = Judged()
+    whole = Compared()
     for number in range(len(chunks)):
         whole.add(results[number])
     return whole
@@ -253,26 +236,16 @@ def _helpers(items: int, task: Task, jobs: int | None) -> int:
     """How many more processes than this one."""
     if task.keep_curves or not hasattr(os, "fork"):
         return 0
-    if _threads() != 1:
+    try:
+        # Threads of libraries count; where that is not known, none is forked.
+        threads = len(os.listdir("/proc/self/task"))  # noqa: PTH208 - a count, not paths
+    except OSError:
+        return 0
+    if threads != 1:
         return 0
     if jobs is not None:
         return jobs - 1
-    return min(_cores(), _MOST, items // _WORTH_A_WORKER + 1) - 1
-
-
-def _threads() -> int:
-    """Threads of this process, those of libraries included; 0 where that is not known."""
-    try:
-        return len(os.listdir("/proc/self/task"))  # noqa: PTH208 - a count, not paths
-    except OSError:
-        return 0
-
-
-def _cores() -> int:
-    try:
-        return len(os.sched_getaffinity(0))
-    except AttributeError:  # not Linux
-        return os.cpu_count() or 1
+    return min(available_cores(), _MOST, items // _WORTH_A_WORKER + 1) - 1
 
 
 def _fork(
@@ -305,32 +278,29 @@ def _serve(queue: int, chunks: Sequence[Sequence[Item]], task: Task, file: IO[by
     """The life of a worker. It leaves without clean-up that belongs to the process it came from."""
     status = 1
     try:
-        judge_ = Judge(task)
+        comparer = Comparer(task)
         for number in _numbers(queue):
-            _put(file, msgspec.msgpack.encode(_Result(number, judge_.judge(chunks[number]))))
-        judge_.close()
+            message = msgspec.msgpack.encode(_Result(number, comparer.compare(chunks[number])))
+            file.write(_NUMBER.pack(len(message)) + message)
+        comparer.close()
         file.flush()
         status = 0
     finally:
-        # An error here is not this process's to tell: the chunk is missing, and is judged again.
+        # An error here is not this process's to tell: the chunk is missing, and is compared again.
         os._exit(status)
 
 
-def _put(file: IO[bytes], message: bytes) -> None:
-    file.write(_NUMBER.pack(len(message)) + message)
-
-
-def _results(file: IO[bytes]) -> dict[int, Judged]:
+def _results(file: IO[bytes]) -> dict[int, Compared]:
     """The whole results in a worker's file; a worker that was killed may have left half of one."""
     file.seek(0)
     data = memoryview(file.read())
     decoder = msgspec.msgpack.Decoder(_Result)
-    found: dict[int, Judged] = {}
+    found: dict[int, Compared] = {}
     while len(data) >= _NUMBER.size:
         end = _NUMBER.size + _NUMBER.unpack(data[: _NUMBER.size])[0]
         if end > len(data):
             break
         result = decoder.decode(data[_NUMBER.size : end])
-        found[result.chunk] = result.judged
+        found[result.chunk] = result.compared
         data = data[end:]
     return found

@@ -14,7 +14,6 @@ from pathlib import Path
 import msgspec
 from msgspec import structs
 
-from karat.diffs.advice import quoted
 from karat.findings import CannotVerify, Finding, KaratError, Severity, fail
 from karat.goldens import formats
 from karat.goldens.provenance import LockEntry, Provenance
@@ -34,6 +33,7 @@ from karat.refreshes.worktree import (
     render,
     write_golden,
 )
+from karat.system.command import quoted
 from karat.system.hashes import sha256_hex
 
 _AT_A_TIME = 64

@@ -14,7 +14,6 @@ from pathlib import Path
 import msgspec
 from msgspec import structs
 
-from karat.diffs.advice import quoted
 from karat.findings import Finding, Severity, fail, warn
 from karat.refreshes.identity import (
     Identity,
@@ -32,6 +31,7 @@ from karat.refreshes.identity import (
 from karat.refreshes.jobs import FAILING, JobBook, JobGroup, Match, ambiguous, is_platform
 from karat.refreshes.settings import Options
 from karat.sources.source import Artifact, Fetched
+from karat.system.command import quoted
 
 
 class Claim(msgspec.Struct, frozen=True, kw_only=True):

@@ -13,7 +13,6 @@ import msgspec
 from msgspec import structs
 
 from karat.compare.change import Change, Verdict
-from karat.diffs.advice import quoted
 from karat.diffs.report.data import change_json
 from karat.findings import Finding, Severity, exit_code
 from karat.goldens.paths import common_root
@@ -22,6 +21,7 @@ from karat.report.json import encode, finding_json
 from karat.report.terminal import Line, finding_lines
 from karat.report.words import count, short_path
 from karat.system.ci import in_ci
+from karat.system.command import quoted
 
 
 class State(StrEnum):

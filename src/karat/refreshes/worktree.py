@@ -17,7 +17,6 @@ from pathlib import Path
 
 import msgspec
 
-from karat.diffs.advice import quoted
 from karat.findings import CannotVerify, Finding, UsageError, warn
 from karat.goldens import formats
 from karat.goldens.paths import DEFAULT_GLOBS, PathFilter
@@ -31,6 +30,7 @@ from karat.goldens.provenance import (
 )
 from karat.goldens.shapes import Golden
 from karat.system import files, git
+from karat.system.command import quoted
 
 
 class GoldenFiles(msgspec.Struct, frozen=True, kw_only=True):

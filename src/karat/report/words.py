@@ -57,10 +57,10 @@ def byte_size(number: int) -> str:
     return f"{number:,} bytes" if unit == 0 else f"{amount:.3g} {units[unit]}"
 
 
-def few(items: Sequence[object], most: int) -> str:
+def few(items: Sequence[object], most: int, separator: str = ", ") -> str:
     """`a, b, c and 4 more`."""
     more = f" and {len(items) - most:,} more" if len(items) > most else ""
-    return ", ".join(map(str, items[:most])) + more
+    return separator.join(map(str, items[:most])) + more
 
 
 def severity_counts(findings: Iterable[Finding]) -> str:
