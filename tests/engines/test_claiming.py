@@ -55,7 +55,7 @@ def test_without_a_number_of_cores_nothing_is_pinned(tmp_path: Path) -> None:
 
 def test_more_cores_than_there_are_is_an_error_with_the_numbers(tmp_path: Path) -> None:
     with pytest.raises(
-        UsageError, match=f"this process may use, which is {CORES}; found 2 slots with {CORES} each"
+        UsageError, match=f"the {CORES} that this process may use, found 2 slots with {CORES} each"
     ):
         SlotClaim(wanted(slots=2, cores=CORES), tmp_path)
 
@@ -109,8 +109,8 @@ def test_whoever_waits_keeps_nothing_from_others(tmp_path: Path) -> None:
 def test_a_killed_process_has_let_go_of_everything(tmp_path: Path) -> None:
     program = (
         "import sys, time\nfrom pathlib import Path\n"
-        "from karat.engines.local import Claim, Wanted\n"
-        f"held = Claim(Wanted(slots=1, cores={CORES}, gpus=0), Path(sys.argv[1]))\n"
+        "from karat.engines.local import SlotClaim, SlotRequest\n"
+        f"held = SlotClaim(SlotRequest(slots=1, cores={CORES}, gpus=0), Path(sys.argv[1]))\n"
         "print('held', flush=True)\ntime.sleep(1000)"
     )
     words = [sys.executable, "-c", program, str(tmp_path / "work")]
@@ -154,7 +154,8 @@ def test_only_gpus_that_this_process_may_see_are_given(
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2, 3")
     assert [gpu.name for gpu in visible_gpus()] == ["2", "3"]
     with pytest.raises(
-        UsageError, match=r"may use, which is 2; found 3 slots with 1 each, which makes 3"
+        UsageError,
+        match=r"the 2 that this process may use, found 3 slots with 1 each, which makes 3",
     ):
         SlotClaim(wanted(slots=3, gpus=1), tmp_path)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "-1")
@@ -238,5 +239,5 @@ def test_a_gpu_that_is_named_twice_is_one(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1,0,1")
     assert [gpu.name for gpu in visible_gpus()] == ["1", "0"]
     # Not "another hunt has them", for ever.
-    with pytest.raises(UsageError, match="which is 2; found 3 slots"):
+    with pytest.raises(UsageError, match="the 2 that this process may use, found 3 slots"):
         open_engine("local", slots=3, gpus=1, work=tmp_path)

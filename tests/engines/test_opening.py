@@ -14,14 +14,14 @@ def test_without_ray_its_engine_says_how_to_get_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
-    with pytest.raises(UsageError, match="expected Ray to be installed") as caught:
+    with pytest.raises(UsageError, match="needs Ray, which is not installed") as caught:
         open_engine("ray", slots=1, work=tmp_path)
     assert caught.value.next_command == "pip install 'karat[ray]'"
 
 
 def test_neither_ray_nor_numpy_is_imported_for_a_local_engine() -> None:
     program = (
-        "import sys\nfrom karat.engines import local, opening, claiming, running\n"
+        "import sys\nfrom karat.engines import local, open, runner\n"
         "print(*({'ray', 'numpy', 'httpx', 'rich', 'sqlite3'} & set(sys.modules)))"
     )
     done = subprocess.run(

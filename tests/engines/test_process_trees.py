@@ -1,4 +1,4 @@
-"""Whatever a job started ends with it: after a timeout, a kill of the runner, of the warden, of anything."""
+"""Whatever a job started ends with it: after a timeout, a kill of the runner, of the supervisor, of anything."""
 
 from __future__ import annotations
 
@@ -168,15 +168,15 @@ def test_a_runner_that_is_killed_leaves_nothing_running(
     assert after.read_text() == "done\n"
 
 
-def test_a_warden_that_is_killed_is_noticed_and_its_processes_are_ended(
+def test_a_supervisor_that_is_killed_is_noticed_and_its_processes_are_ended(
     tree: str, tmp_path: Path
 ) -> None:
     words = [sys.executable, "-c", _RUNNER, tree, str(tmp_path / "area"), str(tmp_path / "after")]
     with subprocess.Popen(words, stdout=subprocess.PIPE) as runner:
         pids = started(tmp_path / "pids", 5)
         table = process_tree.processes()
-        (warden,) = [process.pid for process in table.values() if process.parent == runner.pid]
-        os.kill(warden, signal.SIGKILL)
+        (supervisor,) = [process.pid for process in table.values() if process.parent == runner.pid]
+        os.kill(supervisor, signal.SIGKILL)
         assert gone(pids)
         said, _ = runner.communicate()
     assert b"watches over the job's commands is gone" in said

@@ -102,7 +102,7 @@ def test_jobs_run_on_both_nodes_and_the_loss_of_one_changes_no_answer(
 def test_a_worker_that_is_lost_again_and_again_gives_a_result_that_says_so(
     engine: EngineElsewhere,
 ) -> None:
-    # The warden's parent is the worker; it takes the worker along each time.
+    # The supervisor's parent is the worker; it takes the worker along each time.
     murder = "kill -9 $(awk '{print $4}' /proc/$(awk '{print $4}' /proc/$$/stat)/stat); sleep 100"
     engine.submit(job(murder, key="murder"))
     (result,) = engine.wait()

@@ -254,9 +254,9 @@ def test_what_is_said_of_an_identity_can_be_sent_and_stored(slot: Slot) -> None:
 
 _SLOW_START = """
 import json, os, sys, time
-from karat.engines.supervisor import Warden
+from karat.engines.supervisor import Supervisor
 
-class Slow(Warden):
+class Slow(Supervisor):
     def _started(self, *words):
         time.sleep(0.25)
         return super()._started(*words)
@@ -265,8 +265,8 @@ orders, ours = os.pipe()
 order = {"argv": ["true"], "cwd": ".", "env": {}, "timeout": None, "when_killed": [], "apart": False, "sweep": True}
 os.write(ours, json.dumps(order).encode() + b"\\n")
 os.close(ours)
-warden = Slow(orders, 1)
-print(warden._run(warden._next())[0].seconds)
+supervisor = Slow(orders, 1)
+print(supervisor._run(supervisor._next())[0].seconds)
 """
 
 

@@ -1,1 +1,1 @@
-"""Engines: where work runs: processes of this machine, or a Ray cluster."""
+"""Engines: where jobs run: as processes of this machine, or on a Ray cluster."""

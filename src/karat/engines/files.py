@@ -1,4 +1,4 @@
-"""Globbing: files of a folder by pattern, without going through links that nobody named."""
+"""Files of a job: found by pattern, collected within limits, hashed; never through a link that leads elsewhere."""
 
 from __future__ import annotations
 
@@ -70,8 +70,6 @@ def shown_path(path: Path, root: Path) -> str:
     return os.fsencode(seen).decode("utf-8", "backslashreplace")
 
 
-# DOC-HERE collecting: Collecting: files that a job left, brought back; within limits, and never through a link that leads elsewhere.
-
 LARGEST = 16 << 20
 TOTAL = 64 << 20
 MOST = 10_000
@@ -82,7 +80,7 @@ Stamps = dict[Path, tuple[int, ...]]
 
 
 def stamps(folder: Path, patterns: Iterable[str]) -> Stamps:
-    """What matches now, and by what a later version of it can be told."""
+    """What matches now, with what tells a later version of it apart."""
     return {path: _stamp(path) for _, path in _named(folder, patterns)}
 
 
@@ -95,7 +93,7 @@ def _stamp(path: Path) -> tuple[int, ...]:
 
 
 class CollectedFiles:
-    """Files that came back, and sentences on those that did not."""
+    """Files that a job left, and a sentence on each that was not collected."""
 
     def __init__(self, *, largest: int = LARGEST, total: int = TOTAL) -> None:
         self._largest, self._room, self._total = largest, total, total
@@ -104,7 +102,7 @@ class CollectedFiles:
 
     @property
     def notes(self) -> list[str]:
-        """Why files did not come back; of very many the first, and how many more."""
+        """Why files were not collected; of very many, the first and how many more."""
         more = len(self._notes) - _NOTES
         return [*self._notes[:_NOTES], *([f"{more:,} more were left out"] if more > 0 else ())]
 
@@ -115,7 +113,7 @@ class CollectedFiles:
         before: Stamps | None = None,
         without: Path | None = None,
     ) -> None:
-        """What matches in a folder, unless it was there before; a name that came already stays what it is."""
+        """Collect what matches in a folder, unless it was there `before`; the first file of a name wins."""
         for name, path in _named(folder, patterns):
             if name in self.files or (without is not None and path.is_relative_to(without)):
                 continue
@@ -133,19 +131,18 @@ class CollectedFiles:
                 self._notes.append(f"{name}: leads out of its folder, and was left out")
 
     def _take(self, name: str, path: Path) -> None:
+        """All or nothing: a part of a file would be taken for the whole one."""
         try:
-            # Not blocking: a pipe would wait for somebody who writes.
+            # Not blocking: a pipe would wait for a writer.
             handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
             with open(handle, "rb") as file:  # noqa: PTH123 - an open descriptor
                 status = os.fstat(handle)
                 if not stat.S_ISREG(status.st_mode):
                     return
-                self._read(name, status.st_size, file.read(min(self._largest, self._room) + 1))
+                content = file.read(min(self._largest, self._room) + 1)
         except OSError as error:
             self._notes.append(f"{name}: could not be read, {error.strerror or error}")
-
-    def _read(self, name: str, size: int, content: bytes) -> None:
-        """A part of a file would be taken for the whole one, so it is all or nothing."""
+            return
         if len(content) > self._largest:
             limit = f"the {self._largest:,} that come back of one file"
         elif len(content) > self._room:
@@ -154,7 +151,7 @@ class CollectedFiles:
             self.files[name] = content
             self._room -= len(content)
             return
-        self._notes.append(f"{name}: {size:,} bytes are more than {limit}; left out")
+        self._notes.append(f"{name}: {status.st_size:,} bytes are more than {limit}; left out")
 
 
 def _named(folder: Path, patterns: Iterable[str]) -> Iterator[tuple[str, Path]]:
@@ -163,8 +160,6 @@ def _named(folder: Path, patterns: Iterable[str]) -> Iterator[tuple[str, Path]]:
             if path.is_symlink() or path.is_file():
                 yield shown_path(path, folder), path
 
-
-# DOC-HERE hashing: Hashing: which built files were there, and what was in them.
 
 _MOST = 1000
 """Files that are listed one by one; of more, the rest has one hash together."""
@@ -177,7 +172,12 @@ def hash_files(area: Path, patterns: Iterable[str]) -> dict[str, str]:
         digest = _digest(path, area)
         if digest is not None:
             found[shown_path(path, area)] = digest
-    return _shortened(found)
+    if len(found) <= _MOST:
+        return found
+    names = list(found)
+    kept = {name: found[name] for name in names[: _MOST - 1]}
+    rest = {name: found[name] for name in names[_MOST - 1 :]}
+    return {**kept, f"({len(rest)} more files)": combined_hash(rest)}
 
 
 def combined_hash(hashes: dict[str, str]) -> str:
@@ -199,12 +199,3 @@ def _digest(path: Path, area: Path) -> str | None:
             return hashlib.file_digest(file, "sha256").hexdigest()
     except OSError as error:
         return f"cannot be read: {error.strerror or error}"
-
-
-def _shortened(found: dict[str, str]) -> dict[str, str]:
-    if len(found) <= _MOST:
-        return found
-    names = list(found)
-    kept = {name: found[name] for name in names[: _MOST - 1]}
-    rest = {name: found[name] for name in names[_MOST - 1 :]}
-    return {**kept, f"({len(rest)} more files)": combined_hash(rest)}

@@ -1,4 +1,4 @@
-"""Jobs: what an engine runs, and what comes back.
+"""Jobs: what an engine runs and what comes back; and the engine protocol.
 
 In: a `Job`, a list of commands that are run one after the other, in one slot that nobody else uses meanwhile. Out: a
 `JobResult`. An engine judges nothing: it does not know what a crash or a metric is.
@@ -104,11 +104,8 @@ class JobResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Sentences: a file that was too large to come back, a worker that was lost before this one."""
 
 
-# DOC-HERE engine: Engine: takes jobs, gives results back in the order in which they end.
-
-
 class Engine(Protocol):
-    """Where jobs run. Jobs that were submitted and have not come back are in flight."""
+    """Takes jobs, and returns results in the order in which they end. Jobs without a result yet are in flight."""
 
     @property
     def name(self) -> str:
@@ -120,7 +117,7 @@ class Engine(Protocol):
 
     @property
     def abandoned(self) -> bool:
-        """Whether what it ran on was lost, so that ending it in peace cannot be waited for."""
+        """Whether what it ran on was lost, so that a clean shutdown cannot be waited for."""
 
     def submit(self, job: Job) -> None:
         """Start a job as soon as a slot is free; returns at once."""
@@ -132,4 +129,4 @@ class Engine(Protocol):
         """Stop a job with all it started; no result comes of it."""
 
     def close(self) -> None:
-        """Stop everything that is in flight, whole process trees, and give back what was held."""
+        """Stop everything that is in flight, whole process trees, and release what was held."""

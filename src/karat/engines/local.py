@@ -1,4 +1,4 @@
-"""GPUs: which ones this process may use."""
+"""The local engine: jobs as processes of this machine, in slots whose folders, cores and GPUs no other hunt uses."""
 
 from __future__ import annotations
 
@@ -22,6 +22,8 @@ from karat.system.locks import take, users_folder
 
 _LISTED = re.compile(r"GPU (\d+): .*\(UUID: (GPU-[0-9a-fA-F-]+)\)")
 _LISTING = ("nvidia-smi", "-L")
+_LOOK_AGAIN = 1.0
+_EDIT = "edit [engine] in hunt.toml"
 
 
 class Gpu(msgspec.Struct, frozen=True):
@@ -30,54 +32,11 @@ class Gpu(msgspec.Struct, frozen=True):
     name: str
     """As CUDA_VISIBLE_DEVICES has it."""
     id: str
-    """The same for everybody on this machine."""
-
-
-def visible_gpus() -> tuple[Gpu, ...]:
-    """Those that CUDA_VISIBLE_DEVICES names, or all there are; CannotVerify where nobody can say."""
-    said = os.environ.get("CUDA_VISIBLE_DEVICES")
-    listed = _listed(required=said is None)
-    if said is None:
-        return tuple(Gpu(index, uuid) for index, uuid in listed.items())
-    names = [name.strip() for name in said.split(",") if name.strip() and name.strip() != "-1"]
-    # One that is named twice is one.
-    once: dict[str, Gpu] = {}
-    for name in names:
-        once.setdefault(_id(name, listed), Gpu(name, _id(name, listed)))
-    return tuple(once.values())
-
-
-def _id(name: str, listed: dict[str, str]) -> str:
-    """A GPU may be named by its number, by its id, or by the beginning of that."""
-    if name in listed:
-        return listed[name]
-    return next((uuid for uuid in listed.values() if uuid.startswith(name)), name)
-
-
-def _listed(*, required: bool) -> dict[str, str]:
-    try:
-        done = subprocess.run(
-            _LISTING, stdin=subprocess.DEVNULL, capture_output=True, timeout=60, check=True
-        )
-    except (OSError, subprocess.SubprocessError) as error:
-        if not required:
-            return {}
-        raise CannotVerify(
-            "expected `nvidia-smi -L` to list the GPUs of this machine, since each probe is to have some for itself, "
-            f"found: {getattr(error, 'strerror', None) or error}",
-            next_command="export CUDA_VISIBLE_DEVICES=0  # or gpus = 0 under [engine]",
-        ) from error
-    return dict(_LISTED.findall(done.stdout.decode("utf-8", "replace")))
-
-
-# DOC-HERE claiming: Claiming slots of this machine: areas, cores and GPUs that nobody else uses, also no other hunt.
-
-_LOOK_AGAIN = 1.0
-_EDIT = "edit [engine] in hunt.toml"
+    """The same for every process of this machine."""
 
 
 class SlotRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """How many slots, and what each is to have."""
+    """How many slots, and what each has."""
 
     slots: int
     cores: int
@@ -85,18 +44,18 @@ class SlotRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SlotsTaken(Exception):  # noqa: N818 - what became of it
-    """Somebody else has too many of them."""
+    """Other processes hold too many of them."""
 
 
 class SlotClaim:
-    """Slots that this process has for itself until it lets go of them, or dies."""
+    """Slots that this process holds until it releases them, or dies."""
 
     def __init__(self, wanted: SlotRequest, work: Path) -> None:
         """All of them or none: whoever waits for the rest must not keep what another waits for."""
         self._handles: list[int] = []
         try:
-            cores = self._grouped(_cores(wanted), wanted.slots, wanted.cores)
-            gpus = self._grouped(_gpus(wanted), wanted.slots, wanted.gpus)
+            cores = self._grouped(_core_locks(wanted), wanted.slots, wanted.cores)
+            gpus = self._grouped(_gpu_locks(wanted), wanted.slots, wanted.gpus)
             self.slots = tuple(
                 self._slot(work, cores[index], gpus[index]) for index in range(wanted.slots)
             )
@@ -119,7 +78,7 @@ class SlotClaim:
 
     def _slot(self, work: Path, cores: list[tuple[str, int]], gpus: list[tuple[str, int]]) -> Slot:
         number = 0
-        # Another area costs a folder, so there is always a free one.
+        # Another folder costs little, so there is always a free one.
         while (handle := take(work / f"slot-{number}.lock")) is None:
             number += 1
         self._handles.append(handle)
@@ -132,7 +91,7 @@ class SlotClaim:
         )
 
     def release(self) -> None:
-        """Others may have them; what a warden still holds stays held until it has ended."""
+        """Let others have them; what a supervisor still holds stays locked until it has ended."""
         while self._handles:
             os.close(self._handles.pop())
 
@@ -140,29 +99,26 @@ class SlotClaim:
 def claim_slots(
     wanted: SlotRequest, work: Path, notice: Callable[[str], None] | None = None
 ) -> SlotClaim:
-    """Slots, as soon as all of them can be had; who has to wait is told so."""
-    say, said = notice or _say, False
+    """Slots, as soon as all of them are free; says once that it waits."""
+    notices = [notice or print_notice]
     while True:
         try:
             return SlotClaim(wanted, work)
         except SlotsTaken:
-            if not said:
-                say(f"waiting for {_needs(wanted)}: another hunt on this machine has them")
-                said = True
+            while notices:
+                each = {"cores": wanted.cores, "GPUs": wanted.gpus}
+                many = {what: wanted.slots * number for what, number in each.items() if number}
+                needs = " and ".join(f"{n} {w if n > 1 else w[:-1]}" for w, n in many.items())
+                notices.pop()(f"waiting for {needs}: another hunt on this machine has them")
             time.sleep(_LOOK_AGAIN)
 
 
-def _say(message: str) -> None:
+def print_notice(message: str) -> None:
+    """Print to stderr."""
     print(f"karat: {message}", file=sys.stderr, flush=True)
 
 
-def _needs(wanted: SlotRequest) -> str:
-    each = {"cores": wanted.cores, "GPUs": wanted.gpus}
-    many = {what: wanted.slots * number for what, number in each.items() if number}
-    return " and ".join(f"{n} {what if n > 1 else what[:-1]}" for what, n in many.items())
-
-
-def _cores(wanted: SlotRequest) -> dict[str, Path]:
+def _core_locks(wanted: SlotRequest) -> dict[str, Path]:
     if not wanted.cores:
         return {}
     if not hasattr(os, "sched_getaffinity"):
@@ -171,37 +127,58 @@ def _cores(wanted: SlotRequest) -> dict[str, Path]:
             next_command=_EDIT,
         )
     there = sorted(os.sched_getaffinity(0))
-    _enough("cores", wanted.slots, wanted.cores, len(there))
+    _require("cores", wanted.slots, wanted.cores, len(there))
     return {str(core): users_folder() / f"core-{core}.lock" for core in there}
 
 
-def _gpus(wanted: SlotRequest) -> dict[str, Path]:
+def _gpu_locks(wanted: SlotRequest) -> dict[str, Path]:
     if not wanted.gpus:
         return {}
-    there: tuple[Gpu, ...] = visible_gpus()
-    _enough("GPUs", wanted.slots, wanted.gpus, len(there))
-    return {gpu.name: users_folder() / f"{_file_name(gpu.id)}.lock" for gpu in there}
+    there = visible_gpus()
+    _require("GPUs", wanted.slots, wanted.gpus, len(there))
+    safe = {gpu.name: re.sub(r"[^\w-]", "_", gpu.id) for gpu in there}
+    return {name: users_folder() / f"gpu-{file}.lock" for name, file in safe.items()}
 
 
-def _file_name(text: str) -> str:
-    safe = "".join(letter if letter.isalnum() or letter == "-" else "_" for letter in text)
-    return f"gpu-{safe}"
-
-
-def _enough(what: str, slots: int, each: int, there: int) -> None:
+def _require(what: str, slots: int, each: int, there: int) -> None:
     if slots * each > there:
         raise UsageError(
-            f"expected no more {what} to be asked for than this process may use, which is {there}; "
+            f"expected no more {what} than the {there} that this process may use, "
             f"found {slots} slots with {each} each, which makes {slots * each}",
             next_command=_EDIT,
         )
 
 
-# DOC-HERE local: The local engine: jobs as processes of this machine, one thread per slot to attend to them.
+def visible_gpus() -> tuple[Gpu, ...]:
+    """Those in CUDA_VISIBLE_DEVICES, or all there are; CannotVerify where nothing lists them."""
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    try:
+        done = subprocess.run(
+            _LISTING, stdin=subprocess.DEVNULL, capture_output=True, timeout=60, check=True
+        )
+        listed = dict(_LISTED.findall(done.stdout.decode("utf-8", "replace")))
+    except (OSError, subprocess.SubprocessError) as error:
+        if visible is None:
+            raise CannotVerify(
+                "expected `nvidia-smi -L` to list the GPUs of this machine, since each probe is to have some for "
+                f"itself, found: {getattr(error, 'strerror', None) or error}",
+                next_command="export CUDA_VISIBLE_DEVICES=0  # or gpus = 0 under [engine]",
+            ) from error
+        listed = {}
+    if visible is None:
+        return tuple(Gpu(index, uuid) for index, uuid in listed.items())
+    # A GPU may be named by its number, its id, or the beginning of that; one that is named twice is one.
+    once: dict[str, Gpu] = {}
+    for name in map(str.strip, visible.split(",")):
+        if name and name != "-1":
+            starts = (uuid for uuid in listed.values() if uuid.startswith(name))
+            uuid = listed.get(name) or next(starts, name)
+            once.setdefault(uuid, Gpu(name, uuid))
+    return tuple(once.values())
 
 
 class _Ticket(msgspec.Struct):
-    """A job on its way."""
+    """A job in flight."""
 
     job: Job
     cancelled: bool = False
@@ -267,7 +244,7 @@ class LocalEngine:
             ticket.cancelled = True
 
     def close(self) -> None:
-        """Stop everything that is in flight, whole process trees, and give back what was held."""
+        """Stop everything that is in flight, whole process trees, and release the slots."""
         with self._turn:
             self._closed = True
             self._turn.notify_all()
@@ -278,28 +255,25 @@ class LocalEngine:
         self._claim.release()
 
     def _serve(self, slot: Slot) -> None:
-        while (ticket := self._next()) is not None:
-            self._done.put((ticket, _outcome(ticket, slot)))
-
-    def _next(self) -> _Ticket | None:
-        with self._turn:
-            while not self._closed:
-                while self._waiting:
-                    ticket = self._waiting.popleft()
-                    if not ticket.cancelled:
-                        return ticket
-                self._turn.wait()
-            return None
+        while True:
+            with self._turn:
+                while not self._waiting and not self._closed:
+                    self._turn.wait()
+                if self._closed:
+                    return
+                ticket = self._waiting.popleft()
+            if not ticket.cancelled:
+                self._done.put((ticket, _outcome(ticket, slot)))
 
 
 def _outcome(ticket: _Ticket, slot: Slot) -> JobResult | Exception:
-    job, started = ticket.job, time.time()
+    started = time.time()
     try:
-        return run_job(job, slot, lambda: ticket.cancelled)
+        return run_job(ticket.job, slot, lambda: ticket.cancelled)
     except OSError as error:
-        # A full disk, a folder that may not be written: nothing that the point is to blame for.
+        # A full disk, a folder that may not be written: the point is not to blame.
         return JobResult(
-            key=job.key, ran=(), started=started, seconds=0.0, where=slot.where, lost=str(error)
-        )
-    except Exception as error:  # noqa: BLE001 - raised again where the engine is asked
+            key=ticket.job.key, ran=(), started=started, seconds=0.0, where=slot.where, lost=str(error)
+        )  # fmt: skip
+    except Exception as error:  # noqa: BLE001 - raised again by `wait`
         return error

@@ -1,4 +1,4 @@
-"""Opening an engine by its name."""
+"""Open an engine by its name."""
 
 from __future__ import annotations
 
@@ -24,14 +24,23 @@ def open_engine(  # noqa: PLR0913 - what [engine] may say
     custom: Mapping[str, float] | None = None,
     notice: Callable[[str], None] | None = None,
 ) -> Engine:
-    """The engine of that kind, ready for jobs; waits, and says so, while another hunt has what it needs.
+    """The engine of that kind, ready for jobs; waits, with a notice, while another hunt has what it needs.
 
     `slots` is how many jobs may run at once; 0: one here, and on a cluster as many as it has room for.
     """
     if slots < 0:
         raise UsageError(f"expected no negative number of slots, found {slots}", next_command=_EDIT)
     if kind == "local":
-        return _local(slots, work, cores, gpus, notice)
+        from karat.engines.local import (  # noqa: PLC0415 - not to look at a hunt
+            LocalEngine,
+            SlotRequest,
+            claim_slots,
+        )
+
+        wanted = SlotRequest(
+            slots=slots or 1, cores=_whole("cores", cores), gpus=_whole("gpus", gpus)
+        )
+        return LocalEngine(claim_slots(wanted, work.absolute(), notice))
     if kind == "ray":
         from karat.engines.ray_engine import open_ray  # noqa: PLC0415 - ray takes seconds
 
@@ -40,19 +49,6 @@ def open_engine(  # noqa: PLR0913 - what [engine] may say
             address, work=work, resources=resources, retries=retries, most=slots, notice=notice
         )
     raise UsageError(f"expected the engine local or ray, found {kind!r}", next_command=_EDIT)
-
-
-def _local(
-    slots: int, work: Path, cores: float, gpus: float, notice: Callable[[str], None] | None
-) -> Engine:
-    from karat.engines.local import (  # noqa: PLC0415 - not to look at a hunt
-        LocalEngine,
-        SlotRequest,
-        claim_slots,
-    )
-
-    wanted = SlotRequest(slots=slots or 1, cores=_whole("cores", cores), gpus=_whole("gpus", gpus))
-    return LocalEngine(claim_slots(wanted, work.absolute(), notice))
 
 
 def _whole(name: str, value: float) -> int:

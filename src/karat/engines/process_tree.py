@@ -1,7 +1,7 @@
-"""Process trees: who descends from whom, who carries a job's mark, and ending them for sure.
+"""Process trees: which processes descend from which, which carry a job's mark, and ending them reliably.
 
-Read from /proc, so Linux only; elsewhere every list is empty, and process groups are all there is. The warden imports this
-module with nothing but the standard library at hand.
+Read from /proc, so Linux only; elsewhere every list is empty, and process groups are all there is. The supervisor imports this
+module with only the standard library available.
 """
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ def send_signal(process: Process, number: int) -> None:
 
 
 def end_all(targets: Callable[[Table], set[int]], *, idle: Callable[[], None] | None = None) -> int:
-    """End what `targets` picks, again until it picks nothing; how many would not end."""
+    """End what `targets` picks, repeatedly until it picks nothing; returns how many would not end."""
     until = time.monotonic() + _PATIENCE
     while True:
         table = processes()
@@ -135,5 +135,5 @@ def end_all(targets: Callable[[Table], set[int]], *, idle: Callable[[], None] | 
 
 
 def end_marked(token: str) -> int:
-    """End every process that carries a job's mark; how many would not end."""
+    """End every process that carries a job's mark; returns how many would not end."""
     return end_all(lambda table: marked(token, table))

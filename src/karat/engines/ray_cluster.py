@@ -1,7 +1,7 @@
-"""The head of a Ray cluster: while it is gone, nobody may be asked anything.
+"""A Ray cluster: whether its head answers, what it has room for, and its output kept off stdout.
 
-Ray ends the whole process, with exit code 1, a minute after it has lost its head; whoever looked at that code would
-take it for an answer.
+While the head is gone, Ray may not be asked anything: it ends the whole process, with exit code 1, a minute after it has
+lost its head, and that code would be taken for an answer.
 """
 
 from __future__ import annotations
@@ -21,6 +21,9 @@ from karat.findings import CannotVerify
 Answer = TypeVar("Answer")
 
 _REACH = 5.0
+_FRESH = 1.0
+_ANSWER = 10.0
+_OF_RAY = "ray_"
 _PATIENCE = 20.0
 
 
@@ -82,15 +85,8 @@ def answer_within(seconds: float, ask: Callable[[], Answer]) -> Answer | None:
     return answer
 
 
-# DOC-HERE ray_silence: Ray's own words, kept off stdout, where data goes.
-#
-# A thread of Ray's prints there when a node is lost, whatever `log_to_driver` says. What became of a job is told by its result.
-
-_OF_RAY = "ray_"
-
-
 class _WithoutRay:
-    """A stream that does not hear Ray's threads."""
+    """A stream that ignores what Ray's threads write."""
 
     def __init__(self, stream: Any) -> None:
         self._stream = stream
@@ -106,7 +102,10 @@ class _WithoutRay:
 
 
 class QuietStdout:
-    """Keeps Ray's threads off stdout until it is over."""
+    """Keeps Ray's threads off stdout, where data goes.
+
+    One of them prints there when a node is lost, whatever `log_to_driver` says.
+    """
 
     def __init__(self) -> None:
         self._before = sys.stdout
@@ -114,15 +113,9 @@ class QuietStdout:
         sys.stdout = self._instead
 
     def end(self) -> None:
-        """As it was, unless somebody else has changed it since."""
+        """Restore stdout, unless somebody else has changed it since."""
         if sys.stdout is self._instead:
             sys.stdout = self._before
-
-
-# DOC-HERE ray_capacity: What a Ray cluster has room for, as nodes come and go.
-
-_FRESH = 1.0
-_ANSWER = 10.0
 
 
 def task_options(resources: Resources) -> dict[str, Any]:
@@ -176,7 +169,7 @@ class ClusterCapacity:
         self._nodes: list[dict[str, Any]] = []
 
     def slots(self) -> int:
-        """Jobs at once, over all nodes that live; no more than were allowed."""
+        """How many jobs all live nodes can run at once, up to the allowed number."""
         if time.monotonic() - self._read_at >= _FRESH and self._head.answers():
             self._known = sum(
                 jobs_per_node(node["Resources"], self._wanted) for node in self.nodes()
@@ -185,14 +178,14 @@ class ClusterCapacity:
         return min(self._known, self._most) if self._most else self._known
 
     def nodes(self) -> list[dict[str, Any]]:
-        """Those that live; as they were, while nobody says."""
+        """Live nodes; as last known while nobody answers."""
         answer = answer_within(_ANSWER, self._ray.nodes)
         if answer is not None:
             self._nodes = [node for node in answer if node["Alive"]]
         return self._nodes
 
     def tell_if_none(self) -> None:
-        """Say once that nothing can run until a node comes."""
+        """Say once that nothing can run until a node joins."""
         none = self.slots() == 0
         if none and not self._told:
             self._notice(f"waiting: no node of the Ray cluster has {self.wanted()}")

@@ -1,6 +1,6 @@
-"""The Ray engine: jobs on a cluster that is there already; a lost worker's job goes elsewhere.
+"""The Ray engine: jobs on a running cluster, to which karat is sent along; the job of a lost worker goes elsewhere.
 
-Ray itself retries nothing here, so that every attempt is counted and told.
+The cluster is never started here. Ray itself retries nothing, so that every attempt is counted and reported.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ import hashlib
 import os
 import re
 import socket
-import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -19,6 +18,7 @@ import msgspec
 
 import karat
 from karat.engines.job import Engine, Job, JobResult, Resources
+from karat.engines.local import print_notice
 from karat.engines.ray_cluster import (
     ClusterCapacity,
     ClusterHead,
@@ -29,6 +29,11 @@ from karat.engines.ray_cluster import (
 from karat.engines.ray_worker import run_on_worker
 from karat.findings import CannotVerify, UsageError
 
+_REACH = 10.0
+_ADDRESS = re.compile(r"(ray://)?([^/@\s]+):(\d{1,5})")
+# As HTTP/2 begins, which gRPC speaks: who does not answer with settings of its own is no cluster.
+_HELLO = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])
+_SETTINGS = 4
 _LOOK_AGAIN = 5.0
 _ENDING = 20.0
 _ABANDON = 5.0
@@ -129,23 +134,23 @@ class RayEngine:
     def _taken(self, ref: Any) -> JobResult | None:
         """What came of a job; None if it was lost, and has been sent on its way again."""
         flight = self._flights.pop(ref)
-        result = self._got(ref, flight)
-        if not result.lost:
-            return msgspec.structs.replace(result, notes=(*result.notes, *_told(flight)))
-        flight.losses.append(f"{result.lost} ({result.where})" if result.where else result.lost)
-        if len(flight.losses) <= self._retries:
-            self._start(flight)
-            return None
-        return msgspec.structs.replace(result, notes=(*result.notes, *_told(flight)))
+        result = self._result(ref, flight)
+        if result.lost:
+            flight.losses.append(f"{result.lost} ({result.where})" if result.where else result.lost)
+            if len(flight.losses) <= self._retries:
+                self._start(flight)
+                return None
+        lost = [f"lost and tried again: {loss}" for loss in flight.losses]
+        return msgspec.structs.replace(result, notes=(*result.notes, *lost))
 
-    def _got(self, ref: Any, flight: _Flight) -> JobResult:
+    def _result(self, ref: Any, flight: _Flight) -> JobResult:
         errors = self._ray.exceptions
         try:
             return msgspec.msgpack.decode(self._ray.get(ref), type=JobResult)
         except (errors.RayTaskError, errors.RuntimeEnvSetupError) as error:
             raise CannotVerify(
                 "expected the nodes of the Ray cluster to run karat, which is sent to them, with the msgspec they have; "
-                f"found: {_last_line(error)}",
+                f"found: {_line(error, -1)}",
                 next_command="pip install msgspec  # on every node, for the Python that Ray runs on",
             ) from error
         except errors.RayError as error:
@@ -155,7 +160,7 @@ class RayEngine:
                 started=flight.started,
                 seconds=time.time() - flight.started,
                 where="",
-                lost=f"{type(error).__name__}: {_first_line(error)}",
+                lost=f"{type(error).__name__}: {_line(error)}",
             )
 
     def cancel(self, key: str) -> None:
@@ -170,47 +175,24 @@ class RayEngine:
     def close(self) -> None:
         """Stop everything that is in flight, whole process trees, and let go of the cluster."""
         if self._head.is_gone:
-            self._abandon()
+            answer_within(_ABANDON, self._ray.shutdown)
         else:
-            self._end_flights()
+            for flight in list(self._flights.values()):
+                self.cancel(flight.job.key)
+            if self._cancelled:
+                refs = self._cancelled
+                _, left = self._ray.wait(
+                    refs, num_returns=len(refs), timeout=_ENDING, fetch_local=False
+                )
+                for ref in left:
+                    self._ray.cancel(ref, force=True)
             self._ray.shutdown()
         self._silence.end()
 
-    def _end_flights(self) -> None:
-        for flight in list(self._flights.values()):
-            self.cancel(flight.job.key)
-        if self._cancelled:
-            refs = self._cancelled
-            _, left = self._ray.wait(
-                refs, num_returns=len(refs), timeout=_ENDING, fetch_local=False
-            )
-            for ref in left:
-                self._ray.cancel(ref, force=True)
 
-    def _abandon(self) -> None:
-        """Without a head nobody hears of anything; wardens notice that their workers are gone."""
-        answer_within(_ABANDON, self._ray.shutdown)
-
-
-def _told(flight: _Flight) -> list[str]:
-    return [f"lost and tried again: {loss}" for loss in flight.losses]
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0][:300]
-
-
-def _last_line(error: Exception) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[-1][:300]
-
-
-# DOC-HERE ray_opening: Opening the Ray engine: finding the cluster, which is never started here, and sending karat along.
-
-_REACH = 10.0
-_ADDRESS = re.compile(r"(ray://)?([^/@\s]+):(\d{1,5})")
-# As HTTP/2 begins, which gRPC speaks: who does not answer with settings of its own is no cluster.
-_HELLO = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])
-_SETTINGS = 4
+def _line(error: Exception, which: int = 0) -> str:
+    """The first line of an error, or the last."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[which][:300]
 
 
 def open_ray(
@@ -223,14 +205,23 @@ def open_ray(
     notice: Callable[[str], None] | None = None,
 ) -> Engine:
     """An engine of the cluster at that address, at RAY_ADDRESS, or of the one that runs on this machine."""
-    ray = _ray()
-
+    try:
+        import ray  # noqa: PLC0415 - it takes seconds
+    except ImportError as error:
+        raise UsageError(
+            'engine = "ray" needs Ray, which is not installed',
+            next_command="pip install 'karat[ray]'",
+        ) from error
+    # hunt.toml's address goes before RAY_ADDRESS.
+    where = "edit [engine] address in hunt.toml" if address else "export RAY_ADDRESS=HOST:6379"
     silence = QuietStdout()
     try:
-        _connect(ray, address or os.environ.get("RAY_ADDRESS") or "auto", _next(address))
+        address = address or os.environ.get("RAY_ADDRESS") or "auto"
+        _connect(ray, address, f"{where}  # then: ray status")
     except BaseException:
         silence.end()
         raise
+    hunt = f"{socket.gethostname()}:{work.absolute()}"
     engine = RayEngine(
         ray,
         silence=silence,
@@ -238,11 +229,12 @@ def open_ray(
         head=ClusterHead(
             "" if ray.util.client.ray.is_connected() else ray.get_runtime_context().gcs_address
         ),
-        hunt=_name(work),
+        # The same for every run of a hunt, so that clones and builds on the nodes are found again.
+        hunt=f"hunt-{hashlib.sha256(os.fsencode(hunt)).hexdigest()[:12]}",
         resources=resources,
         retries=retries,
         most=most,
-        notice=notice or _say,
+        notice=notice or print_notice,
     )
     try:
         engine.require_room(resources)
@@ -250,23 +242,6 @@ def open_ray(
         engine.close()
         raise
     return engine
-
-
-def _ray() -> Any:
-    try:
-        import ray  # noqa: PLC0415 - it takes seconds
-    except ImportError as error:
-        raise UsageError(
-            'expected Ray to be installed for engine = "ray", found none',
-            next_command="pip install 'karat[ray]'",
-        ) from error
-    return ray
-
-
-def _next(address: str) -> str:
-    """What to do about the address: hunt.toml's goes before RAY_ADDRESS."""
-    where = "edit [engine] address in hunt.toml" if address else "export RAY_ADDRESS=HOST:6379"
-    return f"{where}  # then: ray status"
 
 
 def _connect(ray: Any, address: str, following: str) -> None:
@@ -290,7 +265,7 @@ def _connect(ray: Any, address: str, following: str) -> None:
         )
     except (ConnectionError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
         raise CannotVerify(
-            f"expected a Ray cluster at {address} that lets karat in, found: {_first_line_ray_opening(error)}. "
+            f"expected a Ray cluster at {address} that lets karat in, found: {_line(error)}. "
             "RAY_AUTH_MODE and RAY_AUTH_TOKEN_PATH must be as on its nodes, and so must the version of Ray",
             next_command=following,
         ) from error
@@ -325,17 +300,3 @@ def _speaks_grpc(to: socket.socket) -> bool:
     to.sendall(_HELLO)
     frame = to.recv(9, socket.MSG_WAITALL)
     return len(frame) == 9 and frame[3] == _SETTINGS
-
-
-def _name(work: Path) -> str:
-    """The same for every run of a hunt, so that clones and builds on the nodes are found again."""
-    text = f"{socket.gethostname()}:{work.absolute()}"
-    return f"hunt-{hashlib.sha256(os.fsencode(text)).hexdigest()[:12]}"
-
-
-def _say(message: str) -> None:
-    print(f"karat: {message}", file=sys.stderr, flush=True)
-
-
-def _first_line_ray_opening(error: Exception) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0][:300]

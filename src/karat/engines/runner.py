@@ -1,4 +1,7 @@
-"""Slots: where one job runs at a time, with a folder, cores and GPUs of its own."""
+"""The runner of every engine: the commands of a job, one after the other, in a slot, through a supervisor.
+
+A slot runs one job at a time and has a folder, cores and GPUs of its own. See `karat.engines.supervisor`.
+"""
 
 from __future__ import annotations
 
@@ -26,6 +29,18 @@ from karat.engines.job import Command, Job, JobResult, Ran
 from karat.engines.process_tree import MARK, end_marked
 from karat.system.git import without_foreign
 
+OUT = "KARAT_OUT"
+_BEGIN = (
+    "import sys; sys.path.append(sys.argv[1]); from karat.engines.supervisor import main; main()"
+)
+_LOOK_AGAIN = 50  # milliseconds
+_PATIENCE = 120.0
+_UNLESS_TIMEOUT = 60.0
+_LINE = re.compile(r"\s*([A-Za-z_][\w.\-/+]{0,199})\s*=\s*(.*?)\s*")
+_LONGEST = 4096
+_MOST = 1000
+_MEASURED = {"warmup", "measure"}
+
 
 class Slot(msgspec.Struct, frozen=True, kw_only=True):
     """Where one job runs at a time."""
@@ -38,7 +53,7 @@ class Slot(msgspec.Struct, frozen=True, kw_only=True):
     gpus: tuple[str, ...] = ()
     """GPUs that nobody else uses, as CUDA_VISIBLE_DEVICES names them."""
     held: tuple[int, ...] = ()
-    """Descriptors of locks: the warden keeps them, so that they last as long as the last process of a job."""
+    """Descriptors of locks: the supervisor keeps them, so that they last as long as the last process of a job."""
     node: str = ""
     """Of a cluster: which node."""
     env: Mapping[str, str] | None = None
@@ -55,9 +70,6 @@ class Slot(msgspec.Struct, frozen=True, kw_only=True):
         if self.gpus:
             parts.append(f"GPUs {','.join(self.gpus)}")
         return ", ".join(parts)
-
-
-# DOC-HERE placeholders: Placeholders: words of a command that stand for what only the runner knows. Pure.
 
 
 def fill_text(text: str, words: Mapping[str, str]) -> str:
@@ -94,27 +106,21 @@ def fill_command(command: Command, words: Mapping[str, str]) -> Command:
     )
 
 
-# DOC-HERE identity: Identity: what was really under test, as a few names with texts, and one digest of them. Pure.
-
-_LINE = re.compile(r"\s*([A-Za-z_][\w.\-/+]{0,199})\s*=\s*(.*?)\s*")
-_LONGEST = 4096
-_MOST = 1000
-
-
 def read_identity(output: bytes) -> dict[str, str]:
-    """What an `identify` command printed: a JSON object, or lines of `name=value`; other lines are nobody's."""
+    """What an `identify` command printed: a JSON object, or lines of `name=value`; other lines are ignored."""
     text = output.decode("utf-8", "backslashreplace")
-    pairs = _from_object(text) or _from_lines(text)
+    matches = (_LINE.fullmatch(line) for line in text.splitlines())
+    pairs = _from_object(text) or {match[1]: match[2] for match in matches if match}
     return {_text(name): _text(value) for name, value in list(pairs.items())[:_MOST]}
 
 
 def _text(said: str) -> str:
-    """What can be stored and sent: JSON may hold halves of letters."""
+    """Text that can be stored and sent: JSON may hold lone surrogates."""
     return said[:_LONGEST].encode("utf-8", "backslashreplace").decode()
 
 
 def identity_key(identity: Mapping[str, str]) -> str:
-    """One digest of an identity; empty for one of which nothing is known, since that is nobody's equal."""
+    """One digest of an identity; empty where nothing is known, since that equals nothing."""
     if not identity:
         return ""
     canonical = json.dumps(dict(identity), sort_keys=True, ensure_ascii=True, separators=(",", ":"))
@@ -138,24 +144,11 @@ def _flat(prefix: str, value: Any) -> Iterator[tuple[str, str]]:
         yield prefix, value if isinstance(value, str) else json.dumps(value, sort_keys=True)
 
 
-def _from_lines(text: str) -> dict[str, str]:
-    matches = (_LINE.fullmatch(line) for line in text.splitlines())
-    return {match[1]: match[2] for match in matches if match}
-
-
-# DOC-HERE guarding: Guarding: a job's warden, seen from the runner; see `karat.engines.supervisor`.
-
-_BEGIN = (
-    "import sys; sys.path.append(sys.argv[1]); from karat.engines.supervisor import main; main()"
-)
-_LOOK_AGAIN = 50  # milliseconds
-_PATIENCE = 120.0
-_UNLESS_TIMEOUT = 60.0
-_MEASURED = {"warmup", "measure"}
-
-
 class SupervisorLost(Exception):  # noqa: N818 - what became of it
-    """The warden is gone, killed by somebody; nothing is known of the command it ran."""
+    """Somebody killed the supervisor; nothing is known of the command it ran."""
+
+    def __init__(self) -> None:
+        super().__init__("the process that watches over the job's commands is gone")
 
 
 class Cancelled(Exception):  # noqa: N818 - what became of it
@@ -163,7 +156,7 @@ class Cancelled(Exception):  # noqa: N818 - what became of it
 
 
 class CommandEnd(msgspec.Struct, frozen=True):
-    """How the warden says that a command ended."""
+    """How the supervisor says that a command ended."""
 
     status: int | None
     timed_out: bool
@@ -175,7 +168,7 @@ class CommandEnd(msgspec.Struct, frozen=True):
 
 
 class SupervisedCommands:
-    """Runs commands through a warden of their own; everything they start ends with it."""
+    """Runs commands through a supervisor of their own; everything they start ends with it."""
 
     def __init__(self, slot: Slot, token: str, cancelled: Callable[[], bool]) -> None:
         self._token, self._cancelled = token, cancelled
@@ -198,24 +191,21 @@ class SupervisedCommands:
             os.sched_setaffinity(self._process.pid, slot.cores)
 
     def run(self, command: Command, env: Mapping[str, str]) -> tuple[Ran, bytes]:
-        """The command to its end; with what it printed on stdout alone if its role is to identify."""
-        apart = command.role == "identify"
+        """Run a command to its end; also returns its stdout alone if its role is to identify."""
         header, outputs = self._ask(
             argv=command.argv,
             cwd=command.cwd,
             env={**env, MARK: self._token},
             timeout=command.timeout,
             when_killed=command.when_killed,
-            apart=apart,
+            apart=command.role == "identify",
             sweep=command.role in _MEASURED,
         )
         status = header.status
         ran = Ran(
             role=command.role,
             name=command.name,
-            exit_code=status
-            if status is not None and status >= 0 and not header.timed_out
-            else None,
+            exit_code=None if status is None or status < 0 or header.timed_out else status,
             signal=-status if status is not None and status < 0 else None,
             timed_out=header.timed_out,
             seconds=header.seconds,
@@ -223,7 +213,8 @@ class SupervisedCommands:
             error=header.error,
         )
         if header.left:
-            self.notes.append(f"{header.left} processes of {named(command)} could not be ended")
+            name = command.name or command.role
+            self.notes.append(f"{header.left} processes of {name} could not be ended")
         return ran, outputs[0]
 
     def succeeds(self, command: Command, env: Mapping[str, str]) -> bool:
@@ -250,7 +241,7 @@ class SupervisedCommands:
                 self._send({"kill": True})
         line = self._answers.readline()
         if not line.endswith(b"\n"):
-            raise SupervisorLost("the process that watches over the job's commands is gone")
+            raise SupervisorLost
         header = msgspec.json.decode(line, type=CommandEnd)
         outputs = [self._answers.read(size) for size in header.sizes]
         if asked:
@@ -263,9 +254,7 @@ class SupervisedCommands:
             self._orders.write(json.dumps(order).encode() + b"\n")
             self._orders.flush()
         except BrokenPipeError:
-            raise SupervisorLost(
-                "the process that watches over the job's commands is gone"
-            ) from None
+            raise SupervisorLost from None
 
     def close(self) -> None:
         """End everything that carries the job's mark; returns when it has ended."""
@@ -281,22 +270,21 @@ class SupervisedCommands:
         self._answers.close()
 
 
-def named(command: Command) -> str:
-    """What a command is called, for a person."""
-    return command.name or command.role
-
-
-# DOC-HERE running: Running a job: its commands one after the other, in a slot; the one runner of every engine.
-
-OUT = "KARAT_OUT"
-
-
 def run_job(job: Job, slot: Slot, cancelled: Callable[[], bool]) -> JobResult:
-    """What came of a job. When it returns, no process of it is left; `lost` says so if it could not be brought to an end."""
+    """Run a job. When it returns, none of its processes is left; `lost` says why it could not be finished."""
     started, clock = time.time(), time.monotonic()
     slot.area.mkdir(parents=True, exist_ok=True)
-    out = _empty_folder(slot.area)
-    run = _Run(job, slot, out)
+    # Always of the same name, since builds may depend on it.
+    folder = slot.area / ".out"
+    _remove(folder)
+    number = 2
+    # A container's root may have left files that are not ours to remove.
+    while os.path.lexists(folder):
+        folder = slot.area / f".out-{number}"
+        _remove(folder)
+        number += 1
+    folder.mkdir()
+    run = _Run(job, slot, folder)
     lost = ""
     guard = SupervisedCommands(slot, secrets.token_hex(12), cancelled)
     try:
@@ -308,7 +296,7 @@ def run_job(job: Job, slot: Slot, cancelled: Callable[[], bool]) -> JobResult:
     finally:
         guard.close()
         collected = run.collected() if not lost else CollectedFiles()
-        _remove(out)
+        _remove(folder)
     return JobResult(
         key=job.key,
         ran=tuple(run.ran),
@@ -412,20 +400,6 @@ class _Run:
         if self._before is not None:
             found.add(self._end, self._job.collect, self._before, without=self._out)
         return found
-
-
-def _empty_folder(area: Path) -> Path:
-    """The job's own folder: always of the same name, since builds may depend on it."""
-    folder = area / ".out"
-    _remove(folder)
-    number = 2
-    # A container's root may have left files that are not ours to remove.
-    while os.path.lexists(folder):
-        folder = area / f".out-{number}"
-        _remove(folder)
-        number += 1
-    folder.mkdir()
-    return folder
 
 
 def _remove(folder: Path) -> None:

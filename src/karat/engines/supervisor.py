@@ -1,4 +1,12 @@
-"""The output of a command: its beginning and its end, however long it is."""
+"""The supervisor: a small process that runs the commands of one job, and outlives its runner just long enough.
+
+Every process of a job descends from it, daemons included (it is a "subreaper" in Linux's words), so it can end them all.
+Its stdin is its tie to the runner: when that closes, because the runner ended or was killed, the supervisor ends what
+runs, does what `when_killed` says, and exits.
+
+In: one JSON document a line, an order each, or `{"kill": true}` while one is being carried out. Out: a line of JSON, then
+the bytes of the outputs. Only the standard library is imported: it must start quickly, many times.
+"""
 
 from __future__ import annotations
 
@@ -25,6 +33,13 @@ from karat.engines.process_tree import (
     processes,
 )
 
+GRACE = 5.0
+"""Seconds between asking to end and ending."""
+_AFTERWARDS = 60.0
+"""For each `when_killed` command, and for each `unless` without a time of its own."""
+_A_DAY = 86400.0
+"""As long as one look may take: the kernel counts no more than 24 days, and a command may have more."""
+_SUBREAPER, _PARENT_DEATH_SIGNAL = 36, 1
 FIRST = 1 << 20
 LAST = 4 << 20
 _PIECE = 1 << 16
@@ -67,24 +82,6 @@ class RecentOutput:
         return bytes(self._head) + said + tail[-self._last :]
 
 
-# DOC-HERE warden: The warden: a small process that runs the commands of one job, and outlives whoever started it, just long enough.
-#
-# It is what every process of a job descends from, daemons included (a "subreaper" in Linux's words), so it can end them all. Its
-# stdin is its tie to the runner: when that closes, because the runner ended, was killed or lost its machine's patience, the
-# warden ends what runs, does what `when_killed` says, and goes.
-#
-# In: one JSON document a line, an `Order` each, or `{"kill": true}` while one is under way. Out: a line of JSON, then the bytes
-# of the outputs. Only the standard library is imported: it must start in a blink, many times.
-
-GRACE = 5.0
-"""Seconds between asking to end and ending."""
-_AFTERWARDS = 60.0
-"""For each `when_killed` command, and for each `unless` without a time of its own."""
-_A_DAY = 86400.0
-"""As long as one look may take: the kernel counts no more than 24 days, and a command may have more."""
-_SUBREAPER, _PARENT_DEATH_SIGNAL = 36, 1
-
-
 class Ended(NamedTuple):
     """How a command ended."""
 
@@ -113,9 +110,6 @@ class Supervisor:
         self._current: subprocess.Popen[bytes] | None = None
         self._prctl = _prctl()
         self._prctl(_SUBREAPER, 1)
-        self._watch_children()
-
-    def _watch_children(self) -> None:
         receiver, sender = os.pipe()
         os.set_blocking(receiver, False)
         os.set_blocking(sender, False)
@@ -136,7 +130,13 @@ class Supervisor:
             ended, outputs = self._run(order)
             if self._cut:
                 break
-            self._answer(ended, outputs)
+            texts = [output.text() for output in outputs]
+            header = {**ended._asdict(), "sizes": [len(text) for text in texts]}
+            with (
+                contextlib.suppress(BrokenPipeError),
+                os.fdopen(os.dup(self._answers), "wb") as file,
+            ):
+                file.write(json.dumps(header).encode() + b"\n" + b"".join(texts))
         self._end(lambda table: self._marked(set(table), table))
 
     def _next(self) -> dict[str, Any] | None:
@@ -221,7 +221,7 @@ class Supervisor:
             stdout=out,
             stderr=errors,
             start_new_session=True,
-            # One thread, so that code between fork and exec is safe. It dies with the warden.
+            # One thread, so that code between fork and exec is safe. It dies with the supervisor.
             preexec_fn=lambda: self._prctl(_PARENT_DEATH_SIGNAL, signal.SIGKILL),  # noqa: PLW1509
         )
 
@@ -247,7 +247,11 @@ class Supervisor:
             self._reap()
         seconds, left = time.monotonic() - began, 0
         if order["sweep"]:
-            left = self._end(lambda table: self._astray(process, before, table))
+            left = self._end(
+                lambda table: (
+                    self._of(process, table) | self._marked(self._new(before, table), table)
+                )
+            )
         return Ended(process.returncode, seconds=seconds, left=left)
 
     def _is_to_be_killed(self) -> bool:
@@ -277,7 +281,16 @@ class Supervisor:
         table = processes()
         strays = {table[pid] for pid in self._new(before, table)}
         for words in order["when_killed"]:
-            _run_afterwards(words, order)
+            with contextlib.suppress(OSError, ValueError, subprocess.TimeoutExpired):
+                subprocess.run(
+                    words,
+                    env={name: value for name, value in order["env"].items() if name != MARK},
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL,
+                    stderr=subprocess.DEVNULL,
+                    timeout=_AFTERWARDS,
+                    check=False,
+                )
         return self._end(lambda table: self._of(process, table) | self._below(strays, table))
 
     def _below(self, strays: set[Process], table: Table) -> set[int]:
@@ -298,10 +311,6 @@ class Supervisor:
     def _end(self, targets: Any) -> int:
         return end_all(targets, idle=self._reap)
 
-    def _astray(self, process: subprocess.Popen[bytes], before: set[int], table: Table) -> set[int]:
-        """What a measured run left running; what took care to lose the mark, a container's monitor, is not ours to end."""
-        return self._of(process, table) | self._marked(self._new(before, table), table)
-
     def _of(self, process: subprocess.Popen[bytes], table: Table) -> set[int]:
         return {pid for pid, found in table.items() if found.session == process.pid}
 
@@ -314,12 +323,6 @@ class Supervisor:
             return set()
         below = descendants(os.getpid(), table)
         return marked(self._token, among) | overwritten(among & below)
-
-    def _answer(self, ended: Ended, outputs: list[RecentOutput]) -> None:
-        texts = [output.text() for output in outputs]
-        header = {**ended._asdict(), "sizes": [len(text) for text in texts]}
-        with contextlib.suppress(BrokenPipeError), os.fdopen(os.dup(self._answers), "wb") as file:
-            file.write(json.dumps(header).encode() + b"\n" + b"".join(texts))
 
 
 def _prctl() -> Any:
@@ -340,19 +343,6 @@ def _signal_group(process: subprocess.Popen[bytes], number: int) -> None:
     if process.returncode is None:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, number)
-
-
-def _run_afterwards(words: list[str], order: dict[str, Any]) -> None:
-    with contextlib.suppress(OSError, ValueError, subprocess.TimeoutExpired):
-        subprocess.run(
-            words,
-            env={name: value for name, value in order["env"].items() if name != MARK},
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            timeout=_AFTERWARDS,
-            check=False,
-        )
 
 
 def _reason(error: OSError | ValueError, order: dict[str, Any]) -> str:
