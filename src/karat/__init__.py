@@ -1,14 +1,12 @@
 """karat keeps the golden values of machine-learning frameworks honest.
 
-    >>> from karat.diff import diff
-    >>> result = diff("before/", "after/")  # doctest: +SKIP
-    >>> [change.path for change in result.changes if change.verdict == "incomplete"]  # doctest: +SKIP
-
     >>> import karat
-    >>> karat.check_and_capture("scale", actual=2 * x, expected=y, inputs=(x,))  # doctest: +SKIP
+    >>> result = karat.diff("before/", "after/")  # doctest: +SKIP
+    >>> [change.path for change in result.changes if change.verdict == "incomplete"]  # doctest: +SKIP
+    >>> result.to_pandas()  # doctest: +SKIP
 
-Names are imported when they are used, so that `import karat` costs nothing. Rooms (`karat.diff`,
-`karat.compare`) are modules; their main function has the room's name.
+The functions do what the commands of the same name do. Names are imported when they are used, so that `import karat`
+costs nothing.
 """
 
 from __future__ import annotations
@@ -16,34 +14,51 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+__version__ = "0.1.0"
+
+# The editor and the type checker see these; `_HOMES` says the same to Python.
 if TYPE_CHECKING:
+    from karat.api import changes, check, diff, hunt, refresh, replay
     from karat.bundles.cases import Case, cases
     from karat.bundles.places import open_place as open_bundle
     from karat.captures.check import CaptureFailed, CaptureWarning, Mismatch
     from karat.captures.functions import capture, check_and_capture
-    from karat.compare.change import Change, Diff, MetricChange, Verdict
+    from karat.compare.change import Change, MetricChange, Verdict
     from karat.compare.rules import RuleBook
-    from karat.diffs.diff import Options
+    from karat.diffs.result import Diff
     from karat.findings import CannotVerify, ExitCode, Finding, KaratError, Severity, UsageError
     from karat.goldens.formats import read, write
     from karat.goldens.shapes import Document, Metric, Reading, Series, Table
     from karat.gradients.gradcheck import gradcheck
     from karat.gradients.report import GradReport, GradVerdict
-    from karat.optests.op_spec import OpSpec, Sample, op_tests
+    from karat.optests.op_spec import OpSample, OpSpec, op_tests
     from karat.optests.op_test import OpTest, skip_check_grad_ci
-    from karat.tensors.comparison import Comparison, Report
-
-__version__ = "0.1.0"
+    from karat.tensors.comparison import Comparison
 
 
 _HOMES = {
+    "changes": "api",
+    "check": "api",
+    "diff": "api",
+    "gradcheck": "gradients.gradcheck",
+    "hunt": "api",
+    "refresh": "api",
+    "replay": "api",
+    "capture": "captures.functions",
+    "check_and_capture": "captures.functions",
+    "cases": "bundles.cases",
+    "open_bundle": "bundles.places:open_place",
+    "read": "goldens.formats",
+    "write": "goldens.formats",
+    "op_tests": "optests.op_spec",
+    "skip_check_grad_ci": "optests.op_test",
     "CannotVerify": "findings",
     "CaptureFailed": "captures.check",
     "CaptureWarning": "captures.check",
     "Case": "bundles.cases",
     "Change": "compare.change",
     "Comparison": "tensors.comparison",
-    "Diff": "compare.change",
+    "Diff": "diffs.result",
     "Document": "goldens.shapes",
     "ExitCode": "findings",
     "Finding": "findings",
@@ -53,32 +68,36 @@ _HOMES = {
     "Metric": "goldens.shapes",
     "MetricChange": "compare.change",
     "Mismatch": "captures.check",
+    "OpSample": "optests.op_spec",
     "OpSpec": "optests.op_spec",
     "OpTest": "optests.op_test",
-    "Options": "diffs.diff",
     "Reading": "goldens.shapes",
-    "Report": "tensors.comparison",
     "RuleBook": "compare.rules",
-    "Sample": "optests.op_spec",
     "Series": "goldens.shapes",
     "Severity": "findings",
     "Table": "goldens.shapes",
     "UsageError": "findings",
     "Verdict": "compare.change",
-    "capture": "captures.functions",
-    "cases": "bundles.cases",
-    "check_and_capture": "captures.functions",
-    "gradcheck": "gradients.gradcheck",
-    "op_tests": "optests.op_spec",
-    "open_bundle": "bundles.places:open_place",
-    "read": "goldens.formats",
-    "skip_check_grad_ci": "optests.op_test",
-    "write": "goldens.formats",
 }
 """Name → module, and the name it has there if that is another."""
 
-__all__ = [  # noqa: RUF022 - sorted by kind, then name
+__all__ = [  # noqa: RUF022 - functions first, as `_HOMES` has them
     "__version__",
+    "changes",
+    "check",
+    "diff",
+    "gradcheck",
+    "hunt",
+    "refresh",
+    "replay",
+    "capture",
+    "check_and_capture",
+    "cases",
+    "open_bundle",
+    "read",
+    "write",
+    "op_tests",
+    "skip_check_grad_ci",
     "CannotVerify",
     "CaptureFailed",
     "CaptureWarning",
@@ -95,28 +114,21 @@ __all__ = [  # noqa: RUF022 - sorted by kind, then name
     "Metric",
     "MetricChange",
     "Mismatch",
+    "OpSample",
     "OpSpec",
     "OpTest",
-    "Options",
     "Reading",
-    "Report",
     "RuleBook",
-    "Sample",
     "Series",
     "Severity",
     "Table",
     "UsageError",
     "Verdict",
-    "capture",
-    "cases",
-    "check_and_capture",
-    "gradcheck",
-    "op_tests",
-    "open_bundle",
-    "read",
-    "skip_check_grad_ci",
-    "write",
 ]
+
+
+def __dir__() -> list[str]:
+    return __all__
 
 
 def __getattr__(name: str) -> Any:

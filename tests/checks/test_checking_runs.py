@@ -12,7 +12,7 @@ import pytest
 from factories.checked import TABLE, TODAY, kinds, only, options, outcomes, run
 from factories.repositories import Repository, curves, golden_path, golden_text
 from karat.checks.check import check
-from karat.checks.report import Report
+from karat.checks.report import CheckReport
 from karat.checks.settings import Exemption
 from karat.compare.gate.result import Outcome
 from karat.compare.rules import RuleBook
@@ -26,7 +26,7 @@ def preset(tmp_path: Path) -> RuleBook:
     return load(tmp_path, preset="megatron-lm").rule_book()
 
 
-def megatron(tmp_path: Path, values: dict[str, np.ndarray], **sets: Any) -> Report:
+def megatron(tmp_path: Path, values: dict[str, np.ndarray], **sets: Any) -> CheckReport:
     golden, actual = golden_text(curves(1)), golden_text(values, stop=sets.pop("stop", None))
     return run(tmp_path, golden, actual, "json", rules=preset(tmp_path), **sets)
 

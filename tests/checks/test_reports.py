@@ -13,7 +13,7 @@ from hypothesis import given, settings, strategies as st
 
 from factories.diffs import HOSTILE
 from karat.checks import ci, data, text
-from karat.checks.report import Checked, Report, at, finding, headline, value
+from karat.checks.report import Checked, CheckReport, at, finding, headline, value
 from karat.compare.gate.result import Deviation, MetricResult, Outcome
 from karat.compare.gate.tolerance import Medians
 from karat.findings import Finding, Severity
@@ -92,15 +92,15 @@ def checks(draw: st.DrawFn) -> Checked:
     )
 
 
-REPORTS = st.builds(Report, checks=st.lists(checks(), max_size=3).map(tuple))
+REPORTS = st.builds(CheckReport, checks=st.lists(checks(), max_size=3).map(tuple))
 
 
-def failing(n: int, severity: Severity = Severity.FAIL) -> Report:
+def failing(n: int, severity: Severity = Severity.FAIL) -> CheckReport:
     findings = tuple(
         Finding(kind="out-of-tolerance", severity=severity, path=f"g{i}.json", message=f"m{i}")
         for i in range(n)
     )
-    return Report(
+    return CheckReport(
         checks=(Checked(actual="a", golden="g", outcome=Outcome.FAIL, findings=findings),)
     )
 
@@ -113,7 +113,7 @@ SCHEMA = json.loads(
 @pytest.mark.slow
 @settings(max_examples=50)
 @given(REPORTS)
-def test_json_follows_the_published_schema_whatever_stands_in_it(report: Report) -> None:
+def test_json_follows_the_published_schema_whatever_stands_in_it(report: CheckReport) -> None:
     document = json.loads(data.render(report))
     jsonschema.Draft202012Validator(SCHEMA).validate(document)
     assert len(document["checks"]) == len(report.checks)
@@ -126,7 +126,7 @@ def test_the_schema_itself_is_one_and_refuses_less() -> None:
 
 @settings(max_examples=50)
 @given(REPORTS)
-def test_junit_is_well_formed_whatever_stands_in_it(report: Report) -> None:
+def test_junit_is_well_formed_whatever_stands_in_it(report: CheckReport) -> None:
     root = ET.fromstring(ci.render_junit(report))  # noqa: S314 - our own text
     cases = root.findall(".//testcase")
     assert int(root.attrib["tests"]) == len(cases)
@@ -149,7 +149,7 @@ def test_a_failing_metric_is_a_failing_test_and_an_exempted_one_is_skipped() -> 
         results=(bad, good, known),
         findings=(problem,),
     )
-    root = ET.fromstring(ci.render_junit(Report(checks=(checked,))))  # noqa: S314 - our own text
+    root = ET.fromstring(ci.render_junit(CheckReport(checks=(checked,))))  # noqa: S314 - our own text
     found = {case.attrib["name"]: [child.tag for child in case] for case in root.iter("testcase")}
     assert found == {"loss": ["failure"], "time": [], "zeros (exemption 1)": ["skipped"]}
 
@@ -157,7 +157,9 @@ def test_a_failing_metric_is_a_failing_test_and_an_exempted_one_is_skipped() -> 
 @pytest.mark.slow
 @settings(max_examples=50)
 @given(REPORTS)
-def test_annotations_are_one_line_each_and_never_more_than_ten_of_a_kind(report: Report) -> None:
+def test_annotations_are_one_line_each_and_never_more_than_ten_of_a_kind(
+    report: CheckReport,
+) -> None:
     lines = github.workflow_commands(report.all_findings(), "karat check").split("\n")[:-1]
     for word in ("error", "warning"):
         assert sum(line.startswith(f"::{word} ") for line in lines) <= 10
@@ -180,7 +182,7 @@ def test_annotations_escape_what_the_runner_would_read_as_its_own() -> None:
         path="a,b:c%.json",
         message="50% off\n::stop-commands::x",
     )
-    report = Report(checks=(), findings=(odd,))
+    report = CheckReport(checks=(), findings=(odd,))
     assert github.workflow_commands(report.all_findings(), "karat check") == (
         "::error file=a%2Cb%3Ac%25.json,title=karat check%3A out-of-tolerance"
         "::50%25 off%0A::stop-commands::x\n"
@@ -189,7 +191,7 @@ def test_annotations_escape_what_the_runner_would_read_as_its_own() -> None:
 
 @settings(max_examples=50)
 @given(REPORTS)
-def test_the_summary_fits_and_lets_no_markup_through(report: Report) -> None:
+def test_the_summary_fits_and_lets_no_markup_through(report: CheckReport) -> None:
     summary = ci.summary(report, github.LARGEST_SUMMARY)
     assert len(summary.encode("utf-8", "backslashreplace")) < github.LARGEST_SUMMARY
     assert "\n<img" not in summary
@@ -200,7 +202,7 @@ def test_a_summary_never_outgrows_the_room_that_is_left() -> None:
         metric="m" * 3000, outcome=Outcome.FAIL, kind="x", likely="l" * 3000, total=1
     )
     one = Checked(actual="a", golden="g", outcome=Outcome.FAIL, results=(result,))
-    report = Report(checks=(one,) * 1000)
+    report = CheckReport(checks=(one,) * 1000)
     for taken in (0, 600_000, github.LARGEST_SUMMARY):
         summary = ci.summary(report, github.LARGEST_SUMMARY - taken)
         assert taken + len(summary.encode()) <= github.LARGEST_SUMMARY
@@ -212,7 +214,7 @@ def test_a_summary_never_outgrows_the_room_that_is_left() -> None:
 @settings(max_examples=50)
 @given(REPORTS)
 def test_the_terminal_prints_only_what_is_printable_and_ends_with_the_outcome(
-    report: Report,
+    report: CheckReport,
 ) -> None:
     stream = io.StringIO()
     text.show(report, stream)
@@ -235,7 +237,7 @@ def test_colour_is_for_those_who_want_it(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_only_the_gravest_goldens_are_printed_in_full() -> None:
     one = failing(1).checks[0]
-    found = "".join(t for line in text.lines(Report(checks=(one,) * 50)) for t, _ in line)
+    found = "".join(t for line in text.lines(CheckReport(checks=(one,) * 50)) for t, _ in line)
     assert "… and 30 more" in found
 
 
@@ -270,7 +272,7 @@ def test_only_the_first_of_very_many_metrics_are_printed() -> None:
     )
     checked = Checked(actual="a", golden="g", outcome=Outcome.FAIL, results=results)
     stream = io.StringIO()
-    text.show(Report(checks=(checked,)), stream)
+    text.show(CheckReport(checks=(checked,)), stream)
     assert "m19  " in stream.getvalue()
     assert "m20  " not in stream.getvalue()
     assert "… and 30 more (--json - lists all)" in stream.getvalue()
@@ -318,5 +320,5 @@ def test_only_what_cannot_be_verified_is_an_error_in_junit(
 ) -> None:
     found = Finding(kind=kind, severity=Severity.FAIL, message="x")
     checked = Checked(actual="a", golden="g", outcome=outcome, findings=(found,))
-    root = ET.fromstring(ci.render_junit(Report(checks=(checked,))))  # noqa: S314 - our own
+    root = ET.fromstring(ci.render_junit(CheckReport(checks=(checked,))))  # noqa: S314 - our own
     assert [case[0].tag for case in root.iter("testcase")] == [tag]

@@ -16,9 +16,10 @@ import pytest
 from factories.captured import ENVIRONMENT, capture, identity
 from factories.runners import flip
 from karat.bundles.manifest import Comparator, Environment
-from karat.compare.change import Change, Diff, Verdict
+from karat.compare.change import Change, Verdict
 from karat.diffs.diff import Options, diff
 from karat.diffs.report import data, html, markdown, text as terminal
+from karat.diffs.result import Diff
 from karat.findings import ExitCode, KaratError, UsageError, exit_code
 
 SCHEMA = json.loads(

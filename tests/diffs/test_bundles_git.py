@@ -13,9 +13,10 @@ import pytest
 from factories.captured import capture, identity
 from factories.repositories import Repository, curves, golden_path, golden_text
 from factories.runners import flip
-from karat.compare.change import Diff, Verdict
+from karat.compare.change import Verdict
 from karat.diffs.diff import Options, diff
 from karat.diffs.git_blobs import BlobExtent, Objects
+from karat.diffs.result import Diff
 from karat.findings import ExitCode, exit_code
 from karat.tensors.tensor import Damaged
 

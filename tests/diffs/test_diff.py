@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from factories.repositories import Repository, curves, golden_path, golden_text
-from karat.compare.change import Change, Diff, Verdict
+from karat.compare.change import Change, Verdict
 from karat.diffs.diff import Options, diff
+from karat.diffs.result import Diff
 from karat.findings import ExitCode, Severity, UsageError, exit_code
 
 

@@ -10,8 +10,8 @@ from msgspec import structs
 
 from factories.diffs import HOSTILE, make
 from factories.html_pages import BROKEN, in_order, ink, open_paths, seen, table_rows, total
-from karat.compare.change import Group
 from karat.diffs.report import html
+from karat.diffs.result import Group
 from karat.findings import Severity
 
 if TYPE_CHECKING:

@@ -14,8 +14,9 @@ from hypothesis import given, strategies as st
 from hypothesis.extra import numpy as hnp
 
 from factories.diffs import HOSTILE, hostile, make
-from karat.compare.change import Change, Diff, MetricChange, Verdict
+from karat.compare.change import Change, MetricChange, Verdict
 from karat.diffs.report import html
+from karat.diffs.result import Diff
 from karat.findings import Finding, Severity
 from karat.goldens.shapes import Metric
 

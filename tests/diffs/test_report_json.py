@@ -9,10 +9,11 @@ import jsonschema
 import pytest
 
 from factories.diffs import hostile, make
-from karat.compare.change import Diff, Verdict
+from karat.compare.change import Verdict
 from karat.demo import sample
 from karat.diffs.diff import diff
 from karat.diffs.report import data
+from karat.diffs.result import Diff
 from karat.findings import KINDS
 
 

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 from factories.repositories import curves, golden_path, golden_text
-from karat.compare.change import Diff
 from karat.config import load
 from karat.diffs.diff import Options, diff
 from karat.diffs.report.markdown import pull_request_text, sections
+from karat.diffs.result import Diff
 from karat.goldens.provenance import RefreshRecord
 from karat.report.markdown import Section, code, fit, prose, table
 

@@ -5,8 +5,8 @@ import io
 import pytest
 
 from factories.diffs import hostile, make
-from karat.compare.change import Diff
 from karat.diffs.report import text as terminal
+from karat.diffs.result import Diff
 from karat.report.words import count, elide, number, printable, signed
 
 

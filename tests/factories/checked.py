@@ -8,7 +8,7 @@ from typing import Any
 
 from karat.checks.check import Options, check
 from karat.checks.lookup import Where
-from karat.checks.report import Checked, Report
+from karat.checks.report import Checked, CheckReport
 from karat.checks.settings import CheckSettings
 from karat.goldens.paths import DEFAULT_GLOBS
 
@@ -21,20 +21,20 @@ def options(cwd: Path, **sets: Any) -> Options:
     return Options(where=where, today=TODAY, **sets)
 
 
-def run(cwd: Path, golden: str, actual: str, suffix: str = "csv", **sets: Any) -> Report:
+def run(cwd: Path, golden: str, actual: str, suffix: str = "csv", **sets: Any) -> CheckReport:
     (cwd / f"golden.{suffix}").write_text(golden)
     (cwd / f"actual.{suffix}").write_text(actual)
     return check([f"actual.{suffix}"], f"golden.{suffix}", options(cwd, **sets))
 
 
-def only(report: Report) -> Checked:
+def only(report: CheckReport) -> Checked:
     assert len(report.checks) == 1
     return report.checks[0]
 
 
-def outcomes(report: Report) -> dict[str, str]:
+def outcomes(report: CheckReport) -> dict[str, str]:
     return {r.metric: r.outcome.value for r in only(report).results}
 
 
-def kinds(report: Report) -> set[str]:
+def kinds(report: CheckReport) -> set[str]:
     return {f.kind for f in report.all_findings()}

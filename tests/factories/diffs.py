@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from karat.compare.change import Change, Diff, Group, MetricChange, Verdict
+from karat.compare.change import Change, MetricChange, Verdict
+from karat.diffs.result import Diff, Group
 from karat.findings import Finding, Severity
 from karat.goldens.shapes import Metric
 

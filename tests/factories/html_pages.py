@@ -6,7 +6,8 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from factories.diffs import case
-from karat.compare.change import Diff, MetricChange, Verdict
+from karat.compare.change import MetricChange, Verdict
+from karat.diffs.result import Diff
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -13,11 +13,11 @@ from pathlib import Path
 from msgspec import structs
 
 from factories.repositories import Repository
-from karat.cli.hunt.session import row_of
 from karat.engines.job import Engine
 from karat.engines.open import open_engine
 from karat.hunts import hunt_toml
 from karat.hunts.driver import run_hunt
+from karat.hunts.hunt import hunt_row
 from karat.hunts.hunt_toml import journal_path, workspace_of
 from karat.hunts.journal.journal import Journal
 from karat.hunts.model import HuntReport
@@ -152,7 +152,7 @@ def hunting(file: Path, engine: Engine | None = None, **changed: object) -> Iter
     plain = hunt_toml.read(file)
     settings = structs.replace(plain, search=structs.replace(plain.search, **changed))
     place, path = workspace_of(file, settings), journal_path(file, settings).absolute()
-    row = row_of(file, settings, place)
+    row = hunt_row(file, settings, place)
     journal = Journal.resume(path) if path.exists() else Journal.create(path, row)
     mine = engine or open_engine("local", slots=settings.engine.slots, work=place.work)
     with journal, closing(mine):

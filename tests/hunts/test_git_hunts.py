@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from factories.histories import HOUR, NOON, History
-from karat.cli.hunt.session import row_of
 from karat.engines.open import open_engine
 from karat.hunts import hunt_toml
 from karat.hunts.driver import run_hunt
+from karat.hunts.hunt import hunt_row
 from karat.hunts.hunt_toml import workspace_of
 from karat.hunts.journal.journal import Journal
 from karat.hunts.model import HuntReport
@@ -38,7 +38,7 @@ def hunted(folder: Path, text: str, command: str, *sources: History) -> HuntRepo
     settings = hunt_toml.read(file)
     place = workspace_of(file, settings)
     with (
-        Journal.create(folder / "j.hunt", row_of(file, settings, place)) as journal,
+        Journal.create(folder / "j.hunt", hunt_row(file, settings, place)) as journal,
         closing(open_engine("local", slots=2, work=place.work)) as engine,
     ):
         return run_hunt(settings, place, engine, journal, NullListener())

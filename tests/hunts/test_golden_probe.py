@@ -7,7 +7,7 @@ import pytest
 
 from factories.hunt_files import POINT, place, ran, result, settings
 from karat.changepoints.series import Outcome
-from karat.checks.report import Report
+from karat.checks.report import CheckReport
 from karat.hunts.model import Attempt
 from karat.hunts.probe.golden import verdict
 from karat.hunts.probe.metrics import Unverified
@@ -78,4 +78,4 @@ def test_the_projects_own_rules_hold(root: Path) -> None:
 
 def test_where_nothing_is_held_against_anything_nothing_is_good() -> None:
     with pytest.raises(Unverified, match="loss: nothing was compared"):
-        verdict(HUNT.probe.metrics[0], Report(checks=()))
+        verdict(HUNT.probe.metrics[0], CheckReport(checks=()))

@@ -9,10 +9,10 @@ from statistics import fmean
 import pytest
 
 from factories.hunts import stepped, values_hunt
-from karat.cli.hunt.session import row_of
 from karat.engines.open import open_engine
 from karat.hunts import hunt_toml
 from karat.hunts.driver import run_hunt
+from karat.hunts.hunt import hunt_row
 from karat.hunts.hunt_toml import journal_path, workspace_of
 from karat.hunts.journal.journal import Journal
 from karat.hunts.model import Attempt
@@ -47,7 +47,7 @@ def test_the_time_left_counts_on_the_slots_that_the_engine_has(tmp_path: Path) -
             asked.append(left)
 
     with (
-        Journal.create(journal_path(file, settings), row_of(file, settings, place)) as journal,
+        Journal.create(journal_path(file, settings), hunt_row(file, settings, place)) as journal,
         closing(open_engine("local", slots=3, work=place.work)) as engine,
     ):
         run_hunt(settings, place, engine, journal, Watched(progress, ask))

@@ -11,14 +11,14 @@ import pytest
 
 from conftest import framework
 from factories.pytest_runs import Suite
-from karat import OpSpec, Sample, UsageError, op_tests
+from karat import OpSample, OpSpec, UsageError, op_tests
 from karat.gradients import session
 from karat.optests import spec_checks
 from karat.optests.op_spec import Case, cases
 
 
-def vectors(_dtype: str, _device: str, rng: np.random.Generator) -> list[Sample]:
-    return [Sample(inputs={"x": rng.standard_normal((3, 4))})]
+def vectors(_dtype: str, _device: str, rng: np.random.Generator) -> list[OpSample]:
+    return [OpSample(inputs={"x": rng.standard_normal((3, 4))})]
 
 
 def softmax(x: Any) -> Any:
@@ -92,8 +92,8 @@ def test_functions_that_take_no_names_get_what_is_named_in_order() -> None:
             one, two = ctx.saved_tensors
             return cotangent / two, -cotangent * one / two**2
 
-    def pairs(_dtype: str, _device: str, rng: np.random.Generator) -> list[Sample]:
-        return [Sample(inputs={"x": rng.uniform(1, 2, (3, 4)), "y": rng.uniform(1, 2, (3, 4))})]
+    def pairs(_dtype: str, _device: str, rng: np.random.Generator) -> list[OpSample]:
+        return [OpSample(inputs={"x": rng.uniform(1, 2, (3, 4)), "y": rng.uniform(1, 2, (3, 4))})]
 
     made = spec(op="quotient", fn=Quotient.apply, reference=np.divide, samples=pairs)
     spec_checks.forward(only(made))
@@ -125,8 +125,8 @@ def test_a_forward_of_another_sort_fails() -> None:
 
 
 def test_a_sample_may_say_what_comes_out() -> None:
-    def samples(_dtype: str, _device: str, _rng: Any) -> list[Sample]:
-        return [Sample(inputs=(np.zeros((1, 2)),), expected=np.full((1, 2), 0.5), name="even")]
+    def samples(_dtype: str, _device: str, _rng: Any) -> list[OpSample]:
+        return [OpSample(inputs=(np.zeros((1, 2)),), expected=np.full((1, 2), 0.5), name="even")]
 
     case = only(spec(samples=samples))
     assert case.id == "softmax-float64-cpu-even"
@@ -175,10 +175,10 @@ def test_a_forward_mode_that_is_denied_and_there_is_a_stale_claim() -> None:
 
 
 def test_kinks_that_are_denied_fail() -> None:
-    def samples(_dtype: str, _device: str, rng: np.random.Generator) -> list[Sample]:
+    def samples(_dtype: str, _device: str, rng: np.random.Generator) -> list[OpSample]:
         x = 0.5 + rng.random((3, 4))
         x[0, 0] = 0.0
-        return [Sample(inputs={"x": x})]
+        return [OpSample(inputs={"x": x})]
 
     def relu(x: Any) -> Any:
         return framework("torch").relu(x)
@@ -228,7 +228,7 @@ def test_an_op_over_numpy_brings_its_backward() -> None:
     made = OpSpec(
         op="square",
         fn=np.square,
-        samples=lambda *_: [Sample(inputs=(np.arange(1.0, 7.0),))],
+        samples=lambda *_: [OpSample(inputs=(np.arange(1.0, 7.0),))],
         backward=lambda inputs, _outputs, cotangents: 2 * inputs[0] * cotangents[0],
         reference=lambda x: x * x,
     )
@@ -239,8 +239,8 @@ def test_an_op_over_numpy_brings_its_backward() -> None:
 
 
 def test_every_floating_input_is_declared_whatever_is_checked() -> None:
-    def samples(_dtype: str, _device: str, rng: np.random.Generator) -> list[Sample]:
-        return [Sample(inputs={"x": rng.random(3), "y": rng.random(3), "z": np.arange(3)})]
+    def samples(_dtype: str, _device: str, rng: np.random.Generator) -> list[OpSample]:
+        return [OpSample(inputs={"x": rng.random(3), "y": rng.random(3), "z": np.arange(3)})]
 
     def product(x: Any, y: Any, z: Any) -> Any:
         return x * y * z
@@ -314,9 +314,9 @@ class Pair(NamedTuple):
 
 
 def test_samples_may_be_generated_and_nested() -> None:
-    def samples(_dtype: str, _device: str, rng: np.random.Generator) -> Iterator[Sample]:
+    def samples(_dtype: str, _device: str, rng: np.random.Generator) -> Iterator[OpSample]:
         for _ in range(2):
-            yield Sample(inputs={"pair": Pair(rng.random(3), rng.random(3))})
+            yield OpSample(inputs={"pair": Pair(rng.random(3), rng.random(3))})
 
     def product(pair: Pair) -> Any:
         return pair.left * pair.right
@@ -335,7 +335,7 @@ def test_each_test_has_tensors_of_its_own() -> None:
     def writes(x: Any) -> Any:
         return x.add_(1.0)
 
-    made = spec(fn=writes, samples=lambda *_: [Sample(inputs=(given,), expected=np.full(3, 2.0))])
+    made = spec(fn=writes, samples=lambda *_: [OpSample(inputs=(given,), expected=np.full(3, 2.0))])
     case = only(made)
     spec_checks.forward(case)
     spec_checks.forward(case)
@@ -345,9 +345,9 @@ def test_each_test_has_tensors_of_its_own() -> None:
 def test_samples_are_drawn_once_for_all_tests_of_a_spec() -> None:
     drawn: list[str] = []
 
-    def samples(dtype: str, _device: str, rng: np.random.Generator) -> list[Sample]:
+    def samples(dtype: str, _device: str, rng: np.random.Generator) -> list[OpSample]:
         drawn.append(dtype)
-        return [Sample(inputs={"x": rng.random((2, 2))}) for _ in range(20)]
+        return [OpSample(inputs={"x": rng.random((2, 2))}) for _ in range(20)]
 
     found = cases([spec(samples=samples)], 0)
     first = [case.sample() for case in found]
@@ -383,10 +383,10 @@ def test_every_precision_sees_the_same_numbers() -> None:
 
 SUITE = """
     import numpy as np
-    from karat import OpSpec, Sample, op_tests
+    from karat import OpSpec, OpSample, op_tests
 
     def draw(dtype, device, rng):
-        return [Sample(inputs={"x": rng.random((2, 3))}), Sample(inputs={"x": rng.random(4)}, name="line")]
+        return [OpSample(inputs={"x": rng.random((2, 3))}), OpSample(inputs={"x": rng.random(4)}, name="line")]
 
     def right(inputs, outputs, cotangents):
         return 2 * inputs[0] * cotangents[0]

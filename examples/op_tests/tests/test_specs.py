@@ -10,10 +10,10 @@ from tinyops import backwards, ops
 import karat
 
 
-def rows(dtype: str, device: str, rng: np.random.Generator) -> Iterator[karat.Sample]:
+def rows(dtype: str, device: str, rng: np.random.Generator) -> Iterator[karat.OpSample]:
     del dtype, device  # karat casts, and there is nothing but the CPU
-    yield karat.Sample(inputs={"x": rng.standard_normal((4, 6))})
-    yield karat.Sample(inputs={"x": 30 * rng.standard_normal((2, 3))}, name="far_apart")
+    yield karat.OpSample(inputs={"x": rng.standard_normal((4, 6))})
+    yield karat.OpSample(inputs={"x": 30 * rng.standard_normal((2, 3))}, name="far_apart")
 
 
 def softmax_reference(x: ops.Array) -> ops.Array:

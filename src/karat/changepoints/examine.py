@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from shlex import quote
 from time import perf_counter
+from typing import Any
 
 import msgspec
 
@@ -23,6 +24,8 @@ from karat.changepoints.series import (
     Step,
 )
 from karat.findings import CannotVerify, ExitCode, Finding, Severity, exit_code
+from karat.report.result import Result
+from karat.report.words import count
 
 _KINDS = {
     ChangeKind.REGRESSION: ("level-regressed", Severity.FAIL),
@@ -201,7 +204,7 @@ class SeriesReport(msgspec.Struct, frozen=True, kw_only=True):
         return Counter(point.outcome for point in self.series.observations)
 
 
-class ChangesReport(msgspec.Struct, frozen=True, kw_only=True):
+class ChangesReport(Result, msgspec.Struct, frozen=True, kw_only=True):
     """Everything that `karat changes` says."""
 
     entries: tuple[SeriesReport, ...]
@@ -217,6 +220,37 @@ class ChangesReport(msgspec.Struct, frozen=True, kw_only=True):
     def exit_code(self) -> ExitCode:
         """As findings say."""
         return exit_code(self.findings, fail_on=self.fail_on)
+
+    def to_json(self) -> bytes:
+        """Schema karat.changes/1."""
+        from karat.changepoints.report import to_json  # noqa: PLC0415 - only for those who ask
+
+        return to_json(self)
+
+    def rows(self) -> list[dict[str, Any]]:
+        """One row per change."""
+        return [
+            {
+                "metric": change.metric,
+                "kind": change.kind.value,
+                "first": entry.series.observations[change.first].label,
+                "last": entry.series.observations[change.last].label,
+                "before": entry.analysis.steps[change.steps[0]].before.value
+                if change.steps
+                else None,
+                "after": entry.analysis.steps[change.steps[0]].after.value
+                if change.steps
+                else None,
+                "message": change.message,
+            }
+            for entry in self.entries
+            for change in entry.analysis.changes
+        ]
+
+    def headline(self) -> str:
+        """How many series, points and changes."""
+        points = sum(len(entry.series.observations) for entry in self.entries)
+        return f"{count(len(self.rows()), 'change')} in {len(self.entries):,} series of {points:,} points"
 
 
 def examine(

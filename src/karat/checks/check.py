@@ -12,7 +12,7 @@ import msgspec
 from karat.checks.advice import edit_command, look_command, quoted, refresh_command
 from karat.checks.exemptions import Exemptions
 from karat.checks.lookup import Actual, GoldenAt, Pairing, Where, pair_up
-from karat.checks.report import Checked, Report, absent, finding
+from karat.checks.report import Checked, CheckReport, absent, finding
 from karat.checks.settings import Exemption
 from karat.compare.gate.result import ROWS, SHUT, UNKNOWN, Judging, MetricResult, Outcome, names
 from karat.compare.gate.series import gate_series
@@ -275,13 +275,13 @@ __all__ = ["Options", "check"]
 _NAMES_SHOWN = 8
 
 
-def check(words: Sequence[str], golden: str, options: Options) -> Report:
+def check(words: Sequence[str], golden: str, options: Options) -> CheckReport:
     """All results against their goldens, gravest first."""
     pairings = pair_up(words, golden, options.where)
     checks = [_check(pairing, options) for pairing in pairings]
     shown = [c for c in checks if c.outcome is not Outcome.MISSING_GOLDEN or c.findings]
     shown.sort(key=lambda c: (c.outcome.rank, c.name))
-    report = Report(checks=tuple(shown), findings=tuple(_not_exact(shown, options)))
+    report = CheckReport(checks=tuple(shown), findings=tuple(_not_exact(shown, options)))
     if report.outcome is Outcome.NOTHING_COMPARED and report.exit_code == 0:
         return msgspec.structs.replace(report, findings=(_nothing(words, options),))
     return report

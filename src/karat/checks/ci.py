@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from karat.checks.report import Checked, Report, details, headline
+from karat.checks.report import Checked, CheckReport, details, headline
 from karat.compare.gate.result import MetricResult, Outcome
 from karat.findings import Finding, Severity
 from karat.report import junit
@@ -22,7 +22,7 @@ _RESERVED = 1 << 10
 """Bytes of a step's summary that are left for the line that says what was left out."""
 
 
-def render_junit(report: Report) -> bytes:
+def render_junit(report: CheckReport) -> bytes:
     """The XML text: well-formed whatever names and values say."""
     suites = [(checked.name, list(_cases(checked))) for checked in report.checks]
     about_all = [_finding_case("karat check", f, error=False) for f in report.findings]
@@ -65,7 +65,7 @@ def _finding_case(owner: str, finding: Finding, *, error: bool) -> TestCase:
     return TestCase(classname=owner, name=finding.kind, problem=problem)
 
 
-def summary(report: Report, room: int) -> str:
+def summary(report: CheckReport, room: int) -> str:
     """The summary of a step of GitHub Actions, as Markdown of at most `room` bytes."""
     left = room - _RESERVED
     if left <= 0:

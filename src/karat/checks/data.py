@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from karat.checks.report import Checked, Report
+from karat.checks.report import Checked, CheckReport
 from karat.compare.gate.result import Deviation, MetricResult, Outcome
 from karat.findings import Severity
 from karat.report.json import finding_json
@@ -15,7 +15,7 @@ from karat.report.json import finding_json
 SCHEMA = "karat.check/1"
 
 
-def document(report: Report) -> dict[str, Any]:
+def document(report: CheckReport) -> dict[str, Any]:
     """The report as plain data."""
     outcomes = Counter(c.outcome for c in report.checks)
     severities = Counter(f.severity for f in report.all_findings())
@@ -34,7 +34,7 @@ def document(report: Report) -> dict[str, Any]:
     }
 
 
-def render(report: Report) -> bytes:
+def render(report: CheckReport) -> bytes:
     """The JSON text. NaN and infinities, which JSON has no word for, become texts."""
     whole = _sayable(document(report))
     return msgspec.json.format(msgspec.json.encode(whole), indent=2) + b"\n"

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from math import isfinite
+from typing import Any
 
 import msgspec
 
 from karat.compare.gate.result import ROWS, SHUT, UNKNOWN, Deviation, MetricResult, Outcome, Value
 from karat.findings import ExitCode, Finding, Severity
 from karat.goldens.shapes import Shape
+from karat.report.result import Result
 from karat.report.words import count
 
 
@@ -42,7 +44,7 @@ class Checked(msgspec.Struct, frozen=True, kw_only=True):
         return [f for f in self.findings if (f.metric, f.kind) not in spoken]
 
 
-class Report(msgspec.Struct, frozen=True, kw_only=True):
+class CheckReport(Result, msgspec.Struct, frozen=True, kw_only=True):
     """Everything that was asked for, gravest first."""
 
     checks: tuple[Checked, ...]
@@ -78,6 +80,35 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
         if any(c.outcome is not Outcome.CANNOT_VERIFY for c in failed):
             return ExitCode.FAIL
         return ExitCode.CANNOT_VERIFY if failed else ExitCode.OK
+
+    def to_json(self) -> bytes:
+        """Schema karat.check/1."""
+        from karat.checks.data import render  # noqa: PLC0415 - only for those who ask
+
+        return render(self)
+
+    def rows(self) -> list[dict[str, Any]]:
+        """One row per golden and metric; a golden of which no metric was checked has one row."""
+        nothing = MetricResult(metric="", outcome=Outcome.NOTHING_COMPARED)
+        return [
+            {
+                "golden": checked.name,
+                "outcome": (result.outcome if result.metric else checked.outcome).value,
+                "metric": result.metric,
+                "compared": result.compared,
+                "failed": result.failed,
+                "tolerance": result.tolerance,
+                "because": headline(result)
+                if result.metric
+                else "; ".join(f.message for f in checked.findings),
+            }
+            for checked in self.checks
+            for result in checked.results or (nothing,)
+        ]
+
+    def headline(self) -> str:
+        """The gravest outcome, and how much was compared."""
+        return f"{self.outcome.value}: {count(len(self.checks), 'golden')}, {count(self.compared, 'value')} compared"
 
 
 def _waved_through(checked: Checked) -> bool:

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import IO
 
-from karat.checks.report import Checked, Report, absent, details, headline
+from karat.checks.report import Checked, CheckReport, absent, details, headline
 from karat.compare.gate.result import SHUT, MetricResult, Outcome
 from karat.findings import Finding, Severity
 from karat.report.terminal import Line
@@ -34,7 +34,7 @@ _RESULTS_SHOWN = 20
 _QUIET = frozenset({Outcome.PASS, Outcome.INFO})
 
 
-def show(report: Report, stream: IO[str]) -> None:
+def show(report: CheckReport, stream: IO[str]) -> None:
     """Print the whole report."""
     if not stream.isatty() and not os.environ.get("FORCE_COLOR"):
         for line in lines(report):
@@ -49,7 +49,7 @@ def show(report: Report, stream: IO[str]) -> None:
         console.print(Text.assemble(*pieces), soft_wrap=True)
 
 
-def lines(report: Report) -> Iterator[Line]:
+def lines(report: CheckReport) -> Iterator[Line]:
     """The report, gravest first; the last line is the outcome of the whole."""
     alone = len(report.checks) == 1
     loud = [c for c in report.checks if alone or _has_news(c)]
@@ -70,7 +70,7 @@ def _has_news(checked: Checked) -> bool:
     return checked.outcome not in _QUIET or checked.severity not in {None, Severity.INFO}
 
 
-def _last(report: Report) -> Line:
+def _last(report: CheckReport) -> Line:
     outcome = report.outcome
     tally = Counter(c.outcome for c in report.checks)
     parts = ", ".join(f"{tally[o]:,} {o.value}" for o in Outcome if tally[o])

@@ -15,7 +15,7 @@ from karat.findings import CannotVerify, ExitCode, UsageError
 
 if TYPE_CHECKING:
     from karat.checks.check import Options
-    from karat.checks.report import Report
+    from karat.checks.report import CheckReport
     from karat.config import Config
 
 _EXAMPLES = """
@@ -115,7 +115,7 @@ def command(  # noqa: PLR0913 - one parameter per option
     return int(report.exit_code)
 
 
-def _write(report: Report, json_file: str | None, junit: str | None) -> None:
+def _write(report: CheckReport, json_file: str | None, junit: str | None) -> None:
     if json_file is not None:
         from karat.checks import data  # noqa: PLC0415 - only for those who asked
 
@@ -170,7 +170,7 @@ def _identity(words: tuple[str, ...]) -> dict[str, str]:
     return found
 
 
-def _tell_github(report: Report, *, stdout: bool) -> None:
+def _tell_github(report: CheckReport, *, stdout: bool) -> None:
     from karat.checks import ci  # noqa: PLC0415 - only in GitHub's own runners
     from karat.report.github import add_step_summary, workflow_commands  # noqa: PLC0415
 

@@ -17,7 +17,7 @@ from karat.findings import UsageError, exit_code
 
 if TYPE_CHECKING:
     from karat.config import Config
-    from karat.refreshes.report import Result
+    from karat.refreshes.report import RefreshReport
     from karat.sources.source import Artifact, Progress
 
 _BARS = 8
@@ -230,7 +230,7 @@ def command(  # noqa: PLR0913 - one parameter per option
     return _exit(result, quiet=quiet)
 
 
-def _exit(result: Result, *, quiet: bool) -> int:
+def _exit(result: RefreshReport, *, quiet: bool) -> int:
     """The exit code; every failure ends with the next command."""
     code = exit_code(result.all_findings())
     if code and not quiet:

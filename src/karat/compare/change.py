@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
@@ -128,40 +128,3 @@ class Change:
         return max(
             (abs(m.avg_rel_diff) for m in self.metrics if m.avg_rel_diff is not None), default=0.0
         )
-
-
-class Group(msgspec.Struct, frozen=True, kw_only=True):
-    """Changes with one likely cause: a metric family that moved one way across files of a platform."""
-
-    title: str
-    kind: str
-    severity: Severity
-    platform: str
-    family: str
-    direction: str
-    members: tuple[tuple[str, str | None], ...]
-    """(path, metric) of each member, largest movement first."""
-    low: float | None = None
-    high: float | None = None
-    """Range of the members' deciding relative differences, in size, where they have one."""
-
-
-class Diff(msgspec.Struct, frozen=True, kw_only=True):
-    """All changes between two sides, gravest first, and what was not even read."""
-
-    old: str
-    new: str
-    changes: tuple[Change, ...]
-    groups: tuple[Group, ...] = ()
-    findings: tuple[Finding, ...] = ()
-    """About the whole comparison rather than one file."""
-    unchanged: int = 0
-    """Goldens whose bytes are the same on both sides and were therefore not read."""
-    root: str = ""
-    """The folder the goldens have in common, for titles."""
-
-    def all_findings(self) -> Iterator[Finding]:
-        """Every finding, the whole comparison's first, then by file."""
-        yield from self.findings
-        for change in self.changes:
-            yield from change.findings

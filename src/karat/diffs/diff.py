@@ -14,9 +14,10 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from karat.compare.change import Change, Diff, Verdict
+from karat.compare.change import Change, Verdict
 from karat.compare.rules import STATUS_ORDER, RuleBook
 from karat.diffs.groups import groups_of, mark_moves
+from karat.diffs.result import Diff
 from karat.diffs.sides import (
     Bundles,
     Items,

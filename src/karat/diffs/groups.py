@@ -10,8 +10,9 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from karat.compare.change import Change, Group
+from karat.compare.change import Change
 from karat.compare.rules import RuleBook
+from karat.diffs.result import Group
 from karat.findings import Finding, Severity
 from karat.report.words import count
 

@@ -9,6 +9,8 @@ from typing import Any, Literal
 
 import msgspec
 
+from karat.report.result import Result
+
 __unittest = (
     True  # unittest leaves these frames out of failures, and so does pytest for its classes
 )
@@ -99,7 +101,7 @@ class Excluded(msgspec.Struct, frozen=True, kw_only=True):
     why: str
 
 
-class GradReport(msgspec.Struct, frozen=True, kw_only=True):
+class GradReport(Result, msgspec.Struct, frozen=True, kw_only=True):
     """All that a gradient check found."""
 
     op: str
@@ -132,6 +134,31 @@ class GradReport(msgspec.Struct, frozen=True, kw_only=True):
         from karat.gradients.text import text  # noqa: PLC0415 - nobody prints the thousands that pass
 
         return text(self)
+
+    def to_json(self) -> bytes:
+        """Schema karat.grad-report/1."""
+        return document(self)
+
+    def rows(self) -> list[dict[str, Any]]:
+        """One row per input, output, dtype, mode and order."""
+        return [
+            {
+                "input": one.input,
+                "output": one.output,
+                "dtype": one.dtype,
+                "mode": one.mode,
+                "order": one.order,
+                "verdict": one.verdict.value,
+                "oracle": one.oracle,
+                "error": one.error,
+                "tolerance": one.tolerance,
+            }
+            for one in self.comparisons
+        ]
+
+    def headline(self) -> str:
+        """The verdict, and why."""
+        return f"{self.verdict.value} {self.op}: {self.reason}"
 
     @property
     def smallest_error(self) -> float:

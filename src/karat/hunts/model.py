@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Protocol
+from typing import Any, Protocol
 
 import msgspec
 
 from karat.changepoints.series import Analysis, Better, Outcome
+from karat.report.result import Result
 
 
 class Point(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -254,7 +255,7 @@ class Culprit(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     message: str = ""
 
 
-class HuntReport(msgspec.Struct, frozen=True, kw_only=True):
+class HuntReport(Result, msgspec.Struct, frozen=True, kw_only=True):
     """Everything a hunt found."""
 
     schema: str = "karat.hunt/1"
@@ -277,6 +278,30 @@ class HuntReport(msgspec.Struct, frozen=True, kw_only=True):
     notes: tuple[str, ...] = ()
     resume: str = ""
     """The command that goes on with it, where it is stopped."""
+
+    def to_json(self) -> bytes:
+        """Schema karat.hunt/1."""
+        return report_json(self)
+
+    def rows(self) -> list[dict[str, Any]]:
+        """One row per change, as close to its cause as the hunt came."""
+        return [
+            {
+                "metric": culprit.metric,
+                "kind": culprit.change.kind,
+                "last_good": culprit.change.old.label,
+                "first_bad": culprit.change.new.label,
+                "before": culprit.change.span.before,
+                "after": culprit.change.span.after,
+                "confidence": culprit.change.span.confidence,
+                "suspects": ", ".join(suspect.title or suspect.id for suspect in culprit.suspects),
+            }
+            for culprit in self.culprits
+        ]
+
+    def headline(self) -> str:
+        """How many changes, in how many runs."""
+        return f"{self.name}: {len(self.culprits):,} changes in {self.runs:,} runs ({self.state})"
 
 
 # DOC-HERE report_json: A hunt's report as JSON, schema karat.hunt/1: the frame of `hunts.model`, field by field.

@@ -5,7 +5,7 @@
             op="softmax",
             fn=torch.softmax,
             samples=lambda dtype, device, rng: [
-                Sample(inputs={"input": rng.standard_normal((3, 5))}, kwargs={"dim": 1}),
+                OpSample(inputs={"input": rng.standard_normal((3, 5))}, kwargs={"dim": 1}),
             ],
             dtypes=("float64", "float32", "bfloat16"),
             reference=lambda input, dim: np.exp(input) / np.exp(input).sum(dim, keepdims=True),
@@ -31,11 +31,11 @@ from karat.findings import UsageError, suggest
 from karat.optests import frameworks
 from karat.optests.frameworks import framework_of
 
-Draw = Callable[[str, str, Any], "Iterable[Sample]"]
+Draw = Callable[[str, str, Any], "Iterable[OpSample]"]
 """dtype, device and a seeded numpy generator → samples."""
 
 
-class Sample(msgspec.Struct, frozen=True, kw_only=True):
+class OpSample(msgspec.Struct, frozen=True, kw_only=True):
     """Arguments of one call of an op.
 
     Numpy arrays become tensors of the spec's framework: floats in the dtype that is tested, integers and booleans
@@ -169,7 +169,7 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
         """The framework of the op."""
         return framework(self.spec)
 
-    def sample(self) -> Sample:
+    def sample(self) -> OpSample:
         """The sample, drawn anew: the same numbers whichever tests run."""
         return _drawn(self.spec, self.dtype, self.device, self.seed)[self.number]
 
@@ -212,11 +212,11 @@ def _of_spec(spec: OpSpec, seed: int) -> Iterator[Case]:
                 )  # fmt: skip
 
 
-_last: list[tuple[OpSpec, str, str, int, list[Sample]]] = []
+_last: list[tuple[OpSpec, str, str, int, list[OpSample]]] = []
 """What was drawn last: tests of one spec run one after the other, and each wants one sample of many."""
 
 
-def _drawn(spec: OpSpec, dtype: str, device: str, seed: int) -> list[Sample]:
+def _drawn(spec: OpSpec, dtype: str, device: str, seed: int) -> list[OpSample]:
     for known, *words, samples in _last:
         if known is spec and words == [dtype, device, seed]:
             return samples
@@ -224,18 +224,18 @@ def _drawn(spec: OpSpec, dtype: str, device: str, seed: int) -> list[Sample]:
     return _last[0][-1]
 
 
-def _draw(spec: OpSpec, dtype: str, device: str, seed: int) -> list[Sample]:
+def _draw(spec: OpSpec, dtype: str, device: str, seed: int) -> list[OpSample]:
     # Not of the dtype: every precision sees the same numbers.
     words = f"{spec.op} {seed}".encode()
     rng = np.random.default_rng(int.from_bytes(hashlib.sha256(words).digest()[:8], "big"))
     given = spec.samples(dtype, device, rng)
     samples = list(given) if isinstance(given, Iterable) else [given]
-    odd = [one for one in samples if not isinstance(one, Sample)]
+    odd = [one for one in samples if not isinstance(one, OpSample)]
     if not samples or odd:
         raise UsageError(
             f"OpSpec({spec.op!r}): expected samples for {dtype} on {device}, "
             f"found {type(odd[0]).__name__ if odd else 'none'}",
-            next_command="let samples(dtype, device, rng) give at least one karat.Sample",
+            next_command="let samples(dtype, device, rng) give at least one karat.OpSample",
         )
     return samples
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from enum import StrEnum
+from typing import Any
 
 import msgspec
 
 from karat.bundles.manifest import Identity
 from karat.findings import UNVERIFIED, ExitCode, Finding, Severity, exit_code
+from karat.report.result import Result
 from karat.tensors.comparison import Comparison
 
 
@@ -49,7 +52,7 @@ class Replayed(msgspec.Struct, frozen=True, kw_only=True):
         return min((f.severity for f in self.findings), key=lambda s: s.rank, default=None)
 
 
-class ReplayReport(msgspec.Struct, frozen=True, kw_only=True):
+class ReplayReport(Result, msgspec.Struct, frozen=True, kw_only=True):
     """Everything that was asked for, in the order of the bundle."""
 
     bundle: str
@@ -70,6 +73,31 @@ class ReplayReport(msgspec.Struct, frozen=True, kw_only=True):
     def exit_code(self) -> ExitCode:
         """1 if anything certainly failed, else 3 if anything could not be verified, else 0."""
         return exit_code(self.all_findings())
+
+    def to_json(self) -> bytes:
+        """Schema karat.replay/1."""
+        from karat.replays.report import render  # noqa: PLC0415 - only for those who ask
+
+        return render(self)
+
+    def rows(self) -> list[dict[str, Any]]:
+        """One row per case."""
+        return [
+            {
+                "case": case.path,
+                "outcome": case.outcome.value,
+                "values": len(case.comparisons),
+                "seconds": case.seconds,
+                "because": "; ".join(f.message for f in case.findings),
+            }
+            for case in self.cases
+        ]
+
+    def headline(self) -> str:
+        """How many cases, by outcome."""
+        outcomes = Counter(case.outcome for case in self.cases)
+        counted = ", ".join(f"{outcomes[o]:,} {o.value}" for o in Outcome if outcomes[o])
+        return f"{self.bundle} run by {self.runner}: {counted or 'no case was run'}"
 
 
 def outcome_of(comparisons: tuple[Comparison, ...], findings: tuple[Finding, ...]) -> Outcome:

@@ -79,8 +79,9 @@ def command(  # noqa: PLR0913 - one parameter per option
 
 def go_on(path: Path, said: Overrides, reports: Reports) -> int:
     """Resume a journal with what the command line says now."""
-    from karat.cli.hunt.session import hunt, remember_overrides, remembered  # noqa: PLC0415
+    from karat.cli.hunt.session import hunt  # noqa: PLC0415
     from karat.hunts import hunt_toml  # noqa: PLC0415
+    from karat.hunts.hunt import remember_overrides, remembered_overrides  # noqa: PLC0415
     from karat.hunts.hunt_toml import apply_overrides, workspace_of  # noqa: PLC0415
     from karat.hunts.journal.journal import Journal  # noqa: PLC0415
     from karat.hunts.journal.records import settings_json  # noqa: PLC0415
@@ -89,7 +90,7 @@ def go_on(path: Path, said: Overrides, reports: Reports) -> int:
         facts = journal.facts()
         file = _file(Path(facts["file"]))
         plain = hunt_toml.read(file)
-        together = said.over(remembered(journal))
+        together = said.over(remembered_overrides(journal))
         settings = apply_overrides(plain, together)
         _same_hunt(file, path, facts["settings"], settings_json(settings))
         journal.note("settings", settings_json(settings))

@@ -2,17 +2,9 @@
 
 from __future__ import annotations
 
-import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
-
-from karat.findings import UsageError
-
-if TYPE_CHECKING:
-    from karat.hunts.journal.journal import Journal
-    from karat.hunts.settings import HuntSettings
 
 _EXAMPLES = """
 \b
@@ -88,8 +80,9 @@ def command(  # noqa: PLR0913 - one parameter per option
     hunt.toml (karat hunt init) says which timeline, what to run at each point and what to read off it. Every attempt is in
     the journal at once: a hunt that is stopped or killed goes on with `karat hunt resume`.
     """
-    from karat.cli.hunt.session import Reports, hunt, remember_overrides  # noqa: PLC0415 - help must be quick
+    from karat.cli.hunt.session import Reports, hunt  # noqa: PLC0415 - help must be quick
     from karat.hunts import hunt_toml as hunt_file  # noqa: PLC0415
+    from karat.hunts.hunt import new_journal, remember_overrides  # noqa: PLC0415
     from karat.hunts.hunt_toml import Overrides, apply_overrides, journal_path, workspace_of  # noqa: PLC0415  # noqa: PLC0415
 
     reports = Reports(json=json_file, html=html_file, markdown=markdown_file, quiet=quiet)
@@ -110,49 +103,6 @@ def command(  # noqa: PLR0913 - one parameter per option
         from karat.cli.hunt.session import show  # noqa: PLC0415
 
         return show(settings, place, path, json_file)
-    with _journal(path, file, settings, fresh=fresh) as journal:
+    with new_journal(path, file, settings, fresh=fresh) as journal:
         remember_overrides(journal, said)
         return hunt(settings, place, journal, reports)
-
-
-def _journal(path: Path, file: Path, settings: HuntSettings, *, fresh: bool) -> Journal:
-    from karat.cli.hunt.session import row_of  # noqa: PLC0415
-    from karat.hunts.hunt_toml import workspace_of  # noqa: PLC0415
-    from karat.hunts.journal.database import is_empty  # noqa: PLC0415
-    from karat.hunts.journal.journal import (  # noqa: PLC0415
-        Journal,
-        archive,
-        discard,
-    )
-
-    if path.exists() and fresh:
-        archive(path)
-    elif path.exists() and not is_empty(path):
-        refused = _exists(path)
-        if refused is not None:
-            raise refused
-        discard(path)
-    return Journal.create(path, row_of(file, settings, workspace_of(file, settings)))
-
-
-def _exists(path: Path) -> UsageError | None:
-    """Why a journal is not written over; None for one that nobody misses: nothing was run, and nobody is at work."""
-    from karat.hunts.journal.journal import Journal  # noqa: PLC0415
-    from karat.hunts.report.assemble import build_report  # noqa: PLC0415
-    from karat.report.words import count  # noqa: PLC0415
-
-    with Journal(path) as journal:
-        report, process = build_report(journal), journal.writer()
-    words = shlex.quote(str(path))
-    if process is not None:
-        return UsageError(
-            f"expected to be the only one who hunts into {path}, found process {process} at work on it",
-            next_command=f"karat hunt status {words}",
-        )
-    if not report.runs:
-        return None
-    what = "a hunt that is not finished" if report.resume else "a finished hunt"
-    return UsageError(
-        f"expected no journal at {path}, found {what} with {count(report.runs, 'run')}; --fresh begins anew and puts it aside",
-        next_command=report.resume or f"karat hunt report {words}",
-    )

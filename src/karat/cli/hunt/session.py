@@ -10,20 +10,17 @@ from pathlib import Path
 import msgspec
 
 from karat.cli.output import complain, deliver, last_line, leave_at_once, one_report_each
-from karat.engines.job import Engine
-from karat.engines.open import open_engine
 from karat.findings import exit_code
-from karat.hunts.driver import INTERRUPTED, mark_stopped, run_hunt
-from karat.hunts.hunt_toml import Overrides, hunt_name, ignore_in_git
+from karat.hunts.driver import INTERRUPTED, mark_stopped
+from karat.hunts.hunt import hunt_into
+from karat.hunts.hunt_toml import ignore_in_git
 from karat.hunts.journal.journal import Journal
-from karat.hunts.journal.records import HuntRow, settings_json
 from karat.hunts.model import HuntReport
 from karat.hunts.plan import plan, plan_lines
-from karat.hunts.probe.outcomes import search_metrics
 from karat.hunts.report.assemble import build_report
 from karat.hunts.report.findings import findings_of
 from karat.hunts.report.live import Listener, NullListener, listener_for
-from karat.hunts.settings import HuntSettings, parse_size, split_command
+from karat.hunts.settings import HuntSettings
 from karat.hunts.timelines.timeline import Workspace
 from karat.report.terminal import print_lines
 
@@ -66,36 +63,15 @@ class Reports(msgspec.Struct, frozen=True, kw_only=True):
         print_lines(report_lines(report, width=room_of(sys.stdout)), sys.stdout)
 
 
-def row_of(file: Path, settings: HuntSettings, place: Workspace) -> HuntRow:
-    """The hunt as its journal knows it."""
-    return HuntRow(
-        name=hunt_name(file, settings),
-        file=str(file.absolute()),
-        root=str(place.root),
-        hunt=place.hunt,
-        settings=settings_json(settings),
-        command=split_command(settings.probe.command),
-        metrics=search_metrics(settings),
-        units={metric.name: metric.unit for metric in settings.probe.metrics if metric.unit},
-    )
-
-
 def hunt(settings: HuntSettings, place: Workspace, journal: Journal, reports: Reports) -> int:
     """Hunt into the journal until it ends, one way or another; the exit code."""
     reports.check()
-    ignore_in_git(place)
     listener: Listener = (
         NullListener() if reports.quiet else listener_for(sys.stderr, os.environ, settings)
     )
     _ends_whole()
     try:
-        engine = _engine(settings, place, listener)
-        try:
-            report = run_hunt(settings, place, engine, journal, listener)
-        finally:
-            engine.close()
-            if engine.abandoned:
-                leave_at_once()
+        report = hunt_into(journal, settings, place, listener, abandoned=leave_at_once)
     except KeyboardInterrupt:
         if journal.facts()["state"] == "running":  # before anything was driven
             mark_stopped(journal, INTERRUPTED)
@@ -116,32 +92,6 @@ def _ends_whole() -> None:
         # Under nohup a closed terminal is nothing to end for.
         if signal.getsignal(sent) is not signal.SIG_IGN:
             signal.signal(sent, signal.default_int_handler)
-
-
-def _engine(settings: HuntSettings, place: Workspace, listener: Listener) -> Engine:
-    wanted = settings.engine
-    return open_engine(
-        wanted.kind,
-        slots=wanted.slots,
-        work=place.work,
-        cores=wanted.cores,
-        gpus=wanted.gpus,
-        address=wanted.address,
-        retries=wanted.retries,
-        memory=parse_size(wanted.memory),
-        custom=wanted.resources,
-        notice=listener.said,
-    )
-
-
-def remembered(journal: Journal) -> Overrides:
-    """What the command line said when the hunt was begun."""
-    return msgspec.json.decode(journal.facts().get("overrides", "{}"), type=Overrides)
-
-
-def remember_overrides(journal: Journal, said: Overrides) -> None:
-    """For a resume."""
-    journal.note("overrides", msgspec.json.encode(said).decode())
 
 
 # DOC-HERE hunt_plan: `karat hunt run --dry-run`.

@@ -13,7 +13,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from karat.compare.change import Change, Diff, Group, MetricChange, Verdict
+from karat.compare.change import Change, MetricChange, Verdict
+from karat.diffs.result import Diff, Group
 from karat.findings import Severity
 from karat.report.json import encode, finding_json
 from karat.report.words import magnitude, short_path

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from karat.compare.change import Change, Diff, MetricChange, Verdict
+from karat.compare.change import Change, MetricChange, Verdict
 from karat.diffs.report.data import verdict_counts
+from karat.diffs.result import Diff
 from karat.findings import KINDS, Finding, Severity
 from karat.report.html import asset, fill, page, script_json, text
 from karat.report.words import count, severity_counts

@@ -12,8 +12,9 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 
-from karat.compare.change import Change, Diff, Group, MetricChange, Verdict
+from karat.compare.change import Change, MetricChange, Verdict
 from karat.diffs.report.data import csv_rows, labels, ranked_rows, ranked_tensors, verdict_counts
+from karat.diffs.result import Diff, Group
 from karat.findings import Finding, Severity
 from karat.goldens.provenance import LockEntry, RefreshRecord
 from karat.report.markdown import Section, code, fit, prose, table

@@ -6,8 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence, Set as AbstractSet
 from dataclasses import dataclass
 from typing import IO
 
-from karat.compare.change import Change, Diff, Group, MetricChange, Verdict
+from karat.compare.change import Change, MetricChange, Verdict
 from karat.diffs.report.data import labels, ranked_rows, ranked_tensors, tensor_rows, verdict_counts
+from karat.diffs.result import Diff, Group
 from karat.findings import Severity
 from karat.report.terminal import STYLES, Line, aligned, finding_lines, print_lines, room_of, widths
 from karat.report.words import (

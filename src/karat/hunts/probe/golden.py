@@ -12,7 +12,7 @@ from pathlib import Path, PurePosixPath
 
 from karat.checks.check import Options, check
 from karat.checks.lookup import Where
-from karat.checks.report import Report
+from karat.checks.report import CheckReport
 from karat.config import load
 from karat.findings import ExitCode, KaratError
 from karat.hunts.probe.metrics import NoValue, RunOutput, Unverified, file_of
@@ -36,7 +36,7 @@ def compare_with_golden(metric: MetricSettings, run: RunOutput, root: Path) -> t
     return verdict(metric, report), _worst(report)
 
 
-def verdict(metric: MetricSettings, report: Report) -> float:
+def verdict(metric: MetricSettings, report: CheckReport) -> float:
     """1 outside, 0 within; where anything could not be verified, or nothing was, neither."""
     unknown = next((c for c in report.checks if c.outcome.value in _UNKNOWN), None)
     if unknown is not None or not report.checks:
@@ -45,7 +45,7 @@ def verdict(metric: MetricSettings, report: Report) -> float:
     return 1.0 if report.exit_code is ExitCode.FAIL else 0.0
 
 
-def _worst(report: Report) -> str:
+def _worst(report: CheckReport) -> str:
     """Which value is furthest off, as a share of what it may be; empty where that is not known."""
     results = [result for checked in report.checks for result in checked.results]
     used = [(r.used, r.metric) for r in results if r.used is not None and isfinite(r.used)]

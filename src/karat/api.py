@@ -1,0 +1,319 @@
+# ruff: noqa: PLC0415 - `import karat` must be quick: every function imports its own room
+"""The public functions: what each command does, from Python. `karat.diff(…)` is `karat diff`.
+
+In: the words of the command as arguments, and karat.toml of the folder `cwd`. Out: a result with `to_dict()`,
+`to_pandas()` and a view for notebooks. Nothing is printed. The command line calls these functions, too.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from math import isfinite
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from karat.findings import UsageError
+
+if TYPE_CHECKING:
+    from karat.changepoints.examine import ChangesReport
+    from karat.changepoints.series import Better
+    from karat.checks.report import CheckReport
+    from karat.diffs.result import Diff
+    from karat.hunts.model import HuntReport
+    from karat.refreshes.report import RefreshReport
+    from karat.replays.options import Framework
+    from karat.replays.outcome import ReplayReport
+    from karat.sources.source import Progress
+
+Progressed = Callable[[int, int], None]
+
+
+def diff(  # noqa: PLR0913 - one parameter per option
+    old: str | Path | None = None,
+    new: str | Path | None = None,
+    *,
+    cwd: str | Path = ".",
+    only: Sequence[str] = (),
+    only_metric: Sequence[str] = (),
+    everything: bool = False,
+    keep_curves: bool = False,
+    preset: str | None = None,
+    store: str | None = None,
+    jobs: int | None = 1,
+    progress: Progressed | None = None,
+) -> Diff:
+    """Compare goldens, old against new, and judge what changed.
+
+    `old` and `new` are git revisions, folders or files; without them, HEAD and the working tree.
+    """
+    from karat.config import load
+    from karat.diffs.diff import (
+        Options,
+        diff as diff_,
+    )
+
+    config = load(Path(cwd), preset=preset)
+    options = Options(
+        globs=config.paths, exclude=config.exclude, cases=config.cases, rules=config.rule_book(), status=config.status,
+        only=only, only_metric=only_metric, everything=everything, keep_curves=keep_curves, preset=preset, jobs=jobs,
+        progress=progress, store=store or os.environ.get("KARAT_STORE") or config.store.url,
+    )  # fmt: skip
+    return diff_(_word(old), _word(new), cwd=cwd, options=options)
+
+
+def check(  # noqa: PLR0913 - one parameter per option
+    actual: str | Path | Iterable[str | Path],
+    golden: str | Path = "auto",
+    *,
+    cwd: str | Path = ".",
+    identity: Mapping[str, str] | None = None,
+    exact: Sequence[str] = (),
+    only: Sequence[str] = (),
+    strict: bool = False,
+    improved: Literal["fail", "warn"] | None = None,
+    unknown: Literal["fail", "warn", "ignore"] | None = None,
+    preset: str | None = None,
+) -> CheckReport:
+    """Check what a run left against its golden.
+
+    `actual` is a result in any golden format, a TensorBoard event file or folder, JSON Lines, a log, a folder of
+    results, or several of them. `golden` is the golden or the folder where goldens are; `auto` finds it by identity.
+    """
+    from karat.checks.check import (
+        Options,
+        check as check_,
+    )
+    from karat.checks.lookup import Where
+    from karat.config import load
+    from karat.system.dates import day
+
+    config = load(Path(cwd), preset=preset)
+    words = [actual] if isinstance(actual, str | Path) else list(actual)
+    tables = config.refresh.tables
+    options = Options(
+        where=Where(
+            cwd=Path(cwd).absolute(), globs=tuple(config.paths), exclude=tuple(config.exclude), only=tuple(only),
+            cases=tuple(config.cases), settings=config.check, identity=identity or {},
+        ),
+        today=day(None, os.environ), rules=config.rule_book(), status=tuple(config.status), record=config.record,
+        exemptions=tuple(config.exempt), fill=tables.fill if tables else {}, exact=tuple(exact), strict=strict,
+        improved=improved or config.check.improved, unknown=unknown or config.check.unknown,
+        environment={n: os.environ[n] for n in _CI_RUN if n in os.environ},
+    )  # fmt: skip
+    return check_([str(word) for word in words], str(golden), options)
+
+
+def refresh(  # noqa: PLR0913 - one parameter per option
+    source: str,
+    path: str | Path | None = None,
+    *,
+    scope: Literal["only-failing", "all"],
+    cwd: str | Path = ".",
+    repo: str | None = None,
+    run_id: str | None = None,
+    sha: str | None = None,
+    workflow: str | None = None,
+    project: str | None = None,
+    pipeline_id: str | None = None,
+    attempt: int | None = None,
+    only: Sequence[str] = (),
+    platforms: Sequence[str] = (),
+    metrics: Sequence[str] = (),
+    accept_incomplete: bool = False,
+    prune: bool = False,
+    keep_going: bool = False,
+    dry_run: bool = False,
+    write: bool = False,
+    preset: str | None = None,
+    command: str = "karat refresh",
+    progress: Progress | None = None,
+    notice: Callable[[str], None] | None = None,
+) -> RefreshReport:
+    """Bring golden values from CI into the working tree around `cwd`, and judge what came.
+
+    `source` is github, gitlab, folder (with `path`) or the URL of a bucket. In CI nothing is written unless `write` is
+    given. `command` is what findings advise to run again with other options.
+    """
+    from karat.config import load
+    from karat.refreshes.refresh import (
+        Options,
+        refresh as refresh_,
+    )
+    from karat.refreshes.source import Words, check_words, open_source, own_files
+    from karat.system.ci import in_ci
+
+    if in_ci() and not dry_run and not write:
+        raise UsageError(
+            "CI is set: goldens are rewritten only if asked for, and neither write nor dry_run was",
+            next_command=f"{command} --write",
+        )
+    config = load(Path(cwd), preset=preset)
+    words = Words(
+        source=source, path=_word(path), repo=repo, run_id=run_id, sha=sha, workflow=workflow, project=project,
+        pipeline_id=pipeline_id, attempt=attempt,
+    )  # fmt: skip
+    check_words(words)
+    opened = open_source(words, config.refresh, notice)
+    options = Options(
+        scope=scope, settings=config.refresh, globs=config.paths, cases=config.cases, rules=config.rule_book(),
+        exclude=(*config.exclude, *own_files(words, Path(cwd))), status=config.status, only=tuple(only),
+        platforms=tuple(platforms), metrics=tuple(metrics), attempt=attempt, accept_incomplete=accept_incomplete,
+        prune=prune, keep_going=keep_going, dry_run=dry_run, date=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        command=command, progress=progress, notice=notice,
+    )  # fmt: skip
+    try:
+        return refresh_(opened, Path(cwd), options)
+    finally:
+        opened.close()
+
+
+def replay(  # noqa: PLR0913 - one parameter per option
+    bundle: str | Path,
+    run: str | None = None,
+    *,
+    command: str | None = None,
+    only: Sequence[str] = (),
+    suites: Sequence[str] = (),
+    flows: Sequence[str] = (),
+    framework: Framework | None = None,
+    rtol: float | None = None,
+    atol: float | None = None,
+    verify: bool = True,
+    store: str | None = None,
+    timeout: float | None = 600.0,
+    jobs: int = 1,
+    isolated: bool = False,
+    keep: Path | None = None,
+    progress: Progressed | None = None,
+) -> ReplayReport:
+    """Run captured programs on this machine, and compare their outputs with the captured ones.
+
+    `bundle` is a folder, a zip or a reference into a store. What runs a program is a function, `run="module:function"`,
+    or a `command` with placeholders.
+    """
+    from karat.config import load
+    from karat.replays.options import Choice, Judging, Options, parse_command, parse_function
+    from karat.replays.replay import replay as replay_
+
+    if (run is None) == (command is None):
+        raise UsageError(
+            f"expected run='module:function' or command='…', found {'neither' if run is None else 'both'}",
+            next_command="karat replay --help",
+        )
+    options = Options(
+        runner=parse_function(run) if run is not None else parse_command(command or "", Path.cwd()),
+        choice=Choice(only=tuple(only), suites=tuple(suites), flows=tuple(flows)),
+        judging=Judging(framework=framework, rtol=rtol, atol=atol, verify=verify),
+        store=store or os.environ.get("KARAT_STORE") or load(Path.cwd()).store.url,
+        timeout=timeout, jobs=jobs, isolated=isolated, keep=keep, progress=progress,
+    )  # fmt: skip
+    return replay_(str(bundle), options)
+
+
+def changes(  # noqa: PLR0913 - one parameter per option
+    values: Iterable[float | None] | Mapping[str, float | None] | str | Path,
+    *,
+    labels: Sequence[str] | None = None,
+    metric: str = "value",
+    better: Better | None = None,
+    smallest: float = 0.0,
+    false_alarms: float = 0.01,
+    online: bool = False,
+) -> ChangesReport:
+    """Find where a series changed its level, crashed, or has a hole.
+
+    `values` are numbers in order, oldest first (None for a point that has no value, NaN for one that crashed), with
+    `labels` or as label → value; or a file: CSV, JSON, JSON Lines, SQLite, the journal of a hunt. `metric` is the name
+    of the numbers, or the column of the file to look at.
+    """
+    from karat.changepoints.examine import examine
+    from karat.changepoints.readers.read import SeriesCollection, read
+    from karat.changepoints.readers.sheets import ReadOptions
+    from karat.changepoints.series import DetectOptions, Series
+
+    if isinstance(values, str | Path):
+        chosen = () if metric == "value" else (metric,)
+        collected = read(
+            (str(values),),
+            ReadOptions(metrics=chosen, better={"": better} if better else {}, root=Path()),
+        )
+    else:
+        named = (
+            list(values.items()) if hasattr(values, "items") else list(_labelled(values, labels))
+        )
+        points = tuple(_observation(str(label), value) for label, value in named)
+        collected = SeriesCollection(
+            series=(Series(metric=metric, observations=points, better=better),)
+        )
+    return examine(
+        collected, DetectOptions(false_alarms=false_alarms, smallest=smallest), online=online
+    )
+
+
+def _labelled(
+    values: Iterable[float | None], labels: Sequence[str] | None
+) -> Iterable[tuple[str, float | None]]:
+    numbers = list(values)
+    names = [str(n) for n in range(len(numbers))] if labels is None else list(labels)
+    if len(names) != len(numbers):
+        raise UsageError(
+            f"expected one label per value, found {len(names):,} labels and {len(numbers):,} values",
+            next_command="help(karat.changes)",
+        )
+    return zip(names, numbers, strict=True)
+
+
+def _observation(label: str, value: float | None) -> Any:
+    from karat.changepoints.series import Observation, Outcome
+
+    if value is None:
+        return Observation(label=label, outcome=Outcome.MISSING)
+    if not isfinite(value):
+        return Observation(
+            label=label, outcome=Outcome.CRASH, signature=f"the value is {float(value)}"
+        )
+    return Observation(label=label, values=(float(value),))
+
+
+def hunt(  # noqa: PLR0913 - one parameter per option
+    hunt_toml: str | Path = "hunt.toml",
+    *,
+    strategy: Literal["adaptive", "sweep", "bisect"] | None = None,
+    metrics: Sequence[str] = (),
+    confidence: float | None = None,
+    max_runs: int | None = None,
+    stage: str | None = None,
+    engine: Literal["local", "ray"] | None = None,
+    jobs: int | None = None,
+    journal: str | Path | None = None,
+    fresh: bool = False,
+) -> HuntReport:
+    """Hunt for every regression, dip and crash on the timeline that `hunt_toml` describes.
+
+    Every attempt is in the journal at once: a hunt that is interrupted goes on with `karat hunt resume`.
+    """
+    from karat.hunts.hunt import hunt_into, new_journal, remember_overrides
+    from karat.hunts.hunt_toml import Overrides, apply_overrides, journal_path, read, workspace_of
+    from karat.hunts.report.live import NullListener
+
+    file = Path(hunt_toml)
+    plain = read(file)
+    overrides = Overrides(
+        strategy=strategy, metrics=tuple(metrics), confidence=confidence, max_runs=max_runs, stage=stage,
+        engine=engine, jobs=jobs,
+    )  # fmt: skip
+    settings = apply_overrides(plain, overrides)
+    path = Path(journal) if journal else journal_path(file, plain)
+    with new_journal(path, file, settings, fresh=fresh) as opened:
+        remember_overrides(opened, overrides)
+        return hunt_into(opened, settings, workspace_of(file, plain), NullListener())
+
+
+_CI_RUN = ("GITHUB_RUN_ID", "GITHUB_REPOSITORY", "CI_PIPELINE_ID")
+"""What of the CI's environment the advice of a check names; tokens stay where they are."""
+
+
+def _word(side: str | Path | None) -> str | None:
+    return None if side is None else str(side)

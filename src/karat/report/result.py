@@ -1,0 +1,72 @@
+"""What public functions return: plain data, a table, and a cell of a notebook."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from html import escape
+from typing import TYPE_CHECKING, Any
+
+from karat.findings import UsageError
+
+_MOST_ROWS = 200
+"""Rows in a notebook; the rest is counted."""
+
+
+class Result:
+    """Mixed into every result. A class says what it is as data, as rows and in one line; the rest follows."""
+
+    __slots__ = ()
+
+    if TYPE_CHECKING:
+
+        def to_json(self) -> bytes:
+            """The result as its published JSON schema has it."""
+            ...
+
+        def rows(self) -> list[dict[str, Any]]:
+            """The result as a table: one dictionary per row, all with the same keys."""
+            ...
+
+        def headline(self) -> str:
+            """The result in one line."""
+            ...
+
+    def to_dict(self) -> dict[str, Any]:
+        """The result as plain data, as its published JSON schema has it."""
+        found: dict[str, Any] = json.loads(self.to_json())
+        return found
+
+    def to_pandas(self) -> Any:
+        """The table as a pandas `DataFrame`."""
+        try:
+            import pandas as pd  # noqa: PLC0415 - nobody else needs it
+        except ImportError as error:
+            raise UsageError(
+                "to_pandas needs pandas, which is not installed",
+                next_command="pip install pandas",
+            ) from error
+        return pd.DataFrame(self.rows())
+
+    def _repr_html_(self) -> str:
+        """The headline and the table, as a notebook shows them."""
+        rows = self.rows()
+        more = len(rows) - _MOST_ROWS
+        parts = [f"<p><b>karat</b>: {escape(self.headline())}</p>"]
+        if rows:
+            head = "".join(f"<th>{escape(name.replace('_', ' '))}</th>" for name in rows[0])
+            body = "".join(map(_row, rows[:_MOST_ROWS]))
+            parts.append(f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>")
+        if more > 0:
+            parts.append(f"<p>and {more:,} more rows: to_pandas() has them all</p>")
+        return f"<div>{''.join(parts)}</div>"
+
+
+def _row(row: Mapping[str, Any]) -> str:
+    return "<tr>" + "".join(f"<td>{_cell(value)}</td>" for value in row.values()) + "</tr>"
+
+
+def _cell(value: object) -> str:
+    if value is None:
+        return ""
+    return escape(f"{value:.4g}" if isinstance(value, float) else str(value))
