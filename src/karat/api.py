@@ -141,7 +141,7 @@ def refresh(  # noqa: PLR0913 - one parameter per option
         Options,
         refresh as refresh_,
     )
-    from karat.refreshes.source import Words, check_words, open_source, own_files
+    from karat.refreshes.source import SourceOptions, check_options, open_source, own_files
     from karat.system.ci import in_ci
 
     if in_ci() and not dry_run and not write:
@@ -150,15 +150,15 @@ def refresh(  # noqa: PLR0913 - one parameter per option
             next_command=f"{command} --write",
         )
     config = load(Path(cwd), preset=preset)
-    words = Words(
+    where = SourceOptions(
         source=source, path=_word(path), repo=repo, run_id=run_id, sha=sha, workflow=workflow, project=project,
         pipeline_id=pipeline_id, attempt=attempt,
     )  # fmt: skip
-    check_words(words)
-    opened = open_source(words, config.refresh, notice)
+    check_options(where)
+    opened = open_source(where, config.refresh, notice)
     options = Options(
         scope=scope, settings=config.refresh, globs=config.paths, cases=config.cases, rules=config.rule_book(),
-        exclude=(*config.exclude, *own_files(words, Path(cwd))), status=config.status, only=tuple(only),
+        exclude=(*config.exclude, *own_files(where, Path(cwd))), status=config.status, only=tuple(only),
         platforms=tuple(platforms), metrics=tuple(metrics), attempt=attempt, accept_incomplete=accept_incomplete,
         prune=prune, keep_going=keep_going, dry_run=dry_run, date=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
         command=command, progress=progress, notice=notice,

@@ -10,7 +10,7 @@ from factories.repositories import Repository, curves, golden_path, golden_text
 from karat.config import load
 from karat.findings import Finding, Severity
 from karat.refreshes.refresh import refresh
-from karat.refreshes.report import Result
+from karat.refreshes.report import RefreshReport
 from karat.refreshes.settings import Options
 from karat.sources.source import Artifact, Job
 
@@ -55,7 +55,7 @@ class World:
     def refresh(
         self, jobs: Sequence[Job], artifacts: Sequence[tuple[Artifact, Contents]],
         opts: Options | None = None, failing: Mapping[str, Finding] | None = None,
-    ) -> Result:  # fmt: skip
+    ) -> RefreshReport:  # fmt: skip
         source = Listed(self.folder, jobs=jobs, artifacts=artifacts, failing=failing)
         return refresh(source, self.repository.root, opts or options())
 
@@ -66,5 +66,5 @@ class World:
         return sorted(self.repository.git("status", "--porcelain", "-uall").split("\n"))[1:]
 
 
-def kinds(result: Result, severity: Severity = Severity.FAIL) -> list[str]:
+def kinds(result: RefreshReport, severity: Severity = Severity.FAIL) -> list[str]:
     return [f.kind for f in result.all_findings() if f.severity is severity]

@@ -15,7 +15,7 @@ from factories.worlds import GB200, H100, NEW, OLD, World, kinds, logs, member, 
 from karat.findings import ExitCode, Severity, UsageError, exit_code
 from karat.goldens.paths import PathFilter
 from karat.refreshes.refresh import refresh
-from karat.refreshes.report import Result, State, lines, next_command
+from karat.refreshes.report import RefreshReport, State, lines, next_command
 from karat.refreshes.source import SourceOptions, check_options
 from karat.refreshes.worktree import list_goldens
 from karat.sources.source import Job, Run
@@ -26,7 +26,7 @@ def world(repository: Repository, tmp_path: Path) -> World:
     return World(repository, tmp_path / "cache")
 
 
-def code(result: Result) -> ExitCode:
+def code(result: RefreshReport) -> ExitCode:
     return exit_code(result.all_findings())
 
 

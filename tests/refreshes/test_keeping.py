@@ -19,7 +19,7 @@ from factories.worlds import H100, LOCK, NEW, OLD, World, kinds, logs, member, o
 from karat.findings import CannotVerify, ExitCode, Severity
 from karat.goldens.paths import PathFilter
 from karat.goldens.provenance import read_lock
-from karat.refreshes.report import Result, State
+from karat.refreshes.report import RefreshReport, State
 from karat.refreshes.worktree import list_goldens
 
 JOBS = [job("gpt/a - dev", labels=H100)]
@@ -31,11 +31,11 @@ def world(repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     return World(repository, tmp_path / "cache")
 
 
-def taken(world: World, text: str = NEW, **more: object) -> Result:
+def taken(world: World, text: str = NEW, **more: object) -> RefreshReport:
     return world.refresh(JOBS, [(logs("a"), {member(): text})], options(**more))  # type: ignore[arg-type]
 
 
-def have_back(result: Result) -> None:
+def have_back(result: RefreshReport) -> None:
     """Run the command that the report names, as a person would paste it."""
     (kept,) = [f for f in result.all_findings() if f.kind == "kept-edits"]
     assert kept.next is not None

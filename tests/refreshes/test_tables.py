@@ -14,7 +14,7 @@ from factories.repositories import Repository
 from karat.config import load
 from karat.findings import ExitCode, Severity, exit_code
 from karat.refreshes.refresh import refresh
-from karat.refreshes.report import Result, State
+from karat.refreshes.report import RefreshReport, State
 from karat.refreshes.settings import Options
 from karat.sources.source import Artifact, Fetched, Job, Progress
 
@@ -59,7 +59,7 @@ class World:
 
     def refresh(
         self, jobs: Sequence[Job], shards: dict[str, str], opts: Options | None = None
-    ) -> Result:
+    ) -> RefreshReport:
         """`shards`: job id → its training table; a job without one left no artifact."""
         found = []
         for one in jobs:
@@ -81,7 +81,7 @@ def world(repository: Repository, tmp_path: Path) -> World:
     return World(repository, tmp_path / "cache")
 
 
-def fails(result: Result) -> list[str]:
+def fails(result: RefreshReport) -> list[str]:
     return [f.kind for f in result.all_findings() if f.severity is Severity.FAIL]
 
 

@@ -31,7 +31,7 @@ from karat.refreshes.jobs import (
     is_platform,
     match_artifacts,
 )
-from karat.refreshes.report import Outcome, Result, Scope, State, complete, complete_all
+from karat.refreshes.report import Outcome, RefreshReport, Scope, State, complete, complete_all
 from karat.refreshes.settings import Options
 from karat.refreshes.worktree import LockFiles, list_goldens
 from karat.report.words import count
@@ -57,7 +57,7 @@ class Gathered(msgspec.Struct, frozen=True, kw_only=True):
     """Artifacts of which a finding says why they gave nothing."""
 
 
-def refresh(source: Source, cwd: Path, options: Options) -> Result:
+def refresh(source: Source, cwd: Path, options: Options) -> RefreshReport:
     """Bring golden values from a source into the work tree around `cwd`."""
     root = git.ensure_repository(cwd)
     is_golden = PathFilter(options.globs, options.exclude)
@@ -100,7 +100,7 @@ def refresh(source: Source, cwd: Path, options: Options) -> Result:
     findings += _metrics_not_found(outcomes, options)
     if not outcomes and not any(f.severity is Severity.FAIL for f in findings):
         findings.append(_nothing_found(gathered, options))
-    result = Result(
+    result = RefreshReport(
         source=listing.source,
         origin=listing.origin,
         scope=Scope(name=options.scope, jobs=_count(gathered.groups)),
@@ -273,7 +273,7 @@ def _count(groups: Sequence[JobGroup]) -> dict[str, dict[str, int]]:
     return {platform: dict(sorted(found.items())) for platform, found in sorted(counts.items())}
 
 
-def _record(result: Result, listing: Listing, options: Options) -> RefreshRecord:
+def _record(result: RefreshReport, listing: Listing, options: Options) -> RefreshRecord:
     undone = [f.message for f in result.findings if f.severity is Severity.FAIL]
     undone += [
         f"{outcome.path}: {finding.message}"

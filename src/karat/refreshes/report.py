@@ -18,6 +18,7 @@ from karat.findings import Finding, Severity, exit_code
 from karat.goldens.paths import common_root
 from karat.goldens.provenance import Provenance, RefreshRecord
 from karat.report.json import encode, finding_json
+from karat.report.result import Result
 from karat.report.terminal import Line, finding_lines
 from karat.report.words import count, short_path
 from karat.system.ci import in_ci
@@ -56,7 +57,7 @@ class Scope(msgspec.Struct, frozen=True, kw_only=True):
     """Platform → conclusion → number of jobs."""
 
 
-class Result(msgspec.Struct, frozen=True, kw_only=True):
+class RefreshReport(Result, msgspec.Struct, frozen=True, kw_only=True):
     """A whole refresh."""
 
     source: str
@@ -90,6 +91,31 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     def in_state(self, state: State) -> list[Outcome]:
         """The outcomes that ended so."""
         return [outcome for outcome in self.outcomes if outcome.state is state]
+
+    def to_json(self) -> bytes:
+        """Schema karat.refresh-report/1."""
+        return render(self)
+
+    def rows(self) -> list[dict[str, Any]]:
+        """One row per golden that came in."""
+        return [
+            {
+                "golden": outcome.path,
+                "state": outcome.state.value,
+                "verdict": outcome.change.verdict.value if outcome.change else "",
+                "artifacts": ", ".join(outcome.artifacts),
+                "because": "; ".join(f.message for f in outcome.findings),
+            }
+            for outcome in self.outcomes
+        ]
+
+    def headline(self) -> str:
+        """How many goldens, by what became of them."""
+        states = Counter(outcome.state for outcome in self.outcomes)
+        counted = ", ".join(f"{states[s]:,} {s.value}" for s in State if states[s])
+        return (
+            f"{self.source}: {counted or 'no golden came in'}{' (dry run)' if self.dry_run else ''}"
+        )
 
 
 # Findings are made where nobody knows the command line. They say `karat refresh --scope all`, with what
@@ -154,7 +180,7 @@ SCHEMA = "karat.refresh-report/1"
 _SHOWN = 20
 
 
-def lines(result: Result) -> Iterator[Line]:
+def lines(result: RefreshReport) -> Iterator[Line]:
     """The report: what was asked for, what was refused, what was taken with a warning, the totals."""
     yield from _head(result)
     fails = [f for f in result.all_findings() if f.severity is Severity.FAIL]
@@ -177,7 +203,7 @@ def lines(result: Result) -> Iterator[Line]:
         yield ("next: ", "dim"), (command, "cyan")
 
 
-def _head(result: Result) -> Iterator[Line]:
+def _head(result: RefreshReport) -> Iterator[Line]:
     what = f"{result.origin}, scope {result.scope.name}"
     root = common_root(outcome.path for outcome in result.outcomes)
     yield (
@@ -228,7 +254,7 @@ def _sentence(finding: Finding, root: str) -> str:
     return finding.message if not path or path in finding.message else f"{path}: {finding.message}"
 
 
-def _infos(result: Result, root: str) -> Iterator[Line]:
+def _infos(result: RefreshReport, root: str) -> Iterator[Line]:
     notes = [f for f in result.findings if f.severity is Severity.INFO]
     for finding in notes[:_SHOWN]:
         yield ((finding.message, "dim"),)
@@ -241,7 +267,7 @@ def _infos(result: Result, root: str) -> Iterator[Line]:
             yield ((f"     … and {count(len(found) - 5, 'golden')} more with {kind}", "dim"),)
 
 
-def next_command(result: Result) -> str | None:
+def next_command(result: RefreshReport) -> str | None:
     """What to do after this refresh."""
     if result.dry_run:
         if result.record is None or not result.in_state(State.WRITTEN):
@@ -255,7 +281,7 @@ def next_command(result: Result) -> str | None:
     return "karat stage" if result.locks else None
 
 
-def document(result: Result) -> dict[str, Any]:
+def document(result: RefreshReport) -> dict[str, Any]:
     """The refresh as plain data."""
     states = Counter(outcome.state for outcome in result.outcomes)
     return {
@@ -283,7 +309,7 @@ def document(result: Result) -> dict[str, Any]:
     }
 
 
-def render(result: Result) -> bytes:
+def render(result: RefreshReport) -> bytes:
     """The JSON text."""
     return encode(document(result))
 

@@ -10,8 +10,9 @@ from typing import Any
 import msgspec
 from msgspec import structs
 
-from karat.compare.change import Change, Diff
+from karat.compare.change import Change
 from karat.diffs.report.markdown import current
+from karat.diffs.result import Diff
 from karat.findings import Finding, Severity, UsageError, warn
 from karat.goldens.paths import SAMPLES, PathFilter
 from karat.goldens.provenance import (
