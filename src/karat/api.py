@@ -137,10 +137,8 @@ def refresh(  # noqa: PLR0913 - one parameter per option
     given. `command` is what findings advise to run again with other options.
     """
     from karat.config import load
-    from karat.refreshes.refresh import (
-        Options,
-        refresh as refresh_,
-    )
+    from karat.refreshes.refresh import refresh as refresh_
+    from karat.refreshes.settings import Options
     from karat.refreshes.source import SourceOptions, check_options, open_source, own_files
     from karat.system.ci import in_ci
 
