@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from karat.gradients.adapters.framework_problem import open_problem
 from karat.gradients.diagnosis.cause import diagnose
-from karat.gradients.problem import Flat, Problem, vector
+from karat.gradients.problem import FlatProblem, Problem, vector
 from karat.gradients.report import Comparison, Diagnosis, GradVerdict
 
 Array = NDArray[Any]
@@ -34,7 +34,7 @@ def failed(problem: Problem, index: int = 0, **more: Any) -> Comparison:
 
 def differences(problem: Problem, index: int, cotangent: Array) -> Callable[[Array], Any]:
     """Central differences extrapolated twice: an oracle of six forwards, and its error."""
-    flat, weights = Flat(problem), vector(cotangent)
+    flat, weights = FlatProblem(problem), vector(cotangent)
 
     def slope(direction: Array) -> tuple[float, float]:
         along = vector(direction)

@@ -13,7 +13,7 @@ import pytest
 
 from conftest import framework
 from karat.findings import UsageError
-from karat.gradients.adapters import BUILT_IN, adapter_of, named
+from karat.gradients.adapters import BUILT_IN, adapter_of, adapter_named
 from karat.gradients.adapters.framework_problem import open_problem
 from karat.gradients.laws import check_properties
 from karat.gradients.problem import Problem, Unsupported
@@ -37,7 +37,7 @@ def same(found: Any, expected: Any) -> None:
 def tensor(name: str, array: Any, dtype: str | None = None) -> Any:
     """An array as a tensor of that framework, in double precision unless said otherwise."""
     framework(name)
-    adapter = named(name)
+    adapter = adapter_named(name)
     with adapter.scope():
         return adapter.from_numpy(array, dtype or str(array.dtype), None)
 
@@ -190,7 +190,7 @@ class TestNumbers:
             there = tensor(name, wide, dtype)
         except Unsupported:
             pytest.skip(f"{name} has no {dtype}")
-        adapter = named(name)
+        adapter = adapter_named(name)
         assert adapter.dtype_of(there) == dtype
         back = adapter.to_numpy(there)
         assert back.dtype == np.float64
@@ -200,14 +200,14 @@ class TestNumbers:
     def test_arrays_belong_to_whoever_asked(self, name: str) -> None:
         source = X.copy()
         there = tensor(name, source)
-        out = named(name).to_numpy(there)
+        out = adapter_named(name).to_numpy(there)
         out += 1
         source += 5
-        same(named(name).to_numpy(there), X)
+        same(adapter_named(name).to_numpy(there), X)
 
     @pytest.mark.parametrize("name", BUILT_IN)
     def test_what_lies_in_odd_memory_is_read_right(self, name: str) -> None:
-        adapter = named(name)
+        adapter = adapter_named(name)
         odd = adapter.strided(tensor(name, X))
         if name == "jax":
             assert odd is None
@@ -218,7 +218,7 @@ class TestNumbers:
 
     @pytest.mark.parametrize("name", BUILT_IN)
     def test_no_dimensions_and_no_elements(self, name: str) -> None:
-        adapter = named(name)
+        adapter = adapter_named(name)
         for array in (np.array(2.5), np.zeros((0, 3))):
             back = adapter.to_numpy(tensor(name, array))
             assert back.shape == array.shape
@@ -232,7 +232,7 @@ class TestNumbers:
 
     @pytest.mark.parametrize("name", BUILT_IN)
     def test_a_cast_is_another_tensor(self, name: str) -> None:
-        adapter = named(name)
+        adapter = adapter_named(name)
         there = tensor(name, X)
         assert adapter.dtype_of(adapter.cast(there, "float32")) == "float32"
         # Nobody can write to jax's.
@@ -379,7 +379,7 @@ class TestFinding:
     def test_by_value_and_by_name(self) -> None:
         for name in BUILT_IN:
             assert adapter_of([3, tensor(name, X)]).name == name
-            assert named(name).name == name
+            assert adapter_named(name).name == name
 
     def test_numpy_arrays_beside_tensors_are_the_framework_s_arguments(self) -> None:
         assert adapter_of([X, tensor("torch", X)]).name == "torch"
@@ -390,7 +390,7 @@ class TestFinding:
 
     def test_an_unknown_name_is_an_error_with_a_suggestion(self) -> None:
         with pytest.raises(UsageError, match="did you mean 'torch'"):
-            named("pytorch")
+            adapter_named("pytorch")
 
     def test_third_parties_register_theirs(self, monkeypatch: pytest.MonkeyPatch) -> None:
         from importlib import metadata  # noqa: PLC0415 - what is patched
@@ -409,7 +409,7 @@ class TestFinding:
 
         monkeypatch.setattr(metadata, "entry_points", lambda group: [Point()] if group else [])
         assert adapter_of([{1}]).name == "mine"
-        assert named("mine").name == "mine"
+        assert adapter_named("mine").name == "mine"
 
     def test_the_built_in_ones_are_registered_too(self) -> None:
         from importlib.metadata import entry_points  # noqa: PLC0415 - of the installed karat
@@ -418,4 +418,4 @@ class TestFinding:
         if not points:
             pytest.skip("karat is not installed")
         for name in BUILT_IN:
-            assert points[name].load() is named(name)
+            assert points[name].load() is adapter_named(name)

@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
-from karat.gradients.diagnosis.experiments import Asking, coordinate, locate
+from karat.gradients.diagnosis.experiments import BoundedOracle, coordinate, locate
 from karat.gradients.problem import Vector
 
 
-def asking(off: Vector, most: int = 200, error: float = 1e-12) -> Asking:
+def asking(off: Vector, most: int = 200, error: float = 1e-12) -> BoundedOracle:
     """An oracle that knows by how much a gradient is off."""
-    return Asking(lambda direction: (float(np.dot(off, direction)), error), most)
+    return BoundedOracle(lambda direction: (float(np.dot(off, direction)), error), most)
 
 
 @given(st.integers(1, 5000), st.integers(0, 2**32), st.integers(0, 2**32))
@@ -62,7 +62,7 @@ def test_the_number_of_probes_is_bounded(most: int) -> None:
 
 
 def test_a_slope_that_is_not_known_is_no_deviation() -> None:
-    probe = Asking(lambda _direction: (np.nan, 0.0), 9)
+    probe = BoundedOracle(lambda _direction: (np.nan, 0.0), 9)
     assert probe(np.ones(3)) == (0.0, np.inf)
     assert probe.clear(np.ones(3)) == 0
 

@@ -8,12 +8,12 @@ from hypothesis import given, settings, strategies as st
 from factories.right_backwards import RIGHT
 from karat.gradients.comparison import (
     Expectation,
-    Met,
+    Measurement,
     controls,
     judge,
-    meet,
+    measure,
     smallest_error,
-    typical,
+    typical_element,
 )
 from karat.gradients.problem import Vector
 
@@ -29,11 +29,11 @@ def _expected(direction: Vector, gradient: Vector, error: float = 1e-9) -> Expec
     )  # fmt: skip
 
 
-def _met(gradient: Vector, rng: np.random.Generator, error: float = 1e-9) -> list[Met]:
+def _met(gradient: Vector, rng: np.random.Generator, error: float = 1e-9) -> list[Measurement]:
     drawn = [rng.integers(128, 256, gradient.size) / 256 for _ in range(2)]
     signs = [rng.choice([-1.0, 1.0], gradient.size) for _ in range(2)]
     return [
-        meet(gradient, _expected(u * s, gradient, error), "float64")
+        measure(gradient, _expected(u * s, gradient, error), "float64")
         for u, s in zip(drawn, signs, strict=True)
     ]
 
@@ -86,12 +86,14 @@ def test_an_error_of_one_element_above_the_smallest_is_found(
     met = _met(gradient, rng)
     judged = judge(met)
     assert not judged.failed
-    bound = smallest_error(judged, typical(gradient, scales)) * typical(gradient, scales)
+    bound = smallest_error(judged, typical_element(gradient, scales)) * typical_element(
+        gradient, scales
+    )
     place = int(rng.integers(0, count))
     wrong = gradient.copy()
     wrong[place] += 1.0001 * bound * sign
     again = [
-        Met(one.expected, float(np.sum(one.expected.direction * wrong)), one.tolerance)
+        Measurement(one.expected, float(np.sum(one.expected.direction * wrong)), one.tolerance)
         for one in met
     ]
     assert judge(again).failed

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from karat.gradients.roundoff import ULPS, element_scales, unit
-from karat.gradients.slopes import Slopes, ladders, sweep, unresolved
+from karat.gradients.slopes import Slopes, ladders, slopes_on_line, unresolved
 
 Array = np.ndarray[Any, np.dtype[Any]]
 X = np.random.default_rng(6).uniform(0.5, 1.0, 40)
@@ -50,7 +50,9 @@ def _swept(fn: Callable[[Array], Array], point: Array, direction: Array) -> Slop
     with np.errstate(all="ignore"):
         base = fn(point)
         noise = ULPS * unit("float64") * np.abs(base)
-        return sweep(lambda t: [fn(point + t * direction)], [base], [noise], ladders("float64"))[0]
+        return slopes_on_line(
+            lambda t: [fn(point + t * direction)], [base], [noise], ladders("float64")
+        )[0]
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -163,7 +165,9 @@ def test_a_given_step_is_taken_as_a_power_of_two() -> None:
 
 
 def test_steps_longer_than_the_way_to_a_pole_are_not_believed() -> None:
-    (coarse,) = sweep(lambda h: [1 / (1e-6 + h * X)], [np.full(X.size, 1e6)], [0 * X], STEEP)
+    (coarse,) = slopes_on_line(
+        lambda h: [1 / (1e-6 + h * X)], [np.full(X.size, 1e6)], [0 * X], STEEP
+    )
     assert np.isinf(coarse.error).all()
 
 
@@ -171,5 +175,7 @@ def test_finer_steps_that_contradict_coarser_ones_are_in_doubt() -> None:
     def quantised(h: float) -> list[Array]:
         return [np.floor((X + h) * 2.0**20) / 2.0**20]
 
-    (found,) = sweep(quantised, quantised(0.0), [np.full(X.size, 1e-17)], ladders("float64"))
+    (found,) = slopes_on_line(
+        quantised, quantised(0.0), [np.full(X.size, 1e-17)], ladders("float64")
+    )
     assert np.all(np.abs(found.value - 1) <= found.error)

@@ -3,7 +3,14 @@ from __future__ import annotations
 import numpy as np
 from hypothesis import given, strategies as st
 
-from karat.gradients.draws import MOST_BOUNDARY, SMALL, boundary, boundary_places, directions, mixed
+from karat.gradients.draws import (
+    MOST_BOUNDARY,
+    SMALL,
+    boundary,
+    boundary_places,
+    directions,
+    random_weights,
+)
 from karat.gradients.problem import Slot
 
 
@@ -13,7 +20,7 @@ def _slot(*shape: int, complex_: bool = False) -> Slot:
 
 @given(st.integers(0, 2**32), st.integers(1, 300))
 def test_magnitudes_lie_between_a_half_and_one_and_are_short(seed: int, count: int) -> None:
-    drawn = mixed(count, np.random.default_rng(seed))
+    drawn = random_weights(count, np.random.default_rng(seed))
     assert np.all((np.abs(drawn) >= 0.5) & (np.abs(drawn) < 1))
     assert np.array_equal(drawn * 256, np.rint(drawn * 256))
 
@@ -35,7 +42,7 @@ def test_steps_are_exact() -> None:
     rng = np.random.default_rng(4)
     point = 1 + rng.random(1000)
     for step in (2.0**-5, 2.0**-24):
-        moved = point + step * mixed(1000, rng)
+        moved = point + step * random_weights(1000, rng)
         assert np.all(moved != point)
         assert np.array_equal((moved - point) * 2.0**52, np.rint((moved - point) * 2.0**52))
 

@@ -98,7 +98,7 @@ def test_a_tie_between_two_inputs_that_is_counted_twice_fails() -> None:
 @pytest.mark.parametrize("attempt", range(slopes.ATTEMPTS))
 def test_nearby_is_near_and_elsewhere(attempt: int) -> None:
     point = [np.array([0.0, 1.0, -4.0, np.inf])]
-    (moved,) = slopes.nearby(point, attempt, np.random.default_rng(0))
+    (moved,) = slopes.nearby_point(point, attempt, np.random.default_rng(0))
     assert np.isinf(moved[3])
     assert np.all(moved[:3] != point[0][:3])
     assert np.all(np.abs(moved[:3] - point[0][:3]) <= [0.25, 0.25, 0.5])

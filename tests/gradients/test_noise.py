@@ -8,10 +8,10 @@ import pytest
 
 import karat
 from karat.gradients.adapters.framework_problem import open_problem
-from karat.gradients.problem import Flat, Vector
+from karat.gradients.problem import FlatProblem, Vector
 from karat.gradients.report import GradVerdict
 from karat.gradients.roundoff import noise
-from karat.gradients.slopes import ladders, sweep, unresolved
+from karat.gradients.slopes import ladders, slopes_on_line, unresolved
 
 RNG = np.random.default_rng(11)
 X = RNG.standard_normal(200)
@@ -22,7 +22,7 @@ Fn = Callable[[Any], Any]
 
 
 def _noise(fn: Fn, x: Vector) -> tuple[Vector, Vector]:
-    flat = Flat(open_problem(fn, (x,), backward=lambda _i, _o, c: c))
+    flat = FlatProblem(open_problem(fn, (x,), backward=lambda _i, _o, c: c))
     base = flat.base()
     return noise(flat, base, "float64")[0], base[0]
 
@@ -59,7 +59,7 @@ def _over(fn: Fn, slope: Fn, x: Vector) -> float:
     """The share of slopes that are further off than their errors say."""
     u = RNG.choice([-1.0, 1.0], x.size) * 2.0 ** np.floor(np.log2(np.abs(x))) * 0.7
     rough, base = _noise(fn, x)
-    (found,) = sweep(lambda h: [fn(x + h * u)], [base], [rough], ladders("float64"))
+    (found,) = slopes_on_line(lambda h: [fn(x + h * u)], [base], [rough], ladders("float64"))
     return float(np.mean(np.abs(found.value - slope(x) * u) > found.error))
 
 
@@ -151,7 +151,7 @@ def test_slopes_that_only_the_shortest_steps_found_are_left_out() -> None:
     # Two that all but touch: whatever is longer than a hair exchanges them.
     x[1000], u[1000], u[1001] = x[1001] - 1e-11, 1.0, -1.0
     rough, base = _noise(np.sort, x)
-    (found,) = sweep(lambda h: [np.sort(x + h * u)], [base], [rough], ladders("float64"))
+    (found,) = slopes_on_line(lambda h: [np.sort(x + h * u)], [base], [rough], ladders("float64"))
     left_out = unresolved(found, base, "float64")
     assert left_out[1000]
     assert np.mean(left_out) < 0.1

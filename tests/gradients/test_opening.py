@@ -12,7 +12,7 @@ from conftest import framework
 from factories.opened import X, Y, same
 from karat.findings import UsageError
 from karat.gradients.adapters import MalformedGradient
-from karat.gradients.adapters.calls import Leaf, filled, taken
+from karat.gradients.adapters.calls import Leaf, unflatten, flatten
 from karat.gradients.adapters.framework_problem import open_problem
 from karat.gradients.problem import Unsupported
 
@@ -322,8 +322,8 @@ NESTED = st.recursive(
 @given(NESTED)
 def test_what_is_taken_out_goes_back_in(value: Any) -> None:
     found: list[Leaf] = []
-    form = taken(value, lambda one: isinstance(one, float), "a", found)
-    again = filled(form, [leaf.value for leaf in found])
+    form = flatten(value, lambda one: isinstance(one, float), "a", found)
+    again = unflatten(form, [leaf.value for leaf in found])
     assert again == value
     assert _kinds(again) == _kinds(value)
     assert all(leaf.name.startswith("a") for leaf in found)

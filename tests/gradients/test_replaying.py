@@ -11,7 +11,14 @@ from hypothesis import given, strategies as st
 from karat.findings import UsageError
 from karat.gradients import session
 from karat.gradients.report import Comparison, GradVerdict
-from karat.gradients.session import Focus, Overrides, command, overrides, parse_focus, parse_seed
+from karat.gradients.session import (
+    Focus,
+    Overrides,
+    replay_command,
+    overrides,
+    parse_focus,
+    parse_seed,
+)
 
 AIM = Focus(input="x", output="out", dtype="float64")
 words = st.text(st.characters(exclude_categories=["Cs"]), min_size=1)
@@ -76,7 +83,7 @@ def test_a_focus_covers_its_own_comparison_alone() -> None:
 )
 def test_inside_pytest_the_line_runs_that_test(node: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTEST_CURRENT_TEST", f"{node} (call)")
-    assert shlex.split(command(seed=7, focus=AIM)) == [
+    assert shlex.split(replay_command(seed=7, focus=AIM)) == [
         "pytest",
         node,
         "--karat-grad-seed",
@@ -84,7 +91,7 @@ def test_inside_pytest_the_line_runs_that_test(node: str, monkeypatch: pytest.Mo
         "--karat-grad-focus",
         "x:out:float64",
     ]
-    assert shlex.split(command(seed=7)) == ["pytest", node, "--karat-grad-seed", "7"]
+    assert shlex.split(replay_command(seed=7)) == ["pytest", node, "--karat-grad-seed", "7"]
 
 
 def test_a_comparison_is_a_focus() -> None:
@@ -99,7 +106,7 @@ def test_a_comparison_is_a_focus() -> None:
         scale=1.0,
         smallest_error=0.0,
     )
-    assert command(seed=1, focus=failed) == command(seed=1, focus=AIM)
+    assert replay_command(seed=1, focus=failed) == replay_command(seed=1, focus=AIM)
 
 
 SCRIPT = """
@@ -152,5 +159,5 @@ def test_the_line_is_right_in_a_folder_below_the_root_of_the_tests(
         ("tests/deep", "../test_x.py"),
     ):
         monkeypatch.chdir(tmp_path / folder)
-        words = shlex.split(command(seed=1))
+        words = shlex.split(replay_command(seed=1))
         assert words[1] == f"{expected}::test_y[a::b]"

@@ -10,8 +10,8 @@ from karat.gradients.roundoff import (
     natural_sizes,
     norm,
     power_of_two,
-    some,
-    typical,
+    sample,
+    typical_size,
 )
 
 sizes = st.floats(1e-290, 1e290)
@@ -43,17 +43,17 @@ def test_near_zero_takes_a_share_of_the_typical_size_and_another_scale_its_own()
 
 
 def test_nothing_but_zeros_is_taken_for_ones() -> None:
-    assert typical(np.zeros(3)) == 1.0
+    assert typical_size(np.zeros(3)) == 1.0
     assert element_scales(np.zeros(3)).tolist() == [0.25] * 3
 
 
 def test_the_typical_of_very_many_is_that_of_some() -> None:
     many = np.abs(np.random.default_rng(3).standard_normal(300_001)) + 1e-9
-    assert typical(many) == pytest.approx(np.median(many), rel=0.05)
+    assert typical_size(many) == pytest.approx(np.median(many), rel=0.05)
     lonely = np.zeros(300_001)
     lonely[7] = 3.0
-    assert typical(lonely) == 3.0
-    assert some(many).size < 70_000
+    assert typical_size(lonely) == 3.0
+    assert sample(many).size < 70_000
 
 
 @pytest.mark.parametrize("size", [1e-320, 1e-200, 1.0, 1e200])

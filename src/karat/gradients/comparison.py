@@ -1,15 +1,19 @@
-"""Comparing: a gradient against what the probes expect; the same judgement serves the negative control."""
+"""A gradient against what the probes expect, and what the comparison is worth.
+
+Negative controls are gradients made wrong on purpose; a check that does not fail on each is no evidence. They get the
+very judgement that the real gradient got, with the same probes and tolerances. No forward is run for them.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from karat.gradients import roundoff
 from karat.gradients.draws import Purpose
-from karat.gradients.oracles import Probe, Seen
+from karat.gradients.oracles import Observations, Probe
 from karat.gradients.problem import Vector
 from karat.gradients.report import Comparison, GradVerdict
 from karat.gradients.roundoff import element_scales, norm
@@ -33,7 +37,7 @@ class Expectation:
 
 
 @dataclass(frozen=True, slots=True)
-class Met:
+class Measurement:
     """An expectation and what a gradient gave for it."""
 
     expected: Expectation
@@ -45,6 +49,13 @@ class Met:
         """How far the gradient is off; infinite for what is no number."""
         gap = abs(self.found - self.expected.value)
         return gap if np.isfinite(gap) else np.inf
+
+    @property
+    def ratio(self) -> float:
+        """The deviation in units of the tolerance."""
+        if self.deviation == 0:
+            return 0.0
+        return self.deviation / self.tolerance if self.tolerance > 0 else np.inf
 
 
 def expectation(probe: Probe, output: int, cotangent: Vector, base: Vector) -> Expectation:
@@ -64,7 +75,7 @@ def expectation(probe: Probe, output: int, cotangent: Vector, base: Vector) -> E
         )
 
 
-def together(parts: Sequence[Expectation]) -> Expectation:
+def joint_expectation(parts: Sequence[Expectation]) -> Expectation:
     """What a probe expects of several outputs at once."""
     first = parts[0]
     return Expectation(
@@ -78,17 +89,19 @@ def together(parts: Sequence[Expectation]) -> Expectation:
     )
 
 
-def unrest_of(direction: Vector, gradient: Vector | None, jostled: Vector | None) -> float:
+def sensitivity(direction: Vector, gradient: Vector | None, nudged: Vector | None) -> float:
     """The share of a gradient, seen along a direction, that a few units in the last place of the inputs move."""
-    if gradient is None or jostled is None:
+    if gradient is None or nudged is None:
         return 0.0
     with np.errstate(all="ignore"):
         size = roundoff.norm(gradient * direction)
-        moved = roundoff.norm((gradient - jostled) * direction)
+        moved = roundoff.norm((gradient - nudged) * direction)
         return moved / size if np.isfinite(moved) and size > 0 else 0.0
 
 
-def meet(gradient: Vector, expected: Expectation, precision: str, *, unrest: float = 0.0) -> Met:
+def measure(
+    gradient: Vector, expected: Expectation, precision: str, *, unrest: float = 0.0
+) -> Measurement:
     """A gradient beside one expectation."""
     with np.errstate(all="ignore"):
         # An element that nobody can step from (infinite, NaN) is not part of the direction.
@@ -96,14 +109,14 @@ def meet(gradient: Vector, expected: Expectation, precision: str, *, unrest: flo
         terms = gradient[moved] * expected.direction[moved]
         size = max(roundoff.norm(terms[np.isfinite(terms)]), expected.size)
         floor = roundoff.analytic_floor(precision, size, gradient.size, unrest)
-        return Met(expected, float(np.sum(terms)), expected.error + floor)
+        return Measurement(expected, float(np.sum(terms)), expected.error + floor)
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
+class Agreement:
     """All probes of one input and output together."""
 
-    met: tuple[Met, ...]
+    met: tuple[Measurement, ...]
     scale: float
     """The largest derivative that was compared."""
     weight: float
@@ -117,9 +130,9 @@ class Judged:
         return any(one.expected.count for one in self.met)
 
     @property
-    def worst(self) -> Met:
+    def worst(self) -> Measurement:
         """The probe that is furthest out of its tolerance."""
-        return max(self.met, key=lambda one: _ratio(one.deviation, one.tolerance))
+        return max(self.met, key=lambda one: one.ratio)
 
     @property
     def failed(self) -> bool:
@@ -132,23 +145,17 @@ class Judged:
         return all(one.expected.size <= one.expected.error for one in self.met)
 
 
-def _ratio(deviation: float, tolerance: float) -> float:
-    if deviation == 0:
-        return 0.0
-    return deviation / tolerance if tolerance > 0 else np.inf
-
-
-def judge(met: Sequence[Met], *, rtol: float | None = None) -> Judged:
+def judge(met: Sequence[Measurement], *, rtol: float | None = None) -> Agreement:
     """The judgement; a tolerance that a test asks for replaces narrower ones."""
     scale = max((one.expected.size for one in met), default=0.0)
     weight = max((one.expected.weight for one in met), default=0.0)
     if rtol is not None:
-        met = [Met(one.expected, one.found, max(one.tolerance, rtol * scale)) for one in met]
+        met = [replace(one, tolerance=max(one.tolerance, rtol * scale)) for one in met]
     widest = max((one.tolerance for one in met), default=np.inf)
-    return Judged(tuple(met), scale, weight, widest)
+    return Agreement(tuple(met), scale, weight, widest)
 
 
-def smallest_error(judged: Judged, typical: float) -> float:
+def smallest_error(judged: Agreement, typical: float) -> float:
     """The smallest error of one element, relative to the typical element, that a dense probe must notice.
 
     `typical` is the size of a gradient's element times the scale of its input.
@@ -165,14 +172,10 @@ def smallest_error(judged: Judged, typical: float) -> float:
     return min(dense) / (0.5 * typical)
 
 
-# DOC-HERE controls: Controls: gradients made wrong on purpose; a check that does not fail on each is no evidence.
-#
-# The judgement is the very one that the real gradient got, with the same probes and tolerances. No forward is run.
-
-OFF = 0.01
+LEAST_ERROR = 0.01
 """One per cent: the least error that a check has to notice."""
 
-Group = tuple[Vector, Sequence[Met]]
+Group = tuple[Vector, Sequence[Measurement]]
 """A gradient for one cotangent, and how it met its expectations."""
 
 
@@ -185,56 +188,34 @@ def controls(
     rng: np.random.Generator,
 ) -> dict[str, bool]:
     """Corruption → whether the check failed on it."""
-    corruptions: dict[str, Callable[[Vector, Met], float]] = {
-        "zero": lambda _gradient, _met: 0.0,
-        "x1.01": lambda _gradient, met: (1 + OFF) * met.found,
-        "sign": lambda _gradient, met: -met.found,
-    }
+
+    def fails(corrupted: Callable[[Vector, Measurement], float]) -> bool:
+        return any(
+            judge([replace(met, found=corrupted(g, met)) for met in all_met], rtol=rtol).failed
+            for g, all_met in groups
+        )
+
+    def element_fails(place: int) -> bool:
+        return fails(
+            lambda g, met: met.found + met.expected.direction[place] * _off(g, scales, place)
+        )
+
+    def transposed(gradient: Vector, met: Measurement) -> float:
+        other, moved = _transposed(gradient, shape), met.expected.direction != 0
+        if other is None:
+            return met.found
+        return float(np.dot(other[moved], met.expected.direction[moved]))
+
     caught = {
-        name: _fails(
-            [[_with(met, change(g, met)) for met in all_met] for g, all_met in groups], rtol
-        )
-        for name, change in corruptions.items()
+        "zero": fails(lambda _gradient, _met: 0.0),
+        "x1.01": fails(lambda _gradient, met: (1 + LEAST_ERROR) * met.found),
+        "sign": fails(lambda _gradient, met: -met.found),
+        "one element": element_fails(int(rng.integers(0, max(1, scales.size)))),
+        "worst element": element_fails(_worst_place(groups, scales)),
     }
-    drawn = int(rng.integers(0, max(1, scales.size)))
-    caught["one element"] = _element(groups, scales, drawn, rtol)
-    caught["worst element"] = _element(groups, scales, _worst_place(groups, scales), rtol)
-    swapped = [_transposed(gradient, shape) for gradient, _ in groups]
-    if any(one is not None for one in swapped):
-        caught["transposed"] = _fails(
-            [
-                [met if other is None else _with(met, _dot(other, met)) for met in all_met]
-                for other, (_, all_met) in zip(swapped, groups, strict=True)
-            ],
-            rtol,
-        )
+    if any(_transposed(gradient, shape) is not None for gradient, _ in groups):
+        caught["transposed"] = fails(transposed)
     return caught
-
-
-def _fails(groups: Sequence[Sequence[Met]], rtol: float | None) -> bool:
-    return any(judge(one, rtol=rtol).failed for one in groups)
-
-
-def _with(met: Met, found: float) -> Met:
-    return Met(met.expected, found, met.tolerance)
-
-
-def _dot(gradient: Vector, met: Met) -> float:
-    moved = met.expected.direction != 0
-    return float(np.dot(gradient[moved], met.expected.direction[moved]))
-
-
-def _element(groups: Sequence[Group], scales: Vector, place: int, rtol: float | None) -> bool:
-    return _fails(
-        [
-            [
-                _with(met, met.found + met.expected.direction[place] * _off(g, scales, place))
-                for met in m
-            ]
-            for g, m in groups
-        ],
-        rtol,
-    )
 
 
 def _off(gradient: Vector, scales: Vector, place: int) -> float:
@@ -242,10 +223,12 @@ def _off(gradient: Vector, scales: Vector, place: int) -> float:
     weight = float(scales[place])
     if weight == 0:
         return 0.0
-    return OFF * max(abs(float(gradient[place])), typical(gradient, scales) / weight)
+    return LEAST_ERROR * max(
+        abs(float(gradient[place])), typical_element(gradient, scales) / weight
+    )
 
 
-def typical(gradient: Vector, scales: Vector) -> float:
+def typical_element(gradient: Vector, scales: Vector) -> float:
     """The typical size of a gradient's elements, each times the scale of its input."""
     terms = gradient * scales
     terms = terms[np.isfinite(terms) & (scales > 0)]
@@ -266,10 +249,8 @@ def _transposed(gradient: Vector, shape: tuple[int, ...]) -> Vector | None:
     if len(shape) < 2 or min(shape[-2:]) < 2 or gradient.size != int(np.prod(shape)):
         return None
     other: Vector = np.swapaxes(gradient.reshape(shape), -1, -2).reshape(-1)
-    return other if norm(other - gradient) > OFF * norm(gradient) else None
+    return other if norm(other - gradient) > LEAST_ERROR * norm(gradient) else None
 
-
-# DOC-HERE weighing: Weighing: how a gradient met its expectations, and what that is worth.
 
 NO_GRAD_OP = (
     "; if the op has none by nature, add an exemption of kind no-grad-op to exemptions.toml"
@@ -282,10 +263,10 @@ UNKNOWN = "no slope is known: near the point the function is not smooth, or not 
 
 
 @dataclass(frozen=True, slots=True)
-class Weighed:
+class PairVerdict:
     """A pair on its way to a verdict."""
 
-    seen: Seen
+    seen: Observations
     pair: tuple[int, int]
     groups: Sequence[Group]
     none: bool
@@ -295,15 +276,25 @@ class Weighed:
         """The comparison, and whether the derivative is zero wherever it was looked."""
         met = [one for _, some in self.groups for one in some]
         judged = judge(met)
-        asked = self.seen.asked.rtol
-        wide = asked is not None and asked * judged.scale > judged.widest
-        widened = judge(met, rtol=asked) if wide and judged.failed else judged
+        rtol = self.seen.plan.rtol
+        wide = rtol is not None and rtol * judged.scale > judged.widest
+        widened = judge(met, rtol=rtol) if wide and judged.failed else judged
         # What is out of the wider tolerance, too, is judged by the one that was derived.
-        used = asked if judged.failed and not widened.failed else None
+        used = rtol if judged.failed and not widened.failed else None
         judged = judged if used is None else widened
         verdict, reason = self._verdict(judged, widened=used is not None)
         zero = judged.zero and verdict is GradVerdict.PASS
-        caught = {} if zero or not np.isfinite(judged.widest) else self._controls(used)
+        flat, i = self.seen.baseline.flat, self.pair[0]
+        slot, scales = flat.inputs[i], element_scales(flat.point[i])
+        caught: dict[str, bool] = {}
+        if not zero and np.isfinite(judged.widest):
+            caught = controls(
+                self.groups,
+                (*slot.shape, 2) if slot.complex else slot.shape,
+                scales,
+                rtol=used,
+                rng=self.seen.plan.draw(Purpose.CONTROLS, *self.pair),
+            )
         missed = [name for name, noticed in caught.items() if not noticed]
         vacuous = verdict is GradVerdict.PASS and (zero or bool(missed))
         if vacuous and not zero:
@@ -316,20 +307,24 @@ class Weighed:
             error=judged.worst.deviation / scale,
             tolerance=judged.worst.tolerance / scale,
             scale=judged.scale,
-            smallest_error=self._smallest(used),
+            # By the cotangent that sees most; each has its own size of gradient.
+            smallest_error=min(
+                smallest_error(judge(met, rtol=used), typical_element(gradient, scales))
+                for gradient, met in self.groups
+            ),
             probes=len(judged.met),
             controls=caught,
             vacuous=vacuous,
-            widened=asked if wide else None,
+            widened=rtol if wide else None,
         )
         return made, zero
 
-    def _verdict(self, judged: Judged, *, widened: bool) -> tuple[GradVerdict, str]:
+    def _verdict(self, judged: Agreement, *, widened: bool) -> tuple[GradVerdict, str]:
         if not judged.sees or not np.isfinite(judged.widest):
             return GradVerdict.INCONCLUSIVE, UNKNOWN
         if judged.failed:
             return self._failed(judged)
-        cap = roundoff.cap(self.seen.ground.computes)
+        cap = roundoff.cap(self.seen.baseline.computes)
         size = judged.weight if judged.zero else judged.scale
         doubt = self.seen.lost(self.pair[1])
         if not doubt and judged.widest > max(cap * size, roundoff.NOTHING) and not widened:
@@ -340,15 +335,15 @@ class Weighed:
             return GradVerdict.PASS, self.seen.left_out(self.pair[1])
         return GradVerdict.PASS, f"{ZERO}; the framework gives None" if self.none else ZERO
 
-    def _failed(self, judged: Judged) -> tuple[GradVerdict, str]:
-        worst, atol = judged.worst, self.seen.asked.atol
+    def _failed(self, judged: Agreement) -> tuple[GradVerdict, str]:
+        worst, atol = judged.worst, self.seen.plan.atol
         if self.none:
-            return GradVerdict.FAIL, NO_GRADIENT if self.seen.asked.order == 1 else NO_SECOND
+            return GradVerdict.FAIL, NO_GRADIENT if self.seen.plan.order == 1 else NO_SECOND
         if not np.isfinite(worst.found):
             if self.seen.masks[self.pair[1]].any():
                 return GradVerdict.INCONCLUSIVE, EDGE
             return GradVerdict.FAIL, "the gradient is not finite where the derivative is"
-        cap = roundoff.cap(self.seen.ground.computes)
+        cap = roundoff.cap(self.seen.baseline.computes)
         # Beyond the cap the error estimate is itself in doubt; what is far out of it is wrong all the same.
         if worst.tolerance > cap * judged.scale and worst.deviation < 100 * worst.tolerance:
             return GradVerdict.INCONCLUSIVE, self._noisy(judged)
@@ -361,29 +356,10 @@ class Weighed:
             return GradVerdict.INCONCLUSIVE, why
         return GradVerdict.FAIL, gap
 
-    def _noisy(self, judged: Judged) -> str:
-        computes = self.seen.ground.computes
+    def _noisy(self, judged: Agreement) -> str:
+        computes = self.seen.baseline.computes
         share = judged.widest / judged.scale if judged.scale else np.inf
         return (
             f"the expected derivative is known to {share:.1g} of its size, and {computes} needs"
             f" {roundoff.cap(computes):g}: the forward is noisy, or not smooth near the point"
-        )
-
-    def _smallest(self, rtol: float | None) -> float:
-        """By the cotangent that sees most; each has its own size of gradient."""
-        scales = element_scales(self.seen.ground.flat.point[self.pair[0]])
-        return min(
-            smallest_error(judge(met, rtol=rtol), typical(gradient, scales))
-            for gradient, met in self.groups
-        )
-
-    def _controls(self, rtol: float | None) -> dict[str, bool]:
-        flat, i = self.seen.ground.flat, self.pair[0]
-        slot = flat.inputs[i]
-        return controls(
-            self.groups,
-            (*slot.shape, 2) if slot.complex else slot.shape,
-            element_scales(flat.point[i]),
-            rtol=rtol,
-            rng=self.seen.asked.draw(Purpose.CONTROLS, *self.pair),
         )

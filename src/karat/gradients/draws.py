@@ -1,11 +1,15 @@
-"""Seeds: the same case draws the same probes, on every machine and in every order."""
+"""Random draws of a check: the same case draws the same numbers, on every machine and in every order.
+
+Signs are Rademacher's. Magnitudes between 1/2 and 1, in steps of 1/256, stand beside them: with signs alone two equal
+errors cancel in every second draw, and short magnitudes keep `x + h` exact.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import IntEnum
 from itertools import product
 
@@ -25,16 +29,8 @@ def seed_of(identity: str) -> int:
     return int.from_bytes(hashlib.sha256(identity.encode()).digest()[:8]) >> 1
 
 
-def generator(seed: int, *purpose: int) -> np.random.Generator:
-    """A generator for one purpose, so that one more draw here moves no draw there."""
-    return np.random.default_rng([seed, *purpose])
-
-
-# DOC-HERE asked: Asked: what a check is to do, apart from the function; and its draws.
-
-
 class Purpose(IntEnum):
-    """What numbers are drawn for; each has a stream of its own, so that a replay of one part draws the same."""
+    """What numbers are drawn for; each has a stream of its own, so that one more draw here moves no draw there."""
 
     DIRECTIONS = 1
     COTANGENTS = 2
@@ -48,8 +44,8 @@ class Purpose(IntEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
-    """What a check was asked to do."""
+class CheckPlan:
+    """What a check is to do, apart from the function; and its draws."""
 
     seed: int
     inputs: frozenset[int]
@@ -69,17 +65,8 @@ class Asked:
 
     def draw(self, purpose: Purpose, *which: int) -> np.random.Generator:
         """A generator for one purpose and one input or output."""
-        return generator(self.seed, int(purpose), self.order, self.attempt, *which)
+        return np.random.default_rng([self.seed, int(purpose), self.order, self.attempt, *which])
 
-    def at_attempt(self, attempt: int) -> Asked:
-        """The same at another point."""
-        return replace(self, attempt=attempt)
-
-
-# DOC-HERE directions: Directions: where to step, and which mixture of outputs to look at.
-#
-# Signs are Rademacher's. Magnitudes between 1/2 and 1, in steps of 1/256, stand beside them: with signs alone
-# two equal errors cancel in every second draw, and short magnitudes keep `x + h` exact.
 
 DENSE = 2
 """Dense directions per input, each of which sees every element."""
@@ -93,7 +80,7 @@ def signs(count: int, rng: np.random.Generator) -> Vector:
     return rng.integers(0, 2, count).astype(np.float64) * 2 - 1
 
 
-def mixed(count: int, rng: np.random.Generator) -> Vector:
+def random_weights(count: int, rng: np.random.Generator) -> Vector:
     """Random signs with random magnitudes from 1/2 to just below 1."""
     return signs(count, rng) * rng.integers(128, 256, count).astype(np.float64) / 256
 
@@ -103,7 +90,7 @@ def directions(
 ) -> list[Vector]:
     """Dense ones first, then the boundary, or every coordinate where there are few."""
     count = point.size
-    drawn = [mixed(count, rng) for _ in range(DENSE)]
+    drawn = [random_weights(count, rng) for _ in range(DENSE)]
     if count <= SMALL and whole:
         return drawn[:1] + ([] if count == 1 else list(np.eye(count)))
     return [*drawn, boundary(slot, point, rng)]
@@ -112,8 +99,9 @@ def directions(
 def boundary(slot: Slot, point: Vector, rng: np.random.Generator) -> Vector:
     """The corners and the extreme values alone, so that nothing else drowns them."""
     places = boundary_places(slot, point)
+    distinct = (128 + (np.arange(len(places)) * 37) % 128) / 256
     sparse = np.zeros(point.size)
-    sparse[places] = signs(len(places), rng) * _distinct(len(places))
+    sparse[places] = signs(len(places), rng) * distinct
     return sparse
 
 
@@ -130,7 +118,3 @@ def boundary_places(slot: Slot, point: Vector) -> list[int]:
     sizes = np.where(np.isfinite(point), np.abs(point), 0.0)
     wanted = [0, point.size - 1, int(sizes.argmax()), int(sizes.argmin()), *flat]
     return list(dict.fromkeys(wanted))[:MOST_BOUNDARY]
-
-
-def _distinct(count: int) -> Vector:
-    return (128 + (np.arange(count) * 37) % 128) / 256

@@ -1,4 +1,4 @@
-"""Asking: `gradcheck`'s arguments, refused where they mean nothing."""
+"""`karat.gradcheck`: from a function and its inputs to a report."""
 
 from __future__ import annotations
 
@@ -11,14 +11,15 @@ from typing import Any
 import numpy as np
 
 from karat.findings import UsageError, suggest
-from karat.gradients import diagnosis, draws, low_precision, oracles as references, roundoff
-from karat.gradients.adapters.framework_problem import OpenedProblem, open_problem
-from karat.gradients.draws import Asked, Purpose, mixed
-from karat.gradients.examine import Examined, Pair, examined
+from karat.gradients import diagnosis, draws, low_precision, roundoff
+from karat.gradients.adapters.framework_problem import FrameworkProblem, open_problem
+from karat.gradients.draws import CheckPlan, Purpose, random_weights
+from karat.gradients.examine import Pair, examine
 from karat.gradients.laws import NAMES, check_properties
+from karat.gradients.oracles import same_forward
 from karat.gradients.problem import (
-    Flat,
-    FlattenedArray as Array,
+    Array,
+    FlatProblem,
     Problem,
     Slot,
     Unsupported,
@@ -37,183 +38,12 @@ from karat.gradients.report import (
     Property,
     verdict_of,
 )
-from karat.gradients.session import Checked, Focus, overrides, tell
+from karat.gradients.session import Checked, Focus, notify, overrides
 
 _HELP = "python -c 'import karat; help(karat.gradcheck)'"
 _MODES = ("reverse", "forward")
 _WHOLE = int | np.integer
 _NUMBER = int | float | np.integer | np.floating
-
-
-def refused(what: str, expected: str, found: str, hint: str = "") -> UsageError:
-    """An argument that is not what it should be."""
-    return UsageError(
-        f"gradcheck: {what}: expected {expected}, found {found}{hint}", next_command=_HELP
-    )
-
-
-def refuse(*, order: Any, modes: Any, seed: Any, sizes: Mapping[str, Any]) -> None:
-    """Raise for what no check can be made of."""
-    if order not in {1, 2}:
-        raise refused("order", "1 or 2", repr(order))
-    for mode in [modes] if isinstance(modes, str) else modes:
-        if mode not in _MODES:
-            raise refused("modes", "reverse or forward", repr(mode), suggest(str(mode), _MODES))
-    if seed is not None and not (isinstance(seed, _WHOLE) and seed >= 0):
-        raise refused("seed", "a whole number that is not negative", repr(seed))
-    for name, value in sizes.items():
-        if value is not None and not (isinstance(value, _NUMBER) and 0 <= value < np.inf):
-            raise refused(name, "a number that is not negative", repr(value))
-    if sizes["delta"] == 0:
-        raise refused("delta", "a step that goes somewhere", "0")
-
-
-def refuse_without_backward(framework: str, backward: object) -> None:
-    """Raise for numpy functions whose gradient nobody wrote: there is nothing that could be right or wrong."""
-    if framework == "numpy" and backward is None:
-        raise UsageError(
-            "gradcheck: backward: expected the gradient of a numpy function, written by hand, found none",
-            next_command="backward=f with f(inputs, outputs, cotangents) -> gradients;"
-            " or framework='jax' (torch, paddle) if the function is one of theirs",
-        )
-
-
-def wanted(slots: Sequence[Slot], outputs: Any) -> frozenset[int]:
-    """Which outputs are looked at, by name."""
-    if outputs is None:
-        return frozenset(range(len(slots)))
-    known = [slot.name for slot in slots]
-    names = list(outputs) if isinstance(outputs, list | tuple | set | frozenset) else [outputs]
-    for name in names:
-        if name not in known:
-            hint = suggest(str(name), known)
-            raise refused("outputs", f"one of {', '.join(known)}", repr(name), hint)
-    return frozenset(known.index(name) for name in names)
-
-
-def vectors(cotangents: Sequence[Any] | None, slots: Sequence[Slot]) -> list[Vector | None]:
-    """The caller's own cotangents, one per output or None."""
-    if cotangents is None:
-        return []
-    if len(cotangents) != len(slots):
-        expected = f"one for each of {len(slots)} outputs"
-        raise refused("cotangents", expected, f"{len(cotangents)}")
-    return [
-        None if one is None else _fitting(np.asarray(one), slot)
-        for one, slot in zip(cotangents, slots, strict=True)
-    ]
-
-
-def _fitting(array: Array, slot: Slot) -> Vector:
-    if array.shape != slot.shape:
-        raise refused("cotangents", f"shape {slot.shape} for {slot.name}", f"{array.shape}")
-    found = vector(array.astype(np.complex128 if slot.complex else np.float64))
-    if not np.isfinite(found).all():
-        raise refused("cotangents", f"finite numbers for {slot.name}", "infinity or NaN")
-    return found
-
-
-# DOC-HERE user_gradients: User gradients: what the author of a test says the gradient is; weak evidence, for nobody checked it.
-
-
-def compare(flat: Flat, asked: Asked, grads: Any) -> list[Comparison]:
-    """Each input's gradient against the author's.
-
-    A function is asked for a drawn cotangent; arrays are taken for those of the mean loss, as the original has it:
-    the mean over outputs of their means.
-    """
-    wanted = sorted(asked.outputs)
-    given = _cotangents(flat, asked, mean=not callable(grads))
-    try:
-        found = flat.vjp(given)
-    except Exception:  # noqa: BLE001 - the double leg has said so already
-        return []
-    expected = _expected(flat, asked, grads, given)
-    return [
-        _comparison(flat, asked, i, k, found[i], theirs)
-        for i, theirs in zip(sorted(asked.inputs), expected, strict=True)
-        if theirs is not None
-        for k in wanted
-    ]
-
-
-def _cotangents(flat: Flat, asked: Asked, *, mean: bool) -> list[Vector | None]:
-    given: list[Vector | None] = []
-    for k, slot in enumerate(flat.outputs):
-        if k not in asked.outputs:
-            given.append(None)
-        elif mean:
-            width = 2 if slot.complex else 1
-            one = np.zeros(size(slot))
-            one[::width] = 1.0 / (max(1, size(slot) // width) * len(asked.outputs))
-            given.append(one)
-        else:
-            given.append(mixed(size(slot), asked.draw(Purpose.COTANGENTS, k, 1)))
-    return given
-
-
-def _expected(
-    flat: Flat, asked: Asked, grads: Any, given: Sequence[Vector | None]
-) -> list[Vector | None]:
-    if callable(grads):
-        cotangents = tuple(
-            None if one is None else shaped(one, slot)
-            for one, slot in zip(given, flat.outputs, strict=True)
-        )
-        point = tuple(shaped(one, slot) for one, slot in zip(flat.point, flat.inputs, strict=True))
-        grads = grads(point, cotangents)
-    listed = list(grads) if isinstance(grads, list | tuple) else [grads]
-    wanted = sorted(asked.inputs)
-    if len(listed) != len(wanted):
-        raise UsageError(
-            f"gradcheck: grads: expected a gradient for each of {len(wanted)} inputs, found {len(listed)}",
-            next_command="grads=(…) in the order of the inputs, None for those without",
-        )
-    return [_fitting_user_gradients(one, flat, i) for one, i in zip(listed, wanted, strict=True)]
-
-
-def _fitting_user_gradients(one: Any, flat: Flat, i: int) -> Vector | None:
-    if one is None:
-        return None
-    slot, array = flat.inputs[i], np.asarray(one)
-    if array.shape != slot.shape:
-        # As many elements in another order would be compared with those of other places.
-        turned = ", which is transposed" if array.shape == slot.shape[::-1] else ""
-        raise UsageError(
-            f"gradcheck: grads: expected shape {slot.shape} for {slot.name}, found {array.shape}{turned}",
-            next_command="grads=(…) with the shapes of the inputs",
-        )
-    return vector(array.astype(np.complex128) if slot.complex else array)
-
-
-def _comparison(
-    flat: Flat, asked: Asked, i: int, k: int, found: Vector | None, theirs: Vector
-) -> Comparison:
-    computes = flat.problem.computes
-    scale = float(np.max(np.abs(theirs), initial=0.0))
-    tolerance = max(roundoff.cap(computes), asked.rtol or 0.0)
-    gap = float(np.max(np.abs((0.0 if found is None else found) - theirs), initial=0.0))
-    error = gap / scale if scale else gap
-    fine = error <= tolerance
-    return Comparison(
-        input=flat.inputs[i].name,
-        output=flat.outputs[k].name,
-        dtype=computes,
-        order=asked.order,
-        verdict=GradVerdict.PASS if fine else GradVerdict.FAIL,
-        reason="" if fine else f"differs from the given gradient by {error:.2g} of its size",
-        oracle="user",
-        strength="weak",
-        error=error,
-        tolerance=tolerance,
-        scale=scale,
-        smallest_error=tolerance,
-        probes=1,
-        widened=asked.rtol if tolerance > roundoff.cap(computes) else None,
-    )
-
-
-# DOC-HERE checking: Checking: `karat.gradcheck`, from a function and its inputs to a report.
 
 
 def gradcheck(  # noqa: PLR0913 - all but two are optional, and each is a word of its own
@@ -243,22 +73,26 @@ def gradcheck(  # noqa: PLR0913 - all but two are optional, and each is a word o
     identity: str | None = None,
     framework: str | None = None,
 ) -> GradReport:
-    """Whether a function's gradient is right, and what that was tried by.
+    """Check a function's gradient, and report how.
 
     The function may be torch's, jax's, paddle's, or numpy's with a `backward(inputs, outputs, cotangents)`. The
     gradient is compared in double precision with slopes of the function itself (or of `reference`, a float64 numpy
     twin), then in each of `dtypes` with the double gradient. The cost is a few dozen forwards, whatever the size.
 
-    `rtol` wider than what the check derives is used and recorded; `atol` may excuse, never certify. `grads` are the
+    An `rtol` wider than what the check derives is used and recorded; `atol` may excuse, never certify. `grads` are the
     author's own gradients: weak evidence. `order=2` checks the gradient's gradient, too. Reverse mode is always
-    checked; `modes` says whether forward mode is, too: beside "reverse" where there is one, and without it must be one,
-    or the check is inconclusive. What comes back is true for PASS alone; `.require()` raises the whole story for
-    anything else.
+    checked; "forward" in `modes` checks forward mode where the framework has one, and `modes=("forward",)` is
+    inconclusive where it has none. The report is true for PASS alone; `.require()` raises AssertionError with the
+    whole report for anything else.
     """
     started = time.perf_counter()
-    sizes = {"rtol": rtol, "atol": atol, "delta": delta}
-    sizes["nondeterminism_bound"] = nondeterminism_bound
-    refuse(order=order, modes=modes, seed=seed, sizes=sizes)
+    sizes = {
+        "rtol": rtol,
+        "atol": atol,
+        "delta": delta,
+        "nondeterminism_bound": nondeterminism_bound,
+    }
+    _refuse(order=order, modes=modes, seed=seed, sizes=sizes)
     problem = open_problem(
         fn,
         inputs,
@@ -270,34 +104,37 @@ def gradcheck(  # noqa: PLR0913 - all but two are optional, and each is a word o
         backward=backward,
         framework=framework,
     )
-    refuse_without_backward(problem.framework, backward)
+    _refuse_without_backward(problem.framework, backward)
     whole = draws.identity_of(problem, identity)
-    asked = Asked(
-        seed=_seed(seed, whole),
+    asked = overrides()
+    if asked.seed is not None:
+        seed = asked.seed
+    plan = CheckPlan(
+        seed=draws.seed_of(whole) if seed is None else seed,
         inputs=frozenset(range(len(problem.inputs))),
-        outputs=wanted(problem.outputs, outputs),
+        outputs=_wanted_outputs(problem.outputs, outputs),
         forward="forward" in modes,
         forward_alone="forward" in modes and "reverse" not in modes,
         rtol=rtol,
         atol=atol,
         delta=delta,
-        extra=vectors(cotangents, problem.outputs),
+        extra=_given_cotangents(cotangents, problem.outputs),
     )
-    check = _Check(problem, asked, overrides().focus)
+    check = _Check(problem, plan, asked.focus)
     if "reverse" not in modes:
         check.notes.append("reverse mode was checked, too: it always is")
     with warnings.catch_warnings(), np.errstate(all="ignore"):
-        # What a function says at steps that karat chose is not its caller's concern.
+        # Warnings at steps that karat chose are not the caller's concern.
         warnings.simplefilter("ignore")
         check.first_order(reference)
         if grads is not None:
-            check.weak(grads)
+            check.rest += _compare_with_author(FlatProblem(problem), check.plan, grads)
         if order == 2:
             check.second_order()
         check.low(dtypes)
         check.laws(properties, in_place=in_place, bound=nondeterminism_bound)
     report = check.report(whole, started)
-    tell(Checked(report=report, test=identity or ""))
+    notify(Checked(report=report, test=identity or ""))
     return report
 
 
@@ -305,8 +142,8 @@ def gradcheck(  # noqa: PLR0913 - all but two are optional, and each is a word o
 class _Check:
     """A check on its way: what has been found so far."""
 
-    problem: OpenedProblem
-    asked: Asked
+    problem: FrameworkProblem
+    plan: CheckPlan
     focus: Focus | None
     pairs: list[Pair] = field(default_factory=list)
     rest: list[Comparison] = field(default_factory=list)
@@ -317,41 +154,36 @@ class _Check:
     def __post_init__(self) -> None:
         if self.focus is None:
             return
-        inputs = _named(self.problem.inputs, self.focus.input)
-        outputs = _named(self.problem.outputs, self.focus.output) & self.asked.outputs
+        inputs = frozenset(
+            i for i, slot in enumerate(self.problem.inputs) if slot.name == self.focus.input
+        )
+        outputs = frozenset(
+            k for k in self.plan.outputs if self.problem.outputs[k].name == self.focus.output
+        )
         if inputs and (outputs or self.focus.output.startswith("grad(")):
-            self.asked = replace(self.asked, inputs=inputs, outputs=outputs or self.asked.outputs)
+            self.plan = replace(self.plan, inputs=inputs, outputs=outputs or self.plan.outputs)
             self.notes.append(f"focus: {self.focus}; the rest was not looked at")
         else:
             self.focus = None
 
     def first_order(self, reference: Callable[..., Any] | None) -> None:
-        found = examined(self.problem, self.asked, reference)
+        found = examine(self.problem, self.plan, reference)
         self.pairs = found.pairs
         self.notes += found.notes
         if reference is not None:
-            self._same_forward(found)
-        self._diagnose(self.problem, self.asked, found.pairs)
+            ours = found.here.flat.base()
+            self.properties.append(same_forward(ours, found.here.base, self.problem.computes))
+        self._diagnose(self.problem, self.plan, found.pairs)
 
-    def _same_forward(self, found: Examined) -> None:
-        flat = found.here.flat
-        ours = flat.base()
-        self.properties.append(
-            references.same_forward(ours, found.here.base, self.problem.computes)
-        )
-
-    def _diagnose(self, problem: Problem, asked: Asked, pairs: Sequence[Pair]) -> None:
+    def _diagnose(self, problem: Problem, plan: CheckPlan, pairs: Sequence[Pair]) -> None:
         done = {(one.input, one.output) for one in self.diagnoses}
         for pair in pairs:
             one = pair.comparison
             if one.verdict is not GradVerdict.FAIL or len(self.diagnoses) >= diagnosis.MOST:
                 continue
             if (one.input, one.output) not in done:
-                self.diagnoses.append(diagnosis.diagnosis_of(problem, asked, pair))
+                self.diagnoses.append(diagnosis.diagnosis_of(problem, plan, pair))
                 done.add((one.input, one.output))
-
-    def weak(self, grads: Any) -> None:
-        self.rest += compare(Flat(self.problem), self.asked, grads)
 
     def second_order(self) -> None:
         """The gradient for one drawn cotangent, checked like any function."""
@@ -359,8 +191,8 @@ class _Check:
             self.notes.append("second order was not looked at: the first is wrong")
             return
         given: list[Array | None] = [
-            shaped(mixed(size(slot), self.asked.draw(Purpose.SECOND_ORDER, k)), slot)
-            if k in self.asked.outputs
+            shaped(random_weights(size(slot), self.plan.draw(Purpose.SECOND_ORDER, k)), slot)
+            if k in self.plan.outputs
             else None
             for k, slot in enumerate(self.problem.outputs)
         ]
@@ -369,31 +201,28 @@ class _Check:
         except Exception as error:  # noqa: BLE001 - frameworks refuse in many ways
             self._no_second_order(error)
             return
-        asked = replace(
-            self.asked,
+        plan = replace(
+            self.plan,
             order=2,
             forward=False,
             forward_alone=False,
             extra=(),
-            outputs=_all(problem.inputs),
+            outputs=frozenset(range(len(problem.inputs))),
         )
-        found = examined(problem, asked, None)
+        found = examine(problem, plan, None)
         self.notes += [f"second order: {note}" for note in found.notes]
-        self._diagnose(problem, asked, found.pairs)
-        self._count(problem)
+        self._diagnose(problem, plan, found.pairs)
+        self.problem.forwards += problem.forwards
+        self.problem.backwards += problem.backwards
         alive = [one.comparison for one in found.pairs if not one.zero]
         if not alive:
             self.notes.append("the second derivative is zero everywhere it was looked")
         self.rest += alive
 
-    def _count(self, other: OpenedProblem) -> None:
-        self.problem.forwards += other.forwards
-        self.problem.backwards += other.backwards
-
     def _no_second_order(self, error: Exception) -> None:
         missing = isinstance(error, Unsupported)
         line = (str(error).strip().splitlines() or [""])[0][:300]
-        for i in sorted(self.asked.inputs):
+        for i in sorted(self.plan.inputs):
             slot = self.problem.inputs[i]
             self.rest.append(
                 Comparison(
@@ -413,7 +242,7 @@ class _Check:
 
     def low(self, dtypes: Sequence[str] | None) -> None:
         """Lower precisions, unless the double gradient is wrong: then there is nothing to compare with."""
-        names = low_precision.wanted(self.problem, dtypes)
+        names = low_precision.wanted_precisions(self.problem, dtypes)
         if self.focus is not None:
             names = tuple(one for one in names if one == self.focus.dtype)
         reverse = [one for one in self.pairs if one.comparison.mode == "reverse"]
@@ -421,8 +250,8 @@ class _Check:
             self.notes.append(f"{', '.join(names)} not looked at: the double gradient is wrong")
             return
         for name in names:
-            for comparison, cotangent in low_precision.compare(
-                self.problem, self.asked, name, reverse
+            for comparison, cotangent in low_precision.compare_precision(
+                self.problem, self.plan, name, reverse
             ):
                 self.rest.append(comparison)
                 if comparison.verdict is GradVerdict.FAIL:
@@ -436,7 +265,7 @@ class _Check:
         which = (comparison.input, comparison.output)
         pair = next(one for one in pairs if (one.comparison.input, one.comparison.output) == which)
         failed = replace(pair, comparison=comparison)
-        self.diagnoses.append(diagnosis.diagnosis_of(self.problem, self.asked, failed, cotangent))
+        self.diagnoses.append(diagnosis.diagnosis_of(self.problem, self.plan, failed, cotangent))
 
     def laws(
         self,
@@ -447,11 +276,11 @@ class _Check:
     ) -> None:
         if (which is not None and not which) or self.focus is not None:
             return
-        if which is None and not self.asked.forward:
+        if which is None and not self.plan.forward:
             which = [name for name in NAMES if name != "forward-reverse"]
         self.properties += check_properties(
             self.problem,
-            rng=self.asked.draw(Purpose.PROPERTIES),
+            rng=self.plan.draw(Purpose.PROPERTIES),
             nondeterminism_bound=bound,
             in_place=in_place,
             which=which,
@@ -465,14 +294,21 @@ class _Check:
             op=problem.op,
             framework=problem.framework,
             device=problem.device,
-            seed=self.asked.seed,
+            seed=self.plan.seed,
             identity=identity,
             verdict=verdict,
             reason=reason,
             comparisons=comparisons,
             properties=tuple(self.properties),
             diagnoses=tuple(self.diagnoses),
-            excluded=(*problem.excluded, *_not_asked(problem, self.asked)),
+            excluded=(
+                *problem.excluded,
+                *(
+                    Excluded(name=slot.name, why="not asked for")
+                    for k, slot in enumerate(problem.outputs)
+                    if k not in self.plan.outputs
+                ),
+            ),
             notes=(*problem.notes, *self.notes),
             forwards=problem.forwards,
             backwards=problem.backwards,
@@ -480,24 +316,165 @@ class _Check:
         )
 
 
-def _seed(given: int | None, identity: str) -> int:
-    override = overrides().seed
-    if override is not None:
-        return override
-    return draws.seed_of(identity) if given is None else given
+def _refused(what: str, expected: str, found: str, hint: str = "") -> UsageError:
+    """An argument that is not what it should be."""
+    return UsageError(
+        f"gradcheck: {what}: expected {expected}, found {found}{hint}", next_command=_HELP
+    )
 
 
-def _all(slots: Sequence[Slot]) -> frozenset[int]:
-    return frozenset(range(len(slots)))
+def _refuse(*, order: Any, modes: Any, seed: Any, sizes: Mapping[str, Any]) -> None:
+    """Raise for what no check can be made of."""
+    if order not in {1, 2}:
+        raise _refused("order", "1 or 2", repr(order))
+    for mode in [modes] if isinstance(modes, str) else modes:
+        if mode not in _MODES:
+            raise _refused("modes", "reverse or forward", repr(mode), suggest(str(mode), _MODES))
+    if seed is not None and not (isinstance(seed, _WHOLE) and seed >= 0):
+        raise _refused("seed", "a whole number that is not negative", repr(seed))
+    for name, value in sizes.items():
+        if value is not None and not (isinstance(value, _NUMBER) and 0 <= value < np.inf):
+            raise _refused(name, "a number that is not negative", repr(value))
+    if sizes["delta"] == 0:
+        raise _refused("delta", "a step that goes somewhere", "0")
 
 
-def _named(slots: Sequence[Slot], name: str) -> frozenset[int]:
-    return frozenset(index for index, slot in enumerate(slots) if slot.name == name)
+def _refuse_without_backward(framework: str, backward: object) -> None:
+    """Raise for numpy functions whose gradient nobody wrote: there is nothing that could be right or wrong."""
+    if framework == "numpy" and backward is None:
+        raise UsageError(
+            "gradcheck: backward: expected the gradient of a numpy function, written by hand, found none",
+            next_command="backward=f with f(inputs, outputs, cotangents) -> gradients;"
+            " or framework='jax' (torch, paddle) if the function is one of theirs",
+        )
 
 
-def _not_asked(problem: Problem, asked: Asked) -> list[Excluded]:
+def _wanted_outputs(slots: Sequence[Slot], outputs: Any) -> frozenset[int]:
+    """Which outputs are looked at, by name."""
+    if outputs is None:
+        return frozenset(range(len(slots)))
+    known = [slot.name for slot in slots]
+    names = list(outputs) if isinstance(outputs, list | tuple | set | frozenset) else [outputs]
+    for name in names:
+        if name not in known:
+            hint = suggest(str(name), known)
+            raise _refused("outputs", f"one of {', '.join(known)}", repr(name), hint)
+    return frozenset(known.index(name) for name in names)
+
+
+def _given_cotangents(
+    cotangents: Sequence[Any] | None, slots: Sequence[Slot]
+) -> list[Vector | None]:
+    """The caller's own cotangents, one per output or None."""
+    if cotangents is None:
+        return []
+    if len(cotangents) != len(slots):
+        expected = f"one for each of {len(slots)} outputs"
+        raise _refused("cotangents", expected, f"{len(cotangents)}")
+    found: list[Vector | None] = []
+    for one, slot in zip(cotangents, slots, strict=True):
+        if one is None:
+            found.append(None)
+            continue
+        array = np.asarray(one)
+        if array.shape != slot.shape:
+            raise _refused("cotangents", f"shape {slot.shape} for {slot.name}", f"{array.shape}")
+        given = vector(array.astype(np.complex128 if slot.complex else np.float64))
+        found.append(given)
+        if not np.isfinite(given).all():
+            raise _refused("cotangents", f"finite numbers for {slot.name}", "infinity or NaN")
+    return found
+
+
+def _compare_with_author(flat: FlatProblem, plan: CheckPlan, grads: Any) -> list[Comparison]:
+    """Each input's gradient against the author's: weak evidence, as nobody checked that one.
+
+    A function is asked for a drawn cotangent; arrays are taken for those of the mean loss, as Paddle's tests have it:
+    the mean over outputs of their means.
+    """
+    given = _author_cotangents(flat, plan, mean=not callable(grads))
+    try:
+        found = flat.vjp(given)
+    except Exception:  # noqa: BLE001 - the double leg has said so already
+        return []
+    expected = _author_gradients(flat, plan, grads, given)
     return [
-        Excluded(name=slot.name, why="not asked for")
-        for k, slot in enumerate(problem.outputs)
-        if k not in asked.outputs
+        _comparison(flat, plan, i, k, found[i], theirs)
+        for i, theirs in zip(sorted(plan.inputs), expected, strict=True)
+        if theirs is not None
+        for k in sorted(plan.outputs)
     ]
+
+
+def _author_cotangents(flat: FlatProblem, plan: CheckPlan, *, mean: bool) -> list[Vector | None]:
+    given: list[Vector | None] = []
+    for k, slot in enumerate(flat.outputs):
+        if k not in plan.outputs:
+            given.append(None)
+        elif mean:
+            width = 2 if slot.complex else 1
+            one = np.zeros(size(slot))
+            one[::width] = 1.0 / (max(1, size(slot) // width) * len(plan.outputs))
+            given.append(one)
+        else:
+            given.append(random_weights(size(slot), plan.draw(Purpose.COTANGENTS, k, 1)))
+    return given
+
+
+def _author_gradients(
+    flat: FlatProblem, plan: CheckPlan, grads: Any, given: Sequence[Vector | None]
+) -> list[Vector | None]:
+    if callable(grads):
+        cotangents = tuple(
+            None if one is None else shaped(one, slot)
+            for one, slot in zip(given, flat.outputs, strict=True)
+        )
+        point = tuple(shaped(one, slot) for one, slot in zip(flat.point, flat.inputs, strict=True))
+        grads = grads(point, cotangents)
+    listed = list(grads) if isinstance(grads, list | tuple) else [grads]
+    wanted = sorted(plan.inputs)
+    if len(listed) != len(wanted):
+        raise UsageError(
+            f"gradcheck: grads: expected a gradient for each of {len(wanted)} inputs, found {len(listed)}",
+            next_command="grads=(…) in the order of the inputs, None for those without",
+        )
+    found: list[Vector | None] = []
+    for one, i in zip(listed, wanted, strict=True):
+        slot, array = flat.inputs[i], np.asarray(one)
+        if one is not None and array.shape != slot.shape:
+            # As many elements in another order would be compared with those of other places.
+            turned = ", which is transposed" if array.shape == slot.shape[::-1] else ""
+            raise UsageError(
+                f"gradcheck: grads: expected shape {slot.shape} for {slot.name}, found {array.shape}{turned}",
+                next_command="grads=(…) with the shapes of the inputs",
+            )
+        wide = array.astype(np.complex128) if slot.complex and one is not None else array
+        found.append(None if one is None else vector(wide))
+    return found
+
+
+def _comparison(
+    flat: FlatProblem, plan: CheckPlan, i: int, k: int, found: Vector | None, theirs: Vector
+) -> Comparison:
+    computes = flat.problem.computes
+    scale = float(np.max(np.abs(theirs), initial=0.0))
+    tolerance = max(roundoff.cap(computes), plan.rtol or 0.0)
+    gap = float(np.max(np.abs((0.0 if found is None else found) - theirs), initial=0.0))
+    error = gap / scale if scale else gap
+    fine = error <= tolerance
+    return Comparison(
+        input=flat.inputs[i].name,
+        output=flat.outputs[k].name,
+        dtype=computes,
+        order=plan.order,
+        verdict=GradVerdict.PASS if fine else GradVerdict.FAIL,
+        reason="" if fine else f"differs from the given gradient by {error:.2g} of its size",
+        oracle="user",
+        strength="weak",
+        error=error,
+        tolerance=tolerance,
+        scale=scale,
+        smallest_error=tolerance,
+        probes=1,
+        widened=plan.rtol if tolerance > roundoff.cap(computes) else None,
+    )

@@ -1,22 +1,30 @@
-"""Rounding: what a double becomes in a narrower precision, by the table of dtypes, without a framework.
+"""A low-precision gradient against the double run, judged by what rounding explains and no more.
 
-Round to nearest, ties to even, subnormals kept; beyond the largest number it is what the dtype has: an infinity,
-or NaN where there is none.
+Three looks at the same runs, because each sees what the others cannot:
+
+- element by element: the deviation over all runs against how far the double gradient moves when inputs and
+  cotangents move by a rounding (so cancellation is allowed for where it is, and only there);
+- the slope of low on double over the whole tensor: a factor 1.01 hides in every bfloat16 element, and shows here;
+- means along each axis: a missing mean term is small everywhere, and has the same sign along a line.
+
+Negative controls get the same judgement on gradients that were made wrong. A bfloat16 element cannot show 1%, so the
+corruptions are as large as the precision needs and no larger than a limit per dtype; their names say how large. What
+goes unnoticed at the limit makes the evidence vacuous.
+
+Pure.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 import numpy as np
 
+from karat.gradients.problem import Array
 from karat.tensors.dtypes import Layout, dtype_named
-
-if TYPE_CHECKING:
-    Array = np.ndarray[Any, np.dtype[Any]]
 
 
 class Precision(msgspec.Struct, frozen=True, kw_only=True):
@@ -55,18 +63,20 @@ def _largest(layout: Layout) -> float:
     """The largest finite number; how many codes the special values take decides."""
     top = (1 << layout.exponent) - 1
     fraction = 2 - 2.0**-layout.mantissa
-    if layout.special == "ieee":
-        return fraction * 2.0 ** (top - 1 - layout.bias)
     if layout.special == "nan_only":
         # One code of the largest exponent is NaN, so the largest number is the one below it.
         return (fraction - 2.0**-layout.mantissa) * 2.0 ** (top - layout.bias)
-    if layout.special == "all_ones":
+    if layout.special in {"ieee", "all_ones"}:
         return fraction * 2.0 ** (top - 1 - layout.bias)
     return fraction * 2.0 ** (top - layout.bias)
 
 
 def rounded(array: Array, dtype: str) -> Array:
-    """The array as the dtype would hold it, widened again; complex numbers part by part."""
+    """The array as the dtype would hold it, widened again; complex numbers part by part.
+
+    Round to nearest, ties to even, subnormals kept; beyond the largest number it is what the dtype has: an infinity,
+    or NaN where there is none.
+    """
     if np.iscomplexobj(array):
         return np.asarray(rounded(array.real, dtype) + 1j * rounded(array.imag, dtype))
     values = np.asarray(array, np.float64)
@@ -75,10 +85,7 @@ def rounded(array: Array, dtype: str) -> Array:
     if dtype in {"float32", "float16"}:
         with np.errstate(over="ignore", under="ignore"):
             return values.astype(dtype).astype(np.float64)
-    return _by_layout(values, precision_of(dtype))
-
-
-def _by_layout(values: Array, precision: Precision) -> Array:
+    precision = precision_of(dtype)
     _, exponent = np.frexp(values)
     lowest = int(np.log2(precision.smallest_normal)) + 1
     step = np.ldexp(1.0, np.maximum(exponent, lowest) - 1 - precision.mantissa)
@@ -88,17 +95,6 @@ def _by_layout(values: Array, precision: Precision) -> Array:
     lost = np.copysign(np.inf, values) if precision.infinite else np.nan
     return np.asarray(np.where(beyond, lost, found))
 
-
-# DOC-HERE low_judging: Judging in low precision: a gradient against the double run, by what rounding explains and no more.
-#
-# Three looks at the same runs, because each sees what the others cannot:
-#
-# - element by element: the deviation over all runs against how far the double gradient moves when inputs and
-#   cotangents move by a rounding (so cancellation is allowed for where it is, and only there);
-# - the slope of low on double over the whole tensor: a factor 1.01 hides in every bfloat16 element, and shows here;
-# - means along each axis: a missing mean term is small everywhere, and has the same sign along a line.
-#
-# Pure: arrays in, a `Judgement` out; controls judge corrupted arrays by the same function.
 
 _SIGMAS = 6.0
 _MOST_SAVED = 16.0
@@ -133,7 +129,7 @@ def allowance_of(dtype: str) -> Allowance:
     return _ALLOWANCES.get(_PARTS.get(dtype, dtype), _EIGHT_BITS)
 
 
-class Calm(msgspec.Struct, frozen=True, kw_only=True):
+class ForwardBehaviour(msgspec.Struct, frozen=True, kw_only=True):
     """What the forward tells of a function's arithmetic in low precision; a wrong backward does not touch it."""
 
     unrest: float = 1.0
@@ -148,7 +144,7 @@ class Calm(msgspec.Struct, frozen=True, kw_only=True):
     """Outputs below the smallest normal number, which have lost digits or all."""
 
 
-class Runs(msgspec.Struct, frozen=True, kw_only=True):
+class RunStack(msgspec.Struct, frozen=True, kw_only=True):
     """The same gradient several times, at neighbouring points and with other cotangents: run × element…"""
 
     low: Any
@@ -157,10 +153,10 @@ class Runs(msgspec.Struct, frozen=True, kw_only=True):
     """The double gradient where inputs and cotangents were moved by roundings."""
     reach: float
     """By how many roundings."""
-    calm: Calm
+    forward: ForwardBehaviour
 
 
-class Judgement(msgspec.Struct, frozen=True, kw_only=True):
+class LowJudgement(msgspec.Struct, frozen=True, kw_only=True):
     """What the three looks came to; `error` and `tolerance` are of the look that is closest to its limit."""
 
     failed: bool
@@ -180,23 +176,23 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     line: float
 
 
-def limits_of(runs: Runs, precision: Precision) -> Limits:
+def limits_of(runs: RunStack, precision: Precision) -> Limits:
     """The limits that a set of runs sets."""
-    allowed, calm = allowance_of(precision.name), runs.calm
+    allowed, forward = allowance_of(precision.name), runs.forward
     moved = rms(runs.near - runs.double) / runs.reach
     size = precision.roundoff * rms(runs.double)
     own = size / np.sqrt(3)
     # Of an elementwise function each element has its own unrest: 1 + tanh(x) loses all digits at one end alone.
-    fits = np.shape(calm.each) == np.shape(own)
-    unrest = np.maximum(calm.unrest, calm.each) if fits else calm.unrest
-    saved = min(_MOST_SAVED, 2 * calm.level)
+    fits = np.shape(forward.each) == np.shape(own)
+    unrest = np.maximum(forward.unrest, forward.each) if fits else forward.unrest
+    saved = min(_MOST_SAVED, 2 * forward.level)
     around = np.hypot(np.hypot(moved, own), 1.5 * _surroundings(size))
     element = unrest * (allowed.element * around + saved * size)
     element += 2 * precision.smallest
-    unit = precision.roundoff * calm.unrest
+    unit = precision.roundoff * forward.unrest
     return Limits(
         element=element,
-        slope=unit * (allowed.common + saved / np.sqrt(calm.outputs)),
+        slope=unit * (allowed.common + saved / np.sqrt(forward.outputs)),
         line=unit * (allowed.common + saved),
     )
 
@@ -215,7 +211,7 @@ def _surroundings(size: Array) -> Array:
     return np.asarray(found)
 
 
-def judge(low: Array, double: Array, limits: Limits) -> Judgement:
+def judge_low(low: Array, double: Array, limits: Limits) -> LowJudgement:
     """The gravest of the three looks at finite arrays."""
     deviation = low - double
     looks = [_elements(deviation, limits)]
@@ -224,7 +220,7 @@ def judge(low: Array, double: Array, limits: Limits) -> Judgement:
     return max(looks, key=lambda look: look.ratio)
 
 
-def _elements(deviation: Array, limits: Limits) -> Judgement:
+def _elements(deviation: Array, limits: Limits) -> LowJudgement:
     error = rms(deviation).reshape(-1)
     limit = limits.element.reshape(-1)
     if not error.size:
@@ -235,7 +231,7 @@ def _elements(deviation: Array, limits: Limits) -> Judgement:
     return _judgement("element", float(error[worst]), float(limit[worst]), worst)
 
 
-def _slope(low: Array, double: Array, limits: Limits) -> Judgement:
+def _slope(low: Array, double: Array, limits: Limits) -> LowJudgement:
     """Regression through the origin, weighted so that small elements count as much as large ones."""
     runs = len(double)
     weight = 1 / np.maximum(limits.element, np.finfo(np.float64).tiny).reshape(-1)
@@ -255,7 +251,7 @@ def _slope(low: Array, double: Array, limits: Limits) -> Judgement:
     return _judgement("slope", abs(slope - 1), limit, -1)
 
 
-def _lines(deviation: Array, double: Array, limits: Limits) -> list[Judgement]:
+def _lines(deviation: Array, double: Array, limits: Limits) -> list[LowJudgement]:
     return [
         _line(deviation, double, axis, limits)
         for axis in range(1, double.ndim)
@@ -263,7 +259,7 @@ def _lines(deviation: Array, double: Array, limits: Limits) -> list[Judgement]:
     ]
 
 
-def _line(deviation: Array, double: Array, axis: int, limits: Limits) -> Judgement:
+def _line(deviation: Array, double: Array, axis: int, limits: Limits) -> LowJudgement:
     """The mean deviation along each line of an axis; the worst line, over all runs."""
     length = double.shape[axis]
     means = deviation.mean(axis)
@@ -279,9 +275,9 @@ def _line(deviation: Array, double: Array, axis: int, limits: Limits) -> Judgeme
     return _judgement(f"mean along axis {axis - 1}", error, bound, -1)
 
 
-def _judgement(look: str, error: float, tolerance: float, index: int) -> Judgement:
+def _judgement(look: str, error: float, tolerance: float, index: int) -> LowJudgement:
     ratio = 0.0 if error == 0 else error / tolerance if tolerance > 0 else float("inf")
-    return Judgement(
+    return LowJudgement(
         failed=bool(ratio > 1),
         look=look,
         error=error,
@@ -296,11 +292,6 @@ def rms(stack: Array) -> Array:
     return np.asarray(np.sqrt(np.square(stack).mean(0)))
 
 
-# DOC-HERE low_controls: Negative controls in low precision: the same judgement on gradients that were made wrong.
-#
-# A bfloat16 element cannot show 1%, so the corruptions are as large as the precision needs and no larger than a
-# limit per dtype; their names say how large. What goes unnoticed at the limit makes the evidence vacuous.
-
 _FACTORS = (1.01, 1.02, 1.05, 1.1, 1.25, 1.5, 2.0, 3.0)
 _LARGEST_FACTOR = ((1e-6, 1.01), (1e-3, 1.1), (1e-2, 1.25))
 """Unit roundoff up to … → the largest factor that may be needed to be seen on the whole tensor."""
@@ -308,7 +299,7 @@ _LARGEST_STEP = ((1e-6, 1.1), (1e-3, 1.5), (1e-2, 2.0))
 """The same for one element alone."""
 
 
-def controls(
+def low_controls(
     low: Array, double: Array, limits: Limits, precision: Precision, rng: np.random.Generator
 ) -> Mapping[str, bool]:
     """Corruption → whether it was noticed."""
@@ -325,7 +316,7 @@ def controls(
 
 
 def _fails(low: Array, double: Array, limits: Limits) -> bool:
-    return judge(low, double, limits).failed
+    return judge_low(low, double, limits).failed
 
 
 def _most(table: tuple[tuple[float, float], ...], precision: Precision) -> float:

@@ -1,21 +1,23 @@
 """A problem: a differentiable function at a point, as the mathematics sees it: numpy arrays in and out.
 
-Adapters make problems (`opening.open_problem`); oracles, probes, controls, properties and diagnosis use them and
-know no framework.
+`adapters.framework_problem.open_problem` makes problems; oracles, controls, laws and diagnosis use them and know no
+framework. `FlatProblem` shows one as real vectors, a complex tensor as its real and imaginary parts; the convention of
+`Problem.vjp` for complex tensors is what makes one inner product serve for both.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from contextlib import suppress
+from typing import Any, Protocol
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-if TYPE_CHECKING:
-    Array = np.ndarray[Any, np.dtype[Any]]
-    Arrays = Sequence[Array]
+Array = NDArray[Any]
+Arrays = Sequence[Array]
+Vector = NDArray[np.float64]
 
 
 class Slot(msgspec.Struct, frozen=True, kw_only=True):
@@ -76,33 +78,19 @@ class Problem(Protocol):
         ...
 
 
-# DOC-HERE wording: Wording: what a function or a framework raised, in one line.
-
-_LONGEST = 300
-
-
-def said(error: Exception) -> str:
-    """The kind of an error, and the first line of what it says; a refusal of karat's own is said as it is."""
-    lines = str(error).strip().splitlines()
-    if lines and isinstance(error, Unsupported):
-        return lines[0][:_LONGEST]
-    kind = type(error).__name__
-    return f"{kind}: {lines[0][:_LONGEST]}" if lines else kind
-
-
-# DOC-HERE flattened: Flattened: a problem as real vectors; a complex tensor is a vector of its real and imaginary parts.
-#
-# The convention of `Problem.vjp` for complex tensors is what makes one inner product serve for both.
-
-FlattenedArray = NDArray[Any]
-Vector = NDArray[np.float64]
+def error_line(error: Exception) -> str:
+    """The type of an error and the first line of its message; the message alone for `Unsupported`."""
+    first = (str(error).strip().splitlines() or [""])[0][:300]
+    if first and isinstance(error, Unsupported):
+        return first
+    return f"{type(error).__name__}: {first}" if first else type(error).__name__
 
 
 class WrongShape(Exception):  # noqa: N818 - what a backward did, not an error of karat's
     """A gradient or tangent has another shape than what it belongs to."""
 
 
-class Flat:
+class FlatProblem:
     """A problem that takes and gives vectors."""
 
     def __init__(self, problem: Problem, at: Sequence[Vector] | None = None) -> None:
@@ -113,12 +101,12 @@ class Flat:
 
     def forward(self, at: Sequence[Vector]) -> list[Vector]:
         """The outputs at a point; NaN where the function refuses it or gives other shapes there."""
-        try:
+        found: Sequence[Array | None] = [None] * len(self.outputs)
+        # A step may leave the domain, and functions say so in many ways.
+        with suppress(Exception):
             found = self.problem.forward(self._shaped(at))
-        except Exception:  # noqa: BLE001 - a step may leave the domain, and functions say so in many ways
-            return [np.full(size(slot), np.nan) for slot in self.outputs]
         return [
-            vector(one) if one.shape == slot.shape else np.full(size(slot), np.nan)
+            np.full(size(slot), np.nan) if one is None or one.shape != slot.shape else vector(one)
             for one, slot in zip(found, self.outputs, strict=True)
         ]
 
@@ -138,10 +126,9 @@ class Flat:
 
     def moved_complex(self, index: int, step: Vector) -> list[NDArray[np.complex128]]:
         """The outputs at an imaginary step; raises whatever the function raises."""
-        at: list[FlattenedArray] = self._shaped(self.point)
+        at: list[Array] = self._shaped(self.point)
         at[index] = at[index] + 1j * step.reshape(self.inputs[index].shape)
-        found = self.problem.forward_complex(at)
-        return [np.asarray(one).reshape(-1) for one in found]
+        return [np.asarray(one).reshape(-1) for one in self.problem.forward_complex(at)]
 
     def vjp(self, cotangents: Sequence[Vector | None]) -> list[Vector | None]:
         """Jᵀv at the point."""
@@ -150,31 +137,30 @@ class Flat:
             for one, slot in zip(cotangents, self.outputs, strict=True)
         ]
         found = self.problem.vjp(self._shaped(self.point), given)
-        return [_checked(one, slot) for one, slot in zip(found, self.inputs, strict=True)]
+        return [
+            None if one is None else _checked(one, slot)
+            for one, slot in zip(found, self.inputs, strict=True)
+        ]
 
     def jvp(self, index: int, tangent: Vector) -> list[Vector]:
         """J·u at the point, along one input."""
         tangents = [np.zeros_like(one) for one in self.point]
         tangents[index] = tangent
         found = self.problem.jvp(self._shaped(self.point), self._shaped(tangents))
-        given = [_checked(one, slot) for one, slot in zip(found, self.outputs, strict=True)]
-        return [
-            np.zeros(size(slot)) if one is None else one
-            for one, slot in zip(given, self.outputs, strict=True)
-        ]
+        return [_checked(one, slot) for one, slot in zip(found, self.outputs, strict=True)]
 
-    def jostled(self, unit: float, rng: np.random.Generator) -> Flat:
+    def nudged(self, unit: float, rng: np.random.Generator) -> FlatProblem:
         """The same a few units in the last place away: what changes there is what round-off may change."""
         signs = [rng.integers(0, 2, one.size) * 2.0 - 1 for one in self.point]
         return self.at(
             [one * (1 + 4 * unit * sign) for one, sign in zip(self.point, signs, strict=True)]
         )
 
-    def at(self, point: Sequence[Vector]) -> Flat:
+    def at(self, point: Sequence[Vector]) -> FlatProblem:
         """The same at another point."""
-        return Flat(self.problem, point)
+        return FlatProblem(self.problem, point)
 
-    def _shaped(self, at: Sequence[Vector]) -> list[FlattenedArray]:
+    def _shaped(self, at: Sequence[Vector]) -> list[Array]:
         return [shaped(one, slot) for one, slot in zip(at, self.inputs, strict=True)]
 
 
@@ -183,7 +169,7 @@ def size(slot: Slot) -> int:
     return int(np.prod(slot.shape, dtype=np.int64)) * (2 if slot.complex else 1)
 
 
-def vector(array: FlattenedArray) -> Vector:
+def vector(array: Array) -> Vector:
     """A tensor's real numbers, complex ones as pairs."""
     whole = np.ascontiguousarray(array).reshape(-1)
     if np.iscomplexobj(whole):
@@ -191,15 +177,13 @@ def vector(array: FlattenedArray) -> Vector:
     return whole.astype(np.float64, copy=False)
 
 
-def shaped(one: Vector, slot: Slot) -> FlattenedArray:
+def shaped(one: Vector, slot: Slot) -> Array:
     """A vector in its slot's shape, as an array of its own."""
     whole = np.array(one, dtype=np.float64)
     return (whole.view(np.complex128) if slot.complex else whole).reshape(slot.shape)
 
 
-def _checked(found: FlattenedArray | None, slot: Slot) -> Vector | None:
-    if found is None:
-        return None
+def _checked(found: Array, slot: Slot) -> Vector:
     found = np.asarray(found)
     if found.shape != slot.shape:
         raise WrongShape(f"{slot.name} has shape {slot.shape}, its derivative {found.shape}")

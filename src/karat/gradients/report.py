@@ -187,7 +187,7 @@ def verdict_of(
     """FAIL if anything failed; PASS only if every comparison is evidence, weak ones aside."""
     failed = next((one for one in comparisons if one.verdict is GradVerdict.FAIL), None)
     if failed is not None:
-        return GradVerdict.FAIL, f"{place(failed)}: {failed.reason}"
+        return GradVerdict.FAIL, f"{gradient_name(failed)}: {failed.reason}"
     broken = next((one for one in properties if one.verdict is GradVerdict.FAIL), None)
     if broken is not None:
         return GradVerdict.FAIL, f"{broken.name}: {broken.detail}"
@@ -196,7 +196,7 @@ def verdict_of(
         return GradVerdict.INCONCLUSIVE, "nothing was compared"
     doubtful = next((one for one in strong if not one.counts), None)
     if doubtful is not None:
-        return GradVerdict.INCONCLUSIVE, f"{place(doubtful)}: {doubtful.reason}"
+        return GradVerdict.INCONCLUSIVE, f"{gradient_name(doubtful)}: {doubtful.reason}"
     return GradVerdict.PASS, _passed(strong)
 
 
@@ -208,7 +208,7 @@ def _passed(strong: Sequence[Comparison]) -> str:
     )
 
 
-def place(one: Comparison) -> str:
+def gradient_name(one: Comparison) -> str:
     """Which gradient a comparison is about."""
     order = "" if one.order == 1 else ", second order"
     mode = "" if one.mode == "reverse" else ", forward mode"

@@ -1,4 +1,4 @@
-"""Tolerances: what round-off explains, per precision, and where a check stops being worth its name."""
+"""Round-off: what it explains in each precision, natural step sizes, how noisy a forward is, which precision it computes in."""
 
 from __future__ import annotations
 
@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from karat.gradients.problem import Flat, Vector
+from karat.gradients.problem import Array, FlatProblem, Vector
 from karat.tensors.dtypes import TABLE
 
 if TYPE_CHECKING:
-    from karat.gradients.adapters.framework_problem import OpenedProblem
-    from karat.gradients.problem import Array
+    from karat.gradients.adapters.framework_problem import FrameworkProblem
 
 # Unit round-off, and the widest tolerance (relative to the derivative that was compared) that still certifies.
 _PRECISIONS: Mapping[str, tuple[float, float]] = {
@@ -65,15 +64,13 @@ def norm(values: Vector) -> float:
 def analytic_floor(precision: str, size: float, count: int, unrest: float = 0.0) -> float:
     """The backward's own round-off: a few units for each level of the sums that made it, or what it was seen to do.
 
-    `unrest` is the share of the gradient that a hair's breadth moves; a wild one buys no more than a small part of
-    what still certifies.
+    `unrest` is the share of the gradient that a step of a few units in the last place moves; a large one buys no more
+    than a small part of what still certifies.
     """
     depth = 1.0 + np.log2(max(2, count))
     share = 16 * depth * unit(precision) + 4 * min(unrest, cap(precision) / 1000)
     return float(DEVIATIONS * share * size)
 
-
-# DOC-HERE scales: Scales: how large a step is natural for each element, as powers of two.
 
 # Elements this much smaller than the typical one are of another scale on purpose; between, they are just near zero.
 OTHER_SCALE = 2.0**-24
@@ -86,15 +83,15 @@ def power_of_two(values: Vector) -> Vector:
     return np.where(values > 0, np.ldexp(1.0, exponents - 1), 0.0)
 
 
-def some(values: Vector) -> Vector:
+def sample(values: Vector) -> Vector:
     """The values, or some thousands of them from everywhere, where there are so many that a median would take long."""
     # An odd stride falls into step with no power of two.
     return values[:: values.size // _ENOUGH | 1] if values.size > 4 * _ENOUGH else values
 
 
-def typical(values: Vector) -> float:
+def typical_size(values: Vector) -> float:
     """The median size of the elements that are not zero; 1 if there are none."""
-    for part in (some(values), values):
+    for part in (sample(values), values):
         sizes = np.abs(part[np.isfinite(part) & (part != 0)])
         if sizes.size:
             return float(np.median(sizes))
@@ -103,7 +100,7 @@ def typical(values: Vector) -> float:
 
 def natural_sizes(values: Vector) -> Vector:
     """The size of each element, or a quarter of the typical one for those that just happen to be near zero."""
-    common = typical(values)
+    common = typical_size(values)
     sizes = np.abs(values)
     own = (sizes >= common / 4) | ((sizes > 0) & (sizes < common * OTHER_SCALE))
     return np.where(own, sizes, common / 4)
@@ -119,10 +116,8 @@ def element_scales(point: Vector) -> Vector:
     return np.where(np.isfinite(point), np.clip(scales, 2.0**-960, 2.0**960), 0.0)
 
 
-# DOC-HERE noise: Noise: how rough a forward is, from what its values do that no smooth function does.
-#
-# A function that adds large numbers and takes them away again is off by far more than its outputs' last place.
-
+# How noisy a forward is shows in what its values do that no smooth function does: one that adds large numbers and takes
+# them away again is off by far more than its outputs' last place.
 _STEPS = (2.0**-23, 2.0**-33)
 """So short that smooth functions are straight, so long that even float32 takes notice; and, if it looks rough, shorter."""
 _ASIDE = 32
@@ -133,26 +128,23 @@ _ROOM = 4.0
 _CLEAR = 16.0
 
 
-def noise(source: Flat, base: Sequence[Vector], precision: str) -> list[Vector]:
-    """What each element of a forward may be off: units in the last place, what it was seen to do, what two runs differ by."""
+def noise(source: FlatProblem, base: Sequence[Vector], precision: str) -> list[Vector]:
+    """What each element of a forward may be off: units in the last place, observed roughness, what two runs differ by."""
     again = source.forward(source.point)
     places = [ULPS * unit(precision) * np.abs(one) for one in base]
-    rough = [_typical(one, at) for (one, _), at in zip(_line(source, _STEPS[0]), base, strict=True)]
+    far = _fourth_differences(source, _STEPS[0])
+    rough = [_typical_roughness(one, at) for (one, _), at in zip(far, base, strict=True)]
     if any(np.any(one > _CLEAR * at) for one, at in zip(rough, places, strict=True)):
-        closer = _line(source, _STEPS[1])
-        rough = [_less(*each) for each in zip(rough, closer, base, strict=True)]
+        closer = _fourth_differences(source, _STEPS[1])
+        rough = [_unless_steep(*each) for each in zip(rough, closer, base, strict=True)]
+    gaps = [np.abs(one - two) for one, two in zip(base, again, strict=True)]
     return [
-        np.maximum(least, _ROOM * seen) + _apart(one, two)
-        for least, seen, one, two in zip(places, rough, base, again, strict=True)
+        np.maximum(least, _ROOM * seen) + float(np.max(gap[np.isfinite(gap)], initial=0.0))
+        for least, seen, gap in zip(places, rough, gaps, strict=True)
     ]
 
 
-def _apart(one: Vector, two: Vector) -> float:
-    gaps = np.abs(one - two)
-    return float(np.max(gaps[np.isfinite(gaps)], initial=0.0))
-
-
-def _line(source: Flat, step: float) -> list[tuple[Vector, Vector]]:
+def _fourth_differences(source: FlatProblem, step: float) -> list[tuple[Vector, Vector]]:
     """Per output, fourth differences along a short line, which smooth functions have none of; and the way it went."""
     rng = np.random.default_rng(4)
     # Long mantissas: steps that fit a grid would hide that the function has one.
@@ -170,34 +162,31 @@ def _line(source: Flat, step: float) -> list[tuple[Vector, Vector]]:
     ]
 
 
-def _less(rough: Vector, closer: tuple[Vector, Vector], base: Vector) -> Vector:
+def _unless_steep(rough: Vector, closer: tuple[Vector, Vector], base: Vector) -> Vector:
     """What looks rough may be steep: a closer look tells, where the function still moves clearly."""
     less, way = closer
     known = np.isfinite(less) & np.isfinite(way)
     clear = known.any() and bool(np.mean((way > _CLEAR * less)[known]) > 0.5)
-    return np.minimum(rough, _typical(less, base)) if clear else rough
+    return np.minimum(rough, _typical_roughness(less, base)) if clear else rough
 
 
-def _typical(rough: Vector, base: Vector) -> Vector:
+def _typical_roughness(rough: Vector, base: Vector) -> Vector:
     """What is typical, absolutely or as a share, whichever is less: one element may be rough for a reason of its own."""
     sizes = np.abs(base)
     known = np.isfinite(rough) & np.isfinite(sizes) & (sizes > 0)
     if not known.any():
         return np.zeros_like(sizes)
-    seen, size = some(rough[known]), some(sizes[known])
+    seen, size = sample(rough[known]), sample(sizes[known])
     common = float(np.median(seen))
     share = np.minimum(float(np.median(seen / size)) * sizes, common)
     # An element that is small by cancellation is rough by more than its share.
     return np.maximum(share, np.minimum(np.where(np.isfinite(rough), rough, 0.0), common))
 
 
-# DOC-HERE precision: Precision: in which one a double-precision run really computes.
-#
 # A kernel may take float64 and work in float32 inside. It is found by what it does: a tiny step of the input, far
 # above float64's resolution and far below float32's, must move the output by as much as a larger step foretells;
 # and outputs that all happen to be numbers of float32 do not happen.
-
-TINY_PRECISION, SMALL, LARGE = 2.0**-30, 2.0**-17, 2.0**-6
+_TINY_STEP, SMALL, LARGE = 2.0**-30, 2.0**-17, 2.0**-6
 """Relative steps: below float32's resolution, above it, and above bfloat16's."""
 _BENT = {SMALL: 0.5, LARGE: 2.0}
 _QUANTUM = 2.0**-6
@@ -216,7 +205,7 @@ def eps_of(dtype: str) -> float:
     return float(2.0 ** coarseness(dtype))
 
 
-def computes(problem: OpenedProblem) -> str:
+def effective_precision(problem: FrameworkProblem) -> str:
     """The precision of a double-precision run, by karat's name for the real type."""
     if not problem.double:
         return _real(problem.lowest)
@@ -225,15 +214,13 @@ def computes(problem: OpenedProblem) -> str:
         named = [_real(problem.adapter.dtype_of(out)) for out in outputs]
         base = [problem.adapter.to_numpy(out) for out in outputs]
     coarsest = max(named, key=coarseness, default="float64")
-    if coarsest != "float64":
-        return coarsest
-    return _by_steps(problem, base)
+    return _precision_by_steps(problem, base) if coarsest == "float64" else coarsest
 
 
-def _by_steps(problem: OpenedProblem, base: list[Array]) -> str:
+def _precision_by_steps(problem: FrameworkProblem, base: list[Array]) -> str:
     """A few more runs: no change where one was foretold means that it was rounded away."""
     try:
-        tiny = _Step(problem, TINY_PRECISION)
+        tiny = _Step(problem, _TINY_STEP)
         small = _Step(problem, SMALL)
         if any(_is_narrow(one) for one in tiny.ahead):
             return "float32"
@@ -252,9 +239,17 @@ def _by_steps(problem: OpenedProblem, base: list[Array]) -> str:
 class _Step:
     """The outputs a step ahead and a step back, and half of what differs: curvature is gone from that."""
 
-    def __init__(self, problem: OpenedProblem, size: float) -> None:
+    def __init__(self, problem: FrameworkProblem, size: float) -> None:
         self.size = size
-        self.ahead, self.back = _moved(problem, size), _moved(problem, -size)
+        rng = np.random.default_rng(5)
+        steps = [
+            (rng.integers(0, 2, one.shape) * 2 - 1) * np.where(one == 0, 1.0, np.abs(one))
+            for one in problem.point
+        ]
+        self.ahead, self.back = (
+            problem.forward([at + h * step for at, step in zip(problem.point, steps, strict=True)])
+            for h in (size, -size)
+        )
         with np.errstate(all="ignore"):
             self.change = [np.abs(a - b) / 2 for a, b in zip(self.ahead, self.back, strict=True)]
 
@@ -277,15 +272,6 @@ def _is_narrow(output: Array) -> bool:
     return bool(np.mean(mantissas != np.rint(mantissas)) > 0.5)
 
 
-def _moved(problem: OpenedProblem, step: float) -> tuple[Array, ...]:
-    rng = np.random.default_rng(5)
-    at = []
-    for one in problem.point:
-        sign = rng.integers(0, 2, one.shape) * 2 - 1
-        at.append(one + step * sign * np.where(one == 0, 1.0, np.abs(one)))
-    return problem.forward(at)
-
-
 def _rounded_away(base: list[Array], near: _Step, far: _Step) -> bool:
     return any(_is_rounded(one, k, near, far) for k, one in enumerate(base))
 
@@ -305,6 +291,5 @@ def _is_rounded(base: Array, k: int, near: _Step, far: _Step) -> bool:
 
 
 def _real(dtype: str) -> str:
-    return {"complex128": "float64", "complex64": "float32", "complex32": "float16"}.get(
-        dtype, dtype
-    )
+    parts = {"complex128": "float64", "complex64": "float32", "complex32": "float16"}
+    return parts.get(dtype, dtype)

@@ -81,7 +81,7 @@ def listen(listener: Callable[[Event], None]) -> Callable[[], None]:
     return lambda: _listeners.remove(listener)
 
 
-def tell(event: Event) -> None:
+def notify(event: Event) -> None:
     """Whoever listens hears it."""
     for listener in tuple(_listeners):
         listener(event)
@@ -159,7 +159,7 @@ def overrides() -> Overrides:
     )
 
 
-def command(*, seed: int, focus: Focus | Comparison | None = None) -> str:
+def replay_command(*, seed: int, focus: Focus | Comparison | None = None) -> str:
     """One line for a shell that runs the check again with the same probes."""
     aim = focus_of(focus) if isinstance(focus, Comparison) else focus
     node = _running_test()

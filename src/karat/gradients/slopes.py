@@ -1,4 +1,13 @@
-"""Kinks: where a function has two slopes, one on each side; and points nearby that may have one."""
+"""Slopes of a function along a line, each with its error: by differences, by complex steps, and at kinks.
+
+Differences: four halved steps (eight forwards) leave an error of the eighth order in the step. The error says what is
+not known: how far the extrapolations disagree, and the round-off of the forward divided by the smallest step. Where a
+coarse ladder of steps meets a kink, finer ones are tried, element by element.
+
+Complex steps, Im f(x + ih·u) / h, subtract nothing and so lose nothing to round-off. They hold for analytic functions
+only, and many functions take complex numbers without being analytic (abs, conjugates, comparisons): they are believed
+only where they agree with differences.
+"""
 
 from __future__ import annotations
 
@@ -9,82 +18,20 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from karat.gradients import roundoff, roundoff as tolerances
-from karat.gradients.draws import mixed
-from karat.gradients.problem import Flat, Vector
-from karat.gradients.roundoff import element_scales, natural_sizes, some
+from karat.gradients import roundoff
+from karat.gradients.draws import random_weights
+from karat.gradients.problem import FlatProblem, Vector
+from karat.gradients.roundoff import element_scales, natural_sizes, sample
 
-ATTEMPTS = 4
-"""How many points nearby are tried where the given one says too little."""
-_REACH = 2.0**-3
-
-
-def singular(even: Sequence[Vector], roundoff: Vector) -> NDArray[np.bool_]:
-    """Where the even part grows as the step shrinks: no slope on either side (√|x| at 0)."""
-    found: NDArray[np.bool_] = np.abs(even[-1]) > 1.5 * np.abs(even[0]) + 10 * roundoff
-    return found
-
-
-def kinked(jump: Vector, error: Vector, slope: Vector, first: Vector) -> NDArray[np.bool_]:
-    """Where the one-sided slopes differ by more than error and curvature explain."""
-    size = np.abs(jump)
-    found: NDArray[np.bool_] = (size > 10 * error) & (size > 1e-6 * (np.abs(slope) + np.abs(first)))
-    return found
-
-
-def interval(cotangent: Vector, slope: Vector, jump: Vector) -> tuple[float, float]:
-    """The least and the largest derivative that lies between the one-sided slopes."""
-    middle = cotangent * slope
-    half = np.abs(cotangent * jump) / 2
-    return float(np.sum(middle - half)), float(np.sum(middle + half))
-
-
-def outside(
-    direction: Vector, slopes: Slopes, cotangent: Vector, gradient: Vector, precision: str
-) -> str:
-    """What is wrong with a gradient at kinks; nothing if it lies between the one-sided slopes."""
-    used = cotangent != 0
-    v = cotangent[used]
-    low, high = interval(v, slopes.value[used], slopes.jump[used])
-    with np.errstate(all="ignore"):
-        found = float(np.sum((gradient * direction)[direction != 0]))
-        size = max(tolerances.norm(v * slopes.value[used]), tolerances.norm(v * slopes.jump[used]))
-        floor = tolerances.analytic_floor(precision, size, gradient.size)
-        room = tolerances.combined(v * slopes.error[used]) + floor
-    if low - room <= found <= high + room or not np.isfinite(room):
-        return ""
-    return (
-        f"at a kink the one-sided slopes allow {low:.6g} to {high:.6g} along a probe,"
-        f" the gradient says {found:.6g}"
-    )
-
-
-def nearby(point: Sequence[Vector], attempt: int, rng: np.random.Generator) -> list[Vector]:
-    """A point an eighth away: to both sides at first, then inwards from either edge of a domain."""
-    return [
-        one
-        + np.where(np.isfinite(one), _REACH * element_scales(one) * _drawn(one, attempt, rng), 0)
-        for one in point
-    ]
-
-
-def _drawn(one: Vector, attempt: int, rng: np.random.Generator) -> Vector:
-    drawn = mixed(one.size, rng)
-    if attempt % ATTEMPTS == 1:
-        return np.abs(drawn)
-    return -np.abs(drawn) if attempt % ATTEMPTS == 2 else drawn
-
-
-# DOC-HERE differences: Differences: slopes of a function along a line, with an error for each, by extrapolating central differences.
-#
-# Four halved steps (eight forwards) leave an error of the eighth order in the step. The error says what is not known:
-# how far the extrapolations disagree, and the round-off of the forward divided by the smallest step.
-# Where a coarse ladder of steps meets a kink, finer ones are tried, element by element.
-
+Mask = NDArray[np.bool_]
 Line = Callable[[float], list[Vector]]
 """The outputs at a distance along a direction."""
 Ladder = tuple[float, ...]
 
+ATTEMPTS = 4
+"""How many points nearby are tried where the given one says too little."""
+_DEEP = 3
+"""From this ladder on steps are so small that only the edge of a domain, where slopes are steep, is worth them."""
 _CENTRAL, _EVEN, _ONE_SIDED = (2, 4, 6), (1, 3, 5), (1, 2, 3)
 _AMPLIFIED = 1.5  # what extrapolation makes of the smallest step's round-off
 _SLIGHT = 1e-3  # a relative change from step to step that is no sign of anything
@@ -105,32 +52,25 @@ class Slopes:
     """The part of the error that is the forward's round-off."""
 
     @property
-    def kinked(self) -> NDArray[np.bool_]:
+    def kinked(self) -> Mask:
         """Where the point itself is a kink."""
-        found: NDArray[np.bool_] = self.jump != 0
+        found: Mask = self.jump != 0
         return found
 
 
 def ladders(precision: str, first: float | None = None) -> tuple[Ladder, ...]:
     """The steps to try, coarse ones first; in float32 they are larger, because its round-off is."""
-    tops = _TOPS if precision in _WIDE else _NARROW_TOPS
+    wide = precision in {"float64", "complex128"}
+    tops = [2.0**-top for top in ((5, 12, 22, 32, 42) if wide else (1, 4, 8))]
     if first is not None:
-        tops = (2.0 ** round(np.log2(first)), *tops[1:])
-    return tuple(_halved(top, 4 if index == 0 else 3) for index, top in enumerate(tops))
+        tops[0] = 2.0 ** round(np.log2(first))
+    return tuple(
+        tuple(top * 2.0**-level for level in range(3 if index else 4))
+        for index, top in enumerate(tops)
+    )
 
 
-_WIDE = ("float64", "complex128")
-_TOPS = (2.0**-5, 2.0**-12, 2.0**-22, 2.0**-32, 2.0**-42)
-_NARROW_TOPS = (2.0**-1, 2.0**-4, 2.0**-8)
-_DEEP = 3
-"""From this ladder on steps are so small that only the edge of a domain, where slopes are steep, is worth them."""
-
-
-def _halved(top: float, count: int) -> Ladder:
-    return tuple(top * 2.0**-level for level in range(count))
-
-
-def sweep(
+def slopes_on_line(
     line: Line,
     base: Sequence[Vector],
     noise: Sequence[Vector],
@@ -142,35 +82,22 @@ def sweep(
 
     `noise` is what each element of a forward may be off, `unit` the round-off of one operation.
     """
-    best = _climb(line, base, noise, steps[0], unit)
-    for index, ladder in enumerate(steps[1:], 1):
+    best: list[Slopes] = []
+    for index, ladder in enumerate(steps):
         wants = _wants_finer if index < _DEEP else _at_an_edge
-        if not any(wants(one, at) for one, at in zip(best, base, strict=True)):
+        if index and not any(wants(one, at) for one, at in zip(best, base, strict=True)):
             break
-        finer = _climb(line, base, noise, ladder, unit)
-        best = [better(old, new) for old, new in zip(best, finer, strict=True)]
+        right = zip(*[line(step) for step in ladder], strict=True)
+        left = zip(*[line(-step) for step in ladder], strict=True)
+        finer = [
+            slopes_from_values(*values, ladder, unit=unit)
+            for values in zip(right, left, base, noise, strict=True)
+        ]
+        best = [sharper(*each) for each in zip(best, finer, strict=True)] if index else finer
     return best
 
 
-def _climb(
-    line: Line, base: Sequence[Vector], noise: Sequence[Vector], ladder: Ladder, unit: float
-) -> list[Slopes]:
-    right = [line(step) for step in ladder]
-    left = [line(-step) for step in ladder]
-    return [
-        slopes(
-            [one[k] for one in right],
-            [one[k] for one in left],
-            base[k],
-            noise[k],
-            ladder,
-            unit=unit,
-        )
-        for k in range(len(base))
-    ]
-
-
-def slopes(
+def slopes_from_values(
     right: Sequence[Vector],
     left: Sequence[Vector],
     base: Vector,
@@ -206,10 +133,10 @@ def extrapolated(levels: Sequence[Vector], powers: Sequence[int]) -> tuple[Vecto
     return value, np.maximum(without_fine, without_coarse)
 
 
-def _diverges(levels: Sequence[Vector], value: Vector, floor: Vector) -> NDArray[np.bool_]:
+def _diverges(levels: Sequence[Vector], value: Vector, floor: Vector) -> Mask:
     """Where values move ever faster as the step shrinks: a pole is nearer than the steps are long."""
     late, early = np.abs(levels[-1] - levels[-2]), np.abs(levels[-2] - levels[-3])
-    found: NDArray[np.bool_] = late > early + 4 * floor + _SLIGHT * np.abs(value)
+    found: Mask = late > early + 4 * floor + _SLIGHT * np.abs(value)
     return found
 
 
@@ -220,7 +147,7 @@ def _limit(levels: Sequence[Vector], powers: Sequence[int]) -> Vector:
     return table[0]
 
 
-def better(old: Slopes, new: Slopes) -> Slopes:
+def sharper(old: Slopes, new: Slopes) -> Slopes:
     """Element by element, the one that knows more; `new` has the finer steps."""
     with np.errstate(all="ignore"):
         gap = np.abs(new.value - old.value)
@@ -244,24 +171,22 @@ def sizes(one: Slopes) -> Vector:
     return natural_sizes(known) if known.any() else known
 
 
-def unresolved(one: Slopes, base: Vector, precision: str) -> NDArray[np.bool_]:
+def unresolved(one: Slopes, base: Vector, precision: str) -> Mask:
     """Where the slope is not known well enough to judge by."""
     limit = roundoff.cap(precision) / 10 * sizes(one)
     # A slope of zero is known well enough if the function would have to be that flat.
     flat = roundoff.cap(precision) * 1e-4 * np.abs(base)
     rough = np.where(_outlying(one, base), 0.0, 8 * one.floor)
-    found: NDArray[np.bool_] = ~(one.error <= np.maximum(np.maximum(limit, flat), rough))
+    found: Mask = ~(one.error <= np.maximum(np.maximum(limit, flat), rough))
     return found
 
 
-def _outlying(one: Slopes, base: Vector) -> NDArray[np.bool_]:
+def _outlying(one: Slopes, base: Vector) -> Mask:
     """Where round-off is far more than it is typically: only the very shortest steps found a slope there."""
     with np.errstate(all="ignore"):
         share = one.floor / (np.abs(base) + np.abs(one.value))
         share = np.where(np.isfinite(share), share, 0.0)
-    found: NDArray[np.bool_] = (
-        share > _OUTLYING * np.median(some(share)) if share.size else share > 0
-    )
+    found: Mask = share > _OUTLYING * np.median(sample(share)) if share.size else share > 0
     return found
 
 
@@ -276,7 +201,7 @@ def _at_an_edge(one: Slopes, base: Vector) -> bool:
 
 def _pooled(spread: Vector) -> float:
     """What elements typically disagree by: one element may agree with itself by chance."""
-    known = some(spread[np.isfinite(spread)])
+    known = sample(spread[np.isfinite(spread)])
     return float(np.median(known)) if known.size >= 4 else 0.0
 
 
@@ -307,23 +232,65 @@ def _at_edges(
     )
 
 
-# DOC-HERE complex_step: Complex step: a slope with no subtraction, so no round-off of one: Im f(x + ih·u) / h.
-#
-# It holds for analytic functions only, and many functions take complex numbers without being analytic (abs,
-# conjugates, comparisons). So it is believed only where it agrees with differences.
+def singular(even: Sequence[Vector], roundoff: Vector) -> Mask:
+    """Where the even part grows as the step shrinks: no slope on either side (√|x| at 0)."""
+    found: Mask = np.abs(even[-1]) > 1.5 * np.abs(even[0]) + 10 * roundoff
+    return found
+
+
+def kinked(jump: Vector, error: Vector, slope: Vector, first: Vector) -> Mask:
+    """Where the one-sided slopes differ by more than error and curvature explain."""
+    size = np.abs(jump)
+    found: Mask = (size > 10 * error) & (size > 1e-6 * (np.abs(slope) + np.abs(first)))
+    return found
+
+
+def interval(cotangent: Vector, slope: Vector, jump: Vector) -> tuple[float, float]:
+    """The least and the largest derivative that lies between the one-sided slopes."""
+    middle = cotangent * slope
+    half = np.abs(cotangent * jump) / 2
+    return float(np.sum(middle - half)), float(np.sum(middle + half))
+
+
+def kink_violation(
+    direction: Vector, slopes: Slopes, cotangent: Vector, gradient: Vector, precision: str
+) -> str:
+    """What is wrong with a gradient at kinks; nothing if it lies between the one-sided slopes."""
+    used = cotangent != 0
+    v = cotangent[used]
+    low, high = interval(v, slopes.value[used], slopes.jump[used])
+    with np.errstate(all="ignore"):
+        found = float(np.sum((gradient * direction)[direction != 0]))
+        size = max(roundoff.norm(v * slopes.value[used]), roundoff.norm(v * slopes.jump[used]))
+        floor = roundoff.analytic_floor(precision, size, gradient.size)
+        room = roundoff.combined(v * slopes.error[used]) + floor
+    if low - room <= found <= high + room or not np.isfinite(room):
+        return ""
+    return (
+        f"at a kink the one-sided slopes allow {low:.6g} to {high:.6g} along a probe,"
+        f" the gradient says {found:.6g}"
+    )
+
+
+def nearby_point(point: Sequence[Vector], attempt: int, rng: np.random.Generator) -> list[Vector]:
+    """A point an eighth away: to both sides at first, then inwards from either edge of a domain."""
+    moved = []
+    for one in point:
+        drawn = random_weights(one.size, rng)
+        if attempt % ATTEMPTS in {1, 2}:
+            drawn = np.abs(drawn) if attempt % ATTEMPTS == 1 else -np.abs(drawn)
+        moved.append(one + np.where(np.isfinite(one), 2.0**-3 * element_scales(one) * drawn, 0))
+    return moved
+
 
 STEP = 2.0**-66
 """About 1e-20: its square is far below round-off."""
-_UNDERFLOW = roundoff.TINY / STEP
-_ULPS = 32.0
 _MOST_UNREST = 1e-9
 _VAGUE = 1e-3
 
-Mask = NDArray[np.bool_]
 
-
-def slopes_complex_step(
-    flat: Flat,
+def complex_slopes(
+    flat: FlatProblem,
     index: int,
     direction: Vector,
     base: Sequence[Vector],
@@ -344,68 +311,55 @@ def slopes_complex_step(
         return None
     if len(found) != len(base):
         return None
-    made = [_slopes(one, at, strict=strict) for one, at in zip(found, base, strict=True)]
-    return None if any(one is None for one in made) else [one for one in made if one is not None]
-
-
-def _slopes(
-    found: np.ndarray[tuple[int, ...], np.dtype[np.complex128]], base: Vector, *, strict: bool
-) -> Slopes | None:
-    if not np.iscomplexobj(found) or found.shape != base.shape:
-        return None
     unit = roundoff.unit("float64")
-    with np.errstate(all="ignore"):
-        real = np.abs(found.real - base) <= 64 * unit * natural_sizes(base)
-        if strict and not bool(np.all(real | ~np.isfinite(base))):
+    made = []
+    for one, at in zip(found, base, strict=True):
+        if not np.iscomplexobj(one) or one.shape != at.shape:
             return None
-        value = found.imag / STEP
-        # What is exactly 0 did not move at all; its neighbours' sizes say nothing of it.
-        sizes = np.where(value == 0, 0.0, natural_sizes(value))
-        floor = _ULPS * unit * (sizes + np.abs(base)) + _UNDERFLOW
-    error = np.where(np.isfinite(floor), floor, np.inf)
-    return Slopes(value, error, np.zeros_like(value), floor)
+        with np.errstate(all="ignore"):
+            real = np.abs(one.real - at) <= 64 * unit * natural_sizes(at)
+            if strict and not bool(np.all(real | ~np.isfinite(at))):
+                return None
+            value = one.imag / STEP
+            # What is exactly 0 did not move at all; its neighbours' sizes say nothing of it.
+            sizes = np.where(value == 0, 0.0, natural_sizes(value))
+            floor = 32 * unit * (sizes + np.abs(at)) + roundoff.TINY / STEP
+        error = np.where(np.isfinite(floor), floor, np.inf)
+        made.append(Slopes(value, error, np.zeros_like(value), floor))
+    return made
 
 
-def honest(found: Sequence[Slopes], nearby: Sequence[Slopes] | None) -> list[Slopes]:
+def with_roundoff(found: Sequence[Slopes], nearby: Sequence[Slopes] | None) -> list[Slopes]:
     """The slopes with what they change by a few units in the last place away added to their errors.
 
     Complex steps round off as little as the function does, and that may be a lot: a variance far from zero.
     """
     if nearby is None:
         return list(found)
-    return [_honest(one, two) for one, two in zip(found, nearby, strict=True)]
+    made = []
+    for one, two in zip(found, nearby, strict=True):
+        with np.errstate(all="ignore"):
+            change = np.abs(one.value - two.value)
+            sizes = np.abs(one.value)
+            shares = np.where(np.isfinite(change) & (sizes > 0), change / sizes, 0.0)
+            # One element may change little by chance; what they change by typically goes for all.
+            typical = min(roundoff.norm(shares) / np.sqrt(max(1, shares.size)), _MOST_UNREST)
+            change = np.maximum(np.where(np.isfinite(change), change, 0.0), typical * sizes)
+        made.append(replace(one, error=one.error + 8 * change))
+    return made
 
 
-def _honest(one: Slopes, two: Slopes) -> Slopes:
-    with np.errstate(all="ignore"):
-        change = np.abs(one.value - two.value)
-        sizes = np.abs(one.value)
-        shares = np.where(np.isfinite(change) & (sizes > 0), change / sizes, 0.0)
-        # One element may change little by chance; what they change by typically goes for all.
-        typical = min(roundoff.norm(shares) / np.sqrt(max(1, shares.size)), _MOST_UNREST)
-        change = np.maximum(np.where(np.isfinite(change), change, 0.0), typical * sizes)
-    return replace(one, error=one.error + 8 * change)
-
-
-def trusted(exact: Sequence[Slopes], differences: Sequence[Slopes]) -> list[Mask] | None:
-    """Per output, where complex steps were confirmed by differences; None where they say something else, or nothing was."""
-    found = [_confirmed(two) for two in differences]
-    agree = all(
-        bool(np.all(_near(one, two) | ~known))
-        for one, two, known in zip(exact, differences, found, strict=True)
-    )
-    return found if agree and all(known.any() for known in found if known.size) else None
-
-
-def _confirmed(other: Slopes) -> Mask:
-    """Where differences know enough to confirm anything: not at kinks, nor next to nothing."""
-    known: Mask = (other.error <= _VAGUE * natural_sizes(other.value)) & ~other.kinked
-    return known
-
-
-def _near(exact: Slopes, other: Slopes) -> Mask:
-    near: Mask = np.abs(exact.value - other.value) <= 8 * (other.error + exact.error)
-    return near
+def confirmed_by(exact: Sequence[Slopes], differences: Sequence[Slopes]) -> list[Mask] | None:
+    """Per output, where complex steps were confirmed by differences; None if they disagree, or nothing was confirmed."""
+    found: list[Mask] = []
+    for one, two in zip(exact, differences, strict=True):
+        # Differences know enough to confirm anything neither at kinks nor next to zero.
+        known = (two.error <= _VAGUE * natural_sizes(two.value)) & ~two.kinked
+        near = np.abs(one.value - two.value) <= 8 * (two.error + one.error)
+        if not np.all(near | ~known) or (known.size and not known.any()):
+            return None
+        found.append(known)
+    return found
 
 
 def merged(exact: Slopes, differences: Slopes, known: Mask) -> Slopes:
@@ -418,7 +372,7 @@ def merged(exact: Slopes, differences: Slopes, known: Mask) -> Slopes:
     )
 
 
-def confined(exact: Slopes, known: Mask) -> Slopes:
+def where_known(exact: Slopes, known: Mask) -> Slopes:
     """Complex steps where they were confirmed along another direction; elsewhere no slope is known."""
     unmoved = exact.value == 0
     return replace(exact, error=np.where(known | unmoved, exact.error, np.inf))

@@ -18,7 +18,7 @@ from karat.gradients.report import (
     GradVerdict,
     Property,
 )
-from karat.gradients.session import command
+from karat.gradients.session import replay_command
 
 WIDTH = 100
 _ROWS = 12
@@ -224,7 +224,7 @@ def _last(report: GradReport) -> Iterator[str]:
     made_from = f" from {shortened(report.identity, _IDENTITY)}" if report.identity else ""
     yield from _wrapped(f"  {cost}; seed {report.seed}{made_from}", indent="    ")
     if not report and not any(one.replay for one in report.diagnoses):
-        yield f"  replay: {printable(command(seed=report.seed))}"
+        yield f"  replay: {printable(replay_command(seed=report.seed))}"
 
 
 def _pair(source: str, output: str, room: int = 2 * _NAME) -> str:

@@ -68,9 +68,9 @@ def compare_outputs(subject: Subject, tolerance: Tolerance, left_out: Collection
 
 def array_of(framework: str, value: Any) -> Array:
     """A tensor's numbers: floats widened exactly, integers and booleans as they are."""
-    from karat.gradients.adapters import named  # noqa: PLC0415 - only once there is a tensor
+    from karat.gradients.adapters import adapter_named  # noqa: PLC0415 - only once there is a tensor
 
-    adapter = named(framework)
+    adapter = adapter_named(framework)
     if not adapter.owns(value):
         return np.asarray(value)
     if adapter.dtype_of(value).startswith(("int", "uint", "bool")):
@@ -197,12 +197,12 @@ def check(test: Any, subject: Subject, asked: Asked) -> GradReport:
 
 def backward(test: Any, subject: Subject, asked: Asked) -> None:
     """Runs the backward once in the test's own precision, to see whether there is one."""
-    from karat.gradients.adapters import named  # noqa: PLC0415 - only once there is a tensor
+    from karat.gradients.adapters import adapter_named  # noqa: PLC0415 - only once there is a tensor
 
     if subject.written.framework == "numpy":
         return
     call, _ = _wanted(test, subject, asked)
-    adapter = named(subject.written.framework)
+    adapter = adapter_named(subject.written.framework)
     inputs = dict(zip(subject.names, subject.tensors, strict=True))
 
     def of_checked(given: Sequence[Any]) -> tuple[Any, ...]:

@@ -149,7 +149,7 @@ def declare(test: Any, op: str, no_grad: frozenset[str] = frozenset()) -> None:
     )
     if event not in life.declared:
         life.declared.append(event)
-        session.tell(event)
+        session.notify(event)
 
 
 # DOC-HERE plain_recording: Evidence of plain unittest runs: with KARAT_EVIDENCE=DIR they leave the journal that a pytest run leaves.
@@ -282,7 +282,7 @@ def _probe(cls: type, life: Life) -> None:
     }
     with suppress(UsageError):  # every test that came so far has said it
         for event in probe(life.last, test_id(cls), checked):
-            session.tell(event)
+            session.notify(event)
 
 
 def _judge(cls: type, life: Life) -> None:

@@ -249,9 +249,9 @@ def tensors(case: Case, like: Any) -> tuple[Sequence[Any] | Mapping[str, Any], d
 
 def plain(value: Any, case: Case) -> Any:
     """The same numbers as float64 numpy arrays, for a reference: as the op sees them, rounded to its dtype."""
-    from karat.gradients.adapters import named  # noqa: PLC0415 - only for references
+    from karat.gradients.adapters import adapter_named  # noqa: PLC0415 - only for references
 
-    adapter = named(case.framework)
+    adapter = adapter_named(case.framework)
 
     def one(leaf: Any) -> Any:
         if adapter.dtype_of(leaf).startswith(("int", "uint", "bool")):
@@ -264,9 +264,9 @@ def plain(value: Any, case: Case) -> Any:
 
 
 def _brought(value: Any, case: Case, like: Any) -> Any:
-    from karat.gradients.adapters import named  # noqa: PLC0415
+    from karat.gradients.adapters import adapter_named  # noqa: PLC0415
 
-    adapter = named(case.framework)
+    adapter = adapter_named(case.framework)
 
     def is_one(leaf: object) -> bool:
         return adapter.owns(leaf) or isinstance(leaf, (np.ndarray, np.generic))
@@ -287,8 +287,8 @@ def _dtype(array: Array, wanted: str) -> str:
 
 
 def _mapped(value: Any, is_leaf: Callable[[object], bool], one: Callable[[Any], Any]) -> Any:
-    from karat.gradients.adapters.calls import Leaf, filled, taken  # noqa: PLC0415 - as the adapters
+    from karat.gradients.adapters.calls import Leaf, unflatten, flatten  # noqa: PLC0415 - as the adapters
 
     found: list[Leaf] = []
-    form = taken(value, is_leaf, "", found)
-    return filled(form, [one(leaf.value) for leaf in found])
+    form = flatten(value, is_leaf, "", found)
+    return unflatten(form, [one(leaf.value) for leaf in found])

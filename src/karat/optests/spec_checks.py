@@ -11,7 +11,7 @@ import numpy as np
 
 from karat.findings import UsageError, suggest
 from karat.gradients import session
-from karat.gradients.adapters.calls import goes_by_order
+from karat.gradients.adapters.calls import takes_positional_only
 from karat.gradients.report import Comparison, GradReport, GradVerdict
 from karat.gradients.session import running_test
 from karat.optests import frameworks
@@ -237,7 +237,7 @@ def _declare(made: Opened) -> None:
         return
     problem = _problem(made, whole=True)
     _told.add(key)
-    session.tell(
+    session.notify(
         session.Declared(
             op=case.spec.op,
             test=test,
@@ -256,7 +256,7 @@ def _ask(made: Opened, report: GradReport) -> None:
     if not lacking:
         return
     for name, (outcome, detail) in gradients_of(lambda: whole, lacking).items():
-        session.tell(
+        session.notify(
             session.NoGrad(op=made.case.spec.op, input=name, test=_unit(), outcome=outcome, detail=detail)
         )  # fmt: skip
 
@@ -270,7 +270,7 @@ def _called(made: Opened, function: Any, *, as_numpy: bool = False) -> Any:
     inputs, kwargs = made.inputs, made.kwargs
     if as_numpy:
         inputs, kwargs = plain(inputs, made.case), plain(kwargs, made.case)
-    if isinstance(inputs, dict) and not goes_by_order(function, len(inputs)):
+    if isinstance(inputs, dict) and not takes_positional_only(function, len(inputs)):
         return function(**inputs, **kwargs)
     if isinstance(inputs, dict):
         inputs = inputs.values()

@@ -359,9 +359,9 @@ def op_name(test: Any) -> str:
 
 def subject_at(written: Written, device: str, like: Any) -> Subject:
     """The subject with its tensors on a device; must be called within `places.at`."""
-    from karat.gradients.adapters import named  # noqa: PLC0415 - brings numpy
+    from karat.gradients.adapters import adapter_named  # noqa: PLC0415 - brings numpy
 
-    adapter = named(written.framework)
+    adapter = adapter_named(written.framework)
     flat = list(members(written.inputs))
     tensors = tuple(adapter.from_numpy(one.array, one.dtype, like) for one in flat)
     signature = _signature(written, tensors)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, Protocol
 
 from karat.findings import UsageError, suggest
@@ -18,10 +19,10 @@ from karat.findings import UsageError, suggest
 if TYPE_CHECKING:
     from karat.gradients.problem import Array
 
-Flat = Callable[[Sequence[Any]], tuple[Any, ...]]
+FlatFunction = Callable[[Sequence[Any]], tuple[Any, ...]]
 """A function over the differentiable tensors alone."""
 
-Drew = Callable[[], bool]
+DrewRandom = Callable[[], bool]
 """Whether a random number was drawn since."""
 
 GROUP = "karat.adapters"
@@ -40,8 +41,8 @@ class Linearised(Protocol):
     def outputs(self) -> tuple[Any, ...]:
         """What the function gave, out of the graph."""
 
-    def pullback(self, cotangents: Sequence[Any | None], *, keep: bool = False) -> tuple[Any, ...]:
-        """A gradient per input that was wanted, None where there is none; `keep` if it is asked again."""
+    def pullback(self, cotangents: Sequence[Any | None]) -> tuple[Any, ...]:
+        """A gradient per input that was wanted, None where there is none."""
 
 
 class Adapter(Protocol):
@@ -91,31 +92,33 @@ class Adapter(Protocol):
     def pure(self) -> bool:
         """Whether a run at the same point may be used again: no function of the framework can keep state."""
 
-    def seeded(self, seed: int, device: str) -> AbstractContextManager[Drew]:
+    def seeded(self, seed: int, device: str) -> AbstractContextManager[DrewRandom]:
         """Within it random numbers start from the seed; afterwards they go on as if nothing had been."""
 
-    def forward(self, function: Flat, inputs: Sequence[Any]) -> tuple[Any, ...]:
+    def forward(self, function: FlatFunction, inputs: Sequence[Any]) -> tuple[Any, ...]:
         """The outputs, without a graph."""
 
     def linearise(
         self,
-        function: Flat,
+        function: FlatFunction,
         inputs: Sequence[Any],
         wanted: Sequence[bool],
     ) -> Linearised:
         """The function at a point; the inputs are used as they are, with their strides."""
 
     def pushforward(
-        self, function: Flat, inputs: Sequence[Any], tangents: Sequence[Any]
+        self, function: FlatFunction, inputs: Sequence[Any], tangents: Sequence[Any]
     ) -> tuple[Any, ...]:
         """J·u by forward mode; Unsupported where there is none."""
 
-    def differentiated(self, function: Flat, cotangents: Sequence[Any | None]) -> Flat:
+    def differentiated(
+        self, function: FlatFunction, cotangents: Sequence[Any | None]
+    ) -> FlatFunction:
         """The map x ↦ Jᵀv as a function that can itself be differentiated; Unsupported where that cannot be."""
 
     def accumulate(
         self,
-        function: Flat,
+        function: FlatFunction,
         inputs: Sequence[Any],
         cotangents: Sequence[Any],
         held: Sequence[Any],
@@ -136,16 +139,14 @@ class Adapter(Protocol):
 def adapter_of(values: Iterable[object], framework: str | None = None) -> Adapter:
     """The adapter for these values: the one that is named, or else the first that owns one of them."""
     if framework is not None:
-        return named(framework)
+        return adapter_named(framework)
     leaves = list(values)
-    for name in BUILT_IN:
-        adapter = _built_in(name)
-        if any(adapter.owns(leaf) for leaf in leaves):
-            return adapter
-    for name in _third_parties():
-        adapter = named(name)
-        if any(adapter.owns(leaf) for leaf in leaves):
-            return adapter
+    # Entry points are looked at only for tensors that no built-in adapter owns.
+    for names in (lambda: BUILT_IN, _third_parties):
+        for name in names():
+            adapter = adapter_named(name)
+            if any(adapter.owns(leaf) for leaf in leaves):
+                return adapter
     found = ", ".join(sorted({type(leaf).__name__ for leaf in leaves})) or "none"
     raise UsageError(
         f"gradcheck: expected a tensor of {', '.join(BUILT_IN)} among the inputs, found {found}",
@@ -153,7 +154,7 @@ def adapter_of(values: Iterable[object], framework: str | None = None) -> Adapte
     )
 
 
-def named(framework: str) -> Adapter:
+def adapter_named(framework: str) -> Adapter:
     """The adapter of that name."""
     if framework in BUILT_IN:
         return _built_in(framework)
@@ -169,22 +170,9 @@ def named(framework: str) -> Adapter:
 
 
 def _built_in(name: str) -> Adapter:
-    # Each import is the adapter's own module; the framework is imported by whoever made the tensors.
-    if name == "torch":
-        from karat.gradients.adapters.torch import ADAPTER as TORCH  # noqa: PLC0415
-
-        return TORCH
-    if name == "jax":
-        from karat.gradients.adapters.jax import ADAPTER as JAX  # noqa: PLC0415
-
-        return JAX
-    if name == "paddle":
-        from karat.gradients.adapters.paddle import ADAPTER as PADDLE  # noqa: PLC0415
-
-        return PADDLE
-    from karat.gradients.adapters.numpy import ADAPTER as NUMPY  # noqa: PLC0415
-
-    return NUMPY
+    # The adapter's own module; the framework is imported by whoever made the tensors.
+    adapter: Adapter = import_module(f"karat.gradients.adapters.{name}").ADAPTER
+    return adapter
 
 
 def _third_parties() -> dict[str, Any]:

@@ -1,4 +1,9 @@
-"""Nested arguments and results: tensors in tuples, lists and dicts, taken out and put back."""
+"""Calls: a function with its arguments, seen flat: differentiable tensors in, differentiable tensors out.
+
+Tensors are taken out of tuples, lists and dicts, and put back. What is not differentiated is bound: integers and
+non-tensors as they are, floating tensors in the precision of the run, so that a float32 weight beside a checked input
+does not stand in the way of a double-precision run.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +20,7 @@ from karat.gradients.adapters import Adapter, MalformedGradient
 from karat.tensors.dtypes import TABLE
 
 
-class Place(msgspec.Struct, frozen=True):
+class LeafPlace(msgspec.Struct, frozen=True):
     """Where a tensor was."""
 
     index: int
@@ -28,36 +33,29 @@ class Leaf(msgspec.Struct, frozen=True):
     value: Any
 
 
-def taken(value: Any, is_leaf: Callable[[object], bool], name: str, found: list[Leaf]) -> Any:
+def flatten(value: Any, is_leaf: Callable[[object], bool], name: str, found: list[Leaf]) -> Any:
     """The same structure with a `Place` for every leaf; the leaves go to `found`."""
     if is_leaf(value):
         found.append(Leaf(name, value))
-        return Place(len(found) - 1)
+        return LeafPlace(len(found) - 1)
+    prefix = f"{name}." if name else ""
     if isinstance(value, dict):
-        return {
-            key: taken(one, is_leaf, _under(name, str(key)), found) for key, one in value.items()
-        }
+        return {key: flatten(one, is_leaf, f"{prefix}{key}", found) for key, one in value.items()}
     if isinstance(value, list | tuple):
-        return _like(
-            value,
-            [taken(one, is_leaf, _under(name, str(n)), found) for n, one in enumerate(value)],
-        )
+        parts = [flatten(one, is_leaf, f"{prefix}{n}", found) for n, one in enumerate(value)]
+        return _like(value, parts)
     return value
 
 
-def filled(form: Any, leaves: Sequence[Any]) -> Any:
+def unflatten(form: Any, leaves: Sequence[Any]) -> Any:
     """The structure again, with these leaves in their places."""
-    if isinstance(form, Place):
+    if isinstance(form, LeafPlace):
         return leaves[form.index]
     if isinstance(form, dict):
-        return {key: filled(one, leaves) for key, one in form.items()}
+        return {key: unflatten(one, leaves) for key, one in form.items()}
     if isinstance(form, list | tuple):
-        return _like(form, [filled(one, leaves) for one in form])
+        return _like(form, [unflatten(one, leaves) for one in form])
     return form
-
-
-def _under(name: str, key: str) -> str:
-    return f"{name}.{key}" if name else key
 
 
 def _like(value: Any, parts: list[Any]) -> Any:
@@ -69,10 +67,7 @@ def _like(value: Any, parts: list[Any]) -> Any:
     return type(value)(parts) if hasattr(value, "n_sequence_fields") else tuple(parts)
 
 
-# DOC-HERE naming: Names: of a function, of what goes into it and of what comes out.
-
-
-def labels(
+def argument_names(
     fn: Callable[..., Any],
     args: Sequence[Any],
     named: Mapping[str, Any],
@@ -104,7 +99,7 @@ def _parameters(fn: Callable[..., Any], count: int) -> list[str]:
     return found[:count] if len(found) >= count else [f"x{n}" for n in range(count)]
 
 
-def renamed(leaves: list[Leaf], names: Sequence[str] | None) -> list[Leaf]:
+def rename_leaves(leaves: list[Leaf], names: Sequence[str] | None) -> list[Leaf]:
     """The tensors that go in, by the names given; each of its own."""
     if names is None:
         _refuse_twice([leaf.name for leaf in leaves], "names", "input")
@@ -131,7 +126,9 @@ def output_names(
     found: Sequence[Leaf], floats: Sequence[int], given: Sequence[str] | None
 ) -> list[str]:
     """Names of all tensors that come out; `out` if there is one."""
-    names = [_output_name(leaf.name) for leaf in found]
+    # `out`, `out.0`, or the key under which a dict has it.
+    names = [leaf.name or "out" for leaf in found]
+    names = [f"out.{name}" if name[0].isdigit() else name for name in names]
     if given is not None and len(given) == len(found):
         names = list(given)
     elif given is not None:
@@ -146,14 +143,7 @@ def output_names(
     return names
 
 
-def _output_name(path: str) -> str:
-    """`out`, `out.0`, or the key under which a dict has it."""
-    if not path:
-        return "out"
-    return f"out.{path}" if path[0].isdigit() else path
-
-
-def name_of(fn: Callable[..., Any]) -> str:
+def function_name(fn: Callable[..., Any]) -> str:
     """What a function is called where nobody said: `tanh` for torch.tanh, `Softmax` for Softmax.apply."""
     inner = getattr(fn, "func", fn)
     owner = _class_applied(inner)
@@ -169,7 +159,7 @@ def name_of(fn: Callable[..., Any]) -> str:
     return str(name).rpartition("<locals>.")[2]
 
 
-def goes_by_order(fn: Callable[..., Any], count: int) -> bool:
+def takes_positional_only(fn: Callable[..., Any], count: int) -> bool:
     """Whether a function takes its first arguments by their order alone: `np.tanh`, `Softmax.apply`, `f(x, /)`."""
     if _class_applied(fn) is not None:
         return True
@@ -187,11 +177,6 @@ def _class_applied(fn: Callable[..., Any]) -> type | None:
     named = getattr(fn, "__name__", "") == "apply" and hasattr(owner, "backward")
     return owner if named and isinstance(owner, type) else None
 
-
-# DOC-HERE calls: Calls: a function with its arguments, seen flat: differentiable tensors in, differentiable tensors out.
-#
-# What is not differentiated is bound: integers and non-tensors as they are, floating tensors in the precision of the
-# run, so that a float32 weight beside a checked input does not stand in the way of a double-precision run.
 
 SEED = 20240229
 """Where random functions start, in every run."""
@@ -253,12 +238,12 @@ class Call:
         for index, one in zip(self.chosen, inputs, strict=True):
             leaves.insert(index, one)
         args, kwargs = self.form
-        return filled(args, leaves), filled(kwargs, leaves)
+        return unflatten(args, leaves), unflatten(kwargs, leaves)
 
     def results(self, result: Any) -> list[Leaf]:
         """Every tensor in what the function returned."""
         found: list[Leaf] = []
-        taken(result, self.adapter.owns, "", found)
+        flatten(result, self.adapter.owns, "", found)
         return found
 
     def differentiable(self, found: Sequence[Leaf]) -> tuple[Any, ...]:
@@ -297,32 +282,29 @@ class Call:
     def _bound_in(self, dtype: str | None) -> tuple[Any, ...]:
         """What stays as it is, in the precision of the run; None: as given."""
         if dtype not in self._bound:
-            chosen = set(self.chosen)
-            self._bound[dtype] = tuple(
-                self._in_precision(leaf.value, dtype)
-                for index, leaf in enumerate(self.leaves)
-                if index not in chosen
-            )
+            bound = []
+            for index, leaf in enumerate(self.leaves):
+                if index in self.chosen:
+                    continue
+                given, value = self.adapter.dtype_of(leaf.value), leaf.value
+                if dtype is not None and is_float(given):
+                    value = self.adapter.cast(value, of_precision(dtype, given))
+                bound.append(value)
+            self._bound[dtype] = tuple(bound)
         return self._bound[dtype]
 
-    def _in_precision(self, value: Any, dtype: str | None) -> Any:
-        given = self.adapter.dtype_of(value)
-        if dtype is None or not is_float(given):
-            return value
-        return self.adapter.cast(value, of_precision(dtype, given))
-
-
-# DOC-HERE written: Backwards that a person wrote: `backward(inputs, outputs, cotangents) -> gradients`.
-#
-# `inputs` are the arguments as the function took them, `outputs` and `cotangents` every tensor that came out of it
-# (None as the cotangent of an integer). Gradients come back for all arguments, for the tensors among them, for the
-# floating ones, or for those that are checked; as a tuple, a dict by name, or as the one there is.
 
 Backward = Callable[[tuple[Any, ...], tuple[Any, ...], tuple[Any, ...]], Any]
+"""`backward(inputs, outputs, cotangents) -> gradients`, written by hand.
+
+`inputs` are the arguments as the function took them, `outputs` and `cotangents` every tensor that came out of it
+(None as the cotangent of an integer). Gradients come back for all arguments, for the tensors among them, for the
+floating ones, or for those that are checked; as a tuple, a dict by name, or as the one there is.
+"""
 
 
 class WrittenLinearised:
-    """A forward run, and the backward that goes with it."""
+    """A forward run, and the hand-written backward that goes with it."""
 
     def __init__(
         self,
@@ -341,12 +323,7 @@ class WrittenLinearised:
         self._all = tuple(one.value for one in found)
         self.outputs = call.differentiable(found)
 
-    def pullback(
-        self,
-        cotangents: Sequence[Any | None],
-        *,
-        keep: bool = False,  # noqa: ARG002 - nothing is freed
-    ) -> tuple[Any, ...]:
+    def pullback(self, cotangents: Sequence[Any | None]) -> tuple[Any, ...]:
         """What the backward gives; where a cotangent is left out it sees zeros."""
         given: list[Any] = [None] * len(self._all)
         for index, one in zip(self._call.outputs or (), cotangents, strict=True):
@@ -362,40 +339,31 @@ class WrittenLinearised:
     def _by_input(self, result: Any) -> list[Any]:
         call = self._call
         chosen = [call.leaves[index].name for index in call.chosen]
-        if isinstance(result, dict):
-            _refuse_unknown(result, [leaf.name for leaf in call.leaves])
-            return [result.get(name) for name in chosen]
-        found = _flattened(result, call.adapter.owns)
         tensors = [leaf.name for leaf in call.leaves]
+        if isinstance(result, dict):
+            for key in result:
+                if key not in tensors:
+                    raise MalformedGradient(
+                        f"backward: expected gradients by name ({', '.join(tensors)}), found {key!r}{suggest(str(key), tensors)}"
+                    )
+            return [result.get(name) for name in chosen]
+        found = _gradients_in(result, call.adapter.owns)
         floats = [leaf.name for leaf in call.leaves if is_float(call.adapter.dtype_of(leaf.value))]
         for names in (chosen, floats, tensors):
             if len(names) == len(found):
                 by_name = dict(zip(names, found, strict=True))
                 return [by_name[name] for name in chosen]
         if len(found) == len(self._args):
-            return self._by_argument(found)
+            # One gradient per argument, None for those that are no tensors.
+            own = [g for arg, g in zip(self._args, found, strict=True) if call.adapter.owns(arg)]
+            return [own[index] for index in call.chosen]
         wanted = "1 gradient" if len(chosen) == 1 else f"{len(chosen)} gradients"
         raise MalformedGradient(
             f"backward: expected {wanted} ({', '.join(chosen)}), each an array or None, found {len(found)}"
         )
 
-    def _by_argument(self, found: list[Any]) -> list[Any]:
-        """One gradient per argument, None for those that are no tensors."""
-        tensors = [
-            one for arg, one in zip(self._args, found, strict=True) if self._call.adapter.owns(arg)
-        ]
-        return [tensors[index] for index in self._call.chosen]
 
-
-def _refuse_unknown(result: dict[Any, Any], names: list[str]) -> None:
-    for key in result:
-        if key not in names:
-            raise MalformedGradient(
-                f"backward: expected gradients by name ({', '.join(names)}), found {key!r}{suggest(str(key), names)}"
-            )
-
-
-def _flattened(result: Any, owns: Callable[[object], bool]) -> list[Any]:
+def _gradients_in(result: Any, owns: Callable[[object], bool]) -> list[Any]:
     if owns(result) or result is None or not isinstance(result, list | tuple):
         return [result]
-    return [one for part in result for one in _flattened(part, owns)]
+    return [one for part in result for one in _gradients_in(part, owns)]

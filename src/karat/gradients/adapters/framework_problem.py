@@ -1,36 +1,45 @@
-"""Opened problems: a call of some framework behind the numpy face of `Problem`."""
+"""`open_problem`: any function of any framework becomes a `Problem`."""
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 import numpy as np
 
 from karat.findings import UsageError, suggest
-from karat.gradients.adapters import Adapter, Flat, Linearised, MalformedGradient, adapter_of, calls
+from karat.gradients.adapters import (
+    Adapter,
+    FlatFunction,
+    Linearised,
+    MalformedGradient,
+    adapter_of,
+    calls,
+)
 from karat.gradients.adapters.calls import (
     SEED,
     Backward,
     Call,
     Leaf,
     WrittenLinearised,
-    filled,
+    flatten,
     is_complex,
     is_float,
     of_precision,
-    taken,
+    unflatten,
 )
-from karat.gradients.problem import Slot, Unsupported, said
+from karat.gradients.problem import Array, Arrays, Slot, Unsupported, error_line
 from karat.gradients.report import Excluded
+from karat.gradients.roundoff import coarseness, effective_precision
 
-if TYPE_CHECKING:
-    from karat.gradients.problem import Array, Arrays
+_NAMED = 6
+"""Parameters that a note names."""
+Inputs = Sequence[Any] | Mapping[str, Any] | Any
 
 
-class OpenedProblem:
+class FrameworkProblem:
     """A `Problem` over an adapter; `opening.open_problem` makes them."""
 
     def __init__(
@@ -59,9 +68,7 @@ class OpenedProblem:
     def computes(self) -> str:
         """See `Problem`; found by running, when it is first asked for."""
         if self._computes is None:
-            from karat.gradients.roundoff import computes  # noqa: PLC0415 - it runs problems
-
-            self._computes = computes(self)
+            self._computes = effective_precision(self)
         return self._computes
 
     def forward(self, at: Arrays, *, dtype: str | None = None) -> tuple[Array, ...]:
@@ -75,8 +82,7 @@ class OpenedProblem:
     ) -> tuple[Array | None, ...]:
         """See `Problem`; a gradient of the wrong shape is a `MalformedGradient`."""
         with self.adapter.scope():
-            ran = self._linearised(at, dtype)
-            return self.arrays(self.pull(ran, self.native_cotangents(ran, cotangents)))
+            return self.gradients(self._linearised(at, dtype), cotangents)
 
     def jvp(self, at: Arrays, tangents: Arrays, *, dtype: str | None = None) -> tuple[Array, ...]:
         """See `Problem`."""
@@ -91,17 +97,24 @@ class OpenedProblem:
         # Frameworks warn where a function drops the imaginary part; whoever takes the step looks for that.
         with self.adapter.scope(), warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            inputs = [
-                self.adapter.from_numpy(
-                    one, "complex128" if np.iscomplexobj(one) else "float64", like
-                )
-                for one, like in zip(at, self._likes, strict=True)
-            ]
+            inputs = [self._in_double(*each) for each in zip(at, self._likes, strict=True)]
             return tuple(self.adapter.to_numpy(out) for out in self.run(inputs, None))
 
-    def gradient_problem(self, cotangents: Sequence[Array | None]) -> OpenedProblem:
-        """The map x ↦ Jᵀv at a fixed v, as a problem of its own; Unsupported where the framework cannot."""
-        return gradient_problem(self, cotangents)
+    def gradient_problem(self, cotangents: Sequence[Array | None]) -> FrameworkProblem:
+        """The map x ↦ Jᵀv at a fixed v, as a problem of its own; Unsupported where the framework cannot.
+
+        It runs once, so that what cannot be differentiated says so now.
+        """
+        if self.backward is not None:
+            raise Unsupported("a backward that a person wrote has no derivative of its own")
+        made = GradientProblem(self, cotangents)
+        made.forward(made.point)
+        return made
+
+    def _in_double(self, array: Array, like: Any | None) -> Any:
+        return self.adapter.from_numpy(
+            array, "complex128" if np.iscomplexobj(array) else "float64", like
+        )
 
     def _linearised(self, at: Arrays, dtype: str | None) -> Linearised:
         """The function at a point; at the problem's own point once for all, where nothing can keep state."""
@@ -112,9 +125,9 @@ class OpenedProblem:
             self._ran[dtype] = self.linearise(self.natives(at, dtype), dtype=dtype)
         return self._ran[dtype]
 
-    # What follows is the framework's side; `properties` look at it, the mathematics does not.
+    # What follows is the framework's side; `laws` look at it, the mathematics does not.
 
-    def flat(self, dtype: str | None) -> Flat:
+    def flat(self, dtype: str | None) -> FlatFunction:
         """The function over tensors, in a run of that precision."""
         return self.call.flat(self.precision(dtype))
 
@@ -132,8 +145,6 @@ class OpenedProblem:
     @property
     def lowest(self) -> str:
         """The lowest precision that an input was given in; a run of that name is one as given."""
-        from karat.gradients.roundoff import coarseness  # noqa: PLC0415 - it runs problems
-
         return max((slot.dtype for slot in self.inputs), key=coarseness, default="float64")
 
     def natives(self, at: Arrays, dtype: str | None) -> list[Any]:
@@ -157,7 +168,7 @@ class OpenedProblem:
         *,
         dtype: str | None = None,
         wanted: Sequence[bool] | None = None,
-        flat: Flat | None = None,
+        flat: FlatFunction | None = None,
     ) -> Linearised:
         """The function at tensors, to be asked for gradients."""
         wanted = [True] * len(inputs) if wanted is None else wanted
@@ -171,22 +182,25 @@ class OpenedProblem:
     def native_cotangents(
         self, ran: Linearised, cotangents: Sequence[Array | None]
     ) -> list[Any | None]:
-        """Cotangents as tensors like the outputs."""
-        return [
-            None
-            if one is None
-            else self.adapter.from_numpy(
-                _fitting(one, self.adapter.dtype_of(out)), self.adapter.dtype_of(out), out
-            )
-            for one, out in zip(cotangents, ran.outputs, strict=True)
-        ]
+        """Cotangents as tensors like the outputs; real for a real one, where an imaginary part has no meaning."""
+        found: list[Any | None] = []
+        for one, out in zip(cotangents, ran.outputs, strict=True):
+            dtype = self.adapter.dtype_of(out)
+            real = one is not None and np.iscomplexobj(one) and not dtype.startswith("complex")
+            array = one.real if real and one is not None else one
+            found.append(None if array is None else self.adapter.from_numpy(array, dtype, out))
+        return found
 
-    def pull(
-        self, ran: Linearised, cotangents: Sequence[Any | None], *, keep: bool = False
-    ) -> tuple[Any | None, ...]:
+    def pull(self, ran: Linearised, cotangents: Sequence[Any | None]) -> tuple[Any | None, ...]:
         """Jᵀv as tensors."""
         self.backwards += 1
-        return ran.pullback(cotangents, keep=keep)
+        return ran.pullback(cotangents)
+
+    def gradients(
+        self, ran: Linearised, cotangents: Sequence[Array | None]
+    ) -> tuple[Array | None, ...]:
+        """Jᵀv as arrays."""
+        return self.arrays(self.pull(ran, self.native_cotangents(ran, cotangents)))
 
     def arrays(
         self, gradients: Sequence[Any | None], slots: Sequence[Slot] | None = None
@@ -198,10 +212,16 @@ class OpenedProblem:
         )
 
     def _array(self, gradient: Any, slot: Slot) -> Array:
-        if not self.adapter.owns(gradient):
-            found = _plain(gradient, slot)
-        else:
+        if self.adapter.owns(gradient):
             found = self.adapter.to_numpy(gradient)
+        else:
+            # What a written backward gave, if it is numbers.
+            found = np.asarray(gradient)
+            if found.dtype.kind not in "fciub":
+                raise MalformedGradient(
+                    f"gradient of {slot.name}: expected an array of numbers, found {type(gradient).__name__}"
+                )
+            found = found.astype(np.complex128 if found.dtype.kind == "c" else np.float64)
         if found.shape != slot.shape:
             raise MalformedGradient(_of_another_shape(slot, found))
         if np.iscomplexobj(found) and not slot.complex:
@@ -209,21 +229,6 @@ class OpenedProblem:
                 f"gradient of {slot.name}: expected real numbers, as the input has, found complex ones"
             )
         return found
-
-
-def _plain(gradient: Any, slot: Slot) -> Array:
-    """What a written backward gave, if it is numbers."""
-    array = np.asarray(gradient)
-    if array.dtype.kind not in "fciub":
-        raise MalformedGradient(
-            f"gradient of {slot.name}: expected an array of numbers, found {type(gradient).__name__}"
-        )
-    return array.astype(np.complex128 if array.dtype.kind == "c" else np.float64)
-
-
-def _fitting(array: Array, dtype: str) -> Array:
-    """Real for a real output: the imaginary part has no meaning there."""
-    return array.real if np.iscomplexobj(array) and not dtype.startswith("complex") else array
 
 
 def _of_another_shape(slot: Slot, found: Array) -> str:
@@ -242,13 +247,10 @@ def _of_another_shape(slot: Slot, found: Array) -> str:
     return text
 
 
-# DOC-HERE second_order: Second order: x ↦ Jᵀv at a fixed v is a function like any other, and can be checked like one.
-
-
-class GradientProblem(OpenedProblem):
+class GradientProblem(FrameworkProblem):
     """The gradient of another problem, for one cotangent; its outputs are named `grad(x)`."""
 
-    def __init__(self, first: OpenedProblem, cotangents: Sequence[Array | None]) -> None:
+    def __init__(self, first: FrameworkProblem, cotangents: Sequence[Array | None]) -> None:
         super().__init__(op=first.op, call=first.call, adapter=first.adapter)
         self.first = first
         self.device = first.device
@@ -261,42 +263,17 @@ class GradientProblem(OpenedProblem):
         self.double = first.double
         self._cotangents = tuple(cotangents)
 
-    def flat(self, dtype: str | None) -> Flat:
+    def flat(self, dtype: str | None) -> FlatFunction:
         """The gradient over tensors."""
-        return self.adapter.differentiated(self.first.flat(dtype), self._native())
+        like = self._likes[0] if self._likes else None
+        given = [None if one is None else self._in_double(one, like) for one in self._cotangents]
+        return self.adapter.differentiated(self.first.flat(dtype), given)
 
     def forward_complex(self, at: Arrays) -> tuple[Array, ...]:
         """The gradient at complex points. Gradients are conjugated (see `Problem.vjp`), analytic functions are not."""
         if any(slot.complex for slot in self.inputs):
             raise Unsupported("the gradient with respect to a complex input is not analytic")
         return tuple(np.conj(one) for one in super().forward_complex(at))
-
-    def _native(self) -> list[object | None]:
-        like = self._likes[0] if self._likes else None
-        return [
-            None
-            if one is None
-            else self.adapter.from_numpy(
-                one, "complex128" if np.iscomplexobj(one) else "float64", like
-            )
-            for one in self._cotangents
-        ]
-
-
-def gradient_problem(first: OpenedProblem, cotangents: Sequence[Array | None]) -> GradientProblem:
-    """The gradient of `first`, opened: it runs once, so that what cannot be differentiated says so now."""
-    if first.backward is not None:
-        raise Unsupported("a backward that a person wrote has no derivative of its own")
-    made = GradientProblem(first, cotangents)
-    made.forward(made.point)
-    return made
-
-
-# DOC-HERE opening: Opening: any function of any framework becomes a `Problem`.
-
-_NAMED = 6
-"""Parameters that a note names."""
-Inputs = Sequence[Any] | Mapping[str, Any] | Any
 
 
 def open_problem(  # noqa: PLR0913 - all but two are optional, and each is a fact about the function
@@ -310,7 +287,7 @@ def open_problem(  # noqa: PLR0913 - all but two are optional, and each is a fac
     wrt: Sequence[str | int] | str | int | None = None,
     backward: Backward | None = None,
     framework: str | None = None,
-) -> OpenedProblem:
+) -> FrameworkProblem:
     """The function at the given inputs, as a problem.
 
     `inputs` are its arguments: a tuple or list, a dict by keyword (by order, where a function takes no
@@ -318,52 +295,81 @@ def open_problem(  # noqa: PLR0913 - all but two are optional, and each is a fac
     parameters; a tensor in a list goes by `xs.0`. `wrt` says which are checked, by name or by position; by default
     every floating or complex tensor.
     """
-    _refuse_uncallable({"fn": fn, "backward": backward or fn})
+    for name, one in {"fn": fn, "backward": backward or fn}.items():
+        if not callable(one):
+            raise UsageError(
+                f"gradcheck: {name}: expected a function, found {type(one).__name__}",
+                next_command="gradcheck(fn, (x, y)), the function first",
+            )
     if not isinstance(kwargs or {}, Mapping):
         raise UsageError(
             f"gradcheck: kwargs: expected arguments by name, found {type(kwargs).__name__}",
             next_command="kwargs={'axis': 1}",
         )
-    if isinstance(inputs, Mapping) and calls.goes_by_order(fn, len(inputs)):
+    if isinstance(inputs, Mapping) and calls.takes_positional_only(fn, len(inputs)):
         names, inputs = list(inputs) if names is None else names, tuple(inputs.values())
-    args, named = _arguments(inputs)
-    labels, rename = calls.labels(fn, args, named, names)
-    adapter = adapter_of(_everything(args, named, kwargs or {}), framework)
+    args: tuple[Any, ...] = tuple(inputs) if isinstance(inputs, list | tuple) else (inputs,)
+    named: dict[str, Any] = {}
+    if isinstance(inputs, Mapping):
+        args, named = (), dict(inputs)
+    labels, rename = calls.argument_names(fn, args, named, names)
+    values: list[Leaf] = []
+    flatten(
+        [args, named, kwargs or {}],
+        lambda value: not isinstance(value, list | tuple | dict),
+        "",
+        values,
+    )
+    adapter = adapter_of([leaf.value for leaf in values], framework)
     args, named = _brought(adapter, args, framework), _brought(adapter, named, framework)
     leaves: list[Leaf] = []
     form_args = tuple(
-        taken(one, adapter.owns, label, leaves)
+        flatten(one, adapter.owns, label, leaves)
         for one, label in zip(args, labels[: len(args)], strict=True)
     )
     form_named = {
-        key: taken(one, adapter.owns, label, leaves)
+        key: flatten(one, adapter.owns, label, leaves)
         for (key, one), label in zip(named.items(), labels[len(args) :], strict=True)
     }
-    leaves = calls.renamed(leaves, rename)
+    leaves = calls.rename_leaves(leaves, rename)
     chosen = _chosen(leaves, adapter, wrt, labels)
-    _refuse_unreadable([leaves[index] for index in chosen], adapter)
+    for leaf in (leaves[index] for index in chosen):
+        found = adapter.refusal(leaf.value)
+        if found:
+            raise UsageError(
+                f"gradcheck: {leaf.name}: expected a dense tensor to step from, found {found}",
+                next_command="wrap it: a function of dense tensors that makes it inside",
+            )
     # What kwargs hold is bound, whatever it is.
     form_named |= {
-        key: taken(one, adapter.owns, key, leaves)
+        key: flatten(one, adapter.owns, key, leaves)
         for key, one in _brought(adapter, dict(kwargs or {}), framework).items()
     }
     call = Call(fn, (form_args, form_named), leaves, chosen, adapter)
-    problem = OpenedProblem(
-        op=op or calls.name_of(fn), call=call, adapter=adapter, backward=backward
+    problem = FrameworkProblem(
+        op=op or calls.function_name(fn), call=call, adapter=adapter, backward=backward
     )
     problem.excluded = _excluded(leaves, chosen, adapter)
-    problem.notes = _held(adapter.parameters(fn))
+    held = adapter.parameters(fn)
+    if held:
+        more = f" and {len(held) - _NAMED} more" if len(held) > _NAMED else ""
+        problem.notes = (
+            f"parameters that the function holds are no inputs, and were not checked: {', '.join(held[:_NAMED])}{more}",
+        )
     _look(problem, output_names)
     return problem
 
 
-def _look(problem: OpenedProblem, output_names: Sequence[str] | None) -> None:
+def _look(problem: FrameworkProblem, output_names: Sequence[str] | None) -> None:
     """The first runs: what goes in and out, and whether it can be done in double precision."""
     adapter, call = problem.adapter, problem.call
     given = [call.leaves[index] for index in call.chosen]
     problem.inputs = tuple(_slot(adapter, leaf.name, leaf.value) for leaf in given)
     with adapter.scope():
-        problem.point = tuple(_read_only(adapter.to_numpy(leaf.value)) for leaf in given)
+        problem.point = tuple(adapter.to_numpy(leaf.value) for leaf in given)
+        for array in problem.point:
+            # What was computed at the point is cached by the identity of its arrays.
+            array.flags.writeable = False
         known = given or call.leaves
         problem.device = adapter.device_of(known[0].value) if known else "cpu"
         found, wide = _both_runs(problem)
@@ -379,7 +385,7 @@ def _look(problem: OpenedProblem, output_names: Sequence[str] | None) -> None:
     )
 
 
-def _both_runs(problem: OpenedProblem) -> tuple[list[Leaf], list[Leaf]]:
+def _both_runs(problem: FrameworkProblem) -> tuple[list[Leaf], list[Leaf]]:
     """What comes out as given, and in double precision; one of the two may be all there is."""
     if all(slot.dtype in {"float64", "complex128"} for slot in problem.inputs):
         wide = _first_run(problem, "float64")
@@ -397,14 +403,14 @@ def _both_runs(problem: OpenedProblem) -> tuple[list[Leaf], list[Leaf]]:
         if found is None:
             raise refused or error from error
         problem.double = False
-        problem.notes += (f"no double precision: {said(error)}",)
+        problem.notes += (f"no double precision: {error_line(error)}",)
         return found, found
     if refused is not None:
-        problem.notes += (f"not as given: {said(refused)}",)
+        problem.notes += (f"not as given: {error_line(refused)}",)
     return wide if found is None else found, wide
 
 
-def _first_run(problem: OpenedProblem, precision: str | None) -> list[Leaf]:
+def _first_run(problem: FrameworkProblem, precision: str | None) -> list[Leaf]:
     """Everything that came out, with names."""
     adapter, call = problem.adapter, problem.call
     problem.double = precision is not None
@@ -425,29 +431,9 @@ def _first_run(problem: OpenedProblem, precision: str | None) -> list[Leaf]:
     return found
 
 
-def _read_only(array: Array) -> Array:
-    # What was computed at the point is kept by who it is.
-    array.flags.writeable = False
-    return array
-
-
 def _slot(adapter: Adapter, name: str, value: Any) -> Slot:
     dtype = adapter.dtype_of(value)
     return Slot(name=name, shape=adapter.shape_of(value), dtype=dtype, complex=is_complex(dtype))
-
-
-def _arguments(inputs: Inputs) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    if isinstance(inputs, Mapping):
-        return (), dict(inputs)
-    if isinstance(inputs, list | tuple):
-        return tuple(inputs), {}
-    return (inputs,), {}
-
-
-def _everything(*parts: Any) -> list[object]:
-    found: list[Leaf] = []
-    taken(list(parts), lambda value: not isinstance(value, list | tuple | dict), "", found)
-    return [leaf.value for leaf in found]
 
 
 def _brought(adapter: Adapter, value: Any, framework: str | None) -> Any:
@@ -455,15 +441,15 @@ def _brought(adapter: Adapter, value: Any, framework: str | None) -> Any:
     if framework is None or adapter.name == "numpy":
         return value
     found: list[Leaf] = []
-    form = taken(value, lambda one: isinstance(one, np.ndarray | np.generic), "", found)
-    return filled(form, [_as_tensor(adapter, np.asarray(leaf.value)) for leaf in found])
-
-
-def _as_tensor(adapter: Adapter, array: Array) -> Any:
-    name = str(array.dtype.name)
-    wide = array.astype(np.float64) if is_float(name) and not is_complex(name) else array
-    with adapter.scope():
-        return adapter.from_numpy(wide, name, None)
+    form = flatten(value, lambda one: isinstance(one, np.ndarray | np.generic), "", found)
+    tensors = []
+    for leaf in found:
+        array = np.asarray(leaf.value)
+        name = str(array.dtype.name)
+        wide = array.astype(np.float64) if is_float(name) and not is_complex(name) else array
+        with adapter.scope():
+            tensors.append(adapter.from_numpy(wide, name, None))
+    return unflatten(form, tensors)
 
 
 def _chosen(
@@ -517,31 +503,3 @@ def _excluded(
         why = "not asked for" if is_float(dtype) else f"{dtype} has no gradient"
         found.append(Excluded(name=leaf.name, why=why))
     return tuple(found)
-
-
-def _held(names: Sequence[str]) -> tuple[str, ...]:
-    if not names:
-        return ()
-    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-    return (
-        f"parameters that the function holds are no inputs, and were not looked at: {', '.join(names[:_NAMED])}{more}",
-    )
-
-
-def _refuse_uncallable(functions: Mapping[str, object]) -> None:
-    for name, one in functions.items():
-        if not callable(one):
-            raise UsageError(
-                f"gradcheck: {name}: expected a function, found {type(one).__name__}",
-                next_command="gradcheck(fn, (x, y)), the function first",
-            )
-
-
-def _refuse_unreadable(leaves: Sequence[Leaf], adapter: Adapter) -> None:
-    for leaf in leaves:
-        found = adapter.refusal(leaf.value)
-        if found:
-            raise UsageError(
-                f"gradcheck: {leaf.name}: expected a dense tensor to step from, found {found}",
-                next_command="wrap it: a function of dense tensors that makes it inside",
-            )

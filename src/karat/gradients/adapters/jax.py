@@ -5,15 +5,12 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from karat.gradients.adapters import Drew, Flat
-from karat.gradients.problem import Unsupported
-
-if TYPE_CHECKING:
-    from karat.gradients.problem import Array
+from karat.gradients.adapters import DrewRandom, FlatFunction
+from karat.gradients.problem import Array, Unsupported
 
 # ruff: noqa: ARG002 - an adapter answers everything it may be asked, if only to refuse
 
@@ -31,12 +28,7 @@ class JaxLinearised:
         self.outputs = outputs
         self._pull = pull
 
-    def pullback(
-        self,
-        cotangents: Sequence[Any | None],
-        *,
-        keep: bool = False,
-    ) -> tuple[Any, ...]:
+    def pullback(self, cotangents: Sequence[Any | None]) -> tuple[Any, ...]:
         """Jᵀv in torch's convention: jax's own transposes without conjugation."""
         return _pulled(self._pull, self.outputs, cotangents)
 
@@ -102,15 +94,15 @@ class JaxAdapter:
         older: AbstractContextManager[object] = enable_x64()
         return older
 
-    def seeded(self, seed: int, device: str) -> AbstractContextManager[Drew]:
+    def seeded(self, seed: int, device: str) -> AbstractContextManager[DrewRandom]:
         # Keys are arguments like any other; there is nothing to set.
         return nullcontext(lambda: False)
 
-    def forward(self, function: Flat, inputs: Sequence[Any]) -> tuple[Any, ...]:
+    def forward(self, function: FlatFunction, inputs: Sequence[Any]) -> tuple[Any, ...]:
         return function(inputs)
 
     def linearise(
-        self, function: Flat, inputs: Sequence[Any], wanted: Sequence[bool]
+        self, function: FlatFunction, inputs: Sequence[Any], wanted: Sequence[bool]
     ) -> JaxLinearised:
         chosen = [one for one, want in zip(inputs, wanted, strict=True) if want]
 
@@ -124,7 +116,7 @@ class JaxAdapter:
         return JaxLinearised(outputs, pull)
 
     def pushforward(
-        self, function: Flat, inputs: Sequence[Any], tangents: Sequence[Any]
+        self, function: FlatFunction, inputs: Sequence[Any], tangents: Sequence[Any]
     ) -> tuple[Any, ...]:
         try:
             _, found = _jax().jvp(lambda *given: function(given), tuple(inputs), tuple(tangents))
@@ -134,7 +126,9 @@ class JaxAdapter:
             raise
         return tuple(found)
 
-    def differentiated(self, function: Flat, cotangents: Sequence[Any | None]) -> Flat:
+    def differentiated(
+        self, function: FlatFunction, cotangents: Sequence[Any | None]
+    ) -> FlatFunction:
         jax = _jax()
 
         def gradient(inputs: Sequence[Any]) -> tuple[Any, ...]:
@@ -149,7 +143,7 @@ class JaxAdapter:
 
     def accumulate(
         self,
-        function: Flat,
+        function: FlatFunction,
         inputs: Sequence[Any],
         cotangents: Sequence[Any],
         held: Sequence[Any],

@@ -7,16 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from karat.gradients.adapters import Drew, Flat, Linearised
-from karat.gradients.adapters.calls import Leaf, filled, taken
-from karat.gradients.problem import Unsupported
-
-if TYPE_CHECKING:
-    from karat.gradients.problem import Array
+from karat.gradients.adapters import DrewRandom, FlatFunction, Linearised
+from karat.gradients.adapters.calls import Leaf, flatten, unflatten
+from karat.gradients.problem import Array, Unsupported
 
 # ruff: noqa: ARG002 - an adapter answers everything it may be asked, if only to refuse
 
@@ -65,7 +62,7 @@ class NumpyAdapter:
         return nullcontext()
 
     @contextmanager
-    def seeded(self, seed: int, device: str) -> Iterator[Drew]:
+    def seeded(self, seed: int, device: str) -> Iterator[DrewRandom]:
         # Functions draw from the global generator, if from any that can be set from here.
         state = np.random.get_state()  # noqa: NPY002
         try:
@@ -75,11 +72,11 @@ class NumpyAdapter:
         finally:
             np.random.set_state(state)  # noqa: NPY002
 
-    def forward(self, function: Flat, inputs: Sequence[Any]) -> tuple[Any, ...]:
+    def forward(self, function: FlatFunction, inputs: Sequence[Any]) -> tuple[Any, ...]:
         return function(inputs)
 
     def linearise(
-        self, function: Flat, inputs: Sequence[Any], wanted: Sequence[bool]
+        self, function: FlatFunction, inputs: Sequence[Any], wanted: Sequence[bool]
     ) -> Linearised:
         raise Unsupported(
             "numpy functions have no gradient of their own;"
@@ -87,16 +84,18 @@ class NumpyAdapter:
         )
 
     def pushforward(
-        self, function: Flat, inputs: Sequence[Any], tangents: Sequence[Any]
+        self, function: FlatFunction, inputs: Sequence[Any], tangents: Sequence[Any]
     ) -> tuple[Any, ...]:
         raise Unsupported("numpy has no forward mode")
 
-    def differentiated(self, function: Flat, cotangents: Sequence[Any | None]) -> Flat:
+    def differentiated(
+        self, function: FlatFunction, cotangents: Sequence[Any | None]
+    ) -> FlatFunction:
         raise Unsupported("numpy cannot differentiate a backward that a person wrote")
 
     def accumulate(
         self,
-        function: Flat,
+        function: FlatFunction,
         inputs: Sequence[Any],
         cotangents: Sequence[Any],
         held: Sequence[Any],
@@ -146,5 +145,5 @@ def _arrays(result: Any) -> Any:
     if isinstance(result, list):
         return result
     found: list[Leaf] = []
-    form = taken(result, lambda one: isinstance(one, float | complex), "", found)
-    return filled(form, [np.asarray(leaf.value) for leaf in found])
+    form = flatten(result, lambda one: isinstance(one, float | complex), "", found)
+    return unflatten(form, [np.asarray(leaf.value) for leaf in found])

@@ -1,4 +1,4 @@
-"""Ties: tensors that are not asked about take part in Paddle's backward all the same.
+"""paddle: paddle.grad on the dynamic graph; there is no forward mode on it.
 
 Kernels of Paddle's (cross, prelu, solve and more) end the process, or give a wrong gradient, if they are asked for the
 gradients of some inputs alone. So what is bound is tied to a leaf that is always asked for, and its answer is dropped.
@@ -12,19 +12,26 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from karat.gradients.adapters import Drew, Flat
+from karat.gradients.adapters import DrewRandom, FlatFunction
 from karat.gradients.adapters.calls import is_float
-from karat.gradients.problem import Unsupported
+from karat.gradients.problem import Array, Unsupported
 
-if TYPE_CHECKING:
-    from karat.gradients.problem import Array
+# ruff: noqa: ARG002 - an adapter answers everything it may be asked, if only to refuse
 
+_HELD = "GradNodeAccumulation"
+"""Where a backward leaves a gradient, in an input or a parameter."""
 _leads: ContextVar[list[Any] | None] = ContextVar("leads", default=None)
 """The leaf of the backward that is being prepared; none yet where nothing was tied."""
+
+
+def _paddle() -> Any:
+    import paddle  # noqa: PLC0415 - there is a tensor of it, or the user named it
+
+    return paddle
 
 
 @contextmanager
@@ -51,16 +58,10 @@ def tied(value: Any) -> Any | None:
     if leads is None:
         return None
     if not leads:
-        leads.append(_leaf())
+        lead = _paddle().zeros([1], dtype="float64")
+        lead.stop_gradient = False
+        leads.append(lead)
     return _tie().apply(leads[0], value.detach())
-
-
-def _leaf() -> Any:
-    import paddle  # noqa: PLC0415 - a tensor of it is at hand
-
-    made = paddle.zeros([1], dtype="float64")
-    made.stop_gradient = False
-    return made
 
 
 @cache
@@ -81,21 +82,6 @@ def _tie() -> Any:
     return Tie
 
 
-# DOC-HERE paddle_adapter: paddle: paddle.grad on the dynamic graph; there is no forward mode on it.
-
-# ruff: noqa: ARG002 - an adapter answers everything it may be asked, if only to refuse
-
-
-_HELD = "GradNodeAccumulation"
-"""Where a backward leaves a gradient, in an input or a parameter."""
-
-
-def _paddle() -> Any:
-    import paddle  # noqa: PLC0415 - there is a tensor of it, or the user named it
-
-    return paddle
-
-
 class PaddleLinearised:
     """A graph, and its ends."""
 
@@ -111,10 +97,10 @@ class PaddleLinearised:
         self._leads = leads
         self.outputs = tuple(out.detach() for out in outputs)
 
-    def pullback(self, cotangents: Sequence[Any | None], *, keep: bool = False) -> tuple[Any, ...]:
+    def pullback(self, cotangents: Sequence[Any | None]) -> tuple[Any, ...]:
         """paddle.grad; outputs without a graph have no part in it."""
         asked = [*self._wanted, *self._leads]
-        found = _gradients(self._outputs, asked, cotangents, retain_graph=keep, create_graph=False)
+        found = _gradients(self._outputs, asked, cotangents, create_graph=False)
         return found[: len(self._wanted)]
 
 
@@ -198,7 +184,7 @@ class PaddleAdapter:
                 paddle.enable_static()
 
     @contextmanager
-    def seeded(self, seed: int, device: str) -> Iterator[Drew]:
+    def seeded(self, seed: int, device: str) -> Iterator[DrewRandom]:
         paddle = _paddle()
         state = paddle.get_rng_state()
         try:
@@ -208,16 +194,14 @@ class PaddleAdapter:
         finally:
             paddle.set_rng_state(state)
 
-    def forward(self, function: Flat, inputs: Sequence[Any]) -> tuple[Any, ...]:
+    def forward(self, function: FlatFunction, inputs: Sequence[Any]) -> tuple[Any, ...]:
         with _paddle().no_grad():
             return function(inputs)
 
     def linearise(
-        self, function: Flat, inputs: Sequence[Any], wanted: Sequence[bool]
+        self, function: FlatFunction, inputs: Sequence[Any], wanted: Sequence[bool]
     ) -> PaddleLinearised:
-        leaves = [
-            _leaf_paddle_adapter(one, wants=want) for one, want in zip(inputs, wanted, strict=True)
-        ]
+        leaves = [_leaf(one, wants=want) for one, want in zip(inputs, wanted, strict=True)]
         with _paddle().enable_grad(), tying() as leads:
             outputs = function(leaves)
         if not all(wanted) and not _in_python(outputs):
@@ -226,26 +210,25 @@ class PaddleAdapter:
         return PaddleLinearised(leaves, wanted, outputs, leads)
 
     def pushforward(
-        self, function: Flat, inputs: Sequence[Any], tangents: Sequence[Any]
+        self, function: FlatFunction, inputs: Sequence[Any], tangents: Sequence[Any]
     ) -> tuple[Any, ...]:
         raise Unsupported("paddle has no forward mode on the dynamic graph")
 
-    def differentiated(self, function: Flat, cotangents: Sequence[Any | None]) -> Flat:
+    def differentiated(
+        self, function: FlatFunction, cotangents: Sequence[Any | None]
+    ) -> FlatFunction:
         paddle = _paddle()
 
         def gradient(inputs: Sequence[Any]) -> tuple[Any, ...]:
             with paddle.enable_grad(), tying() as leads:
-                leaves = [
-                    _leaf_paddle_adapter(one, wants=True) if one.stop_gradient else one
-                    for one in inputs
-                ]
+                leaves = [_leaf(one, wants=True) if one.stop_gradient else one for one in inputs]
                 outputs = function(leaves)
                 given = [
                     None if one is None else one.astype(out.dtype)
                     for one, out in zip(cotangents, outputs, strict=True)
                 ]
                 asked = [*leaves, *leads]
-                found = _gradients(outputs, asked, given, retain_graph=True, create_graph=True)
+                found = _gradients(outputs, asked, given, create_graph=True)
             return tuple(
                 paddle.zeros_like(leaf) if one is None else one
                 for one, leaf in zip(found[: len(leaves)], leaves, strict=True)
@@ -255,14 +238,14 @@ class PaddleAdapter:
 
     def accumulate(
         self,
-        function: Flat,
+        function: FlatFunction,
         inputs: Sequence[Any],
         cotangents: Sequence[Any],
         held: Sequence[Any],
         times: int,
     ) -> tuple[Any, ...]:
         paddle = _paddle()
-        leaves = [_leaf_paddle_adapter(one.clone(), wants=True) for one in inputs]
+        leaves = [_leaf(one.clone(), wants=True) for one in inputs]
         for leaf, before in zip(leaves, held, strict=True):
             leaf.grad = before.clone()
         for _ in range(times):
@@ -327,7 +310,7 @@ def _nodes(outputs: Sequence[Any]) -> list[str]:
     return [node.name() for node in seen]
 
 
-def _leaf_paddle_adapter(value: Any, *, wants: bool) -> Any:
+def _leaf(value: Any, *, wants: bool) -> Any:
     leaf = value.detach()
     leaf.stop_gradient = not wants
     return leaf
@@ -338,7 +321,6 @@ def _gradients(
     leaves: Sequence[Any],
     cotangents: Sequence[Any | None],
     *,
-    retain_graph: bool,
     create_graph: bool,
 ) -> tuple[Any, ...]:
     pairs = [
@@ -352,7 +334,7 @@ def _gradients(
         [out for out, _ in pairs],
         list(leaves),
         [one for _, one in pairs],
-        retain_graph=retain_graph,
+        retain_graph=create_graph,
         create_graph=create_graph,
         allow_unused=True,
     )

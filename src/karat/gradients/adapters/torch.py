@@ -8,15 +8,12 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from threading import RLock
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from karat.gradients.adapters import Drew, Flat
-from karat.gradients.problem import Unsupported
-
-if TYPE_CHECKING:
-    from karat.gradients.problem import Array
+from karat.gradients.adapters import DrewRandom, FlatFunction
+from karat.gradients.problem import Array, Unsupported
 
 _ONE_AT_A_TIME = RLock()
 """Forward mode has one level in a process, and random numbers one state, whatever threads there are."""
@@ -36,11 +33,9 @@ class TorchLinearised:
         self._outputs = outputs
         self.outputs = tuple(out.detach() for out in outputs)
 
-    def pullback(self, cotangents: Sequence[Any | None], *, keep: bool = False) -> tuple[Any, ...]:
+    def pullback(self, cotangents: Sequence[Any | None]) -> tuple[Any, ...]:
         """torch.autograd.grad; outputs without a graph have no part in it."""
-        return _gradients(
-            self._outputs, self._wanted, cotangents, retain_graph=keep, create_graph=False
-        )
+        return _gradients(self._outputs, self._wanted, cotangents, create_graph=False)
 
 
 class TorchAdapter:
@@ -113,7 +108,7 @@ class TorchAdapter:
         return able
 
     @contextmanager
-    def seeded(self, seed: int, device: str) -> Iterator[Drew]:
+    def seeded(self, seed: int, device: str) -> Iterator[DrewRandom]:
         torch = _torch()
         generators = [torch.default_generator]
         if device.startswith("cuda"):
@@ -135,13 +130,13 @@ class TorchAdapter:
                 for one, state in zip(generators, states, strict=True):
                     one.set_state(state)
 
-    def forward(self, function: Flat, inputs: Sequence[Any]) -> tuple[Any, ...]:
+    def forward(self, function: FlatFunction, inputs: Sequence[Any]) -> tuple[Any, ...]:
         # No input wants a gradient; but a function may take gradients of its own.
         with _torch().enable_grad():
             return tuple(out.detach() for out in function(inputs))
 
     def linearise(
-        self, function: Flat, inputs: Sequence[Any], wanted: Sequence[bool]
+        self, function: FlatFunction, inputs: Sequence[Any], wanted: Sequence[bool]
     ) -> TorchLinearised:
         leaves = [
             one.detach().requires_grad_(want) for one, want in zip(inputs, wanted, strict=True)
@@ -151,7 +146,7 @@ class TorchAdapter:
         return TorchLinearised(leaves, wanted, outputs)
 
     def pushforward(
-        self, function: Flat, inputs: Sequence[Any], tangents: Sequence[Any]
+        self, function: FlatFunction, inputs: Sequence[Any], tangents: Sequence[Any]
     ) -> tuple[Any, ...]:
         torch = _torch()
         ad = torch.autograd.forward_ad
@@ -180,7 +175,9 @@ class TorchAdapter:
                 raise Unsupported(f"torch has no forward mode here: {error}") from error
             raise
 
-    def differentiated(self, function: Flat, cotangents: Sequence[Any | None]) -> Flat:
+    def differentiated(
+        self, function: FlatFunction, cotangents: Sequence[Any | None]
+    ) -> FlatFunction:
         torch = _torch()
 
         def gradient(inputs: Sequence[Any]) -> tuple[Any, ...]:
@@ -194,7 +191,7 @@ class TorchAdapter:
                     None if one is None else one.detach().to(out.dtype).requires_grad_()
                     for one, out in zip(cotangents, outputs, strict=True)
                 ]
-                found = _gradients(outputs, leaves, given, retain_graph=True, create_graph=True)
+                found = _gradients(outputs, leaves, given, create_graph=True)
             _refuse_once(found)
             return tuple(
                 torch.zeros_like(leaf) if one is None else one
@@ -205,7 +202,7 @@ class TorchAdapter:
 
     def accumulate(
         self,
-        function: Flat,
+        function: FlatFunction,
         inputs: Sequence[Any],
         cotangents: Sequence[Any],
         held: Sequence[Any],
@@ -256,7 +253,6 @@ def _gradients(
     leaves: Sequence[Any],
     cotangents: Sequence[Any | None],
     *,
-    retain_graph: bool,
     create_graph: bool,
 ) -> tuple[Any, ...]:
     pairs = [
@@ -271,7 +267,7 @@ def _gradients(
             [out for out, _ in pairs],
             leaves,
             [one for _, one in pairs],
-            retain_graph=retain_graph,
+            retain_graph=create_graph,
             create_graph=create_graph,
             allow_unused=True,
         )

@@ -10,35 +10,33 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import combinations, permutations
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from karat.gradients.diagnosis.experiments import (
     WHOLE,
     WHOLE_EXACTLY,
-    Asking,
+    BoundedOracle,
+    KnownSlope,
+    KnownSlopes,
     Slope,
-    Sounding,
-    Soundings,
-    Wrong,
-    behaviour,
-    confined,
+    WrongGradient,
+    confined_to,
     conjugated,
     coordinate,
     ignores_cotangent,
     locate,
+    measure_slopes,
+    misbehaviour,
     missing_term,
     other_axis,
     shifted,
-    sound,
 )
-from karat.gradients.draws import mixed
+from karat.gradients.draws import random_weights
 from karat.gradients.low_precision import rounded_run
 from karat.gradients.low_precision_judgement import precision_of
 from karat.gradients.problem import (
-    FlattenedArray as DiagnosisArray,
+    Array,
     Problem,
     Slot,
     Vector,
@@ -53,8 +51,6 @@ _FEW = 3
 """With fewer elements any wrong gradient is some multiple of the right one."""
 _MOST_AXES = 4
 
-Array = NDArray[Any]
-
 
 @dataclass(frozen=True, slots=True)
 class Guess:
@@ -66,7 +62,7 @@ class Guess:
     """A factor without a name, which may be chance: there is one for every constant gradient of a sum."""
 
 
-def recognised(wrong: Vector, slot: Slot, output: Slot, known: Soundings) -> Guess | None:
+def recognise(wrong: Vector, slot: Slot, output: Slot, known: KnownSlopes) -> Guess | None:
     """The first pattern that explains a wrong gradient; None if no pattern does."""
     if not np.isfinite(wrong).all() or not known.tells(wrong):
         return None
@@ -77,12 +73,12 @@ def recognised(wrong: Vector, slot: Slot, output: Slot, known: Soundings) -> Gue
     )
 
 
-def _guesses(wrong: Vector, slot: Slot, output: Slot, known: Soundings) -> Iterator[Guess]:
+def _guesses(wrong: Vector, slot: Slot, output: Slot, known: KnownSlopes) -> Iterator[Guess]:
     yield from _multiples(wrong, slot, output, known)
     yield from _moved(wrong, slot)
 
 
-def _multiples(wrong: Vector, slot: Slot, output: Slot, known: Soundings) -> Iterator[Guess]:
+def _multiples(wrong: Vector, slot: Slot, output: Slot, known: KnownSlopes) -> Iterator[Guess]:
     """The wrong gradient times a factor; what the factor is, in words."""
     factor = known.factor(wrong)
     if not np.isfinite(factor) or factor == 0:
@@ -200,20 +196,20 @@ MOST_PROBES = 64
 ZERO = "the gradient is zero everywhere, and the derivative is not"
 NONE = "there is no gradient (None), and the derivative is not zero"
 
-Directional = Callable[[DiagnosisArray], tuple[float, float]]
+Directional = Callable[[Array], tuple[float, float]]
 
 
 def diagnose(  # noqa: PLR0913 - one failure, seen from all its sides
     problem: Problem,
     failed: Comparison,
     *,
-    cotangent: DiagnosisArray,
-    gradient: DiagnosisArray | None,
+    cotangent: Array,
+    gradient: Array | None,
     oracle: Directional,
     rng: np.random.Generator,
     replay: str = "",
-    given: Sequence[Sounding] = (),
-    rough: Callable[[DiagnosisArray], float] | None = None,
+    given: Sequence[KnownSlope] = (),
+    rough: Callable[[Array], float] | None = None,
     most_forwards: float = np.inf,
 ) -> Diagnosis:
     """What can be said of a failed comparison.
@@ -223,7 +219,7 @@ def diagnose(  # noqa: PLR0913 - one failure, seen from all its sides
     are soundings that the check has made. After `most_forwards` no more questions are asked.
     """
     before = problem.forwards
-    asked = _Asked(
+    asked = _Failure(
         problem=problem,
         failed=failed,
         input=_index(problem.inputs, failed.input),
@@ -253,17 +249,17 @@ def _index(slots: tuple[Slot, ...], name: str) -> int:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Asked:
+class _Failure:
     """The comparison that failed, and the problem it is of."""
 
     problem: Problem
     failed: Comparison
     input: int
     output: int
-    cotangent: DiagnosisArray
+    cotangent: Array
     rng: np.random.Generator
-    given: tuple[Sounding, ...] = ()
-    rough: Callable[[DiagnosisArray], float] | None = None
+    given: tuple[KnownSlope, ...] = ()
+    rough: Callable[[Array], float] | None = None
     until: float = np.inf
     """The count of the problem's forwards from which on no more is asked."""
 
@@ -278,7 +274,7 @@ class _Asked:
     def parts(self) -> int:
         return 2 if self.slot.complex else 1
 
-    def cotangents(self) -> list[DiagnosisArray | None]:
+    def cotangents(self) -> list[Array | None]:
         count = len(self.problem.outputs)
         return [self.cotangent if k == self.output else None for k in range(count)]
 
@@ -295,7 +291,7 @@ class _Asked:
 
 
 @dataclass(frozen=True, slots=True)
-class _Found:
+class _Culprit:
     """An element in flat counting, the two values there part by part, and the pattern."""
 
     place: int | None = None
@@ -304,7 +300,7 @@ class _Found:
     hint: str = ""
 
 
-def _found(asked: _Asked, gradient: DiagnosisArray | None, oracle: Directional) -> _Found:
+def _found(asked: _Failure, gradient: Array | None, oracle: Directional) -> _Culprit:
     if asked.failed.oracle == "float64":
         return _low(asked)
 
@@ -324,17 +320,19 @@ def _found(asked: _Asked, gradient: DiagnosisArray | None, oracle: Directional) 
 class _Case:
     """A wrong gradient and the slopes it should have had, as real vectors."""
 
-    asked: _Asked
+    asked: _Failure
     gradient: Vector
     slope: Slope
     scales: Vector
     dtype: str | None = None
     exact: float = 1e-6
-    asking: Asking = field(init=False)
+    asking: BoundedOracle = field(init=False)
 
     def __post_init__(self) -> None:
         rough = None if self.dtype or self.asked.rough is None else self.roughly
-        self.asking = Asking(self.deviation, MOST_PROBES, rough=rough, broke=self.asked.broke)
+        self.asking = BoundedOracle(
+            self.deviation, MOST_PROBES, rough=rough, broke=self.asked.broke
+        )
 
     def roughly(self, direction: Vector) -> float:
         expected = self.asked.rough(shaped(direction, self.asked.slot)) if self.asked.rough else 0.0
@@ -347,13 +345,15 @@ class _Case:
         return float(np.sum(self.gradient * direction)) - expected, error
 
     @cached_property
-    def known(self) -> Soundings:
+    def known(self) -> KnownSlopes:
         given = () if self.dtype else self.asked.given
         most = WHOLE_EXACTLY if self.asked.failed.oracle == "complex-step" else WHOLE
         rng = self.asked.rng
-        return sound(self.slope, self.scales, rng, exact=self.exact, given=given, most=most)
+        return measure_slopes(
+            self.slope, self.scales, rng, exact=self.exact, given=given, most=most
+        )
 
-    def found(self) -> _Found:
+    def found(self) -> _Culprit:
         lost = ~np.isfinite(self.gradient)
         if lost.any():
             kind = "NaN" if np.isnan(self.gradient).any() else "infinite"
@@ -368,26 +368,26 @@ class _Case:
             else locate(self.asking, self.scales, self.asked.rng)
         )
         if place is None:
-            return _Found(hint=self.hint() or confined(self.wrong()))
+            return _Culprit(hint=self.hint() or confined_to(self.wrong()))
         return self.at_with_hint(place)
 
     def guess(self) -> Guess | None:
         output = self.asked.problem.outputs[self.asked.output]
-        return recognised(self.gradient, self.asked.slot, output, self.known)
+        return recognise(self.gradient, self.asked.slot, output, self.known)
 
     def furthest(self, right: Vector) -> int:
         return int(np.argmax(np.abs(right - self.gradient) * (self.scales > 0)))
 
-    def at(self, place: int, hint: str) -> _Found:
+    def at(self, place: int, hint: str) -> _Culprit:
         """The element, confirmed by a probe of it alone; a complex one by a probe of each part."""
         first = place - place % self.asked.parts
         places = range(first, first + self.asked.parts)
         known = self.known.whole and np.isfinite(self.gradient).all()
         slope = self.known.along if known else self.slope
         expected = [float(slope(coordinate(self.scales, i))[0] / self.scales[i]) for i in places]
-        return _Found(place, expected, [float(self.gradient[i]) for i in places], hint)
+        return _Culprit(place, expected, [float(self.gradient[i]) for i in places], hint)
 
-    def at_with_hint(self, place: int) -> _Found:
+    def at_with_hint(self, place: int) -> _Culprit:
         found = self.at(place, "")
         if not self.known.tells(self.gradient) or not np.any(self.gradient):
             return replace(found, hint=self.hint())
@@ -395,9 +395,9 @@ class _Case:
         if self.gradient.size > self.asked.parts and self.known.fits(alone):
             return replace(found, hint="this element alone is wrong")
         # A few elements may all lie where the input is positive; that there are few says more.
-        return replace(found, hint=self.hint() or self.few(alone) or confined(self.wrong()))
+        return replace(found, hint=self.hint() or self.few(alone) or confined_to(self.wrong()))
 
-    def corrected(self, gradient: Vector, found: _Found) -> Vector:
+    def corrected(self, gradient: Vector, found: _Culprit) -> Vector:
         """The gradient with one element put right."""
         right = gradient.copy()
         if found.place is not None and found.expected is not None:
@@ -409,7 +409,7 @@ class _Case:
         """Whether a second element explains the rest; how many are wrong, where all are known."""
         if self.known.whole:
             wrong = sum(one.gap(self.gradient) > 1 for one in self.known.all)
-            place = confined(self.wrong())
+            place = confined_to(self.wrong())
             return place or f"{wrong:,} of {_count(self.gradient.size)} are wrong"
         rest = _Case(self.asked, alone, self.slope, self.scales)
         if rest.many():
@@ -423,7 +423,7 @@ class _Case:
         """Whether two parts without a common element are both wrong: more than one element is."""
         order = self.asked.rng.permutation(self.scales.size)
         share = max(1, self.scales.size // 8)
-        direction = mixed(self.scales.size, self.asked.rng) * self.scales
+        direction = random_weights(self.scales.size, self.asked.rng) * self.scales
         masks = (np.isin(order, range(n * share, (n + 1) * share)) for n in range(2))
         return all(self.asking.clear(direction * mask) != 0 for mask in masks)
 
@@ -437,14 +437,14 @@ class _Case:
         turned = conjugated(wrong)
         if turned is not None and self.known.fits(turned):
             return "the conjugate is missing"
-        return behaviour(wrong) or shifted(wrong) or missing_term(wrong) or other_axis(wrong)
+        return misbehaviour(wrong) or shifted(wrong) or missing_term(wrong) or other_axis(wrong)
 
-    def wrong(self) -> Wrong:
+    def wrong(self) -> WrongGradient:
         off = [
             abs(float(np.dot(self.gradient, one.direction)) - one.expected)
             for one in self.known.all
         ]
-        return Wrong(
+        return WrongGradient(
             problem=self.asked.problem,
             input=self.asked.input,
             output=self.asked.output,
@@ -466,14 +466,14 @@ def _place(coordinate: tuple[int, ...] | None) -> str:
     return f"[{', '.join(map(str, coordinate or ()))}]"
 
 
-def _low(asked: _Asked) -> _Found:
+def _low(asked: _Failure) -> _Culprit:
     """In low precision the expected gradient is known in full: it is the double run's."""
     dtype = asked.failed.dtype
     low, double = rounded_run(asked.problem, dtype, asked.cotangents())
     found, expected = low[asked.input], double[asked.input]
     prefix = f"only in {dtype}, {asked.problem.computes} is right"
     if found is None or expected is None:
-        return _Found(hint=f"{prefix}: there is no gradient (None)")
+        return _Culprit(hint=f"{prefix}: there is no gradient (None)")
     right, unit = vector(expected), precision_of(dtype).roundoff
 
     def slope(direction: Vector) -> tuple[float, float]:
@@ -493,7 +493,7 @@ def _furthest_for_its_size(found: Vector, expected: Vector, unit: float) -> int:
     return int(np.argmax(np.abs(found - expected) / weight))
 
 
-def _forward_mode(asked: _Asked, slope: Slope, scales: Vector) -> _Found:
+def _forward_mode(asked: _Failure, slope: Slope, scales: Vector) -> _Culprit:
     """The slopes that jvp gives, in place of a gradient's."""
     said = "forward mode (jvp) is wrong"
 
@@ -516,10 +516,10 @@ def _forward_mode(asked: _Asked, slope: Slope, scales: Vector) -> _Found:
         expected, error = slope(direction)
         return pushed(direction) - expected, error
 
-    wrong = locate(Asking(deviation, MOST_PROBES, broke=asked.broke), scales, asked.rng)
+    wrong = locate(BoundedOracle(deviation, MOST_PROBES, broke=asked.broke), scales, asked.rng)
     if wrong is None:
-        return _Found(hint=said)
+        return _Culprit(hint=said)
     first = wrong - wrong % asked.parts
     ones = [(coordinate(scales, i), scales[i]) for i in range(first, first + asked.parts)]
     expected = [float(slope(one)[0] / scale) for one, scale in ones]
-    return _Found(wrong, expected, [float(pushed(one) / scale) for one, scale in ones], said)
+    return _Culprit(wrong, expected, [float(pushed(one) / scale) for one, scale in ones], said)

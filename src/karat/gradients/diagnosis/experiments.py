@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from karat.gradients.draws import mixed
-from karat.gradients.problem import FlattenedArray as Array, Problem, Slot, Vector, shaped, vector
+from karat.gradients.draws import random_weights
+from karat.gradients.problem import Array, Problem, Slot, Vector, shaped, vector
 from karat.gradients.roundoff import norm
 
 Deviation = Callable[[Vector], tuple[float, float]]
@@ -27,7 +27,7 @@ _CLEAR = 2.0
 
 
 @dataclass(slots=True)
-class Asking:
+class BoundedOracle:
     """A deviation that is asked a bounded number of times."""
 
     deviation: Deviation
@@ -65,7 +65,7 @@ class Asking:
         return value if abs(value) > _CLEAR * error else 0.0
 
 
-def locate(asking: Asking, scales: Vector, rng: np.random.Generator) -> int | None:
+def locate(asking: BoundedOracle, scales: Vector, rng: np.random.Generator) -> int | None:
     """An element whose gradient is wrong, confirmed by a probe of it alone; None if none was found.
 
     Several wrong elements may cancel along one draw of signs, or lead to one that is not off beyond doubt; then
@@ -73,7 +73,7 @@ def locate(asking: Asking, scales: Vector, rng: np.random.Generator) -> int | No
     """
     support = np.flatnonzero(scales > 0)
     for attempt in range(_ATTEMPTS):
-        direction = mixed(scales.size, rng) * scales
+        direction = random_weights(scales.size, rng) * scales
         whole = asking.clear(direction) if support.size else 0.0
         if whole == 0:
             continue
@@ -91,7 +91,7 @@ def coordinate(scales: Vector, place: int) -> Vector:
 
 
 def _descend(
-    asking: Asking, direction: Vector, support: Places, whole: float, *, rough: bool
+    asking: BoundedOracle, direction: Vector, support: Places, whole: float, *, rough: bool
 ) -> int:
     while support.size > 1 and not asking.spent:
         left, right = np.array_split(support, 2)
@@ -127,7 +127,7 @@ Slope = Callable[[Vector], tuple[float, float]]
 
 
 @dataclass(frozen=True, slots=True)
-class Sounding:
+class KnownSlope:
     """One direction, and what the derivative along it is."""
 
     direction: Vector
@@ -143,10 +143,10 @@ class Sounding:
 
 
 @dataclass(frozen=True, slots=True)
-class Soundings:
+class KnownSlopes:
     """All directions that were sounded."""
 
-    all: Sequence[Sounding]
+    all: Sequence[KnownSlope]
     whole: bool
     """Every element was sounded by itself."""
     exact: float = 1e-6
@@ -182,29 +182,31 @@ class Soundings:
         return found
 
 
-def sound(
+def measure_slopes(
     slope: Slope,
     scales: Vector,
     rng: np.random.Generator,
     *,
     exact: float = 1e-6,
-    given: Sequence[Sounding] = (),
+    given: Sequence[KnownSlope] = (),
     most: int = WHOLE,
-) -> Soundings:
+) -> KnownSlopes:
     """Soundings of every element up to so many, else along dense directions; given ones are not made again."""
     given = [one for one in given if np.isfinite(one.expected) and np.isfinite(one.error)]
     whole = scales.size <= most
     if whole:
         drawn = [coordinate(scales, i) for i in range(scales.size)]
-        found = [_taken(one, given) or Sounding(one, *slope(one)) for one in drawn]
+        found = [_taken(one, given) or KnownSlope(one, *slope(one)) for one in drawn]
     else:
-        more = (mixed(scales.size, rng) * scales for _ in range(max(1, _DENSE - len(given))))
-        found = [*given, *(Sounding(one, *slope(one)) for one in more)]
+        more = (
+            random_weights(scales.size, rng) * scales for _ in range(max(1, _DENSE - len(given)))
+        )
+        found = [*given, *(KnownSlope(one, *slope(one)) for one in more)]
     known = [one for one in found if np.isfinite(one.expected) and np.isfinite(one.error)]
-    return Soundings(known, whole=whole and len(known) == len(found), exact=exact)
+    return KnownSlopes(known, whole=whole and len(known) == len(found), exact=exact)
 
 
-def _taken(direction: Vector, given: Sequence[Sounding]) -> Sounding | None:
+def _taken(direction: Vector, given: Sequence[KnownSlope]) -> KnownSlope | None:
     return next((one for one in given if np.array_equal(one.direction, direction)), None)
 
 
@@ -220,7 +222,7 @@ _STEP = 2.0**-17
 
 
 @dataclass(frozen=True, slots=True)
-class Wrong:
+class WrongGradient:
     """A gradient that failed: of one input, for one output and its cotangent."""
 
     problem: Problem
@@ -228,7 +230,7 @@ class Wrong:
     output: int
     cotangent: Array
     gradient: Vector
-    asking: Asking
+    asking: BoundedOracle
     scales: Vector
     rng: np.random.Generator
     deviation: float
@@ -250,7 +252,7 @@ class Wrong:
         return None if found is None else vector(found)
 
 
-def behaviour(wrong: Wrong) -> str:
+def misbehaviour(wrong: WrongGradient) -> str:
     """What the backward does that it must not; nothing if it passes every experiment."""
     for experiment in (ignores_cotangent, _one_slice, _stale):
         try:
@@ -262,7 +264,7 @@ def behaviour(wrong: Wrong) -> str:
     return ""
 
 
-def ignores_cotangent(wrong: Wrong) -> str:
+def ignores_cotangent(wrong: WrongGradient) -> str:
     """Whether the gradient is the same for another cotangent."""
     signs = wrong.rng.choice([-1.0, 1.0], wrong.cotangent.shape)
     other = wrong.again(wrong.cotangent * signs * wrong.rng.uniform(0.5, 1.5, signs.shape))
@@ -271,7 +273,7 @@ def ignores_cotangent(wrong: Wrong) -> str:
     return ""
 
 
-def _one_slice(wrong: Wrong) -> str:
+def _one_slice(wrong: WrongGradient) -> str:
     """Whether only one slice of the cotangent is looked at."""
     shape = wrong.cotangent.shape
     for axis in range(min(len(shape), _MOST_AXES)):
@@ -287,7 +289,7 @@ def _one_slice(wrong: Wrong) -> str:
     return ""
 
 
-def _stale(wrong: Wrong) -> str:
+def _stale(wrong: WrongGradient) -> str:
     """Whether the gradient stays as it is where the function's own slope does not."""
     moved = [
         one * (1 + 0.125 * wrong.rng.choice([-1.0, 1.0], one.shape)) for one in wrong.problem.point
@@ -303,7 +305,7 @@ def _stale(wrong: Wrong) -> str:
     return ""
 
 
-def _restless(wrong: Wrong) -> str:
+def _restless(wrong: WrongGradient) -> str:
     """Another gradient than before: by what was called before, or by chance?"""
     one, two = wrong.again(wrong.cotangent), wrong.again(wrong.cotangent)
     if one is not None and _same(two, one):
@@ -311,16 +313,16 @@ def _restless(wrong: Wrong) -> str:
     return "the gradient is another one each time"
 
 
-def _bends(wrong: Wrong, moved: Sequence[Array]) -> bool:
+def _bends(wrong: WrongGradient, moved: Sequence[Array]) -> bool:
     """Whether the function's slope at the moved point is another one."""
-    direction = mixed(wrong.scales.size, wrong.rng) * wrong.scales
+    direction = random_weights(wrong.scales.size, wrong.rng) * wrong.scales
     here, there = (_slope(wrong, at, direction) for at in (wrong.problem.point, moved))
     return bool(
         np.isfinite(here) and np.isfinite(there) and abs(here - there) > 1e-3 * abs(here) + 1e-12
     )
 
 
-def _slope(wrong: Wrong, at: Sequence[Array], direction: Vector) -> float:
+def _slope(wrong: WrongGradient, at: Sequence[Array], direction: Vector) -> float:
     step = shaped(_STEP * direction, wrong.slot)
     ends = []
     for sign in (1.0, -1.0):
@@ -331,9 +333,9 @@ def _slope(wrong: Wrong, at: Sequence[Array], direction: Vector) -> float:
     return (ends[0] - ends[1]) / (2 * _STEP)
 
 
-def confined(wrong: Wrong) -> str:
+def confined_to(wrong: WrongGradient) -> str:
     """Where the gradient is wrong, if that is a part that has a name."""
-    direction = mixed(wrong.scales.size, wrong.rng) * wrong.scales
+    direction = random_weights(wrong.scales.size, wrong.rng) * wrong.scales
     whole, _ = wrong.asking(direction)
     for name, mask in _parts(wrong):
         if not mask.any() or mask.all():
@@ -346,17 +348,19 @@ def confined(wrong: Wrong) -> str:
     return ""
 
 
-def _throughout(wrong: Wrong, mask: NDBool) -> bool:
+def _throughout(wrong: WrongGradient, mask: NDBool) -> bool:
     """Whether every eighth of a part that is drawn is wrong, or only a few of its elements, which may all lie there by chance."""
     for _ in range(4):
         some = mask & (wrong.rng.random(mask.size) < 0.125)
         some[wrong.rng.choice(np.flatnonzero(mask))] = True
-        if not wrong.asking.clear(mixed(wrong.scales.size, wrong.rng) * wrong.scales * some):
+        if not wrong.asking.clear(
+            random_weights(wrong.scales.size, wrong.rng) * wrong.scales * some
+        ):
             return False
     return True
 
 
-def _parts(wrong: Wrong) -> Iterator[tuple[str, NDBool]]:
+def _parts(wrong: WrongGradient) -> Iterator[tuple[str, NDBool]]:
     point = vector(wrong.problem.point[wrong.input])
     yield "wrong only where the gradient is zero", wrong.gradient == 0
     yield "wrong only where the input is negative", point < 0
@@ -366,7 +370,7 @@ def _parts(wrong: Wrong) -> Iterator[tuple[str, NDBool]]:
         yield from _ends(wrong)
 
 
-def _ends(wrong: Wrong) -> Iterator[tuple[str, NDBool]]:
+def _ends(wrong: WrongGradient) -> Iterator[tuple[str, NDBool]]:
     shape = wrong.slot.shape
     for axis in range(min(len(shape), _MOST_AXES)):
         if shape[axis] < 3:
@@ -377,7 +381,7 @@ def _ends(wrong: Wrong) -> Iterator[tuple[str, NDBool]]:
             yield f"wrong only at the {word} index of axis {axis}", mask.reshape(-1)
 
 
-def missing_term(wrong: Wrong) -> str:
+def missing_term(wrong: WrongGradient) -> str:
     """Whether what is missing is the same all along an axis, or goes as the output does."""
     shape = wrong.slot.shape
     if wrong.slot.complex:
@@ -399,17 +403,17 @@ def missing_term(wrong: Wrong) -> str:
     return ""
 
 
-def _balanced(wrong: Wrong, axis: int | tuple[int, ...], weights: Array | None) -> Vector:
+def _balanced(wrong: WrongGradient, axis: int | tuple[int, ...], weights: Array | None) -> Vector:
     """A direction whose (weighted) sum along every line of an axis, or over all of them, is zero."""
     shape = wrong.slot.shape
-    drawn = mixed(wrong.scales.size, wrong.rng).reshape(shape) * np.median(wrong.scales)
+    drawn = random_weights(wrong.scales.size, wrong.rng).reshape(shape) * np.median(wrong.scales)
     along = np.ones(shape) if weights is None else np.asarray(weights, np.float64)
     energy = np.square(along).sum(axis, keepdims=True)
     share = (drawn * along).sum(axis, keepdims=True) / np.where(energy > 0, energy, 1.0)
     return np.asarray(drawn - share * along, np.float64).reshape(-1)
 
 
-def shifted(wrong: Wrong) -> str:
+def shifted(wrong: WrongGradient) -> str:
     """Whether the gradient is right one place further along an axis, the ends apart."""
     shape = wrong.slot.shape
     whole = wrong.gradient.reshape(shape) if not wrong.slot.complex else None
@@ -418,7 +422,7 @@ def shifted(wrong: Wrong) -> str:
     for axis in range(min(len(shape), _MOST_AXES)):
         if shape[axis] < 4:
             continue
-        inner = mixed(whole.size, wrong.rng).reshape(shape) * wrong.scales.reshape(shape)
+        inner = random_weights(whole.size, wrong.rng).reshape(shape) * wrong.scales.reshape(shape)
         inner[(slice(None),) * axis + (0,)] = 0
         inner[(slice(None),) * axis + (-1,)] = 0
         value, error = wrong.asking(inner.reshape(-1))
@@ -431,7 +435,7 @@ def shifted(wrong: Wrong) -> str:
     return ""
 
 
-def conjugated(wrong: Wrong) -> Vector | None:
+def conjugated(wrong: WrongGradient) -> Vector | None:
     """What the gradient would be if only a conjugate were missing: the conjugate for the conjugate cotangent."""
     if not wrong.slot.complex:
         return None
@@ -439,7 +443,7 @@ def conjugated(wrong: Wrong) -> Vector | None:
     return None if found is None else vector(np.conj(shaped(found, wrong.slot)))
 
 
-def _nothing(wrong: Wrong, direction: Vector) -> bool:
+def _nothing(wrong: WrongGradient, direction: Vector) -> bool:
     """Whether there is surely no deviation along a direction."""
     value, error = wrong.asking(direction)
     allowed = 4 * error + 1e-10 * norm(wrong.gradient * direction)
@@ -462,7 +466,7 @@ _MOVES = 1e-8
 """What is more than this of an element is no rounding."""
 
 
-def other_axis(wrong: Wrong) -> str:
+def other_axis(wrong: WrongGradient) -> str:
     """Whether the gradient runs along other axes than the function, and as many."""
     shape = wrong.slot.shape
     if wrong.slot.complex or shape != wrong.cotangent.shape or not 2 <= len(shape) <= _MOST_AXES:
@@ -477,7 +481,7 @@ def other_axis(wrong: Wrong) -> str:
     return f"along the wrong axis: the gradient runs along {_named(ours)}, the function along {_named(right)}"
 
 
-def _gradients(wrong: Wrong, place: tuple[int, ...]) -> list[int]:
+def _gradients(wrong: WrongGradient, place: tuple[int, ...]) -> list[int]:
     only = np.zeros_like(wrong.cotangent)
     only[place] = 1.0
     found = wrong.again(only)
@@ -489,7 +493,7 @@ def _gradients(wrong: Wrong, place: tuple[int, ...]) -> list[int]:
     return [axis for axis, line in enumerate(lines) if (sizes * line).max() > _MOVES * largest]
 
 
-def _functions(wrong: Wrong, place: tuple[int, ...]) -> list[int]:
+def _functions(wrong: WrongGradient, place: tuple[int, ...]) -> list[int]:
     def there(moved: Array) -> float:
         at = list(wrong.problem.point)
         at[wrong.input] = at[wrong.input] + moved

@@ -1,7 +1,7 @@
-"""Properties: laws that every backward obeys, tried one by one.
+"""Laws that every backward obeys, tried one by one.
 
 A law that does not apply (no forward mode, one output only, no strides) is not among the results. A law of
-approximate equality has its bound from round-off (`properties_trial`), never a constant somebody liked.
+approximate equality has its bound from round-off (`trial`), never a constant somebody liked.
 """
 
 from __future__ import annotations
@@ -13,11 +13,9 @@ import numpy as np
 
 from karat.findings import UsageError, suggest
 from karat.gradients.laws import form, state
-from karat.gradients.laws.trial import Tolerance, Trial
-from karat.gradients.problem import Problem, Unsupported, said
+from karat.gradients.laws.trial import Law, Tolerance, Trial
+from karat.gradients.problem import Problem, Unsupported, error_line
 from karat.gradients.report import GradVerdict, Property
-
-Law = Callable[[Trial], Property | None]
 
 LAWS: dict[str, Law] = {
     "gradient-form": form.gradient_form,
@@ -56,10 +54,17 @@ def check_properties(  # noqa: PLR0913 - the design's signature; all but two are
     `nondeterminism_bound` is relative to a gradient's largest element. `which` names laws (`NAMES`).
     """
     wanted = _wanted(which)
-    _refuse(nondeterminism_bound, in_place)
-    if not wanted or not problem.inputs or not problem.outputs:
-        return ()
-    if not any(one.size for one in problem.point):
+    if not (isinstance(nondeterminism_bound, int | float) and nondeterminism_bound >= 0):
+        raise UsageError(
+            f"gradcheck: nondeterminism_bound: expected a number that is not negative, found {nondeterminism_bound!r}",
+            next_command="nondeterminism_bound=1e-6, relative to the largest element of a gradient",
+        )
+    if in_place is not None and not callable(in_place):
+        raise UsageError(
+            f"gradcheck: in_place: expected a function, found {type(in_place).__name__}",
+            next_command="in_place=torch.sin_, the variant that writes to its input",
+        )
+    if not (wanted and problem.outputs and any(one.size for one in problem.point)):
         return ()
     try:
         trial = Trial(
@@ -81,19 +86,6 @@ def check_properties(  # noqa: PLR0913 - the design's signature; all but two are
     )
 
 
-def _refuse(bound: float, in_place: object) -> None:
-    if not (isinstance(bound, int | float) and bound >= 0):
-        raise UsageError(
-            f"gradcheck: nondeterminism_bound: expected a number that is not negative, found {bound!r}",
-            next_command="nondeterminism_bound=1e-6, relative to the largest element of a gradient",
-        )
-    if in_place is not None and not callable(in_place):
-        raise UsageError(
-            f"gradcheck: in_place: expected a function, found {type(in_place).__name__}",
-            next_command="in_place=torch.sin_, the variant that writes to its input",
-        )
-
-
 def _tried(name: str, law: Law, trial: Trial) -> Property | None:
     try:
         with np.errstate(all="ignore"):
@@ -108,7 +100,7 @@ def _raised(name: str, error: Exception, dtype: str) -> Property:
     return Property(
         name=name,
         verdict=GradVerdict.FAIL,
-        detail=f"the {'in-place variant' if name == 'in-place' else 'backward'} raised {said(error)}",
+        detail=f"the {'in-place variant' if name == 'in-place' else 'backward'} raised {error_line(error)}",
         dtype=dtype,
     )
 

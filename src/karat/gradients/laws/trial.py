@@ -10,31 +10,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from karat.gradients.adapters.framework_problem import OpenedProblem
-from karat.gradients.problem import Problem
+from karat.gradients.adapters.framework_problem import FrameworkProblem
+from karat.gradients.problem import Array, Problem
 from karat.gradients.report import GradVerdict, Property
 from karat.gradients.roundoff import eps_of
-
-if TYPE_CHECKING:
-    from karat.gradients.problem import Array
 
 MARGIN = 64.0
 _LOOKS = 3
 """How often a deviation that is too large is looked at again."""
 
-Tolerance = Callable[["Array"], float]
-Gradients = Sequence["Array | None"]
-
-
-Attempt = Callable[["Sequence[Array]", "Sequence[Array]"], "Compared"]
+Tolerance = Callable[[Array], float]
+Gradients = Sequence[Array | None]
+Attempt = Callable[[Sequence[Array], Sequence[Array]], "TwoWays"]
 """Gradients for a point and cotangents, in two ways."""
 
 
-class Compared:
+class TwoWays:
     """Gradients that were computed in two ways, and the sizes of what they were put together from."""
 
     def __init__(
@@ -89,9 +83,9 @@ class Trial:
         self.gradients: Gradients = problem.vjp(problem.point, self.cotangents)
 
     @property
-    def native(self) -> OpenedProblem | None:
+    def native(self) -> FrameworkProblem | None:
         """The problem with its framework's side, if it has one."""
-        return self.problem if isinstance(self.problem, OpenedProblem) else None
+        return self.problem if isinstance(self.problem, FrameworkProblem) else None
 
     @cached_property
     def eps(self) -> float:
@@ -110,7 +104,7 @@ class Trial:
         found = []
         for index, first in enumerate(self.gradients):
             others = (run[index] for run in self.repeated)
-            found.append(max((apart(one, first) for one in others), default=0.0))
+            found.append(max((largest_gap(one, first) for one in others), default=0.0))
         return found
 
     def usual(self, at: Sequence[Array], cotangents: Sequence[Array]) -> Gradients:
@@ -138,29 +132,28 @@ class Trial:
         """Plus and minus one."""
         return np.asarray(self.rng.integers(0, 2, like.shape) * 2.0 - 1.0)
 
-    def bound(self, index: int, compared: Compared) -> float:
+    def bound(self, index: int, compared: TwoWays) -> float:
         """How far two ways of computing this gradient may be apart."""
         expected = compared.expected[index]
         floor = 2.0 * self.noise[index]
         if self._tolerance is not None:
             return floor if expected is None else floor + self._tolerance(expected)
-        sizes = [size_of(one[index]) for one in (compared.expected, *compared.sizes)]
+        sizes = [largest(one[index]) for one in (compared.expected, *compared.sizes)]
         count = sum(one.size for one in self.cotangents) + self.problem.point[index].size
         return floor + MARGIN * self.eps * max(sizes) * float(np.sqrt(count))
 
-    def property(
+    def outcome(
         self,
         name: str,
-        verdict: GradVerdict,
-        detail: str = "",
+        failure: str = "",
         measured: float | None = None,
         bound: float | None = None,
     ) -> Property:
-        """The law's outcome, in the precision it was tried in."""
+        """The law's outcome, in the precision it was tried in; it holds where there is no failure to tell."""
         return Property(
             name=name,
-            verdict=verdict,
-            detail=detail,
+            verdict=GradVerdict.FAIL if failure else GradVerdict.PASS,
+            detail=failure,
             measured=measured,
             bound=bound,
             dtype=self.problem.computes,
@@ -182,20 +175,13 @@ class Trial:
             for one, bound in zip(off, bounds, strict=True)
         ]
         worst = int(np.argmax(ratios))
-        failed = ratios[worst] > 1.0
-        told = ""
-        if failed:
+        failure = ""
+        if ratios[worst] > 1.0:
             label, found = self.problem.inputs[worst].name, compared.found[worst]
-            told = f"{what}: {where(label, found, compared.expected[worst])}"
-        return self.property(
-            name,
-            GradVerdict.FAIL if failed else GradVerdict.PASS,
-            told,
-            float(off[worst]),
-            float(bounds[worst]),
-        )
+            failure = f"{what}: {describe_difference(label, found, compared.expected[worst])}"
+        return self.outcome(name, failure, float(off[worst]), float(bounds[worst]))
 
-    def _moved_by(self, attempt: Attempt, first: Compared, *, moving: bool) -> list[float]:
+    def _moved_by(self, attempt: Attempt, first: TwoWays, *, moving: bool) -> list[float]:
         """How much each deviation changes under changes that only round-off notices."""
         found = [0.0] * len(self.problem.inputs)
         for _ in range(_LOOKS):
@@ -207,7 +193,7 @@ class Trial:
             except Exception:  # noqa: BLE001 - a point beside this one may be outside of the domain
                 break
             for index in range(len(found)):
-                change = apart(again.difference(index), first.difference(index))
+                change = largest_gap(again.difference(index), first.difference(index))
                 if np.isfinite(change):
                     found[index] = max(found[index], change)
         return found
@@ -217,29 +203,37 @@ class Trial:
     ) -> Property:
         """Whether another way of computing the outputs agrees within round-off; the worst output speaks."""
         problem = self.problem
-        compared = Compared(other(problem.point), problem.forward(problem.point))
+        compared = TwoWays(other(problem.point), problem.forward(problem.point))
         count = sum(one.size for one in (*problem.point, *self.cotangents))
         floor = MARGIN * self.eps * float(np.sqrt(count))
         for index, slot in enumerate(problem.outputs):
             off, usual = compared.off[index], compared.expected[index]
-            bound = floor * size_of(usual)
+            bound = floor * largest(usual)
             if off > bound:
                 for _ in range(_LOOKS):
                     at = self.nudged(problem.point, 2.0**-20)
-                    again = Compared(other(at), problem.forward(at))
-                    bound += 4.0 * apart(again.difference(index), compared.difference(index))
+                    again = TwoWays(other(at), problem.forward(at))
+                    bound += 4.0 * largest_gap(again.difference(index), compared.difference(index))
             if off > bound:
-                told = where(slot.name, compared.found[index], usual)
-                told = told.replace("gradient of", "output", 1)
-                return self.property(name, GradVerdict.FAIL, f"{what}: {told}", off, bound)
-        return self.property(name, GradVerdict.PASS)
+                failure = describe_difference(slot.name, compared.found[index], usual)
+                failure = failure.replace("gradient of", "output", 1)
+                return self.outcome(name, f"{what}: {failure}", off, bound)
+        return self.outcome(name)
 
     def nudged(self, arrays: Sequence[Array], step: float) -> tuple[Array, ...]:
         """The same but for a relative step, up or down, in every element."""
         return tuple(one * (1.0 + step * self.signs(one)) for one in arrays)
 
 
-def size_of(array: Array | None) -> float:
+Law = Callable[[Trial], Property | None]
+
+
+def needs_framework(law: Callable[[Trial, FrameworkProblem], Property | None]) -> Law:
+    """A law about tensors, which applies only to problems that have a framework's side."""
+    return lambda trial: None if trial.native is None else law(trial, trial.native)
+
+
+def largest(array: Array | None) -> float:
     """The largest finite absolute value."""
     if array is None or not array.size:
         return 0.0
@@ -247,28 +241,28 @@ def size_of(array: Array | None) -> float:
     return float(np.max(sizes, initial=0.0, where=np.isfinite(sizes)))
 
 
-def apart(found: Array | None, expected: Array | None) -> float:
+def largest_gap(found: Array | None, expected: Array | None) -> float:
     """The largest distance of two elements; None is zero, and what is not finite is near to itself alone."""
     if found is None or expected is None:
-        return size_of(found if expected is None else expected)
+        return largest(found if expected is None else expected)
     if np.array_equal(found, expected):  # as nearly always
         return 0.0
     return float(np.max(_distances(found, expected), initial=0.0))
 
 
-def where(name: str, found: Array | None, expected: Array | None) -> str:
+def describe_difference(name: str, found: Array | None, expected: Array | None) -> str:
     """The worst element in words."""
     if found is None or expected is None:
-        return f"gradient of {name}: expected {_said(expected)}, found {_said(found)}"
+        have, want = (
+            "None" if one is None else f"values up to {largest(one):.3g}"
+            for one in (found, expected)
+        )
+        return f"gradient of {name}: expected {want}, found {have}"
     if not found.size:
         return f"gradient of {name} is empty"
     worst = np.unravel_index(int(np.argmax(_distances(found, expected))), found.shape)
     at = f"[{', '.join(str(int(n)) for n in worst)}]" if worst else ""
     return f"gradient of {name}{at}: expected {expected[worst]:.6g}, found {found[worst]:.6g}"
-
-
-def _said(array: Array | None) -> str:
-    return "None" if array is None else f"values up to {size_of(array):.3g}"
 
 
 def _distances(found: Array, expected: Array) -> Array:
