@@ -13,7 +13,7 @@ import pytest
 
 from conftest import framework
 from karat.findings import UsageError
-from karat.gradients.adapters import BUILT_IN, adapter_of, adapter_named
+from karat.gradients.adapters import BUILT_IN, adapter_named, adapter_of
 from karat.gradients.adapters.framework_problem import open_problem
 from karat.gradients.laws import check_properties
 from karat.gradients.problem import Problem, Unsupported

@@ -8,7 +8,7 @@ import pytest
 
 from karat.gradients import slopes as complex_step
 from karat.gradients.adapters.framework_problem import open_problem
-from karat.gradients.oracles import slopes_along, baseline, probe_input, weakest_oracle
+from karat.gradients.oracles import baseline, probe_input, slopes_along, weakest_oracle
 from karat.gradients.problem import FlatProblem
 from karat.gradients.roundoff import element_scales
 from karat.gradients.slopes import Slopes

@@ -121,7 +121,7 @@ def test_a_backward_that_draws_lots_is_called_restless() -> None:
     rng = np.random.default_rng(0)
     x = np.random.default_rng(1).standard_normal(40)
     found = diagnosed(np.sin, (x,), spoilt(lambda g, *_: g * rng.uniform(0.5, 1, g.shape)))
-    assert found.hint == "the gradient is another one each time"
+    assert found.hint == "the gradient is different each time"
 
 
 def test_a_tensor_kept_from_the_last_call_is_noticed() -> None:

@@ -12,7 +12,7 @@ from conftest import framework
 from factories.opened import X, Y, same
 from karat.findings import UsageError
 from karat.gradients.adapters import MalformedGradient
-from karat.gradients.adapters.calls import Leaf, unflatten, flatten
+from karat.gradients.adapters.calls import Leaf, flatten, unflatten
 from karat.gradients.adapters.framework_problem import open_problem
 from karat.gradients.problem import Unsupported
 

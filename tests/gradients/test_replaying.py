@@ -14,10 +14,10 @@ from karat.gradients.report import Comparison, GradVerdict
 from karat.gradients.session import (
     Focus,
     Overrides,
-    replay_command,
     overrides,
     parse_focus,
     parse_seed,
+    replay_command,
 )
 
 AIM = Focus(input="x", output="out", dtype="float64")
@@ -112,9 +112,9 @@ def test_a_comparison_is_a_focus() -> None:
 SCRIPT = """
 import os, sys
 import pytest  # which is not to run under it, whatever the environment has been told
-from karat.gradients.session import Focus, command, overrides
+from karat.gradients.session import Focus, replay_command, overrides
 if overrides().seed is None:
-    print(command(seed=41, focus=Focus(input="it's a: x", output="$HOME", dtype="float64")))
+    print(replay_command(seed=41, focus=Focus(input="it's a: x", output="$HOME", dtype="float64")))
 else:
     print(overrides().seed, overrides().focus.input, overrides().focus.output, sys.argv[1:])
 """

@@ -18,7 +18,6 @@ from karat.gradients.report import (
     GradReport,
     GradVerdict,
     Property,
-    document,
 )
 
 PUBLISHED = json.loads(
@@ -34,7 +33,7 @@ def read(report: GradReport) -> Any:
     def refuse(word: str) -> None:
         pytest.fail(f"JSON has no {word}")
 
-    found = json.loads(document(report), parse_constant=refuse)
+    found = json.loads(report.to_json(), parse_constant=refuse)
     jsonschema.validate(found, PUBLISHED)
     return found
 

@@ -12,7 +12,8 @@ from karat.gradients.report import (
     GradVerdict,
     Property,
 )
-from karat.gradients.text import WIDTH, number, printable, shortened, text
+from karat.gradients.text import WIDTH, number, shortened, text
+from karat.report.words import printable
 
 WRONG = Comparison(
     input="x",

@@ -7,7 +7,14 @@ import pytest
 from hypothesis import given, strategies as st
 
 from karat.findings import UsageError
-from karat.optests.subject import Constant, FromSlot, Given, Plan, Signature, plan
+from karat.optests.subject import (
+    AttributeArgument,
+    CallPlan,
+    InputArgument,
+    OpArguments,
+    Signature,
+    plan_call,
+)
 
 
 def matmul(x: Any, y: Any, transpose_x: bool = False, name: str | None = None) -> Any:  # noqa: FBT001, FBT002
@@ -18,48 +25,48 @@ def total(x: Any, axis: Any = None, dtype: Any = None, keepdim: bool = False) ->
     return x, axis, dtype, keepdim
 
 
-def given_by(*slots: str, **attrs: Any) -> Given:
-    return Given(op="op", slots=slots, attrs=attrs)
+def given_by(*slots: str, **attrs: Any) -> OpArguments:
+    return OpArguments(op="op", slots=slots, attrs=attrs)
 
 
-def called(made: Plan) -> tuple[list[str], dict[str, str]]:
+def called(made: CallPlan) -> tuple[list[str], dict[str, str]]:
     def word(one: Any) -> str:
-        return f"<{one.name}>" if isinstance(one, FromSlot) else repr(one.value)
+        return f"<{one.name}>" if isinstance(one, InputArgument) else repr(one.value)
 
     return [word(one) for one in made.positional], {k: word(v) for k, v in made.keyword.items()}
 
 
 def test_names_decide_without_regard_to_case_and_underscores() -> None:
-    made = plan(matmul, given_by("Y", "X", transpose_X=True), None)
+    made = plan_call(matmul, given_by("Y", "X", transpose_X=True), None)
     assert called(made) == (["<X>", "<Y>", "True"], {})
 
 
 def test_what_no_name_claims_goes_where_nothing_came_in_order() -> None:
-    made = plan(matmul, given_by("Input", "Other", transpose_x=True), None)
+    made = plan_call(matmul, given_by("Input", "Other", transpose_x=True), None)
     assert called(made) == (["<Input>", "<Other>", "True"], {})
 
 
 def test_the_ops_own_order_decides_where_it_is_known() -> None:
     signature = Signature(inputs=("X",), attrs=("dim", "out_dtype", "keep_dim"), outputs=("Out",))
-    made = plan(total, given_by("X", keep_dim=True, dim=[0]), signature)
+    made = plan_call(total, given_by("X", keep_dim=True, dim=[0]), signature)
     assert called(made) == (["<X>", "[0]"], {"keepdim": "True"})
 
 
 def test_an_input_may_stand_for_an_attribute() -> None:
     signature = Signature(inputs=("X",), attrs=("AxisTensor",), outputs=("Out",))
-    made = plan(total, given_by("X", "AxisTensor"), signature)
+    made = plan_call(total, given_by("X", "AxisTensor"), signature)
     assert called(made) == (["<X>", "<AxisTensor>"], {})
     assert made.slots == {"X", "AxisTensor"}
 
 
 def test_beyond_the_ops_signature_names_decide() -> None:
     signature = Signature(inputs=("X",), attrs=(), outputs=("Out",))
-    made = plan(total, given_by("X", keepdim=True), signature)
+    made = plan_call(total, given_by("X", keepdim=True), signature)
     assert called(made) == (["<X>"], {"keepdim": "True"})
 
 
 def test_a_function_of_anything_gets_all_of_it_in_order() -> None:
-    assert called(plan(lambda *args: args, given_by("A", "B", c=1), None)) == (
+    assert called(plan_call(lambda *args: args, given_by("A", "B", c=1), None)) == (
         ["<A>", "<B>", "1"],
         {},
     )
@@ -67,14 +74,14 @@ def test_a_function_of_anything_gets_all_of_it_in_order() -> None:
 
 def test_a_function_that_tells_nothing_gets_the_ops_order() -> None:
     signature = Signature(inputs=("X", "Y"), attrs=(), outputs=("Out",))
-    made = plan(getattr, given_by("Y", "X"), signature)
+    made = plan_call(getattr, given_by("Y", "X"), signature)
     assert called(made)[0] == ["<X>", "<Y>"]
 
 
 @pytest.mark.parametrize("signature", [None, Signature(inputs=("X",), attrs=(), outputs=())])
 def test_a_parameter_without_a_value_names_both_sides(signature: Signature | None) -> None:
     with pytest.raises(UsageError) as caught:
-        plan(matmul, given_by("X"), signature)
+        plan_call(matmul, given_by("X"), signature)
     message = str(caught.value)
     assert "inputs X, attrs none" in message
     assert "matmul(x, y, transpose_x, name)" in message
@@ -83,7 +90,7 @@ def test_a_parameter_without_a_value_names_both_sides(signature: Signature | Non
 
 def test_an_input_that_nothing_takes_is_an_error() -> None:
     with pytest.raises(UsageError, match="nothing takes Extra"):
-        plan(lambda x: x, given_by("X", "Extra"), None)
+        plan_call(lambda x: x, given_by("X", "Extra"), None)
 
 
 names = st.lists(st.sampled_from("abcdefgh"), unique=True, min_size=1)
@@ -101,8 +108,10 @@ def test_the_order_of_writing_does_not_matter_where_names_fit(
     )
     written = list(parameters)
     random.shuffle(written)
-    made = plan(op, Given(op="op", slots=tuple(one.upper() for one in written), attrs={}), None)
-    assert [one.name for one in made.positional if isinstance(one, FromSlot)] == [
+    made = plan_call(
+        op, OpArguments(op="op", slots=tuple(one.upper() for one in written), attrs={}), None
+    )
+    assert [one.name for one in made.positional if isinstance(one, InputArgument)] == [
         one.upper() for one in parameters
     ]
-    assert not any(isinstance(one, Constant) for one in made.positional)
+    assert not any(isinstance(one, AttributeArgument) for one in made.positional)

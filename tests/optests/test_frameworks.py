@@ -84,18 +84,18 @@ def test_what_hints_at_nothing_is_numpys_whatever_others_import(tmp_path: Path) 
         framework(name)
     api = _in_a_file(tmp_path, "import numpy as np")
     assert frameworks.framework_of(api) == "numpy"
-    assert frameworks.framework_of(api, original=True) == "paddle"
+    assert frameworks.framework_of(api, paddle_style=True) == "paddle"
 
 
 def test_the_file_of_a_function_is_a_hint(tmp_path: Path) -> None:
     framework("torch")
     framework("jax")
     assert frameworks.framework_of(_in_a_file(tmp_path, "import torch")) == "torch"
-    assert frameworks.framework_of(_in_a_file(tmp_path, "import torch"), original=True) == "torch"
+    assert frameworks.framework_of(_in_a_file(tmp_path, "import torch"), paddle_style=True) == "torch"
     with pytest.raises(UsageError, match=r"'api' is of: .* its file imports torch and jax"):
         frameworks.framework_of(_in_a_file(tmp_path, "import torch, jax"))
 
 
 def test_without_paddle_the_originals_manner_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, "paddle", raising=False)
-    assert frameworks.framework_of(nothing, original=True) == "numpy"
+    assert frameworks.framework_of(nothing, paddle_style=True) == "numpy"

@@ -14,7 +14,7 @@ from factories.pytest_runs import Suite
 from karat import OpSample, OpSpec, UsageError, op_tests
 from karat.gradients import session
 from karat.optests import spec_checks
-from karat.optests.op_spec import Case, cases
+from karat.optests.op_spec import OpCase, cases
 
 
 def vectors(_dtype: str, _device: str, rng: np.random.Generator) -> list[OpSample]:
@@ -39,7 +39,7 @@ def spec(**changes: Any) -> OpSpec:
     return OpSpec(**(words | changes))
 
 
-def only(made: OpSpec) -> Case:
+def only(made: OpSpec) -> OpCase:
     framework(made.framework or "torch")
     (case,) = cases([made], 0)
     return case
@@ -246,7 +246,7 @@ def test_every_floating_input_is_declared_whatever_is_checked() -> None:
         return x * y * z
 
     heard: list[session.Event] = []
-    spec_checks._told.clear()
+    spec_checks._declared_cases.clear()
     stop = session.listen(heard.append)
     spec_checks.gradient(only(spec(op="product", fn=product, samples=samples, no_grad=("y",))))
     stop()

@@ -31,7 +31,7 @@ def test_other_modes_are_said_once_and_not_carried_out(caplog: pytest.LogCapture
         def test_check_grad(self) -> None:
             self.check_grad(["X"], "Out", check_prim=True, check_cinn=False)
 
-    op_test._said.clear()
+    op_test._warned.clear()
     with caplog.at_level(logging.WARNING, logger="karat.optests"):
         run_class(Asks)
         run_class(Asks)

@@ -35,7 +35,7 @@ def test_devices_of_torch_and_jax() -> None:
 @pytest.mark.parametrize("name", ["paddle", "torch", "jax", "numpy"])
 def test_the_cpu_is_always_there(name: str) -> None:
     framework(name)
-    assert frameworks.why_absent("cpu", name) is None
+    assert frameworks.absence_reason("cpu", name) is None
 
 
 @pytest.mark.parametrize(
@@ -44,7 +44,7 @@ def test_the_cpu_is_always_there(name: str) -> None:
 )
 def test_a_device_that_is_not_there_has_a_reason(name: str, device: str) -> None:
     framework(name)
-    reason = frameworks.why_absent(device, name)
+    reason = frameworks.absence_reason(device, name)
     assert reason is not None
     assert reason.startswith(f"{name} has no {device} here: ")
     assert "\n" not in reason
@@ -54,7 +54,7 @@ def test_within_a_place_paddle_is_dynamic_and_afterwards_as_before() -> None:
     paddle = framework("paddle")
     paddle.enable_static()
     try:
-        with frameworks.at("cpu", "paddle") as like:
+        with frameworks.device_scope("cpu", "paddle") as like:
             assert paddle.in_dynamic_mode()
             assert like.numpy().tolist() == [0.0]
         assert not paddle.in_dynamic_mode()

@@ -1,4 +1,9 @@
-"""The running test: what pytest says it runs, where it is this very process that it runs in."""
+"""The test run around a check: which test runs, who listens to what checks find, and how to run a check again.
+
+Events are told after the fact, never before; `policy` listens, and this room does not know it. A replay draws the
+probes from the same seed. A focus leaves only one comparison to be made; a report made under a focus says so, and is
+no evidence for the rest.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +22,6 @@ import msgspec
 from karat.findings import UsageError
 from karat.gradients.report import Comparison, GradReport
 
-_VARIABLE = "PYTEST_CURRENT_TEST"
 _PHASE = re.compile(r" \((setup|call|teardown)\)$")
 
 
@@ -27,15 +31,10 @@ def running_test() -> str | None:
     A process that a test starts has inherited the variable, and may well import pytest; a part of it that every
     session loads, and that `import pytest` does not, tells them apart.
     """
-    running = os.environ.get(_VARIABLE)
+    running = os.environ.get("PYTEST_CURRENT_TEST")
     if not running or "_pytest.helpconfig" not in sys.modules:
         return None
     return _PHASE.sub("", running)
-
-
-# DOC-HERE events: Events: what op tests and gradient checks tell whoever keeps evidence. Told after the fact, never before.
-#
-# `policy` listens; this room does not know it.
 
 
 class Declared(msgspec.Struct, frozen=True, kw_only=True):
@@ -76,21 +75,16 @@ _listeners: list[Callable[[Event], None]] = []
 
 
 def listen(listener: Callable[[Event], None]) -> Callable[[], None]:
-    """Hears every event from now on, until the function that comes back is called."""
+    """Call the listener with every event from now on, until the returned function is called."""
     _listeners.append(listener)
     return lambda: _listeners.remove(listener)
 
 
 def notify(event: Event) -> None:
-    """Whoever listens hears it."""
+    """Tell every listener."""
     for listener in tuple(_listeners):
         listener(event)
 
-
-# DOC-HERE replaying: Replaying: one line that runs a failed gradient check again, and the words in it read back.
-#
-# The seed makes the probes, so the seed replays them. A focus leaves only one comparison to be made; a report made
-# under a focus says so, and is no evidence for the rest.
 
 SEED = "KARAT_GRAD_SEED"
 FOCUS = "KARAT_GRAD_FOCUS"
@@ -115,7 +109,9 @@ class Focus(msgspec.Struct, frozen=True, kw_only=True):
 
     def __str__(self) -> str:
         """`x:out:float64`; a colon inside a name is written %3A."""
-        return ":".join(_part(word) for word in (self.input, self.output, self.dtype))
+        # What reads well in a shell and a report stays; a colon, a percent sign or a space would not come back.
+        words = (self.input, self.output, self.dtype)
+        return ":".join(quote(word, safe="+-.,_[]()<>") for word in words)
 
 
 class Overrides(msgspec.Struct, frozen=True, kw_only=True):
@@ -162,21 +158,14 @@ def overrides() -> Overrides:
 def replay_command(*, seed: int, focus: Focus | Comparison | None = None) -> str:
     """One line for a shell that runs the check again with the same probes."""
     aim = focus_of(focus) if isinstance(focus, Comparison) else focus
-    node = _running_test()
-    if node is not None:
+    running = running_test()
+    if running is not None:
+        path, mark, rest = running.partition("::")
+        node = f"{_from_here(path)}{mark}{rest}"
         words = ["pytest", node, SEED_OPTION, str(seed)]
         return shlex.join([*words, FOCUS_OPTION, str(aim)] if aim else words)
     settings = [f"{SEED}={seed}", *([f"{FOCUS}={shlex.quote(str(aim))}"] if aim else [])]
     return " ".join([*settings, _program()])
-
-
-def _running_test() -> str | None:
-    """The id of the test that pytest runs right now, seen from here."""
-    running = running_test()
-    if running is None:
-        return None
-    path, mark, rest = running.partition("::")
-    return f"{_from_here(path)}{mark}{rest}"
 
 
 def _from_here(path: str) -> str:
@@ -195,8 +184,3 @@ def _program() -> str:
     if len(" ".join(shown)) > _LONGEST or shown == ["-c"]:
         shown = []
     return shlex.join(["python", *shown])
-
-
-def _part(word: str) -> str:
-    # What reads well in a shell and a report stays; a colon, a percent sign or a space would not come back.
-    return quote(word, safe="+-.,_[]()<>")

@@ -1,4 +1,4 @@
-"""Text: a gradient report for a person, plain and at most 100 columns wide.
+"""A gradient report as text, at most 100 columns wide.
 
 Names come from test files and frameworks, so nothing is printed that could move a cursor.
 """
@@ -13,12 +13,12 @@ from itertools import chain
 from karat.gradients.report import (
     Comparison,
     Diagnosis,
-    Excluded,
     GradReport,
     GradVerdict,
     Property,
 )
 from karat.gradients.session import replay_command
+from karat.report.words import elide, printable
 
 WIDTH = 100
 _ROWS = 12
@@ -35,19 +35,16 @@ _TITLES = ("verdict", "dtype", "mode", "oracle", "error", "allowed", "sees")
 
 def text(report: GradReport) -> str:
     """The whole story of a gradient check."""
-    return "\n".join(line.rstrip() for line in _lines(report))
-
-
-def _lines(report: GradReport) -> Iterator[str]:
-    yield from _headline(report)
-    yield from _table(report.comparisons)
-    yield from _properties(report.properties)
-    yield from _controls(report.comparisons)
-    yield from _diagnoses(report.diagnoses)
-    yield from _excluded(report.excluded)
-    yield from _notes(report.notes)
-    yield ""
-    yield from _last(report)
+    lines = chain(
+        _headline(report),
+        _table(report.comparisons),
+        _properties(report.properties),
+        _controls(report.comparisons),
+        _diagnoses(report.diagnoses),
+        _notes(report),
+        _last(report),
+    )
+    return "\n".join(line.rstrip() for line in lines)
 
 
 def _headline(report: GradReport) -> Iterator[str]:
@@ -61,7 +58,7 @@ def _headline(report: GradReport) -> Iterator[str]:
 
 
 def _table(comparisons: Sequence[Comparison]) -> Iterator[str]:
-    ranked = sorted(comparisons, key=_gravity)
+    ranked = sorted(comparisons, key=lambda one: (_GRAVITY[one.verdict], not one.vacuous))
     shown = ranked[:_ROWS]
     if not shown:
         return
@@ -73,16 +70,16 @@ def _table(comparisons: Sequence[Comparison]) -> Iterator[str]:
     yield ""
     yield _aligned((_PAIR, *_TITLES), (room, *widths))
     remarks = [list(_remarks(one)) for one in shown]
-    for name, cells, said, next_said in zip(names, rest, remarks, [*remarks[1:], []], strict=True):
+    for name, cells, below, next_below in zip(
+        names, rest, remarks, [*remarks[1:], []], strict=True
+    ):
         yield _aligned((name, *cells), (room, *widths))
-        # What is said of several rows in a row stands below the last of them.
-        yield from said if said != next_said else ()
+        # Remarks shared by consecutive rows stand below the last of them.
+        yield from below if below != next_below else ()
     if len(ranked) > len(shown):
-        yield f"  and {_more(ranked[len(shown) :])}"
-
-
-def _gravity(one: Comparison) -> tuple[int, bool]:
-    return (_GRAVITY[one.verdict], not one.vacuous)
+        tally = Counter(_word(one) for one in ranked[_ROWS:])
+        parts = ", ".join(f"{n:,} {word}" for word, n in tally.items())
+        yield f"  and {len(ranked) - _ROWS:,} more ({parts})"
 
 
 def _cells(one: Comparison) -> tuple[str, ...]:
@@ -106,23 +103,16 @@ def _aligned(row: Sequence[str], widths: Sequence[int]) -> str:
 
 def _remarks(one: Comparison) -> Iterator[str]:
     """What a row cannot say: the reason, and what weakens it."""
-    said = [one.reason] if one.reason and one.verdict is not GradVerdict.PASS else []
-    if one.verdict is GradVerdict.PASS and (one.vacuous or one.kinks) and one.reason:
-        said.append(one.reason)
+    passed = one.verdict is GradVerdict.PASS
+    remarks = [one.reason] if one.reason and (not passed or one.vacuous or one.kinks) else []
     if one.strength == "weak":
-        said.append("weak: compared with the author's own gradients alone")
+        remarks.append("weak: compared with the author's own gradients alone")
     if one.kinks:
-        said.append(f"kinks: {one.kinks:,}, with the gradient between the one-sided slopes")
+        remarks.append(f"kinks: {one.kinks:,}, with the gradient between the one-sided slopes")
     if one.widened is not None:
-        said.append(f"the test asked for a relative tolerance of {number(one.widened)}")
-    for sentence in said:
+        remarks.append(f"the test asked for a relative tolerance of {number(one.widened)}")
+    for sentence in remarks:
         yield from _wrapped(printable(sentence), indent="      ", first="    - ")
-
-
-def _more(rest: Sequence[Comparison]) -> str:
-    tally = Counter(_word(one) for one in rest)
-    parts = ", ".join(f"{n:,} {word}" for word, n in tally.items())
-    return f"{len(rest):,} more ({parts})"
 
 
 def _properties(properties: Sequence[Property]) -> Iterator[str]:
@@ -136,16 +126,13 @@ def _properties(properties: Sequence[Property]) -> Iterator[str]:
     yield ""
     yield f"  properties: {held:,} of {len(properties):,} hold"
     for one in bad[:_PROPERTIES]:
-        yield from _wrapped(_property(one), indent="      ", first="    ")
+        measured = "" if one.measured is None else f"; measured {number(one.measured)}"
+        bound = "" if one.bound is None else f", at most {number(one.bound)} allowed"
+        law = f"{one.verdict.value}  {shortened(one.name, 40)} ({printable(one.dtype)})"
+        line = f"{law}: {printable(one.detail)}{measured}{bound}"
+        yield from _wrapped(line, indent="      ", first="    ")
     if len(bad) > _PROPERTIES:
         yield f"    and {len(bad) - _PROPERTIES:,} more"
-
-
-def _property(one: Property) -> str:
-    measured = "" if one.measured is None else f"; measured {number(one.measured)}"
-    bound = "" if one.bound is None else f", at most {number(one.bound)} allowed"
-    name = shortened(one.name, 40)
-    return f"{one.verdict.value}  {name} ({printable(one.dtype)}): {printable(one.detail)}{measured}{bound}"
 
 
 def _controls(comparisons: Sequence[Comparison]) -> Iterator[str]:
@@ -159,7 +146,9 @@ def _controls(comparisons: Sequence[Comparison]) -> Iterator[str]:
     head = f"  controls: {len(tried) - missed:,} of {len(tried):,} corrupted gradients were noticed"
     yield from _wrapped(f"{head} ({names})", indent="    ")
     for one in [one for one in comparisons if not all(_tried(one).values())][:_PROPERTIES]:
-        yield from _wrapped(_missed(one), indent="      ", first="    ")
+        unseen = ", ".join(printable(name) for name, seen in one.controls.items() if not seen)
+        where = f"{_pair(one.input, one.output)} in {printable(one.dtype)}"
+        yield from _wrapped(f"unnoticed for {where}: {unseen}", indent="      ", first="    ")
 
 
 def _tried(one: Comparison) -> Mapping[str, bool]:
@@ -169,56 +158,39 @@ def _tried(one: Comparison) -> Mapping[str, bool]:
     return {name: seen for name, seen in one.controls.items() if seen}
 
 
-def _missed(one: Comparison) -> str:
-    names = ", ".join(printable(name) for name, seen in one.controls.items() if not seen)
-    return f"unnoticed for {_pair(one.input, one.output)} in {printable(one.dtype)}: {names}"
-
-
 def _diagnoses(diagnoses: Sequence[Diagnosis]) -> Iterator[str]:
     for one in diagnoses:
         yield ""
         yield f"  {_pair(one.input, one.output)} in {printable(one.dtype)}"
-        for name, value in _findings(one).items():
-            yield from _wrapped(value, indent=" " * 14, first=f"    {name:<10}")
+        at = ", ".join(map(str, one.coordinate or ()))
+        facts = {
+            "wrong at": None if one.coordinate is None else f"[{at}]",
+            "expected": None if one.expected is None else number(one.expected, digits=9),
+            "found": None if one.found is None else number(one.found, digits=9),
+            "hint": printable(one.hint),
+            "cost": f"{one.forwards:,} forwards" if one.forwards else None,
+        }
+        for name, value in facts.items():
+            if value:
+                yield from _wrapped(value, indent=" " * 14, first=f"    {name:<10}")
         if one.replay:
             # Never wrapped: it is to be pasted.
             yield f"    {'replay':<10}{printable(one.replay)}"
 
 
-def _findings(one: Diagnosis) -> Mapping[str, str]:
-    found: dict[str, str] = {}
-    if one.coordinate is not None:
-        found["wrong at"] = f"[{', '.join(map(str, one.coordinate))}]"
-    if one.expected is not None:
-        found["expected"] = number(one.expected, digits=9)
-    if one.found is not None:
-        found["found"] = number(one.found, digits=9)
-    if one.hint:
-        found["hint"] = printable(one.hint)
-    if one.forwards:
-        found["cost"] = f"{one.forwards:,} forwards"
-    return found
-
-
-def _excluded(excluded: Sequence[Excluded]) -> Iterator[str]:
-    names = [f"{shortened(one.name, _NAME)} ({printable(one.why)})" for one in excluded]
-    yield from _listed("excluded", names, _EXCLUDED)
-
-
-def _notes(notes: Sequence[str]) -> Iterator[str]:
-    yield from chain.from_iterable(_listed("note", [printable(n)], 1) for n in notes[:_NOTES])
-    if len(notes) > _NOTES:
-        yield f"  and {len(notes) - _NOTES:,} more notes"
-
-
-def _listed(title: str, names: Sequence[str], most: int) -> Iterator[str]:
-    if not names:
-        return
-    more = f"; and {len(names) - most:,} more" if len(names) > most else ""
-    yield from _wrapped(f"  {title}: {'; '.join(names[:most])}{more}", indent="    ")
+def _notes(report: GradReport) -> Iterator[str]:
+    names = [f"{shortened(one.name, _NAME)} ({printable(one.why)})" for one in report.excluded]
+    more = f"; and {len(names) - _EXCLUDED:,} more" if len(names) > _EXCLUDED else ""
+    if names:
+        yield from _wrapped(f"  excluded: {'; '.join(names[:_EXCLUDED])}{more}", indent="    ")
+    for note in report.notes[:_NOTES]:
+        yield from _wrapped(f"  note: {printable(note)}", indent="    ")
+    if len(report.notes) > _NOTES:
+        yield f"  and {len(report.notes) - _NOTES:,} more notes"
 
 
 def _last(report: GradReport) -> Iterator[str]:
+    yield ""
     cost = f"{report.forwards:,} forwards, {report.backwards:,} backwards, {report.seconds:.2f} s"
     # All of it is in the JSON; the seed is what replays.
     made_from = f" from {shortened(report.identity, _IDENTITY)}" if report.identity else ""
@@ -259,16 +231,6 @@ def _real(value: float, digits: int) -> str:
     return f"{value:.{digits}g}" if plain or digits > 3 else f"{value:.1e}"
 
 
-def printable(words: str) -> str:
-    """Text without control characters or lone surrogates, and without what GitHub's log takes for a command."""
-    shown = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in words)
-    return shown.replace("##[", "## [")
-
-
 def shortened(name: str, room: int) -> str:
     """A printable name with its middle left out where it is too long."""
-    shown = printable(name)
-    if len(shown) <= room:
-        return shown
-    tail = (room - 1) // 2
-    return f"{shown[: room - 1 - tail]}…{shown[len(shown) - tail :]}"
+    return elide(printable(name), room)

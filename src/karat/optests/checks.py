@@ -1,4 +1,8 @@
-"""Outputs: what an op gave against what its test expects. Comparing nothing is a failure."""
+"""What an op test compares: outputs, gradients by `karat.gradcheck`, and gradients that nobody checked.
+
+Comparing nothing is a failure. An op whose test left gradients unchecked is asked for them (`probe`), so that "has no
+gradient" is a fact, not a claim.
+"""
 
 from __future__ import annotations
 
@@ -14,13 +18,13 @@ from karat.gradients import session
 from karat.gradients.problem import Unsupported
 from karat.gradients.report import GradReport
 from karat.optests import frameworks
-from karat.optests.subject import Subject, subject_at, written_by
-from karat.optests.values import Array, Member, Slot, members, read_member
+from karat.optests.subject import Subject, read_setup, subject_at
+from karat.optests.values import Array, ArraySlot, NamedArray, members, read_array
 
 if TYPE_CHECKING:
     from karat.gradients.problem import Problem
 
-# Below these nothing can be told in that precision: a few units in the last place, as the original has them.
+# Below these nothing can be told in that precision: a few units in the last place, as Paddle has them.
 _FLOORS = {"bfloat16": 1e-2, "float16": 1e-3}
 
 __unittest = True  # as in `op_test`
@@ -62,8 +66,13 @@ def compare_outputs(subject: Subject, tolerance: Tolerance, left_out: Collection
             f"{subject.written.op}: check_output compared nothing: self.outputs names no output that python_api "
             f"gives ({', '.join(found) or 'none'}) and that is not left out"
         )
+    dtypes = [one.dtype for one in members(subject.written.inputs)]
     for member in wanted:
-        _compare_one(subject, member, found, _limits(subject, member, tolerance))
+        # Fractions no tighter than the precision allows; whole numbers are off by what the author says, or not.
+        limits = tolerance.at_least([member.dtype, *dtypes])
+        if kind_of_numbers(member.array) in {"integers", "booleans"}:
+            limits = Tolerance(atol=tolerance.atol, rtol=0.0)
+        _compare_one(subject, member, found, limits)
 
 
 def array_of(framework: str, value: Any) -> Array:
@@ -79,7 +88,7 @@ def array_of(framework: str, value: Any) -> Array:
     return np.asarray(adapter.to_numpy(value))
 
 
-def _is_given(slot: Slot, subject: Subject) -> bool:
+def _is_given(slot: ArraySlot, subject: Subject) -> bool:
     """With `python_out_sig`, outputs that it does not name are not python_api's to give."""
     names = subject.written.out_names
     if names is None:
@@ -87,17 +96,8 @@ def _is_given(slot: Slot, subject: Subject) -> bool:
     return slot.name in names or any(member.name in names for member in slot.members)
 
 
-def _limits(subject: Subject, member: Member, tolerance: Tolerance) -> Tolerance:
-    """For fractions, no tighter than the precision allows; whole numbers are off by what the author says, or not."""
-    if sort_of(member.array) in {"integers", "booleans"}:
-        return Tolerance(atol=tolerance.atol, rtol=0.0)
-    return tolerance.at_least(
-        [member.dtype, *(one.dtype for one in members(subject.written.inputs))]
-    )
-
-
 def _compare_one(
-    subject: Subject, member: Member, found: Mapping[str, Any], limits: Tolerance
+    subject: Subject, member: NamedArray, found: Mapping[str, Any], limits: Tolerance
 ) -> None:
     op, device = subject.written.op, subject.device
     if member.name not in found:
@@ -111,17 +111,17 @@ def _compare_one(
         raise AssertionError(
             f"{op}: output {member.name!r} on {device}: expected the shape {expected.shape}, found {actual.shape}"
         )
-    if sort_of(actual) != sort_of(expected):
+    if kind_of_numbers(actual) != kind_of_numbers(expected):
         raise AssertionError(
-            f"{op}: output {member.name!r} on {device}: expected {sort_of(expected)} ({member.dtype}), "
-            f"found {sort_of(actual)} ({actual.dtype})"
+            f"{op}: output {member.name!r} on {device}: expected {kind_of_numbers(expected)} ({member.dtype}), "
+            f"found {kind_of_numbers(actual)} ({actual.dtype})"
         )
     close = limits.close(actual, expected)
     if not close.all():
         raise AssertionError(_difference(subject, member, actual, close, limits))
 
 
-def sort_of(array: Array) -> str:
+def kind_of_numbers(array: Array) -> str:
     """Precision is the tolerance's business; whether these are truths, whole numbers or fractions is not."""
     return {"b": "booleans", "i": "integers", "u": "integers", "c": "complex numbers"}.get(
         array.dtype.kind, "floating-point numbers"
@@ -129,7 +129,7 @@ def sort_of(array: Array) -> str:
 
 
 def _difference(
-    subject: Subject, member: Member, actual: Array, close: Array, limits: Tolerance
+    subject: Subject, member: NamedArray, actual: Array, close: Array, limits: Tolerance
 ) -> str:
     """Where it differs most, and how much of it does."""
     with np.errstate(invalid="ignore"):
@@ -148,15 +148,11 @@ def _difference(
     )
 
 
-# DOC-HERE gradient_checks: Gradient checks of op tests: what the original's arguments mean, handed to `karat.gradcheck`.
-
 _AUTHORS = 1e-5
 """How far the author's gradients may be from the op's: written in any precision, they prove little anyway."""
 
-_WIDE = {"c": np.complex128}
 
-
-class Asked(msgspec.Struct, frozen=True, kw_only=True):
+class GradRequest(msgspec.Struct, frozen=True, kw_only=True):
     """What a test asked to be checked."""
 
     inputs: tuple[str, ...]
@@ -171,16 +167,16 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     more: dict[str, Any] = msgspec.field(default_factory=dict)
 
 
-def check(test: Any, subject: Subject, asked: Asked) -> GradReport:
+def check(test: Any, subject: Subject, asked: GradRequest) -> GradReport:
     """The gradients of a subject, checked; whoever keeps evidence has heard of it afterwards."""
     from karat.gradients.gradcheck import gradcheck  # noqa: PLC0415 - the mathematics, only for checks
 
-    call, given = _wanted(test, subject, asked)
+    call, given = _checked_function(test, subject, asked)
     if call.is_empty():
-        return _without_elements(call)
-    theirs = _theirs(asked, call, given)
+        return _check_shapes_only(call)
+    theirs = _author_gradients(asked, call, given)
     if theirs.grads and theirs.cotangents is not None:
-        _hold_against(call, theirs)
+        _compare_with_author(call, theirs)
     mean_loss = theirs.grads and theirs.cotangents is None
     return gradcheck(
         call,
@@ -195,13 +191,13 @@ def check(test: Any, subject: Subject, asked: Asked) -> GradReport:
     )
 
 
-def backward(test: Any, subject: Subject, asked: Asked) -> None:
+def backward(test: Any, subject: Subject, asked: GradRequest) -> None:
     """Runs the backward once in the test's own precision, to see whether there is one."""
     from karat.gradients.adapters import adapter_named  # noqa: PLC0415 - only once there is a tensor
 
     if subject.written.framework == "numpy":
         return
-    call, _ = _wanted(test, subject, asked)
+    call, _ = _checked_function(test, subject, asked)
     adapter = adapter_named(subject.written.framework)
     inputs = dict(zip(subject.names, subject.tensors, strict=True))
 
@@ -216,33 +212,33 @@ def backward(test: Any, subject: Subject, asked: Asked) -> None:
         ran = adapter.linearise(
             of_checked, [inputs[one] for one in call.wrt], [True] * len(call.wrt)
         )
-        ran.pullback([_ones(adapter, one) for one in ran.outputs])
+        ones: list[Any] = []
+        for out in ran.outputs:
+            dtype, shape = adapter.dtype_of(out), adapter.shape_of(out)
+            floating = dtype.startswith(("float", "bfloat", "complex"))
+            ones.append(adapter.from_numpy(np.ones(shape), dtype, out) if floating else None)
+        ran.pullback(ones)
 
 
-def _ones(adapter: Any, output: Any) -> Any:
-    dtype = adapter.dtype_of(output)
-    if not dtype.startswith(("float", "bfloat", "complex")):
-        return None
-    return adapter.from_numpy(np.ones(adapter.shape_of(output)), dtype, output)
-
-
-def _wanted(test: Any, subject: Subject, asked: Asked) -> tuple[Wanted, tuple[str, ...]]:
+def _checked_function(
+    test: Any, subject: Subject, asked: GradRequest
+) -> tuple[CheckedFunction, tuple[str, ...]]:
     """What is checked, and the names of all inputs that were asked for: the author's gradients follow those."""
     known = {slot.name: slot for slot in subject.written.inputs}
     excluded = [known[name].members if name in known else () for name in asked.no_grad]
     no_grad = asked.no_grad | {one.name for listed in excluded for one in listed}
     given, wrt = _inputs(subject, asked, no_grad)
     outputs = dict.fromkeys(one for name in asked.outputs for one in subject.expand(name))
-    call = Wanted(
+    call = CheckedFunction(
         subject=subject,
         outputs=tuple(outputs),
         wrt=wrt,
-        backward=_backward(test, subject),
+        backward=getattr(test, "backward", None) if subject.written.framework == "numpy" else None,
     )
     return call, given
 
 
-class Wanted(msgspec.Struct, frozen=True, kw_only=True):
+class CheckedFunction(msgspec.Struct, frozen=True, kw_only=True):
     """The outputs that a test asked for, as a function of all its tensors."""
 
     subject: Subject
@@ -287,25 +283,27 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
         return not any(expected.get(name, 1) for name in self.outputs)
 
 
-class Theirs(msgspec.Struct, frozen=True, kw_only=True):
+class AuthorGradients(msgspec.Struct, frozen=True, kw_only=True):
     """What the test's author wrote: gradients by input, and cotangents; without those it is the mean loss."""
 
     grads: dict[str, Array | None]
     cotangents: tuple[Array | None, ...] | None = None
 
 
-def _theirs(asked: Asked, call: Wanted, given: tuple[str, ...]) -> Theirs:
+def _author_gradients(
+    asked: GradRequest, call: CheckedFunction, given: tuple[str, ...]
+) -> AuthorGradients:
     written = call.subject.written
     shapes = {one.name: one.array.shape for one in members(written.inputs)}
     grads = _arrays(asked.grads, given, shapes, "user_defined_grads")
     shapes = {one.name: one.array.shape for one in members(written.outputs)}
     cotangents = _arrays(asked.cotangents, call.outputs, shapes, "user_defined_grad_outputs")
-    return Theirs(
+    return AuthorGradients(
         grads=dict(zip(given, grads, strict=True)) if grads else {}, cotangents=cotangents
     )
 
 
-def _hold_against(call: Wanted, theirs: Theirs) -> None:
+def _compare_with_author(call: CheckedFunction, theirs: AuthorGradients) -> None:
     """The author's gradients at the author's cotangents; AssertionError where they are not the op's.
 
     It proves nothing of the op, which may be where they came from; the numeric side follows.
@@ -326,7 +324,7 @@ def _hold_against(call: Wanted, theirs: Theirs) -> None:
             )
 
 
-def _without_elements(call: Wanted) -> GradReport:
+def _check_shapes_only(call: CheckedFunction) -> GradReport:
     """Nothing can be compared: the backward is run, its shapes are held against the inputs', and no more is said."""
     problem = call.problem()
     found = problem.vjp(problem.point, [np.zeros(slot.shape) for slot in problem.outputs])
@@ -341,7 +339,7 @@ def _without_elements(call: Wanted) -> GradReport:
 
 
 def _inputs(
-    subject: Subject, asked: Asked, no_grad: frozenset[str]
+    subject: Subject, asked: GradRequest, no_grad: frozenset[str]
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Names of tensors that were asked for, lists by their tensors; and of those, what is to be checked."""
     known = {slot.name: slot for slot in subject.written.inputs}
@@ -373,7 +371,7 @@ def _inputs(
     return given, wrt
 
 
-def _expanded(name: str, known: dict[str, Slot], subject: Subject) -> list[str]:
+def _expanded(name: str, known: dict[str, ArraySlot], subject: Subject) -> list[str]:
     if name in subject.names:
         return [name]
     if name in known:
@@ -398,26 +396,18 @@ def _arrays(
             f"{what}: expected an array for each of {', '.join(names)}, found {len(listed)}",
             next_command=f"{what}=[…] with {len(names)} arrays, in the order of the names",
         )
-    made = tuple(
-        None if one is None else read_member(name, one, what).array
-        for name, one in zip(names, listed, strict=True)
-    )
-    for name, one in zip(names, made, strict=True):
-        if one is not None and one.shape != shapes.get(name, one.shape):
+    made: list[Array | None] = []
+    for name, one in zip(names, listed, strict=True):
+        array = None if one is None else read_array(name, one, what).array
+        if array is not None and array.shape != shapes.get(name, array.shape):
             raise UsageError(
-                f"{what}: expected the shape {shapes[name]} for {name}, found {one.shape}",
+                f"{what}: expected the shape {shapes[name]} for {name}, found {array.shape}",
                 next_command=f"{what}=[…] with the shapes of {', '.join(names)}",
             )
-    return tuple(
-        None if one is None else one.astype(_WIDE.get(one.dtype.kind, np.float64)) for one in made
-    )
+        wide = np.complex128 if array is not None and array.dtype.kind == "c" else np.float64
+        made.append(None if array is None else array.astype(wide))
+    return tuple(made)
 
-
-def _backward(test: Any, subject: Subject) -> Any:
-    return getattr(test, "backward", None) if subject.written.framework == "numpy" else None
-
-
-# DOC-HERE probing: Probing: an op whose test left gradients unchecked is asked for them, so that "has no gradient" is a fact, not a claim.
 
 Outcome = Literal["raises", "zero", "gradient"]
 Answers = dict[str, tuple[Outcome, str]]
@@ -426,46 +416,38 @@ Answers = dict[str, tuple[Outcome, str]]
 
 def probe(test: Any, test_name: str, checked: Iterable[str] = ()) -> list[session.NoGrad]:
     """Asks the op of a test for the gradients that were not checked; an op that does not even run is not asked."""
-    written = written_by(test)
+    written = read_setup(test)
     every = [one.name for one in members(written.inputs) if one.differentiable]
     wrt = tuple(name for name in every if name not in set(checked))
     if not wrt:
         return []
     device = frameworks.device_name(None, written.framework)
-    with frameworks.at(device, written.framework) as like:
+    with frameworks.device_scope(device, written.framework) as like:
         subject = subject_at(written, device, like)
-        backward = getattr(test, "backward", None)
-        # For all of them at once: there are kernels of Paddle that end the process if asked for some alone.
-        found = (
-            gradients_of(lambda: _opened(subject, every, backward), wrt) if _runs(subject) else {}
-        )
+        try:
+            subject.outputs()
+        except Exception:  # noqa: BLE001 - a broken op raises for other reasons than having no gradient
+            return []
+
+        def opened() -> Problem:
+            from karat.gradients.adapters.framework_problem import open_problem  # noqa: PLC0415 - only for classes without a check
+
+            # For all of them at once: there are kernels of Paddle that end the process if asked for some alone.
+            return open_problem(
+                lambda *tensors: tuple(subject(*tensors).values()),
+                subject.tensors,
+                op=written.op,
+                names=subject.names,
+                wrt=every,
+                backward=getattr(test, "backward", None),
+                framework=written.framework,
+            )
+
+        found = gradients_of(opened, wrt)
     return [
         session.NoGrad(op=written.op, input=name, test=test_name, outcome=outcome, detail=detail)
         for name, (outcome, detail) in found.items()
     ]
-
-
-def _runs(subject: Subject) -> bool:
-    """Whether the op gives its outputs: one that is broken raises for other reasons than having no gradient."""
-    try:
-        subject.outputs()
-    except Exception:  # noqa: BLE001 - whatever a framework raises
-        return False
-    return True
-
-
-def _opened(subject: Subject, wrt: Sequence[str], backward: Any) -> Problem:
-    from karat.gradients.adapters.framework_problem import open_problem  # noqa: PLC0415 - only for classes without a check
-
-    return open_problem(
-        lambda *tensors: tuple(subject(*tensors).values()),
-        subject.tensors,
-        op=subject.written.op,
-        names=subject.names,
-        wrt=wrt,
-        backward=backward,
-        framework=subject.written.framework,
-    )
 
 
 def gradients_of(opened: Callable[[], Problem], wrt: Sequence[str]) -> Answers:
@@ -481,13 +463,13 @@ def gradients_of(opened: Callable[[], Problem], wrt: Sequence[str]) -> Answers:
     except Unsupported:
         return {}  # nobody was asked: numpy without a backward, a frozen input of Paddle's
     except Exception as error:  # noqa: BLE001 - whatever a framework raises for an op without a gradient
-        said = f"{type(error).__name__}: {error}".splitlines()[0][:300]
-        return dict.fromkeys(wrt, ("raises", said))
-    pairs = zip(problem.inputs, gradients, strict=True)
-    return {slot.name: _told(gradient) for slot, gradient in pairs if slot.name in wrt}
-
-
-def _told(gradient: Any) -> tuple[Outcome, str]:
-    if gradient is not None and np.any(gradient != 0):
-        return "gradient", "it is not zero"
-    return "zero", "it is None or zero"
+        detail = f"{type(error).__name__}: {error}".splitlines()[0][:300]
+        return dict.fromkeys(wrt, ("raises", detail))
+    answers: Answers = {}
+    for slot, one in zip(problem.inputs, gradients, strict=True):
+        there = one is not None and np.any(one != 0)
+        if slot.name in wrt:
+            answers[slot.name] = (
+                ("gradient", "it is not zero") if there else ("zero", "it is None or zero")
+            )
+    return answers

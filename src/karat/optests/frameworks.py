@@ -1,4 +1,4 @@
-"""Frameworks: which one a function is of, without importing any."""
+"""Frameworks of op tests: which one a function is of, without importing any; and the devices they compute on."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ _WRAPPED = 20
 
 
 def framework_of(
-    function: Callable[..., Any], *, backward: object = None, original: bool = False
+    function: Callable[..., Any], *, backward: object = None, paddle_style: bool = False
 ) -> str:
     """The framework of a function: where it is defined, else what it calls, else what its file imports.
 
-    What hints at nothing computes with what it is given, numpy's arrays; in a test that is written in the original's
-    manner (`original`), it is Paddle's, where that is imported at all.
+    What hints at nothing computes with what it is given, numpy's arrays; in a test that is written as for Paddle
+    (`paddle_style`), it is Paddle's, where that is imported at all.
     """
     if backward is not None:
         return "numpy"
@@ -39,7 +39,7 @@ def framework_of(
     imported = [name for name in KNOWN[:3] if name in named]
     if len(imported) == 1:
         return imported[0]
-    if original and "paddle" in sys.modules:  # the original's tests are Paddle's
+    if paddle_style and "paddle" in sys.modules:
         return "paddle"
     if not imported:
         return "numpy"
@@ -113,8 +113,6 @@ def _module_of(value: object) -> str:
     return name if isinstance(name, str) else ""
 
 
-# DOC-HERE places: Places: where an op test computes, whatever its framework calls it, and what to say when it is not there.
-
 _PADDLE = re.compile(r"Place\(([^)]*)\)")
 _GPU = {"torch": "cuda", "paddle": "gpu", "jax": "gpu"}
 
@@ -134,12 +132,12 @@ def device_name(place: Any, framework: str) -> str:
     return f"{kind}{colon}{number}"
 
 
-def why_absent(device: str, framework: str) -> str | None:
+def absence_reason(device: str, framework: str) -> str | None:
     """Why nothing can be computed there; None if it can."""
     if device.partition(":")[0] == "cpu":
         return None
     try:
-        _reach(device, framework)
+        _tensor_on(device, framework)
     except Exception as error:  # noqa: BLE001 - frameworks raise anything for a device that is not there
         first = (str(error).strip() or type(error).__name__).splitlines()[0]
         return f"{framework} has no {device} here: {first[:200]}"
@@ -147,18 +145,18 @@ def why_absent(device: str, framework: str) -> str | None:
 
 
 @contextmanager
-def at(device: str, framework: str) -> Iterator[Any]:
+def device_scope(device: str, framework: str) -> Iterator[Any]:
     """Within it the framework computes there, eagerly; gives a tensor that lies there."""
     if framework == "paddle":
         from paddle.base import dygraph  # noqa: PLC0415 - a value of Paddle's is at hand
 
         with dygraph.guard(_paddle_place(device)):
-            yield _reach(device, framework)
+            yield _tensor_on(device, framework)
     else:
-        yield _reach(device, framework)
+        yield _tensor_on(device, framework)
 
 
-def _reach(device: str, framework: str) -> Any:
+def _tensor_on(device: str, framework: str) -> Any:
     """A tensor on the device; whatever error there is if there is none."""
     if framework == "torch":
         import torch  # noqa: PLC0415
@@ -170,18 +168,14 @@ def _reach(device: str, framework: str) -> Any:
         kind, _, number = device.partition(":")
         return jax.device_put(0.0, jax.devices(kind)[int(number or 0)])
     if framework == "paddle":
-        return _on_paddle(device)
+        import paddle  # noqa: PLC0415
+        from paddle.base import dygraph  # noqa: PLC0415
+
+        with dygraph.guard(_paddle_place(device)):
+            return paddle.zeros([1])
     if device != "cpu":
         raise ValueError("it computes on the CPU alone")
     return None
-
-
-def _on_paddle(device: str) -> Any:
-    import paddle  # noqa: PLC0415
-    from paddle.base import dygraph  # noqa: PLC0415
-
-    with dygraph.guard(_paddle_place(device)):
-        return paddle.zeros([1])
 
 
 def _paddle_place(device: str) -> Any:

@@ -1,6 +1,11 @@
-"""Skips: which classes say that they need no gradient check, and why. A class speaks for itself, never for a child.
+"""The record of an op test class: what it skips, what it did while it ran, and how it is judged once its tests are through.
 
-Nothing is written into the class, so that nothing can be inherited, copied or set by hand.
+All of it is kept beside the class, never in it, so that nothing can be inherited, copied or set by hand: a class speaks
+for itself, never for a child. What a test sets by hand (`exist_check_grad`, `no_need_check_grad`) is not read.
+
+Gradients that a class left unchecked are probed at its end (`checks.probe`). Under pytest the plugin of the policy judges;
+under plain unittest the class is judged here, as in Paddle, if all of its tests ran. With KARAT_EVIDENCE=DIR a plain
+unittest run leaves the same journal as a pytest run.
 """
 
 from __future__ import annotations
@@ -8,7 +13,7 @@ from __future__ import annotations
 import atexit
 import os
 import unittest
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
@@ -29,24 +34,12 @@ _in_place: WeakKeyDictionary[type, str] = WeakKeyDictionary()
 
 def skip_check_grad_ci(reason: str | None = None) -> Callable[[Class], Class]:
     """A decorator: this very class needs no gradient check, for a reason that somebody must approve."""
-    said = _said("skip_check_grad_ci", reason)
-
-    def decorate(cls: Class) -> Class:
-        _gradient[cls] = said
-        return cls
-
-    return decorate
+    return _skip("skip_check_grad_ci", reason, _gradient)
 
 
 def skip_check_inplace_ci(reason: str | None = None) -> Callable[[Class], Class]:
     """A decorator: this very class needs no check of its in-place form."""
-    said = _said("skip_check_inplace_ci", reason)
-
-    def decorate(cls: Class) -> Class:
-        _in_place[cls] = said
-        return cls
-
-    return decorate
+    return _skip("skip_check_inplace_ci", reason, _in_place)
 
 
 def skip_reason(cls: type) -> str | None:
@@ -54,22 +47,24 @@ def skip_reason(cls: type) -> str | None:
     return _gradient.get(cls)
 
 
-def _said(name: str, reason: object) -> str:
-    if isinstance(reason, str) and reason.strip():
-        return reason.strip()
-    raise UsageError(
-        f"{name}: expected reason='…' that says why, found {reason!r}",
-        next_command=f"@{name}(reason='why this op has nothing to check')",
-    )
+def _skip(
+    name: str, reason: object, known: WeakKeyDictionary[type, str]
+) -> Callable[[Class], Class]:
+    if not isinstance(reason, str) or not reason.strip():
+        raise UsageError(
+            f"{name}: expected reason='…' that says why, found {reason!r}",
+            next_command=f"@{name}(reason='why this op has nothing to check')",
+        )
+    why = reason.strip()
+
+    def decorate(cls: Class) -> Class:
+        known[cls] = why
+        return cls
+
+    return decorate
 
 
-# DOC-HERE lifecycle: Lifecycle: what is known of an op test class while it runs. Kept beside the class, never in it.
-#
-# A class speaks for itself: what its parent ran, skipped or declared is the parent's. What a test sets by hand on
-# the class (`exist_check_grad`, `no_need_check_grad`) is read by nobody.
-
-
-class Life:
+class ClassRecord:
     """What one class did so far in this process."""
 
     def __init__(self) -> None:
@@ -85,19 +80,12 @@ class Life:
         """The last instance that was set up: its inputs are what a probe at the end needs."""
 
 
-_lives: WeakKeyDictionary[type, Life] = WeakKeyDictionary()
+_records: WeakKeyDictionary[type, ClassRecord] = WeakKeyDictionary()
 
 
-def life_of(cls: type) -> Life:
-    """The life of this very class."""
-    if cls not in _lives:
-        _lives[cls] = Life()
-    return _lives[cls]
-
-
-def forget(cls: type) -> None:
-    """Ends a life: a class that runs again starts anew."""
-    _lives.pop(cls, None)
+def record_of(cls: type) -> ClassRecord:
+    """The record of this very class."""
+    return _records.setdefault(cls, ClassRecord())
 
 
 def test_id(cls: type) -> str:
@@ -134,8 +122,8 @@ def source(cls: type) -> tuple[str, int]:
 def declare(test: Any, op: str, no_grad: frozenset[str] = frozenset()) -> None:
     """Tells which op a class tests and what goes in, once for each thing that is new."""
     cls = type(test)
-    life = life_of(cls)
-    life.last = test
+    record = record_of(cls)
+    record.last = test
     file, line = source(cls)
     inputs = {one.name: one.dtype for one in members(read_slots(test.inputs, "inputs"))}
     event = session.Declared(
@@ -147,16 +135,11 @@ def declare(test: Any, op: str, no_grad: frozenset[str] = frozenset()) -> None:
         no_grad=tuple(sorted(no_grad & inputs.keys())),
         skip_reason=skip_reason(cls),
     )
-    if event not in life.declared:
-        life.declared.append(event)
+    if event not in record.declared:
+        record.declared.append(event)
         session.notify(event)
 
 
-# DOC-HERE plain_recording: Evidence of plain unittest runs: with KARAT_EVIDENCE=DIR they leave the journal that a pytest run leaves.
-#
-# Under pytest the plugin keeps it, and nothing happens here.
-
-FOLDER = "KARAT_EVIDENCE"
 _kept: list[Recorder] = []
 _ran: list[str] = []
 
@@ -166,46 +149,31 @@ def under_pytest() -> bool:
     return running_test() is not None
 
 
-def begin(test: str, names: list[str], *, first: bool) -> None:
-    """A test of a class starts; with its first one the class counts as found."""
-    recorder = _recorder()
-    if recorder is None:
-        return
-    from karat.policy.journal import Collected  # noqa: PLC0415 - only for runs that keep evidence
+def _record_outcome(
+    test: str, name: str, result: unittest.TestResult, case: object
+) -> Literal["passed", "failed", "skipped"]:
+    """A test of a class came to its end; the journal has how, if there is one."""
 
-    recorder.current = test
-    if first:
-        recorder.note(Collected(test=test, selected=len(names)))
+    def reasons(listed: Iterable[tuple[object, str]]) -> list[str]:
+        # A subtest stands for its test.
+        return [why for one, why in listed if getattr(one, "test_case", one) is case]
 
-
-def ended(test: str, name: str, result: unittest.TestResult, case: object) -> str:
-    """A test of a class came to its end: `passed`, `failed` or `skipped`."""
-    failed = [why for one, why in (*result.failures, *result.errors) if _is(one, case)]
-    skipped = [why for one, why in result.skipped if _is(one, case)]
+    failed, skipped = reasons([*result.failures, *result.errors]), reasons(result.skipped)
     outcome: Literal["passed", "failed", "skipped"]
     outcome = "failed" if failed else "skipped" if skipped else "passed"
     recorder = _recorder()
-    if recorder is None:
-        return outcome
-    from karat.policy.journal import Outcome  # noqa: PLC0415
+    if recorder is not None:
+        from karat.policy.journal import Outcome  # noqa: PLC0415 - only for runs that keep evidence
 
-    _ran.append(name)
-    reason = (failed or skipped or [""])[0].strip().splitlines()
-    recorder.note(
-        Outcome(
-            test=test, item=f"{test}::{name}", outcome=outcome, reason=reason[-1] if reason else ""
-        )
-    )
+        _ran.append(name)
+        reason = ((failed or skipped or [""])[0].strip().splitlines() or [""])[-1]
+        item = f"{test}::{name}"
+        recorder.note(Outcome(test=test, item=item, outcome=outcome, reason=reason))
     return outcome
 
 
-def _is(found: object, case: object) -> bool:
-    """A subtest stands for its test."""
-    return getattr(found, "test_case", found) is case
-
-
 def _recorder() -> Recorder | None:
-    folder = os.environ.get(FOLDER)
+    folder = os.environ.get("KARAT_EVIDENCE")
     if not folder or under_pytest():
         return None
     if not _kept:
@@ -218,61 +186,61 @@ def _recorder() -> Recorder | None:
     return _kept[0]
 
 
-# DOC-HERE ending: Ending: what happens once all tests of an op test class are through.
-#
-# Gradients that a class left unchecked are asked for (`probing`). Under pytest the plugin of the policy judges; under
-# plain unittest the class is judged here, as in the original, if all of its tests ran. With KARAT_EVIDENCE=DIR a
-# plain unittest run leaves the same journal as a pytest run.
-
 _running: list[type] = []
 _listening: list[Any] = []
 
 
-def begin_ending(cls: type) -> None:
+def begin_test(cls: type) -> None:
     """A test of the class starts; its first one sees to the end."""
     _running[:] = [cls]
     if not _listening:
-        _listening.append(session.listen(_heard))
-    life = life_of(cls)
-    begin(test_id(cls), _names(cls), first=not life.begun)
-    if not life.begun:
-        life.begun = True
+        _listening.append(session.listen(_remember))
+    record = record_of(cls)
+    recorder = _recorder()
+    if recorder is not None:
+        from karat.policy.journal import Collected  # noqa: PLC0415 - only for runs that keep evidence
+
+        recorder.current = test_id(cls)
+        if not record.begun:  # with its first test the class counts as found
+            recorder.note(Collected(test=test_id(cls), selected=len(_names(cls))))
+    if not record.begun:
+        record.begun = True
         cls.addClassCleanup(_end, cls)  # type: ignore[attr-defined] # a TestCase; run even if tearDownClass is overridden
 
 
-def ended_ending(test: unittest.TestCase, name: str, result: unittest.TestResult | None) -> None:
+def end_test(test: unittest.TestCase, name: str, result: unittest.TestResult | None) -> None:
     """A test of the class came to its end, whatever it was."""
     cls = type(test)
-    life = life_of(cls)
-    life.ran.add(name)
+    record = record_of(cls)
+    record.ran.add(name)
     if result is not None and not under_pytest():
-        life.passed |= ended(test_id(cls), name, result, test) == "passed"
+        record.passed |= _record_outcome(test_id(cls), name, result, test) == "passed"
 
 
-def _heard(event: session.Event) -> None:
+def _remember(event: session.Event) -> None:
     if _running:
-        life_of(_running[0]).told.append(event)
+        record_of(_running[0]).told.append(event)
 
 
 def _end(cls: type) -> None:
-    life = life_of(cls)
+    record = record_of(cls)
     try:
-        _probe(cls, life)
+        _probe(cls, record)
         if not under_pytest():
-            _judge(cls, life)
+            _judge(cls, record)
     finally:
         _running.clear()
-        forget(cls)
+        _records.pop(cls, None)  # a class that runs again starts anew
 
 
-def _probe(cls: type, life: Life) -> None:
+def _probe(cls: type, record: ClassRecord) -> None:
     """Asks for the gradients of which there is no evidence."""
-    if life.last is None or not callable(getattr(life.last, "python_api", None)):
+    if record.last is None or not callable(getattr(record.last, "python_api", None)):
         return
     from karat.optests.checks import probe  # noqa: PLC0415 - seldom
 
-    reports = [event.report for event in life.told if isinstance(event, session.Checked)]
-    ops = {event.op for event in life.declared}
+    reports = [event.report for event in record.told if isinstance(event, session.Checked)]
+    ops = {event.op for event in record.declared}
     checked = {
         one.input
         for report in reports
@@ -281,26 +249,58 @@ def _probe(cls: type, life: Life) -> None:
         if one.counts
     }
     with suppress(UsageError):  # every test that came so far has said it
-        for event in probe(life.last, test_id(cls), checked):
+        for event in probe(record.last, test_id(cls), checked):
             session.notify(event)
 
 
-def _judge(cls: type, life: Life) -> None:
-    """AssertionError with what is missing and the three ways to set it right; nothing if not all of it ran."""
-    if not set(_names(cls)) <= life.ran:
+def _judge(cls: type, record: ClassRecord) -> None:
+    """Raise AssertionError with what is missing and the three ways to set it right; nothing if not all of it ran."""
+    if not set(_names(cls)) <= record.ran:
         return
-    if not life.declared and not life.passed:
+    if not record.declared and not record.passed:
         return  # each of its tests was skipped, or failed before it said what it tests: unittest tells
-    if not life.declared:
+    if not record.declared:
         raise AssertionError(
             f"{test_id(cls)}: expected setUp to say op_type and inputs, found neither; "
             "a test of anything but an operator inherits from unittest.TestCase"
         )
-    from karat.optests.policy_verdict import unmet  # noqa: PLC0415 - only under plain unittest
-
-    message = unmet(test_id(cls), life.told)
+    message = _unmet_policy(test_id(cls), record.told)
     if message:
         raise AssertionError(message)
+
+
+def _unmet_policy(test: str, told: Sequence[session.Event]) -> str:
+    """What the class lacks by the gate's own rules, with the ways to set it right; empty if it lacks nothing."""
+    from karat.config import load  # noqa: PLC0415 - only under plain unittest
+    from karat.policy.evidence import Known, Merged  # noqa: PLC0415
+    from karat.policy.exemptions import Exemptions, read  # noqa: PLC0415
+    from karat.policy.gate.decision import Asked, gate, lines  # noqa: PLC0415
+    from karat.policy.journal import (  # noqa: PLC0415
+        Evidence,
+        NoGradAsked,
+        OpTested,
+        Reported,
+        records_of,
+    )
+    from karat.system.dates import day  # noqa: PLC0415
+
+    config, today = load(Path.cwd()), day(None, os.environ)
+    root = config.file.parent if config.file else Path.cwd()
+    written = read(root / config.policy.exemptions, config.policy.exemptions)
+    records = [record for event in told for record in records_of(event, test)]
+    known = Known(
+        test=test,
+        declared=tuple(one for one in records if isinstance(one, OpTested)),
+        evidence=tuple(one for one in records if isinstance(one, Evidence)),
+        reports=tuple(one for one in records if isinstance(one, Reported)),
+        no_grads=tuple(one for one in records if isinstance(one, NoGradAsked)),
+    )
+    merged = Merged(tests={test: known}, ran=1)
+    # What is wrong with the file is for `karat policy gate` to say; here it may explain why nothing covers the class.
+    held = gate(merged, Asked(exemptions=Exemptions(entries=written.entries), today=today))
+    if held.exit_code == 0:
+        return ""
+    return "\n".join(lines(gate(merged, Asked(exemptions=written, today=today)), today=today))
 
 
 def _names(cls: type) -> list[str]:

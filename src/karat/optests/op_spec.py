@@ -104,7 +104,15 @@ class OpSpec(msgspec.Struct, frozen=True, kw_only=True):
                     f"OpSpec({self.op!r}): {what}: expected {expected}, found {getattr(self, what)!r}",
                     next_command="karat.OpSpec(op='softmax', fn=…, samples=…, dtypes=('float64',), devices=('cpu',))",
                 )
-        _refuse_unknown(self.op, self.dtypes)
+        from karat.gradients.adapters.calls import FLOATS  # noqa: PLC0415 - as the adapters
+
+        odd = [one for one in self.dtypes if one not in FLOATS]
+        if odd:
+            raise UsageError(
+                f"OpSpec({self.op!r}): dtypes: expected floating-point dtypes, "
+                f"found {self.dtypes!r}{suggest(odd[0], FLOATS)}",
+                next_command="dtypes=('float64', 'float32', 'bfloat16')",
+            )
         unknown = set(self.tolerances) - set(self.dtypes)
         if unknown:
             raise UsageError(
@@ -112,18 +120,6 @@ class OpSpec(msgspec.Struct, frozen=True, kw_only=True):
                 f"found {', '.join(sorted(unknown))}",
                 next_command="name each dtype in dtypes=(…), too",
             )
-
-
-def _refuse_unknown(op: str, dtypes: Sequence[str]) -> None:
-    """Raise for a dtype that has no gradients, or that nobody knows."""
-    from karat.gradients.adapters.calls import FLOATS  # noqa: PLC0415 - as the adapters
-
-    odd = [one for one in dtypes if one not in FLOATS]
-    if odd:
-        raise UsageError(
-            f"OpSpec({op!r}): dtypes: expected floating-point dtypes, found {dtypes!r}{suggest(odd[0], FLOATS)}",
-            next_command="dtypes=('float64', 'float32', 'bfloat16')",
-        )
 
 
 def _are_names(found: object) -> bool:
@@ -140,12 +136,7 @@ def op_tests(specs: Iterable[OpSpec], *, seed: int = 0) -> type:
     return made(listed, seed=seed)
 
 
-# DOC-HERE spec_cases: Cases of specs: one spec, dtype, device and sample each, with the name that a test id shows.
-
-Array = np.ndarray[Any, np.dtype[Any]]
-
-
-class Case(msgspec.Struct, frozen=True, kw_only=True):
+class OpCase(msgspec.Struct, frozen=True, kw_only=True):
     """One thing to be tested."""
 
     spec: OpSpec
@@ -167,19 +158,14 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def framework(self) -> str:
         """The framework of the op."""
-        return framework(self.spec)
+        return self.spec.framework or framework_of(self.spec.fn, backward=self.spec.backward)
 
     def sample(self) -> OpSample:
         """The sample, drawn anew: the same numbers whichever tests run."""
         return _drawn(self.spec, self.dtype, self.device, self.seed)[self.number]
 
 
-def framework(spec: OpSpec) -> str:
-    """The framework of a spec's function."""
-    return spec.framework or framework_of(spec.fn, backward=spec.backward)
-
-
-def cases(specs: Sequence[OpSpec], seed: int) -> list[Case]:
+def cases(specs: Sequence[OpSpec], seed: int) -> list[OpCase]:
     """Every case of every spec; names must differ."""
     found = [case for spec in specs for case in _of_spec(spec, seed)]
     names = Counter(case.id for case in found)
@@ -192,21 +178,20 @@ def cases(specs: Sequence[OpSpec], seed: int) -> list[Case]:
     return found
 
 
-def _of_spec(spec: OpSpec, seed: int) -> Iterator[Case]:
+def _of_spec(spec: OpSpec, seed: int) -> Iterator[OpCase]:
+    framework = spec.framework or framework_of(spec.fn, backward=spec.backward)
     for device in spec.devices:
-        absent = frameworks.why_absent(
-            frameworks.device_name(device, framework(spec)), framework(spec)
-        )
+        absent = frameworks.absence_reason(frameworks.device_name(device, framework), framework)
         for dtype in spec.dtypes:
             if absent is not None:
-                yield Case(
+                yield OpCase(
                     spec=spec, dtype=dtype, device=device, number=0, name="absent", seed=seed, absent=absent
                 )  # fmt: skip
                 continue
             drawn = _drawn(spec, dtype, device, seed)
             for number, sample in enumerate(drawn):
                 name = sample.name or f"sample{number}"
-                yield Case(
+                yield OpCase(
                     spec=spec, dtype=dtype, device=device, number=number, name=name, seed=seed,
                     expects=sample.expected is not None,
                 )  # fmt: skip
@@ -240,14 +225,14 @@ def _draw(spec: OpSpec, dtype: str, device: str, seed: int) -> list[OpSample]:
     return samples
 
 
-def tensors(case: Case, like: Any) -> tuple[Sequence[Any] | Mapping[str, Any], dict[str, Any]]:
+def tensors(case: OpCase, like: Any) -> tuple[Sequence[Any] | Mapping[str, Any], dict[str, Any]]:
     """Inputs and kwargs with numpy arrays as tensors, floats in the case's dtype, where `like` lies."""
     sample = case.sample()
     inputs = dict(sample.inputs) if isinstance(sample.inputs, Mapping) else sample.inputs
     return _brought(inputs, case, like), _brought(dict(sample.kwargs), case, like)
 
 
-def plain(value: Any, case: Case) -> Any:
+def plain(value: Any, case: OpCase) -> Any:
     """The same numbers as float64 numpy arrays, for a reference: as the op sees them, rounded to its dtype."""
     from karat.gradients.adapters import adapter_named  # noqa: PLC0415 - only for references
 
@@ -263,7 +248,7 @@ def plain(value: Any, case: Case) -> Any:
     return _mapped(value, adapter.owns, one)
 
 
-def _brought(value: Any, case: Case, like: Any) -> Any:
+def _brought(value: Any, case: OpCase, like: Any) -> Any:
     from karat.gradients.adapters import adapter_named  # noqa: PLC0415
 
     adapter = adapter_named(case.framework)
@@ -274,20 +259,18 @@ def _brought(value: Any, case: Case, like: Any) -> Any:
     def one(leaf: Any) -> Any:
         if not isinstance(leaf, (np.ndarray, np.generic)):
             return adapter.fresh(leaf)  # a function may write to it, and another test needs it
-        array = np.asarray(leaf)
-        return adapter.from_numpy(array, _dtype(array, case.dtype), like)
+        array, dtype = np.asarray(leaf), case.dtype
+        if array.dtype.kind == "c" and not dtype.startswith("complex"):
+            dtype = "complex128"
+        return adapter.from_numpy(
+            array, dtype if array.dtype.kind in "fVc" else str(array.dtype), like
+        )
 
     return _mapped(value, is_one, one)
 
 
-def _dtype(array: Array, wanted: str) -> str:
-    if array.dtype.kind == "c":
-        return wanted if wanted.startswith("complex") else "complex128"
-    return wanted if array.dtype.kind in "fV" else str(array.dtype)
-
-
 def _mapped(value: Any, is_leaf: Callable[[object], bool], one: Callable[[Any], Any]) -> Any:
-    from karat.gradients.adapters.calls import Leaf, unflatten, flatten  # noqa: PLC0415 - as the adapters
+    from karat.gradients.adapters.calls import Leaf, flatten, unflatten  # noqa: PLC0415 - as the adapters
 
     found: list[Leaf] = []
     form = flatten(value, is_leaf, "", found)

@@ -1,5 +1,22 @@
-# ruff: noqa: ERA001
-"""Requests: what tests of the original ask for that is not carried out here. It is said, and never counted."""
+"""OpTest: a unittest class for one operator, written as for Paddle's `op_test.OpTest`.
+
+    class TestMatmul(karat.OpTest):
+        def setUp(self):
+            self.op_type = "matmul_v2"
+            self.python_api = paddle.matmul
+            self.inputs = {"X": x, "Y": y}
+            self.outputs = {"Out": x @ y}
+
+        def test_check_output(self):
+            self.check_output()
+
+        def test_check_grad(self):
+            self.check_grad(["X", "Y"], "Out")
+
+`check_grad` is `karat.gradcheck` on `python_api`. Nothing is written into classes: what a class checked is known from
+comparisons that came to their end, and from nothing else. What Paddle's arguments ask for beyond that is not carried
+out; a warning says so, and it is never counted as evidence.
+"""
 
 from __future__ import annotations
 
@@ -10,12 +27,14 @@ import unittest
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from karat.findings import UsageError, suggest
 from karat.gradients.report import GradReport, GradVerdict
 from karat.optests import frameworks, lifecycle
 from karat.optests.lifecycle import declare, skip_check_grad_ci, skip_check_inplace_ci
-from karat.optests.subject import Subject, Written, in_double, op_name, subject_at, written_by
-from karat.optests.values import is_low, members
+from karat.optests.subject import OpSetup, Subject, in_double, op_name, read_setup, subject_at
+from karat.optests.values import is_low, members, read_slots
 
 _log = logging.getLogger("karat.optests")
 
@@ -24,86 +43,22 @@ OTHER_MODES = (
     "check_prim", "check_prim_pir", "check_cinn", "check_pir", "check_pir_onednn", "check_new_ir",
     "check_auto_parallel", "check_symbol_infer", "only_check_prim", "check_eager", "check_inplace",
 )  # fmt: skip
-# What other arguments of the original mean nothing here: its own tolerances, its own numeric side.
+# What other arguments of Paddle's mean nothing here: its own tolerances, its own numeric side.
 UNUSED = ("atol", "rtol", "inplace_atol", "numeric_place", "custom_place", "check_sparse", "no_check_set", "use_cinn")  # fmt: skip
-# What karat's own check takes beyond the original's arguments, handed on to `gradcheck`.
+# What karat's own check takes beyond Paddle's arguments, handed on to `gradcheck`.
 KARATS = ("order", "dtypes", "modes", "reference", "properties", "nondeterminism_bound", "seed")
 _NO_KERNEL = re.compile(
     r"not registered|not implemented|unimplemented|not support|unsupported|no kernel|not found", re.IGNORECASE
 )  # fmt: skip
-_said: set[str] = set()
+_warned: set[str] = set()
 
-
-def noted(
-    test: Any, asked: Mapping[str, Any], karats: tuple[str, ...] = (), *, check_dygraph: bool
-) -> None:
-    """Says once per process what is not carried out; SkipTest where the test wants nothing else."""
-    known = (*OTHER_MODES, *UNUSED, *karats)
-    for name in asked:
-        if name not in known:
-            raise UsageError(
-                f"{type(test).__name__}: expected an argument of the original's check, found {name!r}"
-                f"{suggest(name, known)}",
-                next_command="python -c 'import karat; help(karat.OpTest.check_grad)'",
-            )
-    wanted = sorted(name for name in OTHER_MODES if asked.get(name) and name not in _said)
-    if wanted:
-        _said.update(wanted)
-        _log.warning(
-            "%s asks for %s: not carried out (karat calls python_api eagerly), and not counted as evidence",
-            type(test).__name__,
-            ", ".join(wanted),
-        )
-    if not check_dygraph:
-        raise unittest.SkipTest(
-            f"{type(test).__name__}: nothing was compared: check_dygraph=False asks for the static graph alone, "
-            "and karat calls python_api eagerly"
-        )
-
-
-def of_karat(asked: Mapping[str, Any]) -> dict[str, Any]:
-    """The arguments that are handed on to gradcheck."""
-    return {name: value for name, value in asked.items() if name in KARATS}
-
-
-def why_not_computed(subject: Subject, run: Callable[[Subject], object]) -> str | None:
-    """Why the op cannot be run in the test's low precision at this place: there is no kernel; None if it can."""
-    low = sorted({one.dtype for one in members(subject.written.inputs) if is_low(one.dtype)})
-    if not low:
-        return None
-    try:
-        run(subject)
-    except (RuntimeError, NotImplementedError, TypeError) as error:
-        first = next((line for line in str(error).splitlines() if _NO_KERNEL.search(line)), "")
-        if first:  # else it is an error that the check itself will meet, and tell better
-            return f"{subject.written.framework} computes no {', '.join(low)} of it on {subject.device}: {first.strip()[:200]}"
-    return None
-
-
-# DOC-HERE op_test: OpTest: a unittest class for one operator, in the manner of the original (Paddle's `op_test.OpTest`).
-#
-#     class TestMatmul(karat.OpTest):
-#         def setUp(self):
-#             self.op_type = "matmul_v2"
-#             self.python_api = paddle.matmul
-#             self.inputs = {"X": x, "Y": y}
-#             self.outputs = {"Out": x @ y}
-#
-#         def test_check_output(self):
-#             self.check_output()
-#
-#         def test_check_grad(self):
-#             self.check_grad(["X", "Y"], "Out")
-#
-# `check_grad` is `karat.gradcheck` on `python_api`. Nothing is written into classes: what a class checked is known
-# from comparisons that came to their end, and from nothing else.
 
 __all__ = ["OpTest", "skip_check_grad_ci", "skip_check_inplace_ci"]
 
 __unittest = True
 """Unittest leaves these frames out, and so does pytest for its classes: a failure is of the test's own line."""
 _SEEDS = (123, 124)
-"""numpy's and random's, as in the original; before every test, so that one test alone sees the same inputs."""
+"""numpy's and random's, as in Paddle; before every test, so that one test alone sees the same inputs."""
 
 
 class OpTest(unittest.TestCase):
@@ -123,18 +78,16 @@ class OpTest(unittest.TestCase):
 
     def run(self, result: unittest.TestResult | None = None) -> unittest.TestResult | None:
         """Runs one test with seeded generators, which are as they were afterwards."""
-        import numpy as np  # noqa: PLC0415 - the room is imported by `import karat` users who may never run one
-
         kept = np.random.get_state(), random.getstate()  # noqa: NPY002 - setUp draws from the global generators
         np.random.seed(_SEEDS[0])  # noqa: NPY002
         random.seed(_SEEDS[1])
-        lifecycle.begin_ending(type(self))
+        lifecycle.begin_test(type(self))
         try:
             result = super().run(result)
         finally:
             np.random.set_state(kept[0])  # noqa: NPY002
             random.setstate(kept[1])
-            lifecycle.ended_ending(self, self._testMethodName, result)
+            lifecycle.end_test(self, self._testMethodName, result)
         return result
 
     def _callSetUp(self) -> None:  # noqa: N802 - unittest's own hook: setUp is overridden without super()
@@ -152,11 +105,11 @@ class OpTest(unittest.TestCase):
         atol: float = 1e-5,
         rtol: float = 1e-5,
         no_check_set: Iterable[str] | None = None,
-        equal_nan: bool = False,  # noqa: FBT001, FBT002 - the original's order
+        equal_nan: bool = False,  # noqa: FBT001, FBT002 - Paddle's order
         check_dygraph: bool = True,  # noqa: FBT001, FBT002
         **asked: Any,
     ) -> None:
-        """The op's outputs are `self.outputs`, at every place."""
+        """Check that the op's outputs are `self.outputs`, at every place."""
         self._everywhere(
             lambda place: self.check_output_with_place(
                 place, atol, rtol, no_check_set, equal_nan, check_dygraph, **asked
@@ -173,18 +126,18 @@ class OpTest(unittest.TestCase):
         check_dygraph: bool = True,  # noqa: FBT001, FBT002
         **asked: Any,
     ) -> None:
-        """The op's outputs are `self.outputs`, at this place; skipped if it is not there."""
+        """Check that the op's outputs are `self.outputs`, at this place; skipped if it is not there."""
         from karat.optests.checks import Tolerance, compare_outputs  # noqa: PLC0415 - brings numpy
 
-        noted(self, asked, check_dygraph=check_dygraph)
-        left_out = _left_out(no_check_set)
+        refuse_or_warn(self, asked, check_dygraph=check_dygraph)
+        left_out = _name_set(no_check_set)
         tolerance = Tolerance(atol=atol, rtol=rtol, equal_nan=equal_nan)
         self._at(place, lambda subject: compare_outputs(subject, tolerance, left_out))
 
     def check_output_customized(
         self, checker: Callable[[list[Any]], Any], place: Any = None
     ) -> None:
-        """Hands the op's outputs to a function that judges them."""
+        """Call a function that judges the op's outputs."""
         if place is not None:
             self.check_output_with_place_customized(checker, place)
         else:
@@ -193,7 +146,7 @@ class OpTest(unittest.TestCase):
     def check_output_with_place_customized(
         self, checker: Callable[[list[Any]], Any], place: Any
     ) -> None:
-        """Hands the op's outputs at this place to a function that judges them."""
+        """Call a function that judges the op's outputs at this place."""
         checker(self.calc_output(place))
 
     def calc_output(self, place: Any = None) -> list[Any]:
@@ -209,7 +162,7 @@ class OpTest(unittest.TestCase):
 
     # -- backward ---------------------------------------------------------------------------------
 
-    def check_grad(  # noqa: PLR0913, PLR0917 - the original's signature
+    def check_grad(  # noqa: PLR0913, PLR0917 - Paddle's signature
         self,
         inputs_to_check: str | Iterable[str],
         output_names: str | Iterable[str],
@@ -222,7 +175,7 @@ class OpTest(unittest.TestCase):
         check_dygraph: bool = True,  # noqa: FBT001, FBT002
         **asked: Any,
     ) -> None:
-        """The gradients of inputs are right, at every place."""
+        """Check the gradients of inputs, at every place."""
         self._everywhere(
             lambda place: self.check_grad_with_place(
                 place,
@@ -239,7 +192,7 @@ class OpTest(unittest.TestCase):
             )
         )
 
-    def check_grad_with_place(  # noqa: PLR0913, PLR0917 - the original's signature
+    def check_grad_with_place(  # noqa: PLR0913, PLR0917 - Paddle's signature
         self,
         place: Any,
         inputs_to_check: str | Iterable[str],
@@ -253,13 +206,13 @@ class OpTest(unittest.TestCase):
         check_dygraph: bool = True,  # noqa: FBT001, FBT002
         **asked: Any,
     ) -> GradReport:
-        """The gradients of inputs are right, at this place; skipped if it is not there."""
-        from karat.optests.checks import Asked, backward, check  # noqa: PLC0415 - brings numpy
+        """Check the gradients of inputs, at this place; skipped if it is not there."""
+        from karat.optests.checks import GradRequest, backward, check  # noqa: PLC0415 - brings numpy
 
-        noted(self, asked, KARATS, check_dygraph=check_dygraph)
-        excluded = _left_out(no_grad_set)
+        refuse_or_warn(self, asked, KARATS, check_dygraph=check_dygraph)
+        excluded = _name_set(no_grad_set)
         self._declared(excluded)
-        wanted = Asked(
+        wanted = GradRequest(
             inputs=_names(inputs_to_check),
             outputs=_names(output_names),
             no_grad=excluded,
@@ -267,14 +220,14 @@ class OpTest(unittest.TestCase):
             delta=numeric_grad_delta,
             grads=user_defined_grads,
             cotangents=user_defined_grad_outputs,
-            more=of_karat(asked),
+            more={name: value for name, value in asked.items() if name in KARATS},
         )
         report: GradReport = self._at(
             place,
             lambda subject: check(self, subject, wanted),
             lambda subject: backward(self, subject, wanted),
         )
-        return settled(report)
+        return require_evidence(report)
 
     # -- where ------------------------------------------------------------------------------------
 
@@ -297,7 +250,7 @@ class OpTest(unittest.TestCase):
                     next_command="places = ['cpu'] in the class",
                 )
             return self.places
-        if written_by(self).framework == "paddle":
+        if read_setup(self).framework == "paddle":
             from karat.optests.original import get_places  # noqa: PLC0415 - Paddle is at hand
 
             found: Sequence[Any] = get_places()
@@ -316,21 +269,21 @@ class OpTest(unittest.TestCase):
         evidence of its own, and the test is skipped all the same.
         """
         self._declared()  # a test may have set other inputs than setUp did
-        written: Written = written_by(self)
+        written: OpSetup = read_setup(self)
         device = frameworks.device_name(place, written.framework)
-        absent = frameworks.why_absent(device, written.framework)
+        absent = frameworks.absence_reason(device, written.framework)
         if absent is not None:
             raise unittest.SkipTest(f"{written.op}: nothing was compared: {absent}")
-        with frameworks.at(device, written.framework) as like:
+        with frameworks.device_scope(device, written.framework) as like:
             subject = subject_at(written, device, like)
             lacking = why_not_computed(subject, backward or Subject.outputs)
             if lacking is None:
                 return use(subject)
             if backward is not None:
-                settled(use(subject_at(in_double(written), device, like)))
+                require_evidence(use(subject_at(in_double(written), device, like)))
         raise unittest.SkipTest(f"{written.op}: nothing was compared in that precision: {lacking}")
 
-    # -- what the original's tests ask of themselves -------------------------------------------------
+    # -- what Paddle's tests ask of themselves -------------------------------------------------
 
     def is_bfloat16_op(self) -> bool:
         """Whether an input is bfloat16 (uint16)."""
@@ -346,7 +299,7 @@ class OpTest(unittest.TestCase):
         return bool(getattr(self, "use_mkldnn", False) or attrs.get("use_mkldnn", False))
 
     @staticmethod
-    def np_dtype_to_base_dtype(input: Any) -> Any:  # noqa: A002 - the original's name
+    def np_dtype_to_base_dtype(input: Any) -> Any:  # noqa: A002 - Paddle's name
         """The array itself: there was a time when it had to be converted."""
         return input
 
@@ -355,12 +308,10 @@ class OpTest(unittest.TestCase):
     np_value_to_fluid_value = np_dtype_to_base_dtype
 
     def _dtypes(self) -> set[str]:
-        from karat.optests.values import members, read_slots  # noqa: PLC0415 - brings numpy
-
         return {one.dtype for one in members(read_slots(getattr(self, "inputs", {}), "inputs"))}
 
 
-def settled(report: GradReport) -> GradReport:
+def require_evidence(report: GradReport) -> GradReport:
     """A report that passed; AssertionError for a wrong gradient, SkipTest where nothing could be told.
 
     "Cannot tell" must look like neither of the others; the gate sees that there is no evidence.
@@ -370,7 +321,7 @@ def settled(report: GradReport) -> GradReport:
     return report.require()
 
 
-def _left_out(names: Iterable[str] | None) -> frozenset[str]:
+def _name_set(names: Iterable[str] | None) -> frozenset[str]:
     """A name alone is one name, not its letters."""
     return frozenset([names] if isinstance(names, str) else names or ())
 
@@ -383,3 +334,44 @@ def _names(words: str | Iterable[str]) -> tuple[str, ...]:
             next_command='self.check_grad(["X", "Y"], "Out")',
         )
     return names
+
+
+def refuse_or_warn(
+    test: Any, asked: Mapping[str, Any], karats: tuple[str, ...] = (), *, check_dygraph: bool
+) -> None:
+    """Warn once per process of what is not carried out; SkipTest where the test asks for nothing else."""
+    known = (*OTHER_MODES, *UNUSED, *karats)
+    for name in asked:
+        if name not in known:
+            raise UsageError(
+                f"{type(test).__name__}: expected an argument of Paddle's check, found {name!r}"
+                f"{suggest(name, known)}",
+                next_command="python -c 'import karat; help(karat.OpTest.check_grad)'",
+            )
+    wanted = sorted(name for name in OTHER_MODES if asked.get(name) and name not in _warned)
+    if wanted:
+        _warned.update(wanted)
+        _log.warning(
+            "%s asks for %s: not carried out (karat calls python_api eagerly), and not counted as evidence",
+            type(test).__name__,
+            ", ".join(wanted),
+        )
+    if not check_dygraph:
+        raise unittest.SkipTest(
+            f"{type(test).__name__}: nothing was compared: check_dygraph=False asks for the static graph alone, "
+            "and karat calls python_api eagerly"
+        )
+
+
+def why_not_computed(subject: Subject, run: Callable[[Subject], object]) -> str | None:
+    """Why the op cannot be run in the test's low precision at this place: there is no kernel; None if it can."""
+    low = sorted({one.dtype for one in members(subject.written.inputs) if is_low(one.dtype)})
+    if not low:
+        return None
+    try:
+        run(subject)
+    except (RuntimeError, NotImplementedError, TypeError) as error:
+        first = next((line for line in str(error).splitlines() if _NO_KERNEL.search(line)), "")
+        if first:  # else it is an error that the check itself will meet, and tell better
+            return f"{subject.written.framework} computes no {', '.join(low)} of it on {subject.device}: {first.strip()[:200]}"
+    return None

@@ -1,4 +1,4 @@
-"""The original's names: what test files of Paddle import from `op_test`, here.
+"""What Paddle's test files import from `op_test`, under the same names.
 
     from op_test import OpTest, convert_float_to_uint16      # before
     from karat.optests.original import OpTest, convert_float_to_uint16
@@ -69,7 +69,7 @@ def get_device_place() -> Any:
     return paddle.CPUPlace()
 
 
-def get_places(string_format: bool = False) -> list[Any]:  # noqa: FBT001, FBT002 - the original's signature
+def get_places(string_format: bool = False) -> list[Any]:  # noqa: FBT001, FBT002 - Paddle's signature
     """Every place that there is: the CPU, then the accelerator."""
     paddle = _paddle()
     places = [paddle.CPUPlace()]
@@ -84,7 +84,7 @@ def get_devices() -> list[Any]:
     return get_places(string_format=True)
 
 
-def get_device(is_gpu: bool = False) -> str:  # noqa: FBT001, FBT002, ARG001 - the original's signature
+def get_device(is_gpu: bool = False) -> str:  # noqa: FBT001, FBT002, ARG001 - Paddle's signature
     """The accelerator that there is as a word, else `cpu`."""
     return str(get_devices()[-1])
 
@@ -147,7 +147,7 @@ def _set_use_system_allocator(value: object = None) -> object:
 
 
 def get_numeric_gradient(*_args: Any, **_kwargs: Any) -> Any:
-    """Not here: it runs a graph of the original's, one element at a time."""
+    """Not here: Paddle's runs a static graph, one element at a time."""
     raise unittest.SkipTest(
         "get_numeric_gradient runs a static graph, which karat does not; call self.check_grad instead"
     )

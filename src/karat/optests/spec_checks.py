@@ -1,4 +1,8 @@
-"""Checks of specs: what each generated test does. Claims are verified in both directions."""
+"""Specs become a class of ordinary, parametrised pytest items, `test_gradient[softmax-float64-cpu-sample0]`; what each does.
+
+No plugin is needed: pytest finds the class by its name in the test module. Kinds of tests for which no case was declared
+are not there at all, so that nothing passes that compares nothing. Claims of a spec are verified in both directions.
+"""
 
 from __future__ import annotations
 
@@ -15,40 +19,43 @@ from karat.gradients.adapters.calls import takes_positional_only
 from karat.gradients.report import Comparison, GradReport, GradVerdict
 from karat.gradients.session import running_test
 from karat.optests import frameworks
-from karat.optests.checks import array_of, gradients_of, sort_of
-from karat.optests.op_spec import Case, OpSpec, cases, plain, tensors
-from karat.optests.op_test import settled
+from karat.optests.checks import array_of, gradients_of, kind_of_numbers
+from karat.optests.op_spec import OpCase, OpSpec, cases, plain, tensors
+from karat.optests.op_test import require_evidence
 
 _UNIT = {"float32": 6e-8, "complex64": 6e-8, "float16": 5e-4, "bfloat16": 4e-3}
 _ULPS = 64
-_told: set[tuple[str, str, str]] = set()
+_declared_cases: set[tuple[str, str, str]] = set()
 
 
-class Opened(msgspec.Struct, frozen=True, kw_only=True):
+class RunningCase(msgspec.Struct, frozen=True, kw_only=True):
     """A case with its tensors on its device."""
 
-    case: Case
+    case: OpCase
     inputs: Any
     kwargs: dict[str, Any]
 
 
 @contextmanager
-def opened(case: Case) -> Iterator[Opened]:
+def running(case: OpCase) -> Iterator[RunningCase]:
     """The case, ready; told as an op test, whatever comes of it."""
     device = frameworks.device_name(case.device, case.framework)
-    with frameworks.at(device, case.framework) as like:
+    with frameworks.device_scope(device, case.framework) as like:
         inputs, kwargs = tensors(case, like)
-        made = Opened(case=case, inputs=inputs, kwargs=kwargs)
+        made = RunningCase(case=case, inputs=inputs, kwargs=kwargs)
         _declare(made)
         yield made
 
 
-def forward(case: Case) -> None:
+def forward(case: OpCase) -> None:
     """What comes out is what the reference gives, in the case's own precision."""
     __tracebackhide__ = True
-    with opened(case) as made:
+    with running(case) as made:
         found = _flat(case, _called(made, case.spec.fn))
-        expected = _expected(made)
+        if case.spec.reference is None:
+            expected = _listed(case.sample().expected)
+        else:
+            expected = _listed(_called(made, case.spec.reference, as_numpy=True))
         if len(found) != len(expected):
             raise AssertionError(
                 f"{case.id}: expected {len(expected)} outputs, as the reference gives, found {len(found)}"
@@ -57,13 +64,13 @@ def forward(case: Case) -> None:
             _close(case, number, one, np.asarray(other))
 
 
-def gradient(case: Case) -> None:
+def gradient(case: OpCase) -> None:
     """Every gradient is right: in double precision, and in the case's own."""
     __tracebackhide__ = True
-    with opened(case) as made:
+    with running(case) as made:
         report = _gradcheck(made)
         _ask(made, report)
-    settled(report)
+    require_evidence(report)
     kinked = [one.input for one in report.comparisons if one.kinks]
     if kinked and not case.spec.kinks:
         raise AssertionError(
@@ -72,10 +79,10 @@ def gradient(case: Case) -> None:
         )
 
 
-def second_order(case: Case) -> None:
+def second_order(case: OpCase) -> None:
     """Second derivatives are right if they are claimed, and not there if they are denied."""
     __tracebackhide__ = True
-    with opened(case) as made:
+    with running(case) as made:
         if case.spec.order == 2:
             report = _gradcheck(made, order=2)
             _passed(case, report, "second order", [one for one in report.comparisons if one.order == 2])  # fmt: skip
@@ -87,10 +94,10 @@ def second_order(case: Case) -> None:
             )
 
 
-def forward_mode(case: Case) -> None:
+def forward_mode(case: OpCase) -> None:
     """The forward mode is right if it is claimed, and not there if it is denied."""
     __tracebackhide__ = True
-    with opened(case) as made:
+    with running(case) as made:
         if case.spec.supports_forward:
             report = _gradcheck(made, modes=("reverse", "forward"))
             _passed(case, report, "forward mode", [one for one in report.comparisons if one.mode == "forward"])  # fmt: skip
@@ -102,12 +109,15 @@ def forward_mode(case: Case) -> None:
             )
 
 
-def in_place(case: Case) -> None:
+def in_place(case: OpCase) -> None:
     """The in-place form gives the same bits: forward in the case's own precision, and backward in double."""
     __tracebackhide__ = True
-    with opened(case) as made, opened(case) as other:
+    with running(case) as made, running(case) as other:
         usual = _flat(case, _called(made, case.spec.fn))
-        found = _flat(case, _written(other))
+        result = _called(other, case.spec.in_place)
+        if result is None:  # in numpy's habit, it wrote to its inputs
+            result = list(other.inputs.values() if isinstance(other.inputs, dict) else other.inputs)
+        found = _flat(case, result)
     for number, (one, wanted) in enumerate(zip(found, usual, strict=False)):
         if not np.array_equal(one, wanted, equal_nan=one.dtype.kind in "fc"):
             raise AssertionError(
@@ -116,18 +126,18 @@ def in_place(case: Case) -> None:
     _law(case, "in-place", in_place=case.spec.in_place)
 
 
-def non_contiguous(case: Case) -> None:
+def non_contiguous(case: OpCase) -> None:
     """Inputs with gaps in memory give the same gradients."""
     __tracebackhide__ = True
     _law(case, "non-contiguous")
 
 
-def _law(case: Case, name: str, **more: Any) -> None:
+def _law(case: OpCase, name: str, **more: Any) -> None:
     import pytest  # noqa: PLC0415 - called by its items alone
 
     from karat.gradients.laws import check_properties  # noqa: PLC0415
 
-    with opened(case) as made:
+    with running(case) as made:
         problem = _problem(made)
         rng = np.random.default_rng(case.seed)
         found = check_properties(problem, rng=rng, which=(name,), **more)
@@ -139,7 +149,7 @@ def _law(case: Case, name: str, **more: Any) -> None:
         pytest.skip(f"{case.id}: nothing was compared: {why}")
 
 
-def _passed(case: Case, report: GradReport, what: str, mine: list[Comparison]) -> None:
+def _passed(case: OpCase, report: GradReport, what: str, mine: list[Comparison]) -> None:
     """A claim holds: something of it was compared, and was right; zero everywhere is no evidence either way."""
     if report.verdict is GradVerdict.FAIL:
         report.require()
@@ -148,10 +158,10 @@ def _passed(case: Case, report: GradReport, what: str, mine: list[Comparison]) -
             [one.reason for one in mine if one.reason] or report.notes or ("nothing was compared",)
         )
         raise AssertionError(f"{case.id}: {what} is claimed, and not there: {'; '.join(why)}")
-    settled(report)
+    require_evidence(report)
 
 
-def _gradcheck(made: Opened, **more: Any) -> GradReport:
+def _gradcheck(made: RunningCase, **more: Any) -> GradReport:
     from karat.gradients.gradcheck import gradcheck  # noqa: PLC0415 - the mathematics, only for checks
 
     spec, case = made.case.spec, made.case
@@ -172,7 +182,7 @@ def _gradcheck(made: Opened, **more: Any) -> GradReport:
     )
 
 
-def _problem(made: Opened, *, whole: bool = False) -> Any:
+def _problem(made: RunningCase, *, whole: bool = False) -> Any:
     """The case as a problem; `whole`: with every input that could have a gradient, whatever the spec says."""
     from karat.gradients.adapters.framework_problem import open_problem  # noqa: PLC0415
 
@@ -190,7 +200,7 @@ def _problem(made: Opened, *, whole: bool = False) -> Any:
     )
 
 
-def _wrt(made: Opened) -> tuple[str, ...] | None:
+def _wrt(made: RunningCase) -> tuple[str, ...] | None:
     """The inputs to check: those that are named, or all, less those without a gradient."""
     spec = made.case.spec
     if not spec.no_grad:
@@ -206,7 +216,7 @@ def _wrt(made: Opened) -> tuple[str, ...] | None:
     return tuple(name for name in spec.wrt or every if name not in spec.no_grad)
 
 
-def _has_second_order(made: Opened) -> bool:
+def _has_second_order(made: RunningCase) -> bool:
     problem = _problem(made)
     rng = np.random.default_rng(0)
     try:
@@ -219,7 +229,7 @@ def _has_second_order(made: Opened) -> bool:
     return any(one is not None and np.any(one != 0) for one in again)
 
 
-def _has_forward_mode(made: Opened) -> bool:
+def _has_forward_mode(made: RunningCase) -> bool:
     problem = _problem(made)
     rng = np.random.default_rng(0)
     try:
@@ -229,14 +239,14 @@ def _has_forward_mode(made: Opened) -> bool:
     return True
 
 
-def _declare(made: Opened) -> None:
+def _declare(made: RunningCase) -> None:
     """Tells the op and its inputs, once per file, spec and dtype."""
-    case, test = made.case, _unit()
+    case, test = made.case, _test_class()
     key = (test, case.spec.op, case.dtype)
-    if key in _told:
+    if key in _declared_cases:
         return
     problem = _problem(made, whole=True)
-    _told.add(key)
+    _declared_cases.add(key)
     session.notify(
         session.Declared(
             op=case.spec.op,
@@ -248,7 +258,7 @@ def _declare(made: Opened) -> None:
     )
 
 
-def _ask(made: Opened, report: GradReport) -> None:
+def _ask(made: RunningCase, report: GradReport) -> None:
     """Asks for the gradients of which there is no evidence: that an input has none is verified, too."""
     proved = {one.input for one in report.comparisons if one.counts}
     whole = _problem(made, whole=True)
@@ -257,16 +267,16 @@ def _ask(made: Opened, report: GradReport) -> None:
         return
     for name, (outcome, detail) in gradients_of(lambda: whole, lacking).items():
         session.notify(
-            session.NoGrad(op=made.case.spec.op, input=name, test=_unit(), outcome=outcome, detail=detail)
+            session.NoGrad(op=made.case.spec.op, input=name, test=_test_class(), outcome=outcome, detail=detail)
         )  # fmt: skip
 
 
-def _unit() -> str:
+def _test_class() -> str:
     """`file.py::TestOps`, of the item that runs."""
     return (running_test() or "").partition("[")[0].rpartition("::")[0]
 
 
-def _called(made: Opened, function: Any, *, as_numpy: bool = False) -> Any:
+def _called(made: RunningCase, function: Any, *, as_numpy: bool = False) -> Any:
     inputs, kwargs = made.inputs, made.kwargs
     if as_numpy:
         inputs, kwargs = plain(inputs, made.case), plain(kwargs, made.case)
@@ -277,22 +287,7 @@ def _called(made: Opened, function: Any, *, as_numpy: bool = False) -> Any:
     return function(*inputs, **kwargs)
 
 
-def _written(made: Opened) -> Any:
-    """What the in-place form gives: what it returns, or, in numpy's habit, what it wrote to."""
-    result = _called(made, made.case.spec.in_place)
-    if result is not None:
-        return result
-    return list(made.inputs.values() if isinstance(made.inputs, dict) else made.inputs)
-
-
-def _expected(made: Opened) -> list[Any]:
-    case = made.case
-    if case.spec.reference is not None:
-        return _listed(_called(made, case.spec.reference, as_numpy=True))
-    return _listed(case.sample().expected)
-
-
-def _flat(case: Case, result: Any) -> list[Any]:
+def _flat(case: OpCase, result: Any) -> list[Any]:
     return [array_of(case.framework, one) for one in _listed(result)]
 
 
@@ -302,14 +297,14 @@ def _listed(result: Any) -> list[Any]:
     return [result]
 
 
-def _close(case: Case, number: int, found: Any, expected: Any) -> None:
+def _close(case: OpCase, number: int, found: Any, expected: Any) -> None:
     if found.shape != expected.shape:
         raise AssertionError(
             f"{case.id}: output {number}: expected the shape {expected.shape}, found {found.shape}"
         )
-    if sort_of(found) != sort_of(expected):
+    if kind_of_numbers(found) != kind_of_numbers(expected):
         raise AssertionError(
-            f"{case.id}: output {number}: expected {sort_of(expected)}, as the reference gives, found {sort_of(found)}"
+            f"{case.id}: output {number}: expected {kind_of_numbers(expected)}, as the reference gives, found {kind_of_numbers(found)}"
         )
     floor = _ULPS * _UNIT.get(case.dtype, 0.0)
     rtol = max(case.spec.rtol, floor)
@@ -325,16 +320,10 @@ def _close(case: Case, number: int, found: Any, expected: Any) -> None:
         )
 
 
-# DOC-HERE generating: Generating: specs become a class of ordinary, parametrised pytest items: `test_gradient[softmax-float64-cpu-sample0]`.
-#
-# No plugin is needed: pytest finds the class by its name in the test module. Kinds of tests for which no case was
-# declared are not there at all, so that nothing passes that compares nothing.
+_ORDINARY = ("float64", "complex128", "float32", "complex64")
 
-_DOUBLE = ("float64", "complex128")
-_ORDINARY = (*_DOUBLE, "float32", "complex64")
-
-Chosen = Callable[[Case], bool]
-KINDS: dict[str, tuple[Chosen, Callable[[Case], None]]] = {
+Chosen = Callable[[OpCase], bool]
+KINDS: dict[str, tuple[Chosen, Callable[[OpCase], None]]] = {
     "test_forward": (lambda c: bool(c.spec.reference or c.expects), forward),
     "test_gradient": (lambda c: c.dtype in _ORDINARY, gradient),
     "test_low_precision": (lambda c: c.dtype not in _ORDINARY, gradient),
@@ -372,10 +361,10 @@ def op_tests(specs: Sequence[OpSpec], *, seed: int) -> type:
     return type("TestOps", (), body)
 
 
-def _items(mine: Sequence[Case], check: Callable[[Case], None]) -> Any:
+def _items(mine: Sequence[OpCase], check: Callable[[OpCase], None]) -> Any:
     import pytest  # noqa: PLC0415 - whoever makes tests has it
 
-    def item(self: object, case: Case) -> None:  # noqa: ARG001 - pytest hands over an instance
+    def item(self: object, case: OpCase) -> None:  # noqa: ARG001 - pytest hands over an instance
         __tracebackhide__ = True
         if case.absent is not None:
             pytest.skip(f"{case.spec.op}: nothing was compared: {case.absent}")

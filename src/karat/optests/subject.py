@@ -1,8 +1,9 @@
-"""Arguments: inputs and attributes of an op, put to the parameters of the function that stands for it.
+"""An op test, once set up, as a flat function over named tensors of its framework.
 
-Where the framework knows the op's own signature, its order decides, as in the original: the nth input or
-attribute of the op is the nth parameter of the function. Where nobody knows it, names decide (without regard
-to case and underscores: `transpose_X` is `transposex`), then the order in which the test wrote them.
+Inputs and attributes of the op become arguments of the function that stands for it. Where the framework knows the op's
+own signature, its order decides, as in Paddle: the nth input or attribute of the op is the nth parameter of the
+function. Where nobody knows it, names decide (without regard to case and underscores: `transpose_X` is `transposex`),
+then the order in which the test wrote them.
 """
 
 from __future__ import annotations
@@ -14,9 +15,10 @@ from typing import Any
 import msgspec
 
 from karat.findings import UsageError
-from karat.optests.values import Slot, members, read_slots, widened
+from karat.optests.frameworks import framework_of
+from karat.optests.values import ArraySlot, members, read_slots, widened
 
-# Parameters that ops do not have: the original leaves them at their defaults, and so does everybody.
+# Parameters that ops do not have: Paddle leaves them at their defaults, and so does everybody.
 PASSED_OVER = frozenset({"name", "dtype", "out", "output"})
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
@@ -29,22 +31,22 @@ class Signature(msgspec.Struct, frozen=True, kw_only=True):
     outputs: tuple[str, ...]
 
 
-class FromSlot(msgspec.Struct, frozen=True):
+class InputArgument(msgspec.Struct, frozen=True):
     """An argument that is an input of the op."""
 
     name: str
 
 
-class Constant(msgspec.Struct, frozen=True):
+class AttributeArgument(msgspec.Struct, frozen=True):
     """An argument that is an attribute of the op."""
 
     value: Any
 
 
-Argument = FromSlot | Constant
+Argument = InputArgument | AttributeArgument
 
 
-class Plan(msgspec.Struct, frozen=True, kw_only=True):
+class CallPlan(msgspec.Struct, frozen=True, kw_only=True):
     """How the function is to be called."""
 
     positional: tuple[Argument, ...] = ()
@@ -54,10 +56,10 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     def slots(self) -> frozenset[str]:
         """The inputs that reach the function."""
         every = (*self.positional, *self.keyword.values())
-        return frozenset(one.name for one in every if isinstance(one, FromSlot))
+        return frozenset(one.name for one in every if isinstance(one, InputArgument))
 
 
-class Given(msgspec.Struct, frozen=True, kw_only=True):
+class OpArguments(msgspec.Struct, frozen=True, kw_only=True):
     """What the test wrote: input slots, and attributes that are not None."""
 
     op: str
@@ -66,26 +68,29 @@ class Given(msgspec.Struct, frozen=True, kw_only=True):
 
     def input(self, name: str) -> Argument | None:
         """The input of that name."""
-        return FromSlot(name) if name in self.slots else None
+        return InputArgument(name) if name in self.slots else None
 
     def either(self, name: str) -> Argument | None:
         """The attribute of that name, or the input that stands for it (`ShapeTensor`)."""
-        return Constant(self.attrs[name]) if name in self.attrs else self.input(name)
+        return AttributeArgument(self.attrs[name]) if name in self.attrs else self.input(name)
 
     def text(self) -> str:
         """Both sides of the test, for messages."""
         return f"inputs {_listed(self.slots)}, attrs {_listed(self.attrs)}"
 
 
-def plan(function: Callable[..., Any], given: Given, signature: Signature | None) -> Plan:
+def plan_call(
+    function: Callable[..., Any], given: OpArguments, signature: Signature | None
+) -> CallPlan:
     """How to call the function with what the test gives."""
-    parameters = _parameters(function)
-    if parameters is not None and not any(one.kind in _POSITIONAL for one in parameters):
-        parameters = None  # `*args` says nothing of names
-    if parameters is None:
+    try:
+        parameters = list(inspect.signature(function).parameters.values())
+    except (TypeError, ValueError):
+        parameters = []  # a C function that does not tell
+    if not any(one.kind in _POSITIONAL for one in parameters):  # `*args` says nothing of names
         order = (*signature.inputs, *signature.attrs) if signature else (*given.slots, *given.attrs)
         found = [given.either(name) for name in order]
-        return Plan(positional=tuple(one for one in found if one is not None))
+        return CallPlan(positional=tuple(one for one in found if one is not None))
     if signature is not None:
         return _in_order(function, parameters, given, signature)
     return _by_name(function, parameters, given)
@@ -96,19 +101,12 @@ def fold(name: str) -> str:
     return name.replace("_", "").casefold()
 
 
-def _parameters(function: Callable[..., Any]) -> list[inspect.Parameter] | None:
-    try:
-        return list(inspect.signature(function).parameters.values())
-    except (TypeError, ValueError):
-        return None  # a C function that does not tell
-
-
 def _in_order(
     function: Callable[..., Any],
     parameters: Sequence[inspect.Parameter],
-    given: Given,
+    given: OpArguments,
     signature: Signature,
-) -> Plan:
+) -> CallPlan:
     """The op's nth is the function's nth; one that the test left out leaves its parameter at the default."""
     queue = [given.input(name) for name in signature.inputs]
     queue += [given.either(name) for name in signature.attrs]
@@ -121,7 +119,7 @@ def _in_order(
             continue
         elif name in PASSED_OVER:
             queue = queue[1:]
-            found[name] = Constant(given.attrs[name]) if name in given.attrs else None
+            found[name] = AttributeArgument(given.attrs[name]) if name in given.attrs else None
         elif queue:
             found[name], queue = queue[0], queue[1:]
         else:
@@ -130,8 +128,8 @@ def _in_order(
 
 
 def _by_name(
-    function: Callable[..., Any], parameters: Sequence[inspect.Parameter], given: Given
-) -> Plan:
+    function: Callable[..., Any], parameters: Sequence[inspect.Parameter], given: OpArguments
+) -> CallPlan:
     names = {fold(name): name for name in (*given.attrs, *given.slots)}
     found: dict[str, Argument | None] = {}
     for parameter in parameters:
@@ -145,20 +143,20 @@ def _by_name(
             found[parameter.name] = given.either(left.pop(0))
     extra: dict[str, Argument] = {}
     if any(one.kind is inspect.Parameter.VAR_KEYWORD for one in parameters):
-        extra = {name: Constant(given.attrs[name]) for name in left if name in given.attrs}
+        extra = {name: AttributeArgument(given.attrs[name]) for name in left if name in given.attrs}
         left = [name for name in left if name not in extra]
     if left:
         raise _mismatch(function, parameters, given, f"nothing takes {_listed(left)}")
     made = _planned(function, parameters, found, given)
-    return Plan(positional=made.positional, keyword={**made.keyword, **extra})
+    return CallPlan(positional=made.positional, keyword={**made.keyword, **extra})
 
 
 def _planned(
     function: Callable[..., Any],
     parameters: Sequence[inspect.Parameter],
     found: Mapping[str, Argument | None],
-    given: Given,
-) -> Plan:
+    given: OpArguments,
+) -> CallPlan:
     """Positional until a default stands in between, by name from there on."""
     positional: list[Argument] = []
     keyword: dict[str, Argument] = {}
@@ -166,30 +164,22 @@ def _planned(
     for parameter in parameters:
         value = found.get(parameter.name)
         if value is None:
-            _has_default(function, parameters, given, parameter)
+            variable = parameter.kind in {parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD}
+            if parameter.default is parameter.empty and not variable:
+                what = f"nothing is there for {parameter.name!r}"
+                raise _mismatch(function, parameters, given, what)
             gap = gap or parameter.kind in _POSITIONAL
         elif gap or parameter.kind not in _POSITIONAL:
             keyword[parameter.name] = value
         else:
             positional.append(value)
-    return Plan(positional=tuple(positional), keyword=keyword)
-
-
-def _has_default(
-    function: Callable[..., Any],
-    parameters: Sequence[inspect.Parameter],
-    given: Given,
-    parameter: inspect.Parameter,
-) -> None:
-    variable = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-    if parameter.default is inspect.Parameter.empty and parameter.kind not in variable:
-        raise _mismatch(function, parameters, given, f"nothing is there for {parameter.name!r}")
+    return CallPlan(positional=tuple(positional), keyword=keyword)
 
 
 def _mismatch(
     function: Callable[..., Any],
     parameters: Iterable[inspect.Parameter],
-    given: Given,
+    given: OpArguments,
     what: str,
 ) -> UsageError:
     name = getattr(function, "__qualname__", repr(function))
@@ -202,9 +192,6 @@ def _mismatch(
 
 def _listed(names: Iterable[str]) -> str:
     return ", ".join(names) or "none"
-
-
-# DOC-HERE paddle_signatures: Signatures of Paddle's ops, asked of Paddle itself: what the original's tests are written against.
 
 
 def signature_of(
@@ -233,18 +220,15 @@ def signature_of(
     return Signature(inputs=names[0], attrs=names[1], outputs=names[2])
 
 
-# DOC-HERE subjects: Subjects: an op test, once set up, as a flat function over named tensors of its framework.
-
-
-class Written(msgspec.Struct, frozen=True, kw_only=True):
+class OpSetup(msgspec.Struct, frozen=True, kw_only=True):
     """What a test's setUp wrote."""
 
     op: str
     function: Callable[..., Any]
     framework: str
-    inputs: tuple[Slot, ...]
+    inputs: tuple[ArraySlot, ...]
     attrs: Mapping[str, Any]
-    outputs: tuple[Slot, ...]
+    outputs: tuple[ArraySlot, ...]
     out_names: tuple[str, ...] | None = None
     """`python_out_sig`: the outputs that the function gives, in order."""
     inner_names: Mapping[str, Sequence[str]] = msgspec.field(default_factory=dict)
@@ -254,23 +238,33 @@ class Written(msgspec.Struct, frozen=True, kw_only=True):
 class Subject(msgspec.Struct, frozen=True, kw_only=True):
     """A flat function: named tensors in, named tensors out."""
 
-    written: Written
+    written: OpSetup
     device: str
     names: tuple[str, ...]
     tensors: tuple[Any, ...]
-    plan: Plan
+    plan: CallPlan
     signature: Signature | None
 
     def __call__(self, *tensors: Any) -> dict[str, Any]:
         """Every output by its name."""
         given = iter(tensors)
         slots = {
-            slot.name: _as_argument(slot, [next(given) for _ in slot.members], self.signature)
+            slot.name: self._argument(slot, [next(given) for _ in slot.members])
             for slot in self.written.inputs
         }
-        positional = [_filled(one, slots) for one in self.plan.positional]
-        keyword = {name: _filled(one, slots) for name, one in self.plan.keyword.items()}
+
+        def value(argument: Argument) -> Any:
+            return slots[argument.name] if isinstance(argument, InputArgument) else argument.value
+
+        positional = [value(one) for one in self.plan.positional]
+        keyword = {name: value(one) for name, one in self.plan.keyword.items()}
         return self.named(self.written.function(*positional, **keyword))
+
+    def _argument(self, slot: ArraySlot, tensors: list[Any]) -> Any:
+        # Paddle hands over a list of one as the tensor in it, and its tests are written for that.
+        return (
+            tensors if slot.listed and (len(tensors) != 1 or self.signature is None) else tensors[0]
+        )
 
     def outputs(self) -> dict[str, Any]:
         """Every output at the test's own inputs."""
@@ -316,10 +310,8 @@ class Subject(msgspec.Struct, frozen=True, kw_only=True):
         return known if len(known) == count else tuple(f"{name}.{n}" for n in range(count))
 
 
-def written_by(test: Any) -> Written:
+def read_setup(test: Any) -> OpSetup:
     """What an op test's setUp left in it."""
-    from karat.optests.frameworks import framework_of  # noqa: PLC0415 - only here
-
     function = getattr(test, "python_api", None)
     op = op_name(test)
     if not callable(function):
@@ -329,11 +321,11 @@ def written_by(test: Any) -> Written:
         )
     backward = getattr(test, "backward", None)
     names = getattr(test, "python_out_sig", None)
-    return Written(
+    return OpSetup(
         op=op,
         function=function,
         framework=getattr(test, "framework", None)
-        or framework_of(function, backward=backward, original=hasattr(test, "op_type")),
+        or framework_of(function, backward=backward, paddle_style=hasattr(test, "op_type")),
         inputs=read_slots(getattr(test, "inputs", {}), "inputs"),
         attrs={k: v for k, v in (getattr(test, "attrs", None) or {}).items() if v is not None},
         outputs=read_slots(getattr(test, "outputs", {}), "outputs"),
@@ -342,13 +334,13 @@ def written_by(test: Any) -> Written:
     )
 
 
-def in_double(written: Written) -> Written:
+def in_double(written: OpSetup) -> OpSetup:
     """The same with low precision as float64."""
     return msgspec.structs.replace(written, inputs=widened(written.inputs))
 
 
 def op_name(test: Any) -> str:
-    """The op: `op_type` as in the original, or `op`; else the function's name; else nothing."""
+    """The op: `op_type` as in Paddle, or `op`; else the function's name; else nothing."""
     for attribute in ("op_type", "op"):
         value = getattr(test, attribute, None)
         if isinstance(value, str) and value:
@@ -357,15 +349,20 @@ def op_name(test: Any) -> str:
     return str(getattr(function, "__name__", ""))
 
 
-def subject_at(written: Written, device: str, like: Any) -> Subject:
-    """The subject with its tensors on a device; must be called within `places.at`."""
+def subject_at(written: OpSetup, device: str, like: Any) -> Subject:
+    """The subject with its tensors on a device; must be called within `frameworks.device_scope`."""
     from karat.gradients.adapters import adapter_named  # noqa: PLC0415 - brings numpy
 
     adapter = adapter_named(written.framework)
     flat = list(members(written.inputs))
     tensors = tuple(adapter.from_numpy(one.array, one.dtype, like) for one in flat)
-    signature = _signature(written, tensors)
-    given = Given(
+    signature = None
+    if written.framework == "paddle":
+        given = iter(tensors)
+        inputs = {slot.name: [next(given) for _ in slot.members] for slot in written.inputs}
+        outputs = tuple(slot.name for slot in written.outputs)
+        signature = signature_of(written.op, inputs, outputs, written.attrs)
+    arguments = OpArguments(
         op=written.op, slots=tuple(slot.name for slot in written.inputs), attrs=written.attrs
     )
     return Subject(
@@ -373,27 +370,6 @@ def subject_at(written: Written, device: str, like: Any) -> Subject:
         device=device,
         names=tuple(one.name for one in flat),
         tensors=tensors,
-        plan=plan(written.function, given, signature),
+        plan=plan_call(written.function, arguments, signature),
         signature=signature,
     )
-
-
-def _signature(written: Written, tensors: Sequence[Any]) -> Signature | None:
-    if written.framework != "paddle":
-        return None
-
-    given = iter(tensors)
-    inputs = {slot.name: [next(given) for _ in slot.members] for slot in written.inputs}
-    outputs = tuple(slot.name for slot in written.outputs)
-    return signature_of(written.op, inputs, outputs, written.attrs)
-
-
-def _as_argument(slot: Slot, tensors: list[Any], signature: Signature | None) -> Any:
-    # The original hands over a list of one as the tensor in it, and its tests are written for that.
-    if slot.listed and (len(tensors) != 1 or signature is None):
-        return tensors
-    return tensors[0]
-
-
-def _filled(argument: Argument, slots: Mapping[str, Any]) -> Any:
-    return slots[argument.name] if isinstance(argument, FromSlot) else argument.value

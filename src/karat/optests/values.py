@@ -1,6 +1,8 @@
-"""bfloat16 as the original's tests write it: uint16 arrays that hold the upper half of a float32.
+"""What an op test writes into `inputs` and `outputs`, read into slots of named arrays.
 
-Cutting off the lower half is what test files expect of these functions: their expected values were made by them.
+A slot holds an array, an array with its sequence lengths (`(array, lod)`), or a list of named arrays
+(`[("x0", array), …]`), as in Paddle. uint16 stands for bfloat16, the upper half of a float32; cutting off the lower half
+is what test files expect of the conversions here: their expected values were made by them.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ def copy_bits_from_float_to_uint16(f: float) -> int:
     return int(convert_float_to_uint16(np.float32(f)))
 
 
-def convert_float_to_uint16(float_list: Any, data_format: str = "NCHW") -> Array:  # noqa: ARG001 - the original's signature; where an element lies does not change it
+def convert_float_to_uint16(float_list: Any, data_format: str = "NCHW") -> Array:  # noqa: ARG001 - Paddle's signature; where an element lies does not change it
     """Floats as bfloat16 bits, cut off rather than rounded."""
     narrow = np.asarray(float_list, dtype=np.float32)
     bits = np.ascontiguousarray(narrow).view(np.uint32) >> np.uint32(16)
@@ -37,13 +39,7 @@ def convert_uint16_to_float(in_list: Any) -> Array:
     return wide.view(np.float32).reshape(bits.shape)
 
 
-# DOC-HERE values: Values: what an op test writes into `inputs` and `outputs`, read into slots of named arrays.
-#
-# A slot holds an array, an array with its sequence lengths (`(array, lod)`), or a list of named arrays
-# (`[("x0", array), …]`), as in the original. uint16 stands for bfloat16 there, and here.
-
-
-class Member(msgspec.Struct, frozen=True, kw_only=True):
+class NamedArray(msgspec.Struct, frozen=True, kw_only=True):
     """One named array of a slot."""
 
     name: str
@@ -58,16 +54,16 @@ class Member(msgspec.Struct, frozen=True, kw_only=True):
         return self.array.dtype.kind in "fc" or self.dtype.startswith(("float", "bfloat"))
 
 
-class Slot(msgspec.Struct, frozen=True, kw_only=True):
+class ArraySlot(msgspec.Struct, frozen=True, kw_only=True):
     """One entry of `inputs` or `outputs`."""
 
     name: str
-    members: tuple[Member, ...]
+    members: tuple[NamedArray, ...]
     listed: bool = False
     """It was written as a list, so the function gets one."""
 
 
-def read_slots(values: Mapping[str, Any], where: str) -> tuple[Slot, ...]:
+def read_slots(values: Mapping[str, Any], where: str) -> tuple[ArraySlot, ...]:
     """Every slot that is there; None stands for one that is left out."""
     if not isinstance(values, Mapping):
         raise UsageError(
@@ -84,11 +80,15 @@ def read_slots(values: Mapping[str, Any], where: str) -> tuple[Slot, ...]:
     return slots
 
 
-def widened(slots: tuple[Slot, ...]) -> tuple[Slot, ...]:
+def widened(slots: tuple[ArraySlot, ...]) -> tuple[ArraySlot, ...]:
     """The same numbers, with low precision as float64."""
-    return tuple(
-        replace(slot, members=tuple(_widened(one) for one in slot.members)) for slot in slots
-    )
+
+    def wide(one: NamedArray) -> NamedArray:
+        if not is_low(one.dtype):
+            return one
+        return NamedArray(name=one.name, array=one.array.astype(np.float64), dtype="float64")
+
+    return tuple(replace(slot, members=tuple(map(wide, slot.members))) for slot in slots)
 
 
 def is_low(dtype: str) -> bool:
@@ -96,32 +96,23 @@ def is_low(dtype: str) -> bool:
     return dtype.startswith(("float16", "bfloat16", "float8"))
 
 
-def _widened(one: Member) -> Member:
-    if not is_low(one.dtype):
-        return one
-    return Member(name=one.name, array=one.array.astype(np.float64), dtype="float64")
-
-
-def members(slots: tuple[Slot, ...]) -> Iterator[Member]:
+def members(slots: tuple[ArraySlot, ...]) -> Iterator[NamedArray]:
     """Every named array, in order."""
     for slot in slots:
         yield from slot.members
 
 
-def _slot(name: str, value: Any, where: str) -> Slot:
-    if isinstance(value, list) and value and all(_is_named(one) for one in value):
-        listed = tuple(read_member(inner, one, where) for inner, one in value)
-        return Slot(name=name, members=listed, listed=True)
-    if isinstance(value, list) and value and all(isinstance(one, np.ndarray) for one in value):
-        listed = tuple(read_member(f"{name}.{n}", one, where) for n, one in enumerate(value))
-        return Slot(name=name, members=listed, listed=True)
-    return Slot(name=name, members=(read_member(name, value, where),))
-
-
-def _without_lengths(value: Any) -> Any:
-    """Of an array and its sequence lengths, the array: ops that take the others cannot be called as a function."""
-    pair = isinstance(value, tuple) and len(value) == 2 and isinstance(value[1], list)
-    return value[0] if pair else value
+def _slot(name: str, value: Any, where: str) -> ArraySlot:
+    named = value if isinstance(value, list) and value else None
+    if named and all(isinstance(one, np.ndarray) for one in named):
+        named = [(f"{name}.{n}", one) for n, one in enumerate(named)]
+    if named and all(
+        isinstance(one, (tuple, list)) and len(one) == 2 and isinstance(one[0], str)
+        for one in named
+    ):
+        listed = tuple(read_array(inner, one, where) for inner, one in named)
+        return ArraySlot(name=name, members=listed, listed=True)
+    return ArraySlot(name=name, members=(read_array(name, value, where),))
 
 
 def _array(value: Any) -> Array | None:
@@ -134,13 +125,11 @@ def _array(value: Any) -> Array | None:
         return None
 
 
-def _is_named(value: Any) -> bool:
-    return isinstance(value, (tuple, list)) and len(value) == 2 and isinstance(value[0], str)
-
-
-def read_member(name: str, value: Any, where: str) -> Member:
+def read_array(name: str, value: Any, where: str) -> NamedArray:
     """One array, by its name; an error says where it was written."""
-    held = _without_lengths(value)
+    # Of an array and its sequence lengths, the array: ops that take the others cannot be called as a function.
+    pair = isinstance(value, tuple) and len(value) == 2 and isinstance(value[1], list)
+    held = value[0] if pair else value
     array = _array(held)
     if array is None or array.dtype.kind not in "biufcV":
         found = "" if array is None else f" ({array.dtype})"
@@ -149,7 +138,7 @@ def read_member(name: str, value: Any, where: str) -> Member:
             next_command="give a numpy array, (array, lod) or [(name, array), …]",
         )
     if array.dtype == np.uint16:
-        return Member(name=name, array=convert_uint16_to_float(array), dtype="bfloat16")
+        return NamedArray(name=name, array=convert_uint16_to_float(array), dtype="bfloat16")
     if array.dtype.kind == "V":  # ml_dtypes' small floats, which numpy does not count as numbers
-        return Member(name=name, array=array.astype(np.float32), dtype=str(array.dtype))
-    return Member(name=name, array=array, dtype=str(array.dtype))
+        return NamedArray(name=name, array=array.astype(np.float32), dtype=str(array.dtype))
+    return NamedArray(name=name, array=array, dtype=str(array.dtype))

@@ -78,7 +78,7 @@ def is_op_test(kind: object) -> bool:
 
 def spec_op(item: pytest.Item) -> str | None:
     """The op of an item that was made from an `OpSpec`, else None."""
-    made = getattr(sys.modules.get("karat.optests.op_spec"), "Case", None)
+    made = getattr(sys.modules.get("karat.optests.op_spec"), "OpCase", None)
     params = getattr(getattr(item, "callspec", None), "params", {})
     case = params.get("case")
     return str(case.spec.op) if made is not None and isinstance(case, made) else None

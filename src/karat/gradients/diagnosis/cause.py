@@ -1,7 +1,9 @@
-"""Hints: what a wrong gradient looks like, each tried before it is said.
+"""The cause of a wrong gradient: where it is wrong and what it looks like, in tens of forwards.
 
-A guess turns the wrong gradient into what the right one would be (twice, transposed, one further along an axis);
-it is offered only if the soundings agree with the result, which the wrong gradient itself does not.
+First some slopes are measured; then patterns (twice, transposed, one further along an axis) are tried against them at
+no cost. A pattern that fits gives the right gradient in full, and so the worst element. Without one, the element is
+found by bisection, and the backward is asked some more. Whatever is said was tested: the element by a probe of it
+alone, the hint by probes that the wrong gradient did not pass.
 """
 
 from __future__ import annotations
@@ -9,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import combinations, permutations
+from itertools import chain, combinations, permutations
 
 import numpy as np
 
@@ -46,150 +48,12 @@ from karat.gradients.problem import (
 )
 from karat.gradients.report import Comparison, Diagnosis
 from karat.gradients.roundoff import element_scales, norm
+from karat.report.words import count
 
 _FEW = 3
 """With fewer elements any wrong gradient is some multiple of the right one."""
 _MOST_AXES = 4
 
-
-@dataclass(frozen=True, slots=True)
-class Guess:
-    """A pattern, and what the right gradient would be if it is the one."""
-
-    hint: str
-    right: Vector
-    odd: bool = False
-    """A factor without a name, which may be chance: there is one for every constant gradient of a sum."""
-
-
-def recognise(wrong: Vector, slot: Slot, output: Slot, known: KnownSlopes) -> Guess | None:
-    """The first pattern that explains a wrong gradient; None if no pattern does."""
-    if not np.isfinite(wrong).all() or not known.tells(wrong):
-        return None
-    if not np.any(wrong):
-        return None
-    return next(
-        (one for one in _guesses(wrong, slot, output, known) if known.fits(one.right)), None
-    )
-
-
-def _guesses(wrong: Vector, slot: Slot, output: Slot, known: KnownSlopes) -> Iterator[Guess]:
-    yield from _multiples(wrong, slot, output, known)
-    yield from _moved(wrong, slot)
-
-
-def _multiples(wrong: Vector, slot: Slot, output: Slot, known: KnownSlopes) -> Iterator[Guess]:
-    """The wrong gradient times a factor; what the factor is, in words."""
-    factor = known.factor(wrong)
-    if not np.isfinite(factor) or factor == 0:
-        return
-    words = _factor_words(factor, slot, output, known.exact)
-    if words is not None:
-        named, hint = words
-        yield Guess(hint, named * wrong)
-    elif np.count_nonzero(wrong) >= _FEW and len(known.all) >= _FEW:
-        yield Guess(f"{1 / factor:.6g} times the expected gradient", factor * wrong, odd=True)
-
-
-def _factor_words(
-    factor: float, slot: Slot, output: Slot, exact: float
-) -> tuple[float, str] | None:
-    """A factor that has a name: 2, ½, −1, or the length of something."""
-    for named, hint in (
-        (-1.0, "the sign is flipped"),
-        (0.5, "twice the expected gradient"),
-        (2.0, "half the expected gradient"),
-        (-0.5, "twice the expected gradient, and the sign is flipped"),
-    ):
-        if _near(factor, named, exact):
-            return named, hint
-    for length, what in _lengths(slot, output):
-        if _near(factor, length, exact):
-            return float(length), f"1/{length} of the expected gradient; {length} is {what}"
-        if _near(factor, 1 / length, exact):
-            return 1 / length, f"{length} times the expected gradient; {length} is {what}"
-    return None
-
-
-def _lengths(slot: Slot, output: Slot) -> Iterator[tuple[int, str]]:
-    broadcast = _broadcast_axes(slot, output)
-    for axis in broadcast:
-        length = output.shape[axis]
-        yield (
-            length,
-            f"the length of axis {axis} of {output.name}, over which {slot.name} is broadcast",
-        )
-    for one in (slot, output):
-        for axis, length in enumerate(one.shape):
-            if length > 2:
-                yield length, f"the length of axis {axis} of {one.name}"
-        size = int(np.prod(one.shape))
-        if size > 2:
-            yield size, f"the number of elements of {one.name}"
-
-
-def _broadcast_axes(slot: Slot, output: Slot) -> list[int]:
-    """Axes of the output that the input has not, or has with length 1."""
-    lead = len(output.shape) - len(slot.shape)
-    if lead < 0:
-        return []
-    shape = (1,) * lead + slot.shape
-    return [
-        i
-        for i, (have, want) in enumerate(zip(shape, output.shape, strict=True))
-        if have == 1 and want > 1
-    ]
-
-
-def _near(value: float, named: float, exact: float) -> bool:
-    return abs(value - named) <= exact * abs(named)
-
-
-def _moved(wrong: Vector, slot: Slot) -> Iterator[Guess]:
-    """The same numbers in other places, also with the sign flipped."""
-    shape = (*slot.shape, 2) if slot.complex else slot.shape
-    whole = wrong.reshape(shape)
-    axes = range(len(slot.shape))
-    for hint, right in _rearranged(whole, axes):
-        if right.shape != whole.shape or np.array_equal(right, whole):
-            continue
-        flat = np.ascontiguousarray(right).reshape(-1)
-        yield Guess(hint, flat)
-        yield Guess(f"{hint}, and the sign is flipped", -flat)
-
-
-def _rearranged(whole: Array, axes: range) -> Iterator[tuple[str, Array]]:
-    for one, two in combinations(axes, 2):
-        turned = np.swapaxes(whole, one, two)
-        if turned.shape == whole.shape:
-            yield f"transposed: axes {one} and {two} are exchanged", turned
-        else:
-            # A gradient in the transposed layout that was read in the input's shape.
-            read = np.swapaxes(whole.reshape(turned.shape), one, two)
-            yield f"transposed: axes {one} and {two} are exchanged, and the shape was forced", read
-    for axis in axes:
-        yield f"reversed along axis {axis}", np.flip(whole, axis)
-        yield from _shifted(whole, axis)
-    if 3 <= len(axes) <= _MOST_AXES:
-        rest = tuple(range(len(axes), whole.ndim))
-        for order in permutations(axes):
-            yield f"axes permuted: {order}", np.transpose(whole, (*order, *rest))
-
-
-def _shifted(whole: Array, axis: int) -> Iterator[tuple[str, Array]]:
-    """One or two further, or back, as where something is moved the wrong way; the end wraps around."""
-    for count, word in ((1, "one"), (2, "two")):
-        if whole.shape[axis] > 2 * count - 1:
-            for step, words in ((-count, "too far"), (count, "too early")):
-                hint = f"off by {word} along axis {axis}: {word} {words}"
-                yield hint, np.roll(whole, step, axis)
-
-
-# DOC-HERE diagnosis: Diagnosis: where a wrong gradient is wrong and what it looks like, in tens of forwards.
-#
-# First soundings, then patterns tried against them for nothing; a pattern that fits gives the right gradient in full,
-# and so the worst element. Without one, the element is found by bisection, and the backward is asked some more.
-# Whatever is said was tested: the element by a probe of it alone, the hint by probes it had to pass.
 
 MOST_PROBES = 64
 """Of all kinds together; each is a handful of forwards, or one complex step."""
@@ -216,14 +80,14 @@ def diagnose(  # noqa: PLR0913 - one failure, seen from all its sides
 
     `oracle` takes a direction in the input's shape (complex for a complex input) and gives ⟨v, J·u⟩ with its error;
     `rough` gives it for less, and without. `gradient` is the wrong Jᵀv of that input, None if there is none. `given`
-    are soundings that the check has made. After `most_forwards` no more questions are asked.
+    are slopes that the check has measured. After `most_forwards` no more questions are asked.
     """
     before = problem.forwards
     asked = _Failure(
         problem=problem,
         failed=failed,
-        input=_index(problem.inputs, failed.input),
-        output=_index(problem.outputs, failed.output),
+        input=[slot.name for slot in problem.inputs].index(failed.input),
+        output=[slot.name for slot in problem.outputs].index(failed.output),
         cotangent=np.array(cotangent),
         rng=rng,
         given=tuple(given),
@@ -242,10 +106,6 @@ def diagnose(  # noqa: PLR0913 - one failure, seen from all its sides
         forwards=problem.forwards - before,
         replay=replay,
     )
-
-
-def _index(slots: tuple[Slot, ...], name: str) -> int:
-    return next(i for i, slot in enumerate(slots) if slot.name == name)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -273,10 +133,6 @@ class _Failure:
     @property
     def parts(self) -> int:
         return 2 if self.slot.complex else 1
-
-    def cotangents(self) -> list[Array | None]:
-        count = len(self.problem.outputs)
-        return [self.cotangent if k == self.output else None for k in range(count)]
 
     def coordinate(self, place: int | None) -> tuple[int, ...] | None:
         """Where a place in flat counting is in the input."""
@@ -357,7 +213,7 @@ class _Case:
         lost = ~np.isfinite(self.gradient)
         if lost.any():
             kind = "NaN" if np.isnan(self.gradient).any() else "infinite"
-            return self.at(int(np.argmax(lost)), f"{kind} at {_count(int(lost.sum()))}")
+            return self.at(int(np.argmax(lost)), f"{kind} at {count(int(lost.sum()), 'element')}")
         guess = self.guess()
         if guess is not None:
             hint = (guess.odd and ignores_cotangent(self.wrong())) or guess.hint
@@ -410,14 +266,15 @@ class _Case:
         if self.known.whole:
             wrong = sum(one.gap(self.gradient) > 1 for one in self.known.all)
             place = confined_to(self.wrong())
-            return place or f"{wrong:,} of {_count(self.gradient.size)} are wrong"
+            return place or f"{wrong:,} of {count(self.gradient.size, 'element')} are wrong"
         rest = _Case(self.asked, alone, self.slope, self.scales)
         if rest.many():
             return ""
         second = locate(rest.asking, self.scales, self.asked.rng)
         if second is None or not self.known.fits(self.corrected(alone, self.at(second, ""))):
             return ""
-        return f"two elements are wrong, the other at {_place(self.asked.coordinate(second))}"
+        other = ", ".join(map(str, self.asked.coordinate(second) or ()))
+        return f"two elements are wrong, the other at [{other}]"
 
     def many(self) -> bool:
         """Whether two parts without a common element are both wrong: more than one element is."""
@@ -458,18 +315,11 @@ class _Case:
         )
 
 
-def _count(number: int) -> str:
-    return "1 element" if number == 1 else f"{number:,} elements"
-
-
-def _place(coordinate: tuple[int, ...] | None) -> str:
-    return f"[{', '.join(map(str, coordinate or ()))}]"
-
-
 def _low(asked: _Failure) -> _Culprit:
     """In low precision the expected gradient is known in full: it is the double run's."""
-    dtype = asked.failed.dtype
-    low, double = rounded_run(asked.problem, dtype, asked.cotangents())
+    dtype, outputs = asked.failed.dtype, range(len(asked.problem.outputs))
+    given = [asked.cotangent if k == asked.output else None for k in outputs]
+    low, double = rounded_run(asked.problem, dtype, given)
     found, expected = low[asked.input], double[asked.input]
     prefix = f"only in {dtype}, {asked.problem.computes} is right"
     if found is None or expected is None:
@@ -483,19 +333,16 @@ def _low(asked: _Failure) -> _Culprit:
     case = _Case(asked, vector(found), slope, np.ones(right.size), dtype, exact=8 * unit)
     seen = case.found()
     if np.isfinite(case.gradient).all():
-        seen = replace(case.at(_furthest_for_its_size(case.gradient, right, unit), seen.hint))
+        # The element that is furthest off for its size.
+        typical = norm(right) / np.sqrt(max(1, right.size))
+        weight = np.abs(right) + 64 * unit * typical + np.finfo(np.float64).tiny
+        seen = case.at(int(np.argmax(np.abs(case.gradient - right) / weight)), seen.hint)
     return replace(seen, hint=f"{prefix}: {seen.hint}" if seen.hint else prefix)
-
-
-def _furthest_for_its_size(found: Vector, expected: Vector, unit: float) -> int:
-    typical = norm(expected) / np.sqrt(max(1, expected.size))
-    weight = np.abs(expected) + 64 * unit * typical + np.finfo(np.float64).tiny
-    return int(np.argmax(np.abs(found - expected) / weight))
 
 
 def _forward_mode(asked: _Failure, slope: Slope, scales: Vector) -> _Culprit:
     """The slopes that jvp gives, in place of a gradient's."""
-    said = "forward mode (jvp) is wrong"
+    wrong_mode = "forward mode (jvp) is wrong"
 
     def pushed(direction: Vector) -> float:
         tangents = [np.zeros_like(one) for one in asked.problem.point]
@@ -510,7 +357,7 @@ def _forward_mode(asked: _Failure, slope: Slope, scales: Vector) -> _Culprit:
         guess = case.guess()
         right = guess.right if guess else case.known.expected(scales)
         place = case.furthest(right) if right.size == scales.size else 0
-        return case.at(place, f"{said}: {guess.hint}" if guess else said)
+        return case.at(place, f"{wrong_mode}: {guess.hint}" if guess else wrong_mode)
 
     def deviation(direction: Vector) -> tuple[float, float]:
         expected, error = slope(direction)
@@ -518,8 +365,112 @@ def _forward_mode(asked: _Failure, slope: Slope, scales: Vector) -> _Culprit:
 
     wrong = locate(BoundedOracle(deviation, MOST_PROBES, broke=asked.broke), scales, asked.rng)
     if wrong is None:
-        return _Culprit(hint=said)
+        return _Culprit(hint=wrong_mode)
     first = wrong - wrong % asked.parts
     ones = [(coordinate(scales, i), scales[i]) for i in range(first, first + asked.parts)]
     expected = [float(slope(one)[0] / scale) for one, scale in ones]
-    return _Culprit(wrong, expected, [float(pushed(one) / scale) for one, scale in ones], said)
+    return _Culprit(
+        wrong, expected, [float(pushed(one) / scale) for one, scale in ones], wrong_mode
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Guess:
+    """A pattern, and what the right gradient would be if it is the one."""
+
+    hint: str
+    right: Vector
+    odd: bool = False
+    """A factor without a name, which may be chance: there is one for every constant gradient of a sum."""
+
+
+def recognise(wrong: Vector, slot: Slot, output: Slot, known: KnownSlopes) -> Guess | None:
+    """The first pattern that explains a wrong gradient; None if no pattern does."""
+    if not np.isfinite(wrong).all() or not np.any(wrong) or not known.tells(wrong):
+        return None
+    guesses = chain(_multiples(wrong, slot, output, known), _moved(wrong, slot))
+    return next((one for one in guesses if known.fits(one.right)), None)
+
+
+def _multiples(wrong: Vector, slot: Slot, output: Slot, known: KnownSlopes) -> Iterator[Guess]:
+    """The wrong gradient times a factor; what the factor is, in words."""
+    factor = known.factor(wrong)
+    if not np.isfinite(factor) or factor == 0:
+        return
+    words = _factor_words(factor, slot, output, known.exact)
+    if words is not None:
+        named, hint = words
+        yield Guess(hint, named * wrong)
+    elif np.count_nonzero(wrong) >= _FEW and len(known.all) >= _FEW:
+        yield Guess(f"{1 / factor:.6g} times the expected gradient", factor * wrong, odd=True)
+
+
+def _factor_words(
+    factor: float, slot: Slot, output: Slot, exact: float
+) -> tuple[float, str] | None:
+    """A factor that has a name: 2, ½, −1, or the length of something."""
+    named = [
+        (-1.0, "the sign is flipped"),
+        (0.5, "twice the expected gradient"),
+        (2.0, "half the expected gradient"),
+        (-0.5, "twice the expected gradient, and the sign is flipped"),
+    ]
+    for length, what in _lengths(slot, output):
+        named.append((float(length), f"1/{length} of the expected gradient; {length} is {what}"))
+        named.append((1 / length, f"{length} times the expected gradient; {length} is {what}"))
+    return next((one for one in named if abs(factor - one[0]) <= exact * abs(one[0])), None)
+
+
+def _lengths(slot: Slot, output: Slot) -> Iterator[tuple[int, str]]:
+    # Axes of the output that the input has not, or has with length 1, come first.
+    lead = len(output.shape) - len(slot.shape)
+    own = (1,) * lead + slot.shape if lead >= 0 else output.shape
+    for axis, (have, length) in enumerate(zip(own, output.shape, strict=True)):
+        if have == 1 and length > 1:
+            what = (
+                f"the length of axis {axis} of {output.name}, over which {slot.name} is broadcast"
+            )
+            yield length, what
+    for one in (slot, output):
+        for axis, length in enumerate(one.shape):
+            if length > 2:
+                yield length, f"the length of axis {axis} of {one.name}"
+        size = int(np.prod(one.shape))
+        if size > 2:
+            yield size, f"the number of elements of {one.name}"
+
+
+def _moved(wrong: Vector, slot: Slot) -> Iterator[Guess]:
+    """The same numbers in other places, also with the sign flipped."""
+    shape = (*slot.shape, 2) if slot.complex else slot.shape
+    whole = wrong.reshape(shape)
+    axes = range(len(slot.shape))
+    for hint, right in _rearranged(whole, axes):
+        if right.shape != whole.shape or np.array_equal(right, whole):
+            continue
+        flat = np.ascontiguousarray(right).reshape(-1)
+        yield Guess(hint, flat)
+        yield Guess(f"{hint}, and the sign is flipped", -flat)
+
+
+def _rearranged(whole: Array, axes: range) -> Iterator[tuple[str, Array]]:
+    for one, two in combinations(axes, 2):
+        turned = np.swapaxes(whole, one, two)
+        if turned.shape == whole.shape:
+            yield f"transposed: axes {one} and {two} are exchanged", turned
+        else:
+            # A gradient in the transposed layout that was read in the input's shape.
+            read = np.swapaxes(whole.reshape(turned.shape), one, two)
+            yield f"transposed: axes {one} and {two} are exchanged, and the shape was forced", read
+    for axis in axes:
+        yield f"reversed along axis {axis}", np.flip(whole, axis)
+        # One or two further, or back, as where something is moved the wrong way; the end wraps around.
+        for places, word in ((1, "one"), (2, "two")):
+            if whole.shape[axis] > 2 * places - 1:
+                for step, words in ((-places, "too far"), (places, "too early")):
+                    hint = f"off by {word} along axis {axis}: {word} {words}"
+                    yield hint, np.roll(whole, step, axis)
+    if 3 <= len(axes) <= _MOST_AXES:
+        rest = tuple(range(len(axes), whole.ndim))
+        for order in permutations(axes):
+            yield f"axes permuted: {order}", np.transpose(whole, (*order, *rest))

@@ -1,7 +1,11 @@
-"""Bisection: which element of a gradient is wrong, in about log₂ N probes rather than N.
+"""Experiments on a wrong backward: slopes measured along chosen directions, bisection, and what it does that it must not.
 
-A probe sees the deviation ⟨found − expected, u⟩ of a whole support at once. Half of the support, asked with the same
-signs, has its share of it, and the other half has the rest; the half with the larger share is kept.
+Bisection finds a wrong element in about log₂ N probes rather than N. A probe sees the deviation ⟨found − expected, u⟩
+of a whole support at once. Half of the support, asked with the same signs, has its share of it, and the other half has
+the rest; the half with the larger share is kept.
+
+Where no rearrangement of the wrong gradient is right, its behaviour may tell: it does not follow the cotangent, or the
+inputs; it is wrong only at some elements; what is missing is the same all along an axis; it runs along another axis.
 """
 
 from __future__ import annotations
@@ -95,27 +99,18 @@ def _descend(
 ) -> int:
     while support.size > 1 and not asking.spent:
         left, right = np.array_split(support, 2)
-        value = asking.share(_part(direction, left), rough=rough)
+        half = np.zeros_like(direction)
+        half[left] = direction[left]
+        value = asking.share(half, rough=rough)
         rest = whole - value
         support, whole = (left, value) if abs(value) >= abs(rest) else (right, rest)
     return int(support[0])
 
 
-def _part(direction: Vector, places: Places) -> Vector:
-    part = np.zeros_like(direction)
-    part[places] = direction[places]
-    return part
-
-
-# DOC-HERE sounding: Sounding: what is known of the expected gradient along a few directions, to try guesses against at no cost.
-#
-# Up to a few elements every coordinate is sounded, which is the whole gradient; beyond, some dense directions. What the
-# check has sounded already is taken over.
-
 WHOLE = 20
-"""Up to so many elements the expected gradient is sounded in full."""
+"""Up to so many elements the expected gradient is measured in full."""
 WHOLE_EXACTLY = 64
-"""The same where a sounding is one complex step."""
+"""The same where a slope is one complex step."""
 _DENSE = 4
 _ROUND_OFF = 1e-10
 """Relative to the terms of a sum: what the guess itself may lose."""
@@ -144,20 +139,20 @@ class KnownSlope:
 
 @dataclass(frozen=True, slots=True)
 class KnownSlopes:
-    """All directions that were sounded."""
+    """All slopes that were measured, to try guesses against at no cost."""
 
     all: Sequence[KnownSlope]
     whole: bool
-    """Every element was sounded by itself."""
+    """Every element was measured by itself."""
     exact: float = 1e-6
     """How close a factor must be to 2 to be called 2."""
 
     def fits(self, candidate: Vector) -> bool:
-        """Whether a gradient agrees with every sounding."""
+        """Whether a gradient agrees with every slope."""
         return bool(self.all) and all(one.gap(candidate) <= 1 for one in self.all)
 
     def tells(self, wrong: Vector) -> bool:
-        """Whether the soundings are sharp enough that a guess which fits means something."""
+        """Whether the slopes are sharp enough that a guess which fits means something."""
         return any(one.gap(wrong) > _TELLING for one in self.all)
 
     def factor(self, wrong: Vector) -> float:
@@ -168,7 +163,7 @@ class KnownSlopes:
         return float(np.dot(seen, wanted)) / energy if energy > 0 else np.nan
 
     def along(self, direction: Vector) -> tuple[float, float]:
-        """The derivative along any direction, and its error; only where every element was sounded."""
+        """The derivative along any direction, and its error; only where every element was measured."""
         lengths = np.array([float(np.sum(one.direction)) for one in self.all])
         parts = np.divide(direction, lengths, out=np.zeros_like(direction), where=lengths != 0)
         values = parts * np.array([one.expected for one in self.all])
@@ -176,7 +171,7 @@ class KnownSlopes:
         return float(np.sum(values)), float(np.sum(np.abs(errors)))
 
     def expected(self, scales: Vector) -> Vector:
-        """The whole expected gradient; only where every element was sounded."""
+        """The whole expected gradient; only where every element was measured."""
         values = np.array([one.expected for one in self.all])
         found: Vector = np.divide(values, scales, out=np.zeros_like(scales), where=scales > 0)
         return found
@@ -191,12 +186,14 @@ def measure_slopes(
     given: Sequence[KnownSlope] = (),
     most: int = WHOLE,
 ) -> KnownSlopes:
-    """Soundings of every element up to so many, else along dense directions; given ones are not made again."""
+    """Slopes of every element up to so many, else along dense directions; given ones are not measured again."""
     given = [one for one in given if np.isfinite(one.expected) and np.isfinite(one.error)]
     whole = scales.size <= most
     if whole:
-        drawn = [coordinate(scales, i) for i in range(scales.size)]
-        found = [_taken(one, given) or KnownSlope(one, *slope(one)) for one in drawn]
+        found = []
+        for one in (coordinate(scales, i) for i in range(scales.size)):
+            same = (known for known in given if np.array_equal(known.direction, one))
+            found.append(next(same, None) or KnownSlope(one, *slope(one)))
     else:
         more = (
             random_weights(scales.size, rng) * scales for _ in range(max(1, _DENSE - len(given)))
@@ -205,15 +202,6 @@ def measure_slopes(
     known = [one for one in found if np.isfinite(one.expected) and np.isfinite(one.error)]
     return KnownSlopes(known, whole=whole and len(known) == len(found), exact=exact)
 
-
-def _taken(direction: Vector, given: Sequence[KnownSlope]) -> KnownSlope | None:
-    return next((one for one in given if np.array_equal(one.direction, direction)), None)
-
-
-# DOC-HERE experiments: Experiments: a few more questions to a wrong backward, each answered by running it.
-#
-# Where no rearrangement of the wrong gradient is right, its behaviour may tell: it does not follow the cotangent, or
-# the inputs; it is wrong only at some elements; what is missing is the same all along an axis.
 
 NDBool = NDArray[np.bool_]
 
@@ -234,7 +222,7 @@ class WrongGradient:
     scales: Vector
     rng: np.random.Generator
     deviation: float
-    """The largest that a sounding showed."""
+    """The largest that a measured slope showed."""
     dtype: str | None = None
     """The precision that it failed in; None for double."""
 
@@ -299,18 +287,16 @@ def _stale(wrong: WrongGradient) -> str:
     if there is None or back is None:
         return ""
     if not _same(back, wrong.gradient):
-        return _restless(wrong)
+        # Another gradient than before: by what was called before, or by chance?
+        one, two = wrong.again(wrong.cotangent), wrong.again(wrong.cotangent)
+        if one is not None and _same(two, one):
+            return (
+                "the gradient depends on what was computed before: something is kept between calls"
+            )
+        return "the gradient is different each time"
     if _same(there, wrong.gradient) and _bends(wrong, moved):
         return "the gradient does not change with the inputs, as if of another point: a saved tensor is stale, or not used"
     return ""
-
-
-def _restless(wrong: WrongGradient) -> str:
-    """Another gradient than before: by what was called before, or by chance?"""
-    one, two = wrong.again(wrong.cotangent), wrong.again(wrong.cotangent)
-    if one is not None and _same(two, one):
-        return "the gradient depends on what was computed before: something is kept between calls"
-    return "the gradient is another one each time"
 
 
 def _bends(wrong: WrongGradient, moved: Sequence[Array]) -> bool:
@@ -366,14 +352,9 @@ def _parts(wrong: WrongGradient) -> Iterator[tuple[str, NDBool]]:
     yield "wrong only where the input is negative", point < 0
     yield "wrong only where the input is positive", point > 0
     yield "wrong only where the input is larger than 1 in size", np.abs(point) > 1
-    if not wrong.slot.complex:
-        yield from _ends(wrong)
-
-
-def _ends(wrong: WrongGradient) -> Iterator[tuple[str, NDBool]]:
     shape = wrong.slot.shape
     for axis in range(min(len(shape), _MOST_AXES)):
-        if shape[axis] < 3:
+        if shape[axis] < 3 or wrong.slot.complex:
             continue
         for place, word in ((0, "first"), (-1, "last")):
             mask = np.zeros(shape, np.bool_)
@@ -387,18 +368,18 @@ def missing_term(wrong: WrongGradient) -> str:
     if wrong.slot.complex:
         return ""
     every = tuple(range(len(shape)))
-    if wrong.scales.size > 2 and _nothing(wrong, _balanced(wrong, every, None)):
+    if wrong.scales.size > 2 and _no_deviation(wrong, _balanced(wrong, every, None)):
         return (
             "the deviation is the same everywhere: a constant, or a mean or sum over all elements"
         )
     for axis in range(min(len(shape), _MOST_AXES)):
-        if shape[axis] > 2 and _nothing(wrong, _balanced(wrong, axis, None)):
+        if shape[axis] > 2 and _no_deviation(wrong, _balanced(wrong, axis, None)):
             return f"the deviation is the same all along axis {axis}: a mean or sum term over it is missing"
     if wrong.problem.outputs[wrong.output].shape != shape:
         return ""
     out = wrong.problem.forward(wrong.problem.point)[wrong.output]
     for axis in range(min(len(shape), _MOST_AXES)):
-        if shape[axis] > 2 and _nothing(wrong, _balanced(wrong, axis, out)):
+        if shape[axis] > 2 and _no_deviation(wrong, _balanced(wrong, axis, out)):
             return f"the deviation goes as the output does along axis {axis}: a term with a sum over it is missing"
     return ""
 
@@ -416,9 +397,9 @@ def _balanced(wrong: WrongGradient, axis: int | tuple[int, ...], weights: Array 
 def shifted(wrong: WrongGradient) -> str:
     """Whether the gradient is right one place further along an axis, the ends apart."""
     shape = wrong.slot.shape
-    whole = wrong.gradient.reshape(shape) if not wrong.slot.complex else None
-    if whole is None:
+    if wrong.slot.complex:
         return ""
+    whole = wrong.gradient.reshape(shape)
     for axis in range(min(len(shape), _MOST_AXES)):
         if shape[axis] < 4:
             continue
@@ -443,7 +424,7 @@ def conjugated(wrong: WrongGradient) -> Vector | None:
     return None if found is None else vector(np.conj(shaped(found, wrong.slot)))
 
 
-def _nothing(wrong: WrongGradient, direction: Vector) -> bool:
+def _no_deviation(wrong: WrongGradient, direction: Vector) -> bool:
     """Whether there is surely no deviation along a direction."""
     value, error = wrong.asking(direction)
     allowed = 4 * error + 1e-10 * norm(wrong.gradient * direction)
@@ -456,32 +437,37 @@ def _same(one: Vector | None, two: Vector) -> bool:
     return bool(norm(one - two) <= 1e-12 * norm(two))
 
 
-# DOC-HERE axes: The wrong axis: a backward that runs along another axis than its function.
-#
-# One element of the output tells: along which axes does it move with the input, and along which does its gradient reach?
-# A forward per axis answers the one, a backward for that element alone the other.
-
 _STEP_AXES = 2.0**-10
 _MOVES = 1e-8
 """What is more than this of an element is no rounding."""
 
 
 def other_axis(wrong: WrongGradient) -> str:
-    """Whether the gradient runs along other axes than the function, and as many."""
+    """Whether the gradient runs along other axes than the function, and as many.
+
+    One element of the output tells: along which axes does it move with the input, and along which does its gradient
+    reach? A forward per axis answers the one, a backward for that element alone the other.
+    """
     shape = wrong.slot.shape
     if wrong.slot.complex or shape != wrong.cotangent.shape or not 2 <= len(shape) <= _MOST_AXES:
         return ""
     middle = tuple(length // 2 for length in shape)
     try:
-        ours, right = _gradients(wrong, middle), _functions(wrong, middle)
+        ours, right = _gradient_axes(wrong, middle), _function_axes(wrong, middle)
     except Exception:  # noqa: BLE001 - what a wrong backward raises elsewhere is not what failed here
         return ""
     if not ours or ours == right or len(ours) != len(right):
         return ""
-    return f"along the wrong axis: the gradient runs along {_named(ours)}, the function along {_named(right)}"
+    names = [
+        f"ax{'is' if len(axes) == 1 else 'es'} {' and '.join(map(str, axes))}"
+        for axes in (ours, right)
+    ]
+    return (
+        f"along the wrong axis: the gradient runs along {names[0]}, the function along {names[1]}"
+    )
 
 
-def _gradients(wrong: WrongGradient, place: tuple[int, ...]) -> list[int]:
+def _gradient_axes(wrong: WrongGradient, place: tuple[int, ...]) -> list[int]:
     only = np.zeros_like(wrong.cotangent)
     only[place] = 1.0
     found = wrong.again(only)
@@ -493,7 +479,7 @@ def _gradients(wrong: WrongGradient, place: tuple[int, ...]) -> list[int]:
     return [axis for axis, line in enumerate(lines) if (sizes * line).max() > _MOVES * largest]
 
 
-def _functions(wrong: WrongGradient, place: tuple[int, ...]) -> list[int]:
+def _function_axes(wrong: WrongGradient, place: tuple[int, ...]) -> list[int]:
     def there(moved: Array) -> float:
         at = list(wrong.problem.point)
         at[wrong.input] = at[wrong.input] + moved
@@ -516,7 +502,3 @@ def _lines(shape: tuple[int, ...], place: tuple[int, ...]) -> Iterator[Array]:
         line[tuple(along)] = 1.0
         line[place] = 0.0
         yield line
-
-
-def _named(axes: list[int]) -> str:
-    return f"ax{'is' if len(axes) == 1 else 'es'} {' and '.join(map(str, axes))}"
