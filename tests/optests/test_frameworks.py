@@ -91,7 +91,9 @@ def test_the_file_of_a_function_is_a_hint(tmp_path: Path) -> None:
     framework("torch")
     framework("jax")
     assert frameworks.framework_of(_in_a_file(tmp_path, "import torch")) == "torch"
-    assert frameworks.framework_of(_in_a_file(tmp_path, "import torch"), paddle_style=True) == "torch"
+    assert (
+        frameworks.framework_of(_in_a_file(tmp_path, "import torch"), paddle_style=True) == "torch"
+    )
     with pytest.raises(UsageError, match=r"'api' is of: .* its file imports torch and jax"):
         frameworks.framework_of(_in_a_file(tmp_path, "import torch, jax"))
 
