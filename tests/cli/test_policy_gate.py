@@ -169,6 +169,15 @@ def test_new_operators_are_judged_in_a_whole_suite(library: Path) -> None:
     assert [f["metric"] for f in report["findings"]] == ["shoplib.ops.gelu", "shoplib.ops.relu"]
 
 
+def test_the_command_to_add_to_the_baseline_keeps_its_options(library: Path) -> None:
+    words = ("evidence", "--add-to-baseline", "shoplib.ops.relu", "--today", "2026-01-02")
+    refused, _ = gate(library, *words)
+    assert refused.code == 2
+    assert refused.err.splitlines()[-1] == (
+        "next: karat policy gate evidence --today 2026-01-02 --json g.json --complete --add-to-baseline OP"
+    )
+
+
 @pytest.mark.slow
 def test_the_baseline_grows_by_hand_and_shrinks_by_itself(library: Path) -> None:
     baseline = library / "policy-baseline.json"

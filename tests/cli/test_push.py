@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from factories.store_world import World
-from karat.cli.store.push import _again
+from karat.cli.store.push import push_command
 
 
 @pytest.fixture
@@ -119,8 +119,8 @@ def test_wrong_usage(world: World, words: tuple[str, ...], said: str) -> None:
 
 
 def test_advice_asks_for_the_same_push_again() -> None:
-    assert _again("a b", "models/x", None) == "karat push 'a b' models/x"
-    assert _again("a", "models/x", "we say so") == "karat push a models/x --pin 'we say so'"
+    assert push_command("a b", "models/x", None) == "karat push 'a b' models/x"
+    assert push_command("a", "models/x", "we say so") == "karat push a models/x --pin 'we say so'"
 
 
 def test_a_store_that_cannot_be_written(world: World) -> None:

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, strategies as st
 
 from karat.findings import Finding, Severity
-from karat.refreshes.report import again, complete_all, without
+from karat.refreshes.report import complete_all, with_options
+from karat.system.command import Command
 
 TYPED = "karat refresh --source github --sha abc --workflow CI --scope only-failing"
 
@@ -27,19 +28,19 @@ TYPED = "karat refresh --source github --sha abc --workflow CI --scope only-fail
 def test_options_take_the_place_of_their_like(
     typed: str, words: tuple[str, ...], expected: str
 ) -> None:
-    assert again(typed, *words) == expected
+    assert with_options(Command(*shlex.split(typed)), *words) == expected
 
 
 def test_a_flag_goes_without_the_word_after_it() -> None:
-    assert without("karat refresh --dry-run results --scope all", "--dry-run") == (
-        "karat refresh results --scope all"
-    )
+    typed = Command("karat", "refresh", "--dry-run", "results", "--scope", "all")
+    assert typed.without({"--dry-run"}, flags={"--dry-run"}) == "karat refresh results --scope all"
 
 
 @given(st.lists(st.text().filter(str.isprintable), max_size=4))
 def test_what_is_not_named_stays_word_for_word(words: list[str]) -> None:
     plain = [word for word in words if not word.startswith("--dry-run")]
-    assert shlex.split(without(shlex.join(["karat", *plain]), "--dry-run")) == ["karat", *plain]
+    kept = Command("karat", *plain).without({"--dry-run"}, flags={"--dry-run"})
+    assert shlex.split(kept) == list(kept.words) == ["karat", *plain]
 
 
 @pytest.mark.parametrize(
@@ -53,8 +54,12 @@ def test_what_is_not_named_stays_word_for_word(words: list[str]) -> None:
     ],
 )
 def test_findings_are_completed(advice: str | None, expected: str | None) -> None:
-    finding = Finding(kind="empty", severity=Severity.FAIL, message="", next=advice)
+    finding = Finding(
+        kind="empty", severity=Severity.FAIL, message="", next=advice and Command(*advice.split())
+    )
     (done,) = complete_all(
-        [finding], "karat refresh --source folder x --scope only-failing", "owner/name"
+        [finding],
+        Command(*["karat", "refresh", "--source", "folder", "x", "--scope", "only-failing"]),
+        "owner/name",
     )
     assert done.next == expected

@@ -19,6 +19,7 @@ from karat.refreshes.report import RefreshReport, State, lines, next_command
 from karat.refreshes.source import SourceOptions, check_options
 from karat.refreshes.worktree import list_goldens
 from karat.sources.source import Job, Run
+from karat.system.command import Command
 
 
 @pytest.fixture
@@ -87,7 +88,13 @@ def test_a_job_that_began_after_the_pinned_attempt_is_not_taken(world: World) ->
 def test_an_attempt_that_never_was_is_a_mistake(world: World) -> None:
     jobs = [job("gpt/a - dev", labels=H100, attempt=n) for n in (1, 2)]
     with pytest.raises(UsageError, match=r"from 1 to 2, found 3") as caught:
-        world.refresh(jobs, [], options(attempt=3, command="karat refresh --run-id 7 --attempt 3"))
+        world.refresh(
+            jobs,
+            [],
+            options(
+                attempt=3, command=Command("karat", "refresh", "--run-id", "7", "--attempt", "3")
+            ),
+        )
     assert caught.value.next_command == "karat refresh --run-id 7 --attempt 2"
 
 
@@ -193,7 +200,9 @@ def test_an_artifact_whose_attempt_is_unknown_is_left_with_a_command_that_gets_i
 
 def test_what_to_run_next_is_the_command_that_was_typed(world: World) -> None:
     jobs = [job("gpt/a - dev", "failure", id="1"), job("gpt/a - dev", "success", id="2")]
-    typed = "karat refresh --source github --run-id 7 --scope only-failing"
+    typed = Command(
+        *["karat", "refresh", "--source", "github", "--run-id", "7", "--scope", "only-failing"]
+    )
     result = world.refresh(
         jobs, [(logs("a"), {member(): NEW})], options("only-failing", command=typed)
     )
@@ -248,7 +257,7 @@ def test_a_dry_run_speaks_of_what_it_would_do(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("CI", raising=False)
-    opts = options(dry_run=True, command="karat refresh x --dry-run")
+    opts = options(dry_run=True, command=Command("karat", "refresh", "x", "--dry-run"))
     result = world.refresh([job("gpt/a - dev", labels=H100)], [(logs("a"), {member(): NEW})], opts)
     text = "\n".join("".join(piece for piece, _ in line) for line in lines(result))
     assert "1 to be written" in text

@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping
 
 from karat.system.ci import facts
-from karat.system.command import quoted
+from karat.system.command import Command, quoted
 
 __all__ = ["edit_command", "look_command", "quoted", "refresh_command"]
 
@@ -37,13 +37,13 @@ def refresh_command(
     elif ci.get("provider") == "gitlab" and run.isdecimal():
         words = ["--source", "gitlab", "--pipeline-id", run]
     else:
-        more = " --accept-incomplete" if fewer else ""
-        return f"karat record {quoted(actual)} -o {quoted(golden or 'GOLDEN')}{more}"
+        more = ["--accept-incomplete"] if fewer else []
+        return str(Command("karat", "record", actual, "-o", golden or "GOLDEN", *more))
     words += ["--scope", "only-failing" if failing else "all"]
     known = name or golden
-    words += ["--only", quoted(known)] if known else []
+    words += ["--only", known] if known else []
     words += ["--prune"] if fewer else []
-    return " ".join(["karat", "refresh", *words])
+    return str(Command("karat", "refresh", *words))
 
 
 def edit_command(golden: str) -> str:
@@ -53,4 +53,4 @@ def edit_command(golden: str) -> str:
 
 def look_command(actual: str, golden: str) -> str:
     """The command that shows both sides, curve by curve."""
-    return f"karat diff {quoted(golden)} {quoted(actual)} --html report.html"
+    return str(Command("karat", "diff", golden, actual, "--html", "report.html"))

@@ -106,7 +106,7 @@ def command(  # noqa: PLR0913 - one parameter per option
     if html is not None:
         from karat.diffs.report import html as html_report  # noqa: PLC0415
 
-        deliver(html, html_report.render(result, command=typed()))
+        deliver(html, html_report.render(result, command=str(typed())))
     if not quiet and "-" not in targets.values():
         from karat.diffs.report import text  # noqa: PLC0415
 

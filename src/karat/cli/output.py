@@ -6,9 +6,12 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import IO
+from typing import IO, TYPE_CHECKING
 
 from karat.findings import CannotVerify, Finding, UsageError, exit_code
+
+if TYPE_CHECKING:
+    from karat.system.command import Command
 
 _words: list[str] = []
 _leaving: list[bool] = []
@@ -19,11 +22,11 @@ def remember(words: Sequence[str]) -> None:
     _words[:] = words
 
 
-def typed() -> str:
+def typed() -> Command:
     """The command line as typed."""
-    import shlex  # noqa: PLC0415 - only for those who quote it
+    from karat.system.command import Command  # noqa: PLC0415 - only for those who quote it
 
-    return shlex.join(["karat", *_words])
+    return Command("karat", *_words)
 
 
 def leave_at_once() -> None:

@@ -187,7 +187,7 @@ def command(  # noqa: PLR0913 - one parameter per option
 
     from karat.config import load  # noqa: PLC0415 - help must be quick
     from karat.refreshes.refresh import refresh  # noqa: PLC0415
-    from karat.refreshes.report import again, lines, render  # noqa: PLC0415
+    from karat.refreshes.report import lines, render, with_options  # noqa: PLC0415
     from karat.refreshes.settings import Options  # noqa: PLC0415
     from karat.refreshes.source import SourceOptions, check_options, open_source, own_files  # noqa: PLC0415
     from karat.report.terminal import print_lines  # noqa: PLC0415
@@ -203,7 +203,7 @@ def command(  # noqa: PLR0913 - one parameter per option
         return 0
     check_options(where)
     chosen = scope or _ask_scope()
-    said = typed() if scope else again(typed(), "--scope", chosen)
+    said = typed() if scope else with_options(typed(), "--scope", chosen)
     own = own_files(where, Path.cwd())
     with watch(sys.stderr, quiet=quiet) as (progress, notice):
         opened = open_source(where, config.refresh, notice)
@@ -248,7 +248,7 @@ def _may_write(*, dry_run: bool, write: bool) -> None:
     if in_ci() and not dry_run and not write:
         raise UsageError(
             "expected --write or --dry-run: CI is set, and in CI karat rewrites nothing unasked",
-            next_command=f"{typed()} --dry-run",
+            next_command=typed().plus("--dry-run"),
         )
 
 
@@ -264,7 +264,7 @@ def _ask_scope() -> str:
     raise UsageError(
         "expected --scope only-failing (jobs that failed, were cancelled or timed out)"
         " or --scope all (every job); there is no default",
-        next_command=f"{typed()} --scope only-failing",
+        next_command=typed().plus("--scope", "only-failing"),
     )
 
 

@@ -197,15 +197,15 @@ def _next(finding: Finding, change: Change, old: Side, new: Side, options: Optio
     if isinstance(new, WorkTree):
         name = new.up + change.path
         if finding.condemns and change.has_baseline:
-            return str(Command.of("git", "restore", f"--source={old.name}", "--", name))
+            return str(Command("git", "restore", f"--source={old.name}", "--", name))
         if finding.condemns:
             # New, perhaps already staged: neither `git clean` nor `git restore` knows both.
-            forget = Command.of("git", "rm", "--cached", "--quiet", "--ignore-unmatch", "--", name)
-            return f"{forget} && {Command.of('rm', '--', name)}"
+            forget = Command("git", "rm", "--cached", "--quiet", "--ignore-unmatch", "--", name)
+            return f"{forget} && {Command('rm', '--', name)}"
         if finding.kind == "new-golden":
-            return str(Command.of("git", "add", "--", name))
+            return str(Command("git", "add", "--", name))
         sides = [] if isinstance(old, Revision) and old.name == "HEAD" else [old.name]
-    look = Command.of("karat", "diff", *sides)
+    look = Command("karat", "diff", *sides)
     # Without these, the same sides would be judged otherwise, or not be found.
     if options.preset:
         look = look.plus("--preset", options.preset)

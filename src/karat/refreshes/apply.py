@@ -33,7 +33,7 @@ from karat.refreshes.worktree import (
     render,
     write_golden,
 )
-from karat.system.command import quoted
+from karat.system.command import Command, quoted
 from karat.system.hashes import sha256_hex
 
 _AT_A_TIME = 64
@@ -344,8 +344,10 @@ class _Batch:
             return finding
         job = claim.job.current if claim.job else None
         if self.target.source == "github" and job is not None:
-            return replace(finding, next=f"gh run rerun --job {job.id}")
-        return replace(finding, next=f"karat refresh --dry-run --only {quoted(claim.target)}")
+            return replace(finding, next=Command("gh", "run", "rerun", "--job", job.id))
+        return replace(
+            finding, next=Command("karat", "refresh", "--dry-run", "--only", claim.target)
+        )
 
 
 def _refused(path: str, claims: Sequence[Claim], findings: Sequence[Finding]) -> Outcome:

@@ -31,7 +31,7 @@ from karat.refreshes.identity import (
 from karat.refreshes.jobs import FAILING, JobBook, JobGroup, Match, ambiguous, is_platform
 from karat.refreshes.settings import Options
 from karat.sources.source import Artifact, Fetched
-from karat.system.command import quoted
+from karat.system.command import Command
 
 
 class Claim(msgspec.Struct, frozen=True, kw_only=True):
@@ -209,7 +209,7 @@ class Claimant:
                 "ambiguous-job",
                 f"job {job.name} has {len(job.attempts)} attempts, and nothing tells of which artifact {artifact.name} is; it was not taken",
                 path=artifact.name,
-                next=f"gh run download {job.key[0]} --name {quoted(artifact.name)}",
+                next=Command("gh", "run", "download", job.key[0], "--name", artifact.name),
             )
         if artifact.job_id is not None:
             by_id = {one.id: one.conclusion for one in job.attempts}
@@ -227,7 +227,7 @@ class Claimant:
                 "ambiguous-job",
                 f"no job is known for artifact {claim.artifact.name}, so nothing tells whether it failed; it was not taken",
                 path=claim.artifact.name,
-                next="karat refresh --scope all",
+                next=Command("karat", "refresh", "--scope", "all"),
             )
         named = claim.identity.get("attempt", "")
         attempt = claim.manifest.attempt or (int(named) if named.isdecimal() else None)
@@ -297,12 +297,12 @@ def settle(claims: Sequence[Claim]) -> tuple[Claim | None, list[Finding]]:
     more = f" and {len(claims) - 4} more" if len(claims) > 4 else ""
     # One of several runs can be chosen; within one run, the report tells the files apart.
     runs = sorted({claim.artifact.run_id for claim in claims if claim.artifact.run_id})
-    which = f"--run-id {runs[-1]}" if len(runs) > 1 else "--dry-run --json -"
+    which = ("--run-id", runs[-1]) if len(runs) > 1 else ("--dry-run", "--json", "-")
     path = claims[0].target
     finding = fail(
         "claimed-twice",
         f"refused, the old golden is kept: {names}{more} claim this golden, and they are not attempts of one job",
         path=path,
-        next=f"karat refresh {which} --only {quoted(path)}",
+        next=Command("karat", "refresh", *which, "--only", path),
     )
     return None, [finding]

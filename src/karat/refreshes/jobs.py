@@ -25,6 +25,7 @@ from karat.refreshes.identity import (
 )
 from karat.refreshes.settings import Options, RefreshSettings
 from karat.sources.source import Artifact, Job, Listing, Run
+from karat.system.command import Command
 
 FAILING = frozenset({"failure", "cancelled", "timed_out"})
 """Conclusions that `--scope only-failing` means."""
@@ -290,5 +291,5 @@ def ambiguous(match: Match, jobs: Sequence[JobGroup]) -> Finding:
         f"artifact {match.artifact.name} may be of {len(jobs)} jobs ({names}; {conclusions}),"
         " and neither a name nor a manifest inside tells which; nothing was taken from it",
         path=match.artifact.name,
-        next="karat refresh --scope all",
+        next=Command("karat", "refresh", "--scope", "all"),
     )

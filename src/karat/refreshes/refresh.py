@@ -37,6 +37,7 @@ from karat.refreshes.worktree import LockFiles, list_goldens
 from karat.report.words import count
 from karat.sources.source import Listing, Source
 from karat.system import git
+from karat.system.command import Command
 
 TRANSIENT = frozenset({"transfer-failed", "artifact-corrupt", "artifact-truncated"})
 """What another try may mend: nothing is written then, unless --keep-going."""
@@ -81,7 +82,9 @@ def refresh(source: Source, cwd: Path, options: Options) -> RefreshReport:
             f"{whole} not whole, so nothing was written; what arrived is kept:"
             " run the same command again, or add --keep-going"
         )
-        findings.append(fail("transfer-failed", message, next="karat refresh --keep-going"))
+        findings.append(
+            fail("transfer-failed", message, next=Command("karat", "refresh", "--keep-going"))
+        )
     else:
         locks = LockFiles(root, options.globs)
         with nullcontext(None) if options.dry_run else git.only_writer(root) as temporary:
@@ -107,6 +110,7 @@ def refresh(source: Source, cwd: Path, options: Options) -> RefreshReport:
         dry_run=options.dry_run,
         outcomes=tuple(outcomes),
         findings=tuple(complete_all(findings, options.command, listing.repo)),
+        command=options.command,
         # A test is a job, or a folder of goldens where no job is known.
         tests=len(
             {
@@ -136,7 +140,7 @@ def gather(source: Source, targets: Targets, options: Options) -> Gathered:
         # An attempt that never was must not mean the last one that was.
         raise UsageError(
             f"expected --attempt from 1 to {last}, found {options.attempt}: {listing.origin} has no more",
-            next_command=f"karat refresh --attempt {last}",
+            next_command=Command("karat", "refresh", "--attempt", str(last)),
         )
     groups = group_jobs(listing.jobs, listing.runs, options.settings, options.attempt)
     matches, unmatched = match_artifacts(listing, groups, options.settings)
@@ -214,7 +218,7 @@ def _missing(gathered: Gathered, known: frozenset[str], options: Options) -> Ite
                 "artifact-missing",
                 f"job {group.name}{ended} left no golden values; its goldens stay as they were",
                 path=group.key[1],
-                next=f"gh run rerun --job {job.id}" if job else None,
+                next=Command("gh", "run", "rerun", "--job", job.id) if job else None,
             )
         elif job is None and group.key[0] in running and options.attempt is None:
             # Of a job that may yet fail nothing was asked for; of one that was asked for, nothing can be had.
@@ -225,7 +229,7 @@ def _missing(gathered: Gathered, known: frozenset[str], options: Options) -> Ite
                 kind,
                 f"job {group.name} has not finished; its goldens stay as they were",
                 path=group.key[1],
-                next=f"gh run watch {group.key[0]}",
+                next=Command("gh", "run", "watch", group.key[0]),
             )
 
 
@@ -284,7 +288,7 @@ def _record(result: RefreshReport, listing: Listing, options: Options) -> Refres
         source=result.source,
         run_id=", ".join(run.id for run in listing.runs) or None,
         scope=options.scope,
-        command=options.command,
+        command=str(options.command),
         files=tuple(o.path for o in result.in_state(State.WRITTEN)),
         confirmed=tuple(o.path for o in result.in_state(State.UNCHANGED)),
         narrowed=bool(options.only or options.platforms or options.metrics),

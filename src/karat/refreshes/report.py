@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -22,7 +21,7 @@ from karat.report.result import Result
 from karat.report.terminal import Line, finding_lines
 from karat.report.words import count, short_path
 from karat.system.ci import in_ci
-from karat.system.command import quoted
+from karat.system.command import Command
 
 
 class State(StrEnum):
@@ -81,6 +80,8 @@ class RefreshReport(Result, msgspec.Struct, frozen=True, kw_only=True):
     locks: tuple[str, ...] = ()
     """Lock files that were written."""
     record: RefreshRecord | None = None
+    command: Command = Command("karat", "refresh")
+    """As typed."""
 
     def all_findings(self) -> Iterator[Finding]:
         """Every finding, the whole refresh's first."""
@@ -118,8 +119,6 @@ class RefreshReport(Result, msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-# Findings are made where nobody knows the command line. They say `karat refresh --scope all`, with what
-# is to change and nothing else, and are completed here with the rest of what was typed.
 _INSTEAD_OF = {
     "--run-id": ("--run-id", "--sha", "--workflow"),
     "--dry-run": ("--dry-run", "--write"),
@@ -129,51 +128,34 @@ _INSTEAD_OF = {
 _FLAGS = frozenset({"--dry-run", "--write", "--keep-going", "--reset", "--accept-incomplete"})
 
 
-def again(command: str, *words: str) -> str:
-    """The command with these options in place of its own."""
+def with_options(typed: Command, *words: str) -> Command:
+    """The command that was typed, with these options in place of its own."""
     gone = {
         name for word in words if word.startswith("--") for name in _INSTEAD_OF.get(word, (word,))
     }
-    return " ".join([*map(quoted, _without(shlex.split(command), gone)), *map(quoted, words)])
+    return typed.without(gone, flags=_FLAGS).plus(*words)
 
 
-def without(command: str, *names: str) -> str:
-    """The command without these options."""
-    return " ".join(map(quoted, _without(shlex.split(command), set(names))))
-
-
-def _without(words: Sequence[str], gone: set[str]) -> list[str]:
-    kept = []
-    following = False
-    for word in words:
-        if following:
-            following = False
-            continue
-        name, equals, _ = word.partition("=")
-        if name in gone:
-            following = not equals and name not in _FLAGS
-            continue
-        kept.append(word)
-    return kept
-
-
-def complete_all(findings: Iterable[Finding], command: str, repo: str | None) -> list[Finding]:
+def complete_all(findings: Iterable[Finding], typed: Command, repo: str | None) -> list[Finding]:
     """The findings with commands that can be pasted."""
     return [
-        replace(f, next=complete(f.next, command, repo)) if f.next is not None else f
+        replace(f, next=str(complete(f.next, typed, repo))) if f.next is not None else f
         for f in findings
     ]
 
 
-def complete(advice: str, command: str, repo: str | None) -> str:
-    """A command that says only what is to change, with all the rest that was typed."""
-    if advice.startswith("gh run ") and repo and " --repo " not in advice:
-        return f"{advice} --repo {quoted(repo)}"
-    words = shlex.split(advice) if advice.startswith("karat refresh --") else []
-    if not words or words[2:] == ["--help"]:
+def complete(advice: str, typed: Command, repo: str | None) -> str:
+    """A `Command` that says only what is to change, with all the rest that was typed; other advice as it is.
+
+    Where findings are made, nobody knows the command line.
+    """
+    words = advice.words if isinstance(advice, Command) else ()
+    if words[:2] == ("gh", "run") and repo:
+        return Command(*words, "--repo", repo)
+    if words[:2] != ("karat", "refresh") or words[2:] == ("--help",):
         return advice
     # A source that names itself only means: the same once more, as it was typed.
-    return again(command) if "--source" in words else again(command, *words[2:])
+    return typed if "--source" in words else with_options(typed, *words[2:])
 
 
 SCHEMA = "karat.refresh-report/1"
@@ -272,9 +254,9 @@ def next_command(result: RefreshReport) -> str | None:
     if result.dry_run:
         if result.record is None or not result.in_state(State.WRITTEN):
             return None
-        typed = without(result.record.command or "karat refresh", "--dry-run")
+        typed = result.command.without({"--dry-run"}, flags=_FLAGS)
         # Where CI is set, karat writes only if it is told to.
-        return again(typed, "--write") if in_ci() else typed
+        return str(with_options(typed, "--write") if in_ci() else typed)
     taken = [*result.in_state(State.WRITTEN), *result.in_state(State.UNCHANGED)]
     if any(o.change is None or o.change.verdict is not Verdict.SAME for o in taken):
         return "karat diff"

@@ -15,6 +15,7 @@ import msgspec
 
 from karat.compare.rules import STATUS_ORDER, RuleBook
 from karat.goldens.paths import DEFAULT_GLOBS
+from karat.system.command import Command
 
 if TYPE_CHECKING:
     from karat.sources.source import Progress
@@ -121,7 +122,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     dry_run: bool = False
     date: str = ""
     """UTC, ISO 8601; goes into the lock."""
-    command: str = "karat refresh"
+    command: Command = Command("karat", "refresh")
     """As typed, for the record and for what to run next."""
     progress: Progress | None = None
     notice: Callable[[str], None] | None = None

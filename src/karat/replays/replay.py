@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import platform
-import shlex
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
@@ -24,6 +23,7 @@ from karat.replays.outcome import Outcome, Replayed, ReplayReport
 from karat.replays.processes import Hello, Workplaces
 from karat.replays.runners import CommandStation, FunctionStation, Station, replay_all
 from karat.store.place import open_word
+from karat.system.command import Command
 
 _KEPT = "replayed"
 
@@ -43,8 +43,8 @@ def _advised(finding: Finding, case: Replayed, bundle: str, options: Options) ->
     if finding.next or finding.severity is not Severity.FAIL:
         return finding
     if finding.kind == "bundle-damaged":
-        return replace(finding, next=shlex.join(["karat", "verify", bundle, *_store(options)]))
-    return replace(finding, next=shlex.join(_alone(case, bundle, options)))
+        return replace(finding, next=str(Command("karat", "verify", bundle, *_store(options))))
+    return replace(finding, next=str(Command(*_alone(case, bundle, options))))
 
 
 def _alone(case: Replayed, bundle: str, options: Options) -> list[str]:

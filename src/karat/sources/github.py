@@ -20,6 +20,7 @@ from karat.sources.download import Address
 from karat.sources.source import Artifact, Fetched, Job, Listing, Progress, Run
 from karat.sources.transfer import Connection, Errand, Notice
 from karat.system.archives import Limits
+from karat.system.command import Command
 
 _REPO = re.compile(r"[A-Za-z0-9_.-]+/[A-Za-z0-9_.-]+")
 _SHA = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
@@ -179,9 +180,12 @@ class GitHub:
     def _asked(self) -> str:
         return f"run {self._run_id}" if self._run_id is not None else f"commit {self._sha}"
 
-    def _command(self) -> str:
-        which = f"--sha {self._sha}" if self._run_id is None else f"--run-id {self._run_id}"
-        return f"karat refresh --source github --repo {self._repo} {which} --scope all"
+    def _command(self) -> Command:
+        which = (
+            ("--sha", self._sha or "") if self._run_id is None else ("--run-id", str(self._run_id))
+        )
+        source = ("--source", "github", "--repo", self._repo)
+        return Command("karat", "refresh", *source, *which, "--scope", "all")
 
     def _errand(self, artifact: Artifact) -> Errand:
         # A number is never given twice, and the bytes behind it never change.

@@ -22,6 +22,7 @@ from karat.sources.download import Address
 from karat.sources.source import Artifact, Fetched, Job, Listing, Progress, Run
 from karat.sources.transfer import Connection, Errand, Notice
 from karat.system.archives import Limits
+from karat.system.command import Command
 
 _PROJECT = re.compile(r"[0-9]+|[A-Za-z0-9_.-]+(?:/[A-Za-z0-9_.-]+)+")
 _PAGE = 100
@@ -184,9 +185,9 @@ class GitLab:
         """Lets go of connections and files."""
         self._connection.close()
 
-    def _command(self) -> str:
-        where = f"--project {self._project} --pipeline-id {self._pipeline}"
-        return f"karat refresh --source gitlab {where} --scope all"
+    def _command(self) -> Command:
+        where = ("--project", self._project, "--pipeline-id", str(self._pipeline))
+        return Command("karat", "refresh", "--source", "gitlab", *where, "--scope", "all")
 
     def _glab(self, project: str, job: int | str, verb: str = "") -> str:
         """The command that shows one job, or does something to it."""

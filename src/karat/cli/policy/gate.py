@@ -136,8 +136,8 @@ def _require_file(path: str) -> None:
 
 def _again() -> str:
     """The command as it was typed, without what rewrites the baseline."""
-    words = typed().split(" --update-baseline")
-    return "".join(words).partition(" --add-to-baseline")[0]
+    rewriting = {"--update-baseline", "--add-to-baseline"}
+    return str(typed().without(rewriting, flags={"--update-baseline"}))
 
 
 def _refuse_in_ci(added: tuple[str, ...], environment: Mapping[str, str]) -> None:

@@ -86,7 +86,7 @@ def command(  # noqa: PLR0913 - one parameter per option
     options = PackOptions(
         output=output, combined=None if no_combined else _combined_name(name, at, os.environ),
         cases=not no_cases, compression=compression, level=level, keep_going=keep_going,
-        replace=replace, again=f"{typed()} --replace", require_program=require_program, jobs=jobs or 0,
+        replace=replace, again=str(typed().plus("--replace")), require_program=require_program, jobs=jobs or 0,
     )  # fmt: skip
     packed = pack(directories, options, None if quiet else bytes_bar(sys.stderr, "packing"))
     if json_file is not None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shlex
 import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -29,6 +28,7 @@ if TYPE_CHECKING:
     from karat.store.backends import Backend
     from karat.store.backends.lifecycle import Applied
     from karat.store.push import Pushed, PushOptions
+    from karat.system.command import Command
 
 _EXAMPLES = """
 \b
@@ -81,7 +81,7 @@ def command(  # noqa: PLR0913 - one parameter per option
     url, settings = settings_of(store)
     options = PushOptions(
         retention=settings.retention, keep=keep, pin=pin, verify_existing=verify_existing,
-        dry_run=dry_run, workers=workers_of(jobs), ci=ci_of(os.environ), again=_again(place, name, pin),
+        dry_run=dry_run, workers=workers_of(jobs), ci=ci_of(os.environ), again=str(push_command(place, name, pin)),
     )  # fmt: skip
     report = Report("karat.push/1", json_file, quiet=quiet)
     # `store:` means the configured store, not the one that is pushed to.
@@ -97,9 +97,11 @@ def command(  # noqa: PLR0913 - one parameter per option
         opened.close()
 
 
-def _again(place: str, name: str, pin: str | None) -> str:
-    why = [] if pin is None else ["--pin", pin]
-    return shlex.join(["karat", "push", place, name, *why])
+def push_command(place: str, name: str, pin: str | None) -> Command:
+    """The same push again."""
+    from karat.system.command import Command  # noqa: PLC0415 - help must be quick
+
+    return Command("karat", "push", place, name, *(() if pin is None else ("--pin", pin)))
 
 
 def _push(  # noqa: PLR0913 - what there is to know

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from karat.findings import CannotVerify, UsageError
+from karat.system.command import Command
 from karat.system.locks import hold, lock
 
 if TYPE_CHECKING:
@@ -131,13 +132,13 @@ def show_command(point: str, *, stage: str = "", journal: str = "", log: bool = 
     words += ["--journal", journal] if journal else []
     # A value may look like an option: -1, -h.
     named = [*words, "--", point] if point.startswith("-") else [point, *words]
-    return shlex.join(["karat", "hunt", "show", *named])
+    return str(Command("karat", "hunt", "show", *named))
 
 
 def resume_command(journal: str, *, budget: int = 0) -> str:
     """`karat hunt resume`; with a larger budget where that is what stopped the hunt."""
     more = ["--max-runs", str(budget)] if budget else []
-    return shlex.join(["karat", "hunt", "resume", journal, *more])
+    return str(Command("karat", "hunt", "resume", journal, *more))
 
 
 # DOC-HERE journal_opening: Opening a journal's file, and what to say when that fails.
