@@ -88,3 +88,18 @@ def test_every_rule_that_approvers_may_have_is_on_the_page() -> None:
 def test_links_lead_somewhere(path: Path) -> None:
     for target in re.findall(r"\]\(([^)#]+)\)", path.read_text(encoding="utf-8")):
         assert (path.parent / target).exists(), target
+
+
+@pytest.mark.parametrize("name", ["ARCHITECTURE.md", "CONTRIBUTING.md"])
+def test_every_module_and_room_that_a_map_names_is_there(name: str) -> None:
+    text = (ROOT / name).read_text(encoding="utf-8")
+    named = set(re.findall(r"`((?:[a-z_]+/)+(?:[a-z_]+\.py)?)`", text)) - {"docs/", "tests/cli/"}
+    assert [
+        one
+        for one in sorted(named)
+        if not any((ROOT / at / one).exists() for at in ("src/karat", "."))
+    ] == []
+    rooms = {
+        path.name for path in (ROOT / "src" / "karat").iterdir() if (path / "__init__.py").exists()
+    }
+    assert name != "ARCHITECTURE.md" or {f"{room}/" for room in rooms - {"demo", "cli"}} <= named
