@@ -69,4 +69,4 @@ def test_of_repeats_values_count_and_else_the_gravest_reason() -> None:
         ("b", Outcome.OK, (1.0,)),
     ]
     assert made.observations[0].signature == "E: x"
-    assert notes == ("2 label(s) stand more than once; their values are repeats of one point",)
+    assert notes == ("2 labels occur more than once; the values are repeats of one point",)

@@ -201,7 +201,7 @@ def test_labels_that_stand_twice_are_repeats_of_one_point(tmp_path: Path) -> Non
     found = collected(tmp_path, "version,ms\n1.9,1\n1.10,2\n1.9,3\n1.10,\n1.11,5\n", x="version")
     (series,) = found.series
     assert values(series) == {"1.9": (1.0, 3.0), "1.10": (2.0,), "1.11": (5.0,)}
-    assert any("2 label(s) stand more than once" in note for note in found.notes)
+    assert any("2 labels occur more than once" in note for note in found.notes)
 
 
 def test_newest_first_turns_rows_that_say_no_time(tmp_path: Path) -> None:

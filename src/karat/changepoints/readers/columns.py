@@ -19,6 +19,7 @@ import msgspec
 
 from karat.changepoints.readers.sheets import (
     BROKEN,
+    Cell,
     NoValue,
     ReadOptions,
     Sheet,
@@ -230,7 +231,7 @@ class _Chosen:
             if at in self.writings and self.writings[at].unit
         }
 
-    def _read(self, at: int, cell: Any) -> tuple[float, ...] | NoValue:
+    def _read(self, at: int, cell: Any) -> Cell:
         """The samples in a cell, as its column is written."""
         writing = self.writings.get(at)
         if writing is None or not isinstance(cell, str):
@@ -384,7 +385,7 @@ class _Chosen:
             return nothing
         return [number(cell) for cell in self.column(self.x)]
 
-    def cells(self, n: int, row: Sequence[Any]) -> dict[str, tuple[float, ...] | NoValue]:
+    def cells(self, n: int, row: Sequence[Any]) -> dict[str, Cell]:
         found = {}
         for at in self.metrics:
             value = self._read(at, row[at])

@@ -34,6 +34,7 @@ from karat.changepoints.readers.log_files import (
 from karat.changepoints.readers.sheets import (
     BROKEN,
     MISSING,
+    Cell,
     NoValue,
     ReadOptions,
     Sheet,
@@ -320,7 +321,7 @@ def _named(paths: Sequence[str], options: ReadOptions, odd: Few) -> LogNames:
 
 def _cells(
     path: str, matches: LogSearch, options: ReadOptions, odd: Few, died: dict[str, str]
-) -> dict[str, tuple[float, ...] | NoValue]:
+) -> dict[str, Cell]:
     try:
         with open_log(options.root / path) as stream:
             found = matches.in_stream(stream)
@@ -340,7 +341,7 @@ def _cells(
 
 def _marked(
     found: Mapping[str, Sequence[float]], tail: bytes, options: ReadOptions
-) -> dict[str, tuple[float, ...] | NoValue]:
+) -> dict[str, Cell]:
     """Samples, or why there are none: a crash where the log names one."""
     none = MISSING if all(found.values()) else _reason(tail)
     return {metric: _samples(values, none, options) for metric, values in found.items()}
@@ -358,9 +359,7 @@ def _reason(tail: bytes) -> NoValue:
     return NoValue(Outcome.CRASH, said) if said else MISSING
 
 
-def _samples(
-    values: Sequence[float], none: NoValue, options: ReadOptions
-) -> tuple[float, ...] | NoValue:
+def _samples(values: Sequence[float], none: NoValue, options: ReadOptions) -> Cell:
     if not values:
         return none
     read = [number_cell(value, nan=options.nan) for value in choose(values, options.which)]
@@ -370,7 +369,7 @@ def _samples(
 
 def _sheet(
     source: str, metrics: Sequence[LogMetric], names: LogNames,
-    cells: Mapping[str, Mapping[str, tuple[float, ...] | NoValue]], options: ReadOptions, odd: Few,
+    cells: Mapping[str, Mapping[str, Cell]], options: ReadOptions, odd: Few,
 ) -> Sheet:  # fmt: skip
     labels = _labels(names.found)
     paths, times, notes = _order(names, options, odd)

@@ -1,7 +1,8 @@
-"""Nights: points that a regular series should have, and has not. Pure.
+"""Read series from CSV, JSON, JSON Lines, logs, SQLite or the history of a golden.
 
-A series by the day (or hour, or week) says itself which days it lacks; a day of the week on which it never has a point
-is no night that is missing.
+What is odd about a source comes along as findings; nothing is filled in, and nothing is left out silently. Rows are
+put in order, repeats joined, and missing points named: a series by the day (or hour, or week) shows which days it
+lacks, and a weekday on which it never has a point is not missing.
 """
 
 from __future__ import annotations
@@ -23,11 +24,12 @@ from karat.changepoints.readers.columns import Table, read_table
 from karat.changepoints.readers.log_files import read_names
 from karat.changepoints.readers.sheets import (
     MISSING,
+    Cell,
     NoValue,
     ReadOptions,
     Sheet,
     SheetRow,
-    gravest_outcome,
+    join_cells,
     number_cell,
     parse_date,
     utc,
@@ -35,208 +37,15 @@ from karat.changepoints.readers.sheets import (
 from karat.changepoints.series import Better, Observation, Outcome, Series
 from karat.findings import CannotVerify, Finding, UsageError
 
+STDIN = "-"
+_PLAIN = ReadOptions()
+_HELP = "karat changes --help"
 _FORMS = ("%Y-%m-%d", "%m-%d", "%Y-%m-%d-%H", "%m-%d-%H", "%Y%m%d", "%Y-%m-%dT%H:%M:%SZ", "%Y-%m-%d %H:%M:%S",
           "%Y-%m-%d %H:%M", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%dT%H:%M", "%Y/%m/%d", "%d.%m.%Y", "%m_%d", "%Y_%m_%d")  # fmt: skip
 _LEAST = 5
 _SLACK = 0.05
 """Of a step: a night that began an hour late, or when clocks were changed, is still that night's."""
 _HOUR, _DAY = 3600.0, 86400.0
-
-
-def add_missing_points(rows: Sequence[SheetRow]) -> tuple[SheetRow, ...]:
-    """The rows, and one without a value for each that is missing among them; the same where none can be named."""
-    moments = [row.at for row in rows if isinstance(row.at, datetime)]
-    if len(moments) != len(rows):
-        return tuple(rows)
-    step = regular_step(moments)
-    form = _form(rows, moments)
-    if step is None or not form:
-        return tuple(rows)
-    if step % _DAY == 0 and "%H" in form:
-        form = "%Y-%m-%d"  # the hour of a night that was not is nobody's to say
-    idle = _idle_days(moments, step)
-    out: list[SheetRow] = []
-    for row, when in zip(rows, moments, strict=True):
-        if out:
-            out += _between(out[-1], when, step, form, idle)
-        out.append(row)
-    # One date that is far off would invent a thousand nights.
-    return tuple(out) if len(out) <= 3 * len(rows) + 14 else tuple(rows)
-
-
-def regular_step(moments: Sequence[datetime]) -> float | None:
-    """The seconds between neighbours, if nearly all are one step apart and all are whole steps apart."""
-    apart = [(b - a).total_seconds() for a, b in pairwise(moments) if b > a]
-    if len(apart) + 1 < _LEAST:
-        return None
-    common = Counter(round(seconds / 60) * 60.0 for seconds in apart if seconds >= 30).most_common(
-        3
-    )
-    if not common:
-        return None
-    candidates = [_HOUR, _DAY, 7 * _DAY, *(seconds for seconds, _ in common)]
-    step = max(candidates, key=lambda one: sum(abs(s / one - 1) <= _SLACK for s in apart))
-    steps = [seconds / step for seconds in apart]
-    off = [abs(n - round(n)) if round(n) else 1.0 for n in steps]
-    single = sum(round(n) == 1 for n in steps)
-    return step if max(off) <= _SLACK and 2 * single > len(steps) else None
-
-
-def _form(rows: Sequence[SheetRow], moments: Sequence[datetime]) -> str:
-    """How the rows' labels write their moments; empty if they do not."""
-    for form in _FORMS:
-        fits = sum(
-            moment.strftime(form) == row.label for row, moment in zip(rows, moments, strict=True)
-        )
-        if fits >= 0.8 * len(rows):
-            return form
-    return ""
-
-
-def _idle_days(moments: Sequence[datetime], step: float) -> frozenset[int]:
-    """Days of the week that never have a point, over two weeks at least."""
-    if step != _DAY or (moments[-1] - moments[0]).days < 14:
-        return frozenset()
-    return frozenset(range(7)) - {moment.weekday() for moment in moments}
-
-
-def _between(
-    before: SheetRow, moment: datetime, step: float, form: str, idle: frozenset[int]
-) -> list[SheetRow]:
-    """The rows that should stand between two neighbours."""
-    if not isinstance(before.at, datetime):
-        return []
-    count = round((moment - before.at).total_seconds() / step) - 1
-    found = []
-    for n in range(1, min(count, 100_000) + 1):
-        at = before.at + timedelta(seconds=n * step)
-        if at.weekday() not in idle:
-            when = at if before.when is not None else None
-            found.append(SheetRow(label=at.strftime(form), cells={}, at=at, when=when))
-    return found
-
-
-# DOC-HERE assembling: Assembling: rows put in order, repeats joined, missing nights named, and one series made per metric. Pure.
-
-
-def assemble(sheet: Sheet, options: ReadOptions) -> tuple[tuple[Series, ...], tuple[str, ...]]:
-    """One series per metric, oldest first, and what was done to get there, in sentences."""
-    notes = list(sheet.notes)
-    rows, joined = _joined(_ordered(sheet, options))
-    if joined:
-        notes.append(
-            f"{joined:,} label(s) stand more than once; their values are repeats of one point"
-        )
-    rows = rows if sheet.ordered else add_missing_points(rows)
-    rows = _cut(rows, options)
-    made = (_series(sheet, metric, rows, options) for metric in sheet.metrics)
-    return tuple(made), tuple(notes)
-
-
-def _ordered(sheet: Sheet, options: ReadOptions) -> Sequence[SheetRow]:
-    rows = sheet.rows
-    if not sheet.ordered and rows and all(row.at is not None for row in rows):
-        return sorted(rows, key=lambda row: row.at)  # type: ignore[arg-type, return-value] # one kind per sheet
-    return rows[::-1] if options.newest_first else rows
-
-
-def _joined(rows: Sequence[SheetRow]) -> tuple[Sequence[SheetRow], int]:
-    """Rows of one label as one row, where the first of them stands."""
-    places: dict[str, list[SheetRow]] = {}
-    for row in rows:
-        places.setdefault(row.label, []).append(row)
-    if len(places) == len(rows):
-        return rows, 0
-    joined = [held[0] if len(held) == 1 else _one(held) for held in places.values()]
-    return joined, sum(len(held) > 1 for held in places.values())
-
-
-def _one(rows: Sequence[SheetRow]) -> SheetRow:
-    cells: dict[str, tuple[float, ...] | NoValue] = {}
-    for metric in dict.fromkeys(name for row in rows for name in row.cells):
-        held = [row.cells.get(metric, MISSING) for row in rows]
-        samples = tuple(v for cell in held if not isinstance(cell, NoValue) for v in cell)
-        cells[metric] = samples or gravest_outcome(
-            [cell for cell in held if isinstance(cell, NoValue)]
-        )
-    return structs.replace(rows[0], cells=cells)
-
-
-def _cut(rows: Sequence[SheetRow], options: ReadOptions) -> Sequence[SheetRow]:
-    """The rows from --since to --until, both included."""
-    first, last = 0, len(rows)
-    if options.since:
-        first = _place(rows, options.since, "--since")
-    if options.until:
-        last = _place(rows, options.until, "--until", after=True)
-    return rows[first:last]
-
-
-def _place(rows: Sequence[SheetRow], text: str, option: str, *, after: bool = False) -> int:
-    """Where a label or a moment cuts the rows: before it, or after it."""
-    for n, row in enumerate(rows):
-        if row.label == text:
-            return n + 1 if after else n
-    when = parse_date(text) or _day(rows, text)
-    moments = [row.at for row in rows if isinstance(row.at, datetime)]
-    if when is None or len(moments) != len(rows) or not rows:
-        ends = f"{rows[0].label} … {rows[-1].label}" if rows else "no points"
-        raise UsageError(
-            f"expected {option} to be a label or a moment of the series ({ends}), found {text!r}",
-            next_command="karat changes --help",
-        )
-    limit = utc(when)
-    if after:
-        # A day without an hour is meant to its end.
-        limit += timedelta(days=1) if len(text.strip()) <= 10 else timedelta(microseconds=1)
-    return sum(one < limit for one in moments)
-
-
-def _day(rows: Sequence[SheetRow], text: str) -> datetime | None:
-    """Month and day, among logs whose names say no more."""
-    if any(row.when is not None for row in rows):
-        return None
-    name = read_names([text]).found.get(text)
-    return name.at if name is not None else None
-
-
-def _series(sheet: Sheet, metric: str, rows: Sequence[SheetRow], options: ReadOptions) -> Series:
-    return Series(
-        metric=metric,
-        observations=tuple(_observation(row, metric) for row in rows),
-        better=direction(metric, options) or sheet.better.get(metric),
-        unit=sheet.units.get(metric, ""),
-        source=sheet.source,
-    )
-
-
-def _observation(row: SheetRow, metric: str) -> Observation:
-    cell = row.cells.get(metric, MISSING)
-    if isinstance(cell, NoValue):
-        return Observation(
-            label=row.label,
-            outcome=cell.outcome,
-            signature=cell.signature,
-            when=row.when,
-            log=row.log,
-        )
-    return Observation(label=row.label, outcome=Outcome.OK, values=cell, when=row.when, log=row.log)
-
-
-def direction(metric: str, options: ReadOptions) -> Better | None:
-    """What --better says of a metric: by its name, by a glob, or for all others."""
-    if metric in options.better:
-        return options.better[metric]
-    fits = (better for glob, better in options.better.items() if glob and fnmatchcase(metric, glob))
-    return next(fits, options.better.get(""))
-
-
-# DOC-HERE reading: Reading: whatever a series is kept in, as series: CSV, JSON, JSON Lines, logs, SQLite, the history of a golden.
-#
-# What is odd about it comes along as findings; nothing is filled in, and nothing is left out in silence.
-
-STDIN = "-"
-_PLAIN = ReadOptions()
 
 
 class SeriesCollection(msgspec.Struct, frozen=True, kw_only=True):
@@ -256,7 +65,7 @@ def read(
 ) -> SeriesCollection:
     """All series of files (`sources`), of a folder of logs, and of the histories of goldens.
 
-    With `logs`, `sources` are logs as well: a shell may have spelled out what a glob means.
+    With `logs`, `sources` are logs as well: a shell may have expanded a glob.
     """
     sheets: list[Sheet] = []
     if logs:
@@ -270,20 +79,15 @@ def read(
         from karat.changepoints.readers.golden_history import read_history  # noqa: PLC0415
 
         sheets.append(read_history(golden, options))
-    return _collected(sheets, options)
-
-
-def _collected(sheets: Sequence[Sheet], options: ReadOptions) -> SeriesCollection:
     series: list[Series] = []
     notes: list[str] = []
-    for one in sheets:
-        made, said = assemble(one, options)
+    for sheet in sheets:
+        made, said = assemble(sheet, options)
         series += made
-        notes += [f"{one.source}: {note}" if len(sheets) > 1 else note for note in said]
-    findings = tuple(finding for one in sheets for finding in one.findings)
-    return SeriesCollection(
-        series=tuple(series), findings=findings, notes=tuple(dict.fromkeys(notes))
-    )
+        notes += [f"{sheet.source}: {note}" if len(sheets) > 1 else note for note in said]
+    findings = tuple(finding for sheet in sheets for finding in sheet.findings)
+    notes = list(dict.fromkeys(notes))
+    return SeriesCollection(series=tuple(series), findings=findings, notes=tuple(notes))
 
 
 def read_file(source: str, options: ReadOptions) -> list[Sheet]:
@@ -294,30 +98,22 @@ def read_file(source: str, options: ReadOptions) -> list[Sheet]:
 
         return [read_logs([source], options)]
     data = _bytes(source, path)
-    name = "stdin" if source == STDIN else source
-    tables = _meant(_tables(data, name, path, options), options)
+    tables = _tables(data, "stdin" if source == STDIN else source, path, options)
+    if len(tables) > 1 and options.metrics:
+        # Of several tables in one document, those that have a metric that was asked for.
+        tables = [t for t in tables if isinstance(t, Table) and t.has(options.metrics)] or tables[
+            :1
+        ]
     sheets = [read_table(table, options) if isinstance(table, Table) else table for table in tables]
-    telling = [one for one in sheets if one.metrics]
-    return telling or [_sheet(table, options) for table in tables if isinstance(table, Table)]
-
-
-def _meant(tables: Sequence[Table | Sheet], options: ReadOptions) -> Sequence[Table | Sheet]:
-    """Of several tables in one document those that have a metric that was asked for."""
-    if len(tables) < 2 or not options.metrics:
-        return tables
-    fits = [t for t in tables if isinstance(t, Table) and t.has(options.metrics)]
-    return fits or tables[:1]
-
-
-def _sheet(table: Table, options: ReadOptions) -> Sheet:
-    made = read_table(table, options)
-    if not made.metrics:
-        raise CannotVerify(
-            f"expected a column of numbers in {table.source}, found none; its columns are"
-            f" {', '.join(table.names[:20])}",
-            next_command="karat changes --help",
-        )
-    return made
+    with_metrics = [one for one in sheets if one.metrics]
+    for table in tables:
+        if isinstance(table, Table) and not with_metrics:
+            raise CannotVerify(
+                f"expected a column of numbers in {table.source}, found none; its columns are"
+                f" {', '.join(table.names[:20])}",
+                next_command=_HELP,
+            )
+    return with_metrics
 
 
 def _bytes(source: str, path: Path) -> bytes:
@@ -326,8 +122,7 @@ def _bytes(source: str, path: Path) -> bytes:
             return sys.stdin.buffer.read()
         if path.is_char_device():  # /dev/zero has no end
             raise UsageError(
-                f"expected {source} to be a file or a pipe, found a device",
-                next_command="karat changes --help",
+                f"expected {source} to be a file or a pipe, found a device", next_command=_HELP
             )
         return path.read_bytes()
     except OSError as error:
@@ -344,25 +139,12 @@ def _tables(data: bytes, name: str, path: Path, options: ReadOptions) -> Sequenc
         if name == "stdin":
             raise UsageError(
                 "expected a text on stdin, found an SQLite database, which must be a file",
-                next_command="karat changes --help",
+                next_command=_HELP,
             )
         return read_database(path, name, options)
     found = _log(data, name, options)
     if found is not None:
         return (found,)
-    _no_other_s_options(name, options)
-    found = _golden(data, name, options)
-    tables = (found,) if found is not None else _text(data, name)
-    if not tables:
-        raise CannotVerify(
-            f"expected {name} to be CSV, JSON, JSON Lines, an SQLite database or a folder of logs, found {_looks(data)}",
-            next_command="karat changes --help",
-        )
-    return tables
-
-
-def _no_other_s_options(name: str, options: ReadOptions) -> None:
-    """What was asked for and cannot be done here is said, not passed over."""
     given = {
         "--table": (options.table, "an SQLite database"),
         "--stage": (options.stage, "the journal of a hunt"),
@@ -370,19 +152,23 @@ def _no_other_s_options(name: str, options: ReadOptions) -> None:
         "--year": (options.year, "logs"),
     }
     for option, (value, what) in given.items():
-        if value:
+        if value:  # what was asked for and cannot be done here is not ignored
             raise UsageError(
-                f"expected {what} for {option}, found {name}, which is none",
-                next_command="karat changes --help",
+                f"expected {what} for {option}, found {name}, which is none", next_command=_HELP
             )
-
-
-def _looks(data: bytes) -> str:
-    if not data.strip():
-        return "an empty file"
-    if b"\0" in data[:65536]:
-        return "binary data"
-    return f"text that begins with {data[:40].decode('utf-8', 'replace')!r}"
+    found = _golden(data, name, options)
+    tables = (found,) if found is not None else _text(data, name)
+    if not tables:
+        looks = f"text that begins with {data[:40].decode('utf-8', 'replace')!r}"
+        if not data.strip():
+            looks = "an empty file"
+        elif b"\0" in data[:65536]:
+            looks = "binary data"
+        raise CannotVerify(
+            f"expected {name} to be CSV, JSON, JSON Lines, an SQLite database or a folder of logs, found {looks}",
+            next_command=_HELP,
+        )
+    return tables
 
 
 def _log(data: bytes, name: str, options: ReadOptions) -> Sheet | None:
@@ -415,7 +201,7 @@ def _golden(data: bytes, name: str, options: ReadOptions) -> Sheet | None:
     if not isinstance(reading.golden, Curves) or not reading.golden.metrics:
         return None
     curves = reading.golden.metrics
-    cells: dict[int, dict[str, tuple[float, ...] | NoValue]] = {}
+    cells: dict[int, dict[str, Cell]] = {}
     number = partial(
         number_cell, nan="missing"
     )  # "nan" is how a golden writes that there is no sample
@@ -441,3 +227,143 @@ def _text(data: bytes, name: str) -> tuple[Table, ...]:
     begins = data.lstrip(b"\xef\xbb\xbf \t\r\n")[:1]
     table = read_lines(data, name) if begins in {b"{", b"["} else read_csv(data, name)
     return () if table is None else (table,)
+
+
+def assemble(sheet: Sheet, options: ReadOptions) -> tuple[tuple[Series, ...], tuple[str, ...]]:
+    """One series per metric, oldest first, and what was done to get there, in sentences."""
+    notes = list(sheet.notes)
+    rows: Sequence[SheetRow] = sheet.rows
+    if not sheet.ordered and rows and all(row.at is not None for row in rows):
+        rows = sorted(rows, key=lambda row: row.at)  # type: ignore[arg-type, return-value] # one kind per sheet
+    elif options.newest_first:
+        rows = rows[::-1]
+    # Rows of one label become one row, where the first of them is.
+    places: dict[str, list[SheetRow]] = {}
+    for row in rows:
+        places.setdefault(row.label, []).append(row)
+    joined = sum(len(held) > 1 for held in places.values())
+    if joined:
+        rows = [_joined(held) for held in places.values()]
+        labels = "1 label occurs" if joined == 1 else f"{joined:,} labels occur"
+        notes.append(f"{labels} more than once; the values are repeats of one point")
+    rows = rows if sheet.ordered else add_missing_points(rows)
+    first = _place(rows, options.since, "--since") if options.since else 0
+    last = _place(rows, options.until, "--until", after=True) if options.until else len(rows)
+    made = (
+        Series(
+            metric=metric,
+            observations=tuple(_observation(row, metric) for row in rows[first:last]),
+            better=direction(metric, options) or sheet.better.get(metric),
+            unit=sheet.units.get(metric, ""),
+            source=sheet.source,
+        )
+        for metric in sheet.metrics
+    )
+    return tuple(made), tuple(notes)
+
+
+def _joined(rows: Sequence[SheetRow]) -> SheetRow:
+    if len(rows) == 1:
+        return rows[0]
+    metrics = dict.fromkeys(name for row in rows for name in row.cells)
+    cells = {name: join_cells(row.cells.get(name, MISSING) for row in rows) for name in metrics}
+    return structs.replace(rows[0], cells=cells)
+
+
+def _place(rows: Sequence[SheetRow], text: str, option: str, *, after: bool = False) -> int:
+    """Where a label or a moment cuts the rows: before it, or after it."""
+    for n, row in enumerate(rows):
+        if row.label == text:
+            return n + 1 if after else n
+    when = parse_date(text)
+    if when is None and all(row.when is None for row in rows):
+        # Month and day, among logs whose names say no more.
+        name = read_names([text]).found.get(text)
+        when = name.at if name is not None else None
+    moments = [row.at for row in rows if isinstance(row.at, datetime)]
+    if when is None or len(moments) != len(rows) or not rows:
+        ends = f"{rows[0].label} … {rows[-1].label}" if rows else "no points"
+        raise UsageError(
+            f"expected {option} to be a label or a moment of the series ({ends}), found {text!r}",
+            next_command="karat changes --help",
+        )
+    limit = utc(when)
+    if after:
+        # A day without an hour is meant to its end.
+        limit += timedelta(days=1) if len(text.strip()) <= 10 else timedelta(microseconds=1)
+    return sum(one < limit for one in moments)
+
+
+def _observation(row: SheetRow, metric: str) -> Observation:
+    cell = row.cells.get(metric, MISSING)
+    outcome, signature, values = Outcome.OK, "", cell
+    if isinstance(cell, NoValue):
+        outcome, signature, values = cell.outcome, cell.signature, ()
+    return Observation(
+        label=row.label,
+        outcome=outcome,
+        values=values,  # type: ignore[arg-type]
+        signature=signature,
+        when=row.when,
+        log=row.log,
+    )
+
+
+def direction(metric: str, options: ReadOptions) -> Better | None:
+    """What --better says of a metric: by its name, by a glob, or for all others."""
+    if metric in options.better:
+        return options.better[metric]
+    fits = (better for glob, better in options.better.items() if glob and fnmatchcase(metric, glob))
+    return next(fits, options.better.get(""))
+
+
+def add_missing_points(rows: Sequence[SheetRow]) -> tuple[SheetRow, ...]:
+    """The rows, with one without a value for each that is missing; unchanged where none can be named."""
+    moments = [row.at for row in rows if isinstance(row.at, datetime)]
+    if len(moments) != len(rows):
+        return tuple(rows)
+    step = regular_step(moments)
+    form = next((form for form in _FORMS if _labels_fit(rows, moments, form)), "")
+    if step is None or not form:
+        return tuple(rows)
+    if step % _DAY == 0 and "%H" in form:
+        form = "%Y-%m-%d"  # the hour of a night that was not is nobody's to say
+    idle: set[int] = set()
+    """Weekdays that never have a point, over two weeks at least."""
+    if step == _DAY and (moments[-1] - moments[0]).days >= 14:
+        idle = set(range(7)) - {moment.weekday() for moment in moments}
+    out = [rows[0]] if rows else []
+    for (before, at), (row, moment) in pairwise(zip(rows, moments, strict=True)):
+        missing = round((moment - at).total_seconds() / step) - 1
+        for n in range(1, min(missing, 100_000) + 1):
+            then = at + timedelta(seconds=n * step)
+            if then.weekday() not in idle:
+                when = then if before.when is not None else None
+                out.append(SheetRow(label=then.strftime(form), cells={}, at=then, when=when))
+        out.append(row)
+    # One date that is far off would invent a thousand nights.
+    return tuple(out) if len(out) <= 3 * len(rows) + 14 else tuple(rows)
+
+
+def _labels_fit(rows: Sequence[SheetRow], moments: Sequence[datetime], form: str) -> bool:
+    """Whether the rows' labels write their moments in this form."""
+    pairs = zip(rows, moments, strict=True)
+    return sum(moment.strftime(form) == row.label for row, moment in pairs) >= 0.8 * len(rows)
+
+
+def regular_step(moments: Sequence[datetime]) -> float | None:
+    """The seconds between neighbours, if nearly all are one step apart and all are whole steps apart."""
+    apart = [(b - a).total_seconds() for a, b in pairwise(moments) if b > a]
+    if len(apart) + 1 < _LEAST:
+        return None
+    common = Counter(round(seconds / 60) * 60.0 for seconds in apart if seconds >= 30).most_common(
+        3
+    )
+    if not common:
+        return None
+    candidates = [_HOUR, _DAY, 7 * _DAY, *(seconds for seconds, _ in common)]
+    step = max(candidates, key=lambda one: sum(abs(s / one - 1) <= _SLACK for s in apart))
+    steps = [seconds / step for seconds in apart]
+    off = [abs(n - round(n)) if round(n) else 1.0 for n in steps]
+    single = sum(round(n) == 1 for n in steps)
+    return step if max(off) <= _SLACK and 2 * single > len(steps) else None

@@ -1,9 +1,13 @@
-"""Sheets: what a reader found, before it is put in order: rows with a label and a cell per metric."""
+"""Sheets: what a reader found, before it is put in order: rows with a label and a cell per metric; and reading cells.
+
+Only unambiguous dates are recognised: `08/09/2023` is August to one reader and September to the next, so it is a label.
+A time without a zone is read as UTC.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
@@ -11,9 +15,20 @@ from typing import Any, Literal
 import msgspec
 
 from karat.changepoints.series import Better, Outcome
-from karat.findings import Finding
+from karat.findings import Finding, Severity
 from karat.goldens.series_json import text_number
 
+_FORMS = (
+    "%Y/%m/%d", "%Y/%m/%d %H:%M", "%Y/%m/%d %H:%M:%S", "%d.%m.%Y", "%d.%m.%Y %H:%M", "%d.%m.%Y %H:%M:%S",
+    "%Y-%m-%d %H:%M:%S %z", "%a %b %d %H:%M:%S %Y %z", "%a %b %d %H:%M:%S %Y", "%a, %d %b %Y %H:%M:%S %z",
+    "%b %d %Y", "%b %d, %Y", "%d %b %Y", "%Y-%m",
+)  # fmt: skip
+"""Besides ISO 8601: what git, mail and spreadsheets write, where it is unambiguous."""
+_SCALES = ((1e8, 1e11, 1.0), (1e11, 1e14, 1e3), (1e14, 1e17, 1e6), (1e17, 1e20, 1e9))
+"""Seconds, milliseconds, microseconds and nanoseconds since 1970 do not overlap for a thousand years."""
+_YEARS = range(1970, 2101)
+_NOTHING = frozenset({"", "-", "--", "na", "n/a", "null", "none", "missing", "<na>"})
+Nan = Literal["crash", "missing"]
 Which = Literal["first", "last", "mean", "median", "min", "max", "all"]
 
 
@@ -24,6 +39,8 @@ class NoValue(msgspec.Struct, frozen=True):
     signature: str = ""
 
 
+Cell = tuple[float, ...] | NoValue
+"""Finite samples, or why there are none."""
 MISSING = NoValue(Outcome.MISSING)
 BROKEN = NoValue(Outcome.BROKEN)
 NOT_A_NUMBER = "the value is not a number (nan)"
@@ -34,8 +51,8 @@ class SheetRow(msgspec.Struct, frozen=True, kw_only=True):
     """One line of a table, one log, one version of a golden."""
 
     label: str
-    cells: Mapping[str, tuple[float, ...] | NoValue]
-    """Metric → finite samples, or why there are none; a metric that is not named is missing."""
+    cells: Mapping[str, Cell]
+    """By metric; a metric that is not named is missing."""
     at: datetime | float | None = None
     """What rows are ordered by: a moment, or a number; all rows have the same kind, or none has any."""
     when: datetime | None = None
@@ -77,7 +94,7 @@ class ReadOptions(msgspec.Struct, frozen=True, kw_only=True):
     stage: str = ""
     step: str = "last"
     """Of a golden's curves: last, mean, or a step."""
-    nan: Literal["crash", "missing"] = "crash"
+    nan: Nan = "crash"
     newest_first: bool = False
     since: str = ""
     until: str = ""
@@ -85,33 +102,6 @@ class ReadOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Metric → which direction is better; the empty name is every other metric's."""
     root: Path = Path()
     """What paths are seen from."""
-
-
-# DOC-HERE moments: Moments: texts and numbers that say when, understood. Pure.
-#
-# Only forms that mean one thing are taken: `08/09/2023` is August to one reader and September to the next, so it is a
-# label. A time without a zone is read as UTC.
-
-_FORMS = (
-    "%Y/%m/%d",
-    "%Y/%m/%d %H:%M",
-    "%Y/%m/%d %H:%M:%S",
-    "%d.%m.%Y",
-    "%d.%m.%Y %H:%M",
-    "%d.%m.%Y %H:%M:%S",
-    "%Y-%m-%d %H:%M:%S %z",
-    "%a %b %d %H:%M:%S %Y %z",
-    "%a %b %d %H:%M:%S %Y",
-    "%a, %d %b %Y %H:%M:%S %z",
-    "%b %d %Y",
-    "%b %d, %Y",
-    "%d %b %Y",
-    "%Y-%m",
-)
-"""Besides ISO 8601: what git, mail and spreadsheets write, where it means one thing."""
-_SCALES = ((1e8, 1e11, 1.0), (1e11, 1e14, 1e3), (1e14, 1e17, 1e6), (1e17, 1e20, 1e9))
-"""Seconds, milliseconds, microseconds and nanoseconds since 1970 do not overlap for a thousand years."""
-_YEARS = range(1970, 2101)
 
 
 def parse_date(cell: Any) -> datetime | None:
@@ -144,8 +134,7 @@ def parse_dates(cells: Sequence[Any], *, clock: bool = False) -> list[datetime] 
 def _all(cells: Sequence[Any], read: Callable[[Any], datetime | None]) -> list[datetime] | None:
     found: list[datetime] = []
     for cell in cells:
-        when = read(cell)
-        if when is None:
+        if (when := read(cell)) is None:
             return None
         found.append(when)
     return found or None
@@ -198,10 +187,6 @@ def _form(form: str) -> Callable[[str], datetime | None]:
 
 _READERS: tuple[Callable[[str], datetime | None], ...] = (_iso, *map(_form, _FORMS))
 
-# DOC-HERE cells: Cells: what stands in a table, read as a number, or as the reason why there is none. Pure.
-
-_NOTHING = frozenset({"", "-", "--", "na", "n/a", "null", "none", "missing", "<na>"})
-
 
 def is_empty(cell: Any) -> bool:
     """Whether a cell says that nothing was measured."""
@@ -213,22 +198,18 @@ def number(cell: Any) -> float | None:
     return text_number(cell.strip() if isinstance(cell, str) else cell)
 
 
-def read_cell(
-    cell: Any, *, nan: Literal["crash", "missing"] = "crash"
-) -> tuple[float, ...] | NoValue:
-    """The samples in a cell, or why there are none; BROKEN is a cell that nobody understands."""
+def read_cell(cell: Any, *, nan: Nan = "crash") -> Cell:
+    """The samples in a cell, or why there are none; BROKEN is a cell that cannot be understood."""
     if is_empty(cell):
         return MISSING
     if isinstance(cell, list | tuple):
-        return _several([read_cell(item, nan=nan) for item in cell])
+        return join_cells([read_cell(item, nan=nan) for item in cell])
     value = number(cell)
     return BROKEN if value is None else number_cell(value, nan=nan)
 
 
-def number_cell(
-    value: float, *, nan: Literal["crash", "missing"] = "crash"
-) -> tuple[float, ...] | NoValue:
-    """A number as samples; what is not finite is no value, and is not passed over either."""
+def number_cell(value: float, *, nan: Nan = "crash") -> Cell:
+    """A number as samples; one that is not finite is no value, but is not ignored either."""
     if math.isfinite(value):
         return (value,)
     if nan == "missing":
@@ -236,13 +217,23 @@ def number_cell(
     return NoValue(Outcome.CRASH, NOT_A_NUMBER if math.isnan(value) else INFINITE)
 
 
-def _several(parts: list[tuple[float, ...] | NoValue]) -> tuple[float, ...] | NoValue:
-    """Repeats of one point: the samples that there are; without any, the gravest reason."""
-    samples = tuple(value for part in parts if not isinstance(part, NoValue) for value in part)
-    return samples or gravest_outcome([part for part in parts if isinstance(part, NoValue)])
-
-
-def gravest_outcome(marks: list[NoValue]) -> NoValue:
-    """Of several reasons the one that says most: a crash, then a hang, then broken, then missing."""
+def join_cells(cells: Iterable[Cell]) -> Cell:
+    """Repeats of one point: all samples, or the gravest reason: a crash, then a hang, then broken, then missing."""
+    held = list(cells)
+    samples = tuple(value for cell in held if not isinstance(cell, NoValue) for value in cell)
+    reasons = [cell for cell in held if isinstance(cell, NoValue)]
     ranks = list(Outcome)
-    return min(marks, key=lambda mark: ranks.index(mark.outcome), default=MISSING)
+    return samples or min(reasons, key=lambda one: ranks.index(one.outcome), default=MISSING)
+
+
+def warning(
+    kind: str,
+    message: str,
+    path: str,
+    *,
+    where: str | None = None,
+    then: str | None = None,
+    severity: Severity = Severity.WARN,
+) -> Finding:
+    """What is odd about a source."""
+    return Finding(kind=kind, severity=severity, message=message, path=path, where=where, next=then)

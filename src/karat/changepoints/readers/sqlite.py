@@ -1,4 +1,4 @@
-"""SQLite: the journal of a hunt, or any table. Opened for reading only, also while somebody writes."""
+"""SQLite: the journal of a hunt, or any table; opened read-only, also while somebody writes."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ from urllib.parse import quote
 
 from karat.changepoints.readers.columns import Table
 from karat.changepoints.readers.sheets import (
+    Cell,
     NoValue,
     ReadOptions,
     Sheet,
     SheetRow,
-    gravest_outcome,
+    join_cells,
     parse_date,
     read_cell,
     since_1970,
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from sqlite3 import Connection
 
 HEAD = b"SQLite format 3\0"
+_HELP = "karat changes --help"
 _VIEW = "series"
 _BETTER: Mapping[str, Better] = {"higher": "higher", "lower": "lower", "equal": "equal"}
 _JOURNAL = ("stage", "position", "label", "at", "metric", "value", "outcome", "signature")
@@ -52,12 +54,17 @@ def read_database(path: Path, source: str, options: ReadOptions) -> tuple[Table 
 def _read(connection: Connection, source: str, options: ReadOptions) -> tuple[Table | Sheet, ...]:
     found = connection.execute("SELECT name FROM sqlite_master WHERE type IN ('table', 'view')")
     names = [name for (name,) in found if not name.startswith("sqlite_")]
-    table = options.table or _only(names, source)
+    table = options.table or (_VIEW if _VIEW in names or len(names) != 1 else names[0])
+    if not options.table and table not in names:
+        raise UsageError(
+            f"expected --table to say which table of {source} is meant, found {', '.join(names[:20]) or 'none'}",
+            next_command=_HELP,
+        )
     if table not in names:
         raise UsageError(
             f"expected --table to name a table of {source}, found {table!r}{suggest(table, names)};"
             f" there are {', '.join(names[:20])}",
-            next_command="karat changes --help",
+            next_command=_HELP,
         )
     columns = _columns(connection, table)
     if table == _VIEW and set(_JOURNAL) <= set(columns):
@@ -65,21 +72,10 @@ def _read(connection: Connection, source: str, options: ReadOptions) -> tuple[Ta
     if options.stage:
         raise UsageError(
             f"expected the journal of a hunt for --stage, found the table {table!r} of {source}",
-            next_command="karat changes --help",
+            next_command=_HELP,
         )
     rows = connection.execute(f"SELECT * FROM {_quoted(table)}").fetchall()  # noqa: S608 - a name from the database
     return (Table(source=f"{source}:{table}", names=tuple(columns), rows=rows),)
-
-
-def _only(names: Sequence[str], source: str) -> str:
-    if _VIEW in names:
-        return _VIEW
-    if len(names) != 1:
-        raise UsageError(
-            f"expected --table to say which table of {source} is meant, found {', '.join(names[:20]) or 'none'}",
-            next_command="karat changes --help",
-        )
-    return names[0]
 
 
 def _columns(connection: Connection, table: str) -> list[str]:
@@ -100,55 +96,46 @@ def _journal(connection: Connection, source: str, options: ReadOptions) -> tuple
         raise UsageError(
             f"expected --stage to be a stage of the hunt, found {options.stage!r}{suggest(options.stage, list(stages))};"
             f" there are {', '.join(stages)}",
-            next_command="karat changes --help",
+            next_command=_HELP,
         )
     wanted = {options.stage: stages[options.stage]} if options.stage else stages
-    told = _told(connection)
+    settings: dict[str, tuple[str, str]] = {}
+    if {"name", "better", "unit"} <= set(_columns(connection, "metrics")):
+        found = connection.execute("SELECT name, better, unit FROM metrics ORDER BY rowid")
+        settings = {str(name): (str(better or ""), str(unit or "")) for name, better, unit in found}
     return tuple(
-        _stage(source, stage, rows, told, options, several=len(wanted) > 1)
+        _stage(source, stage, rows, settings, options, several=len(wanted) > 1)
         for stage, rows in wanted.items()
     )
 
 
-def _told(connection: Connection) -> Mapping[str, tuple[str, str]]:
-    """Metric → which direction is better, and its unit, as the hunt was told."""
-    if not {"name", "better", "unit"} <= set(_columns(connection, "metrics")):
-        return {}
-    rows = connection.execute("SELECT name, better, unit FROM metrics ORDER BY rowid")
-    return {str(name): (str(better or ""), str(unit or "")) for name, better, unit in rows}
-
-
 def _stage(
-    source: str, stage: str, rows: Sequence[Sequence[Any]], told: Mapping[str, tuple[str, str]],
+    source: str, stage: str, rows: Sequence[Sequence[Any]], settings: Mapping[str, tuple[str, str]],
     options: ReadOptions, *, several: bool,
 ) -> Sheet:  # fmt: skip
+    """`settings`: metric → which direction is better, and its unit."""
     there = dict.fromkeys(str(row[4]) for row in rows if row[4] is not None)
-    metrics = [
-        *(name for name in told if name in there),
-        *(name for name in there if name not in told),
-    ]
+    # Those of the hunt first, in its order.
+    metrics = sorted(there, key=lambda name: list(settings).index(name) if name in settings else len(settings))  # fmt: skip
     unknown = [name for name in options.metrics if name not in metrics]
     if unknown:
         raise UsageError(
             f"expected --metric to be a metric of {source}, found {unknown[0]!r}{suggest(unknown[0], metrics)};"
             f" there are {', '.join(metrics)}",
-            next_command="karat changes --help",
+            next_command=_HELP,
         )
     wanted = tuple(name for name in metrics if not options.metrics or name in options.metrics)
     points: dict[Any, list[Sequence[Any]]] = {}
     for row in rows:
         points.setdefault(row[1], []).append(row)
     show = ("--stage", stage, "--journal", source)
+    known = {name: settings[name] for name in wanted if name in settings}
     return Sheet(
         source=f"{source} stage {stage}" if several else source,
         metrics=wanted,
         rows=tuple(_point(held, wanted, show, options) for held in points.values()),
-        units={name: told[name][1] for name in wanted if name in told},
-        better={
-            name: _BETTER[told[name][0]]
-            for name in wanted
-            if name in told and told[name][0] in _BETTER
-        },
+        units={name: unit for name, (_, unit) in known.items()},
+        better={name: _BETTER[said] for name, (said, _) in known.items() if said in _BETTER},
         ordered=True,
     )
 
@@ -156,28 +143,21 @@ def _stage(
 def _point(
     rows: Sequence[Sequence[Any]], metrics: Sequence[str], show: Sequence[str], options: ReadOptions
 ) -> SheetRow:
-    cells: dict[str, tuple[float, ...] | NoValue] = {}
-    for metric in metrics:
-        held = [_cell(row, options) for row in rows if row[4] is None or str(row[4]) == metric]
-        samples = tuple(v for cell in held if not isinstance(cell, NoValue) for v in cell)
-        cells[metric] = samples or gravest_outcome(
-            [cell for cell in held if isinstance(cell, NoValue)]
-        )
-    at = rows[0][3]
+    def cell(row: Sequence[Any]) -> Cell:
+        value, outcome, signature = row[5], row[6], row[7]
+        if value is not None:
+            return read_cell(value, nan=options.nan)
+        kind = Outcome(outcome) if outcome in set(Outcome) else Outcome.BROKEN
+        return NoValue(Outcome.MISSING if kind is Outcome.OK else kind, str(signature or ""))
+
+    label, at = str(rows[0][2]), rows[0][3]
     when = since_1970(at) or parse_date(at)
-    label = str(rows[0][2])
     return SheetRow(
         label=label,
-        cells=cells,
+        cells={
+            metric: join_cells(cell(r) for r in rows if r[4] is None or str(r[4]) == metric)
+            for metric in metrics
+        },
         when=None if when is None else utc(when),
         log=shlex.join(["karat", "hunt", "show", label, *show]),
     )
-
-
-def _cell(row: Sequence[Any], options: ReadOptions) -> tuple[float, ...] | NoValue:
-    value, outcome, signature = row[5], row[6], row[7]
-    if value is not None:
-        return read_cell(value, nan=options.nan)
-    known = outcome if outcome in set(Outcome) else Outcome.BROKEN
-    kind = Outcome(known)
-    return NoValue(Outcome.MISSING if kind is Outcome.OK else kind, str(signature or ""))
