@@ -14,7 +14,8 @@ from karat.engines.runner import Slot, run_job
 from karat.hunts.probe import outcomes
 from karat.hunts.probe.jobs import job_for
 from karat.hunts.settings import HuntSettings
-from karat.hunts.timelines.timeline import Timeline, open_timeline, stages
+from karat.hunts.stages import stages
+from karat.hunts.timelines.timeline import Timeline, open_timeline
 from karat.hunts.timelines.values import Values
 
 

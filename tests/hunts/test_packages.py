@@ -17,8 +17,9 @@ from karat.hunts.model import Attempt, Point, Window
 from karat.hunts.probe import outcomes
 from karat.hunts.probe.jobs import job_for
 from karat.hunts.settings import HuntSettings
+from karat.hunts.stages import stages
 from karat.hunts.timelines.packages import find_uv, resolve_requirement
-from karat.hunts.timelines.timeline import Timeline, open_timeline, stages
+from karat.hunts.timelines.timeline import Timeline, open_timeline
 
 SECRET = "ghp_PlantedPassword0000000000000000000"  # noqa: S105 - planted, and looked for afterwards
 PRINT = '["python", "-c", "import toy; print(\'SPEED:\', toy.speed)"]'

@@ -9,7 +9,8 @@ from karat.engines.job import Command
 from karat.findings import UsageError
 from karat.hunts.model import Point, Window
 from karat.hunts.settings import HuntSettings
-from karat.hunts.timelines.timeline import Timeline, open_timeline, stages
+from karat.hunts.stages import stages
+from karat.hunts.timelines.timeline import Timeline, open_timeline
 
 
 def opened(hunt: HuntSettings, root: Path, window: Window | None = None) -> Timeline:

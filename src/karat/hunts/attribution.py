@@ -1,4 +1,9 @@
-"""Swaps: points that are mixed of an old and a new one, what they measured, and which of the two they are like. Pure."""
+"""Attribution: which repository made a change, and whether the change holds when both sides are run again. Pure.
+
+By swapping: the old point with one part of the new, and the other way round. Points go to `measure`, which runs each point
+afresh for every time that it is named, and what comes back goes to `judge`. A pair that does not build, or that stays unclear
+after several runs, is said to be so; nothing is guessed from it.
+"""
 
 from __future__ import annotations
 
@@ -206,11 +211,6 @@ def combined(one: Observed, other: Observed) -> Observed:
     )
 
 
-# DOC-HERE attribution: Attribution: which repository made a change, by swapping: the old point with one part of the new, and the other way round.
-#
-# Pure: points go to `measure`, which runs each point afresh for every time that it is named, and what comes back goes to
-# `judge`. A pair that does not build, or that stays unclear after several runs, is said to be so; nothing is guessed from it.
-
 _ADDS_UP = 0.25
 """Shares of parts that act on their own add up to the whole, give or take this."""
 _NEARLY_ALL = 0.75
@@ -384,8 +384,6 @@ def _all(names: Sequence[str], word: str) -> str:
     """`a, b and c`."""
     return f" {word} ".join(filter(None, (", ".join(names[:-1]), names[-1])))
 
-
-# DOC-HERE confirming: Confirming: the culprit and its parent, run again in turns, still differ. Pure, as attribution is.
 
 _MORE = 3
 """While it is unclear, as many runs again are added, so often at most."""

@@ -1,4 +1,8 @@
-"""One stage of a hunt: its timeline is opened, and searched until the strategy has its answer."""
+"""The driver of a hunt: stage by stage, each change on its own, down to the finest.
+
+In: settings, a workspace, an engine, a journal (new, or of a hunt that was stopped) and a listener. Out: the report. What the
+journal has is not done again.
+"""
 
 from __future__ import annotations
 
@@ -169,8 +173,6 @@ def _search_settings(settings: SearchSettings, window: Window | None) -> SearchS
     return own if window is None else structs.replace(own, good="", bad="")
 
 
-# DOC-HERE blaming: Blaming: whose change it is, by swapping parts; whether it holds, by running both sides again.
-
 Measure = Callable[[Sequence[Point]], Sequence[Observed]]
 
 
@@ -256,11 +258,6 @@ def _without_level(span: Span) -> bool:
 def _direction(span: Span) -> float:
     return (span.after or 0.0) - (span.before or 0.0)
 
-
-# DOC-HERE driving: Driving a hunt: stage by stage, each change on its own, down to the finest.
-#
-# In: settings, a place, an engine, a journal (new, or of a hunt that was stopped) and a listener. Out: the report. What the
-# journal has is not done again.
 
 INTERRUPTED = "it was interrupted"
 

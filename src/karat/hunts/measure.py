@@ -1,4 +1,4 @@
-"""The kit of a hunt: what every part of it works with."""
+"""Measuring: points become jobs, jobs become attempts, and attempts are in the journal before anyone hears of them."""
 
 from __future__ import annotations
 
@@ -50,8 +50,6 @@ class OpenStage:
 class HuntStopped(Exception):  # noqa: N818 - it is what was asked for, not a bug
     """The hunt ends before its answer: the budget is spent, or a person said so."""
 
-
-# DOC-HERE attempted: Attempts in memory: the journal's, by point and by what was under test, so that nobody asks the disk at every step.
 
 _EVIDENCE = frozenset({Outcome.OK, Outcome.CRASH, Outcome.HANG})
 
@@ -106,8 +104,6 @@ class AttemptIndex:
         those = self._originals.get(identity_key, [])
         return [a for a in those if (a.stage, a.point) == (those[0].stage, those[0].point)]
 
-
-# DOC-HERE measuring: Measuring: points become jobs, jobs become attempts, and attempts are in the journal before anyone hears of them.
 
 _TICK = 0.5
 """Seconds after which a listener may redraw its clock."""

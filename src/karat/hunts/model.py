@@ -1,4 +1,8 @@
-"""Points: what can be put under test, in order of time."""
+"""The data of a hunt: points, attempts, what a search knows, and the report. Frozen, and free of I/O.
+
+The report is made from the journal alone, so that it can be had at any moment, also of a hunt that was killed; schema
+karat.hunt/1.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +14,9 @@ import msgspec
 
 from karat.changepoints.series import Analysis, Better, Outcome
 from karat.report.result import Result
+
+CRASH = "crash"
+"""The metric of a crash that is hunted: 1 where it happened."""
 
 
 class Point(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -49,9 +56,6 @@ class Suspect(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     link: str = ""
 
 
-# DOC-HERE attempt: Attempts: one run of the probe at one point, read.
-
-
 class Attempt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One run of the probe at one point."""
 
@@ -77,12 +81,6 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What it was run for, in a few words: `grid`, `midpoint of 12 and 24`, `old jax with new xla`."""
     note: str = ""
     """One sentence: what went wrong, or what is odd."""
-
-
-# DOC-HERE searching: Searching: which points to run next, and what is known so far.
-#
-# In: what has been observed of n points, and what is in flight. Out: a `Decision`. Pure: a strategy is a function of what was
-# observed, so that a hunt that was killed goes on as if nothing had happened.
 
 
 class Observed(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -164,11 +162,6 @@ class Strategy(Protocol):
         self, seen: Mapping[int, Observed], in_flight: Mapping[int, int], room: int
     ) -> Decision:
         """What to run next: `in_flight` is point → runs under way, `room` how many more may start."""
-
-
-# DOC-HERE report: Reports: everything a hunt found, as data; `hunt.report_*` write it down.
-#
-# Made from the journal alone, so that it can be had at any moment, also of a hunt that was killed. Schema karat.hunt/1.
 
 
 class PointReport(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -302,9 +295,6 @@ class HuntReport(Result, msgspec.Struct, frozen=True, kw_only=True):
     def headline(self) -> str:
         """How many changes, in how many runs."""
         return f"{self.name}: {len(self.culprits):,} changes in {self.runs:,} runs ({self.state})"
-
-
-# DOC-HERE report_json: A hunt's report as JSON, schema karat.hunt/1: the frame of `hunts.model`, field by field.
 
 
 def report_json(report: HuntReport) -> bytes:

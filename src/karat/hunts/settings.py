@@ -1,4 +1,4 @@
-"""Settings: what hunt.toml may say. Unknown keys are errors, with a suggestion; see `hunts.hunt_toml` for reading it.
+"""Settings: what hunt.toml may say; `hunts.hunt_toml` reads and checks it. Unknown keys are errors, with a suggestion.
 
 Durations are texts with a unit (`90 s`, `10 min`, `1 h`, `1 day`, `1 week`) or numbers of seconds; sizes are texts (`50 GB`).
 Commands are lists of words, or a text that is split as a shell would, without ever being handed to one. A day without a
@@ -11,7 +11,7 @@ import datetime as dt
 import re
 import shlex
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import PurePosixPath
 from typing import Literal
 
@@ -22,6 +22,10 @@ from karat.findings import UsageError
 
 Words = str | tuple[str, ...]
 Duration = str | int | float
+SOURCES = ("regex", "json", "junit", "exit_code", "seconds", "golden")
+EDIT = "edit hunt.toml"
+IMAGE = "image"
+"""The part of a point that names the container everything is built in."""
 
 
 class MetricSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -47,6 +51,30 @@ class MetricSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     better: Better | None = None
     unit: str = ""
     threshold: float | None = None
+
+    @property
+    def sources(self) -> list[str]:
+        """The keys that say where its value is: exactly one, once hunt.toml has been checked."""
+        return [key for key in SOURCES if getattr(self, key) not in {None, False}]
+
+    @property
+    def is_binary(self) -> bool:
+        """Whether it can only be 0 or 1."""
+        return self.exit_code or self.golden is not None
+
+    @property
+    def reads_failures(self) -> bool:
+        """Whether a failing run is a measurement, and no crash."""
+        return self.exit_code or self.junit is not None
+
+    @property
+    def direction(self) -> Better | None:
+        """Which direction is better: as hunt.toml says, or as nobody could doubt; else None."""
+        if self.better is not None:
+            return self.better
+        if self.junit is not None and self.value == "passed":
+            return "higher"
+        return "lower" if self.is_binary or self.seconds or self.junit is not None else None
 
 
 class CrashSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -123,6 +151,16 @@ class RepositorySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
     link: str = ""
     """A page of a commit: `https://github.com/openxla/xla/commit/{commit}`; known for GitHub and GitLab."""
     submodules: bool = False
+
+    @property
+    def path(self) -> PurePosixPath:
+        """Where it is checked out, relative to the work area."""
+        return PurePosixPath(self.folder or self.name)
+
+    @property
+    def commit_variable(self) -> str:
+        """The environment variable that holds its commit: `KARAT_COMMIT_XLA`."""
+        return f"KARAT_COMMIT_{re.sub(r'[^A-Za-z0-9]', '_', self.name).upper()}"
 
 
 class CheckoutSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -245,138 +283,98 @@ class Stage(msgspec.Struct, frozen=True, kw_only=True):
     text: str
 
 
-# DOC-HERE durations: Durations: `90 s`, `10 min`, `1 h 30 min`, `1 day`, or a number of seconds.
-
 _TIME_UNITS = {"ms": 0.001, "s": 1, "sec": 1, "second": 1, "m": 60, "min": 60, "minute": 60, "h": 3600, "hour": 3600,
           "d": 86400, "day": 86400, "w": 604800, "week": 604800}  # fmt: skip
+_SIZE_UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12,
+          "KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40}  # fmt: skip
 _LONGEST = 100 * 366 * 86400
-_PART = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]+)\s*", re.IGNORECASE)
+_DIGITS = 18
+_TIME = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]+)\s*", re.IGNORECASE)
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([A-Za-z]*)")
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+-]*")
+
+
+def mistake(message: str) -> UsageError:
+    """An error that is mended by editing hunt.toml."""
+    return UsageError(message, next_command=EDIT)
 
 
 def parse_duration(value: Duration) -> float:
-    """How many seconds that is."""
-    found = _sum(value) if isinstance(value, str) else value
+    """Seconds of `90 s`, `10 min`, `1 h 30 min`, `1 day`, or of a number of seconds."""
+    found = _seconds(value) if isinstance(value, str) else value
     # What is beyond a lifetime is a mistake, and clocks cannot count it. NaN is not within either.
     if found is None or not 0 <= found <= _LONGEST:
-        raise UsageError(
-            f"expected a duration such as '90 s', '10 min', '1 h' or '1 day', found {value!r}",
-            next_command="edit hunt.toml",
+        raise mistake(
+            f"expected a duration such as '90 s', '10 min', '1 h' or '1 day', found {value!r}"
         )
     return float(found)
 
 
 def parse_step(text: str) -> float | None:
-    """The step that stands behind `by`: `day`, `2 hours`, `30 min`; None where it is none."""
-    found = _sum(text if text[:1].isdigit() else f"1 {text}")
-    return found or None
+    """Seconds of the step after `by`: `day`, `2 hours`, `30 min`; None where it is none."""
+    return _seconds(text if text[:1].isdigit() else f"1 {text}") or None
 
 
-def _sum(text: str) -> float | None:
-    """The parts of a text, added up; None unless all of it is understood."""
+def _seconds(text: str) -> float | None:
+    """The sum of the parts of a text; None unless all of it is understood."""
     total, place = 0.0, 0
     stripped = text.strip()
     while place < len(stripped):
-        part = _PART.match(stripped, place)
-        size = _TIME_UNITS.get(_singular(part[2].lower())) if part else None
-        if part is None or size is None:
+        part = _TIME.match(stripped, place)
+        if part is None:
+            return None
+        unit = part[2].lower()
+        size = _TIME_UNITS.get(unit.removesuffix("s") if len(unit) > 2 else unit)
+        if size is None:
             return None
         total += float(part[1]) * size
         place = part.end()
     return total if stripped else None
 
 
-def _singular(unit: str) -> str:
-    return unit.removesuffix("s") if len(unit) > 2 and unit.endswith("s") else unit
-
-
-# DOC-HERE sizes: Sizes: `50 GB`, `512 MiB`, `1000`: bytes, decimal or binary as the unit says.
-
-_SIZE_UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12,
-          "KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40}  # fmt: skip
-_DIGITS = 18
-_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([A-Za-z]*)")
-
-
 def parse_size(text: str) -> int:
-    """How many bytes that is; an empty text is 0."""
+    """Bytes of `50 GB`, `512 MiB` or `1000`; an empty text is 0."""
     if not text.strip():
         return 0
     found = _SIZE.fullmatch(text.strip())
     unit = _SIZE_UNITS.get(found[2].upper()) if found else None
     if found is None or unit is None or len(found[1]) > _DIGITS:
-        raise UsageError(
-            f"expected a size such as '50 GB' or '512 MiB', found {text!r}",
-            next_command="edit hunt.toml",
-        )
+        raise mistake(f"expected a size such as '50 GB' or '512 MiB', found {text!r}")
     return int(float(found[1]) * unit)
 
 
-# DOC-HERE words: Words: commands as hunt.toml writes them: a list, or a text that is split as a shell would, and never handed to one.
-
-EDIT = "edit hunt.toml"
-
-
 def split_command(words: Words) -> tuple[str, ...]:
-    """The words of a command; what a shell would do beyond quoting (`|`, `$X`, `>`) is not done."""
+    """The words of a command; what a shell does beyond quoting (`|`, `$X`, `>`) is not done."""
     try:
         found = tuple(shlex.split(words)) if isinstance(words, str) else words
     except ValueError as error:
-        raise UsageError(
-            f"expected a command with closed quotes, found {words!r}", next_command=EDIT
-        ) from error
+        raise mistake(f"expected a command with closed quotes, found {words!r}") from error
     if found and not found[0].strip():
-        raise UsageError(
-            f"expected a command that begins with a program, found {words!r}", next_command=EDIT
-        )
+        raise mistake(f"expected a command that begins with a program, found {words!r}")
     return found
 
 
-# DOC-HERE repository_names: Names and folders of repositories: which can be told apart, and stay below the work area. Nothing is asked of a disk.
-
-IMAGE = "image"
-"""The part of a point that names the container everything is built in."""
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+-]*")
-
-
-def folder_of(settings: RepositorySettings) -> PurePosixPath:
-    """Where a repository is checked out, seen from the work area."""
-    return PurePosixPath(settings.folder or settings.name)
-
-
-def variable_name(name: str) -> str:
-    """A repository's name as a part of a variable's."""
-    return re.sub(r"[^A-Za-z0-9]", "_", name).upper()
-
-
-def check_names(repositories: Sequence[RepositorySettings]) -> None:
-    """Refuses what could not be told apart, or would leave the work area."""
+def check_repositories(repositories: Sequence[RepositorySettings]) -> None:
+    """Raise for names and folders that cannot be told apart, or that leave the work area."""
     for each in repositories:
         if not _NAME.fullmatch(each.name) or each.name == IMAGE:
-            raise UsageError(
+            raise mistake(
                 "repositories: expected a name of letters, digits, '.', '_', '+' and '-' "
-                f"(and not {IMAGE!r}), found {each.name!r}",
-                next_command=EDIT,
+                f"(and not {IMAGE!r}), found {each.name!r}"
             )
-        if not _is_below(folder_of(each)):
-            raise UsageError(
-                f"repository {each.name}: expected a folder below the work area, found {each.folder!r}",
-                next_command=EDIT,
+        path = each.path
+        odd = path.is_absolute() or "@" in str(path) or not str(path).isprintable()
+        if odd or not path.parts or any(part.startswith(".") for part in path.parts):
+            raise mistake(
+                f"repository {each.name}: expected a folder below the work area, found {each.folder!r}"
             )
-    _once("name", [each.name for each in repositories])
-    _once("variable", [f"KARAT_COMMIT_{variable_name(each.name)}" for each in repositories])
-    _once("folder", [str(folder_of(each)) for each in repositories])
-
-
-def _is_below(folder: PurePosixPath) -> bool:
-    parts = folder.parts
-    odd = folder.is_absolute() or "@" in str(folder) or not str(folder).isprintable()
-    return bool(parts) and not odd and not any(part.startswith(".") for part in parts)
-
-
-def _once(what: str, words: Iterable[str]) -> None:
-    for word, count in Counter(words).items():
-        if count > 1:
-            raise UsageError(
-                f"repositories: expected each {what} once, found {word!r} {count} times",
-                next_command=EDIT,
-            )
+    for what, words in (
+        ("name", [each.name for each in repositories]),
+        ("variable", [each.commit_variable for each in repositories]),
+        ("folder", [str(each.path) for each in repositories]),
+    ):
+        for word, count in Counter(words).items():
+            if count > 1:
+                raise mistake(
+                    f"repositories: expected each {what} once, found {word!r} {count} times"
+                )

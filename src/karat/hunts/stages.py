@@ -1,4 +1,4 @@
-"""Stages: the words of `stages`, understood: a timeline, and how coarse it looks."""
+"""Stages, coarse to fine: the words of `stages` understood, and which changes of a stage the next one looks into. Pure."""
 
 from __future__ import annotations
 
@@ -7,10 +7,9 @@ from itertools import pairwise
 
 import msgspec
 
-from karat.findings import UsageError, suggest
-from karat.hunts import settings as durations
+from karat.findings import suggest
 from karat.hunts.model import Span
-from karat.hunts.settings import EDIT, HuntSettings, Stage
+from karat.hunts.settings import HuntSettings, Stage, mistake, parse_duration, parse_step
 
 GROUP = "karat.timelines"
 BUILT_IN = ("containers", "checkouts", "commits", "packages", "values")
@@ -21,53 +20,34 @@ _STEPPED = ("containers", "checkouts")
 def stages(settings: HuntSettings) -> tuple[Stage, ...]:
     """Every stage, coarse to fine."""
     if not settings.stages:
-        raise UsageError(
-            f"stages: expected at least one of {', '.join(BUILT_IN)}, found none", next_command=EDIT
-        )
+        raise mistake(f"stages: expected at least one of {', '.join(BUILT_IN)}, found none")
     return tuple(_stage(text, settings) for text in settings.stages)
 
 
 def _stage(text: str, settings: HuntSettings) -> Stage:
     words = text.split()
     timeline = words[0] if words else ""
-    if timeline not in BUILT_IN and timeline not in _others():
-        known = (*BUILT_IN, *_others())
-        raise UsageError(
-            f"stages: no timeline is called {timeline!r}{suggest(timeline, known)} (known: {', '.join(known)})",
-            next_command=EDIT,
-        )
-    if len(words) == 1:
-        return Stage(timeline=timeline, step=_own_step(timeline, settings), text=text)
-    step = durations.parse_step(" ".join(words[2:])) if words[1] == "by" else None
-    if step is None:
-        raise UsageError(
-            f"stages: expected {timeline!r} or '{timeline} by day', found {text!r}",
-            next_command=EDIT,
-        )
-    if timeline in BUILT_IN and timeline not in _STEPPED:
-        raise UsageError(
-            f"stages: expected {timeline!r} without a step, found {text!r}", next_command=EDIT
-        )
+    if timeline not in BUILT_IN:
+        from importlib.metadata import entry_points  # noqa: PLC0415 - slow to import
+
+        theirs = sorted({e.name for e in entry_points(group=GROUP)} - set(BUILT_IN))
+        known = (*BUILT_IN, *theirs)
+        if timeline not in theirs:
+            raise mistake(
+                f"stages: no timeline is called {timeline!r}{suggest(timeline, known)} (known: {', '.join(known)})"
+            )
+    step = None
+    if len(words) > 1:
+        step = parse_step(" ".join(words[2:])) if words[1] == "by" else None
+        if step is None:
+            raise mistake(f"stages: expected {timeline!r} or '{timeline} by day', found {text!r}")
+        if timeline in BUILT_IN and timeline not in _STEPPED:
+            raise mistake(f"stages: expected {timeline!r} without a step, found {text!r}")
+    elif timeline == "containers" and settings.containers is not None:
+        step = parse_duration(settings.containers.step)
+    elif timeline == "checkouts":
+        step = parse_duration(settings.checkouts.step)
     return Stage(timeline=timeline, step=step, text=text)
-
-
-def _own_step(timeline: str, settings: HuntSettings) -> float | None:
-    """What the timeline's own table says."""
-    if timeline == "containers" and settings.containers is not None:
-        return durations.parse_duration(settings.containers.step)
-    if timeline == "checkouts":
-        return durations.parse_duration(settings.checkouts.step)
-    return None
-
-
-def _others() -> tuple[str, ...]:
-    """Timelines of third parties."""
-    from importlib.metadata import entry_points  # noqa: PLC0415 - slow to import
-
-    return tuple(sorted({e.name for e in entry_points(group=GROUP)} - set(BUILT_IN)))
-
-
-# DOC-HERE zooming: Zooming: from the changes of a stage to what the next one looks at. Pure.
 
 
 class Site(msgspec.Struct, frozen=True, kw_only=True):
@@ -111,11 +91,8 @@ def alike(one: Span, other: Span) -> bool:
 
     Where failures begin or end, one side has no level; that is no change of level of the metric.
     """
-    return _sides(one) == _sides(other)
-
-
-def _sides(span: Span) -> tuple[str, bool, bool]:
-    return span.metric, span.before is None, span.after is None
+    first, second = ((s.metric, s.before is None, s.after is None) for s in (one, other))
+    return first == second
 
 
 def shown_in(spans: Sequence[Span], wanted: Sequence[Span]) -> bool:
@@ -136,11 +113,8 @@ def dips(spans: Sequence[Span]) -> Mapping[int, int]:
 
 
 def _comes_back(there: Span, back: Span) -> bool:
-    if None in (there.before, there.after, back.before, back.after):
-        return False
     start, low, end = there.before, there.after, back.after
-    assert start is not None  # noqa: S101 - for the type checker: None was looked for above
-    assert low is not None  # noqa: S101
-    assert end is not None  # noqa: S101
+    if start is None or low is None or end is None or back.before is None:
+        return False
     left, returned = low - start, end - low
     return left * returned < 0 and abs(end - start) <= 0.25 * min(abs(left), abs(returned))

@@ -1,6 +1,7 @@
-"""The journal's tables: one SQLite file per hunt, also for those who come with their own SQL.
+"""The journal's file: its tables, opening it, its lock, and what to type next when that fails.
 
-`application_id` tells a hunt from any other SQLite file, `user_version` is the version of these tables.
+One SQLite file per hunt, also for those who come with their own SQL: `application_id` tells a hunt from any other SQLite file,
+`user_version` is the version of the tables. One process writes: the kernel takes the lock back from whoever dies.
 """
 
 from __future__ import annotations
@@ -123,9 +124,6 @@ def statements() -> Iterator[str]:
             part = ""
 
 
-# DOC-HERE advice: Advice: commands that a person may paste next. Pure.
-
-
 def show_command(point: str, *, stage: str = "", journal: str = "", log: bool = False) -> str:
     """`karat hunt show` of one point."""
     words = [*(["--stage", stage] if stage else []), *(["--log"] if log else [])]
@@ -139,9 +137,6 @@ def resume_command(journal: str, *, budget: int = 0) -> str:
     """`karat hunt resume`; with a larger budget where that is what stopped the hunt."""
     more = ["--max-runs", str(budget)] if budget else []
     return str(Command("karat", "hunt", "resume", journal, *more))
-
-
-# DOC-HERE journal_opening: Opening a journal's file, and what to say when that fails.
 
 
 def no_journal(path: Path) -> CannotVerify:
@@ -221,9 +216,6 @@ def journal_error(path: Path, verb: str, error: Exception) -> CannotVerify:
 def fresh_command(path: Path) -> str:
     """The command that begins anew where a journal is of no use; what is there is put aside."""
     return f"karat hunt run --fresh --journal {shlex.quote(str(path))}"
-
-
-# DOC-HERE journal_lock: One writer per hunt: a lock that the kernel takes back from whoever dies.
 
 
 class WriterLock:

@@ -1,4 +1,9 @@
-"""Reading a journal: also while another process writes it."""
+"""The journal: everything a hunt did and saw, in one SQLite file.
+
+Each attempt is one transaction that is on the disk before the search hears of it (WAL, synchronous=FULL): a process that is
+killed, or a machine that loses its power, loses the runs in flight and nothing else. One writes (`Journal.create`,
+`Journal.resume`), any number read meanwhile (`Journal(path)`). Values of environment variables are never kept.
+"""
 
 from __future__ import annotations
 
@@ -226,12 +231,6 @@ class JournalReader:
         )
 
 
-# DOC-HERE journal: The journal: everything a hunt did and saw, in one SQLite file.
-#
-# Each attempt is one transaction that is on the disk before the search hears of it (WAL, synchronous=FULL): a process that is
-# killed, or a machine that loses its power, loses the runs in flight and nothing else. One writes (`Journal.create`,
-# `Journal.resume`), any number read meanwhile (`Journal(path)`). Values of environment variables are never kept.
-
 LOG_LIMIT = 4 << 20
 """Of a longer log, the first quarter and the end are kept."""
 
@@ -440,9 +439,6 @@ def cut_log(log: bytes, limit: int = LOG_LIMIT) -> bytes:
     head = limit // 4
     left = len(log) - limit
     return b"%s\n[karat: %d bytes left out]\n%s" % (log[:head], left, log[-(limit - head) :])
-
-
-# DOC-HERE aside: Putting a journal aside: a hunt that begins anew deletes nothing.
 
 
 def discard(path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Settings as a journal keeps them: without secrets, and comparable with those of a resume. Pure."""
+"""What a journal keeps: the hunt with its settings (without secrets), stages, attempts, commands, what became of a change. Pure."""
 
 from __future__ import annotations
 
@@ -72,8 +72,6 @@ def _differing(old: Any, new: Any, path: str = "") -> Iterator[str]:
     else:
         yield path
 
-
-# DOC-HERE journal_rows: What a journal keeps: stages, commands that ran, what became of a change.
 
 SEARCH = "search"
 """The purpose of attempts that a strategy asked for; others: `swap 2`, `confirm 2` (of change 2), `again`."""

@@ -1,4 +1,8 @@
-"""Installed versions: what tells which distributions a Python has, as lines of an identity. It runs on that Python, not here."""
+"""Jobs: from a point to the commands that put it under test.
+
+In: a timeline, one of its points, the probe. Out: a `Job`: the timeline's commands that bring the point there, setup, what
+tells its identity, warm-ups, the measured runs. Nothing runs here.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +10,19 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 
 from karat.engines.job import Command, Job, Resources
-from karat.hunts import settings as durations, settings as sizes
 from karat.hunts.model import Point
-from karat.hunts.settings import EngineSettings, HuntSettings, ProbeSettings, Words, split_command
+from karat.hunts.settings import (
+    HuntSettings,
+    ProbeSettings,
+    Words,
+    parse_duration,
+    parse_size,
+    split_command,
+)
 from karat.hunts.timelines.timeline import Timeline, Workspace
 
-# One line, so that whoever is shown the command can paste it. The first of a name is the one that is imported.
+# Runs on the Python under test, not here. One line, so that whoever is shown the command can paste it. The first of a name
+# is the one that is imported.
 _PRINT = (
     "import re, sys; from importlib import metadata;"
     " plain = lambda name: re.sub('[-_.]+', '-', name or '').lower();"
@@ -21,16 +32,8 @@ _PRINT = (
 
 
 def print_versions(*names: str) -> tuple[str, ...]:
-    """What a Python is given to print `package.NAME=VERSION` of these distributions; without names, of all."""
+    """Arguments with which a Python prints `package.NAME=VERSION` of these distributions; without names, of all."""
     return ("-c", _PRINT, *names)
-
-
-# DOC-HERE jobs: Jobs of a hunt: from a point to the commands that put it under test.
-#
-# In: a timeline, one of its points, the probe. Out: a `Job`: the timeline's commands that bring the point there, setup, what
-# tells its identity, warm-ups, the measured runs. Nothing runs here.
-
-SETUP, IDENTIFY, PACKAGES = "setup", "identify", "packages"
 
 
 def job_for(
@@ -43,17 +46,33 @@ def job_for(
     place: Workspace | None = None,
 ) -> Job:
     """Everything that is run at a point, in order."""
-    probe = settings.probe
-    env = _environment(timeline, point, probe, place)
-    own = (*_before(probe, env), *_runs(probe, env))
+    probe, engine = settings.probe, settings.engine
+    # What hunt.toml says comes last, and wins.
+    env = {
+        "KARAT_POINT": point.id,
+        "KARAT_STAGE": timeline.name,
+        "KARAT_OUT": "@OUT@",
+        **({"KARAT_ROOT": str(place.root)} if place is not None else {}),
+        **probe.env,
+    }
+    wanted = dict.fromkeys((*(m.file for m in probe.metrics if m.file), *probe.files))
+    folders = dict.fromkeys(run_folder(probe, number) for number in range(probe.repeats))
     return Job(
         key=key,
         commands=(
             *timeline.prepare(point),
-            *(timeline.command(point, command) for command in own),
+            *(timeline.command(point, command) for command in _commands(probe, env)),
         ),
-        resources=_resources(settings.engine),
-        collect=_collected(probe),
+        resources=Resources(
+            cores=engine.cores or 1,
+            gpus=engine.gpus,
+            memory=parse_size(engine.memory),
+            custom=engine.resources,
+        ),
+        collect=(
+            *(f"{folder}/{glob}" for folder in folders if folder for glob in wanted),
+            *wanted,
+        ),
         hash_files=probe.hash_files,
         known=tuple(known),
         identity=dict(timeline.identity(point)),
@@ -67,38 +86,22 @@ def run_folder(probe: ProbeSettings, number: int) -> str:
 
 def reads_failures(probe: ProbeSettings) -> bool:
     """Whether a run that fails is a measurement all the same: a metric reads its exit code or its report."""
-    return any(metric.exit_code or metric.junit is not None for metric in probe.metrics)
+    return any(metric.reads_failures for metric in probe.metrics)
 
 
-def _environment(
-    timeline: Timeline, point: Point, probe: ProbeSettings, place: Workspace | None
-) -> dict[str, str]:
-    """What a probe may want to know; what hunt.toml says comes last, and wins."""
-    return {
-        "KARAT_POINT": point.id,
-        "KARAT_STAGE": timeline.name,
-        "KARAT_OUT": "@OUT@",
-        **({"KARAT_ROOT": str(place.root)} if place is not None else {}),
-        **probe.env,
-    }
-
-
-def _before(probe: ProbeSettings, env: Mapping[str, str]) -> Iterator[Command]:
-    """Setup, and what tells the identity."""
-    timeout = durations.parse_duration(probe.timeout)
-    setup, identify = _words(probe.setup, env), _words(probe.identify, env)
+def _commands(probe: ProbeSettings, env: Mapping[str, str]) -> Iterator[Command]:
+    """Setup, what tells the identity, warm-ups, then the measured runs."""
+    timeout = parse_duration(probe.timeout)
+    setup, identify, argv = (
+        _words(words, env) for words in (probe.setup, probe.identify, probe.command)
+    )
     if setup:
-        yield Command(role="prepare", name=SETUP, argv=setup, env=env, timeout=timeout)
+        yield Command(role="prepare", name="setup", argv=setup, env=env, timeout=timeout)
     if identify:
-        yield Command(role="identify", name=IDENTIFY, argv=identify, env=env, timeout=timeout)
+        yield Command(role="identify", name="identify", argv=identify, env=env, timeout=timeout)
     if probe.packages:
-        argv = ("python3", *print_versions(*probe.packages))
-        yield Command(role="identify", name=PACKAGES, argv=argv, env=env, timeout=timeout)
-
-
-def _runs(probe: ProbeSettings, env: Mapping[str, str]) -> Iterator[Command]:
-    """Warm-ups, then the measured runs."""
-    argv, timeout = _words(probe.command, env), durations.parse_duration(probe.timeout)
+        versions = ("python3", *print_versions(*probe.packages))
+        yield Command(role="identify", name="packages", argv=versions, env=env, timeout=timeout)
     for number in range(probe.warmups):
         name = f"warm-up {number + 1}"
         yield Command(role="warmup", name=name, argv=argv, env=env, timeout=timeout)
@@ -126,20 +129,3 @@ def fill_in(word: str, named: Mapping[str, str]) -> str:
     """A word with names in braces replaced; what replaces one is not looked at again."""
     pattern = re.compile("|".join(map(re.escape, named)))
     return pattern.sub(lambda found: named[found[0]], word)
-
-
-def _resources(engine: EngineSettings) -> Resources:
-    return Resources(
-        cores=engine.cores or 1,
-        gpus=engine.gpus,
-        memory=sizes.parse_size(engine.memory),
-        custom=engine.resources,
-    )
-
-
-def _collected(probe: ProbeSettings) -> tuple[str, ...]:
-    """Globs of what must come back: what metrics are read from, and what is to be kept."""
-    wanted = dict.fromkeys((*(m.file for m in probe.metrics if m.file), *probe.files))
-    folders = dict.fromkeys(run_folder(probe, number) for number in range(probe.repeats))
-    in_folders = [f"{folder}/{glob}" for folder in folders if folder for glob in wanted]
-    return (*in_folders, *wanted)

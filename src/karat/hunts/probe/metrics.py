@@ -1,7 +1,9 @@
-"""JSON paths: `results[0].loss`, `["lm loss"].last`, `runs[-1]["x y"]`.
+"""Metrics: checked before a hunt, and read off each run.
 
-A tiny language: names between dots, numbers and quoted names in brackets; the path says where one number is, and has no
-wildcards. Pure.
+In: a `RunOutput` (what one measured command left). Out: a finite number, or `NoValue`. A number that is not finite is never
+one. Patterns of hunt.toml are put to lines that are bounded and have no colours; a search that does not come to an end, as
+`(a+)+b` would not, is called off. JUnit reports come from what is under test: entities and document types, which can blow up
+a parser, are refused.
 """
 
 from __future__ import annotations
@@ -11,405 +13,37 @@ import json
 import re
 import statistics
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from math import inf, isfinite
 from typing import Any, Literal
 from xml.parsers import expat
 
 import msgspec
 
-from karat.changepoints.series import Better
 from karat.changepoints.signatures import without_ansi
 from karat.engines.job import Ran
 from karat.findings import UsageError
-from karat.hunts.settings import EDIT, CrashSettings, MetricSettings, ProbeSettings
+from karat.hunts.model import CRASH
+from karat.hunts.settings import SOURCES, CrashSettings, MetricSettings, ProbeSettings, mistake
 from karat.system.time_limit import StuckError, Watch
 
-_NAME = re.compile(r"[^.\[\]\"']+")
+_RESERVED = (CRASH, "outcome", "signature")
+_KEY = re.compile(r"[^.\[\]\"']+")
 _BRACKET = re.compile(r"""\[\s*(?:(-?\d+)|"((?:[^"\\]|\\.)*)"|'([^']*)')\s*\]""")
 _ESCAPED = re.compile(r"\\(.)")
-
-Path = tuple[str | int, ...]
-
-
-def parse_json_path(text: str) -> Path:
-    """The steps of a path."""
-    steps: list[str | int] = []
-    place = 0
-    text = text.removeprefix("$")
-    while place < len(text):
-        bracket = _BRACKET.match(text, place)
-        if bracket:
-            steps.append(_bracketed(bracket))
-            place = bracket.end()
-            continue
-        if text[place] == "." and (steps or place == 0):
-            place += 1
-        elif steps:
-            raise _mistake(text)
-        name = _NAME.match(text, place)
-        if name is None:
-            raise _mistake(text)
-        steps.append(name[0].strip())
-        place = name.end()
-    if not steps:
-        raise _mistake(text)
-    return tuple(steps)
-
-
-def find_json(document: Any, path: Path) -> Any:
-    """What is there; LookupError with the step that leads nowhere."""
-    here = document
-    for step in path:
-        if not _leads(here, step):
-            raise LookupError(f"no {step!r} in {describe_json(here)}")
-        here = here[step]
-    return here
-
-
-def _leads(here: Any, step: str | int) -> bool:
-    if isinstance(here, dict):
-        return isinstance(step, str) and step in here
-    return isinstance(here, list) and isinstance(step, int) and -len(here) <= step < len(here)
-
-
-def describe_json(value: Any) -> str:
-    """What something of a document is, in words."""
-    if isinstance(value, dict):
-        return "an object with " + (", ".join(map(repr, list(value)[:5])) or "no keys")
-    if isinstance(value, list):
-        return f"a list of {len(value)}"
-    return "null" if value is None else "a text" if isinstance(value, str) else "a number"
-
-
-def _bracketed(found: re.Match[str]) -> str | int:
-    if found[1] is not None:
-        return int(found[1])
-    if found[2] is not None:
-        return _ESCAPED.sub(r"\1", found[2])
-    return found[3]
-
-
-def _mistake(text: str) -> UsageError:
-    return UsageError(
-        f"expected a path such as 'results[0].loss' or '[\"lm loss\"].last', found {text!r}",
-        next_command="edit hunt.toml",
-    )
-
-
-# DOC-HERE metric_agreement: Agreement on metrics: each has one source, a name of its own, and a pattern that can be used.
-
-CRASH = "crash"
-"""The metric of a crash that is hunted: 1 where it happened."""
-_RESERVED = (CRASH, "outcome", "signature")
-_SOURCES = ("regex", "json", "junit", "exit_code", "seconds", "golden")
-
-
-def check_metrics(probe: ProbeSettings) -> None:
-    """Raises for the first metric that cannot be read."""
-    if not probe.metrics and probe.crash is None:
-        raise _mistake_metric_agreement(
-            "probe: expected [[probe.metrics]] or [probe.crash] to say what is looked at, found neither"
-        )
-    seen: set[str] = set()
-    for number, metric in enumerate(probe.metrics, 1):
-        where = f"probe.metrics number {number}"
-        _name(metric.name, seen, where)
-        seen.add(metric.name)
-        _metric(metric, f"{where} ({metric.name})")
-    if probe.crash is not None:
-        _crash(probe.crash)
-
-
-def source(metric: MetricSettings) -> str:
-    """Which of the keys says where its value is."""
-    return next(key for key in _SOURCES if _is_set(metric, key))
-
-
-def _is_set(metric: MetricSettings, key: str) -> bool:
-    return getattr(metric, key) not in {None, False}
-
-
-def _name(name: str, seen: set[str], where: str) -> None:
-    if not name.strip() or not name.isprintable():
-        raise _mistake_metric_agreement(f"{where}: expected a name, found {name!r}")
-    if name in _RESERVED:
-        raise _mistake_metric_agreement(
-            f"{where}: expected a name of its own, found {name!r}, which karat uses itself"
-        )
-    if name in seen:
-        raise _mistake_metric_agreement(f"{where}: expected each name once, found {name!r} twice")
-
-
-def _metric(metric: MetricSettings, where: str) -> None:
-    sources = [key for key in _SOURCES if _is_set(metric, key)]
-    if len(sources) != 1:
-        found = " and ".join(sources) or "none of them"
-        raise _mistake_metric_agreement(
-            f"{where}: expected exactly one of {', '.join(_SOURCES)}, found {found}"
-        )
-    if metric.regex is not None:
-        _pattern(metric.regex, f"{where}: regex", group=True)
-    if metric.json is not None:
-        try:
-            parse_json_path(metric.json)
-        except UsageError as error:
-            raise _mistake_metric_agreement(f"{where}: json: {error}") from error
-    for key in ("golden", "junit"):
-        if sources == [key] and not metric.file:
-            raise _mistake_metric_agreement(
-                f"{where}: expected file (what the run leaves) beside {key}, found none"
-            )
-    if metric.better == "equal" and metric.threshold is not None:
-        raise _mistake_metric_agreement(
-            f'{where}: expected no threshold beside better = "equal", which has no worse side'
-        )
-    if metric.threshold is not None and better(metric) is None:
-        raise _mistake_metric_agreement(
-            f'{where}: expected better = "higher" or "lower" beside threshold, found nothing'
-        )
-    if metric.threshold is not None and metric.threshold - metric.threshold != 0:
-        raise _mistake_metric_agreement(
-            f"{where}: threshold must be a finite number, found {metric.threshold}"
-        )
-
-
-def binary(metric: MetricSettings) -> bool:
-    """Whether it can only be 0 or 1."""
-    return metric.exit_code or metric.golden is not None
-
-
-def better(metric: MetricSettings) -> Better | None:
-    """Which direction is better: as hunt.toml says, or as nobody could doubt; else None."""
-    if metric.better is not None:
-        return metric.better
-    if metric.junit is not None and metric.value == "passed":
-        return "higher"
-    plain = binary(metric) or metric.seconds or metric.junit is not None
-    return "lower" if plain else None
-
-
-def _crash(crash: CrashSettings) -> None:
-    if crash.pattern:
-        _pattern(crash.pattern, "probe.crash.pattern", group=False)
-    if crash.kind == "exception" and not crash.pattern:
-        raise _mistake_metric_agreement(
-            'probe.crash: expected pattern beside kind = "exception", found none'
-        )
-    if crash.signal and crash.kind != "signal":
-        raise _mistake_metric_agreement(
-            f'probe.crash: expected kind = "signal" beside signal, found kind = "{crash.kind}"'
-        )
-    if crash.signal and _signal(crash.signal) is None:
-        raise _mistake_metric_agreement(
-            f"probe.crash.signal: expected a signal such as 'SIGSEGV', found {crash.signal!r}"
-        )
-
-
-def _signal(name: str) -> int | None:
-    from signal import Signals  # noqa: PLC0415 - only for hunted signals
-
-    return Signals.__members__.get(name)
-
-
-def _pattern(pattern: str, where: str, *, group: bool) -> None:
-    try:
-        compiled = re.compile(pattern)
-    except re.error as error:
-        raise _mistake_metric_agreement(
-            f"{where}: expected a regular expression, found {pattern!r}: {error}"
-        ) from error
-    if group and not compiled.groups:
-        raise _mistake_metric_agreement(
-            f"{where}: expected a group (…) around the number, found none in {pattern!r}"
-        )
-
-
-def _mistake_metric_agreement(message: str) -> UsageError:
-    return UsageError(message, next_command=EDIT)
-
-
-# DOC-HERE numbers_in_text: Numbers in text: `587.92`, `1,234.5`, `1e5`, `12 ms`, as programs print them. Pure.
-
 _NUMBER = re.compile(
     r"([+-]?)(?:(\d{1,3}(?:,\d{3})+|\d+(?:_\d+)*)(\.\d*)?|(\.\d+))([eE][+-]?\d+)?\s*(\S{0,20})"
 )
 _WORD = re.compile(r"([+-]?)(nan|inf|infinity)", re.IGNORECASE)
 _SCALES = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "sec": 1.0, "min": 60.0, "h": 3600.0}  # fmt: skip
-
-
-def parse_number(text: str, unit: str = "") -> float | None:
-    """The number that a text is, in `unit`; None if it is none, or is in another unit that cannot be converted."""
-    # Typesetters' minus is a minus.
-    stripped = text.strip().replace("\N{MINUS SIGN}", "-")
-    if _WORD.fullmatch(stripped):
-        return float(stripped)
-    found = _NUMBER.fullmatch(stripped)
-    scale = _scale(found[6], unit) if found else None
-    if found is None or scale is None:
-        return None
-    sign, whole, rest, fraction, power, _ = (part or "" for part in found.groups())
-    digits = whole.replace(",", "").replace("_", "")
-    return scale * float(f"{sign}{digits}{rest}{fraction}{power}")
-
-
-def _scale(found: str, wanted: str) -> float | None:
-    """What turns the unit that was found into the one that is wanted."""
-    if not found or found == wanted:
-        return 1.0
-    if found in _SCALES and wanted in _SCALES:
-        return _SCALES[found] / _SCALES[wanted]
-    return None
-
-
-# DOC-HERE patterns: Patterns: a regular expression of hunt.toml, put to every line of an output.
-#
-# Lines are bounded and have no colours. A search that does not come to an end, as `(a+)+b` would not, is called off.
-
-
-class PatternTimeout(Exception):  # noqa: N818 - a state of knowledge
-    """A search was called off; the text says which."""
-
-
-def output_lines(output: bytes) -> Iterator[str]:
-    """The lines of an output without colours, also those that a bar overwrote."""
-    for line in output.decode("utf-8", errors="replace").replace("\r", "\n").split("\n"):
-        yield without_ansi(line)
-
-
-def matches(pattern: str, texts: Iterable[str]) -> Generator[re.Match[str], None, None]:
-    """Every match in every text, in order. Exhaust or close it: while it is open, searches are watched."""
-    wanted = re.compile(pattern)
-    with Watch() as watch:
-        try:
-            for number, text in enumerate(texts, 1):
-                watch.search = number
-                yield from wanted.finditer(text)
-        except StuckError as error:
-            raise PatternTimeout(
-                f"the pattern {pattern!r} does not come to an end on a line of {len(text)} characters: it tries the same"
-                " text over and over, as (a+)+ and (.*)* do"
-            ) from error
-
-
-# DOC-HERE junit_values: JUnit values: seconds, failures and passes of the test cases of a report that a name matches.
-#
-# Reports come from what is under test: entities and document types, which can blow up a parser, are refused.
-
-
-class JunitCase(msgspec.Struct, frozen=True, kw_only=True):
-    """One test case of a report."""
-
-    name: str
-    classname: str
-    seconds: float | None
-    """None where the report does not say."""
-    result: Literal["passed", "failed", "skipped"]
-
-    def matches(self, glob: str) -> bool:
-        """Whether its name is meant: alone, or behind its class as pytest or JUnit writes it."""
-        names = (self.name, f"{self.classname}::{self.name}", f"{self.classname}.{self.name}")
-        # Parameters stand in brackets, which a glob takes for something else: `test_a[1-2]`.
-        return any(name == glob or fnmatch.fnmatchcase(name, glob) for name in names)
-
-
-def junit_cases(data: bytes) -> tuple[JunitCase, ...]:
-    """Every test case of a report; ValueError where it is none."""
-    reader = _Reader()
-    parser = expat.ParserCreate()
-    parser.StartElementHandler = reader.start
-    parser.EndElementHandler = reader.end
-    parser.StartDoctypeDeclHandler = _refuse
-    try:
-        parser.Parse(data, True)
-    except (expat.ExpatError, LookupError) as error:  # an encoding that nobody knows
-        raise ValueError(f"the report is no XML: {error}") from error
-    return tuple(reader.found)
-
-
-def junit_value(
-    found: Sequence[JunitCase], glob: str, what: Literal["seconds", "failed", "passed"]
-) -> float | None:
-    """The number asked for, of the test cases that match; None where none was run, or none has a time."""
-    run = [case for case in found if case.matches(glob) and case.result != "skipped"]
-    if not run:
-        return None
-    if what == "seconds":
-        times = [case.seconds for case in run if case.seconds is not None]
-        return sum(times) if times else None
-    return float(sum(case.result == what for case in run))
-
-
-def _refuse(*_: object) -> None:
-    raise ValueError("the report has a document type, which no JUnit report needs")
-
-
-class _Reader:
-    """Collects test cases from a parser's calls."""
-
-    def __init__(self) -> None:
-        self.found: list[JunitCase] = []
-        self._open: Mapping[str, str] | None = None
-        self._result: Literal["passed", "failed", "skipped"] = "passed"
-
-    def start(self, tag: str, attributes: Mapping[str, str]) -> None:
-        tag = _local(tag)
-        if tag == "testcase":
-            self._open, self._result = attributes, "passed"
-        elif self._open is not None and tag in {"failure", "error"}:
-            self._result = "failed"
-        elif self._open is not None and tag == "skipped" and self._result == "passed":
-            self._result = "skipped"
-
-    def end(self, tag: str) -> None:
-        if _local(tag) != "testcase" or self._open is None:
-            return
-        self.found.append(
-            JunitCase(
-                name=self._open.get("name", ""),
-                classname=self._open.get("classname", ""),
-                seconds=_seconds(self._open.get("time", "")),
-                result=self._result,
-            )
-        )
-        self._open = None
-
-
-def _seconds(text: str) -> float | None:
-    found = parse_number(text)
-    return found if found is not None and isfinite(found) and found >= 0 else None
-
-
-def _local(tag: str) -> str:
-    """A tag without the prefix of its namespace."""
-    return tag.rpartition(":")[2]
-
-
-# DOC-HERE metric_values: Metric values: one number read off one run, or why there is none.
-#
-# In: a `Run` (what one measured command left). Out: a finite number, or `NoValue`. A number that is not finite is never one.
-
-
-def _mean(values: Sequence[float]) -> float:
-    try:
-        return statistics.fmean(values)
-    except OverflowError:
-        return inf
-
-
-_WHICH: Mapping[str, Callable[[Sequence[float]], float]] = {
-    "first": lambda values: values[0],
-    "last": lambda values: values[-1],
-    "mean": _mean,
-    "median": statistics.median,
-    "min": min,
-    "max": max,
-}
 # Every number is one with a fraction here; whole ones of thousands of digits would be refused otherwise.
 _DECODER = json.JSONDecoder(parse_int=float)
 _BEGINS = re.compile(r"^[ \t]*\{(?=\s*[\"}])", re.MULTILINE)
 _ROOM = 1 << 12
 _TOKEN = 16
 """Characters at the end of a piece that may be half a word: `-Infini`."""
+
+JsonPath = tuple[str | int, ...]
 
 
 class RunOutput(msgspec.Struct, frozen=True, kw_only=True):
@@ -428,9 +62,95 @@ class Unverified(Exception):  # noqa: N818 - a state of knowledge
     """A golden or a result cannot be used; the text says why."""
 
 
+class PatternTimeout(Exception):  # noqa: N818 - a state of knowledge
+    """A search was called off; the text says which."""
+
+
+def check_metrics(probe: ProbeSettings) -> None:
+    """Raise for the first metric that cannot be read."""
+    if not probe.metrics and probe.crash is None:
+        raise mistake(
+            "probe: expected [[probe.metrics]] or [probe.crash] to say what is looked at, found neither"
+        )
+    seen: set[str] = set()
+    for number, metric in enumerate(probe.metrics, 1):
+        name, where = metric.name, f"probe.metrics number {number}"
+        if not name.strip() or not name.isprintable():
+            raise mistake(f"{where}: expected a name, found {name!r}")
+        if name in _RESERVED:
+            raise mistake(
+                f"{where}: expected a name of its own, found {name!r}, which karat uses itself"
+            )
+        if name in seen:
+            raise mistake(f"{where}: expected each name once, found {name!r} twice")
+        seen.add(name)
+        _check_metric(metric, f"{where} ({name})")
+    if probe.crash is not None:
+        _check_crash(probe.crash)
+
+
+def _check_crash(crash: CrashSettings) -> None:
+    if crash.pattern:
+        _check_pattern(crash.pattern, "probe.crash.pattern", group=False)
+    if crash.kind == "exception" and not crash.pattern:
+        raise mistake('probe.crash: expected pattern beside kind = "exception", found none')
+    if crash.signal and crash.kind != "signal":
+        raise mistake(
+            f'probe.crash: expected kind = "signal" beside signal, found kind = "{crash.kind}"'
+        )
+    if crash.signal:
+        from signal import Signals  # noqa: PLC0415 - only for hunted signals
+
+        if crash.signal not in Signals.__members__:
+            raise mistake(
+                f"probe.crash.signal: expected a signal such as 'SIGSEGV', found {crash.signal!r}"
+            )
+
+
+def _check_metric(metric: MetricSettings, where: str) -> None:
+    sources = metric.sources
+    if len(sources) != 1:
+        found = " and ".join(sources) or "none of them"
+        raise mistake(f"{where}: expected exactly one of {', '.join(SOURCES)}, found {found}")
+    if metric.regex is not None:
+        _check_pattern(metric.regex, f"{where}: regex", group=True)
+    if metric.json is not None:
+        try:
+            parse_json_path(metric.json)
+        except UsageError as error:
+            raise mistake(f"{where}: json: {error}") from error
+    if sources[0] in {"golden", "junit"} and not metric.file:
+        raise mistake(
+            f"{where}: expected file (what the run leaves) beside {sources[0]}, found none"
+        )
+    if metric.threshold is None:
+        return
+    if metric.better == "equal":
+        raise mistake(
+            f'{where}: expected no threshold beside better = "equal", which has no worse side'
+        )
+    if metric.direction is None:
+        raise mistake(
+            f'{where}: expected better = "higher" or "lower" beside threshold, found nothing'
+        )
+    if not isfinite(metric.threshold):
+        raise mistake(f"{where}: threshold must be a finite number, found {metric.threshold}")
+
+
+def _check_pattern(pattern: str, where: str, *, group: bool) -> None:
+    try:
+        compiled = re.compile(pattern)
+    except re.error as error:
+        raise mistake(
+            f"{where}: expected a regular expression, found {pattern!r}: {error}"
+        ) from error
+    if group and not compiled.groups:
+        raise mistake(f"{where}: expected a group (…) around the number, found none in {pattern!r}")
+
+
 def value_of(metric: MetricSettings, run: RunOutput) -> float:
     """The metric's value of one run, for every source but a golden."""
-    kind = source(metric)
+    kind = metric.sources[0]
     if kind == "exit_code":
         return 0.0 if run.ran.exit_code == 0 else 1.0
     found = run.ran.seconds if kind == "seconds" else _READERS[kind](metric, run)
@@ -466,19 +186,18 @@ def _by_regex(metric: MetricSettings, run: RunOutput) -> float | None:
     return odd if odd is not None else _WHICH[metric.which](values)
 
 
-def _number(text: str, metric: MetricSettings) -> float:
-    found = parse_number(text, metric.unit)
-    if found is None:
-        raise NoValue(f"{metric.name} is no number: {text.strip()[:60]!r}")
-    return found
-
-
 def _by_json(metric: MetricSettings, run: RunOutput) -> float | None:
     data = _source_bytes(metric, run)
     if data is None:
         return None
     text = data.decode("utf-8-sig", errors="replace")
-    document = _whole(text) if metric.file else _last_object(text)
+    document: Any = None
+    if metric.file:
+        # Of JSON Lines the last counts.
+        with suppress(ValueError, RecursionError):
+            document = _DECODER.decode(text)
+    if document is None:
+        document = _last_object(text)
     if document is None:
         raise NoValue(
             f"no value for {metric.name}: no JSON object in {metric.file or 'the output'}"
@@ -494,12 +213,140 @@ def _by_json(metric: MetricSettings, run: RunOutput) -> float | None:
     raise NoValue(f"{metric.name} is no number: {describe_json(found)}")
 
 
-def _whole(text: str) -> Any:
-    """A document; of JSON Lines the last line."""
+def _by_junit(metric: MetricSettings, run: RunOutput) -> float | None:
+    data = file_of(metric, run)
+    if data is None:
+        return None
     try:
-        return _DECODER.decode(text)
-    except (ValueError, RecursionError):
-        return _last_object(text)
+        return junit_value(junit_cases(data), metric.junit or "", metric.value)
+    except ValueError as error:
+        raise NoValue(f"no value for {metric.name}: {error}") from error
+
+
+_READERS: Mapping[str, Callable[[MetricSettings, RunOutput], float | None]] = {
+    "regex": _by_regex,
+    "json": _by_json,
+    "junit": _by_junit,
+}
+
+
+def _mean(values: Sequence[float]) -> float:
+    try:
+        return statistics.fmean(values)
+    except OverflowError:
+        return inf
+
+
+_WHICH: Mapping[str, Callable[[Sequence[float]], float]] = {
+    "first": lambda values: values[0],
+    "last": lambda values: values[-1],
+    "mean": _mean,
+    "median": statistics.median,
+    "min": min,
+    "max": max,
+}
+
+
+def _number(text: str, metric: MetricSettings) -> float:
+    found = parse_number(text, metric.unit)
+    if found is None:
+        raise NoValue(f"{metric.name} is no number: {text.strip()[:60]!r}")
+    return found
+
+
+def parse_number(text: str, unit: str = "") -> float | None:
+    """The number in `587.92`, `1,234.5`, `1e5` or `12 ms`, in `unit`.
+
+    None if it is none, or is in another unit that cannot be converted.
+    """
+    # Typesetters' minus is a minus.
+    stripped = text.strip().replace("\N{MINUS SIGN}", "-")
+    if _WORD.fullmatch(stripped):
+        return float(stripped)
+    match = _NUMBER.fullmatch(stripped)
+    if match is None:
+        return None
+    sign, whole, rest, fraction, power, found = (part or "" for part in match.groups())
+    if not found or found == unit:
+        scale = 1.0
+    elif found in _SCALES and unit in _SCALES:
+        scale = _SCALES[found] / _SCALES[unit]
+    else:
+        return None
+    digits = whole.replace(",", "").replace("_", "")
+    return scale * float(f"{sign}{digits}{rest}{fraction}{power}")
+
+
+def output_lines(output: bytes) -> Iterator[str]:
+    """The lines of an output without colours, also those that a progress bar overwrote."""
+    for line in output.decode("utf-8", errors="replace").replace("\r", "\n").split("\n"):
+        yield without_ansi(line)
+
+
+def matches(pattern: str, texts: Iterable[str]) -> Generator[re.Match[str], None, None]:
+    """Every match in every text, in order. Exhaust or close it: while it is open, searches are watched."""
+    wanted = re.compile(pattern)
+    with Watch() as watch:
+        try:
+            for number, text in enumerate(texts, 1):
+                watch.search = number
+                yield from wanted.finditer(text)
+        except StuckError as error:
+            raise PatternTimeout(
+                f"the pattern {pattern!r} does not come to an end on a line of {len(text)} characters: it tries the same"
+                " text over and over, as (a+)+ and (.*)* do"
+            ) from error
+
+
+def parse_json_path(text: str) -> JsonPath:
+    """The steps of `results[0].loss`, `["lm loss"].last` or `runs[-1]["x y"]`; there are no wildcards."""
+    steps: list[str | int] = []
+    place = 0
+    text = text.removeprefix("$")
+    while place < len(text):
+        if bracket := _BRACKET.match(text, place):
+            index, double, single = bracket.groups()
+            escaped = _ESCAPED.sub(r"\1", double) if double is not None else single
+            steps.append(int(index) if index is not None else escaped)
+            place = bracket.end()
+            continue
+        if text[place] == "." and (steps or place == 0):
+            place += 1
+        elif steps:
+            break
+        name = _KEY.match(text, place)
+        if name is None:
+            break
+        steps.append(name[0].strip())
+        place = name.end()
+    if not steps or place < len(text) or text.endswith("."):
+        raise mistake(
+            f"expected a path such as 'results[0].loss' or '[\"lm loss\"].last', found {text!r}"
+        )
+    return tuple(steps)
+
+
+def find_json(document: Any, path: JsonPath) -> Any:
+    """What is there; LookupError with the step that leads nowhere."""
+    here = document
+    for step in path:
+        if isinstance(step, str):
+            leads = isinstance(here, dict) and step in here
+        else:
+            leads = isinstance(here, list) and -len(here) <= step < len(here)
+        if not leads:
+            raise LookupError(f"no {step!r} in {describe_json(here)}")
+        here = here[step]
+    return here
+
+
+def describe_json(value: Any) -> str:
+    """What something of a document is, in words."""
+    if isinstance(value, dict):
+        return "an object with " + (", ".join(map(repr, list(value)[:5])) or "no keys")
+    if isinstance(value, list):
+        return f"a list of {len(value)}"
+    return "null" if value is None else "a text" if isinstance(value, str) else "a number"
 
 
 def _last_object(text: str) -> Any:
@@ -532,19 +379,80 @@ def _object_at(text: str, start: int) -> tuple[Any, int]:
             return found, start + end
 
 
-def _by_junit(metric: MetricSettings, run: RunOutput) -> float | None:
-    data = file_of(metric, run)
-    if data is None:
-        return None
+class JunitCase(msgspec.Struct, frozen=True, kw_only=True):
+    """One test case of a report."""
+
+    name: str
+    classname: str
+    seconds: float | None
+    """None where the report does not say."""
+    result: Literal["passed", "failed", "skipped"]
+
+    def matches(self, glob: str) -> bool:
+        """Whether its name is meant: alone, or behind its class as pytest or JUnit writes it."""
+        names = (self.name, f"{self.classname}::{self.name}", f"{self.classname}.{self.name}")
+        # Parameters stand in brackets, which a glob takes for something else: `test_a[1-2]`.
+        return any(name == glob or fnmatch.fnmatchcase(name, glob) for name in names)
+
+
+def junit_cases(data: bytes) -> tuple[JunitCase, ...]:
+    """Every test case of a report; ValueError where it is none."""
+    reader = _JunitReader()
+    parser = expat.ParserCreate()
+    parser.StartElementHandler = reader.start
+    parser.EndElementHandler = reader.end
+    parser.StartDoctypeDeclHandler = reader.refuse
     try:
-        found = junit_cases(data)
-    except ValueError as error:
-        raise NoValue(f"no value for {metric.name}: {error}") from error
-    return junit_value(found, metric.junit or "", metric.value)
+        parser.Parse(data, True)
+    except (expat.ExpatError, LookupError) as error:  # an encoding that nobody knows
+        raise ValueError(f"the report is no XML: {error}") from error
+    return tuple(reader.found)
 
 
-_READERS: Mapping[str, Callable[[MetricSettings, RunOutput], float | None]] = {
-    "regex": _by_regex,
-    "json": _by_json,
-    "junit": _by_junit,
-}
+def junit_value(
+    found: Sequence[JunitCase], glob: str, what: Literal["seconds", "failed", "passed"]
+) -> float | None:
+    """The number asked for, of the test cases that match; None where none was run, or none has a time."""
+    run = [case for case in found if case.matches(glob) and case.result != "skipped"]
+    if not run:
+        return None
+    if what == "seconds":
+        times = [case.seconds for case in run if case.seconds is not None]
+        return sum(times) if times else None
+    return float(sum(case.result == what for case in run))
+
+
+class _JunitReader:
+    """Collects test cases from a parser's calls; tags may have the prefix of a namespace."""
+
+    def __init__(self) -> None:
+        self.found: list[JunitCase] = []
+        self._open: Mapping[str, str] | None = None
+        self._result: Literal["passed", "failed", "skipped"] = "passed"
+
+    def refuse(self, *_: object) -> None:
+        raise ValueError("the report has a document type, which no JUnit report needs")
+
+    def start(self, tag: str, attributes: Mapping[str, str]) -> None:
+        tag = tag.rpartition(":")[2]
+        if tag == "testcase":
+            self._open, self._result = attributes, "passed"
+        elif self._open is not None and tag in {"failure", "error"}:
+            self._result = "failed"
+        elif self._open is not None and tag == "skipped" and self._result == "passed":
+            self._result = "skipped"
+
+    def end(self, tag: str) -> None:
+        if tag.rpartition(":")[2] != "testcase" or self._open is None:
+            return
+        seconds = parse_number(self._open.get("time", ""))
+        usable = seconds is not None and isfinite(seconds) and seconds >= 0
+        self.found.append(
+            JunitCase(
+                name=self._open.get("name", ""),
+                classname=self._open.get("classname", ""),
+                seconds=seconds if usable else None,
+                result=self._result,
+            )
+        )
+        self._open = None

@@ -1,4 +1,4 @@
-"""Culprits: each line of stages followed to its end. Pure."""
+"""From the journal alone to the report: at any moment, also of a hunt that was killed."""
 
 from __future__ import annotations
 
@@ -142,8 +142,6 @@ def _blamed(change: ChangeReport) -> tuple[Suspect, ...]:
     parts = (verdict.part,) if verdict.part else verdict.parts if verdict.interaction else ()
     return tuple(one for one in change.suspects if one.part in parts) or change.suspects
 
-
-# DOC-HERE reporting: Reporting: from the journal alone to everything a hunt found, at any moment, also of a hunt that was killed.
 
 _LOG = 4000
 """Bytes of a log that a report shows; `karat hunt show` has all of it."""

@@ -1,6 +1,7 @@
-"""Charts: a stage's series as inline SVG, with levels, changes, and points that have no value. Pure.
+"""A hunt's report as one self-contained page: no script, no network, nothing to load.
 
-Colours are the page's CSS variables; text in it is escaped here.
+Names, titles and logs are hostile input: all text is escaped, links only where they are plain https. Charts are inline SVG in
+the colours of the page's CSS variables.
 """
 
 from __future__ import annotations
@@ -151,10 +152,6 @@ def anchor(stage: StageReport, index: int) -> str:
 def _class(kind: str) -> str:
     return kind if kind in {"regression", "improvement", "dip", "shift", "crash"} else "shift"
 
-
-# DOC-HERE report_html: A hunt's report as one self-contained page: no script, no network, nothing to load.
-#
-# Names, titles and logs are hostile input: all text goes through `html.escape`, links only where they are plain https.
 
 _LOG_LINES = 400
 _NAMED = 6

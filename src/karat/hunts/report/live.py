@@ -1,4 +1,4 @@
-"""Listening to a hunt: who wants to know what happens, as it happens."""
+"""Watching a hunt: who listens to it, and what it shows: a view that is drawn anew on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -79,8 +79,6 @@ class NullListener:
     def closed(self) -> None:
         """Nothing."""
 
-
-# DOC-HERE progress: Progress: what someone who watches a hunt wants to see, gathered from what it says. No clock of its own, no drawing.
 
 RUNNING, UNKNOWN = "running", "unknown"
 _CLASS = {"regression": "worse", "crash": "worse", "improvement": "better", "shift": "moved"}
@@ -224,9 +222,6 @@ class Progress:
             )
         said = attempt.signature or attempt.note
         return printable(f"{attempt.outcome.value}: {said}" if said else attempt.outcome.value)
-
-
-# DOC-HERE live: Watching a hunt: a view that is drawn anew on a terminal, plain lines elsewhere.
 
 
 def listener_for(stream: IO[str], environ: Mapping[str, str], settings: HuntSettings) -> Listener:

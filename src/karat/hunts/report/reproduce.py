@@ -39,11 +39,6 @@ def _character(one: str) -> str:
     return "".join(f"\\{byte:03o}" for byte in one.encode("utf-8", "surrogateescape"))
 
 
-# DOC-HERE reproduce: Reproduce: one line for a shell that puts a point under test again, by hand, without karat. Pure.
-#
-# In: what hunt.toml says, a point and what was under test there. Out: a line that can be pasted. Where a point needs more than a
-# line (a build inside a kept container), there is none.
-
 _SECRET = re.compile(r"TOKEN|KEY|SECRET|PASS|CREDENTIAL|AUTH", re.IGNORECASE)
 
 

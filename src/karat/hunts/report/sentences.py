@@ -1,4 +1,4 @@
-"""Flags: what is odd about a point's attempts: shared, flaky, never rebuilt. Pure."""
+"""Sentences of a hunt's report, which the terminal, Markdown and the page share; what is odd about a point. Pure."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from math import floor, log10
 
 from karat.changepoints.series import Outcome
 from karat.hunts.model import (
+    CRASH,
     Attempt,
     ChangeReport,
     Culprit,
@@ -18,7 +19,6 @@ from karat.hunts.model import (
     StageReport,
     Suspect,
 )
-from karat.hunts.probe.metrics import CRASH
 from karat.report.words import count
 
 FILES = "files.sha256"
@@ -66,8 +66,6 @@ def _flaky(attempts: Sequence[Attempt]) -> list[str]:
     failed = sum(attempt.outcome is not Outcome.OK for attempt in tried)
     return [f"flaky: {failed} of {len(tried)} failed"] if 0 < failed < len(tried) else []
 
-
-# DOC-HERE report_sentences: Sentences of a hunt's report, which the terminal, Markdown and the page share. Pure.
 
 _MARKS = {
     Outcome.OK: "·",

@@ -1,7 +1,4 @@
-"""A hunt's report in a terminal: the answers first, then each stage, then what was not seen.
-
-In: a `HuntReport`. Out: lines of (text, style) pieces, as `report.terminal` prints them.
-"""
+"""What a terminal shows: a hunt's report, how far a hunt is, one point with its attempts and how to run it by hand."""
 
 from __future__ import annotations
 
@@ -130,8 +127,6 @@ def _change(change: ChangeReport) -> Line:
         ),
     )
 
-
-# DOC-HERE status: Status: how far a hunt is, from its journal, while it runs or after.
 
 _SHOWN = 8
 
@@ -281,8 +276,6 @@ def _result(point: PointReport, report: HuntReport) -> str:
     last = point.attempts[-1]
     return f"{last.outcome.value}: {last.signature or last.note}".rstrip(": ")
 
-
-# DOC-HERE showing: Showing one point of a hunt: its attempts, what was under test, its logs, and how to do it by hand.
 
 _PLACEHOLDER = re.compile(r"(@(?:AREA|OUT|SLOT|CORES|GPUS)@)")
 # By hand there is no slot: the first one's name, and all cores and GPUs that there are.

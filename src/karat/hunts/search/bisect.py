@@ -1,7 +1,8 @@
-"""Positions: where one change lies between two ends, when runs may lie.
+"""Bisect: one change between two known points, where runs may be flaky or noisy. Pure.
 
-Pure. In: numbers at some points. Out: the probability of each place, of "no change: they are all as the first", and of "all
-as the last". Rates of flakes, or the levels on both sides, are learned on the way.
+Both ends are run first and must differ. Then the next run is the one that tells most about where the change is, and the search
+ends when one place is sure enough, or when it is sure that there is nothing: a flake. A belief is the probability of each
+place, of "all as the first" and of "all as the last"; rates of flakes, or the levels on both sides, are learned on the way.
 """
 
 from __future__ import annotations
@@ -144,11 +145,6 @@ def _posterior(as_old: Array, as_new: Array, weights: Array) -> tuple[Array, flo
         share,
     )
 
-
-# DOC-HERE bisecting: Bisect: one change between two known points, where runs may be flaky or noisy.
-#
-# Pure. Both ends are run first and must differ. Then the next run is the one that tells most about where the change is
-# (`positions`), and the search ends when one place is sure enough, or when it is sure that there is nothing: a flake.
 
 _REPEATS = 12
 _TINY = 1e-6

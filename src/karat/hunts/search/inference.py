@@ -1,12 +1,12 @@
-"""Levels: where a noisy number moved, from few runs at few points.
+"""Inference: where a noisy number moved, or a test began to fail, from few runs at few points. Pure.
 
-Pure. In: numbers at some points. Out: for each pair of neighbouring tested points the probability that the level moved
-between them by at least `smallest`.
-
-A hidden Markov model: the level stays or jumps anywhere between two tested points, the likelier the more points lie
+Levels: a hidden Markov model. The level stays or jumps anywhere between two tested points, the likelier the more points lie
 between. So every run on a level speaks for the whole level: a single run at a new place is evidence of "same" as good as
 a second one at an old place. A number may be an outlier, so that one alone proves little. The spread is learned from the
 residuals, with a weak prior that comes from `smallest`.
+
+Flakes: the same with two states, good and bad. How often a good point fails and a bad one passes is not known beforehand:
+every pair of a list of rates is tried, and weighs as much as it explains.
 """
 
 from __future__ import annotations
@@ -309,11 +309,6 @@ def middle(values: Sequence[float]) -> float:
     return float(result)
 
 
-# DOC-HERE flakes: Flakes: where a test began to fail, when a good point may fail and a bad one may pass.
-#
-# Pure. As `levels`, with two states instead of many levels. How often a good point fails and a bad one passes is not known
-# beforehand: every pair of a list of rates is tried, and weighs as much as it explains.
-
 RATES = np.array([0.0005, 0.005, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4])
 _WEIGHTS = np.array([0.4, 0.1, 0.1, 0.1, 0.1, 0.06, 0.06, 0.05, 0.03])
 
@@ -415,11 +410,6 @@ def judge_tallies(before: Sequence[float], after: Sequence[float]) -> float:
     """The probability that one of two points is good and the other bad."""
     found = flake_map({0: before, 1: after}, 2, hazard=0.5)
     return float(found.chance[0])
-
-
-# DOC-HERE judging: Judging: do two points differ, from a few runs of each?
-#
-# Pure. The same model as the search's (`levels`, `flakes`), with two points and an even chance beforehand.
 
 
 class Judgement(msgspec.Struct, frozen=True, kw_only=True):

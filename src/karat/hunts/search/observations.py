@@ -1,4 +1,4 @@
-"""Seeing: all attempts at one point, as a strategy sees them. Pure."""
+"""Observations: what the attempts at a point say, and of one metric: numbers per point, and points that give none. Pure."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from statistics import median
 import msgspec
 
 from karat.changepoints.series import Outcome
-from karat.hunts.model import Attempt, Metric, Observed
-from karat.hunts.probe.metrics import CRASH
+from karat.hunts.model import CRASH, Attempt, Metric, Observed
 
 
 def observed_in(attempts: Iterable[Attempt]) -> Observed:
@@ -27,10 +26,6 @@ def observed_in(attempts: Iterable[Attempt]) -> Observed:
         signatures=tuple(attempt.signature for attempt in listed),
     )
 
-
-# DOC-HERE readings: Readings: what was seen of one metric, as the search needs it: numbers per point, and points that give none.
-#
-# Pure. Points are numbered 0 … count − 1; nobody knows their names here.
 
 TRIES = 3
 """So often a point that crashed is run before it counts as one that gives no value: crashes can be flaky."""

@@ -1,6 +1,10 @@
-"""Wishes: runs that one metric would like next, and how they become what is asked for.
+"""Requests: which runs one metric would like next. Pure.
 
-Pure. Several metrics are searched at once; a run serves all of them.
+First a grid, so that no dip as long as the grid is passed by. Then a stretch that surely holds a change is split in the
+middle; one that may hold a change is looked at where it is in doubt: a tested point that belongs to neither side is run again,
+else a new place is run, which is as good a witness and narrows the stretch as well. Neighbours of a broken point are often
+broken, too: the next try keeps its distance, twice as far each time, and a stretch that is broken again and again is closed in
+from both sides.
 """
 
 from __future__ import annotations
@@ -49,11 +53,6 @@ def allowance(
     spent = sum(len(at.outcomes) for at in seen.values()) + sum(in_flight.values())
     return max(min(room, limit - spent), 0)
 
-
-# DOC-HERE holes: Holes: which point to take where the wanted one cannot be run.
-#
-# Pure. Neighbours of a broken point are often broken as well, so the next try keeps its distance, twice as far each time;
-# a stretch that is broken again and again is closed in from both sides, and not tried point by point.
 
 _RANGE = 6
 _WORTH = 8
@@ -115,10 +114,6 @@ def _closing_in(low: int, high: int, inside: Sequence[int], taken: Collection[in
             return found
     return None
 
-
-# DOC-HERE gridding: Grid: the coarse look at the whole timeline, so that no dip as long as the grid is passed by.
-#
-# Pure. Between two tested points that run there are fewer points than the grid is wide, as long as enough can be run.
 
 _TRIES = 3
 
@@ -192,12 +187,6 @@ def _wide(grid: int, present: Sequence[int], holes: Sequence[int]) -> Iterator[R
                 taken.add(found)
                 yield RunRequest(0.6, found, "in place of a grid point that cannot be run")
 
-
-# DOC-HERE splitting: Splitting: which runs decide most, given where changes are likely.
-#
-# Pure. A stretch that surely holds a change is split in the middle. One that may hold a change is looked at where it is in
-# doubt: a tested point that belongs to neither side is run again; else a new place is run, which is as good a witness and
-# narrows the stretch as well.
 
 DOUBT = 0.03
 """A stretch that is less likely than this to hold a change is left alone."""

@@ -1,6 +1,7 @@
-"""Spans: changes as a search reports them, with the levels before and after.
+"""Spans: changes as a search reports them, and where points that give values turn into points that fail. Pure.
 
-Pure.
+A single point that fails is a hole, and costs no more runs than it takes to believe it. Neighbouring tested points that all
+fail are a change: its two ends are closed in on.
 """
 
 from __future__ import annotations
@@ -11,8 +12,7 @@ from itertools import groupby, pairwise
 from typing import NamedTuple
 
 from karat.changepoints.series import Better
-from karat.hunts.model import Metric, Missed, Span
-from karat.hunts.probe.metrics import CRASH
+from karat.hunts.model import CRASH, Metric, Missed, Span
 from karat.hunts.search.inference import ChangeMap, flake_map, middle
 from karat.hunts.search.requests import SPECULATION, RunRequest, count_untried, midpoints
 
@@ -97,12 +97,6 @@ def missed_dips(
         runs = "1 more run rules" if left == 1 else f"{left} more runs rule"
         text = f"a dip of up to {points} between two tested ones could have been missed, a longer one has a tested point in it; {runs} it out ({rule_out})"
     return Missed(longest_dip=longest, runs_to_rule_out=left, message=text)
-
-
-# DOC-HERE crashes: Crashes nobody asked for: where points that give values turn into points that fail, and stay so.
-#
-# Pure. A single point that fails is a hole, and costs no more runs than it takes to believe it. Neighbouring tested points
-# that all fail are a change: its two ends are closed in on.
 
 
 class Edge(NamedTuple):

@@ -1,7 +1,9 @@
-"""Adaptive: a map of all changes with as few runs as possible.
+"""Strategies: adaptive, sweep and bisect, opened by what hunt.toml says. Pure.
 
-Pure. A coarse grid first; then the probability of a change between each two tested points (`levels`, `flakes`) says where
-to split and what to run again, until nothing is in doubt. Each metric has a map of its own; a run serves all of them.
+Adaptive maps all changes with as few runs as possible: a coarse grid first; then the probability of a change between each two
+tested points says where to split and what to run again, until nothing is in doubt. Each metric has a map of its own; a run
+serves all of them. Sweep runs every point once. What chooses its points sees only those that are there: those that are missing
+from the start are taken out before, and put back into its answer.
 """
 
 from __future__ import annotations
@@ -157,12 +159,6 @@ def change_map(
     return level_map(values, count, smallest=0.0 if metric.better == "equal" else smallest)
 
 
-# DOC-HERE sweep: Sweep: every point once, as a person would who has time.
-#
-# Pure. The steps of a metric that has levels are the detector's (`karat.changes`); those of one that is good or bad come
-# from the model that knows of flakes, and so does where points that give values turn into points that fail.
-
-
 class Sweep:
     """Runs everything that is not missing."""
 
@@ -272,12 +268,6 @@ def _span(metric: Metric, step: Step, dead: frozenset[int]) -> Span:
         kind=change_kind(metric.better, step.absolute),
         between=unrunnable_between(step.last_good, step.first_bad, dead),
     )
-
-
-# DOC-HERE strategies: Strategies: sweep, bisect, adaptive, opened by what hunt.toml says.
-#
-# Pure. What chooses its points sees only those that are there: those that are missing from the start are taken out before,
-# and put back into its answer.
 
 
 def open_strategy(

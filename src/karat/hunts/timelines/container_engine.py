@@ -23,6 +23,7 @@ import msgspec
 
 from karat.engines.job import Command
 from karat.findings import CannotVerify, UsageError
+from karat.hunts.settings import mistake
 from karat.net.image_reference import parse
 
 Kind = Literal["docker", "podman"]
@@ -143,10 +144,7 @@ def find_engine(wanted: str | None = None) -> ContainerEngine:
         found[name] = answer
     said = "; ".join(f"{name}: {why}" for name, why in found.items())
     if not said:
-        raise UsageError(
-            f"expected docker or podman as the container engine, found {wanted!r}",
-            next_command="edit hunt.toml",
-        )
+        raise mistake(f"expected docker or podman as the container engine, found {wanted!r}")
     raise CannotVerify(
         f"expected a container engine that answers ({' or '.join(found)}), found none: {said}",
         next_command=f"{wanted or 'podman'} version",
@@ -167,10 +165,7 @@ def env_options(env: Mapping[str, str]) -> tuple[tuple[str, ...], dict[str, str]
     theirs: dict[str, str] = {}
     for name, value in sorted(env.items()):
         if not _NAME.fullmatch(name):
-            raise UsageError(
-                f"env: expected the name of an environment variable, found {name!r}",
-                next_command="edit hunt.toml",
-            )
+            raise mistake(f"env: expected the name of an environment variable, found {name!r}")
         obeyed = _CLIENT_OBEYS.fullmatch(name) is not None
         options += ("--env", f"{name}={value}" if obeyed else name)
         if not obeyed:
@@ -243,9 +238,8 @@ def _devices(wanted: str) -> tuple[str, ...]:
         return tuple(str(number) for number in range(int(wanted)))
     found = re.fullmatch(r"device=([\w:-]+(?:,[\w:-]+)*)", wanted)
     if not found:
-        raise UsageError(
-            f"containers.gpus: expected 'all', a number, or 'device=0,1', found {wanted!r}",
-            next_command="edit hunt.toml",
+        raise mistake(
+            f"containers.gpus: expected 'all', a number, or 'device=0,1', found {wanted!r}"
         )
     return tuple(found[1].split(","))
 
@@ -288,8 +282,6 @@ def _done(argv: Sequence[str]) -> subprocess.CompletedProcess[bytes] | None:
         return None
 
 
-# DOC-HERE image_mounts: Mounts: folders of this machine that a container sees.
-
 _MOUNT = re.compile(r"(?P<host>[^:]+):(?P<inside>/[^:]*)(?P<options>:[A-Za-z,]+)?")
 
 
@@ -315,22 +307,16 @@ def absolute_mount(mount: str, root: Path) -> str:
 def check_mountable(host: Path) -> Path:
     """A path of this machine that an engine can mount: in its words a colon ends a path."""
     if ":" in str(host):
-        raise UsageError(
+        raise mistake(
             f"expected a path without a colon, since container engines cannot mount others, found {host}; "
-            "the key work of hunt.toml may name another folder to work in",
-            next_command="edit hunt.toml",
+            "the key work of hunt.toml may name another folder to work in"
         )
     return host
 
 
 def _wrong(message: str) -> UsageError:
-    return UsageError(f"containers.mounts: {message}", next_command="edit hunt.toml")
+    return mistake(f"containers.mounts: {message}")
 
-
-# DOC-HERE kept_container: Kept containers: one that stays while many commands are run in it, so that builds are incremental.
-#
-# The image must have `sleep` (busybox's will do), which is what keeps the container alive. What commands leave in the
-# container's own files stays until it is removed; what they leave in mounted folders stays for good.
 
 _START_SECONDS = 7200.0
 """The image may have to be pulled."""

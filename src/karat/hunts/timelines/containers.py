@@ -15,10 +15,10 @@ from functools import partial
 import msgspec
 
 from karat.engines.job import Command
-from karat.findings import CannotVerify, Finding, Severity, UsageError
+from karat.findings import CannotVerify, Finding, Severity
 from karat.hunts import settings as durations, settings as sizes
 from karat.hunts.model import Point, Suspect, Window
-from karat.hunts.settings import ContainerSettings, HuntSettings, Stage, split_command
+from karat.hunts.settings import ContainerSettings, HuntSettings, Stage, mistake, split_command
 from karat.hunts.stages import stages
 from karat.hunts.timelines import images as image_listing
 from karat.hunts.timelines.container_engine import (
@@ -286,9 +286,7 @@ def open_containers(
 
 def _table(settings: HuntSettings) -> ContainerSettings:
     if settings.containers is None:
-        raise UsageError(
-            "[containers]: expected a table with an image, found none", next_command=_EDIT
-        )
+        raise mistake("[containers]: expected a table with an image, found none")
     return settings.containers
 
 
@@ -308,8 +306,5 @@ def _ends(own: ContainerSettings, window: Window | None) -> tuple[dt.datetime, d
         return window.old.when, window.new.when
     if own.start is None or own.end is None:
         missing = "start" if own.start is None else "end"
-        raise UsageError(
-            f"containers.{missing}: expected a date, such as 2023-08-24, found none",
-            next_command=_EDIT,
-        )
+        raise mistake(f"containers.{missing}: expected a date, such as 2023-08-24, found none")
     return in_utc(own.start), in_utc(own.end)

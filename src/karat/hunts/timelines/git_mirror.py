@@ -1,9 +1,16 @@
-"""History: commits of a branch in their order, and when each became part of it. Pure.
+"""Mirrors of git repositories, and their history.
 
-Dates of commits lie: clocks are wrong, rebases keep old dates. The order on the branch does not. So the dates that
-are believed are the longest part of them that does not go backwards along the branch, and a commit whose date is not
-believed has that of the believed one before it (of the first believed one, where none is before). Of all ways
-to put the dates in order this disbelieves the fewest.
+One bare clone of each repository is shared by all hunts of a work folder. Work areas borrow its objects, so nothing is ever
+collected: what a branch had before it was rewritten can still be put under test. It is fetched where a hunt begins; the finer
+stages of a process see the same. Each question takes one git process, however many commits it is about.
+
+Dates of commits lie: clocks are wrong, rebases keep old dates. The order on the branch does not. So the dates that are
+believed are the longest part of them that does not go backwards along the branch, and a commit whose date is not believed
+has that of the believed one before it (of the first believed one, where none is before).
+
+The line from one commit to another is the first-parent line where the newer descends from the older (or, with `all`, every
+commit between). Where it does not (a branch was rewritten, cut or set back), the line goes back to what both have in common,
+and forward from there; each step then takes a commit away, or adds one.
 """
 
 from __future__ import annotations
@@ -25,11 +32,16 @@ import msgspec
 
 from karat.findings import CannotVerify, UsageError, suggest
 from karat.hunts.model import Point, Suspect
-from karat.hunts.settings import RepositorySettings
+from karat.hunts.settings import EDIT, RepositorySettings, mistake
 from karat.hunts.timelines.timeline import Workspace
 from karat.report.words import printable
 from karat.system import git
 from karat.system.locks import hold
+
+# Nothing in a commit can hold a zero byte, so nothing can pass for another field.
+_FORM = "%m%x00%H%x00%ct%x00%an%x00%s%x00%b"
+_FIELDS = 6
+_REVERTS = re.compile(r"This reverts commit ([0-9a-f]{7,64})")
 
 
 class Commit(msgspec.Struct, frozen=True, array_like=True):
@@ -111,8 +123,6 @@ def from_timestamp(seconds: float) -> datetime:
     return datetime.fromtimestamp(seconds, tz=UTC)
 
 
-# DOC-HERE links: Links: the page of a commit, from where its repository was cloned. Pure: text in, text out.
-
 _SCP = re.compile(r"(?:[^@/\s]+@)?(?P<host>[A-Za-z0-9.-]+\.[A-Za-z0-9-]+):(?!//)(?P<path>\S+)")
 # Which part of a host's name tells what it runs → the way to a commit from the repository's page.
 _FORGES = (
@@ -151,14 +161,6 @@ def _host_and_path(url: str) -> tuple[str, str]:
     return host.lower(), path.strip("/").removesuffix(".git").strip("/")
 
 
-# DOC-HERE mirrors: Mirrors: one bare clone of each repository, shared by all hunts of a work folder, and asked for its history.
-#
-# In: a repository's settings and the place. Out: a `Mirror` that answers in one git process per question, however many
-# commits it is about. Work areas borrow its objects, so nothing is ever collected here: what a branch had before it was
-# rewritten can still be put under test. It is fetched where a hunt begins; the finer stages of a process see the same.
-
-FOLDER = "mirrors"
-_EDIT = "edit hunt.toml"
 # A password, or what forges take for one in a user's place or behind the path.
 _SECRET = re.compile(
     r"[a-z+]+://(?:[^/@]*:[^/@]+@|(?:gh[a-z]_|github_pat_|gl[a-z]+-)[^/@]+@|[^/@]{30,}@"
@@ -186,7 +188,11 @@ class Mirror:
     def __init__(self, settings: RepositorySettings, place: Workspace) -> None:
         self.settings = settings
         self.url = clone_url(settings, place.root)
-        self.path = place.work.absolute() / FOLDER / _folder(settings.name, self.url)
+        plain = re.sub(r"[^A-Za-z0-9]+", "-", settings.name).strip("-")
+        if plain != settings.name:  # two names that look alike stay two
+            plain = f"{plain}-{hashlib.sha256(settings.name.encode()).hexdigest()[:8]}"
+        folder = f"{plain}-{hashlib.sha256(self.url.encode()).hexdigest()[:12]}.git"
+        self.path = place.work.absolute() / "mirrors" / folder
         self.stale = ""
         """Why it could not be fetched, where an earlier state serves."""
 
@@ -200,18 +206,15 @@ class Mirror:
         known = (str(self.path), self.settings.branch)
         with self._locked() as held:
             if fresh or known not in _SEEN:
-                self._refresh(held)
+                try:
+                    self._fetch_all(held)
+                except CannotVerify as error:
+                    # A hunt that is resumed on the train has all it needs.
+                    if self._named(self.settings.branch) is None:
+                        raise
+                    self.stale = str(error)
                 _SEEN[known] = self._branch()
         return _SEEN[known]
-
-    def _refresh(self, held: int) -> None:
-        try:
-            self._fetch_all(held)
-        except CannotVerify as error:
-            # A hunt that is resumed on the train has all it needs.
-            if self._named(self.settings.branch) is None:
-                raise
-            self.stale = str(error)
 
     def commit(self, revision: str) -> str:
         """The commit that a revision names: an id, a tag, a branch; fetched by its id where it is not here."""
@@ -227,7 +230,7 @@ class Mirror:
         if found is None:
             raise CannotVerify(
                 f"repository {self.name}: expected the commit {revision!r} in {self.shown_url}, which has none by that name",
-                next_command=_EDIT,
+                next_command=EDIT,
             )
         return found
 
@@ -279,48 +282,31 @@ class Mirror:
     def _branch(self) -> str:
         found = self._named(self.settings.branch)
         if found is None:
-            there = git.local(
-                self.path, "for-each-ref", "--format=%(refname:lstrip=2)", "refs/heads", "refs/tags"
-            )
-            names = there.decode("utf-8", "replace").split()
-            shown = (
-                f" (there are {', '.join(names[:8])}{', …' if len(names) > 8 else ''})"
-                if names
-                else ""
-            )
-            raise UsageError(
+            refs = ("--format=%(refname:lstrip=2)", "refs/heads", "refs/tags")
+            names = git.local(self.path, "for-each-ref", *refs).decode("utf-8", "replace").split()
+            more = ", …" if len(names) > 8 else ""
+            shown = f" (there are {', '.join(names[:8])}{more})" if names else ""
+            raise mistake(
                 f"repository {self.name}: expected a branch or tag {self.settings.branch!r} in {self.shown_url}, "
-                f"found none{suggest(self.settings.branch, names)}{shown}",
-                next_command=_EDIT,
+                f"found none{suggest(self.settings.branch, names)}{shown}"
             )
         return found
 
     def _named(self, revision: str) -> str | None:
-        if git.is_commit_id(revision):
-            names = [revision]
-        else:
+        names = [revision]
+        if not git.is_commit_id(revision):
             own = revision.removeprefix("refs/heads/")
-            remote = (
-                [f"refs/remotes/{own}", own.removeprefix("origin/")]
-                if own.startswith("origin/")
-                else []
-            )
-            names = [
-                n
-                for name in (*remote, own)
-                for n in (f"refs/heads/{name}", f"refs/tags/{name}", name)
-            ]
+            names = [f"refs/heads/{own}", f"refs/tags/{own}", own]
+            if own.startswith("origin/"):
+                theirs = (f"refs/remotes/{own}", own.removeprefix("origin/"))
+                names[:0] = [
+                    f"{at}{name}" for name in theirs for at in ("refs/heads/", "refs/tags/", "")
+                ]
+        flags = ("--verify", "--quiet", "--end-of-options")
         for name in names:
             # Only names and ids: what begins with a dash or has git's operators in it is looked up nowhere.
-            if not name.startswith("-") and not name.startswith(":"):
-                verify = (
-                    "rev-parse",
-                    "--verify",
-                    "--quiet",
-                    "--end-of-options",
-                    f"{name}^{{commit}}",
-                )
-                found = git.answer(self.path, *verify)
+            if not name.startswith(("-", ":")):
+                found = git.answer(self.path, "rev-parse", *flags, f"{name}^{{commit}}")
                 if found and git.is_commit_id(found):
                     return found
         return None
@@ -341,8 +327,7 @@ class Mirror:
                 raise
 
     def _fetch(self, held: int, *wanted: str, flags: tuple[str, ...] = ()) -> None:
-        flags = (
-            *flags,
+        flags += (
             "--quiet",
             "--no-tags",
             "--no-recurse-submodules",
@@ -370,17 +355,14 @@ class Mirror:
             ) from error
         assert held is not None, "waited for"  # noqa: S101
         try:
-            self._heal()
+            # What a killed git left: its locks. Whoever holds ours is the only one.
+            for left in self.path.glob("**/*.lock"):
+                left.unlink(missing_ok=True)
+            if not (self.path / "HEAD").is_file() or not (self.path / "config").is_file():
+                self._make()
             yield held
         finally:
             os.close(held)
-
-    def _heal(self) -> None:
-        """What a killed git left: its locks. Whoever holds ours is the only one."""
-        for left in self.path.glob("**/*.lock"):
-            left.unlink(missing_ok=True)
-        if not (self.path / "HEAD").is_file() or not (self.path / "config").is_file():
-            self._make()
 
     def _make(self, *flags: str) -> None:
         git.local(self.path, "init", "--quiet", "--bare", "--template=", *flags)
@@ -390,10 +372,7 @@ def clone_url(settings: RepositorySettings, root: Path) -> str:
     """What git clones: a path is seen from hunt.toml's folder; a password in a URL is refused."""
     url = settings.url
     if not url or url.startswith("-"):
-        raise UsageError(
-            f"repository {settings.name}: expected a URL or a path, found {url!r}",
-            next_command=_EDIT,
-        )
+        raise mistake(f"repository {settings.name}: expected a URL or a path, found {url!r}")
     if _SECRET.match(url):
         raise UsageError(
             f"repository {settings.name}: expected a URL without a password; others see it on the command line",
@@ -402,24 +381,6 @@ def clone_url(settings: RepositorySettings, root: Path) -> str:
     if "://" in url or re.match(r"[^/]+:", url):
         return url.removeprefix("file://") if url.startswith("file:///") else url
     return str((root / Path(url).expanduser()).resolve())
-
-
-def _folder(name: str, url: str) -> str:
-    return f"{_plain(name)}-{hashlib.sha256(url.encode()).hexdigest()[:12]}.git"
-
-
-def _plain(text: str) -> str:
-    """Fit for a file's and a reference's name; two texts that look alike stay two."""
-    plain = re.sub(r"[^A-Za-z0-9]+", "-", text).strip("-")
-    same = plain == text
-    return plain if same else f"{plain}-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
-
-
-# DOC-HERE lines: Lines: the commits from one to another, in an order in which each step is as small as it can be.
-#
-# Where the newer one descends from the older, that is the first-parent line between them (or, with `all`, every commit that
-# descends from the one and leads to the other). Where it does not (a branch was rewritten, cut or set back), the line goes
-# back to what both have in common, and forward from there; each step then takes a commit away, or adds one.
 
 
 class CommitLine(msgspec.Struct, frozen=True, kw_only=True):
@@ -435,21 +396,29 @@ def line_between(mirror: Mirror, old: str, new: str, *, every: bool = False) -> 
     if old == new:
         return CommitLine(commits=())
     base = mirror.merge_base(old, new)
+    before, after = old[:12], new[:12]
     if base is None:
-        note = (
-            f"{mirror.name}: {old[:12]} and {new[:12]} have no history in common"
-            f"{_because_cut(mirror)}; nothing can be put between them"
-        )
-        return CommitLine(commits=_ended([], new, mirror), notes=(note,))
+        cut = mirror.shallow_at
+        why = f" (the history is cut off at {cut[:12]}: a shallow clone)" if cut else ""
+        note = f"{mirror.name}: {before} and {after} have no history in common{why}; nothing can be put between them"
+        return CommitLine(commits=_with_end([], new, mirror), notes=(note,))
     if base == old:
         return _forward(mirror, old, new, every=every)
     back = [*reversed(mirror.listed("--first-parent", old, f"^{base}")[0][:-1])]
-    forward = _forward(mirror, base, new, every=every) if base != new else None
-    steps = [*back, *mirror.listed("--no-walk", base)[0], *(forward.commits if forward else ())]
-    return CommitLine(
-        commits=_in_order(steps),
-        notes=(_said_of(mirror, old, new, base), *(forward.notes if forward else ())),
-    )
+    forward = CommitLine(commits=())
+    if base == new:
+        note = (
+            f"{mirror.name}: the newer point has an older commit ({after}, before {before}); "
+            "the line goes back, and each step takes a commit away"
+        )
+    else:
+        forward = _forward(mirror, base, new, every=every)
+        note = (
+            f"{mirror.name}: {after} does not descend from {before} (a rewritten or another branch); the line goes back "
+            f"to {base[:12]}, which both have, and forward from there"
+        )
+    steps = [*back, *mirror.listed("--no-walk", base)[0], *forward.commits]
+    return CommitLine(commits=_in_order(steps), notes=(note, *forward.notes))
 
 
 def branch_of_merge(mirror: Mirror, old: str, new: str) -> tuple[str, CommitLine] | None:
@@ -482,52 +451,26 @@ def _forward(mirror: Mirror, old: str, new: str, *, every: bool) -> CommitLine:
         # Those of the line that lack the old one would be steps back.
         on_the_way = {c.id for c in mirror.listed("--ancestry-path", new, f"^{old}")[0]}
         commits = [commit for commit in commits if commit.id in on_the_way]
-    line = CommitLine(commits=_ended(commits, new, mirror))
-    notes = []
-    if every and _branches(mirror, old, new):
-        notes.append(
+    whole = _with_end(commits, new, mirror)
+    note = ""
+    if every and mirror.listed("--merges", "--ancestry-path", new, f"^{old}")[0]:
+        note = (
             f"{mirror.name}: the commits from {old[:12]} to {new[:12]} are not one line; one that was made beside another "
             'does not have it, so a change may show as a dip (history = "first-parent" looks into merges one by one)'
         )
     elif beside:
-        first = line.commits[0].id
-        notes.append(
+        note = (
             f"{mirror.name}: {old[:12]} is not on the first-parent line of {new[:12]}; "
-            f"the step from it to {first[:12]} is more than one commit"
+            f"the step from it to {whole[0].id[:12]} is more than one commit"
         )
-    return msgspec.structs.replace(line, notes=tuple(notes))
+    return CommitLine(commits=whole, notes=(note,) if note else ())
 
 
-def _branches(mirror: Mirror, old: str, new: str) -> bool:
-    """Whether a merge lies between them."""
-    return bool(mirror.listed("--merges", "--ancestry-path", new, f"^{old}")[0])
-
-
-def _said_of(mirror: Mirror, old: str, new: str, base: str) -> str:
-    if base == new:
-        return (
-            f"{mirror.name}: the newer point has an older commit ({new[:12]}, before {old[:12]}); "
-            "the line goes back, and each step takes a commit away"
-        )
-    return (
-        f"{mirror.name}: {new[:12]} does not descend from {old[:12]} (a rewritten or another branch); the line goes back "
-        f"to {base[:12]}, which both have, and forward from there"
-    )
-
-
-def _because_cut(mirror: Mirror) -> str:
-    cut = mirror.shallow_at
-    return f" (the history is cut off at {cut[:12]}: a shallow clone)" if cut else ""
-
-
-def _ended(commits: Sequence[Commit], new: str, mirror: Mirror) -> tuple[Commit, ...]:
+def _with_end(commits: Sequence[Commit], new: str, mirror: Mirror) -> tuple[Commit, ...]:
     """The line with its end, also where a listing leaves it out."""
-    whole = (
-        list(commits)
-        if commits and commits[-1].id == new
-        else [*(c for c in commits if c.id != new), *mirror.listed("--no-walk", new)[0]]
-    )
-    return _in_order(whole)
+    if not commits or commits[-1].id != new:
+        commits = [*(c for c in commits if c.id != new), *mirror.listed("--no-walk", new)[0]]
+    return _in_order(commits)
 
 
 def _in_order(commits: Sequence[Commit]) -> tuple[Commit, ...]:
@@ -535,44 +478,32 @@ def _in_order(commits: Sequence[Commit]) -> tuple[Commit, ...]:
     return tuple(Commit(c.id, time) for c, time in zip(commits, times, strict=True))
 
 
-# DOC-HERE suspects: Suspects: every commit between two points, with title, author, time and link.
-#
-# Those that were taken away count as much as those that were added: a branch may have been set back.
-
-# Nothing in a commit can hold a zero byte, so nothing can pass for another field.
-_FORM = "%m%x00%H%x00%ct%x00%an%x00%s%x00%b"
-_FIELDS = 6
-_REVERTS = re.compile(r"This reverts commit ([0-9a-f]{7,64})")
-
-
 def suspects_between(mirrors: Mapping[str, Mirror], old: Point, new: Point) -> tuple[Suspect, ...]:
-    """What lies between two points, oldest first, repository by repository."""
+    """Every commit between two points, oldest first, repository by repository.
+
+    Those that were taken away count as much as those that were added: a branch may have been set back.
+    """
     found: list[Suspect] = []
     for name, mirror in mirrors.items():
         before, after = old.parts.get(name), new.parts.get(name)
-        if before and after and before != after:
-            found.extend(_of_repository(mirror, before, after))
+        if not before or not after or before == after:
+            continue
+        words = ("-z", "--topo-order", "--reverse", "--left-right", f"--format={_FORM}")
+        out = git.local(mirror.path, "log", *words, f"{before}...{after}", "--")
+        fields = out.decode("utf-8", "replace").split("\0")
+        page = mirror.page_url
+        for start in range(0, len(fields) - 1, _FIELDS):
+            side, commit, time, author, title, body = fields[start : start + _FIELDS]
+            reverted = _REVERTS.search(body)
+            noted = f" (reverts {reverted[1][:12]})" if reverted else ""
+            found.append(
+                Suspect(
+                    part=mirror.name,
+                    id=commit,
+                    title=f"{'taken away: ' if side == '<' else ''}{printable(title)}{noted}",
+                    author=printable(author),
+                    when=from_timestamp(int(time)),
+                    link=commit_link(page, commit, mirror.settings.link),
+                )
+            )
     return tuple(found)
-
-
-def _of_repository(mirror: Mirror, old: str, new: str) -> Iterable[Suspect]:
-    words = ("-z", "--topo-order", "--reverse", "--left-right", f"--format={_FORM}")
-    out = git.local(mirror.path, "log", *words, f"{old}...{new}", "--")
-    fields = out.decode("utf-8", "replace").split("\0")
-    page = mirror.page_url
-    for start in range(0, len(fields) - 1, _FIELDS):
-        side, commit, time, author, title, body = fields[start : start + _FIELDS]
-        yield Suspect(
-            part=mirror.name,
-            id=commit,
-            title=_title(printable(title), body, removed=side == "<"),
-            author=printable(author),
-            when=from_timestamp(int(time)),
-            link=commit_link(page, commit, mirror.settings.link),
-        )
-
-
-def _title(title: str, body: str, *, removed: bool) -> str:
-    reverted = _REVERTS.search(body)
-    noted = f"{title} (reverts {reverted[1][:12]})" if reverted else title
-    return f"taken away: {noted}" if removed else noted

@@ -1,8 +1,8 @@
-"""Work areas: the commands that bring repositories to their commits in a slot's kept folder, and build them there.
+"""Repositories of a hunt in a slot's work area: checked out at their commits, and built, maybe in a kept container.
 
 An area borrows its objects from the mirror, so that making one takes no time and no room; where the mirror is not (another
-node), it fetches from the URL. Every git command names its repository: an area may lie within a work tree of the user's,
-and git, left to search, would find that one. Every command may be killed at any moment, and run again.
+node), it fetches from the URL. Every git command names its repository: an area may lie within a work tree of the user's, and
+git, left to search, would find that one. Every command may be killed at any moment, and run again.
 """
 
 from __future__ import annotations
@@ -14,18 +14,16 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from karat.engines.job import Command
-from karat.findings import Finding, Severity, UsageError
-from karat.hunts import settings as durations
+from karat.findings import Finding, Severity
 from karat.hunts.model import Point, Window
 from karat.hunts.settings import (
-    EDIT,
     IMAGE,
     CheckoutSettings,
     HuntSettings,
-    check_names,
-    folder_of,
+    check_repositories,
+    mistake,
+    parse_duration,
     split_command,
-    variable_name,
 )
 from karat.hunts.timelines.container_engine import (
     KeptContainer,
@@ -35,7 +33,7 @@ from karat.hunts.timelines.container_engine import (
     open_engine,
     remove_leftovers,
 )
-from karat.hunts.timelines.git_mirror import Mirror
+from karat.hunts.timelines.git_mirror import Mirror, from_timestamp
 from karat.hunts.timelines.timeline import Workspace
 from karat.system import git
 from karat.system.files import write_bytes
@@ -46,6 +44,15 @@ _LOCAL = ("-c", "safe.directory=*")
 _FROM_DISK = ("-c", "protocol.file.allow=always")
 _FETCH_SECONDS = 7200.0
 _CHECKOUT_SECONDS = 1800.0
+LAST_GOOD = "last good"
+# The area belongs to another user than the container's root, as git sees it.
+_TRUST = {
+    "GIT_CONFIG_COUNT": "1",
+    "GIT_CONFIG_KEY_0": "safe.directory",
+    "GIT_CONFIG_VALUE_0": "*",
+}
+SHORT = 12
+"""Digits of a commit in ids and labels."""
 
 
 class Checkout(msgspec.Struct, frozen=True, kw_only=True):
@@ -59,13 +66,15 @@ class Checkout(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def folder(self) -> str:
         """Where it is checked out."""
-        return f"@AREA@/{folder_of(self.mirror.settings)}"
+        return f"@AREA@/{self.mirror.settings.path}"
 
     def commands(self, commit: str) -> list[Command]:
         """Everything that brings the repository to a commit, whatever state it is in."""
         git_folder = f"{self.folder}/.git"
         # Before, since what a build left in a folder would be in the way of a submodule; after, for one that is none any more.
-        clean = [self._git("clean", "clean", "-ffdxq", *self._spared())] if self.clean else []
+        escaped = (re.sub(r"([*?\[\]\\])", r"\\\1", folder) for folder in self.inside)
+        spared = [f"--exclude=/{folder}/" for folder in escaped]
+        clean = [self._git("clean", "clean", "-ffdxq", *spared)] if self.clean else []
         borrowed = str(self.mirror.path / ALTERNATES)
         return [
             self._plain("folder", "mkdir", "-p", git_folder, cwd="@AREA@"),
@@ -74,7 +83,10 @@ class Checkout(msgspec.Struct, frozen=True, kw_only=True):
                 "heal", "find", git_folder, "-path", "*/objects", "-prune", "-o", "-type", "f",
                 "-name", "*.lock", "-exec", "rm", "-f", "{}", "+",
             ),
-            self._init(commit),
+            self._plain(
+                "init", *self._words(_LOCAL), "init", "--quiet", "--template=",
+                env={**git.ALONE, "GIT_DEFAULT_HASH": {40: "sha1", 64: "sha256"}[len(commit)]},
+            ),
             self._plain(
                 "borrow", "cp", borrowed, f"{git_folder}/objects/info/alternates", may_fail=True
             ),
@@ -84,15 +96,6 @@ class Checkout(msgspec.Struct, frozen=True, kw_only=True):
             *(self._submodules() if self.mirror.settings.submodules else ()),
             *clean,
         ]  # fmt: skip
-
-    def _init(self, commit: str) -> Command:
-        hashed = {40: "sha1", 64: "sha256"}[len(commit)]
-        command = self._git("init", "init", "--quiet", "--template=")
-        return msgspec.structs.replace(command, env={**command.env, "GIT_DEFAULT_HASH": hashed})
-
-    def _spared(self) -> list[str]:
-        plain = (re.sub(r"([*?\[\]\\])", r"\\\1", folder) for folder in self.inside)
-        return [f"--exclude=/{folder}/" for folder in plain]
 
     def _fetch(self, commit: str) -> Command:
         """From the URL, unless the commit is there: borrowed, or fetched before."""
@@ -145,28 +148,6 @@ class Checkout(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-def lend(mirror: Mirror) -> None:
-    """Writes what areas of this machine are given to borrow the mirror's objects."""
-    objects = f"{mirror.path / 'objects'}\n".encode()
-    write_bytes(mirror.path / ALTERNATES, objects, durable=False)
-
-
-def commit_variables(commits: Mapping[str, str]) -> dict[str, str]:
-    """`KARAT_COMMIT_XLA` and so on: what a build may ask for."""
-    return {f"KARAT_COMMIT_{variable_name(name)}": commit for name, commit in commits.items()}
-
-
-# DOC-HERE build_container: The container that checkouts are built in: one per slot, kept, with the work area at the same path inside.
-
-LAST_GOOD = "last good"
-# The area belongs to another user than the container's root, as git sees it.
-_TRUST = {
-    "GIT_CONFIG_COUNT": "1",
-    "GIT_CONFIG_KEY_0": "safe.directory",
-    "GIT_CONFIG_VALUE_0": "*",
-}
-
-
 def open_container(
     hunt: HuntSettings,
     settings: CheckoutSettings,
@@ -187,11 +168,18 @@ def open_container(
     # Another node has no mirror at that path; a mount of what is not there would stop the container.
     borrowed = tuple(f"{check_mountable(m.path)}:{m.path}:ro" for m in mirrors) if here else ()
     own = tuple(absolute_mount(mount, place.root) for mount in theirs.mounts) if theirs else ()
+    image = settings.container
+    if image == LAST_GOOD:
+        image = window.old.parts.get("image", "") if window else ""
+        if not image:
+            raise mistake(
+                f'container = "{LAST_GOOD}": expected a containers stage before this one, found none'
+            )
     # Slots that own GPUs show a container their own ones; without any, it sees those it is given.
     divided = {"CUDA_VISIBLE_DEVICES": "@GPUS@"} if hunt.engine.gpus > 0 else {}
     return KeptContainer(
         engine=engine,
-        image=_image(settings, window),
+        image=image,
         name=f"karat-{place.hunt}-@SLOT@",
         hunt=place.hunt,
         mounts=("@AREA@:@AREA@", *borrowed, *own),
@@ -199,26 +187,6 @@ def open_container(
         gpus=(theirs.gpus if theirs else None) or ("all" if divided else None),
         options=("--cpuset-cpus=@CORES@", *(theirs.options if theirs else ())),
     )
-
-
-def _image(settings: CheckoutSettings, window: Window | None) -> str:
-    if settings.container != LAST_GOOD:
-        return settings.container
-    found = window.old.parts.get("image", "") if window else ""
-    if not found:
-        raise UsageError(
-            f'container = "{LAST_GOOD}": expected a containers stage before this one, found none',
-            next_command=EDIT,
-        )
-    return found
-
-
-# DOC-HERE repositories: Repositories: those of a hunt, opened: their mirrors, their places in a work area, the container they are built in.
-#
-# Both timelines that are made of git history (checkouts by time, commits one by one) stand on this.
-
-SHORT = 12
-"""Digits of a commit in ids and labels."""
 
 
 class Repositories(msgspec.Struct, frozen=True, kw_only=True):
@@ -236,10 +204,11 @@ class Repositories(msgspec.Struct, frozen=True, kw_only=True):
         only = list(self.mirrors.values())
         return Checkout(mirror=only[0]).folder if len(only) == 1 else "@AREA@"
 
-    @property
-    def fixed(self) -> dict[str, str]:
-        """Parts that every point has in common."""
-        return {IMAGE: self.container.image} if self.container else {}
+    def point(self, commits: Mapping[str, str], label: str, time: float) -> Point:
+        """The point of these commits; every point has the container in common."""
+        fixed = {IMAGE: self.container.image} if self.container else {}
+        when = from_timestamp(time)
+        return Point(id=point_id(commits), label=label, when=when, parts={**fixed, **commits})
 
     def commits(self, point: Point) -> dict[str, str]:
         """Name → commit, of the repositories only."""
@@ -247,58 +216,58 @@ class Repositories(msgspec.Struct, frozen=True, kw_only=True):
 
     def prepare(self, point: Point) -> list[Command]:
         """Everything that brings a point there: check out, build."""
-        commits = self.commits(point)
         commands = [self.container.start()] if self.container else []
-        for name, commit in commits.items():
-            commands.extend(self._checkout(name).commands(commit))
+        for name, commit in self.commits(point).items():
+            mirror, others = self.mirrors[name], (m.settings.path for m in self.mirrors.values())
+            mine = mirror.settings.path
+            inside = tuple(str(path.relative_to(mine)) for path in others if mine in path.parents)
+            checkout = Checkout(mirror=mirror, clean=self.settings.clean, inside=inside)
+            commands.extend(checkout.commands(commit))
         words = split_command(self.settings.build)
         if words:
-            timeout = durations.parse_duration(self.settings.build_timeout)
+            timeout = parse_duration(self.settings.build_timeout)
             build = Command(role="build", name="build", argv=words, timeout=timeout)
             commands.append(self.command(point, build))
         return commands
 
-    def _checkout(self, name: str) -> Checkout:
-        mine = folder_of(self.mirrors[name].settings)
-        others = (folder_of(each.settings) for each in self.mirrors.values())
-        inside = tuple(str(folder.relative_to(mine)) for folder in others if mine in folder.parents)
-        return Checkout(mirror=self.mirrors[name], clean=self.settings.clean, inside=inside)
-
     def command(self, point: Point, command: Command) -> Command:
         """A command of the user's at that point."""
+        commits = {
+            self.mirrors[name].settings.commit_variable: commit
+            for name, commit in self.commits(point).items()
+        }
         placed = msgspec.structs.replace(
             command,
             cwd=self.home if command.cwd == "@AREA@" else command.cwd,
-            env={**commit_variables(self.commits(point)), **command.env},
+            env={**commits, **command.env},
         )
         return self.container.inside(placed) if self.container else placed
 
     def findings(self) -> list[Finding]:
         """What is odd about the repositories themselves."""
-        stale = [
-            Finding(
-                kind="history-odd",
-                severity=Severity.WARN,
-                message=f"{mirror.stale}; what was fetched before is used",
-                path=mirror.shown_url,
-                next=f"git ls-remote {shlex.quote(mirror.shown_url)}",
-            )
-            for mirror in self.mirrors.values()
-            if mirror.stale
-        ]
-        shallow = [
-            Finding(
-                kind="history-odd",
-                severity=Severity.WARN,
-                message=f"{name}: the history is cut off at {mirror.shallow_at[:SHORT]} (a shallow clone); "
-                "older commits cannot be had",
-                path=mirror.shown_url,
-                next=f"git -C {shlex.quote(mirror.shown_url)} fetch --unshallow",
-            )
-            for name, mirror in self.mirrors.items()
-            if mirror.shallow_at
-        ]
-        return stale + shallow
+        found = []
+        for name, mirror in self.mirrors.items():
+            url = shlex.quote(mirror.shown_url)
+            odd = []
+            if mirror.stale:
+                said = f"{mirror.stale}; what was fetched before is used"
+                odd.append((said, f"git ls-remote {url}"))
+            if mirror.shallow_at:
+                cut = f"{name}: the history is cut off at {mirror.shallow_at[:SHORT]} (a shallow clone)"
+                odd.append(
+                    (f"{cut}; older commits cannot be had", f"git -C {url} fetch --unshallow")
+                )
+            found += [
+                Finding(
+                    kind="history-odd",
+                    severity=Severity.WARN,
+                    message=message,
+                    path=mirror.shown_url,
+                    next=command,
+                )
+                for message, command in odd
+            ]
+        return found
 
 
 def open_repositories(
@@ -306,16 +275,15 @@ def open_repositories(
 ) -> Repositories:
     """Every repository of hunt.toml, cloned or as it is."""
     if not hunt.repositories:
-        raise UsageError(
-            "expected at least one [[repositories]] with name and url, found none",
-            next_command=EDIT,
-        )
-    check_names(hunt.repositories)
+        raise mistake("expected at least one [[repositories]] with name and url, found none")
+    check_repositories(hunt.repositories)
     mirrors = {each.name: Mirror(each, place) for each in hunt.repositories}
     tips = {}
     for name, mirror in mirrors.items():
         tips[name] = mirror.open(fresh=window is None)
-        lend(mirror)
+        # What areas of this machine are given to borrow the mirror's objects.
+        objects = f"{mirror.path / 'objects'}\n".encode()
+        write_bytes(mirror.path / ALTERNATES, objects, durable=False)
     container = open_container(hunt, settings, window, place, tuple(mirrors.values()))
     return Repositories(mirrors=mirrors, tips=tips, settings=settings, container=container)
 

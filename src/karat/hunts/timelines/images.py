@@ -1,4 +1,9 @@
-"""Image dates: a template such as `ghcr.io/nvidia/jax:nightly-{date:%Y-%m-%d}`, and the moments between two ends."""
+"""Images of a range of dates: which exist, by which digest and with which commits; pulled ahead, and removed for room.
+
+Of the cache only images that this hunt has pulled are known: what was there before it is never removed, nor is what was
+asked for last, since a job that is under way may be about to use it. Engines refuse to remove what a container uses. Sizes
+are the engine's own; layers that images share are counted for each of them, so that the limit is never passed by them.
+"""
 
 from __future__ import annotations
 
@@ -14,8 +19,8 @@ from pathlib import Path
 
 import msgspec
 
-from karat.findings import CannotVerify, Finding, Severity, UsageError
-from karat.hunts.settings import ContainerSettings, RepositorySettings
+from karat.findings import CannotVerify, Finding, Severity
+from karat.hunts.settings import ContainerSettings, RepositorySettings, mistake
 from karat.hunts.timelines.container_engine import ContainerEngine, inspect
 from karat.net import registry_auth
 from karat.net.image_reference import Reference, parse
@@ -37,18 +42,14 @@ def image_times(start: dt.datetime, end: dt.datetime, step: float) -> tuple[dt.d
     """Every moment from the start to the end, both included where the step leads there."""
     start, end = in_utc(start), in_utc(end)
     if end < start:
-        raise UsageError(
-            f"containers: expected an end after the start, {start:%Y-%m-%d %H:%M}, found {end:%Y-%m-%d %H:%M}",
-            next_command=_EDIT,
+        raise mistake(
+            f"containers: expected an end after the start, {start:%Y-%m-%d %H:%M}, found {end:%Y-%m-%d %H:%M}"
         )
     if step < 1:
-        raise UsageError(
-            f"containers.step: expected at least a second, found {step:g} s", next_command=_EDIT
-        )
+        raise mistake(f"containers.step: expected at least a second, found {step:g} s")
     if (end - start).total_seconds() / step > _MOST:
-        raise UsageError(
-            f"containers: expected at most {_MOST:,} images, found more between {start:%Y-%m-%d} and {end:%Y-%m-%d}",
-            next_command=_EDIT,
+        raise mistake(
+            f"containers: expected at most {_MOST:,} images, found more between {start:%Y-%m-%d} and {end:%Y-%m-%d}"
         )
     each = dt.timedelta(seconds=step)
     return tuple(start + number * each for number in range((end - start) // each + 1))
@@ -58,17 +59,15 @@ def check_template(template: str, step: float) -> None:
     """Refuses a template without a date, or whose date is coarser than the step."""
     rest = _DATE.sub("", template)
     if rest == template or "{" in rest or "}" in rest:
-        raise UsageError(
+        raise mistake(
             "containers.image: expected a date in it, such as nightly-{date:%Y-%m-%d}, "
-            f"found {template!r}",
-            next_command=_EDIT,
+            f"found {template!r}"
         )
     first = dt.datetime(2023, 8, 24, tzinfo=dt.UTC)
     if image_at(template, first) == image_at(template, first + dt.timedelta(seconds=step)):
-        raise UsageError(
+        raise mistake(
             f"containers.image: expected a date that tells images apart which are {step:g} s from each other, "
-            f"found {template!r}; a longer step, or the hour in the date (%H), would do",
-            next_command=_EDIT,
+            f"found {template!r}; a longer step, or the hour in the date (%H), would do"
         )
 
 
@@ -78,10 +77,9 @@ def check_distinct(references: Mapping[str, Reference]) -> None:
     for name, reference in references.items():
         before = names.setdefault(reference, name)
         if before != name:
-            raise UsageError(
+            raise mistake(
                 f"containers.image: expected an image of its own for each date, "
-                f"found {reference.text} for {before} and for {name}",
-                next_command=_EDIT,
+                f"found {reference.text} for {before} and for {name}"
             )
 
 
@@ -97,12 +95,8 @@ def in_utc(when: dt.datetime) -> dt.datetime:
     try:
         return when.replace(tzinfo=dt.UTC) if when.tzinfo is None else when.astimezone(dt.UTC)
     except OverflowError as error:
-        raise UsageError(
-            f"containers: expected a time that UTC has as well, found {when}", next_command=_EDIT
-        ) from error
+        raise mistake(f"containers: expected a time that UTC has as well, found {when}") from error
 
-
-# DOC-HERE image_commits: Commits of an image: what its labels say of the repositories in it. Pure.
 
 PREFIX = "karat.commit."
 REVISION, SOURCE = "org.opencontainers.image.revision", "org.opencontainers.image.source"
@@ -158,8 +152,6 @@ def _address(url: str) -> str:
     return re.sub(r"^([^/:]+):(?!\d+/)", r"\1/", bare)
 
 
-# DOC-HERE image_listing: Listing images: which exist, and by which digest they are run; nothing is pulled.
-
 _ASKING = 16
 _SHOWN_IMAGE_LISTING = 5
 
@@ -182,10 +174,7 @@ def open_registry(
     """The registry of the images; None for those that only the engine can have."""
     first = references[0]
     if any(reference.host != first.host for reference in references):
-        raise UsageError(
-            f"containers.image: expected one registry, found several in {own.image!r}",
-            next_command=_EDIT,
-        )
+        raise mistake(f"containers.image: expected one registry, found several in {own.image!r}")
     if first.is_local:
         return None
     login = (
@@ -272,10 +261,7 @@ def _check(images: Sequence[ListedImage]) -> None:
         )
     if not any(one.run for one in images):
         names = _some([one.reference.text for one in images])
-        raise UsageError(
-            f"containers.image: expected images, found none of {len(images)}: {names}",
-            next_command=_EDIT,
-        )
+        raise mistake(f"containers.image: expected images, found none of {len(images)}: {names}")
 
 
 def _some(names: Sequence[str]) -> str:
@@ -286,12 +272,6 @@ def _some(names: Sequence[str]) -> str:
     )
     return ", ".join(names[:_SHOWN_IMAGE_LISTING]) + more
 
-
-# DOC-HERE image_cache: Image cache: how much disk the images of a hunt may take.
-#
-# Known are only images that this hunt has pulled: what was there before it is never removed, nor is what was asked for last,
-# since a job that is under way may be about to use it. Engines refuse to remove what a container uses. Sizes are the
-# engine's own; layers that images share are counted for each of them, so that the limit is never passed by them.
 
 Sizes = Callable[[Sequence[str]], Mapping[str, int]]
 """Bytes of those images that are here."""
@@ -357,8 +337,6 @@ def _write(file: Path, images: Sequence[str]) -> None:
         beside.write_bytes(msgspec.json.encode(images))
         os.replace(beside, file)  # noqa: PTH105 - one of the two would do; this one says that it replaces
 
-
-# DOC-HERE pulling: Pulling ahead: images that come next are fetched while others are measured.
 
 Words = tuple[str, ...]
 _PATIENCE = 5.0

@@ -1,4 +1,9 @@
-"""Local requirements: packages that are installed from a folder or a file of this machine, seen from hunt.toml's folder."""
+"""Released versions of a Python package as a timeline, each in a uv environment of its own.
+
+Three commands make an environment: an empty one, the installation, and a mark that it is whole. A slot is nobody else's, so
+nobody sees a half of one; one that was killed half-way has no mark, and is made anew. What was installed beside the package is
+part of each point's identity.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +27,7 @@ from karat.engines.job import Command
 from karat.findings import CannotVerify, Finding, Severity, UsageError
 from karat.hunts.model import Point, Suspect, Window
 from karat.hunts.probe import jobs
-from karat.hunts.settings import EDIT, HuntSettings, PackageSettings, Stage
+from karat.hunts.settings import HuntSettings, PackageSettings, Stage, mistake
 from karat.hunts.timelines.timeline import Workspace
 from karat.net.package_index import Address, IndexFile, files, find_address, pages, plain_name
 from karat.report.words import count
@@ -47,14 +52,11 @@ def resolve_requirement(root: Path, requirement: str) -> str:
         return requirement
     path = root / found["path"]
     if not path.exists():
-        raise UsageError(
-            f"packages.requires: expected a folder or a file at {found['path']}, seen from hunt.toml's folder, found none",
-            next_command=EDIT,
+        raise mistake(
+            f"packages.requires: expected a folder or a file at {found['path']}, seen from hunt.toml's folder, found none"
         )
     return f"{found['name'] or ''}{path}{found['rest']}"
 
-
-# DOC-HERE releases: Releases: files of an index, as versions in order: which can be installed here, and which were asked for.
 
 _SETTLED = dt.timedelta(days=1)
 """Wheels of a release may come hours after its first file."""
@@ -97,10 +99,7 @@ def versions_between(listed: Sequence[Release], start: str, end: str) -> list[Re
     """Those from `start` to `end`, both inside; either may be open."""
     first, last = _named(start, "start"), _named(end, "end")
     if first is not None and last is not None and first > last:
-        raise UsageError(
-            f"packages: expected start up to end, found {start} and {end}",
-            next_command="edit hunt.toml",
-        )
+        raise mistake(f"packages: expected start up to end, found {start} and {end}")
     return [
         release
         for release in listed
@@ -120,9 +119,8 @@ def _named(text: str, key: str) -> Version | None:
     try:
         return _parsed(text) if text else None
     except InvalidVersion as error:
-        raise UsageError(
-            f"packages.{key}: expected a version such as '1.26.0', found {text!r}",
-            next_command="edit hunt.toml",
+        raise mistake(
+            f"packages.{key}: expected a version such as '1.26.0', found {text!r}"
         ) from error
 
 
@@ -212,11 +210,6 @@ def changed_packages(old: Mapping[str, str], new: Mapping[str, str]) -> dict[str
     }
 
 
-# DOC-HERE environments: Environments: one uv environment per version, kept in the slot that made it.
-#
-# Three commands make one: an empty environment, the installation, and a mark that it is whole. A slot is nobody else's, so
-# nobody sees a half of one; one that was killed half-way has no mark, and is made anew.
-
 _SECONDS = 1800.0
 _MARK = "karat-is-whole"
 
@@ -304,11 +297,6 @@ def find_uv() -> tuple[str, ...]:
         next_command="pip install 'karat[hunt]'",
     )
 
-
-# DOC-HERE packages: Packages: released versions of a Python package as a timeline, each in an environment of its own.
-#
-# In: [packages] of hunt.toml and what the package index lists. Out: a timeline whose points are versions in order. uv makes
-# the environments; what was installed beside the package is part of each point's identity.
 
 _ASK = "import sys; print('%d.%d.%d' % sys.version_info[:3])"
 _NUMBERED = re.compile(r"(?:python|cpython@?)?(\d+)\.(\d+)(?:\.(\d+))?")
@@ -425,7 +413,7 @@ def open_packages(
     """The versions of [packages]; within a window only those between its ends."""
     wanted = settings.packages
     if wanted is None:
-        raise UsageError("expected a table [packages], found none", next_command="edit hunt.toml")
+        raise mistake("expected a table [packages], found none")
     if find_spec("packaging") is None:
         raise UsageError(
             "the packages timeline needs the library packaging, found none",
@@ -439,7 +427,7 @@ def open_packages(
     inside = versions_between(listed, start, end)
     chosen = [r for r in inside if _is_wanted(r, wanted, (start, end))]
     if not chosen:
-        raise UsageError(_none_chosen(wanted, listed, inside), next_command="edit hunt.toml")
+        raise mistake(_none_chosen(wanted, listed, inside))
     _timed(chosen, wanted, address)
     timeline = Packages(wanted, chosen, address, place)
     timeline.findings = [*_left_out(inside, chosen, wanted), *_shadowed(wanted.name, place)]

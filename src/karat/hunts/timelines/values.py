@@ -9,21 +9,22 @@ from pathlib import Path
 import msgspec
 
 from karat.engines.job import Command
-from karat.findings import Finding, UsageError
+from karat.findings import Finding
 from karat.hunts.model import Point, Suspect, Window
 from karat.hunts.probe.jobs import fill_in
-from karat.hunts.settings import HuntSettings, Stage, ValueSettings
-from karat.hunts.timelines.timeline import Workspace
+from karat.hunts.settings import HuntSettings, Stage, ValueSettings, mistake
+from karat.hunts.timelines.timeline import Timeline, Workspace
 
 
-class Values:
+class Values(Timeline):
     """A list of texts, in the order in which they were written down."""
 
     name = "values"
+    points: Sequence[Point] = ()
+    findings: Sequence[Finding] = ()
 
     def __init__(self, texts: Sequence[str], root: Path) -> None:
-        self.points: Sequence[Point] = [_point(text) for text in texts]
-        self.findings: Sequence[Finding] = ()
+        self.points = [Point(id=text, label=text, parts={"value": text}) for text in texts]
         self._root = root
 
     def identity(self, point: Point) -> Mapping[str, str]:
@@ -31,7 +32,7 @@ class Values:
         return {"value": point.parts["value"]}
 
     def prepare(self, point: Point) -> Sequence[Command]:  # noqa: ARG002 - a timeline's signature
-        """There is nothing to bring there."""
+        """There is nothing to prepare."""
         return ()
 
     def command(self, point: Point, command: Command) -> Command:
@@ -44,21 +45,11 @@ class Values:
             cwd=str(self._root),
         )
 
-    def ahead(self, points: Sequence[Point]) -> None:
-        """There is nothing to fetch."""
-
-    def mixed(self, old: Point, new: Point, taken: frozenset[str]) -> Point | None:  # noqa: ARG002
-        """A value has no parts."""
-        return None
-
     def suspects(self, old: Point, new: Point) -> Sequence[Suspect]:
         """The values after the old one: those between them that could not be tried may have made it as well."""
         ids = [point.id for point in self.points]
         first, last = sorted((ids.index(old.id), ids.index(new.id)))
         return [Suspect(part="value", id=one) for one in ids[first + 1 : last + 1]]
-
-    def close(self) -> None:
-        """There is nothing to end."""
 
 
 def open_values(
@@ -68,36 +59,22 @@ def open_values(
     place: Workspace,
 ) -> Values:
     """The values of [values]; within a window only those between its ends."""
-    texts = _texts(settings.values or ValueSettings(), place.root)
+    own = settings.values or ValueSettings()
+    texts = list(own.list)
+    if own.file:
+        path = place.root / own.file
+        try:
+            lines = [line.strip() for line in path.read_text(encoding="utf-8").splitlines()]
+        except (OSError, UnicodeDecodeError) as error:
+            raise mistake(
+                f"values.file: expected a text file with one value per line in {path}, but: {error}"
+            ) from error
+        texts = [line for line in lines if line and not line.startswith("#")]
     twice, times = next(iter(Counter(texts).most_common(1)), ("", 0))
     if times > 1:
-        raise UsageError(
-            f"values: expected each value once, found {twice!r} twice",
-            next_command="edit hunt.toml",
-        )
+        raise mistake(f"values: expected each value once, found {twice!r} twice")
     if any("\0" in text for text in texts):
-        raise UsageError(
-            "values: expected texts that a program can be given, found a NUL in one",
-            next_command="edit hunt.toml",
-        )
+        raise mistake("values: expected texts that a program can be given, found a NUL in one")
     if window is not None and {window.old.id, window.new.id} <= set(texts):
         texts = texts[texts.index(window.old.id) : texts.index(window.new.id) + 1]
     return Values(texts, place.root)
-
-
-def _point(text: str) -> Point:
-    return Point(id=text, label=text, parts={"value": text})
-
-
-def _texts(settings: ValueSettings, root: Path) -> list[str]:
-    if not settings.file:
-        return list(settings.list)
-    path = root / settings.file
-    try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(
-            f"values.file: expected a text file with one value per line in {path}, but: {error}",
-            next_command="edit hunt.toml",
-        ) from error
-    return [line.strip() for line in lines if line.strip() and not line.lstrip().startswith("#")]
