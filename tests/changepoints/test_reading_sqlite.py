@@ -39,16 +39,16 @@ def journal(tmp_path: Path) -> Path:
             tried = Attempt(
                 stage="0", point="p1", number=number, outcome=Outcome.OK, samples={"speed": samples}
             )
-            journal.attempted(AttemptRow(attempt=tried))
+            journal.add_attempt(AttemptRow(attempt=tried))
         for point, outcome in (("p2", Outcome.CRASH), ("p4", Outcome.HANG)):
             failed = Attempt(
                 stage="0", point=point, number=1, outcome=outcome, signature="ImportError: x"
             )
-            journal.attempted(AttemptRow(attempt=failed))
+            journal.add_attempt(AttemptRow(attempt=failed))
         fine = Attempt(
             stage="0.0/1", point="p1", number=1, outcome=Outcome.OK, samples={"loss": (3.0,)}
         )
-        journal.attempted(AttemptRow(attempt=fine))
+        journal.add_attempt(AttemptRow(attempt=fine))
     return path
 
 
@@ -82,7 +82,7 @@ def test_a_journal_is_read_while_somebody_writes_and_is_not_changed(journal: Pat
         more = Attempt(
             stage="0", point="p1", number=3, outcome=Outcome.OK, samples={"speed": (579.0,)}
         )
-        writer.attempted(AttemptRow(attempt=more))
+        writer.add_attempt(AttemptRow(attempt=more))
         (speed, _) = read([str(journal)], ReadOptions(stage="0")).series
         assert speed.observations[0].values == (577.0, 578.0, 576.0, 579.0)
     before = journal.read_bytes()

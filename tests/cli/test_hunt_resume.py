@@ -28,7 +28,7 @@ def attempts(folder: Path) -> list[tuple[str, int]]:
     if not path.exists() or path.stat().st_size == 0:
         return []
     with Journal(path) as journal:
-        return [(e.attempt.point, e.attempt.number) for e in journal.entries()]
+        return [(e.attempt.point, e.attempt.number) for e in journal.attempts()]
 
 
 @pytest.mark.slow

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from karat.findings import CannotVerify, UsageError
-from karat.hunts.journal.journal import JournalReader, archive
+from karat.hunts.journal.journal import Journal, archive
 
 
 @pytest.mark.parametrize("kind", ["text", "database"])
@@ -26,7 +26,7 @@ def test_a_file_that_is_no_journal_is_never_moved_nor_is_that_advised(
     assert raised.value.next_command == "karat hunt run --journal 'my notes.hunt'"
     assert path.read_bytes() == before
     with pytest.raises(CannotVerify) as unread:
-        JournalReader(path)
+        Journal(path)
     assert "--fresh" not in unread.value.next_command
 
 

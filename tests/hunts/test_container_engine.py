@@ -23,7 +23,6 @@ from karat.hunts.timelines.container_engine import (
     leftovers,
     remove_leftovers,
     session,
-    signal_of,
 )
 
 DOCKER = ContainerEngine(name="docker", program="docker")
@@ -121,10 +120,6 @@ def test_a_clients_own_failure_takes_its_words_and_its_exit_code(
     code: int | None, output: bytes, *, own: bool
 ) -> None:
     assert bool(engine_failure(code, output)) == own
-
-
-def test_a_signal_inside_comes_out_as_an_exit_code() -> None:
-    assert (signal_of(137), signal_of(139), signal_of(1), signal_of(None)) == (9, 11, None, None)
 
 
 @pytest.fixture(scope="module")

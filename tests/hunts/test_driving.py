@@ -124,7 +124,7 @@ def test_the_budget_stops_it_and_a_resume_says_the_same(tmp_path: Path) -> None:
     before: tuple[object, ...] = ()
     for budget in (*range(3, 60, 7), 0):
         with hunting(file, max_runs=budget) as journal:
-            entries = journal.entries()
+            entries = journal.attempts()
             report = build_report(journal)
         assert entries[: len(before)] == before, "what was measured stays"
         assert not budget or len(entries) <= budget

@@ -40,7 +40,7 @@ def test_from_hours_to_commits_both_repositories_and_both_commits_are_named(tmp_
         with hunting(file, max_runs=budget) as journal:
             report = build_report(journal)
             entries = [
-                (e.attempt.stage, e.attempt.point, e.attempt.number) for e in journal.entries()
+                (e.attempt.stage, e.attempt.point, e.attempt.number) for e in journal.attempts()
             ]
         assert len(set(entries)) == len(entries)
         keys.append([stage.key for stage in report.stages])

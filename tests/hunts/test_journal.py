@@ -72,24 +72,24 @@ def test_what_was_written_is_read_by_others_meanwhile(path: Path) -> None:
     command = CommandRow(role="measure", argv=("python", "probe.py"), exit_code=1, env=("TOKEN",))
     found = ChangeRow(verdict=Verdict(part="xla", confidence=0.99), zoom="0.0/1", swapped=True)
     with begun(path) as journal, Journal(path) as reader:
-        journal.attempted(AttemptRow(attempt=first))
-        journal.attempted(
+        journal.add_attempt(AttemptRow(attempt=first))
+        journal.add_attempt(
             AttemptRow(attempt=crash, purpose="swap 0"), log=b"Traceback\n", commands=[command]
         )
-        journal.decided("0", Decision(asks=(), spans=(SPAN,), notes=("odd",)))
-        journal.found("0", 0, found)
+        journal.save_decision("0", Decision(asks=(), spans=(SPAN,), notes=("odd",)))
+        journal.save_change("0", 0, found)
         row = StageRow(
             key="0.0/1", title="commits", timeline="commits", parent="0.0", window=window,
             levels={"speed": (577.0, 537.0)},
         )  # fmt: skip
         journal.begin_stage(row, POINTS[:1])
-        journal.stage_done("0.0/1", ["done well"])
-        journal.event("it began", "0")
-        assert reader.entries() == (
+        journal.finish_stage("0.0/1", ["done well"])
+        journal.add_event("it began", "0")
+        assert reader.attempts() == (
             AttemptRow(attempt=first),
             AttemptRow(attempt=crash, purpose="swap 0"),
         )
-        assert reader.entries("0", "2023-08-25") == (AttemptRow(attempt=crash, purpose="swap 0"),)
+        assert reader.attempts("0", "2023-08-25") == (AttemptRow(attempt=crash, purpose="swap 0"),)
         assert reader.log("0", "2023-08-25", 1) == b"Traceback\n"
         assert reader.commands("0", "2023-08-25", 1) == (command,)
         assert reader.points("0") == POINTS
@@ -113,14 +113,14 @@ def test_what_was_written_is_read_by_others_meanwhile(path: Path) -> None:
 
 def test_the_view_has_a_row_per_sample_and_one_for_each_metric_without(path: Path) -> None:
     with begun(path) as journal:
-        journal.attempted(AttemptRow(attempt=attempt("2023-08-24")))
-        journal.attempted(
+        journal.add_attempt(AttemptRow(attempt=attempt("2023-08-24")))
+        journal.add_attempt(
             AttemptRow(
                 attempt=attempt("2023-08-25", outcome=Outcome.CRASH, samples={}, signature="E")
             )
         )
         lost = attempt("2023-08-27", outcome=Outcome.BROKEN, samples={})
-        journal.attempted(AttemptRow(attempt=lost, lost=True))
+        journal.add_attempt(AttemptRow(attempt=lost, lost=True))
     with sqlite3.connect(path) as db:
         rows = db.execute("SELECT * FROM series WHERE metric = 'speed'").fetchall()
         others = db.execute("SELECT label, value FROM series WHERE metric = 'loss'").fetchall()
@@ -139,11 +139,11 @@ def test_an_analysis_that_json_cannot_hold_costs_nothing_else(path: Path) -> Non
     level = Level(value=1.0, low=-inf, high=inf, spread=0.1, count=1, first=0, last=0)
     analysis = Analysis(metric="speed", steps=(), levels=(level,), changes=())
     with begun(path) as journal:
-        journal.decided("0", Decision(asks=(), spans=(SPAN,), analyses=(analysis,)))
+        journal.save_decision("0", Decision(asks=(), spans=(SPAN,), analyses=(analysis,)))
         (stage,) = journal.stages()
         assert stage.decision == Decision(asks=(), spans=(SPAN,))
         finite = structs.replace(analysis, levels=())
-        journal.decided("0", Decision(asks=(), analyses=(finite,)))
+        journal.save_decision("0", Decision(asks=(), analyses=(finite,)))
         (stage,) = journal.stages()
         assert stage.decision == Decision(asks=(), analyses=(finite,))
 
@@ -151,9 +151,9 @@ def test_an_analysis_that_json_cannot_hold_costs_nothing_else(path: Path) -> Non
 def test_a_mixed_point_has_no_place_on_the_timeline(path: Path) -> None:
     with begun(path) as journal:
         mixed = Point(id="xla@1 jax@2", label="old jax with new xla")
-        journal.mixed("0", mixed)
-        journal.mixed("0", mixed)
-        journal.mixed("0", POINTS[0])
+        journal.add_mixed_point("0", mixed)
+        journal.add_mixed_point("0", mixed)
+        journal.add_mixed_point("0", POINTS[0])
         assert journal.points("0") == POINTS
         assert journal.point("0", mixed.id) == mixed
         assert journal.every_point()[-1] == ("0", mixed)
@@ -228,7 +228,7 @@ def test_a_journal_that_is_removed_while_it_is_written_is_not_written_on(
         if replaced:
             path.write_bytes(b"another")
         with pytest.raises(CannotVerify, match="removed or replaced"):
-            journal.attempted(AttemptRow(attempt=attempt(POINTS[0].id)))
+            journal.add_attempt(AttemptRow(attempt=attempt(POINTS[0].id)))
 
 
 def test_a_damaged_file_is_begun_anew(path: Path) -> None:
@@ -241,29 +241,29 @@ def test_a_damaged_file_is_begun_anew(path: Path) -> None:
 
 def test_a_damaged_row_is_said_not_guessed(path: Path) -> None:
     with begun(path) as journal:
-        journal.attempted(AttemptRow(attempt=attempt("2023-08-24")), log=b"text")
+        journal.add_attempt(AttemptRow(attempt=attempt("2023-08-24")), log=b"text")
     with sqlite3.connect(path) as db:
         db.execute("UPDATE attempts SET document = '{\"stage\": 3}'")
         db.execute("UPDATE logs SET data = x'00ff'")
     db.close()
     with Journal(path) as reader:
         with pytest.raises(CannotVerify, match="to be whole"):
-            reader.entries()
+            reader.attempts()
         with pytest.raises(CannotVerify, match="to be whole"):
             reader.log("0", "2023-08-24", 1)
 
 
 def test_a_full_disk_is_said_and_leaves_whole_attempts(path: Path) -> None:
     with begun(path) as journal:
-        journal.attempted(AttemptRow(attempt=attempt("2023-08-24")))
+        journal.add_attempt(AttemptRow(attempt=attempt("2023-08-24")))
         (pages,) = journal._db.execute("PRAGMA page_count").fetchone()
         journal._db.execute(f"PRAGMA max_page_count = {pages}")
         big = attempt("2023-08-27", note="x" * 100_000)
         with pytest.raises(CannotVerify, match="full") as refused:
-            journal.attempted(AttemptRow(attempt=big))
+            journal.add_attempt(AttemptRow(attempt=big))
         assert refused.value.next_command == "df -h"
     with Journal(path) as reader:
-        assert [e.attempt.point for e in reader.entries()] == ["2023-08-24"]
+        assert [e.attempt.point for e in reader.attempts()] == ["2023-08-24"]
 
 
 def test_without_a_place_for_its_index_a_journal_is_still_read(path: Path) -> None:
@@ -278,15 +278,15 @@ def test_what_was_committed_survives_a_kill(path: Path) -> None:
     begun(path).close()
     code = (
         "import sys, os; from pathlib import Path; sys.path.insert(0, sys.argv[2])\n"
-        "from test_journal import Entry, Journal, attempt\n"
+        "from test_journal import AttemptRow, Journal, attempt\n"
         "journal = Journal.resume(Path(sys.argv[1]))\n"
-        "for number in range(1, 6): journal.attempted(Entry(attempt=attempt('2023-08-24', number)))\n"
+        "for number in range(1, 6): journal.add_attempt(AttemptRow(attempt=attempt('2023-08-24', number)))\n"
         "os.kill(os.getpid(), 9)"
     )
     words = [sys.executable, "-c", code, str(path), str(Path(__file__).parent)]
     assert subprocess.run(words, check=False).returncode == -9
     with Journal(path) as reader:
-        assert [e.attempt.number for e in reader.entries()] == [1, 2, 3, 4, 5]
+        assert [e.attempt.number for e in reader.attempts()] == [1, 2, 3, 4, 5]
         assert reader.writer() is None
 
 
@@ -303,7 +303,7 @@ def test_a_capped_log_keeps_its_beginning_and_its_end(log: bytes, limit: int) ->
 
 def test_a_log_is_compressed_and_bounded(path: Path) -> None:
     with begun(path) as journal:
-        journal.attempted(
+        journal.add_attempt(
             AttemptRow(attempt=attempt("2023-08-24")), log=b"all work " * (LOG_LIMIT // 4)
         )
         kept = journal.log("0", "2023-08-24", 1)

@@ -50,7 +50,7 @@ def kept(podman: Podman, registry: Registry) -> Iterator[KeptContainer]:
         env={"KARAT_OUT": "@OUT@"},
     )
     yield made
-    podman.run(*(word.replace("@SLOT@", "3") for word in made.remove_argv()[1:]))
+    podman.run(*(word.replace("@SLOT@", "3") for word in made.engine.remove(made.full_name)[1:]))
     assert podman.names() == []
 
 
@@ -113,7 +113,7 @@ def test_another_image_is_never_the_old_container(
     assert engine_failure(result.ran[0].exit_code, result.ran[0].output)
     assert "sleep" in result.ran[0].output.decode()
     run_job(
-        Job(key="k", commands=(Command(role="prepare", argv=bare.remove_argv()),)),
+        Job(key="k", commands=(Command(role="prepare", argv=bare.engine.remove(bare.full_name)),)),
         Slot(number=3, area=tmp_path),
         lambda: False,
     )
@@ -142,4 +142,4 @@ def test_docker_is_told_the_same_without_what_only_podman_knows() -> None:
     assert "--tls-verify=false" not in argv
     assert argv[argv.index("--gpus") + 1] == "all"
     assert argv[-2:] == ("ghcr.io/nvidia/jax:nightly-2023-08-24", "infinity")
-    assert kept.remove_argv() == ("docker", "rm", "--force", kept.full_name)
+    assert kept.engine.remove(kept.full_name) == ("docker", "rm", "--force", kept.full_name)

@@ -75,3 +75,10 @@ def test_the_command_line_is_over_the_file_and_a_resume_over_the_beginning() -> 
         assert apply_overrides(SETTINGS, Overrides(stage=stage)).stages == SETTINGS.stages
     with pytest.raises(UsageError, match="did you mean 'commits'"):
         apply_overrides(SETTINGS, Overrides(stage="commit"))
+
+
+@pytest.mark.parametrize("confidence", [0.5, 1.0])
+def test_options_are_held_to_what_the_file_is(confidence: float) -> None:
+    with pytest.raises(UsageError, match=r"confidence must be above 0\.5 and below 1") as caught:
+        apply_overrides(SETTINGS, Overrides(confidence=confidence))
+    assert caught.value.next_command == "karat hunt run --help"

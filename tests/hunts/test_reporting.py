@@ -57,7 +57,7 @@ def test_before_anything_ran_there_is_a_report(journal: Journal) -> None:
 
 def test_a_hunt_that_nobody_works_on_and_that_is_not_done_was_killed(journal: Journal) -> None:
     path = journal.path
-    journal.attempted(attempt("0", "p0"))
+    journal.add_attempt(attempt("0", "p0"))
     journal.close()
     report = read_report(path)
     assert report.state == "stopped"
@@ -68,21 +68,23 @@ def test_a_hunt_that_nobody_works_on_and_that_is_not_done_was_killed(journal: Jo
 
 def test_a_line_of_stages_ends_in_its_culprit(journal: Journal) -> None:
     missed = Missed(longest_dip=1, runs_to_rule_out=2, message="perhaps")
-    journal.attempted(attempt("0", "p2"))
-    journal.decided("0", Decision(asks=(), spans=(span(2, 3),), missed=missed, notes=("odd",)))
-    journal.found("0", 0, ChangeRow(verdict=Verdict(part="lib"), zoom="0.0/1", swapped=True))
-    journal.stage_done("0")
+    journal.add_attempt(attempt("0", "p2"))
+    journal.save_decision(
+        "0", Decision(asks=(), spans=(span(2, 3),), missed=missed, notes=("odd",))
+    )
+    journal.save_change("0", 0, ChangeRow(verdict=Verdict(part="lib"), zoom="0.0/1", swapped=True))
+    journal.finish_stage("0")
     journal.begin_stage(
         StageRow(key="0.0/1", title="commits", timeline="commits", parent="0.0"), COMMITS
     )
     assert [c.stage for c in build_report(journal).culprits] == ["0"], "as close as it came so far"
-    journal.attempted(attempt("0.0/1", "lib@2"))
+    journal.add_attempt(attempt("0.0/1", "lib@2"))
     suspects = (Suspect(part="lib", id="c2", title="Fuse more", author="Ann"),)
     verdict = Verdict(part="lib", confirmed=True, confidence=0.999)
-    journal.decided("0.0/1", Decision(asks=(), spans=(span(1, 2),)))
-    journal.found("0.0/1", 0, ChangeRow(verdict=verdict, suspects=suspects, confirmed=True))
-    journal.stage_done("0.0/1")
-    journal.note("state", "done")
+    journal.save_decision("0.0/1", Decision(asks=(), spans=(span(1, 2),)))
+    journal.save_change("0.0/1", 0, ChangeRow(verdict=verdict, suspects=suspects, confirmed=True))
+    journal.finish_stage("0.0/1")
+    journal.set_fact("state", "done")
     report = build_report(journal)
     (culprit,) = report.culprits
     assert (culprit.stage, culprit.path) == ("0.0/1", ("0", "0.0/1"))
@@ -110,19 +112,19 @@ def test_a_line_of_stages_ends_in_its_culprit(journal: Journal) -> None:
 def test_what_a_change_comes_to(
     journal: Journal, kind: str, metric: str, expected: tuple[str, int]
 ) -> None:
-    journal.attempted(attempt("0", "p0"))
-    journal.decided("0", Decision(asks=(), spans=(span(0, 1, kind, metric),)))
-    journal.note("state", "done")
+    journal.add_attempt(attempt("0", "p0"))
+    journal.save_decision("0", Decision(asks=(), spans=(span(0, 1, kind, metric),)))
+    journal.set_fact("state", "done")
     findings = findings_of(build_report(journal))
     assert (findings[0].kind, int(exit_code(findings))) == expected
 
 
 def test_what_does_not_show_again_and_what_cannot_be_had_are_findings(journal: Journal) -> None:
     for name in ("p0", "p5"):
-        journal.attempted(attempt("0", name))
+        journal.add_attempt(attempt("0", name))
     journal.update_point("0", 4, Point(id="p4", label="night 4", missing="no image"))
-    journal.stage_done("0", [f"{NOT_REPRODUCED} (a … b): odd"])
-    journal.note("state", "done")
+    journal.finish_stage("0", [f"{NOT_REPRODUCED} (a … b): odd"])
+    journal.set_fact("state", "done")
     report = build_report(journal)
     assert report.stages[0].points[4].outcome is Outcome.MISSING
     assert [f.kind for f in findings_of(report)] == ["points-missing", "not-reproduced"]
@@ -133,9 +135,9 @@ def test_what_does_not_show_again_and_what_cannot_be_had_are_findings(journal: J
 def test_runs_that_speak_against_a_change_do_not_fail_a_build(
     journal: Journal, confidence: float, code: int
 ) -> None:
-    journal.attempted(attempt("0", "p0"))
-    journal.decided("0", Decision(asks=(), spans=(span(0, 1, "regression", "speed"),)))
-    journal.note("state", "done")
+    journal.add_attempt(attempt("0", "p0"))
+    journal.save_decision("0", Decision(asks=(), spans=(span(0, 1, "regression", "speed"),)))
+    journal.set_fact("state", "done")
     report = build_report(journal)
     unclear = Verdict(tried=("run again: 5 before, 5.1 after: unclear",), confidence=confidence)
     (culprit,) = report.culprits
@@ -150,8 +152,8 @@ def test_runs_that_speak_against_a_change_do_not_fail_a_build(
 def test_one_build_at_all_points_is_no_pass(journal: Journal, last: str, code: int) -> None:
     for number, files in enumerate(("same", "same", last)):
         identity = {"files.sha256": files, "commit.lib": str(number)}
-        journal.attempted(attempt("0", f"p{number}", identity=identity))
-    journal.note("state", "done")
+        journal.add_attempt(attempt("0", f"p{number}", identity=identity))
+    journal.set_fact("state", "done")
     report = build_report(journal)
     assert int(exit_code(findings_of(report))) == code
     nothing = "nothing could be compared: nothing was rebuilt"
@@ -160,10 +162,10 @@ def test_one_build_at_all_points_is_no_pass(journal: Journal, last: str, code: i
 
 def test_outcomes_and_logs_of_points(journal: Journal) -> None:
     crash: dict[str, Any] = {"outcome": Outcome.CRASH, "samples": {}, "signature": "E: x"}
-    journal.attempted(attempt("0", "p0", **crash), log=b"x" * 9000 + b"\xff the end")
-    journal.attempted(attempt("0", "p1", **crash))
-    journal.attempted(attempt("0", "p1", 2))
-    journal.attempted(attempt("0", "p2", shared_with="p1"))
+    journal.add_attempt(attempt("0", "p0", **crash), log=b"x" * 9000 + b"\xff the end")
+    journal.add_attempt(attempt("0", "p1", **crash))
+    journal.add_attempt(attempt("0", "p1", 2))
+    journal.add_attempt(attempt("0", "p2", shared_with="p1"))
     first, second, third = build_report(journal).stages[0].points[:3]
     assert (first.outcome, first.values) == (Outcome.CRASH, {})
     assert first.log.endswith(r"\xff the end")

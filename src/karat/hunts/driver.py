@@ -52,7 +52,7 @@ def open_stage(kit: HuntContext, stage: Stage, row: StageRow, depth: int) -> Ope
     for finding in timeline.findings:
         kit.listener.said(finding.message)
     kit.listener.opened(row.key, row.title, points)
-    for entry in kit.journal.entries(row.key):
+    for entry in kit.journal.attempts(row.key):
         kit.listener.known(entry.attempt)
     return OpenStage(
         key=row.key,
@@ -150,7 +150,7 @@ class Search:
         return self._known(self._strategy.decide(self._seen, flying, room))
 
     def _known(self, decision: Decision) -> Decision:
-        self._kit.journal.decided(self._stage.key, decision)
+        self._kit.journal.save_decision(self._stage.key, decision)
         self._kit.listener.decided(self._stage.key, decision)
         return decision
 
@@ -274,8 +274,8 @@ def run_hunt(
         listener=listener,
         metrics=search_metrics(settings),
     )
-    journal.none_running()
-    journal.note("state", "running")
+    journal.clear_running()
+    journal.set_fact("state", "running")
     with _ended(journal, listener):
         Hunt(kit).run()
     return build_report(journal)
@@ -286,8 +286,8 @@ def _ended(journal: Journal, listener: Listener) -> Iterator[None]:
     """However it ends, the journal says how."""
     try:
         yield
-        journal.none_running()
-        journal.note("state", "done")
+        journal.clear_running()
+        journal.set_fact("state", "done")
     except HuntStopped as stop:
         mark_stopped(journal, str(stop))
     except KeyboardInterrupt:
@@ -304,9 +304,9 @@ def _ended(journal: Journal, listener: Listener) -> Iterator[None]:
 
 def mark_stopped(journal: Journal, why: str) -> None:
     """The journal says that the hunt is not finished, and why."""
-    journal.note("why", why)
-    journal.note("state", "stopped")
-    journal.event(why)
+    journal.set_fact("why", why)
+    journal.set_fact("state", "stopped")
+    journal.add_event(why)
 
 
 class Hunt:
@@ -346,7 +346,7 @@ class Hunt:
         finally:
             stage.timeline.close()
         lacking = tuple(_not_reproduced(stage, decision, wanted))
-        kit.journal.stage_done(row.key, (*timeline_notes(kit, stage), *lacking))
+        kit.journal.finish_stage(row.key, (*timeline_notes(kit, stage), *lacking))
         for note in lacking:
             kit.listener.said(note)
         done = kit.journal.stage(row.key)
@@ -370,7 +370,7 @@ class Hunt:
     def _told_again(self, row: StageRow) -> None:
         """A listener that comes late hears of a stage that is done."""
         self._kit.listener.opened(row.key, row.title, self._kit.journal.points(row.key))
-        for entry in self._kit.journal.entries(row.key):
+        for entry in self._kit.journal.attempts(row.key):
             self._kit.listener.known(entry.attempt)
 
     def _look_into(self, stage: OpenStage, decision: Decision, site: Site, *, last: bool) -> None:
@@ -388,7 +388,7 @@ class Hunt:
             found = structs.replace(
                 found, zoom=zoom, suspects=tuple(stage.timeline.suspects(old, new))
             )
-            self._kit.journal.found(stage.key, number, found)
+            self._kit.journal.save_change(stage.key, number, found)
 
     def _below(self, row: StageRow, decision: Decision, depth: int) -> None:
         """The finer stages, one per place of change."""
@@ -430,7 +430,7 @@ class Hunt:
             blame = Blame(self._kit, self._measuring, stage, site)
             for number in asked:
                 known = blame.confirmed(found[number], decision.spans[number])
-                self._kit.journal.found(row.key, number, known)
+                self._kit.journal.save_change(row.key, number, known)
         finally:
             stage.timeline.close()
 
@@ -447,7 +447,7 @@ class Hunt:
 
     def _identity(self, stage: str, point: Point) -> Mapping[str, str]:
         """What was really under test at a point, the last time it was."""
-        entries = self._kit.journal.entries(stage, point.id)
+        entries = self._kit.journal.attempts(stage, point.id)
         known = [entry.attempt.identity for entry in entries if entry.attempt.identity]
         return known[-1] if known else {}
 

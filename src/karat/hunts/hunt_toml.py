@@ -170,6 +170,15 @@ def validate(settings: HuntSettings) -> None:
         if (table := getattr(settings, name)) is not None:
             _check_checkouts(name, table, [each.name for each in settings.repositories])
     _check_first(settings, found[0])
+    _check_numbers(settings)
+    for text in settings.skip:
+        old, dots, new = text.partition("..")
+        good = bool(text.strip()) and (not dots or (bool(old.strip()) and bool(new.strip())))
+        _expect(good, f"skip: expected a point or a range OLD..NEW, found {text!r}")
+
+
+def _check_numbers(settings: HuntSettings) -> None:
+    """What options can change, too: [search] and [engine]."""
     search = settings.search
     _expect(
         0.5 < search.confidence < 1,
@@ -188,10 +197,6 @@ def validate(settings: HuntSettings) -> None:
     for name, number in engine.resources.items():
         _check_range(f"engine.resources.{name}", number)
     _understand("engine.memory", parse_size, engine.memory)
-    for text in settings.skip:
-        old, dots, new = text.partition("..")
-        good = bool(text.strip()) and (not dots or (bool(old.strip()) and bool(new.strip())))
-        _expect(good, f"skip: expected a point or a range OLD..NEW, found {text!r}")
 
 
 def _expect(condition: bool, message: str) -> None:  # noqa: FBT001 - reads as a sentence
@@ -372,7 +377,7 @@ def apply_overrides(settings: HuntSettings, said: Overrides) -> HuntSettings:
         words = words[number:]
     changed = structs.replace(settings, search=search, engine=engine, probe=probe, stages=words)
     try:
-        validate(changed)
+        _check_numbers(changed)
     except UsageError as error:
         raise _wrong_option(str(error)) from error
     return changed

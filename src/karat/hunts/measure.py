@@ -63,14 +63,14 @@ class AttemptIndex:
         self._originals: dict[str, list[Attempt]] = defaultdict(list)
         self.runs = 0
         """Those that were really run; shared ones cost nothing."""
-        for entry in journal.entries():
+        for entry in journal.attempts():
             self._keep(entry)
 
     def add(
         self, entry: AttemptRow, *, log: bytes = b"", commands: Sequence[CommandRow] = ()
     ) -> None:
         """One more; it is in the journal first."""
-        self._journal.attempted(entry, log=log, commands=commands)
+        self._journal.add_attempt(entry, log=log, commands=commands)
         self._keep(entry)
 
     def _keep(self, entry: AttemptRow) -> None:
@@ -173,7 +173,7 @@ class Measurer:
         self._flight[key] = RunningAttempt(
             stage=stage, point=point, number=number, purpose=purpose, why=why, job=job
         )
-        kit.journal.started(stage.key, point.id, number, why)
+        kit.journal.run_started(stage.key, point.id, number, why)
         kit.listener.started(stage.key, point, why)
         kit.engine.submit(job)
 
@@ -182,7 +182,7 @@ class Measurer:
         slots = self._kit.engine.slots
         if slots != self._slots:
             self._slots = slots
-            self._kit.journal.note("slots", str(slots))
+            self._kit.journal.set_fact("slots", str(slots))
             self._kit.listener.room(slots)
 
     def wait(self) -> Sequence[RunningAttempt]:
@@ -220,7 +220,7 @@ class Measurer:
     ) -> None:
         """Run until every point has as many attempts of this purpose as are wanted."""
         for point, _ in wanted:
-            self._kit.journal.mixed(stage.key, point)
+            self._kit.journal.add_mixed_point(stage.key, point)
         while lacking := [
             point for point, nth in wanted if len(self.attempts(stage, point, purpose)) < nth
         ]:

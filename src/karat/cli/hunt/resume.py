@@ -93,7 +93,7 @@ def go_on(path: Path, said: Overrides, reports: Reports) -> int:
         together = said.over(remembered_overrides(journal))
         settings = apply_overrides(plain, together)
         _same_hunt(file, path, facts["settings"], settings_json(settings))
-        journal.note("settings", settings_json(settings))
+        journal.set_fact("settings", settings_json(settings))
         remember_overrides(journal, together)
         return hunt(settings, workspace_of(file, plain), journal, reports)
 

@@ -39,8 +39,13 @@ if TYPE_CHECKING:
     import sqlite3
 
 
-class JournalReader:
-    """What can be asked of a journal."""
+LOG_LIMIT = 4 << 20
+"""Of a longer log, the first quarter and the end are kept."""
+_POINT = "INSERT INTO points (stage, id, position, label, at, missing, document) VALUES (?, ?, ?, ?, ?, ?, ?)"
+
+
+class Journal:
+    """Everything a hunt did and saw. Made by its path, it is opened for reading."""
 
     def __init__(self, path: Path | str, *, writing: bool = False) -> None:
         self.path = Path(path)
@@ -48,19 +53,17 @@ class JournalReader:
         try:
             self._db = connect(self.path, writing=writing)
             self._file = self.path.stat().st_ino
-            with self._told("read"):
+            with self._errors("read"):
                 self._check()
         except KaratError:
-            self._release()
+            if self._lock is not None:
+                self._lock.release()
             raise
 
     def close(self) -> None:
         """Give the file back."""
-        with self._told("write"):
+        with self._errors("write"):
             self._db.close()
-        self._release()
-
-    def _release(self) -> None:
         if self._lock is not None:
             self._lock.release()
 
@@ -71,7 +74,7 @@ class JournalReader:
         self.close()
 
     @contextmanager
-    def _told(self, verb: str) -> Iterator[None]:
+    def _errors(self, verb: str) -> Iterator[None]:
         import sqlite3  # noqa: PLC0415 - help must be quick
 
         try:
@@ -80,7 +83,7 @@ class JournalReader:
             raise journal_error(self.path, verb, error) from error
 
     def _rows(self, sql: str, *values: Any) -> list[Any]:
-        with self._told("read"):
+        with self._errors("read"):
             return self._db.execute(sql, values).fetchall()
 
     def _check(self) -> None:
@@ -122,25 +125,24 @@ class JournalReader:
             "SELECT key, title, timeline, state, parent, levels, window, decision, notes "
             "FROM stages ORDER BY ordinal"
         )
-        return tuple(self._stage(row) for row in rows)
+        return tuple(
+            StageRow(
+                key=key,
+                title=title,
+                timeline=timeline,
+                state=state,
+                parent=parent,
+                levels=self._read(levels, dict[str, tuple[float, float]]),
+                window=None if window is None else self._read(window, Window),
+                decision=None if decision is None else self._read(decision, Decision),
+                notes=self._read(notes, tuple[str, ...]),
+            )
+            for key, title, timeline, state, parent, levels, window, decision, notes in rows
+        )
 
     def stage(self, key: str) -> StageRow | None:
         """One stage; None: it was not begun."""
         return next((stage for stage in self.stages() if stage.key == key), None)
-
-    def _stage(self, row: Sequence[Any]) -> StageRow:
-        key, title, timeline, state, parent, levels, window, decision, notes = row
-        return StageRow(
-            key=key,
-            title=title,
-            timeline=timeline,
-            state=state,
-            parent=parent,
-            levels=self._read(levels, dict[str, tuple[float, float]]),
-            window=None if window is None else self._read(window, Window),
-            decision=None if decision is None else self._read(decision, Decision),
-            notes=self._read(notes, tuple[str, ...]),
-        )
 
     def points(self, stage: str) -> tuple[Point, ...]:
         """The points of a stage's timeline, oldest first."""
@@ -162,7 +164,9 @@ class JournalReader:
         )
         return tuple((stage, self._read(text, Point)) for stage, text in rows)
 
-    def entries(self, stage: str | None = None, point: str | None = None) -> tuple[AttemptRow, ...]:
+    def attempts(
+        self, stage: str | None = None, point: str | None = None
+    ) -> tuple[AttemptRow, ...]:
         """Attempts, oldest first: all, of a stage, or of one of its points."""
         rows = self._rows(
             "SELECT document, purpose, lost FROM attempts WHERE (?1 IS NULL OR stage = ?1) "
@@ -218,26 +222,6 @@ class JournalReader:
         """The process that writes it now; None: nobody does."""
         return writing_process(self.path)
 
-    def _read(self, text: str, shape: Any) -> Any:
-        try:
-            return msgspec.json.decode(text, type=shape)
-        except (msgspec.DecodeError, UnicodeError) as error:
-            raise self._damaged(str(error)) from error
-
-    def _damaged(self, said: str) -> CannotVerify:
-        return CannotVerify(
-            f"expected the journal {self.path} to be whole, but: {said}",
-            next_command=fresh_command(self.path),
-        )
-
-
-LOG_LIMIT = 4 << 20
-"""Of a longer log, the first quarter and the end are kept."""
-
-
-class Journal(JournalReader):
-    """Everything a hunt did and saw. Made by its path, it is opened for reading."""
-
     @classmethod
     def create(cls, path: Path, hunt: HuntRow) -> Journal:
         """A new journal, open for writing; there must be none at that path, or an empty one."""
@@ -267,7 +251,7 @@ class Journal(JournalReader):
     @contextmanager
     def _writing(self, *, durable: bool = True) -> Iterator[sqlite3.Connection]:
         """A transaction. What need not survive a power cut, only the end of this process, does not wait for the disk."""
-        with self._told("write"), self._db:
+        with self._errors("write"), self._db:
             self._db.execute(f"PRAGMA synchronous={'FULL' if durable else 'NORMAL'}")
             self._db.execute("BEGIN IMMEDIATE")
             yield self._db
@@ -300,12 +284,12 @@ class Journal(JournalReader):
                 ],
             )
 
-    def note(self, key: str, value: str) -> None:
+    def set_fact(self, key: str, value: str) -> None:
         """Keep one fact of the hunt: its state, its settings."""
         with self._writing() as db:
             db.execute("INSERT OR REPLACE INTO hunt VALUES (?, ?)", (key, value))
 
-    def event(self, message: str, stage: str = "") -> None:
+    def add_event(self, message: str, stage: str = "") -> None:
         """Keep one thing that happened."""
         with self._writing() as db:
             db.execute(
@@ -326,7 +310,7 @@ class Journal(JournalReader):
             )  # fmt: skip
             db.executemany(_POINT, [_point_row(stage.key, i, p) for i, p in enumerate(points)])
 
-    def mixed(self, stage: str, point: Point) -> None:
+    def add_mixed_point(self, stage: str, point: Point) -> None:
         """Keep a point that is no part of the timeline."""
         with self._writing() as db:
             db.execute(f"{_POINT} ON CONFLICT DO NOTHING", _point_row(stage, None, point))
@@ -337,34 +321,49 @@ class Journal(JournalReader):
             db.execute("DELETE FROM points WHERE stage = ? AND id = ?", (stage, point.id))
             db.execute(_POINT, _point_row(stage, position, point))
 
-    def decided(self, stage: str, decision: Decision) -> None:
-        """Keep what is known of a stage; it can be worked out again."""
-        with self._writing(durable=False) as db:
-            db.execute("UPDATE stages SET decision = ? WHERE key = ?", (_decision(decision), stage))
+    def save_decision(self, stage: str, decision: Decision) -> None:
+        """Keep what is known of a stage; it can be worked out again.
 
-    def stage_done(self, stage: str, notes: Sequence[str] = ()) -> None:
+        JSON has no infinite bounds: an analysis that has some is left out, and can be had from the series.
+        """
+        text = _text(decision)
+        if decision.analyses:
+            try:
+                msgspec.json.decode(text, type=Decision)
+            except msgspec.ValidationError:
+                text = _text(structs.replace(decision, analyses=()))
+        with self._writing(durable=False) as db:
+            db.execute("UPDATE stages SET decision = ? WHERE key = ?", (text, stage))
+
+    def finish_stage(self, stage: str, notes: Sequence[str] = ()) -> None:
         """A stage has its answer."""
         with self._writing() as db:
             sql = "UPDATE stages SET state = 'done', notes = ? WHERE key = ?"
             db.execute(sql, (_text(notes), stage))
 
-    def started(self, stage: str, point: str, number: int, why: str) -> None:
+    def run_started(self, stage: str, point: str, number: int, why: str) -> None:
         """Keep that a run is under way, for those who look on."""
         with self._writing(durable=False) as db:
             row = (stage, point, number, why, time.time())
             db.execute("INSERT OR REPLACE INTO running VALUES (?, ?, ?, ?, ?)", row)
 
-    def none_running(self) -> None:
+    def clear_running(self) -> None:
         """Nothing is under way: the hunt begins, or has ended."""
         with self._writing() as db:
             db.execute("DELETE FROM running")
 
-    def attempted(
+    def add_attempt(
         self, entry: AttemptRow, *, log: bytes = b"", commands: Sequence[CommandRow] = ()
     ) -> None:
         """Keep an attempt with all that belongs to it, all or nothing."""
         attempt = entry.attempt
-        self._still_there()
+        # SQLite writes on into a file that was removed: everything from then on would be lost, and nobody told.
+        if not self.path.exists() or self.path.stat().st_ino != self._file:
+            raise CannotVerify(
+                f"expected the journal {self.path}, which this hunt writes, found it removed or replaced meanwhile: what "
+                "was measured is lost with it",
+                next_command="karat hunt run",
+            )
         with self._writing() as db:
             cursor = db.execute(
                 "INSERT INTO attempts (stage, point, number, purpose, outcome, signature, identity_key, shared_with, "
@@ -392,24 +391,27 @@ class Journal(JournalReader):
                 data = zlib.compress(cut_log(log))
                 db.execute("INSERT INTO logs VALUES (?, ?, ?)", (row, len(log), data))
 
-    def _still_there(self) -> None:
-        """SQLite writes on into a file that was removed: everything from then on would be lost, and nobody told."""
-        if not self.path.exists() or self.path.stat().st_ino != self._file:
-            raise CannotVerify(
-                f"expected the journal {self.path}, which this hunt writes, found it removed or replaced meanwhile: what "
-                "was measured is lost with it",
-                next_command="karat hunt run",
-            )
-
-    def found(self, stage: str, number: int, found: ChangeRow) -> None:
+    def save_change(self, stage: str, number: int, found: ChangeRow) -> None:
         """Keep what became of a change."""
         with self._writing() as db:
             db.execute(
                 "INSERT OR REPLACE INTO changes VALUES (?, ?, ?)", (stage, number, _text(found))
             )
 
+    def _read(self, text: str, shape: Any) -> Any:
+        try:
+            return msgspec.json.decode(text, type=shape)
+        except (msgspec.DecodeError, UnicodeError) as error:
+            raise self._damaged(str(error)) from error
 
-_POINT = "INSERT INTO points (stage, id, position, label, at, missing, document) VALUES (?, ?, ?, ?, ?, ?, ?)"
+    def _damaged(self, said: str) -> CannotVerify:
+        return CannotVerify(
+            f"expected the journal {self.path} to be whole, but: {said}",
+            next_command=fresh_command(self.path),
+        )
+
+
+"""Of a longer log, the first quarter and the end are kept."""
 
 
 def _point_row(stage: str, position: int | None, point: Point) -> tuple[Any, ...]:
@@ -419,17 +421,6 @@ def _point_row(stage: str, position: int | None, point: Point) -> tuple[Any, ...
 
 def _text(value: Any) -> str:
     return msgspec.json.encode(value).decode()
-
-
-def _decision(decision: Decision) -> str:
-    """As JSON, which has no infinite bounds: an analysis that has some is left out, and can be had from the series."""
-    text = _text(decision)
-    if decision.analyses:
-        try:
-            msgspec.json.decode(text, type=Decision)
-        except msgspec.ValidationError:
-            return _text(structs.replace(decision, analyses=()))
-    return text
 
 
 def cut_log(log: bytes, limit: int = LOG_LIMIT) -> bytes:
@@ -451,7 +442,16 @@ def archive(path: Path) -> Path:
     """Rename a journal to `NAME.hunt.1`, `.2`, …; nobody may be at work on it."""
     lock = WriterLock(path)
     lock.release()
-    _close(path)
+    try:
+        # Closing it as its writer leaves one whole file. One that cannot be read is all the more reason to begin anew.
+        Journal.resume(path).close()
+    except CannotVerify as error:
+        if not has_journal_name(path) and path.stat().st_size:
+            words = shlex.quote(f"{path.stem}.hunt")
+            raise UsageError(
+                f"expected the journal of a hunt in {path}, found another file, which was not touched",
+                next_command=f"karat hunt run --journal {words}",
+            ) from error
     target = next(
         free
         for number in range(1, 1_000_000)
@@ -468,17 +468,3 @@ def archive(path: Path) -> Path:
             next_command=f"ls -ld {shlex.quote(str(path.parent))}",
         ) from error
     return target
-
-
-def _close(path: Path) -> None:
-    """Closing it as its writer leaves one whole file. One that cannot be read is all the more reason to begin anew."""
-    try:
-        Journal.resume(path).close()
-    except CannotVerify as error:
-        if has_journal_name(path) or path.stat().st_size == 0:
-            return
-        words = shlex.quote(f"{path.stem}.hunt")
-        raise UsageError(
-            f"expected the journal of a hunt in {path}, found another file, which was not touched",
-            next_command=f"karat hunt run --journal {words}",
-        ) from error

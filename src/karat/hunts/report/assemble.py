@@ -211,7 +211,7 @@ class _Stage:
         self._state = state if row.state == "running" else row.state
         self._points = journal.points(row.key)
         self._entries: dict[str, list[AttemptRow]] = {}
-        for entry in journal.entries(row.key):
+        for entry in journal.attempts(row.key):
             self._entries.setdefault(entry.attempt.point, []).append(entry)
 
     def report(self) -> StageReport:

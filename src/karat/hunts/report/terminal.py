@@ -338,19 +338,19 @@ def find_point(journal: Journal, name: str, stage: str | None) -> tuple[str, Poi
 
 def _tried_first(journal: Journal, matches: Sequence[tuple[str, Point]]) -> tuple[str, Point]:
     """Of several stages that have the point, the first in which it was tried."""
-    return next((m for m in matches if journal.entries(m[0], m[1].id)), matches[0])
+    return next((m for m in matches if journal.attempts(m[0], m[1].id)), matches[0])
 
 
 def show_point(journal: Journal, stage: str, point: Point, *, logs: bool) -> ShownPoint:
     """Everything that is known of a point."""
     every: dict[str, list[Attempt]] = {}
-    for entry in journal.entries(stage):
+    for entry in journal.attempts(stage):
         every.setdefault(entry.attempt.point, []).append(entry.attempt)
     said = flags([(p, every.get(p.id, [])) for p in journal.points(stage)])
     facts = journal.facts()
     settings = settings_of_journal(facts)
     attempts = []
-    for entry in journal.entries(stage, point.id):
+    for entry in journal.attempts(stage, point.id):
         number = entry.attempt.number
         log = journal.log(stage, point.id, number).decode("utf-8", "backslashreplace")
         attempts.append(

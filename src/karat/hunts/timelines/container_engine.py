@@ -22,7 +22,7 @@ from typing import Any, Literal
 import msgspec
 
 from karat.engines.job import Command
-from karat.findings import CannotVerify, UsageError
+from karat.findings import CannotVerify
 from karat.hunts.settings import mistake
 from karat.net.image_reference import parse
 
@@ -31,7 +31,9 @@ Kind = Literal["docker", "podman"]
 HUNT_LABEL, SESSION_LABEL = "karat.hunt", "karat.session"
 _NAMES: tuple[Kind, ...] = ("docker", "podman")
 _ANSWER_SECONDS = 30.0
-_SIGNALS = range(129, 160)
+_START_SECONDS = 7200.0
+"""The image may have to be pulled."""
+_MOUNT = re.compile(r"(?P<host>[^:]+):(?P<inside>/[^:]*)(?P<options>:[A-Za-z,]+)?")
 _LAST_BYTES = 8192
 # What a client writes last when it, and not the command inside, has failed. Programs, too, end with 1 and with 255, and
 # may well write "Error: …" then; of those only what is said of the container itself is taken for the client's word.
@@ -119,7 +121,7 @@ class ContainerEngine(msgspec.Struct, frozen=True, kw_only=True):
         """Options that show GPUs to a container: `all`, a number, or `device=0,1`."""
         if wanted is None or wanted in {"", "none", "0"}:
             return ()
-        devices = _devices(wanted)
+        devices = _gpu_devices(wanted)
         if self.name == "docker":
             # docker reads this option as a row of CSV, so that a list needs quotes of its own.
             return ("--gpus", f'"{wanted}"' if "," in wanted else wanted)
@@ -182,11 +184,6 @@ def engine_failure(exit_code: int | None, output: bytes) -> str:
     return said[-1] if own and said and own.match(said[-1]) else ""
 
 
-def signal_of(exit_code: int | None) -> int | None:
-    """The signal that ended the command inside: clients give 128 + its number, and 137 is SIGKILL, as of want of memory."""
-    return exit_code - 128 if exit_code is not None and exit_code in _SIGNALS else None
-
-
 def leftovers(engine: ContainerEngine, hunt: str) -> tuple[str, ...]:
     """Names of this hunt's containers that an earlier process has left behind on this machine."""
     mine = f"{SESSION_LABEL}={session()}"
@@ -197,7 +194,7 @@ def leftovers(engine: ContainerEngine, hunt: str) -> tuple[str, ...]:
 def remove_leftovers(engine: ContainerEngine, hunt: str) -> None:
     """Removes what an earlier process of this hunt has left behind: it would disturb measurements."""
     if names := leftovers(engine, hunt):
-        _said(engine.remove(*names))
+        _output_of(engine.remove(*names))
 
 
 def remove_named(engine: ContainerEngine, hunt: str, name: str) -> None:
@@ -205,12 +202,12 @@ def remove_named(engine: ContainerEngine, hunt: str, name: str) -> None:
     mine = _listed(engine, f"{HUNT_LABEL}={hunt}", f"{SESSION_LABEL}={session()}")
     pattern = re.compile(re.escape(name).replace("@SLOT@", r"\d+"))
     if names := [one for one in mine if pattern.fullmatch(one)]:
-        _said(engine.remove(*names))
+        _output_of(engine.remove(*names))
 
 
 def inspect(engine: ContainerEngine, image: str) -> Mapping[str, Any] | None:
     """What the engine knows of an image that is here; None if it is not."""
-    done = _done((engine.program, "image", "inspect", image))
+    done = _run_client((engine.program, "image", "inspect", image))
     if done is None or done.returncode != 0:
         return None
     found = msgspec.json.decode(done.stdout)
@@ -231,7 +228,7 @@ def session() -> str:
     return secrets.token_hex(4)
 
 
-def _devices(wanted: str) -> tuple[str, ...]:
+def _gpu_devices(wanted: str) -> tuple[str, ...]:
     if wanted == "all":
         return ("all",)
     if wanted.isdecimal():
@@ -249,7 +246,7 @@ def _ask(name: Kind) -> ContainerEngine | str:
     if shutil.which(name) is None:
         return "not installed"
     # A client alone is no engine: only its server's version says that something will run.
-    done = _done((name, "version", "--format", "{{.Server.Version}}"))
+    done = _run_client((name, "version", "--format", "{{.Server.Version}}"))
     if done is None:
         return f"did not answer within {_ANSWER_SECONDS:.0f} s"
     if done.returncode == 0:
@@ -261,15 +258,15 @@ def _ask(name: Kind) -> ContainerEngine | str:
 def _listed(engine: ContainerEngine, *labels: str) -> list[str]:
     """Names of containers, running or not, that have all of these labels."""
     filters = [word for label in labels for word in ("--filter", f"label={label}")]
-    return _said((engine.program, "ps", "--all", *filters, "--format", "{{.Names}}")).split()
+    return _output_of((engine.program, "ps", "--all", *filters, "--format", "{{.Names}}")).split()
 
 
-def _said(argv: Sequence[str]) -> str:
-    done = _done(argv)
+def _output_of(argv: Sequence[str]) -> str:
+    done = _run_client(argv)
     return done.stdout.decode(errors="replace") if done is not None else ""
 
 
-def _done(argv: Sequence[str]) -> subprocess.CompletedProcess[bytes] | None:
+def _run_client(argv: Sequence[str]) -> subprocess.CompletedProcess[bytes] | None:
     try:
         return subprocess.run(
             argv,
@@ -282,9 +279,6 @@ def _done(argv: Sequence[str]) -> subprocess.CompletedProcess[bytes] | None:
         return None
 
 
-_MOUNT = re.compile(r"(?P<host>[^:]+):(?P<inside>/[^:]*)(?P<options>:[A-Za-z,]+)?")
-
-
 def mount_options(mounts: Iterable[str], root: Path) -> tuple[str, ...]:
     """Options for `run`: HOST is seen from a folder, and must be there."""
     return tuple(word for mount in mounts for word in ("--volume", absolute_mount(mount, root)))
@@ -294,12 +288,14 @@ def absolute_mount(mount: str, root: Path) -> str:
     """`HOST:CONTAINER[:ro]` with an absolute HOST."""
     found = _MOUNT.fullmatch(mount)
     if not found:
-        raise _wrong(f"expected HOST:CONTAINER or HOST:CONTAINER:ro, found {mount!r}")
+        raise mistake(
+            f"containers.mounts: expected HOST:CONTAINER or HOST:CONTAINER:ro, found {mount!r}"
+        )
     host = (root / Path(found["host"]).expanduser()).resolve()
     if not host.exists():
         # docker would make an empty folder of it, and the probe would find nothing there.
-        raise _wrong(
-            f"expected {mount!r} to name a folder or file that is there, found none at {host}"
+        raise mistake(
+            f"containers.mounts: expected {mount!r} to name a folder or file that is there, found none at {host}"
         )
     return f"{check_mountable(host)}:{found['inside']}{found['options'] or ''}"
 
@@ -314,16 +310,12 @@ def check_mountable(host: Path) -> Path:
     return host
 
 
-def _wrong(message: str) -> UsageError:
-    return mistake(f"containers.mounts: {message}")
-
-
-_START_SECONDS = 7200.0
-"""The image may have to be pulled."""
-
-
 class KeptContainer(msgspec.Struct, frozen=True, kw_only=True):
-    """A container that stays while commands are run in it, one per slot."""
+    """A container that stays while commands are run in it, one per slot, so that builds are incremental.
+
+    The image must have `sleep` (busybox's will do), which keeps the container alive. What commands leave in the container's
+    own files stays until it is removed; what they leave in mounted folders stays for good.
+    """
 
     engine: ContainerEngine
     image: str
@@ -377,14 +369,9 @@ class KeptContainer(msgspec.Struct, frozen=True, kw_only=True):
             ),
             cwd="@AREA@",
             env=env,
-            unless=self._check(command.unless, command.cwd),
+            unless=self.engine.exec(self.full_name, command.unless, ("--workdir", command.cwd))
+            if command.unless
+            else (),
             # Clients leave behind what they started in a container; a new start ends it, and keeps the files.
             when_killed=(self.engine.restart(self.full_name), *command.when_killed),
         )
-
-    def remove_argv(self) -> tuple[str, ...]:
-        """Ends and removes it."""
-        return self.engine.remove(self.full_name)
-
-    def _check(self, unless: tuple[str, ...], cwd: str) -> tuple[str, ...]:
-        return self.engine.exec(self.full_name, unless, ("--workdir", cwd)) if unless else ()

@@ -7,7 +7,6 @@ run, so that a tag that moves does not change under a hunt. Labels `karat.commit
 
 from __future__ import annotations
 
-import datetime as dt
 import threading
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -16,11 +15,17 @@ import msgspec
 
 from karat.engines.job import Command
 from karat.findings import CannotVerify, Finding, Severity
-from karat.hunts import settings as durations, settings as sizes
 from karat.hunts.model import Point, Suspect, Window
-from karat.hunts.settings import ContainerSettings, HuntSettings, Stage, mistake, split_command
+from karat.hunts.settings import (
+    ContainerSettings,
+    HuntSettings,
+    Stage,
+    mistake,
+    parse_duration,
+    parse_size,
+    split_command,
+)
 from karat.hunts.stages import stages
-from karat.hunts.timelines import images as image_listing
 from karat.hunts.timelines.container_engine import (
     ContainerEngine,
     check_mountable,
@@ -43,20 +48,22 @@ from karat.hunts.timelines.images import (
     image_at,
     image_times,
     in_utc,
+    list_images,
+    listing_findings,
+    open_registry,
     point_name,
 )
-from karat.hunts.timelines.timeline import Workspace
+from karat.hunts.timelines.timeline import Timeline, Workspace
 from karat.net.registry import Registry
 
 _PULL_SECONDS = 7200.0
-_EDIT = "edit hunt.toml"
-_OUT = "KARAT_OUT"
 
 
-class Containers:
+class Containers(Timeline):
     """Images by date, and how each is put under test."""
 
     name = "containers"
+    points: Sequence[Point] = ()
 
     def __init__(
         self,
@@ -71,7 +78,7 @@ class Containers:
         self._repositories = settings.repositories
         self._place, self._engine, self._registry = place, engine, registry
         self._images = images
-        self.points: Sequence[Point] = points
+        self.points = points
         self._labels: dict[str, Mapping[str, str]] = {}
         self._unread: list[Finding] = []
         self._lock = threading.Lock()
@@ -87,7 +94,7 @@ class Containers:
         self._puller = Puller(self._own.ahead if self._here else 0, self._pull_ahead)
         self._cache = ImageCache(
             place.work / "containers" / f"images-{place.hunt}.json",
-            sizes.parse_size(self._own.cache) if self._here else 0,
+            parse_size(self._own.cache) if self._here else 0,
             partial(image_sizes, engine),
             keep=max(1, settings.engine.slots) + self._own.ahead,
         )
@@ -95,7 +102,7 @@ class Containers:
     @property
     def findings(self) -> Sequence[Finding]:
         """Images that are missing, and those of which nothing, or not all, could be said."""
-        return (*image_listing.listing_findings(self._images.values()), *self._unread)
+        return (*listing_findings(self._images.values()), *self._unread)
 
     def identity(self, point: Point) -> Mapping[str, str]:
         """The digest, and the commits that labels tell of."""
@@ -125,11 +132,19 @@ class Containers:
         commands.append(
             Command(role="prepare", name="pull", argv=pull, unless=here, timeout=_PULL_SECONDS)
         )
-        return [*commands, *([self._started(image)] if self._stays else [])]
+        if self._stays:
+            # A container for the whole job, so that commands find what `setup` left.
+            words = (*self._options, "--entrypoint", "sleep", *self._own.options)
+            argv = self._engine.run_detached(image, ("infinity",), words)
+            killed = (self._engine.remove(self._container),)
+            commands.append(
+                Command(role="prepare", name="container", argv=argv, when_killed=killed)
+            )
+        return commands
 
     def command(self, point: Point, command: Command) -> Command:
         """The command in a fresh container of the point's image; after a `setup`, in the one that has seen it."""
-        variables = {_OUT: "@OUT@", **self._own.env, **command.env}
+        variables = {"KARAT_OUT": "@OUT@", **self._own.env, **command.env}
         if self._divided:
             variables["CUDA_VISIBLE_DEVICES"] = "@GPUS@"
         options, env = env_options(variables)
@@ -149,16 +164,6 @@ class Containers:
             when_killed=(killed, *command.when_killed),
         )
 
-    def _started(self, image: str) -> Command:
-        """A container for the whole job, so that commands find what `setup` left."""
-        words = (*self._options, "--entrypoint", "sleep", *self._own.options)
-        return Command(
-            role="prepare",
-            name="container",
-            argv=self._engine.run_detached(image, ("infinity",), words),
-            when_killed=(self._engine.remove(self._container),),
-        )
-
     @property
     def _options(self) -> tuple[str, ...]:
         """For every container, before those of hunt.toml."""
@@ -175,10 +180,6 @@ class Containers:
     def ahead(self, points: Sequence[Point]) -> None:
         """Pulls their images in the background."""
         self._puller.ahead([run for point in points if (run := self._images[point.id].run)])
-
-    def mixed(self, old: Point, new: Point, taken: frozenset[str]) -> Point | None:  # noqa: ARG002
-        """None: what is in an image cannot be swapped."""
-        return None
 
     def suspects(self, old: Point, new: Point) -> Sequence[Suspect]:
         """The commits that labels tell of, and the image itself."""
@@ -242,17 +243,15 @@ class Containers:
         try:
             return self._registry.labels(found.reference, found.digest)
         except CannotVerify as error:
-            self._unread.append(_unread_labels(found, error))
+            self._unread.append(
+                Finding(
+                    kind="cannot-read",
+                    severity=Severity.INFO,
+                    message=f"the labels of {found.reference.text} could not be read, so its commits are not known: {error}",
+                    next=error.next_command,
+                )
+            )
             return {}
-
-
-def _unread_labels(found: ListedImage, error: CannotVerify) -> Finding:
-    return Finding(
-        kind="cannot-read",
-        severity=Severity.INFO,
-        message=f"the labels of {found.reference.text} could not be read, so its commits are not known: {error}",
-        next=error.next_command,
-    )
 
 
 def open_containers(
@@ -260,20 +259,35 @@ def open_containers(
 ) -> Containers:
     """The images of a range of dates, each asked of its registry; nothing is pulled."""
     own = _table(settings)
-    step = stage.step if stage.step is not None else durations.parse_duration(own.step)
+    step = stage.step if stage.step is not None else parse_duration(own.step)
     for each in stages(settings):
         if each.timeline == "containers":
             check_template(own.image, each.step or step)
-    start, end = _ends(own, window)
+    if window is not None and window.old.when and window.new.when:
+        start, end = window.old.when, window.new.when
+    elif own.start is None or own.end is None:
+        missing = "start" if own.start is None else "end"
+        raise mistake(f"containers.{missing}: expected a date, such as 2023-08-24, found none")
+    else:
+        start, end = in_utc(own.start), in_utc(own.end)
     named = {point_name(when, step): when for when in image_times(start, end, step)}
     references = {name: image_at(own.image, when) for name, when in named.items()}
     check_distinct(references)
     here = settings.engine.kind == "local"
     engine = open_engine(own.engine, here=here)
-    registry = image_listing.open_registry(own, list(references.values()), engine)
+    registry = open_registry(own, list(references.values()), engine)
     try:
-        images = image_listing.list_images(references, engine, registry)
-        points = [_point(name, named[name], images[name]) for name in named]
+        images = list_images(references, engine, registry)
+        points = [
+            Point(
+                id=name,
+                label=name,
+                when=when,
+                parts={"image": images[name].run or references[name].text},
+                missing="" if images[name].run else f"no image {references[name].text}",
+            )
+            for name, when in named.items()
+        ]
         timeline = Containers(settings, place, engine, registry, images, points)
     except BaseException:
         if registry is not None:
@@ -288,23 +302,3 @@ def _table(settings: HuntSettings) -> ContainerSettings:
     if settings.containers is None:
         raise mistake("[containers]: expected a table with an image, found none")
     return settings.containers
-
-
-def _point(name: str, when: dt.datetime, found: ListedImage) -> Point:
-    image = found.reference.text
-    return Point(
-        id=name,
-        label=name,
-        when=when,
-        parts={"image": found.run or image},
-        missing="" if found.run else f"no image {image}",
-    )
-
-
-def _ends(own: ContainerSettings, window: Window | None) -> tuple[dt.datetime, dt.datetime]:
-    if window is not None and window.old.when and window.new.when:
-        return window.old.when, window.new.when
-    if own.start is None or own.end is None:
-        missing = "start" if own.start is None else "end"
-        raise mistake(f"containers.{missing}: expected a date, such as 2023-08-24, found none")
-    return in_utc(own.start), in_utc(own.end)

@@ -7,14 +7,14 @@ are the engine's own; layers that images share are counted for each of them, so 
 
 from __future__ import annotations
 
-import contextlib
 import datetime as dt
 import os
 import re
 import subprocess
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -25,11 +25,21 @@ from karat.hunts.timelines.container_engine import ContainerEngine, inspect
 from karat.net import registry_auth
 from karat.net.image_reference import Reference, parse
 from karat.net.registry import Registry
+from karat.system.files import write_bytes
+from karat.system.pool import in_parallel
 
 _DATE = re.compile(r"\{date(?::([^{}]*))?\}")
 _DAY = 86400.0
+PREFIX = "karat.commit."
+REVISION, SOURCE = "org.opencontainers.image.revision", "org.opencontainers.image.source"
+_COMMIT = re.compile(r"[0-9a-f]{7,64}")
+_SHOWN, _LONGEST = 8, 80
+"""Labels that a line shows, and their characters."""
+_NAMED = 5
+"""Images that a message names."""
+_ASKING = 16
+_TERMINATE_SECONDS = 5.0
 _MOST = 100_000
-_EDIT = "edit hunt.toml"
 
 
 def image_at(template: str, when: dt.datetime) -> Reference:
@@ -98,12 +108,6 @@ def in_utc(when: dt.datetime) -> dt.datetime:
         raise mistake(f"containers: expected a time that UTC has as well, found {when}") from error
 
 
-PREFIX = "karat.commit."
-REVISION, SOURCE = "org.opencontainers.image.revision", "org.opencontainers.image.source"
-_SHOWN, _LONGEST = 8, 80
-_COMMIT = re.compile(r"[0-9a-f]{7,64}")
-
-
 def commits_of(
     labels: Mapping[str, str], repositories: Sequence[RepositorySettings] = ()
 ) -> dict[str, str]:
@@ -152,10 +156,6 @@ def _address(url: str) -> str:
     return re.sub(r"^([^/:]+):(?!\d+/)", r"\1/", bare)
 
 
-_ASKING = 16
-_SHOWN_IMAGE_LISTING = 5
-
-
 class ListedImage(msgspec.Struct, frozen=True, kw_only=True):
     """An image as it was found, or not."""
 
@@ -196,17 +196,40 @@ def list_images(
     if registry is not None:
         registry.check()
 
-    def asked(reference: Reference) -> ListedImage:
-        return _local(reference, engine) if registry is None else _remote(reference, registry)
+    def ask(name: str, reference: Reference) -> tuple[str, ListedImage]:
+        return name, _listed(reference, engine, registry)
 
-    threads = ThreadPoolExecutor(_ASKING, thread_name_prefix="karat-registry")
-    try:
-        found = dict(zip(references, threads.map(asked, references.values()), strict=True))
-    finally:
-        # Whoever presses Ctrl-C does not wait for a server that has fallen silent.
-        threads.shutdown(wait=False, cancel_futures=True)
-    _check(list(found.values()))
+    tasks = [partial(ask, name, reference) for name, reference in references.items()]
+    answers = dict(in_parallel(tasks, _ASKING, stop=lambda: None))
+    found = {name: answers[name] for name in references}
+    unknown = [one.unknown for one in found.values() if one.unknown]
+    if len(unknown) == len(found):
+        raise CannotVerify(
+            f"expected the registry to say which images exist, found for all {len(found)}: {unknown[0]}",
+            next_command=unknown[0].next_command,
+        )
+    if not any(one.run for one in found.values()):
+        names = _some([one.reference.text for one in found.values()])
+        raise mistake(f"containers.image: expected images, found none of {len(found)}: {names}")
     return found
+
+
+def _listed(
+    reference: Reference, engine: ContainerEngine, registry: Registry | None
+) -> ListedImage:
+    if registry is None:
+        image = str((inspect(engine, reference.text) or {}).get("Id", "")).removeprefix("sha256:")
+        exact = f"sha256:{image}" if image else ""
+        return ListedImage(reference=reference, run=exact, digest=exact)
+    try:
+        digest = registry.digest(reference)
+    except CannotVerify as error:
+        return ListedImage(reference=reference, run=reference.text, unknown=error)
+    if digest is None:
+        return ListedImage(reference=reference)
+    # Not the tag: it may move while the hunt is under way.
+    exact = msgspec.structs.replace(reference, tag="", digest=digest).text
+    return ListedImage(reference=reference, run=exact, digest=digest)
 
 
 def listing_findings(listed: Iterable[ListedImage]) -> Iterator[Finding]:
@@ -232,58 +255,29 @@ def listing_findings(listed: Iterable[ListedImage]) -> Iterator[Finding]:
         )
 
 
-def _remote(reference: Reference, registry: Registry) -> ListedImage:
-    try:
-        digest = registry.digest(reference)
-    except CannotVerify as error:
-        return ListedImage(reference=reference, run=reference.text, unknown=error)
-    if digest is None:
-        return ListedImage(reference=reference)
-    # Not the tag: it may move while the hunt is under way.
-    exact = msgspec.structs.replace(reference, tag="", digest=digest).text
-    return ListedImage(reference=reference, run=exact, digest=digest)
-
-
-def _local(reference: Reference, engine: ContainerEngine) -> ListedImage:
-    image = str((inspect(engine, reference.text) or {}).get("Id", "")).removeprefix("sha256:")
-    if not image:
-        return ListedImage(reference=reference)
-    return ListedImage(reference=reference, run=f"sha256:{image}", digest=f"sha256:{image}")
-
-
-def _check(images: Sequence[ListedImage]) -> None:
-    """Refuses what is no timeline: nothing there, or nothing known."""
-    unknown = [one for one in images if one.unknown]
-    if len(unknown) == len(images) and (why := unknown[0].unknown):
-        raise CannotVerify(
-            f"expected the registry to say which images exist, found for all {len(images)}: {why}",
-            next_command=why.next_command,
-        )
-    if not any(one.run for one in images):
-        names = _some([one.reference.text for one in images])
-        raise mistake(f"containers.image: expected images, found none of {len(images)}: {names}")
-
-
 def _some(names: Sequence[str]) -> str:
-    more = (
-        f" and {len(names) - _SHOWN_IMAGE_LISTING} more"
-        if len(names) > _SHOWN_IMAGE_LISTING
-        else ""
-    )
-    return ", ".join(names[:_SHOWN_IMAGE_LISTING]) + more
-
-
-Sizes = Callable[[Sequence[str]], Mapping[str, int]]
-"""Bytes of those images that are here."""
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return ", ".join(names[:_NAMED]) + more
 
 
 class ImageCache:
     """The images that a hunt has pulled onto this machine, oldest use first."""
 
-    def __init__(self, file: Path, limit: int, sizes: Sizes, *, keep: int) -> None:
+    def __init__(
+        self,
+        file: Path,
+        limit: int,
+        sizes: Callable[[Sequence[str]], Mapping[str, int]],
+        *,
+        keep: int,
+    ) -> None:
         self._file, self._limit, self._sizes, self._keep = file, limit, sizes, keep
         self._lock = threading.Lock()
-        self._images = _read(file)
+        self._images: list[
+            str
+        ] = []  # then nothing is known to be the hunt's, and nothing is removed
+        with suppress(OSError, ValueError):
+            self._images = msgspec.json.decode(file.read_bytes(), type=list[str])
 
     def use(self, image: str) -> tuple[str, ...]:
         """Notes that an image is used now; returns those that should be removed first."""
@@ -298,7 +292,7 @@ class ImageCache:
                 [(one, sizes[one]) for one in self._images], self._limit, self._keep
             )
             self._images = [*(one for one in self._images if one not in surplus), image]
-            _write(self._file, self._images)
+            self._save()
             return surplus
 
     def expect(self, image: str) -> None:
@@ -308,7 +302,12 @@ class ImageCache:
         with self._lock:
             if image not in self._images and image not in self._sizes([image]):
                 self._images.append(image)
-                _write(self._file, self._images)
+                self._save()
+
+    def _save(self) -> None:
+        with suppress(OSError):
+            self._file.parent.mkdir(parents=True, exist_ok=True)
+            write_bytes(self._file, msgspec.json.encode(self._images), durable=False)
 
 
 def over_limit(images: Sequence[tuple[str, int]], limit: int, keep: int) -> tuple[str, ...]:
@@ -323,29 +322,12 @@ def over_limit(images: Sequence[tuple[str, int]], limit: int, keep: int) -> tupl
     return tuple(gone)
 
 
-def _read(file: Path) -> list[str]:
-    try:
-        return msgspec.json.decode(file.read_bytes(), type=list[str])
-    except (OSError, ValueError):
-        return []  # then nothing is known to be the hunt's, and nothing is removed
-
-
-def _write(file: Path, images: Sequence[str]) -> None:
-    with contextlib.suppress(OSError):
-        file.parent.mkdir(parents=True, exist_ok=True)
-        beside = file.with_suffix(".new")
-        beside.write_bytes(msgspec.json.encode(images))
-        os.replace(beside, file)  # noqa: PTH105 - one of the two would do; this one says that it replaces
-
-
-Words = tuple[str, ...]
-_PATIENCE = 5.0
-
-
 class Puller:
     """Pulls the images that come next, one after the other, in the background."""
 
-    def __init__(self, most: int, commands: Callable[[str], tuple[Words, Words]]) -> None:
+    def __init__(
+        self, most: int, commands: Callable[[str], tuple[tuple[str, ...], tuple[str, ...]]]
+    ) -> None:
         """`commands` gives what succeeds if an image is here, and what pulls it."""
         self._most, self._commands = most, commands
         self._wanted: list[str] = []
@@ -375,7 +357,7 @@ class Puller:
         if process is not None:
             process.terminate()
         if self._thread is not None:
-            self._thread.join(_PATIENCE)
+            self._thread.join(_TERMINATE_SECONDS)
             if process is not None and self._thread.is_alive():
                 process.kill()
             self._thread.join()
@@ -393,7 +375,7 @@ class Puller:
                 self._changed.wait()
             return None if self._closed else self._wanted.pop(0)
 
-    def _run(self, argv: Words) -> int:
+    def _run(self, argv: tuple[str, ...]) -> int:
         with self._changed:
             if self._closed:
                 return 0

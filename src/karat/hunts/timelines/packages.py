@@ -15,7 +15,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -26,9 +26,9 @@ import msgspec
 from karat.engines.job import Command
 from karat.findings import CannotVerify, Finding, Severity, UsageError
 from karat.hunts.model import Point, Suspect, Window
-from karat.hunts.probe import jobs
-from karat.hunts.settings import HuntSettings, PackageSettings, Stage, mistake
-from karat.hunts.timelines.timeline import Workspace
+from karat.hunts.probe.jobs import print_versions
+from karat.hunts.settings import EDIT, HuntSettings, PackageSettings, Stage, mistake
+from karat.hunts.timelines.timeline import Timeline, Workspace
 from karat.net.package_index import Address, IndexFile, files, find_address, pages, plain_name
 from karat.report.words import count
 
@@ -252,7 +252,7 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True):
                 Command(role="prepare", name=name, argv=argv, env=env, timeout=_SECONDS, unless=("test", "-e", mark))
                 for name, argv in steps
             ),
-            Command(role="identify", name="versions", argv=(self.program, "-I", *jobs.print_versions()), timeout=_SECONDS),
+            Command(role="identify", name="versions", argv=(self.program, "-I", *print_versions()), timeout=_SECONDS),
         )  # fmt: skip
 
     def around(self, command: Command, root: Path) -> Command:
@@ -293,7 +293,7 @@ def find_uv() -> tuple[str, ...]:
     if find_spec("uv") is not None:
         return (sys.executable, "-m", "uv")
     raise UsageError(
-        "the packages timeline needs uv, found none on the PATH and none beside karat",
+        "the packages timeline needs uv, which is neither on the PATH nor installed beside karat",
         next_command="pip install 'karat[hunt]'",
     )
 
@@ -303,10 +303,12 @@ _NUMBERED = re.compile(r"(?:python|cpython@?)?(\d+)\.(\d+)(?:\.(\d+))?")
 _CHANGES = ("changelog", "changes", "release notes", "releases", "what's new", "history")
 
 
-class Packages:
+class Packages(Timeline):
     """Released versions, oldest first."""
 
     name = "packages"
+    points: Sequence[Point] = ()
+    findings: Sequence[Finding] = ()
 
     def __init__(
         self,
@@ -319,8 +321,16 @@ class Packages:
         self._uv = find_uv()
         self._releases = {release.version: release for release in found}
         self._pages: Mapping[str, str] | None = None
-        self.points: Sequence[Point] = [_point(settings.name, release) for release in found]
-        self.findings: Sequence[Finding] = ()
+        self.points = [
+            Point(
+                id=release.version,
+                label=release.version,
+                when=release.uploaded,
+                parts={settings.name: release.version},
+                missing=release.missing,
+            )
+            for release in found
+        ]
 
     def identity(self, point: Point) -> Mapping[str, str]:
         """The version; what else is in the environment is found out there."""
@@ -344,13 +354,6 @@ class Packages:
         """The command with the version's environment first."""
         return self._environment(point).around(command, self._place.root)
 
-    def ahead(self, points: Sequence[Point]) -> None:
-        """Uv fetches quickly enough, and keeps what it has fetched."""
-
-    def mixed(self, old: Point, new: Point, taken: frozenset[str]) -> Point | None:  # noqa: ARG002
-        """One package has no parts to swap."""
-        return None
-
     def suspects(self, old: Point, new: Point) -> Sequence[Suspect]:
         """The releases after the old one, and packages that came along in another version."""
         name, versions = self._settings.name, list(self._releases)
@@ -358,15 +361,16 @@ class Packages:
         moved = changed_packages(self._installed(old), self._installed(new))
         return [
             *(
-                Suspect(part=other, id=after or "gone", title=_moved(before, after))
+                Suspect(
+                    part=other,
+                    id=after or "gone",
+                    title=f"was {before}" if not after else f"moved with it, from {before}" if before else "came with it",
+                )
                 for other, (before, after) in moved.items()
                 if other != plain_name(name)
             ),
             *(self._suspect(self._releases[version]) for version in between),
         ]  # fmt: skip
-
-    def close(self) -> None:
-        """Environments are kept for the next hunt."""
 
     def _suspect(self, release: Release) -> Suspect:
         name = self._settings.name
@@ -416,7 +420,7 @@ def open_packages(
         raise mistake("expected a table [packages], found none")
     if find_spec("packaging") is None:
         raise UsageError(
-            "the packages timeline needs the library packaging, found none",
+            "the packages timeline needs packaging, which is not installed",
             next_command="pip install 'karat[hunt]'",
         )
     local = tuple(resolve_requirement(place.root, requirement) for requirement in wanted.requires)
@@ -425,95 +429,62 @@ def open_packages(
     listed = releases(wanted.name, files(address, wanted.name), _python(wanted.python))
     start, end = (window.old.id, window.new.id) if window else (wanted.start, wanted.end)
     inside = versions_between(listed, start, end)
-    chosen = [r for r in inside if _is_wanted(r, wanted, (start, end))]
+    chosen = [
+        release
+        for release in inside
+        if any(same_version(release.version, version) for version in (start, end))
+        or (
+            (wanted.prereleases or not release.prerelease)
+            and (wanted.yanked or release.yanked is None)
+        )
+    ]
     if not chosen:
-        raise mistake(_none_chosen(wanted, listed, inside))
-    _timed(chosen, wanted, address)
+        found = f"{count(len(inside), 'version')}, all of them pre-releases or yanked"
+        there = f"{listed[0].version} to {listed[-1].version}" if listed else "no versions at all"
+        raise mistake(
+            f"packages: expected versions of {wanted.name} from {wanted.start or 'the first'} to"
+            f" {wanted.end or 'the last'}, found {found if inside else 'none'} (the index has {there})"
+        )
+    unknown = next((r.version for r in chosen if r.complete is None), None)
+    if wanted.at_its_time and unknown is not None:
+        raise CannotVerify(
+            f"packages.at_its_time: expected {address.shown} to say when {wanted.name} {unknown} was uploaded, found no time",
+            next_command=EDIT,
+        )
     timeline = Packages(wanted, chosen, address, place)
     timeline.findings = [*_left_out(inside, chosen, wanted), *_shadowed(wanted.name, place)]
     return timeline
 
 
-def _is_wanted(release: Release, wanted: PackageSettings, ends: tuple[str, str]) -> bool:
-    if any(same_version(release.version, end) for end in ends):
-        return True
-    if release.prerelease and not wanted.prereleases:
-        return False
-    return release.yanked is None or wanted.yanked
-
-
-def _none_chosen(
-    wanted: PackageSettings, listed: Sequence[Release], inside: Sequence[Release]
-) -> str:
-    found = (
-        f"{count(len(inside), 'version')}, all of them pre-releases or yanked" if inside else "none"
-    )
-    there = f"{listed[0].version} to {listed[-1].version}" if listed else "no versions at all"
-    return (
-        f"packages: expected versions of {wanted.name} from {wanted.start or 'the first'} to"
-        f" {wanted.end or 'the last'}, found {found} (the index has {there})"
-    )
-
-
-def _timed(chosen: Sequence[Release], wanted: PackageSettings, address: Address) -> None:
-    """Dependencies as they were need the time at which each version came."""
-    unknown = next((r.version for r in chosen if r.complete is None), None)
-    if wanted.at_its_time and unknown is not None:
-        raise CannotVerify(
-            f"packages.at_its_time: expected {address.shown} to say when {wanted.name} {unknown} was uploaded, found no time",
-            next_command="edit hunt.toml",
-        )
-
-
 def _left_out(
     inside: Sequence[Release], chosen: Sequence[Release], wanted: PackageSettings
-) -> list[Finding]:
+) -> Iterator[Finding]:
     kept = {release.version for release in chosen}
     gone = [release for release in inside if release.version not in kept]
     early = sum(r.prerelease and not wanted.prereleases for r in gone)
-    rows = (("pre-release", "prereleases", early), ("yanked version", "yanked", len(gone) - early))
-    return [
-        Finding(
-            kind="points-missing",
-            severity=Severity.INFO,
-            message=f"{count(number, what)} of {wanted.name} left out; packages.{key} = true takes them",
-        )
-        for what, key, number in rows
-        if number
-    ]
+    for what, key, number in (
+        ("pre-release", "prereleases", early),
+        ("yanked version", "yanked", len(gone) - early),
+    ):
+        if number:
+            said = (
+                f"{count(number, what)} of {wanted.name} left out; packages.{key} = true takes them"
+            )
+            yield Finding(kind="points-missing", severity=Severity.INFO, message=said)
 
 
-def _shadowed(name: str, place: Workspace) -> list[Finding]:
+def _shadowed(name: str, place: Workspace) -> Iterator[Finding]:
     """A folder of the package's name beside hunt.toml, which Python would import instead of any release."""
     folder = place.root / name.replace("-", "_").lower()
-    if not (folder / "__init__.py").is_file() and not folder.with_suffix(".py").is_file():
-        return []
-    return [
-        Finding(
+    if (folder / "__init__.py").is_file() or folder.with_suffix(".py").is_file():
+        yield Finding(
             kind="nothing-rebuilt",
             severity=Severity.WARN,
             path=folder.name,
             message=f"expected every release of {name} to be imported from its environment, found {folder.name} beside"
             " hunt.toml, which Python may import instead: then all versions are the same",
-            next="edit hunt.toml",
+            next=EDIT,
         )
-    ]
-
-
-def _moved(before: str, after: str) -> str:
-    if not after:
-        return f"was {before}"
-    return f"moved with it, from {before}" if before else "came with it"
-
-
-def _point(name: str, release: Release) -> Point:
-    return Point(
-        id=release.version,
-        label=release.version,
-        when=release.uploaded,
-        parts={name: release.version},
-        missing=release.missing,
-    )
 
 
 def _python(wanted: str) -> tuple[int, ...]:
