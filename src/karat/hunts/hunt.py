@@ -75,7 +75,7 @@ def _exists(path: Path) -> UsageError | None:
 
 def remember_overrides(journal: Journal, overrides: Overrides) -> None:
     """Keep what was said instead of hunt.toml, for a resume."""
-    journal.note("overrides", msgspec.json.encode(overrides).decode())
+    journal.set_fact("overrides", msgspec.json.encode(overrides).decode())
 
 
 def remembered_overrides(journal: Journal) -> Overrides:
