@@ -74,7 +74,7 @@ ALLOWED: dict[str, set[str]] = {
     "optests": {"config", "gradients", "policy", "system"},
     "policy": {"config", "goldens", "gradients", "net", "report", "system"},
     "refreshes": {"compare", "diffs", "goldens", "report", "sources", "system"},
-    "replays": {"bundles", "goldens", "report", "store", "tensors"},
+    "replays": {"bundles", "goldens", "report", "store", "system", "tensors"},
     "report": set(),
     "runs": {"compare", "config", "goldens", "refreshes", "report", "system"},
     "sources": {"net", "system"},

@@ -166,6 +166,6 @@ def test_approvers_are_of_rules_that_there_are(tmp_path: Path) -> None:
     write(tmp_path, '[policy.approvers]\nweak = ["@a"]\ndefault = ["@b"]\n')
     assert load(tmp_path).policy.approvers == {"weak": ("@a",), "default": ("@b",)}
     write(tmp_path, '[policy.approvers]\ntolerence = ["@a"]\n')
-    said = r"karat.toml \[policy.approvers\]: unknown key 'tolerence'.*tolerance.*determinism, weak.*default"
+    said = r"karat.toml \[policy\]: approvers: unknown key 'tolerence'.*tolerance.*determinism, weak.*default"
     with pytest.raises(UsageError, match=said):
         load(tmp_path)

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from karat.replays.options import Framework
     from karat.replays.outcome import ReplayReport
     from karat.sources.source import Progress
+    from karat.system.command import Command
 
 Progressed = Callable[[int, int], None]
 
@@ -127,7 +128,7 @@ def refresh(  # noqa: PLR0913 - one parameter per option
     dry_run: bool = False,
     write: bool = False,
     preset: str | None = None,
-    command: str = "karat refresh",
+    command: Command | None = None,
     progress: Progress | None = None,
     notice: Callable[[str], None] | None = None,
 ) -> RefreshReport:
@@ -141,11 +142,13 @@ def refresh(  # noqa: PLR0913 - one parameter per option
     from karat.refreshes.settings import Options
     from karat.refreshes.source import SourceOptions, check_options, open_source, own_files
     from karat.system.ci import in_ci
+    from karat.system.command import Command
 
+    typed = command or Command("karat", "refresh")
     if in_ci() and not dry_run and not write:
         raise UsageError(
             "CI is set: goldens are rewritten only if asked for, and neither write nor dry_run was",
-            next_command=f"{command} --write",
+            next_command=typed.plus("--write"),
         )
     config = load(Path(cwd), preset=preset)
     where = SourceOptions(
@@ -159,7 +162,7 @@ def refresh(  # noqa: PLR0913 - one parameter per option
         exclude=(*config.exclude, *own_files(where, Path(cwd))), status=config.status, only=tuple(only),
         platforms=tuple(platforms), metrics=tuple(metrics), attempt=attempt, accept_incomplete=accept_incomplete,
         prune=prune, keep_going=keep_going, dry_run=dry_run, date=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
-        command=command, progress=progress, notice=notice,
+        command=typed, progress=progress, notice=notice,
     )  # fmt: skip
     try:
         return refresh_(opened, Path(cwd), options)

@@ -1,8 +1,8 @@
 """Configuration: karat.toml, or [tool.karat] in pyproject.toml, over a preset, over the defaults.
 
-In: a folder to start from. Out: a frozen `Config` that remembers where each value came from.
-Unknown keys are errors with a suggestion: a misspelt threshold that is silently ignored is a
-golden nobody guards.
+In: a folder to start from. Out: a frozen `Config` that remembers where each value came from. Each room declares its own
+table as a struct, which is imported when the file has that table or somebody asks for it. Unknown keys are errors with a
+suggestion: a misspelt threshold that is silently ignored is a golden nobody guards.
 """
 
 from __future__ import annotations
@@ -10,26 +10,38 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from math import inf
+from importlib import import_module
 from pathlib import Path
-from typing import Any, TypeVar, get_args, get_type_hints
+from typing import TYPE_CHECKING, Any, TypeVar, cast, get_args, get_type_hints
 
 import msgspec
 
-from karat.captures.settings import BundleSettings
-from karat.checks.settings import CheckSettings, Exemption
-from karat.compare.rules import CHECKS, FIELDS, STATUS_ORDER, PartialRule, RuleBook
-from karat.findings import Severity, UsageError, parse_fail_on, suggest
+from karat.compare.rules import STATUS_ORDER, PartialRule, RuleBook, parse_rule
+from karat.findings import UsageError, check_keys, parse_fail_on, suggest
 from karat.goldens.paths import DEFAULT_GLOBS
-from karat.policy.settings import DEFAULT_RULE, RULES, PolicySettings
-from karat.refreshes.settings import RefreshSettings
-from karat.runs.settings import RecordSettings
-from karat.store.settings import StoreSettings
+
+if TYPE_CHECKING:
+    from karat.captures.settings import BundleSettings
+    from karat.checks.settings import CheckSettings, Exemption
+    from karat.policy.settings import PolicySettings
+    from karat.refreshes.settings import RefreshSettings
+    from karat.runs.settings import RecordSettings
+    from karat.store.settings import StoreSettings
 
 PRESETS = ("megatron-lm", "pytorch-dynamo")
-_SECTIONS = ("goldens", "refresh", "check", "record", "bundles", "store", "policy")
-_TOP = ("preset", "rules", "status", "fail_on", "exempt", *_SECTIONS)
+TABLES = {
+    "refresh": "refreshes.settings:RefreshSettings",
+    "check": "checks.settings:CheckSettings",
+    "record": "runs.settings:RecordSettings",
+    "bundles": "captures.settings:BundleSettings",
+    "store": "store.settings:StoreSettings",
+    "policy": "policy.settings:PolicySettings",
+}
+"""Table of karat.toml → the struct that declares its keys."""
 _GOLDENS = ("paths", "exclude", "cases")
+_TOP = ("preset", "rules", "status", "fail_on", "exempt", "goldens", *TABLES)
+
+Settings = TypeVar("Settings", bound=msgspec.Struct)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,13 +54,9 @@ class Config:
     rules: Sequence[PartialRule] = ()
     status: Sequence[str] = STATUS_ORDER
     fail_on: Sequence[str] = ("fail",)
-    refresh: RefreshSettings = field(default_factory=RefreshSettings)
-    check: CheckSettings = field(default_factory=CheckSettings)
-    record: RecordSettings = field(default_factory=RecordSettings)
-    bundles: BundleSettings = field(default_factory=BundleSettings)
-    store: StoreSettings = field(default_factory=StoreSettings)
-    policy: PolicySettings = field(default_factory=PolicySettings)
     exempt: Sequence[Exemption] = ()
+    tables: Mapping[str, msgspec.Struct] = field(default_factory=dict)
+    """The tables that the file or its preset has."""
     preset: str | None = None
     file: Path | None = None
     origins: Mapping[str, str] = field(default_factory=dict)
@@ -57,6 +65,41 @@ class Config:
     def rule_book(self) -> RuleBook:
         """The rules in force, with the defaults underneath."""
         return RuleBook.of(self.rules)
+
+    def table(self, name: str) -> msgspec.Struct:
+        """One of TABLES, with its defaults."""
+        return self.tables.get(name) or _kind(name)()
+
+    @property
+    def refresh(self) -> RefreshSettings:
+        """The table [refresh]."""
+        return cast("RefreshSettings", self.table("refresh"))
+
+    @property
+    def check(self) -> CheckSettings:
+        """The table [check]."""
+        return cast("CheckSettings", self.table("check"))
+
+    @property
+    def record(self) -> RecordSettings:
+        """The table [record]."""
+        return cast("RecordSettings", self.table("record"))
+
+    @property
+    def bundles(self) -> BundleSettings:
+        """The table [bundles]."""
+        return cast("BundleSettings", self.table("bundles"))
+
+    @property
+    def store(self) -> StoreSettings:
+        """The table [store]; a relative folder is taken from where karat.toml is."""
+        own = cast("StoreSettings", self.table("store"))
+        return own.seen_from(self.file.parent if self.file is not None else Path.cwd())
+
+    @property
+    def policy(self) -> PolicySettings:
+        """The table [policy]."""
+        return cast("PolicySettings", self.table("policy"))
 
 
 def find(start: Path) -> Path | None:
@@ -147,13 +190,10 @@ def _preset(name: str) -> dict[str, Any]:
     return tomllib.loads(text)
 
 
-def _known(table: Mapping[str, Any], known: Sequence[str], where: str) -> None:
-    for key in table:
-        if key not in known:
-            raise UsageError(
-                f"{where}: unknown key {key!r}{suggest(key, known)} (known: {', '.join(known)})",
-                next_command="karat config",
-            )
+def _kind(table: str) -> type[msgspec.Struct]:
+    module, _, name = TABLES[table].partition(":")
+    kind: type[msgspec.Struct] = getattr(import_module(f"karat.{module}"), name)
+    return kind
 
 
 def _read(
@@ -164,37 +204,34 @@ def _read(
     file: Path | None = None,
     preset: str | None = None,
 ) -> Config:
-    _known(raw, _TOP, origin)
-    for section in _SECTIONS:
-        table = raw.get(section, {})
-        _expect(isinstance(table, dict), f"{origin}: [{section}] must be a table, found {table!r}")
+    check_keys(raw, _TOP, origin)
+    origins = {**base.origins}
+    tables = dict(base.tables)
+    for name, value in raw.items():
+        if name != "goldens" and name not in TABLES:
+            origins[name] = origin
+            continue
+        _expect(isinstance(value, dict), f"{origin}: [{name}] must be a table, found {value!r}")
+        origins |= {f"{name}.{key}": origin for key in value}
+        if name in TABLES:
+            kind = _kind(name)
+            under = base.tables.get(name)
+            before = {key: getattr(under, key) for key in kind.__struct_fields__} if under else {}
+            tables[name] = _converted({**before, **value}, kind, f"{origin} [{name}]")
     goldens = raw.get("goldens", {})
-    _known(goldens, _GOLDENS, f"{origin} [goldens]")
-    rules = raw.get("rules", [])
-    _expect(
-        isinstance(rules, list), f"{origin}: [[rules]] must be a list of tables, found {rules!r}"
-    )
-    origins = {**base.origins, **dict.fromkeys((k for k in raw if k not in _SECTIONS), origin)}
-    for section in _SECTIONS:
-        origins |= {f"{section}.{key}": origin for key in raw.get(section, {})}
+    check_keys(goldens, _GOLDENS, f"{origin} [goldens]")
+    rules, exempt = _tables_of(raw, "rules", origin), _tables_of(raw, "exempt", origin)
     return Config(
         paths=_texts(goldens, "paths", base.paths, origin),
         exclude=_texts(goldens, "exclude", base.exclude, origin),
         cases=_texts(goldens, "cases", base.cases, origin),
-        rules=(*(_rule(rule, i, origin) for i, rule in enumerate(rules)), *base.rules),
+        rules=(*(parse_rule(rule, where, origin) for rule, where in rules), *base.rules),
         status=_texts(raw, "status", base.status, origin),
         fail_on=parse_fail_on(
             _texts(raw, "fail_on", base.fail_on, origin), f"{origin} fail_on", "karat config"
         ),
-        refresh=_section(raw, "refresh", base.refresh, origin),
-        check=_section(raw, "check", base.check, origin),
-        record=_section(raw, "record", base.record, origin),
-        bundles=_section(raw, "bundles", base.bundles, origin),
-        store=_section(raw, "store", base.store, origin).seen_from(
-            file.parent if file is not None else Path.cwd()
-        ),
-        policy=_policy(raw, base.policy, origin),
-        exempt=(*_exemptions(raw, origin), *base.exempt),
+        exempt=(*(_exemption(entry, where) for entry, where in exempt), *base.exempt),
+        tables=tables,
         preset=preset,
         file=file,
         origins=origins,
@@ -204,6 +241,19 @@ def _read(
 def _expect(condition: bool, message: str) -> None:  # noqa: FBT001 - reads as a sentence
     if not condition:
         raise UsageError(message, next_command="karat config")
+
+
+def _tables_of(raw: Mapping[str, Any], name: str, origin: str) -> list[tuple[dict[str, Any], str]]:
+    """The entries of [[name]], each with where it stands."""
+    entries = raw.get(name, [])
+    _expect(
+        isinstance(entries, list),
+        f"{origin}: [[{name}]] must be a list of tables, found {entries!r}",
+    )
+    found = [(entry, f"{origin} [[{name}]] number {i}") for i, entry in enumerate(entries, 1)]
+    for entry, where in found:
+        _expect(isinstance(entry, dict), f"{where}: expected a table, found {entry!r}")
+    return found
 
 
 def _texts(
@@ -218,44 +268,19 @@ def _texts(
     return tuple(items)
 
 
-Settings = TypeVar("Settings", bound=msgspec.Struct)
-
-
-def _section(raw: Mapping[str, Any], name: str, base: Settings, origin: str) -> Settings:
-    """A table of the file, key by key over what stood there before."""
-    table = raw.get(name, {})
-    under = {key: getattr(base, key) for key in base.__struct_fields__}
-    return _converted({**under, **table}, type(base), f"{origin} [{name}]")
-
-
-def _policy(raw: Mapping[str, Any], base: PolicySettings, origin: str) -> PolicySettings:
-    """The table [policy]; approvers of a rule that there is not would approve nothing, in silence."""
-    found = _section(raw, "policy", base, origin)
-    _known(found.approvers, (*RULES, DEFAULT_RULE), f"{origin} [policy.approvers]")
-    return found
-
-
-def _exemptions(raw: Mapping[str, Any], origin: str) -> list[Exemption]:
-    entries = raw.get("exempt", [])
-    good = isinstance(entries, list) and all(isinstance(entry, dict) for entry in entries)
-    _expect(good, f"{origin}: [[exempt]] must be a list of tables, found {entries!r}")
-    return [
-        _exemption(entry, f"{origin} [[exempt]] number {i}") for i, entry in enumerate(entries, 1)
-    ]
-
-
 def _exemption(entry: Mapping[str, Any], where: str) -> Exemption:
+    from karat.checks.settings import Exemption  # noqa: PLC0415 - few have any
+
     found = _converted(entry, Exemption, where)
-    everything = {found.path, found.metric, found.row or "*"} <= {"*", "**"}
     _expect(
-        not everything,
+        not {found.path, found.metric, found.row or "*"} <= {"*", "**"},
         f"{where}: expected path, metric or row to narrow it, found an exemption of everything",
     )
     return found
 
 
 def _converted(table: Mapping[str, Any], kind: type[Settings], where: str) -> Settings:
-    _known(table, kind.__struct_fields__, where)
+    check_keys(table, kind.__struct_fields__, where)
     try:
         return msgspec.convert(dict(table), kind)
     except msgspec.ValidationError as error:
@@ -317,84 +342,3 @@ def _choices(hint: object) -> Iterator[str]:
             yield part
         else:
             yield from _choices(part)
-
-
-def _rule(raw: object, index: int, origin: str) -> PartialRule:
-    where = f"{origin} [[rules]] number {index + 1}"
-    if not isinstance(raw, dict):
-        raise UsageError(f"{where}: expected a table, found {raw!r}", next_command="karat config")
-    _known(raw, ("metric", "path", *sorted(FIELDS)), where)
-    pattern, path = raw.get("metric"), raw.get("path", "*")
-    _expect(isinstance(pattern, str), f'{where}: expected metric = "…" (a glob), found {pattern!r}')
-    _expect(isinstance(path, str), f'{where}: expected path = "…" (a glob), found {path!r}')
-    sets = {key: _value(key, raw[key], where) for key in raw if key not in {"metric", "path"}}
-    _agree(sets, where)
-    return PartialRule(str(pattern), sets, origin, str(path))
-
-
-def _agree(sets: Mapping[str, Any], where: str) -> None:
-    """Keys that only one way of checking reads: beside another they would be ignored in silence."""
-    bounds = [key for key in ("min", "max") if key in sets]
-    ranged = sets.get("check") == "range"
-    _expect(
-        not bounds or ranged, f'{where}: expected check = "range" beside {" and ".join(bounds)}'
-    )
-    _expect(bool(bounds) or not ranged, f'{where}: expected min or max beside check = "range"')
-    if len(bounds) > 1:
-        found = f"found {sets['min']:g} and {sets['max']:g}"
-        _expect(sets["min"] <= sets["max"], f"{where}: expected min up to max, {found}")
-    windows = sorted(_WINDOWS & sets.keys())
-    median = sets.get("check", "median") == "median"
-    beside = " and ".join(windows)
-    _expect(not windows or median, f'{where}: expected check = "median" beside {beside}')
-
-
-_TEXT = {
-    "family": None,
-    "margin_column": None,
-    "better": ("lower", "higher"),
-    "check": CHECKS,
-    "worst": tuple(Severity),
-}
-_WINDOWS = frozenset({"window", "short_window"})
-_FLAGS = frozenset({"exact", "steady", "tolerance"})
-
-
-def _value(key: str, value: Any, where: str) -> Any:
-    if key in _FLAGS:
-        _expect(isinstance(value, bool), f"{where}: {key} must be true or false, found {value!r}")
-        return value
-    if key in _TEXT:
-        allowed = _TEXT[key]
-        fits = isinstance(value, str) and (allowed is None or value in allowed)
-        choices = " or ".join(allowed) if allowed else "a text"
-        _expect(fits, f"{where}: {key} must be {choices}, found {value!r}")
-        return Severity(value) if key == "worst" else value
-    if key in _WINDOWS:
-        return _window(key, value, where)
-    return _number(key, value, where)
-
-
-_LIMITS = {"min": -inf, "max": -inf}
-_BELOW = {"rtol": inf, "atol": inf, "outliers": inf, "min": inf, "max": inf,
-          "outlier_share": 0.5, "warm_up": 1}  # fmt: skip
-"""What a number must stay below: without an end, it would let everything pass."""
-
-
-def _number(key: str, value: Any, where: str) -> float:
-    number = isinstance(value, int | float) and not isinstance(value, bool)
-    least, below = _LIMITS.get(key, 0), _BELOW.get(key)
-    words = "a number" if least else "a number of at least 0"
-    words += f" and below {below:g}" if below is not None and below < inf else ""
-    # `not value < 0` would let NaN through, and a NaN threshold would pass everything.
-    good = number and value >= least and (below is None or abs(value) < below)
-    _expect(good, f"{where}: {key} must be {words}, found {value!r}")
-    return float(value)
-
-
-def _window(key: str, value: Any, where: str) -> tuple[int, int]:
-    """First and last step, both inside."""
-    whole = isinstance(value, list) and all(type(step) is int for step in value)
-    good = whole and len(value) == 2 and 0 <= value[0] <= value[1]
-    _expect(good, f"{where}: {key} must be [first step, last step], found {value!r}")
-    return value[0], value[1]

@@ -291,6 +291,16 @@ def suggest(word: str, known: Sequence[str]) -> str:
     return f"; did you mean {close[0]!r}?" if close else ""
 
 
+def check_keys(table: Iterable[str], known: Sequence[str], where: str) -> None:
+    """UsageError, with a suggestion, for a key of a configuration that there is not."""
+    for key in table:
+        if key not in known:
+            raise UsageError(
+                f"{where}: unknown key {key!r}{suggest(key, known)} (known: {', '.join(known)})",
+                next_command="karat config",
+            )
+
+
 def exit_code(findings: Iterable[Finding], *, fail_on: Iterable[str] = ("fail",)) -> ExitCode:
     """The exit code that a list of findings deserves.
 

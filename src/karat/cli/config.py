@@ -42,7 +42,7 @@ def command(
     from msgspec import to_builtins  # noqa: PLC0415 - help must be quick
     from msgspec.structs import asdict  # noqa: PLC0415
 
-    from karat.config import load  # noqa: PLC0415
+    from karat.config import TABLES, load  # noqa: PLC0415
 
     config = load(Path.cwd(), preset=preset)
     book = config.rule_book()
@@ -54,18 +54,9 @@ def command(
         "status": list(config.status),
         "fail_on": list(config.fail_on),
     }
-    for section, settings in (
-        ("refresh", config.refresh),
-        ("check", config.check),
-        ("record", config.record),
-        ("bundles", config.bundles),
-        ("store", config.store),
-        ("policy", config.policy),
-    ):
-        plain = to_builtins(settings)
-        values |= {
-            f"{section}.{key}": value for key, value in plain.items() if value not in (None, [], {})
-        }
+    for table in TABLES:
+        plain = to_builtins(getattr(config, table))
+        values |= {f"{table}.{k}": v for k, v in plain.items() if v not in (None, [], {})}
     if config.exempt:
         values["exempt"] = [to_builtins(entry) for entry in config.exempt]
     rules = {name: asdict(book.rule_for(name)) for name in metrics or _METRICS}

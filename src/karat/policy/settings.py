@@ -7,6 +7,8 @@ from typing import Literal
 
 import msgspec
 
+from karat.findings import suggest
+
 RULES = ("gradient", "float64", "tolerance", "determinism", "weak", "baseline", "policy")
 """What a waiver is from; each has its approvers."""
 DEFAULT_RULE = "default"
@@ -38,3 +40,12 @@ class PolicySettings(msgspec.Struct, frozen=True, kw_only=True):
     """Where reviews are asked for; by default what the CI's variables or the remote say."""
     signers: str = ".karat/allowed_signers"
     """Whose SSH keys may sign a list of approvals: ssh-keygen's ALLOWED SIGNERS, seen from the root of the repository."""
+
+    def __post_init__(self) -> None:
+        # Approvers of a rule that there is not would approve nothing, in silence.
+        known = (*RULES, DEFAULT_RULE)
+        for rule in self.approvers:
+            if rule not in known:
+                raise ValueError(
+                    f"approvers: unknown key {rule!r}{suggest(rule, known)} (known: {', '.join(known)})"
+                )
