@@ -76,7 +76,7 @@ ALLOWED: dict[str, set[str]] = {
     "refreshes": {"compare", "diffs", "goldens", "report", "sources", "system"},
     "replays": {"bundles", "goldens", "report", "store", "system", "tensors"},
     "report": set(),
-    "runs": {"compare", "config", "goldens", "refreshes", "report", "system"},
+    "runs": {"compare", "goldens", "report", "system"},
     "sources": {"net", "system"},
     "store": {"bundles", "goldens", "net", "report", "system", "tensors"},
     "system": set(),

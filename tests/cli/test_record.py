@@ -65,7 +65,7 @@ def test_a_new_golden_from_events_is_as_megatron_keeps_it(tmp_path: Path) -> Non
         "start_step": 1, "end_step": 50, "step_interval": 10,
         "values": {"1": 10.0, "10": 1.0, "20": 0.5, "30": 0.33333, "40": 0.25, "50": 0.2},
     }  # fmt: skip
-    assert "read tb: 2 metric(s), steps 1–50 (tensorboard)" in result.out
+    assert "read tb: 2 metrics, steps 1–50 (tensorboard)" in result.out
     assert "wrote new/golden.json" in result.out
     assert result.err.startswith("next: git add new/golden.json")
 

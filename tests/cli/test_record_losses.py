@@ -149,7 +149,7 @@ def test_the_run_that_was_named_is_read_and_those_below_are_told(tmp_path: Path)
     result = record(tmp_path, "tb", "-o", "g.json")
     assert result.code == 0
     assert list(json.loads((tmp_path / "g.json").read_text())) == ["loss"]
-    assert "1 other run(s) below it were not: hparams" in result.out
+    assert "1 other run below it was not: hparams" in result.out
 
 
 def test_a_restart_inside_one_file_that_died_is_a_short_run(tmp_path: Path) -> None:
@@ -253,8 +253,8 @@ def test_samples_of_another_curve_are_told(tmp_path: Path) -> None:
         lines(tmp_path / f"r{i}", {"step": 1, "loss": 1.5}, {"step": 2, "loss": 1 + 1e-6 * i})
     lines(tmp_path / "moved", {"step": 1, "loss": 3.5}, {"step": 2, "loss": 3})
     assert record(tmp_path, "r0", "r1", "r2", "-o", "g.json").code == 0
-    warning = "3 earlier sample(s) are of the curve before"
+    warning = "3 earlier samples are of the curve before"
     assert warning not in record(tmp_path, "r3", "-o", "g.json", "--dry-run").out
     assert warning in record(tmp_path, "moved", "-o", "g.json", "--dry-run").out
     forgotten = record(tmp_path, "moved", "-o", "g.json", "--replace-samples")
-    assert "earlier sample(s)" not in forgotten.out
+    assert "earlier sample" not in forgotten.out

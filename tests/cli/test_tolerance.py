@@ -68,7 +68,7 @@ def test_each_metric_gets_the_check_that_suits_it(runs: Path) -> None:
 @pytest.mark.slow
 def test_the_text_is_honest_about_few_repeats(runs: Path) -> None:
     out = tolerance(runs, *names(3)).out
-    assert "3 run(s), the first of them the golden" in out
+    assert "3 runs, the first of them the golden" in out
     assert "≤ 77.6%" in out
     assert "The asked rate, 1.00%, is not shown: that takes 300 runs; there are 3." in out
     assert "All metrics together may alarm in any run" in out

@@ -145,7 +145,7 @@ def test_long_lines_progress_bars_and_bytes_that_are_no_text(tmp_path: Path) -> 
     reading = read_run(write(tmp_path / "x", long + text), LOG)
     assert curves(reading)["lm loss"] == {1: 1.0, 2: 2.0}
     assert ("unreadable", "info") in kinds(reading)
-    assert "1 line(s) are longer" in reading.findings[-1].message
+    assert "1 line is longer" in reading.findings[-1].message
 
 
 def test_a_pattern_that_is_slow_on_long_lines_meets_none(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from hypothesis import given, strategies as st
 from factories.curves import NAN, series
 from karat.findings import UsageError
 from karat.goldens.shapes import Document, Reading, Series, Table
-from karat.runs.curves import new_golden, onto, said_by_runs, settings_like, up_to
+from karat.runs.curves import findings_of_runs, new_golden, onto, settings_like, up_to
 from karat.runs.repeats import Repeat, combined, copies, disagreements, fingerprint
 from karat.runs.settings import RecordSettings
 
@@ -70,11 +70,11 @@ def test_a_cut_file_objects_only_where_nobody_knows_the_last_step() -> None:
 
     cut = Finding(kind="truncated", severity=Severity.WARN, message="cut")
     run = Repeat(path="r", reading=Reading(series(loss=[1, 2]), (cut,)))
-    (found,) = said_by_runs([run], None, RecordSettings(), ())
+    (found,) = findings_of_runs([run], None, RecordSettings(), ())
     assert found.severity is Severity.FAIL
-    assert said_by_runs([run], series(loss=[5, 6]), RecordSettings(), ()) == [cut]
-    assert said_by_runs([run], None, RecordSettings(steps=2), ()) == [cut]
-    late = said_by_runs([run], series(loss=[5, 6, 7]), RecordSettings(), ())
+    assert findings_of_runs([run], series(loss=[5, 6]), RecordSettings(), ()) == [cut]
+    assert findings_of_runs([run], None, RecordSettings(steps=2), ()) == [cut]
+    late = findings_of_runs([run], series(loss=[5, 6, 7]), RecordSettings(), ())
     assert {(f.kind, f.severity) for f in late} == {
         ("truncated", Severity.FAIL), ("short-run", Severity.FAIL),
     }  # fmt: skip
@@ -82,7 +82,7 @@ def test_a_cut_file_objects_only_where_nobody_knows_the_last_step() -> None:
 
 def test_the_old_golden_knows_the_last_step() -> None:
     run = repeat(series(loss=[1, 2]))
-    (found,) = said_by_runs([run], series(loss=[5, 6, 7]), RecordSettings(), ())
+    (found,) = findings_of_runs([run], series(loss=[5, 6, 7]), RecordSettings(), ())
     assert (found.kind, found.numbers["expected_last_step"]) == ("short-run", 3)
 
 

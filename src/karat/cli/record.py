@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from karat.cli.output import deliver, one_report_each
+from karat.cli.output import deliver, one_report_each, typed
 from karat.findings import UsageError
 
 if TYPE_CHECKING:
-    from karat.runs.record_report import Recorded
     from karat.runs.repeats import Combine
 
 _EXAMPLES = """
@@ -82,7 +81,7 @@ Examples:
 @click.option(
     "--preset", metavar="NAME", help="megatron-lm or pytorch-dynamo; overrules karat.toml."
 )
-@click.option("-q", "--quiet", is_flag=True, help="Print nothing but what was asked for by option.")
+@click.option("-q", "--quiet", is_flag=True, help="Print only the requested outputs.")
 def command(  # noqa: PLR0913 - one parameter per option
     *, actual: tuple[str, ...], golden: str, metrics: tuple[str, ...], tags: tuple[str, ...],
     steps: int | None, precision: int | None, start: int | None, interval: int | None,
@@ -96,11 +95,23 @@ def command(  # noqa: PLR0913 - one parameter per option
     (with patterns in karat.toml), or any golden format. Several are repeats of one test. A run that
     is short, or lacks what the golden has, is refused: the golden stays as it was.
     """
-    from karat.config import load  # noqa: PLC0415
-    from karat.runs.record import Job, alone, manifest, parse_identity  # noqa: PLC0415 - help must be quick  # noqa: PLC0415
+    from karat.config import load  # noqa: PLC0415 - help must be quick
+    from karat.goldens.paths import SAMPLES  # noqa: PLC0415
+    from karat.report.words import printable  # noqa: PLC0415
+    from karat.runs.record import (  # noqa: PLC0415
+        RecordOptions,
+        manifest,
+        parse_identity,
+        record,
+    )
+    from karat.runs.record_report import document, lines  # noqa: PLC0415
 
     one_report_each({"--json": json_file, "--manifest": manifest_file, "-o": golden})
-    _check_place(golden)
+    if golden == "-" or golden.endswith(SAMPLES):
+        raise UsageError(
+            f"-o: expected the path of a golden, found {golden}; a golden is a file, and no samples",
+            next_command="karat record --help",
+        )
     identity = parse_identity(identities)
     if identity and manifest_file is None:
         raise UsageError(
@@ -108,42 +119,25 @@ def command(  # noqa: PLR0913 - one parameter per option
             next_command="karat record --help",
         )
     config = load(Path.cwd(), preset=preset)
-    said = {
+    asked = {
         "tags": tags or None, "steps": steps, "precision": precision, "start": start,
         "interval": interval,
     }  # fmt: skip
-    asked = {key: v for key, v in said.items() if v is not None}
-    with alone(Path(golden), dry_run=dry_run):
-        job = Job(Path(golden), config, asked, metrics, form)
-        recorded, code = job.run(
-            actual, combine, accept=accept_incomplete, dry_run=dry_run, afresh=replace_samples
-        )
+    options = RecordOptions(
+        settings=config.record, asked={k: v for k, v in asked.items() if v is not None},
+        metrics=metrics, format=form, combine=combine, accept_incomplete=accept_incomplete,
+        replace_samples=replace_samples, dry_run=dry_run, globs=config.paths,
+        exclude=config.exclude, rules=config.rule_book(), status=config.status,
+        columns=config.check.columns, command=typed(),
+    )  # fmt: skip
+    recorded, code = record(Path(golden), actual, options)
     if manifest_file is not None and not dry_run:
         deliver(manifest_file, manifest(os.environ, identity))
     if json_file is not None:
-        from karat.runs.record_report import document  # noqa: PLC0415
-
         deliver(json_file, document(recorded))
-    if not quiet:
-        _report(recorded, text="-" not in {json_file, manifest_file})
-    return int(code)
-
-
-def _check_place(golden: str) -> None:
-    from karat.runs.repeats import SUFFIX  # noqa: PLC0415
-
-    if golden == "-" or golden.endswith(SUFFIX):
-        raise UsageError(
-            f"-o: expected the path of a golden, found {golden}; a golden is a file, and no samples",
-            next_command="karat record --help",
-        )
-
-
-def _report(recorded: Recorded, *, text: bool) -> None:
-    from karat.report.words import printable  # noqa: PLC0415
-    from karat.runs.record_report import lines  # noqa: PLC0415
-
-    for line in lines(recorded) if text else ():
-        print(printable(line))
-    if recorded.next:
+    if not quiet and "-" not in {json_file, manifest_file}:
+        for line in lines(recorded):
+            print(printable(line))
+    if not quiet and recorded.next:
         print(f"next: {printable(recorded.next)}", file=sys.stderr)
+    return int(code)

@@ -170,7 +170,7 @@ SCOPES = ("only-failing", "all")
 @click.option(
     "--preset", metavar="NAME", help="megatron-lm or pytorch-dynamo; overrules karat.toml."
 )
-@click.option("-q", "--quiet", is_flag=True, help="Print nothing but what was asked for by option.")
+@click.option("-q", "--quiet", is_flag=True, help="Print only the requested outputs.")
 def command(  # noqa: PLR0913 - one parameter per option
     *, path: str | None, source: str | None, repo: str | None, run_id: str | None, sha: str | None,
     workflow: str | None, project: str | None, pipeline_id: str | None, scope: str | None,

@@ -35,7 +35,7 @@ Examples:
 @click.option(
     "--preset", metavar="NAME", help="megatron-lm or pytorch-dynamo; overrules karat.toml."
 )
-@click.option("-q", "--quiet", is_flag=True, help="Print nothing but what was asked for by option.")
+@click.option("-q", "--quiet", is_flag=True, help="Print only the requested outputs.")
 def command(  # noqa: PLR0913 - one parameter per option
     *, csv_file: str | None, only: tuple[str, ...], force: bool, reason: str | None,
     dry_run: bool, json_file: str | None, preset: str | None, quiet: bool,

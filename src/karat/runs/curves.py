@@ -1,8 +1,8 @@
-"""Shaping: a run's own curves → the curves its golden holds: chosen, renamed, thinned, rounded."""
+"""A run's curves → the curves its golden holds: chosen, renamed, thinned, rounded, and put in place of the old."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
 from math import isfinite
@@ -10,7 +10,7 @@ from math import isfinite
 import numpy as np
 from msgspec import structs
 
-from karat.findings import Finding, Severity, UsageError
+from karat.findings import Finding, Severity, UsageError, fail, warn
 from karat.goldens.series_json import implied_steps
 from karat.goldens.shapes import Golden, Metric, Series, Steps, Table
 from karat.runs.repeats import Combine, Repeat, combined, copies, disagreements
@@ -24,119 +24,83 @@ EXPECTED = "--steps, or steps in [record]"
 
 def shaped(series: Series, settings: RecordSettings) -> tuple[Series, tuple[Finding, ...]]:
     """The series as a golden of it would be, and what was wrong with the names."""
-    metrics, findings = _named(series.metrics, settings)
+    metrics, findings = _renamed(series.metrics, settings)
     # Asked before steps are left out: the last one may be among them.
     short = short_run(Series(metrics), settings.steps, EXPECTED)
-    try:
-        metrics = _thinned(metrics, settings)
-    except _TooManyStepsError as error:
-        return Series({}), (*findings, _too_many_steps(error.count))
-    if settings.precision is not None:
-        metrics = {name: _rounded(m, settings.precision) for name, m in metrics.items()}
-    metrics = {name: _declared(m, settings.interval) for name, m in metrics.items()}
-    return structs.replace(series, metrics=metrics), (*findings, *([short] if short else []))
+    thinned = _thinned(metrics, settings)
+    if isinstance(thinned, Finding):
+        return Series({}), (*findings, thinned)
+    for name, metric in thinned.items():
+        if settings.precision is not None:
+            # Python rounds the decimal number; numpy scales, rounds and scales back, which can be off by one.
+            values = [
+                round(value, settings.precision) if isfinite(value) else value
+                for value in metric.values.tolist()
+            ]
+            metric = structs.replace(metric, values=np.array(values, np.float64))  # noqa: PLW2901
+        thinned[name] = _declared(metric, settings.interval)
+    return structs.replace(series, metrics=thinned), (*findings, *([short] if short else []))
 
 
-def _named(
+def _renamed(
     metrics: Mapping[str, Metric], settings: RecordSettings
-) -> tuple[dict[str, Metric], tuple[Finding, ...]]:
+) -> tuple[dict[str, Metric], list[Finding]]:
     taken = [name for name in metrics if any(fnmatchcase(name, tag) for tag in settings.tags)]
     if metrics and not taken:
-        return {}, (_no_such_tags(list(metrics), settings),)
-    named: dict[str, Metric] = {}
+        shown = ", ".join(sorted(metrics)[:8])
+        shown += f" and {len(metrics) - 8} more" if len(metrics) > 8 else ""
+        message = f"expected names that match {', '.join(settings.tags)}, found {shown}"
+        return {}, [fail("empty", message, next="karat config --show-origin")]
+    renamed: dict[str, Metric] = {}
     origin: dict[str, str] = {}
     findings = []
     for tag in taken:
         name = settings.rename.get(tag, tag)
-        if name in named:
-            findings.append(_same_name(name, origin[name], tag))
-        named[name], origin[name] = metrics[tag], tag
-    return named, tuple(findings)
+        if name in renamed:
+            message = f'expected one source of the metric "{name}", found {origin[name]} and {tag}; the last one was read'
+            found = fail("duplicate-key", message, metric=name, next="karat config --show-origin")
+            findings.append(found)
+        renamed[name], origin[name] = metrics[tag], tag
+    return renamed, findings
 
 
-def _no_such_tags(found: list[str], settings: RecordSettings) -> Finding:
-    shown = ", ".join(sorted(found)[:8]) + (f" and {len(found) - 8} more" if len(found) > 8 else "")
-    return Finding(
-        kind="empty",
-        severity=Severity.FAIL,
-        message=f"expected names that match {', '.join(settings.tags)}, found {shown}",
-        next="karat config --show-origin",
-    )
-
-
-def _same_name(name: str, first: str, second: str) -> Finding:
-    return Finding(
-        kind="duplicate-key",
-        severity=Severity.FAIL,
-        message=f'expected one source of the metric "{name}", found {first} and {second}; the last one was read',
-        metric=name,
-        next="karat config --show-origin",
-    )
-
-
-def _thinned(metrics: Mapping[str, Metric], settings: RecordSettings) -> dict[str, Metric]:
+def _thinned(
+    metrics: Mapping[str, Metric], settings: RecordSettings
+) -> dict[str, Metric] | Finding:
     """Every metric on the same steps, as Megatron keeps them; NaN where one has no sample."""
-    starts = [int(m.steps[0]) for m in metrics.values() if len(m.steps)]
-    if not starts or (settings.interval is None and settings.start is None):
+    sampled = [m.steps for m in metrics.values() if len(m.steps)]
+    interval, start = settings.interval, settings.start
+    if not sampled or (interval is None and start is None):
         return dict(metrics)
-    start = min(starts) if settings.start is None else settings.start
-    if settings.interval is None:
-        return {name: _from(m, start) for name, m in metrics.items()}
-    end = max(int(m.steps[-1]) for m in metrics.values() if len(m.steps))
-    wanted = _every(start, end, settings.interval)
-    return {name: _on(m, wanted) for name, m in metrics.items()}
-
-
-class _TooManyStepsError(Exception):
-    """A start, an end and an interval between which no golden has its steps."""
-
-    def __init__(self, count: int) -> None:
-        super().__init__(count)
-        self.count = count
-
-
-def _every(start: int, end: int, interval: int) -> Steps:
-    """The start and the multiples of the interval up to the end."""
-    if end < start:
-        return np.empty(0, np.int64)
+    start = min(int(steps[0]) for steps in sampled) if start is None else start
+    if interval is None:
+        kept = {name: metric.steps >= start for name, metric in metrics.items()}
+        return {
+            name: structs.replace(m, steps=m.steps[kept[name]], values=m.values[kept[name]])
+            for name, m in metrics.items()
+        }
+    # The start, and the multiples of the interval up to the end.
+    end = max(int(steps[-1]) for steps in sampled)
     first = (start // interval + 1) * interval
     count = max(0, (end - first) // interval + 1)
     if count > _MOST_STEPS:
-        raise _TooManyStepsError(count)
-    steps = np.full(1 + count, start, np.int64)
-    steps[1:] = np.arange(count) * interval + first if count else 0
-    return steps
+        return fail(
+            "unreadable",
+            f"expected at most {_MOST_STEPS:,} steps between the first and the last one to keep, found"
+            f" {count:,}; a larger interval, or another start, makes them fewer",
+            numbers={"steps": count},
+            next="karat config --show-origin",
+        )
+    wanted = np.full(1 + count if end >= start else 0, start, np.int64)
+    wanted[1:] = np.arange(count) * interval + first if count else 0
+    return {name: _at_steps(metric, wanted) for name, metric in metrics.items()}
 
 
-def _too_many_steps(count: int) -> Finding:
-    return Finding(
-        kind="unreadable",
-        severity=Severity.FAIL,
-        message=f"expected at most {_MOST_STEPS:,} steps between the first and the last one to keep, found"
-        f" {count:,}; a larger interval, or another start, makes them fewer",
-        numbers={"steps": count},
-        next="karat config --show-origin",
-    )
-
-
-def _from(metric: Metric, start: int) -> Metric:
-    kept = metric.steps >= start
-    return structs.replace(metric, steps=metric.steps[kept], values=metric.values[kept])
-
-
-def _on(metric: Metric, wanted: Steps) -> Metric:
+def _at_steps(metric: Metric, wanted: Steps) -> Metric:
     values = np.full(len(wanted), np.nan)
     _, here, there = np.intersect1d(wanted, metric.steps, assume_unique=True, return_indices=True)
     values[here] = metric.values[there]
     return structs.replace(metric, steps=wanted, values=values)
-
-
-def _rounded(metric: Metric, decimals: int) -> Metric:
-    # Python rounds the decimal number; numpy scales, rounds and scales back, which can be off by one.
-    values = [
-        round(value, decimals) if isfinite(value) else value for value in metric.values.tolist()
-    ]
-    return structs.replace(metric, values=np.array(values, np.float64))
 
 
 def _declared(metric: Metric, interval: int | None) -> Metric:
@@ -151,28 +115,23 @@ def _declared(metric: Metric, interval: int | None) -> Metric:
 
 def last_step(series: Series) -> int | None:
     """The last step at which any metric has a finite value."""
-    ends = []
-    for metric in series.metrics.values():
-        finite = np.flatnonzero(np.isfinite(metric.values))
-        if len(finite):
-            ends.append(int(metric.steps[finite[-1]]))
-    return max(ends, default=None)
+    finite = [m.steps[np.isfinite(m.values)] for m in series.metrics.values()]
+    return max((int(steps[-1]) for steps in finite if len(steps)), default=None)
 
 
 def short_run(series: Series, expected: int | None, because: str) -> Finding | None:
     """The finding that a run ended before its expected last step, or None."""
-    last = last_step(series)
     if expected is None or not series.metrics:
         return None
+    last = last_step(series)
     # A golden that keeps every tenth step of 1,005 ends at 1,000, and is whole.
     expected -= expected % min(metric.interval or 1 for metric in series.metrics.values())
     if last is not None and last >= expected:
         return None
     found = "no finite value at all" if last is None else f"the last finite value at step {last}"
-    return Finding(
-        kind="short-run",
-        severity=Severity.FAIL,
-        message=f"expected a run up to step {expected} ({because}), found {found}: it died or was cut off",
+    return fail(
+        "short-run",
+        f"expected a run up to step {expected} ({because}), found {found}: it died or was cut off",
         where=None if last is None else f"step {last}",
         numbers={"last_step": last, "expected_last_step": expected},
     )
@@ -182,74 +141,57 @@ def ends_behind(last: int | None, furthest: int | None) -> Finding | None:
     """The finding that a text of steps, some of them twice, ends before a step that it had reached."""
     if last is None or furthest is None or last >= furthest:
         return None
-    return Finding(
-        kind="superseded",
-        severity=Severity.WARN,
-        message=f"expected the last step at the end, found that it went to step {furthest}, then back, and ends at"
+    return warn(
+        "superseded",
+        f"expected the last step at the end, found that it went to step {furthest}, then back, and ends at"
         f" step {last}: if it was restarted, the steps behind are of the run before",
         where=f"step {last}",
         numbers={"last_step": last, "furthest_step": furthest},
     )
 
 
-# DOC-HERE recording: Recording: a run's curves put in the place of a golden's, in the form that the golden has.
-
-
-def said_by_runs(
+def findings_of_runs(
     repeats: Sequence[Repeat], old: Golden | None, settings: RecordSettings, wanted: Sequence[str]
 ) -> list[Finding]:
-    """What the runs themselves give reason to say, before any comparison of values."""
+    """What is wrong with the runs themselves, before any comparison of values."""
     expected = settings.steps
     if expected is None and isinstance(old, Series) and not wanted:
         expected = last_step(old)
-    findings = [f for repeat in repeats for f in _of_run(repeat, expected, settings)]
+    findings = [f for repeat in repeats for f in _findings_of_run(repeat, expected, settings)]
+    asked = matching(old, wanted)
+    for repeat in repeats:
+        # Metrics of the golden that --metric asks for and a run does not have.
+        run = repeat.reading.golden
+        for name in sorted(set(asked) - set(names_in(run))) if run is not None else ():
+            message = f'expected "{name}", which --metric asks for and the golden has, found none in {repeat.path}'
+            findings.append(fail("lost-metric", message, path=repeat.path, metric=name))
     series = [r.reading.golden for r in repeats if isinstance(r.reading.golden, Series)]
-    if wanted and isinstance(old, Series):
-        findings += [f for r in repeats for f in _wanted_in_vain(r, old, wanted)]
     if len(repeats) > 1 and len(series) == len(repeats):
         findings += copies(repeats)
         findings += disagreements([repeat.path for repeat in repeats], series)
     return findings
 
 
-def _of_run(repeat: Repeat, expected: int | None, settings: RecordSettings) -> list[Finding]:
+def _findings_of_run(
+    repeat: Repeat, expected: int | None, settings: RecordSettings
+) -> Iterator[Finding]:
     found = list(repeat.reading.findings)
     golden = repeat.reading.golden
-    if isinstance(golden, Series) and not golden.scalars and last_step(golden) is None:
-        found.append(_no_value(repeat.path))
-    if settings.steps is None and isinstance(golden, Series):
+    if isinstance(golden, Series):
+        if not golden.scalars and last_step(golden) is None:
+            # A golden of nothing would pass whatever it is compared with.
+            message = (
+                f"expected a finite value among the steps to keep, found none in {repeat.path}"
+            )
+            found.append(fail("empty", message, path=repeat.path))
         short = short_run(golden, expected, "the old golden's last step")
-        found += [replace(short, path=repeat.path)] if short is not None else []
+        if short is not None and settings.steps is None:
+            found.append(replace(short, path=repeat.path))
     # A cut file is no crash of a run that came to its end; where nobody knows the end, it is.
     ended = expected is not None and all(finding.kind != "short-run" for finding in found)
     severity = Severity.WARN if ended else Severity.FAIL
-    return [replace(f, severity=severity) if f.kind == "truncated" else f for f in found]
-
-
-def _no_value(path: str) -> Finding:
-    # A golden of nothing would pass whatever it is compared with.
-    return Finding(
-        kind="empty",
-        severity=Severity.FAIL,
-        message=f"expected a finite value among the steps to keep, found none in {path}",
-        path=path,
-    )
-
-
-def _wanted_in_vain(repeat: Repeat, old: Series, wanted: Sequence[str]) -> list[Finding]:
-    """Metrics of the golden that --metric asks for and a run does not have."""
-    run = repeat.reading.golden
-    lost = sorted(set(matching(old, wanted)) - set(names_in(run))) if run is not None else ()
-    return [
-        Finding(
-            kind="lost-metric",
-            severity=Severity.FAIL,
-            message=f'expected "{name}", which --metric asks for and the golden has, found none in {repeat.path}',
-            path=repeat.path,
-            metric=name,
-        )
-        for name in lost
-    ]
+    for finding in found:
+        yield replace(finding, severity=severity) if finding.kind == "truncated" else finding
 
 
 def new_golden(
@@ -260,8 +202,8 @@ def new_golden(
     form: str | None,
 ) -> Golden | None:
     """The golden that the runs make; None if one of them could not be read."""
-    goldens = [repeat.reading.golden for repeat in repeats]
-    if any(golden is None for golden in goldens):
+    goldens = [golden for r in repeats if (golden := r.reading.golden) is not None]
+    if len(goldens) < len(repeats):
         return None
     series = [golden for golden in goldens if isinstance(golden, Series)]
     if len(series) == len(goldens):
@@ -272,7 +214,7 @@ def new_golden(
             declare=form in {None, "series-json"},
         )
     if len(goldens) > 1 or wanted:
-        shapes = ", ".join(sorted({golden.shape for golden in goldens if golden is not None}))
+        shapes = ", ".join(sorted({golden.shape for golden in goldens}))
         raise UsageError(
             f"expected series where there are several runs, or --metric, found: {shapes}",
             next_command="karat record --help",
@@ -285,14 +227,11 @@ def settings_like(golden: Golden | None, settings: RecordSettings) -> RecordSett
     if not isinstance(golden, Series) or settings.interval is not None:
         return settings
     declared = {(m.start, m.interval) for m in golden.metrics.values()}
-    if len(declared) != 1:
-        return settings
-    start, interval = declared.pop()
+    start, interval = declared.pop() if len(declared) == 1 else (None, None)
     if interval is None or interval <= 1:
         return settings
-    return structs.replace(
-        settings, interval=interval, start=start if settings.start is None else settings.start
-    )
+    start = start if settings.start is None else settings.start
+    return structs.replace(settings, interval=interval, start=start)
 
 
 def onto(old: Series | None, new: Series, wanted: Sequence[str], *, declare: bool) -> Series:
@@ -302,7 +241,7 @@ def onto(old: Series | None, new: Series, wanted: Sequence[str], *, declare: boo
     `declare` says whether a metric that the old one does not have may carry start, end and interval.
     """
     before = old or Series({})
-    chosen = _chosen(new, wanted, before)
+    chosen = _chosen(new, wanted, before) if wanted else new
     metrics: dict[str, Metric] = {}
     for name, metric in before.metrics.items():
         if name in chosen.metrics:
@@ -316,7 +255,7 @@ def onto(old: Series | None, new: Series, wanted: Sequence[str], *, declare: boo
     return Series(metrics, {**before.scalars, **chosen.scalars}, {**before.others, **chosen.others})
 
 
-def matching(golden: Golden, wanted: Sequence[str]) -> list[str]:
+def matching(golden: Golden | None, wanted: Sequence[str]) -> list[str]:
     """The names in a series that match one of the globs."""
     return [n for n in names_in(golden) if any(fnmatchcase(n, glob) for glob in wanted)]
 
@@ -329,8 +268,6 @@ def names_in(golden: Golden | None) -> list[str]:
 
 
 def _chosen(new: Series, wanted: Sequence[str], before: Series) -> Series:
-    if not wanted:
-        return new
     known = [*names_in(new), *names_in(before)]
     vain = [glob for glob in wanted if not any(fnmatchcase(name, glob) for name in known)]
     kept = set(matching(new, wanted))
@@ -353,84 +290,41 @@ def _bare(metric: Metric) -> Metric:
 
 def _like(metric: Metric, old: Metric) -> Metric:
     """The curve with what the old block declares, as far as it is still true."""
+    metric = structs.replace(metric, precision=old.precision, extra=old.extra)
     if old.start is None and old.end is None and old.interval is None:
-        return structs.replace(_bare(metric), precision=old.precision, extra=old.extra)
+        return _bare(metric)
     steps = metric.steps.tolist()
     if not steps:
-        return structs.replace(metric, precision=old.precision, extra=old.extra)
+        return metric
     interval = old.interval or 1
     fits = implied_steps(len(steps), steps[0], interval) == steps
     end = steps[-1]
     if old.end is not None and end <= old.end < end + interval:
         end = old.end  # an end_step of 2000 over every 30th step is still what the test means
-    return Metric(
-        metric.steps, metric.values, steps[0], end, interval if fits else metric.interval,
-        old.precision, old.extra,
-    )  # fmt: skip
+    interval_now = interval if fits else metric.interval
+    return structs.replace(metric, start=steps[0], end=end, interval=interval_now)
 
 
-def up_to(golden: Golden | None, last: int) -> Golden | None:
+def up_to(golden: Golden, last: int) -> Golden:
     """The golden without the steps behind `last`, for those who say that a run ends there."""
     if not isinstance(golden, Series):
         return golden
-    return structs.replace(
-        golden, metrics={name: _cut(metric, last) for name, metric in golden.metrics.items()}
-    )
-
-
-def _cut(metric: Metric, last: int) -> Metric:
-    kept = int(np.searchsorted(metric.steps, last, side="right"))
-    end = metric.end if metric.end is None else min(metric.end, last)
-    return structs.replace(metric, steps=metric.steps[:kept], values=metric.values[:kept], end=end)
-
-
-def accepted_incomplete(objections: Sequence[Finding]) -> Finding:
-    """The finding that a golden was taken although others object."""
-    kinds = ", ".join(sorted({f.kind for f in objections}))
-    return Finding(
-        kind="accepted-incomplete",
-        severity=Severity.WARN,
-        message=f"taken although {len(objections)} finding(s) object ({kinds}), because --accept-incomplete says so",
-        numbers={"objections": len(objections)},
-    )
-
-
-def shortened(steps: int, last: int) -> Finding:
-    """The finding that a golden ends earlier from now on, as its owner said."""
-    return Finding(
-        kind="lost-steps",
-        severity=Severity.INFO,
-        message=f"the golden ends at step {steps} from now on, as said; it went to step {last}",
-        numbers={"last_step": steps, "old_last_step": last},
-    )
-
-
-def mixed_samples(verdict: str, earlier: int) -> list[Finding]:
-    """The finding that a golden moved away from the samples that are kept beside it."""
-    if verdict not in {"drift", "break"}:
-        return []
-    message = (
-        f"the values moved, and {earlier} earlier sample(s) are of the curve before: a tolerance made of both"
-        " would be as wide as the change; --replace-samples forgets them"
-    )
-    return [
-        Finding(
-            kind="superseded",
-            severity=Severity.WARN,
-            message=message,
-            numbers={"samples": earlier},
+    metrics = {}
+    for name, metric in golden.metrics.items():
+        kept = int(np.searchsorted(metric.steps, last, side="right"))
+        end = metric.end if metric.end is None else min(metric.end, last)
+        metrics[name] = structs.replace(
+            metric, steps=metric.steps[:kept], values=metric.values[:kept], end=end
         )
-    ]
+    return structs.replace(golden, metrics=metrics)
 
 
-# DOC-HERE tables: A result's table in the place of a golden's: what only a person writes stays as it was.
-#
-# A benchmark leaves its numbers; how far each may move stands in a column of the golden that no
-# benchmark knows. Taking the result must not lose it.
+def with_tolerances(new: Table, old: Table, tolerances: Collection[str]) -> Table:
+    """The new table with the old one's columns of tolerances, where these are all that it lacks.
 
-
-def completed(new: Table, old: Table, tolerances: Collection[str]) -> Table:
-    """The new table with the old one's columns of tolerances, where these are all that it lacks."""
+    How far a number may move stands in a column of the golden that no benchmark knows; taking a result
+    must not lose it.
+    """
     lost = [name for name in old.columns if name not in new.columns]
     if not lost or new.key != old.key or not set(lost) <= set(tolerances):
         return new
@@ -444,7 +338,7 @@ def completed(new: Table, old: Table, tolerances: Collection[str]) -> Table:
     return structs.replace(new, columns=columns, rows=rows, header=old.header)
 
 
-def renaming(findings: Iterable[Finding], form: str | None) -> str | None:
+def rename_advice(findings: Iterable[Finding], form: str | None) -> str | None:
     """What to do where a column or metric is gone and another one new: it may have two names."""
     names: dict[str, str] = {}
     for finding in findings:

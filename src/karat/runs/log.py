@@ -1,4 +1,4 @@
-"""Logs: metrics that named regular expressions find in the lines of a text.
+"""Logs of a run: metrics that named regular expressions find in the lines of a text.
 
 The step is the one on the same line, else the last one seen. A log may be of any size, and is read
 line by line; a line is searched up to a bound, because an expression's time may grow with the
@@ -16,7 +16,7 @@ from typing import BinaryIO
 import msgspec
 import numpy as np
 
-from karat.findings import Finding, Severity
+from karat.findings import Finding, Severity, fail, info, warn
 from karat.goldens.series_json import text_number
 from karat.goldens.shapes import Golden, Metric, Reading, Series
 from karat.goldens.text_file import Few
@@ -66,12 +66,8 @@ def _lines(stream: BinaryIO, found: _Found) -> Iterator[tuple[int, str]]:
         for text in texts:
             yield number, text[:LONGEST]
         if cut:
-            _skip_line(stream)
-
-
-def _skip_line(stream: BinaryIO) -> None:
-    while (rest := stream.readline(1 << 20)) and not rest.endswith(b"\n"):
-        pass
+            while (rest := stream.readline(1 << 20)) and not rest.endswith(b"\n"):
+                pass
 
 
 class _Found:
@@ -129,28 +125,33 @@ class _Found:
             self.furthest = self.step
 
     def reading(self) -> Reading:
-        metrics = {name: _metric(held) for name, held in self.values.items() if held}
-        if metrics:
-            for name, _ in self.patterns:
-                if name not in metrics:
-                    self.odd.add(_no_match(name))
+        metrics = {}
+        for name, held in self.values.items():
+            steps = sorted(held)
+            values = np.array([held[step] for step in steps], np.float64)
+            if held:
+                metrics[name] = Metric(np.array(steps, np.int64), values)
+        for name in self.values if metrics else ():
+            if name not in metrics:
+                message = f'expected the pattern of "{name}" to match somewhere in the log, found no line that it matches'
+                lost = warn("lost-metric", message, metric=name, next="karat config --show-origin")
+                self.odd.add(lost)
         if self.too_long:
-            self.odd.add(_too_long(self.too_long))
+            are = "1 line is" if self.too_long == 1 else f"{self.too_long} lines are"
+            message = f"{are} longer than {LONGEST:,} characters; only the beginning was searched"
+            self.odd.add(info("unreadable", message, numbers={"lines": self.too_long}))
         if self.again:
-            self.odd.add(ends_behind(self.step, self.furthest) or _again(self.again))
+            are = "1 value is" if self.again == 1 else f"{self.again} values are"
+            message = f"{are} of steps that the log had before, as after a restart; the later ones were read"
+            again = info("superseded", message, numbers={"replaced": self.again})
+            self.odd.add(ends_behind(self.step, self.furthest) or again)
         return Reading(Series(metrics) if metrics else None, self.odd.findings(), FORMAT)
 
 
-def _metric(held: Mapping[int, float]) -> Metric:
-    steps = sorted(held)
-    return Metric(np.array(steps, np.int64), np.array([held[s] for s in steps], np.float64))
-
-
 def _not(expected: str, text: str, name: str, line: int) -> Finding:
-    return Finding(
-        kind="unreadable",
-        severity=Severity.FAIL,
-        message=f'expected {expected} where the pattern of "{name}" matches on line {line}, found "{text[:40]}"',
+    return fail(
+        "unreadable",
+        f'expected {expected} where the pattern of "{name}" matches on line {line}, found "{text[:40]}"',
         metric=name,
         where=f"line {line}",
         numbers={"line": line},
@@ -158,52 +159,22 @@ def _not(expected: str, text: str, name: str, line: int) -> Finding:
 
 
 def _no_step_yet(name: str, line: int) -> Finding:
-    return Finding(
-        kind="unreadable",
-        severity=Severity.WARN,
-        message=f'expected a step on line {line} or before it, found "{name}" without one; it was left out',
+    return warn(
+        "unreadable",
+        f'expected a step on line {line} or before it, found "{name}" without one; it was left out',
         metric=name,
         where=f"line {line}",
         numbers={"line": line},
     )
 
 
-def _no_match(name: str) -> Finding:
-    return Finding(
-        kind="lost-metric",
-        severity=Severity.WARN,
-        message=f'expected the pattern of "{name}" to match somewhere in the log, found no line that it matches',
-        metric=name,
-        next="karat config --show-origin",
-    )
-
-
-def _too_long(count: int) -> Finding:
-    return Finding(
-        kind="unreadable",
-        severity=Severity.INFO,
-        message=f"{count} line(s) are longer than {LONGEST:,} characters; only their beginnings were searched",
-        numbers={"lines": count},
-    )
-
-
 def _stuck(name: str, line: int) -> Finding:
-    return Finding(
-        kind="unreadable",
-        severity=Severity.FAIL,
-        message=f'expected the pattern of "{name}" to be done with line {line} in {PERIOD:g} s of processor time,'
+    return fail(
+        "unreadable",
+        f'expected the pattern of "{name}" to be done with line {line} in {PERIOD:g} s of processor time,'
         " found that it is not: it tries the same text over and over, as (a+)+ and (.*)* do",
         metric=name,
         where=f"line {line}",
         numbers={"line": line},
         next=f"edit karat.toml  # the pattern of {name} in [record] log",
-    )
-
-
-def _again(count: int) -> Finding:
-    return Finding(
-        kind="superseded",
-        severity=Severity.INFO,
-        message=f"{count} value(s) are of steps that the log had before, as after a restart; the later ones were read",
-        numbers={"replaced": count},
     )

@@ -12,6 +12,7 @@ import msgspec
 from karat.findings import Finding, Severity
 from karat.goldens.shapes import Golden, Reading, Series, Table
 from karat.report.json import encode, finding_json
+from karat.report.words import count
 from karat.runs.repeats import Repeat
 
 SCHEMA = "karat.record/1"
@@ -67,7 +68,7 @@ def metric_rows(changes: Iterable[Any]) -> tuple[MetricRow, ...]:
     return tuple(MetricRow(**{name: getattr(one, name) for name in names}) for one in changes)
 
 
-def told(findings: Iterable[Finding], state: str) -> tuple[Finding, ...]:
+def reported(findings: Iterable[Finding], state: str) -> tuple[Finding, ...]:
     """Each finding once; of a golden that was taken, none objects any more."""
     once = list({(f.kind, f.message, f.path): f for f in findings}.values())
     if state == "refused":
@@ -131,22 +132,22 @@ def lines(recorded: Recorded) -> Iterator[str]:
         yield "noted where it came from in goldens.lock.json"
     if recorded.samples is not None:
         verb = "would keep" if recorded.state == "would-write" else "kept"
-        yield f"{verb} the samples of {recorded.samples_runs} run(s) in {recorded.samples}"
+        yield f"{verb} the samples of {count(recorded.samples_runs, 'run')} in {recorded.samples}"
 
 
 def _described(run: RunRow) -> str:
     if run.shape is None:
         return "nothing that could be taken"
-    noun = {"series": "metric(s)", "table": "row(s)"}.get(run.shape, "document")
+    noun = {"series": "metric", "table": "row"}.get(run.shape, "document")
     steps = f", steps {run.first_step}–{run.last_step}" if run.first_step is not None else ""
-    return f"{run.metrics} {noun}{steps} ({run.format})"
+    return f"{count(run.metrics, noun)}{steps} ({run.format})"
 
 
 def _moved(row: MetricRow) -> str:
     if row.avg_rel_diff is None or not isfinite(row.avg_rel_diff):
         return row.because
     largest = "" if row.max_abs_rel_diff is None else f", max |·| {row.max_abs_rel_diff:.2e}"
-    return f"avg {row.avg_rel_diff:+.2e}{largest} over {row.n_steps} step(s)"
+    return f"avg {row.avg_rel_diff:+.2e}{largest} over {count(row.n_steps, 'step')}"
 
 
 def _outcome(recorded: Recorded) -> str:

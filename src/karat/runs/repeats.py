@@ -1,4 +1,9 @@
-"""Repeats: several runs of one test, what they disagree about, and the one curve they make."""
+"""Repeats: several runs of one test, what they disagree about, and the one curve they make.
+
+They are kept beside the golden, so that its noise is known later: `golden_values.json` has its samples in
+`golden_values.samples.json`, schema karat.samples/1. Each run is one line per metric, so that a diff shows
+what came in.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +11,7 @@ import hashlib
 import json
 import math
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from shlex import quote
 from typing import Any, Literal, TypeAlias
@@ -15,10 +20,13 @@ import msgspec
 import numpy as np
 from msgspec import structs
 
-from karat.findings import CannotVerify, Finding, Severity, UsageError
+from karat.findings import CannotVerify, Finding, UsageError, fail, warn
+from karat.goldens.paths import SAMPLES
 from karat.goldens.shapes import Metric, Reading, Series, Steps, Values
+from karat.report.words import count
 
 Combine: TypeAlias = Literal["first", "median", "mean"]
+SCHEMA = "karat.samples/1"
 
 
 class Repeat(msgspec.Struct, frozen=True, kw_only=True):
@@ -50,9 +58,8 @@ def fingerprint(path: Path) -> str:
     files = sorted(p for p in path.rglob("*") if p.is_file()) if path.is_dir() else [path]
     for file in files:
         if len(files) > 1:
-            whole.update(
-                f"{file.relative_to(path).as_posix()}\0".encode("utf-8", "surrogateescape")
-            )
+            name = f"{file.relative_to(path).as_posix()}\0"
+            whole.update(name.encode("utf-8", "surrogateescape"))
         with file.open("rb") as stream:
             while block := stream.read(1 << 20):
                 whole.update(block)
@@ -64,10 +71,9 @@ def copies(repeats: Sequence[Repeat]) -> Iterator[Finding]:
     seen: dict[str, str] = {}
     for repeat in repeats:
         if repeat.sha256 in seen:
-            yield Finding(
-                kind="claimed-twice",
-                severity=Severity.WARN,
-                message=f"expected different runs, found the same bytes in {seen[repeat.sha256]} and {repeat.path};"
+            yield warn(
+                "claimed-twice",
+                f"expected different runs, found the same bytes in {seen[repeat.sha256]} and {repeat.path};"
                 " a copy says nothing of noise",
                 path=repeat.path,
             )
@@ -100,36 +106,24 @@ def disagreements(paths: Sequence[str], series: Sequence[Series]) -> Iterator[Fi
         finite = np.isfinite(values)
         some = finite.any(axis=0)
         for path, metric, row in zip(paths, metrics, finite, strict=True):
+            lost = steps[some & ~row]
             if metric is None:
-                yield _lacks_metric(path, name)
-            elif (lost := steps[some & ~row]).size:
-                yield _lacks_steps(path, name, lost, odd=bool(np.isin(lost, metric.steps).any()))
-
-
-def _lacks_metric(path: str, name: str) -> Finding:
-    return Finding(
-        kind="lost-metric",
-        severity=Severity.FAIL,
-        message=f'expected "{name}" in every repeat, found none in {path}',
-        path=path,
-        metric=name,
-    )
-
-
-def _lacks_steps(path: str, name: str, lost: Steps, *, odd: bool) -> Finding:
-    kind = "new-nan" if odd else "lost-steps"
-    what = "NaN, an infinity or nothing" if kind == "new-nan" else "nothing"
-    first = int(lost[0])
-    return Finding(
-        kind=kind,
-        severity=Severity.FAIL,
-        message=f"{name}: expected a finite value at every step that another repeat has one at, found {what} at"
-        f" {len(lost)} step(s) of {path}, first at step {first}",
-        path=path,
-        metric=name,
-        where=f"step {first}",
-        numbers={"steps": len(lost), "first_step": first},
-    )
+                message = f'expected "{name}" in every repeat, found none in {path}'
+                yield fail("lost-metric", message, path=path, metric=name)
+            elif lost.size:
+                first = int(lost[0])
+                kind, what = "lost-steps", "nothing"
+                if np.isin(lost, metric.steps).any():
+                    kind, what = "new-nan", "NaN, an infinity or nothing"
+                yield fail(
+                    kind,
+                    f"{name}: expected a finite value at every step that another repeat has one at, found {what} at"
+                    f" {count(len(lost), 'step')} of {path}, first at step {first}",
+                    path=path,
+                    metric=name,
+                    where=f"step {first}",
+                    numbers={"steps": len(lost), "first_step": first},
+                )
 
 
 def combined(series: Sequence[Series], how: Combine) -> Series:
@@ -137,33 +131,20 @@ def combined(series: Sequence[Series], how: Combine) -> Series:
     first = series[0]
     if how == "first" or len(series) == 1:
         return first
-    metrics = {
-        name: _middle([one.metrics.get(name) for one in series], how) for name in names_of(series)
-    }
+    metrics = {}
+    for name in names_of(series):
+        curves = [one.metrics.get(name) for one in series]
+        steps, values = grid(curves)
+        # An infinity is a disagreement that is reported elsewhere; it must not swallow the others' values.
+        values = np.where(np.isfinite(values), values, np.nan)
+        with warnings.catch_warnings():
+            # A step without any value is NaN, and may be.
+            warnings.simplefilter("ignore", RuntimeWarning)
+            middle = np.nanmedian(values, axis=0) if how == "median" else np.nanmean(values, axis=0)
+        like = next(curve for curve in curves if curve is not None)
+        end = int(steps[-1]) if len(steps) and like.end is not None else like.end
+        metrics[name] = structs.replace(like, steps=steps, values=middle, end=end)
     return structs.replace(first, metrics=metrics)
-
-
-def _middle(metrics: Sequence[Metric | None], how: Combine) -> Metric:
-    steps, values = grid(metrics)
-    # An infinity is a disagreement that is told elsewhere; it must not swallow the others' values.
-    values = np.where(np.isfinite(values), values, np.nan)
-    with warnings.catch_warnings():
-        warnings.simplefilter(
-            "ignore", RuntimeWarning
-        )  # a step without any value is NaN, and may be
-        middle = np.nanmedian(values, axis=0) if how == "median" else np.nanmean(values, axis=0)
-    like = next(metric for metric in metrics if metric is not None)
-    end = int(steps[-1]) if len(steps) and like.end is not None else like.end
-    return structs.replace(like, steps=steps, values=middle, end=end)
-
-
-# DOC-HERE samples: Samples: the repeats behind a golden, kept beside it so that its noise is known later.
-#
-# `golden_values.json` has its samples in `golden_values.samples.json`, schema karat.samples/1. Each run
-# is one line per metric, so that a diff shows what came in.
-
-SCHEMA = "karat.samples/1"
-SUFFIX = ".samples.json"
 
 
 class SampledRun(msgspec.Struct, frozen=True, kw_only=True):
@@ -212,16 +193,13 @@ def samples_of(repeats: Sequence[Repeat]) -> Samples:
 
 def samples_path(golden: Path) -> Path:
     """Where the samples of a golden are kept."""
-    return golden.with_name(golden.stem + SUFFIX)
+    return golden.with_name(golden.stem + SAMPLES)
 
 
 def read_samples(path: Path) -> Samples:
     """The samples in a file; none where there is no file."""
     try:
-        file = msgspec.json.decode(path.read_bytes(), type=_File)
-        if file.schema_name != SCHEMA:
-            raise ValueError(f"the schema {file.schema_name}")  # noqa: TRY301 - worded below like the rest
-        return _samples(file)
+        return _samples(msgspec.json.decode(path.read_bytes(), type=_File))
     except FileNotFoundError:
         return Samples()
     except OSError as error:
@@ -237,6 +215,8 @@ def read_samples(path: Path) -> Samples:
 
 
 def _samples(file: _File) -> Samples:
+    if file.schema_name != SCHEMA:
+        raise ValueError(f"the schema {file.schema_name}")
     series: list[dict[str, Metric]] = [{} for _ in file.runs]
     for name, block in file.metrics.items():
         if len(block.values) != len(file.runs):
@@ -266,24 +246,15 @@ def render_samples(samples: Samples) -> bytes:
 
 
 def _block(metrics: Sequence[Metric | None]) -> str:
-    steps, _ = grid(metrics)
+    steps = grid(metrics)[0].tolist()
     rows = []
     for metric in metrics:
-        held: Mapping[int, float] = (
-            {}
-            if metric is None
-            else dict(zip(metric.steps.tolist(), metric.values.tolist(), strict=True))
-        )
-        rows.append(f"        {_json([_raw(held.get(step)) for step in steps.tolist()])}")
+        pairs = zip(metric.steps.tolist(), metric.values.tolist(), strict=True) if metric else ()
+        # JSON has no word for NaN and infinities; null is a step that the run did not have.
+        held = {step: value if math.isfinite(value) else str(value) for step, value in pairs}
+        rows.append(f"        {_json([held.get(step) for step in steps])}")
     values = ",\n".join(rows)
-    return (
-        f'{{\n      "steps": {_json(steps.tolist())},\n      "values": [\n{values}\n      ]\n    }}'
-    )
-
-
-def _raw(value: float | None) -> float | str | None:
-    """JSON has no word for NaN and infinities; null is a step that the run did not have."""
-    return value if value is None or math.isfinite(value) else str(value)
+    return f'{{\n      "steps": {_json(steps)},\n      "values": [\n{values}\n      ]\n    }}'
 
 
 def _json(value: Any) -> str:

@@ -1,64 +1,50 @@
-"""Student's t: how far beyond the mean of a few samples a next one lies."""
+"""Tolerances from repeats: how far runs of one test lie apart, and what a check may allow.
+
+The unit is the run, not the step: the steps of one run move together, so a thousand of them are no
+thousand samples. A run's deviation from another is one number, that of its worst step (or of the
+worst one behind the allowed outliers). With N exchangeable runs, one of them the golden, a fresh run
+deviates more than all N − 1 others with probability at most 1/N, whatever the distribution; with
+95% confidence the chance is at most 1 − 0.05^(1/(N − 1)). docs/tolerance.md says it at length.
+
+Reported as a table, as rules for karat.toml, and as JSON of schema karat.tolerance/1.
+"""
 
 from __future__ import annotations
 
 import json
 import math
 import re
+import shlex
 from collections.abc import Callable, Iterator, Sequence
+from fnmatch import fnmatchcase
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
 import numpy as np
 
-from karat.findings import Finding
-from karat.goldens.shapes import Series, Steps, Values
+from karat.compare.gate.tolerance import mode_of, window_of
+from karat.compare.rules import RuleBook
+from karat.findings import CannotVerify, Finding, UsageError, fail, info, warn
+from karat.goldens import formats
+from karat.goldens.shapes import Reading, Series, Steps, Values
 from karat.report.json import encode, finding_json
-from karat.runs.repeats import grid
-
-
-def upper_tail(t: float, freedom: int) -> float:
-    """P(T > t) for whole degrees of freedom: the finite sums of the textbooks."""
-    if t < 0:
-        return 1.0 - upper_tail(-t, freedom)
-    theta = math.atan2(t, math.sqrt(freedom))
-    sine, cosine = math.sin(theta), math.cos(theta)
-    if freedom % 2:
-        term, total = cosine, 0.0
-        for k in range(1, freedom - 1, 2):
-            total += term
-            term *= (k + 1) / (k + 2) * cosine * cosine
-        inside = 2 / math.pi * (theta + sine * total)
-    else:
-        term, total = 1.0, 0.0
-        for k in range(0, freedom - 1, 2):
-            total += term
-            term *= (k + 1) / (k + 2) * cosine * cosine
-        inside = sine * total
-    return max(0.0, 0.5 * (1.0 - inside))
-
-
-def quantile(tail: float, freedom: int) -> float:
-    """The t with P(T > t) = tail, for a tail of at most one half."""
-    low, high = 0.0, 1.0
-    while upper_tail(high, freedom) > tail and high < 1e12:
-        high *= 2
-    for _ in range(200):
-        middle = (low + high) / 2
-        if upper_tail(middle, freedom) > tail:
-            low = middle
-        else:
-            high = middle
-    return high
-
-
-# DOC-HERE tolerances: Tolerances from repeats: how far runs of one test lie apart, and what a check may allow.
-#
-# The unit is the run, not the step: the steps of one run move together, so a thousand of them are no
-# thousand samples. A run's deviation from another is one number, that of its worst step (or of the
-# worst one behind the allowed outliers). With N exchangeable runs, one of them the golden, a fresh run
-# deviates more than all N − 1 others with probability at most 1/N, whatever the distribution; with
-# 95% confidence the chance is at most 1 − 0.05^(1/(N − 1)). docs/tolerance.md says it at length.
+from karat.report.words import count
+from karat.runs.curves import names_in, settings_like
+from karat.runs.read import read_run
+from karat.runs.repeats import (
+    Repeat,
+    SampledRun,
+    copies,
+    disagreements,
+    distinct,
+    fingerprint,
+    grid,
+    names_of,
+    read_samples,
+    samples_path,
+)
+from karat.runs.settings import RecordSettings
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -252,9 +238,39 @@ def _rounded_up(value: float) -> float:
     return tidy if tidy >= value else float(f"{rounded + unit:.2g}")
 
 
-# DOC-HERE tolerance_report: Tolerances for people as a table, for karat.toml as rules, for programs as schema karat.tolerance/1.
+def upper_tail(t: float, freedom: int) -> float:
+    """P(T > t) for whole degrees of freedom: the finite sums of the textbooks."""
+    if t < 0:
+        return 1.0 - upper_tail(-t, freedom)
+    theta = math.atan2(t, math.sqrt(freedom))
+    sine, cosine = math.sin(theta), math.cos(theta)
+    if freedom % 2:
+        term, total = cosine, 0.0
+        for k in range(1, freedom - 1, 2):
+            total += term
+            term *= (k + 1) / (k + 2) * cosine * cosine
+        inside = 2 / math.pi * (theta + sine * total)
+    else:
+        term, total = 1.0, 0.0
+        for k in range(0, freedom - 1, 2):
+            total += term
+            term *= (k + 1) / (k + 2) * cosine * cosine
+        inside = sine * total
+    return max(0.0, 0.5 * (1.0 - inside))
 
-SCHEMA = "karat.tolerance/1"
+
+def quantile(tail: float, freedom: int) -> float:
+    """The t with P(T > t) = tail, for a tail of at most one half."""
+    low, high = 0.0, 1.0
+    while upper_tail(high, freedom) > tail and high < 1e12:
+        high *= 2
+    for _ in range(200):
+        middle = (low + high) / 2
+        if upper_tail(middle, freedom) > tail:
+            low = middle
+        else:
+            high = middle
+    return high
 
 
 class Tolerances(msgspec.Struct, frozen=True, kw_only=True):
@@ -274,13 +290,136 @@ class Tolerances(msgspec.Struct, frozen=True, kw_only=True):
         return all(one.rate_bound <= self.rate for one in self.metrics)
 
 
+def tolerances(  # noqa: PLR0913 - one parameter per choice of the user
+    runs: Sequence[str],
+    golden: str | None = None,
+    *,
+    rate: float = 0.01,
+    outliers: int = 0,
+    metrics: Sequence[str] = (),
+    settings: RecordSettings | None = None,
+    rules: RuleBook | None = None,
+) -> Tolerances:
+    """What repeats of one test recommend: the runs that are named, and the samples of a golden."""
+    book = rules or RuleBook()
+    against = _read_golden(golden) if golden is not None else None
+    repeats, findings = _read_repeats(
+        runs, golden, settings_like(against, settings or RecordSettings())
+    )
+    findings += copies(repeats)
+    series = [one for r in repeats if isinstance(one := r.reading.golden, Series)]
+    if len(series) < 2:
+        where = f"found {len(series)} (in {', '.join(runs) or 'no RUN'}"
+        where += f" and the samples of {golden}" if golden is not None else ""
+        raise UsageError(
+            f"expected at least 2 repeats of one test, {where})",
+            next_command="karat record RUN1 RUN2 RUN3 -o GOLDEN",
+        )
+    # Where the golden's curves are those of a run, that run is the golden.
+    same = [one for one in series if against is None or _same_curves(one, against)]
+    reference = same[0] if same else against
+    assert reference is not None  # noqa: S101 - without a golden, the first run is it
+
+    def window(metric: str, steps: Steps) -> tuple[int, int] | None:
+        """The steps whose median `karat check` would take of a timing."""
+        rule = book.rule_for(metric, golden or "")
+        by_median = mode_of(rule) == "median" or (rule.check is None and rule.steady)
+        return window_of(steps, rule) if by_median else None
+
+    def wanted(name: str) -> bool:
+        return not metrics or any(fnmatchcase(name, glob) for glob in metrics)
+
+    found = recommend(series, reference, rate=rate, outliers=outliers, windows=window)
+    findings += disagreements([repeat.path for repeat in repeats], series)
+    findings = [f for f in findings if not f.metric or wanted(f.metric)]
+    known = {name for one in (reference, *series) for name in names_in(one)}
+    left = sorted(filter(wanted, known - {one.metric for one in found}))
+    chosen = tuple(one for one in found if wanted(one.metric))
+    if not chosen:
+        names = ", ".join(names_of(series)) or "none"
+        message = f"expected a metric that all repeats have at a shared step, found none; metrics: {names}"
+        findings.append(fail("nothing-compared", message))
+    elif left:
+        shown = ", ".join(left[:8]) + (f" and {len(left) - 8} more" if len(left) > 8 else "")
+        message = (
+            f"no rule for {shown}: expected curves with a finite value at a step that the golden and all repeats"
+            " have, found none"
+        )
+        findings.append(warn("no-usable-steps", message, numbers={"metrics": len(left)}))
+    return Tolerances(
+        runs=tuple(repeat.path for repeat in repeats),
+        golden=golden,
+        golden_is_run=bool(same),
+        rate=rate,
+        metrics=chosen,
+        findings=tuple(findings),
+    )
+
+
+def _read_repeats(
+    runs: Sequence[str], golden: str | None, settings: RecordSettings
+) -> tuple[list[Repeat], list[Finding]]:
+    """The samples of a golden and the runs that are not among them, and what is odd about the runs."""
+    repeats: list[Repeat] = []
+    findings: list[Finding] = []
+    kept = read_samples(samples_path(Path(golden))) if golden is not None else None
+    for sampled, one in zip(kept.runs, kept.series, strict=True) if kept else ():
+        repeats.append(Repeat(path=sampled.name, reading=Reading(one), sha256=sampled.sha256))
+    for path in distinct(runs):
+        name = str(path)
+        reading = read_run(path, settings)
+        if reading.golden is None:
+            first = reading.findings[0]
+            raise CannotVerify(
+                f"expected a run in {name}, but: {first.message}",
+                next_command=first.next or f"ls -ld {shlex.quote(name)}",
+            )
+        if not isinstance(reading.golden, Series):
+            raise UsageError(
+                f"expected a series in {name}, found a {reading.golden.shape}; repeats are of curves",
+                next_command="karat tolerance --help",
+            )
+        findings += reading.findings
+        sha256 = fingerprint(path)
+        if kept and SampledRun(name=path.name, sha256=sha256) in kept.runs:
+            message = (
+                f"{name} is among the golden's samples already, name and bytes; it was counted once"
+            )
+            findings.append(info("claimed-twice", message))
+        else:
+            repeats.append(Repeat(path=name, reading=Reading(reading.golden), sha256=sha256))
+    return repeats, findings
+
+
+def _read_golden(path: str) -> Series:
+    try:
+        golden = formats.read(Path(path).read_bytes()).golden
+    except OSError as error:
+        raise CannotVerify(
+            f"expected to read the golden {path}, but: {error.strerror}",
+            next_command=f"ls -ld {shlex.quote(path)}",
+        ) from error
+    if not isinstance(golden, Series):
+        raise UsageError(
+            f"expected a series in {path}, found {f'a {golden.shape}' if golden else 'no golden'}",
+            next_command="karat tolerance --help",
+        )
+    return golden
+
+
+def _same_curves(series: Series, golden: Series) -> bool:
+    return series.metrics.keys() == golden.metrics.keys() and all(
+        np.array_equal(metric.steps, golden.metrics[name].steps)
+        and np.array_equal(metric.values, golden.metrics[name].values, equal_nan=True)
+        for name, metric in series.metrics.items()
+    )
+
+
 def snippet(found: Tolerances) -> str:
     """The rules as they would stand in karat.toml."""
     rules = "\n".join("\n".join(_rule(one)) + "\n" for one in found.metrics)
-    return f"{_PLACE}\n{rules}" if rules else ""
-
-
-_PLACE = "# before all other [[rules]]: of those that match a metric, the first one counts"
+    place = "# before all other [[rules]]: of those that match a metric, the first one counts"
+    return f"{place}\n{rules}" if rules else ""
 
 
 def _rule(one: Recommendation) -> Iterator[str]:
@@ -310,7 +449,7 @@ def toml_text(text: str) -> str:
 def lines(found: Tolerances) -> Iterator[str]:
     """The report for people."""
     golden = f", golden {found.golden}" if found.golden else ", the first of them the golden"
-    yield f"{len(found.runs)} run(s){golden}"
+    yield f"{count(len(found.runs), 'run')}{golden}"
     header = ("metric", "check", "tolerance", "seen", "alarms", "expected", "model", "catches")
     rows = [header, *map(_row, found.metrics)]
     widths = [max(len(row[i]) for row in rows) for i in range(len(header))]
@@ -344,7 +483,11 @@ def _explained(found: Tolerances) -> Iterator[str]:
         yield "The golden is none of these runs but made of them, or older: its rates are estimates, no bounds."
     yield "alarms: of a fresh run, with 95% confidence, whatever the distribution; expected: on average;"
     yield "model: if deviations are log-normal; catches: a change of all steps alike, from every run."
-    yield from _together(found)
+    total = sum(one.rate_expected for one in found.metrics)
+    if total >= 1:
+        yield "All metrics together may alarm in any run: these repeats are too few to promise less."
+    elif total:
+        yield f"All metrics together alarm at most once in {1 / total:.3g} runs, on average."
     if len(found.runs) == 2:
         yield "Two runs have one deviation and no spread: their tolerances are twice what was seen, which is a guess."
     if not found.shown:
@@ -352,18 +495,10 @@ def _explained(found: Tolerances) -> Iterator[str]:
         yield f"The asked rate, {found.rate:.2%}, is not shown: that takes {needed:,} runs; there are {len(found.runs)}."
 
 
-def _together(found: Tolerances) -> Iterator[str]:
-    total = sum(one.rate_expected for one in found.metrics)
-    if total >= 1:
-        yield "All metrics together may alarm in any run: these repeats are too few to promise less."
-    elif total:
-        yield f"All metrics together alarm at most once in {1 / total:.3g} runs, on average."
-
-
 def document(found: Tolerances) -> bytes:
     """The JSON text of a report."""
     data: dict[str, Any] = {
-        "schema": SCHEMA,
+        "schema": "karat.tolerance/1",
         **msgspec.to_builtins(found),
         "rate_shown": found.shown,
         "runs_needed": runs_needed(found.rate),
