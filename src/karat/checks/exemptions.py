@@ -53,18 +53,21 @@ class Exemptions:
         """What there is to say about the entries themselves."""
         for entry in self._expired:
             if any(fnmatchcase(result.metric, entry.metric) for result in results):
-                yield _expired(entry)
+                what = f"expired on {entry.expires}; fix the cause, or renew it with a reason"
+                yield _about(entry, "exemption-expired", Severity.FAIL, what)
         severity = Severity.FAIL if strict else Severity.WARN
         for index, entry in enumerate(self._active):
             mine = [result for result in results if result.exemption == index]
             if not mine:
-                message = f"{_label(entry)}: nothing in this golden is called so"
                 # An entry for all goldens need not speak of each of them.
-                everywhere = entry.path == "*"
-                yield _unused(entry, Severity.INFO if everywhere else severity, message)
-            elif entry.kind == "expected-failure" and not any(map(_deviates, mine)):
-                message = f"{_label(entry)}: expected to fail, and does not any more; narrow it or remove it"
-                yield _unused(entry, severity, message)
+                mild = Severity.INFO if entry.path == "*" else severity
+                what = "nothing in this golden is called so"
+                yield _about(entry, "exemption-unused", mild, what)
+            elif entry.kind == "expected-failure" and not any(
+                r.outcome is Outcome.EXEMPTED or r.outcome in SHUT for r in mine
+            ):
+                what = "expected to fail, and does not any more; narrow it or remove it"
+                yield _about(entry, "exemption-unused", severity, what)
 
 
 def _speaks_of(entry: Exemption, metric: str, row: str | None) -> bool:
@@ -79,34 +82,15 @@ def _speaks_of(entry: Exemption, metric: str, row: str | None) -> bool:
     return row is not None and fnmatchcase(row, entry.row)
 
 
-def _deviates(result: MetricResult) -> bool:
-    return result.outcome is Outcome.EXEMPTED or result.outcome in SHUT
-
-
-def _label(entry: Exemption) -> str:
+def _about(entry: Exemption, kind: str, severity: Severity, what: str) -> Finding:
     where = entry.metric if entry.row is None else f"{entry.metric}, {entry.row}"
-    return f"exemption of {where} ({entry.kind}, {entry.owner}: {entry.reason}; {entry.link})"
-
-
-def _expired(entry: Exemption) -> Finding:
+    label = f"exemption of {where} ({entry.kind}, {entry.owner}: {entry.reason}; {entry.link})"
     return Finding(
-        kind="exemption-expired",
-        severity=Severity.FAIL,
-        metric=entry.metric,
-        where=entry.row,
-        message=f"{_label(entry)}: expired on {entry.expires}; fix the cause, or renew it with a reason",
-        numbers={"expires": entry.expires.isoformat(), "owner": entry.owner},
-        next="edit karat.toml  # [[exempt]]",
-    )
-
-
-def _unused(entry: Exemption, severity: Severity, message: str) -> Finding:
-    return Finding(
-        kind="exemption-unused",
+        kind=kind,
         severity=severity,
         metric=entry.metric,
         where=entry.row,
-        message=message,
+        message=f"{label}: {what}",
         numbers={"expires": entry.expires.isoformat(), "owner": entry.owner},
         next="edit karat.toml  # [[exempt]]",
     )

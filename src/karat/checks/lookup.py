@@ -1,6 +1,10 @@
-"""Actuals: the results that the words of a command line name, one by one.
+"""Which golden a result is to be checked against.
 
-A word is a file, the folder of one run (it holds event files), or a folder of results and runs.
+In: the words of a command line (a file, the folder of one run, or a folder of results and runs), and what `--golden`
+says. Out: pairs, in which a side may be lacking; nothing is read yet. A golden is found by its path or its identity
+(case and environment), else by its file name, each in an index that is made once: ten thousand results are not held
+against ten thousand goldens one by one. Two that fit are an error that names them, because to guess would be to check
+against the wrong one.
 """
 
 from __future__ import annotations
@@ -15,13 +19,17 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from karat.checks.advice import quoted
 from karat.checks.settings import CheckSettings
 from karat.findings import CannotVerify, UsageError, suggest
 from karat.goldens.paths import DATA_GLOBS, PathFilter, identity_of, narrow
+from karat.report.words import few
 from karat.system import git
+from karat.system.command import Command, quoted
 
 _EVENTS = "tfevents"
+_CANDIDATES_SHOWN = 6
+_PLACEHOLDER = re.compile(r"\{([a-z_]+)\}")
+Identity: TypeAlias = Mapping[str, str]
 _is_result = PathFilter(DATA_GLOBS)
 
 
@@ -89,16 +97,6 @@ def _cannot_list(error: OSError) -> CannotVerify:
         f"expected to list {error.filename}, but: {error.strerror}",
         next_command=f"ls -ld {error.filename}",
     )
-
-
-# DOC-HERE tree: Tree: the goldens below one folder, and which of them a result belongs to.
-#
-# Goldens are looked up by path, by identity and by file name, each in an index that is made once: ten
-# thousand results are not held against ten thousand goldens one by one.
-
-_CANDIDATES_SHOWN = 6
-_PLACEHOLDER = re.compile(r"\{([a-z_]+)\}")
-Identity: TypeAlias = Mapping[str, str]
 
 
 class Where(msgspec.Struct, frozen=True, kw_only=True):
@@ -246,14 +244,10 @@ class Tree:
 
     def _ambiguous(self, actual: Actual, paths: Sequence[str], how: str) -> UsageError:
         names = [self._name(path) for path in paths]
-        shown = ", ".join(names[:_CANDIDATES_SHOWN])
-        more = (
-            f" and {len(names) - _CANDIDATES_SHOWN} more" if len(names) > _CANDIDATES_SHOWN else ""
-        )
         first = self._where.from_here(self._root / paths[0])
         return UsageError(
-            f"expected one golden for {actual.name}, found {len(names)} by its {how}: {shown}{more}",
-            next_command=f"karat check {quoted(actual.name)} --golden {quoted(first)}",
+            f"expected one golden for {actual.name}, found {len(names)} by its {how}: {few(names, _CANDIDATES_SHOWN)}",
+            next_command=_check_command(actual.name, first),
         )
 
 
@@ -365,15 +359,6 @@ def _walk(root: Path) -> Iterable[str]:
             yield name if here == "." else f"{here}/{name}"
 
 
-# DOC-HERE matching: Matching: which golden a result is to be checked against.
-#
-# In: results, and what `--golden` says. Out: pairs, in which a side may be lacking; nothing is read
-# yet. A golden is found by its identity (case and environment), else by its file name; two that fit
-# are an error that names them, because to guess would be to check against the wrong one.
-
-__all__ = ["GoldenAt", "Pairing", "Where", "pair_up"]
-
-
 class Pairing(msgspec.Struct, frozen=True, kw_only=True):
     """One check to make; without `actual`, the run left nothing for this golden."""
 
@@ -400,7 +385,7 @@ def pair_up(words: Sequence[str], golden: str, where: Where) -> list[Pairing]:
                 )
             raise UsageError(
                 f"expected a result to check against the golden {golden}, found the folder {word}",
-                next_command=f"karat check {quoted(word)} --golden {quoted(str(Path(golden).parent))}",
+                next_command=_check_command(word, str(Path(golden).parent)),
             )
     results = [actual for word in words for actual in actuals_of(word, where.cwd)]
     return [Pairing(actual=actual, golden=at) for actual in results]
@@ -415,7 +400,7 @@ def _another(word: str, path: Path, where: Where) -> None:
     committed = f"HEAD:{here.relative_to(root.resolve()).as_posix()}" if root and kept else "auto"
     raise UsageError(
         f"expected a result and a golden, found {word} as both: nothing can differ from itself",
-        next_command=f"karat check {quoted(word)} --golden {quoted(committed)}",
+        next_command=_check_command(word, committed),
     )
 
 
@@ -438,19 +423,16 @@ def _all_found(words: Sequence[str], tree: Tree, where: Where) -> list[Pairing]:
         for actual in actuals_of(word, where.cwd):
             at, why = tree.golden_of(actual)
             pairings.append(Pairing(actual=actual, golden=at, why=why))
-            if at is not None and actual.inside is not None:
-                _once(owners, at, actual, where)
+            if at is None or actual.inside is None:
+                continue
+            other = owners.setdefault(at.name, actual)
+            if other is not actual:
+                # Two results of one folder claim one golden: at least one of them is another's.
+                raise UsageError(
+                    f"expected one result for the golden {at.name}, found {other.name} and {actual.name}",
+                    next_command=_check_command(other.name, where.from_here(at.path)),
+                )
     return pairings
-
-
-def _once(owners: dict[str, Actual], at: GoldenAt, actual: Actual, where: Where) -> None:
-    """Two results of one folder that claim one golden: at least one of them is another's."""
-    other = owners.setdefault(at.name, actual)
-    if other is not actual:
-        raise UsageError(
-            f"expected one result for the golden {at.name}, found {other.name} and {actual.name}",
-            next_command=f"karat check {quoted(other.name)} --golden {quoted(where.from_here(at.path))}",
-        )
 
 
 def _asked_for(pairings: Iterable[Pairing], where: Where) -> list[Pairing]:
@@ -477,3 +459,7 @@ def _against_folder(words: Sequence[str], golden: str, where: Where) -> list[Pai
     left = [at for at in map(tree.at, tree.goldens) if at.name not in taken]
     looked = " ".join(quoted(word) for word in words)
     return [*pairings, *(Pairing(actual=None, golden=at, why=looked) for at in left)]
+
+
+def _check_command(result: str, golden: str) -> str:
+    return Command("karat", "check", result, "--golden", golden)

@@ -1,4 +1,4 @@
-"""Report: what a check found, golden by golden, and the exit code that it deserves."""
+"""What a check found, golden by golden: the exit code that it deserves, and the sentences that every report uses."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ from karat.compare.gate.result import ROWS, SHUT, UNKNOWN, Deviation, MetricResu
 from karat.findings import ExitCode, Finding, Severity
 from karat.goldens.shapes import Shape
 from karat.report.result import Result
-from karat.report.words import count
+from karat.report.words import count, few
+
+_NAMES_SHOWN = 8
+_LONGEST_TEXT = 60
 
 
 class Checked(msgspec.Struct, frozen=True, kw_only=True):
@@ -66,7 +69,11 @@ class CheckReport(Result, msgspec.Struct, frozen=True, kw_only=True):
     @property
     def outcome(self) -> Outcome:
         """The gravest outcome of those that the options do not wave through."""
-        counted = [c.outcome for c in self.checks if not _waved_through(c)]
+        counted = [
+            c.outcome
+            for c in self.checks
+            if c.outcome is not Outcome.MISSING_GOLDEN or c.severity is Severity.FAIL
+        ]
         if not counted or any(f.severity is Severity.FAIL for f in self.findings):
             counted.append(Outcome.NOTHING_COMPARED)
         return min(counted, key=lambda outcome: outcome.rank)
@@ -111,16 +118,6 @@ class CheckReport(Result, msgspec.Struct, frozen=True, kw_only=True):
         return f"{self.outcome.value}: {count(len(self.checks), 'golden')}, {count(self.compared, 'value')} compared"
 
 
-def _waved_through(checked: Checked) -> bool:
-    return checked.outcome is Outcome.MISSING_GOLDEN and checked.severity is not Severity.FAIL
-
-
-# DOC-HERE sentences: Sentences: what a result means, in the words that every report uses.
-
-_NAMES_SHOWN = 8
-_LONGEST_TEXT = 60
-
-
 def value(item: Value) -> str:
     """A value as people read it: all digits that matter, no more."""
     if item is None:
@@ -135,7 +132,7 @@ def value(item: Value) -> str:
 def headline(result: MetricResult) -> str:
     """One line: what became of the metric."""
     if result.metric in UNKNOWN.values():
-        return f"{_unknown(result)}: {names(result)}"
+        return f"{count(result.total, result.noun)} without a golden: {names(result)}"
     if result.metric == ROWS:
         return _rows(result)
     if result.outcome is Outcome.MISSING_ACTUAL:
@@ -154,19 +151,16 @@ def _rows(result: MetricResult) -> str:
     )
 
 
-def _unknown(result: MetricResult) -> str:
-    noun = count(result.total, result.noun)
-    return f"{noun} without a golden"
-
-
 def _counted(result: MetricResult) -> str:
     total = count(result.total, result.noun)
     if result.missing or result.broken:
         absent = result.missing + result.broken
         what = "no value" if result.missing else "no finite value"
         return f"{absent:,} of {total} {'has' if absent == 1 else 'have'} {what}"
-    if result.medians is not None:
-        return _median(result)
+    if (pair := result.medians) is not None:
+        moved = f"{value(pair.expected)} → {value(pair.got)}"
+        change = f" ({pair.got / pair.expected - 1:+.1%})" if pair.expected else ""
+        return f"median of steps {pair.first}–{pair.last}: {moved}{change}"
     if result.failed and (
         result.outcome in SHUT or result.exempted or result.outcome is Outcome.INFO
     ):
@@ -174,14 +168,12 @@ def _counted(result: MetricResult) -> str:
         return f"{result.failed:,} of {total} {_moved(result)}{allowed}{_named(result)}"
     if result.outcome is Outcome.IMPROVED:
         return f"{result.better:,} of {total} better than the golden{_named(result)}"
-    spared = (
-        f", {result.failed:,} out of tolerance of {result.allowed:,} allowed"
-        if result.failed
-        else ""
-    )
     held = "as expected" if result.used is None else "within tolerance"
     held = "within bounds" if result.check == "range" else held
-    return f"{total} {held}{spared}{_used(result)}"
+    if result.failed:
+        held += f", {result.failed:,} out of tolerance of {result.allowed:,} allowed"
+    used = f" ({result.used:.0%} of it used)" if result.used else ""
+    return f"{total} {held}{used}"
 
 
 def _moved(result: MetricResult) -> str:
@@ -197,45 +189,32 @@ def _named(result: MetricResult) -> str:
     return "" if result.noun == "step" else f": {names(result)}"
 
 
-def _used(result: MetricResult) -> str:
-    return "" if not result.used else f" ({result.used:.0%} of it used)"
-
-
-def _median(result: MetricResult) -> str:
-    pair = result.medians
-    if pair is None:
-        return ""
-    where = f"median of steps {pair.first}–{pair.last}"
-    moved = f"{value(pair.expected)} → {value(pair.got)}"
-    change = f" ({pair.got / pair.expected - 1:+.1%})" if pair.expected else ""
-    return f"{where}: {moved}{change}"
-
-
 def names(result: MetricResult) -> str:
     """The places that deviate, each with its two values; the first few of them."""
     improved = result.outcome is Outcome.IMPROVED
     chosen = [d for d in result.deviations if improved or d.how != "better"]
-    shown = ", ".join(_named_pair(d) for d in chosen[:_NAMES_SHOWN])
-    more = len(chosen) - _NAMES_SHOWN
-    return f"{shown} and {more:,} more" if more > 0 else shown
-
-
-def _named_pair(deviation: Deviation) -> str:
-    if deviation.expected is None and deviation.got is None:
-        return str(deviation.place)
-    return f"{deviation.place} {value(deviation.expected)} → {value(deviation.got)}"
+    pairs = [
+        str(d.place)
+        if d.expected is None and d.got is None
+        else f"{d.place} {value(d.expected)} → {value(d.got)}"
+        for d in chosen
+    ]
+    return few(pairs, _NAMES_SHOWN)
 
 
 def at(deviation: Deviation) -> str:
     """One deviation in full: where, expected, got, how far off, and how far is allowed."""
-    place = f"step {deviation.place}" if isinstance(deviation.place, int) else deviation.place
-    text = f"{place}: expected {value(deviation.expected)}, got {value(deviation.got)}"
+    text = f"{_place(deviation)}: expected {value(deviation.expected)}, got {value(deviation.got)}"
     if deviation.error is None:
         return text
     limit = deviation.tolerance
     allowed = f" of {limit:.3g} allowed" if limit is not None and isfinite(limit) else ""
     relative = "" if deviation.relative is None else f", rel {share(deviation.relative)}"
     return f"{text} (abs {abs(deviation.error):.3g}{allowed}{relative})"
+
+
+def _place(deviation: Deviation) -> str:
+    return f"step {deviation.place}" if isinstance(deviation.place, int) else deviation.place
 
 
 def share(size: float) -> str:
@@ -286,15 +265,11 @@ def finding(
         kind=result.kind,
         severity=severity,
         metric=result.metric,
-        where=None if first is None else _where(first),
+        where=None if first is None else _place(first),
         message=_message(result),
         numbers=_numbers(result),
         next=next_command,
     )
-
-
-def _where(deviation: Deviation) -> str:
-    return f"step {deviation.place}" if isinstance(deviation.place, int) else deviation.place
 
 
 def _message(result: MetricResult) -> str:

@@ -1,12 +1,7 @@
-"""The check in a terminal: what failed, in full; what else there is to know; what passed, in a line.
-
-Lines are (text, style) pieces. rich prints them on a terminal, where colour and NO_COLOR are its
-business; into a pipe they go plainly, and rich is not even imported.
-"""
+"""The check in a terminal: what failed, in full; what else there is to know; what passed, in a line."""
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import IO
@@ -14,8 +9,8 @@ from typing import IO
 from karat.checks.report import Checked, CheckReport, absent, details, headline
 from karat.compare.gate.result import SHUT, MetricResult, Outcome
 from karat.findings import Finding, Severity
-from karat.report.terminal import Line
-from karat.report.words import count, printable
+from karat.report.terminal import STYLES, Line, print_lines
+from karat.report.words import count, few
 
 _STYLES = {
     Outcome.FAIL: "bold red",
@@ -28,7 +23,6 @@ _STYLES = {
     Outcome.PASS: "green",
     Outcome.INFO: "dim",
 }
-_SEVERITIES = {Severity.FAIL: "bold red", Severity.WARN: "yellow", Severity.INFO: "dim"}
 _CHECKS_SHOWN = 20
 _RESULTS_SHOWN = 20
 _QUIET = frozenset({Outcome.PASS, Outcome.INFO})
@@ -36,17 +30,7 @@ _QUIET = frozenset({Outcome.PASS, Outcome.INFO})
 
 def show(report: CheckReport, stream: IO[str]) -> None:
     """Print the whole report."""
-    if not stream.isatty() and not os.environ.get("FORCE_COLOR"):
-        for line in lines(report):
-            stream.write("".join(printable(text) for text, _ in line).rstrip() + "\n")
-        return
-    from rich.console import Console  # noqa: PLC0415 - only a terminal is worth the wait
-    from rich.text import Text  # noqa: PLC0415
-
-    console = Console(file=stream, highlight=False)
-    for line in lines(report):
-        pieces = [(printable(text), style) for text, style in line]
-        console.print(Text.assemble(*pieces), soft_wrap=True)
+    print_lines(lines(report), stream)
 
 
 def lines(report: CheckReport) -> Iterator[Line]:
@@ -109,7 +93,7 @@ def _checked(checked: Checked) -> Iterator[Line]:
 
 def _finding(finding: Finding, indent: str) -> Iterator[Line]:
     yield (
-        (f"{indent}{finding.severity.value:<5}", _SEVERITIES[finding.severity]),
+        (f"{indent}{finding.severity.value:<5}", STYLES[finding.severity]),
         (f"{finding.kind}: ", "bold"),
         (finding.message, ""),
     )
@@ -135,8 +119,7 @@ def _calm(results: Sequence[MetricResult], width: int) -> Iterator[Line]:
     for outcome in (Outcome.PASS, Outcome.INFO):
         names = [r.metric for r in calm if r.outcome is outcome]
         if names:
-            shown = ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
-            yield (f"  {outcome.value:<{width}}  ", _STYLES[outcome]), (shown, "dim")
+            yield (f"  {outcome.value:<{width}}  ", _STYLES[outcome]), (few(names, 8), "dim")
 
 
 def _commands(checked: Checked, about_file: Sequence[Finding]) -> Iterator[Line]:

@@ -15,7 +15,7 @@ import numpy as np
 from karat.compare.change import MetricChange, Verdict
 from karat.compare.numbers import Numbers, score
 from karat.compare.rules import Rule, RuleBook
-from karat.findings import Finding, Severity
+from karat.findings import Finding, Severity, fail, info, warn
 from karat.goldens.shapes import Metric
 
 
@@ -258,12 +258,10 @@ def _missing(sample: Sample, n: Numbers) -> Iterator[Finding]:
         at = sample.where[n.first_nan_step]
         more = f" and {n.nan_gained - 1} more" if n.nan_gained > 1 else ""
         message = f"{name}: {n.nan_gained} number(s) are not finite any more: {at}{more}"
-        yield Finding(
-            kind="new-nan", severity=Severity.FAIL, metric=name, where=at, message=message
-        )
+        yield fail("new-nan", message, metric=name, where=at)
     if n.nan_lost:
         message = f"{name}: {n.nan_lost} number(s) are finite that were not"
-        yield Finding(kind="gained-steps", severity=Severity.INFO, metric=name, message=message)
+        yield info("gained-steps", message, metric=name)
     if not n.n_steps and not n.zeros:
         message = f"{name}: no number is finite on both sides, so nothing was compared"
-        yield Finding(kind="no-usable-steps", severity=Severity.WARN, metric=name, message=message)
+        yield warn("no-usable-steps", message, metric=name)

@@ -20,7 +20,7 @@ from karat.compare.document import compare_structure
 from karat.compare.judge import Judgement, capped, drift_finding, judge, metric_change
 from karat.compare.numbers import Numbers
 from karat.compare.rules import Rule, RuleBook
-from karat.findings import Finding, Severity
+from karat.findings import Finding, Severity, fail, info
 from karat.goldens.shapes import Metric, Series, Steps
 
 
@@ -93,10 +93,9 @@ def truncation(shared: list[Shared]) -> tuple[Finding | None, int | None]:
 
 
 def _stopped(kind: str, message: str, stop: int | None, end: int) -> Finding:
-    return Finding(
-        kind=kind,
-        severity=Severity.FAIL,
-        message=message,
+    return fail(
+        kind,
+        message,
         where=None if stop is None else f"step {stop}",
         numbers={"last_step": stop, "expected_last_step": end},
     )
@@ -167,11 +166,10 @@ def gains(s: Shared) -> list[Finding]:
     n, found = s.numbers, []
     if n.placeholders_lost:
         found.append(
-            Finding(
-                kind="dropped-placeholders",
-                severity=Severity.INFO,
+            info(
+                "dropped-placeholders",
+                f'{s.name}: {n.placeholders_lost} step(s) that only held "nan" (no sample) are gone; no value was lost',
                 metric=s.name,
-                message=f'{s.name}: {n.placeholders_lost} step(s) that only held "nan" (no sample) are gone; no value was lost',
                 numbers={"placeholders_lost": n.placeholders_lost},
             )
         )
@@ -179,11 +177,10 @@ def gains(s: Shared) -> list[Finding]:
     more = n.steps_gained + n.nan_lost
     if more:
         found.append(
-            Finding(
-                kind="gained-steps",
-                severity=Severity.INFO,
+            info(
+                "gained-steps",
+                f"{s.name}: {more} step(s) have a value that had none before",
                 metric=s.name,
-                message=f"{s.name}: {more} step(s) have a value that had none before",
                 numbers={"steps_gained": n.steps_gained, "nan_lost": n.nan_lost},
             )
         )
@@ -202,9 +199,7 @@ def _declared(s: Shared) -> list[Finding]:
     if not changed:
         return []
     message = f"{s.name}: declares {', '.join(changed)}"
-    return [
-        Finding(kind="structure-changed", severity=Severity.INFO, metric=s.name, message=message)
-    ]
+    return [info("structure-changed", message, metric=s.name)]
 
 
 def precision(s: Shared) -> Finding | None:
@@ -393,9 +388,7 @@ def judge_alone(new: Series) -> list[Finding]:
     if cut is not None:
         findings.append(cut)
     if not new.metrics and not new.scalars and not new.others:
-        findings.append(
-            Finding(kind="empty", severity=Severity.FAIL, message="the golden holds no metric")
-        )
+        findings.append(fail("empty", "the golden holds no metric"))
     for name, metric in new.metrics.items():
         if len(metric.values) == 0 or not np.isfinite(metric.values).any():
             findings.append(_found("empty", Severity.WARN, name, f"{name}: not one finite value"))

@@ -15,7 +15,7 @@ from msgspec import structs
 from karat.compare.change import MetricChange, Verdict
 from karat.compare.judge import Sample, judge_values
 from karat.compare.rules import STATUS_ORDER, Rule, RuleBook
-from karat.findings import Finding, Severity
+from karat.findings import Finding, Severity, fail
 from karat.goldens.shapes import RowKey, Table
 
 _NAMES_SHOWN = 5
@@ -60,7 +60,7 @@ def compare_table(
     """Rows (one per column) and findings of two tables."""
     if old.key != new.key:
         message = f"the key columns changed: {', '.join(old.key)} → {', '.join(new.key)}; rows cannot be matched"
-        return [], [Finding(kind="structure-changed", severity=Severity.FAIL, message=message)]
+        return [], [fail("structure-changed", message)]
     findings = [*_rows_lost_and_gained(old, new), *_columns_lost_and_gained(old, new)]
     rows: list[MetricChange] = []
     for name in (c for c in old.columns if c in new.columns and c not in old.key):

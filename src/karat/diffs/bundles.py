@@ -25,7 +25,7 @@ from karat.bundles.verify import verify_case
 from karat.compare.change import Change, MetricChange, Verdict
 from karat.compare.pairs import verdict_of
 from karat.diffs.cases import Pair
-from karat.findings import CannotVerify, Finding, Severity
+from karat.findings import CannotVerify, Finding, Severity, fail, info, warn
 from karat.report.words import few
 from karat.tensors.blocks import digest_of
 from karat.tensors.compare import available_cores, compare_tensors
@@ -80,12 +80,7 @@ class _Comparer:
             return self._compared(pair.path, pair.old, pair.new)
         except CannotVerify as error:
             # A store that did not answer says nothing about the case, and must not cost the others.
-            failed = Finding(
-                kind="cannot-read",
-                severity=Severity.FAIL,
-                message=str(error),
-                next=error.next_command,
-            )
+            failed = fail("cannot-read", str(error), next=error.next_command)
             return _unreadable(pair, [failed])
         except (Damaged, ValueError) as damage:
             # A manifest may be sealed and still say what no capture would: a tolerance below zero.
@@ -108,9 +103,7 @@ class _Comparer:
             return _unreadable(Pair(path, old, new), _failing(findings))
         if not rows:
             message = "neither side holds a tensor or a value, so nothing was compared"
-            findings.append(
-                Finding(kind="nothing-compared", severity=Severity.FAIL, message=message)
-            )
+            findings.append(fail("nothing-compared", message))
         return Change(
             path=path,
             verdict=verdict_of(rows, findings),
@@ -208,21 +201,15 @@ def _programs(old: Case, new: Case) -> Iterator[Finding]:
             )
     if before and not after:
         message = "the program is gone: the new capture has none"
-        yield Finding(kind="incomplete-case", severity=Severity.FAIL, message=message)
+        yield fail("incomplete-case", message)
     elif after and (before is None or before.sha256 != after.sha256):
         was = f"{before.size:,} bytes" if before else "none"
         message = f"the program is another file ({was} → {after.size:,} bytes)"
-        yield Finding(kind="program-changed", severity=Severity.INFO, message=message)
+        yield info("program-changed", message)
 
 
-_REMOVED = Finding(
-    kind="removed-golden", severity=Severity.FAIL, message="the case is gone from the new side"
-)
-_NEW = Finding(
-    kind="new-golden",
-    severity=Severity.INFO,
-    message="a new case: there is no old side to compare with",
-)
+_REMOVED = fail("removed-golden", "the case is gone from the new side")
+_NEW = info("new-golden", "a new case: there is no old side to compare with")
 
 
 def _alone(pair: Pair, verdict: Verdict, finding: Finding) -> Change:
@@ -252,7 +239,7 @@ def _failing(findings: Iterable[Finding]) -> list[Finding]:
 
 
 def _damaged(message: str) -> Finding:
-    return Finding(kind="bundle-damaged", severity=Severity.FAIL, message=message)
+    return fail("bundle-damaged", message)
 
 
 def _identity(manifest: Manifest) -> dict[str, str]:
@@ -304,18 +291,14 @@ def input_row(comparison: Comparison) -> Entry:
 def lost_row(record: TensorRecord) -> Entry:
     """A tensor that only the old side has."""
     message = f"{within(record.name)}expected {record.dtype}{list(record.shape)}, found nothing on the new side"
-    finding = Finding(
-        kind="lost-tensor", severity=Severity.FAIL, metric=record.name, message=message
-    )
+    finding = fail("lost-tensor", message, metric=record.name)
     return _one_side(record, Verdict.INCOMPLETE, "it is gone"), (finding,)
 
 
 def gained_row(record: TensorRecord) -> Entry:
     """A tensor that only the new side has."""
     message = f"{within(record.name)}expected no such tensor, found {record.dtype}{list(record.shape)}, which is new"
-    finding = Finding(
-        kind="gained-tensor", severity=Severity.WARN, metric=record.name, message=message
-    )
+    finding = warn("gained-tensor", message, metric=record.name)
     return _one_side(record, Verdict.NEW, "the old side has no such tensor"), (finding,)
 
 
@@ -382,16 +365,15 @@ def _row(comparison: Comparison, verdict: Verdict, because: str) -> MetricChange
 def manifest_findings(old: Manifest, new: Manifest, *, inputs_differ: bool) -> Iterator[Finding]:
     """Everything but tensors and programs."""
     if inputs_differ or old.inputs != new.inputs:
-        yield Finding(
-            kind="inputs-changed",
-            severity=Severity.WARN,
-            message="the two captures had different inputs, so a difference of their outputs says little",
+        yield warn(
+            "inputs-changed",
+            "the two captures had different inputs, so a difference of their outputs says little",
         )
     yield from _tolerances(old, new)
     differing = list(_differing(old.environment, new.environment))
     if differing:
         message = f"captured elsewhere: {few(differing, _SHOWN, '; ')}"
-        yield Finding(kind="environment-changed", severity=Severity.INFO, message=message)
+        yield info("environment-changed", message)
 
 
 def plain_rows(old: Manifest, new: Manifest) -> Iterator[Entry]:
@@ -438,10 +420,10 @@ def _tolerances(old: Manifest, new: Manifest) -> Iterator[Finding]:
     nan = " and NaN equals NaN now" if after[2] > before[2] else ""
     if any(b > a for one, two in pairs for a, b in zip(one, two, strict=True)):
         message = f"the capture allows more than it did: {text}{nan}"
-        yield Finding(kind="tolerance-widened", severity=Severity.WARN, message=message)
+        yield warn("tolerance-widened", message)
     else:
         message = f"the capture allows less than it did: {text}"
-        yield Finding(kind="tolerance-tightened", severity=Severity.INFO, message=message)
+        yield info("tolerance-tightened", message)
 
 
 def _allowed(comparator: Comparator, dtype: str) -> tuple[float, float, bool, bool]:

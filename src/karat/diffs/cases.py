@@ -31,7 +31,7 @@ from karat.diffs.git_blobs import (
     pointed_to,
 )
 from karat.diffs.sides import Bundles, Listing, Revision, Side, below
-from karat.findings import CannotVerify, Finding, Severity
+from karat.findings import CannotVerify, Finding, fail
 from karat.store.place import open_word
 from karat.system import git
 from karat.tensors.tensor import Damaged, Extent
@@ -96,10 +96,9 @@ class Both(msgspec.Struct, frozen=True):
         shared = self.old.cases.keys() & self.new.cases.keys()
         nothing = changes and not others and not self.unchanged and not shared
         if self.old.cases and self.new.cases and nothing:
-            yield Finding(
-                kind="nothing-compared",
-                severity=Severity.FAIL,
-                message=f"the two sides share no case ({changes[0].path}, …), so nothing was compared; do both begin at the same folder?",
+            yield fail(
+                "nothing-compared",
+                f"the two sides share no case ({changes[0].path}, …), so nothing was compared; do both begin at the same folder?",
                 next="karat diff --help",
             )
 
@@ -187,11 +186,8 @@ def _gathered(
         start = len(root) + 1 if root else 0
         away = next((e for e in files_of_it.values() if isinstance(e, Elsewhere)), None)
         if away is not None:
-            lost[folder[start:] if flat else folder] = Finding(
-                kind="cannot-read",
-                severity=Severity.FAIL,
-                message=str(away.why),
-                next=away.why.next_command,
+            lost[folder[start:] if flat else folder] = fail(
+                "cannot-read", str(away.why), next=away.why.next_command
             )
         else:
             inside = roots.setdefault(root, {})

@@ -31,7 +31,7 @@ from karat.diffs.sides import (
     resolve_sides,
     start_listing,
 )
-from karat.findings import Finding, Severity
+from karat.findings import Finding, fail
 from karat.goldens.paths import DEFAULT_GLOBS, PathFilter, common_root
 from karat.report.words import count
 from karat.system.command import Command
@@ -175,7 +175,7 @@ def _nothing_compared(
         command = "karat diff --json -"
     else:
         return
-    yield Finding(kind="nothing-compared", severity=Severity.FAIL, message=message, next=command)
+    yield fail("nothing-compared", message, next=command)
 
 
 def _advised(change: Change, old: Side, new: Side, options: Options) -> Change:

@@ -13,7 +13,7 @@ from dataclasses import replace
 from karat.compare.change import Change
 from karat.compare.rules import RuleBook
 from karat.diffs.result import Group
-from karat.findings import Finding, Severity
+from karat.findings import Severity, info
 from karat.report.words import count
 
 
@@ -40,11 +40,8 @@ def mark_moves(
 
 
 def _moved(change: Change, other: str, way: str) -> Change:
-    note = Finding(
-        kind="moved-golden",
-        severity=Severity.INFO,
-        path=change.path,
-        message=f"moved {way} {other}: the same bytes stand there",
+    note = info(
+        "moved-golden", f"moved {way} {other}: the same bytes stand there", path=change.path
     )
     kept = tuple(f for f in change.findings if f.kind not in {"removed-golden", "new-golden"})
     return replace(change, findings=(*kept, note))

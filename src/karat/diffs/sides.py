@@ -17,7 +17,7 @@ import msgspec
 
 from karat.bundles.folders import is_of_zips
 from karat.bundles.places import candidates, has_case
-from karat.findings import CannotVerify, Finding, Severity, UsageError
+from karat.findings import CannotVerify, Finding, UsageError, fail, info, warn
 from karat.goldens.paths import PathFilter
 from karat.system import git
 
@@ -274,11 +274,8 @@ def _git_items(
 
 
 def _special(path: str, what: str) -> Finding:
-    return Finding(
-        kind="cannot-read",
-        severity=Severity.WARN,
-        path=path,
-        message=f"expected a plain file, found a {what}; karat does not follow it",
+    return warn(
+        "cannot-read", f"expected a plain file, found a {what}; karat does not follow it", path=path
     )
 
 
@@ -293,20 +290,11 @@ def _listed_items(
         wanted = is_golden.by_extension()
         if any(wanted(path) for path in paths):
             message = "no file matches the golden patterns, so every .json, .jsonl, .csv and .txt file was taken"
-            findings.append(
-                Finding(kind="taken-by-extension", severity=Severity.INFO, message=message)
-            )
+            findings.append(info("taken-by-extension", message))
     items = [Item(p, left.get(p), right.get(p), certain=True) for p in paths if wanted(p)]
     if _disjoint(items):
         message = f"the two sides share no path ({items[0].path}, …), so nothing was compared; do both begin at the same folder?"
-        findings.append(
-            Finding(
-                kind="nothing-compared",
-                severity=Severity.FAIL,
-                message=message,
-                next="karat diff --help",
-            )
-        )
+        findings.append(fail("nothing-compared", message, next="karat diff --help"))
     return Items(items, 0, tuple(findings))
 
 

@@ -23,7 +23,7 @@ from karat.compare.change import Change
 from karat.compare.pairs import Pair, compare_many
 from karat.compare.rules import RuleBook
 from karat.diffs.sides import Blob, Item, OnDisk, Ref
-from karat.findings import Finding, Severity
+from karat.findings import Finding, fail
 from karat.goldens import formats
 from karat.goldens.paths import identity_of
 from karat.goldens.shapes import Reading, Series
@@ -160,9 +160,7 @@ def _read(ref: OnDisk) -> bytes:
 
 
 def _cannot_read(item: Item, message: str, command: str) -> Finding:
-    return Finding(
-        kind="cannot-read", severity=Severity.FAIL, path=item.path, message=message, next=command
-    )
+    return fail("cannot-read", message, path=item.path, next=command)
 
 
 def _batches(pairs: Iterable[Pair]) -> Iterator[list[Pair]]:

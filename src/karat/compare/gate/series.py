@@ -27,7 +27,7 @@ from karat.compare.gate.tolerance import (
 from karat.compare.gate.values import gate_leaves
 from karat.compare.rules import Rule
 from karat.compare.series import last_sample, truncation_alone
-from karat.findings import Finding, Severity
+from karat.findings import Finding, Severity, fail
 from karat.goldens.shapes import Metric, Series, Steps, Values
 
 _STEADY = 0.1
@@ -341,10 +341,9 @@ def _ends(golden: Series, actual: Series) -> Iterator[Finding]:
     known = [stop for stop in stops if stop is not None]
     if not ends or not known:
         return
-    yield Finding(
-        kind="truncated",
-        severity=Severity.FAIL,
-        message=f"the run stops at step {max(known)} of {max(ends)}: it died, or was cut off",
+    yield fail(
+        "truncated",
+        f"the run stops at step {max(known)} of {max(ends)}: it died, or was cut off",
         where=f"step {max(known)}",
         numbers={"last_step": max(known), "expected_last_step": max(ends)},
     )

@@ -20,7 +20,7 @@ from karat.compare.gate.tolerance import mode_of
 from karat.compare.gate.values import Cell, gate_cells
 from karat.compare.rules import Rule
 from karat.compare.table import row_name
-from karat.findings import Finding, Severity
+from karat.findings import Finding, fail, warn
 from karat.goldens.shapes import Reading, RowKey, Table
 from karat.goldens.table_csv import read_table
 
@@ -34,7 +34,7 @@ def gate_table(
             f"expected rows that are named by {', '.join(golden.key)}, found"
             f" {', '.join(actual.key)}; the two tables cannot be compared"
         )
-        return [], [Finding(kind="structure-changed", severity=Severity.FAIL, message=message)]
+        return [], [fail("structure-changed", message)]
     results = list(_rows(golden, actual, judging))
     findings: list[Finding] = []
     values = [name for name in golden.columns if name not in golden.key]
@@ -176,13 +176,12 @@ def _widened(name: str, golden: Table, actual: Table) -> Iterator[Finding]:
             wider.append(f"{row_name(key)} {row[i]} → {actual.rows[key][j]}")
     if wider:
         more = f" and {len(wider) - 5} more" if len(wider) > 5 else ""
-        yield Finding(
-            kind="tolerance-widened",
-            severity=Severity.WARN,
+        yield warn(
+            "tolerance-widened",
+            f"{name}: the result asks for more tolerance than the golden allows, and does"
+            f" not get it: {', '.join(wider[:5])}{more}",
             metric=name,
             where=wider[0],
-            message=f"{name}: the result asks for more tolerance than the golden allows, and does"
-            f" not get it: {', '.join(wider[:5])}{more}",
         )
 
 
