@@ -61,7 +61,7 @@ ALLOWED: dict[str, set[str]] = {
         "store",
         "system",
     },
-    "compare": {"goldens", "tensors"},
+    "compare": {"goldens", "report", "tensors"},
     "config": {"captures", "checks", "compare", "goldens", "policy", "refreshes", "runs", "store"},
     "demo": set(),
     "diffs": {"bundles", "compare", "goldens", "report", "store", "system", "tensors"},

@@ -184,7 +184,7 @@ def test_exact_for_once_tightens_what_is_approximate_only() -> None:
         ([v * (1.2 if i % 2 else 0.85) for i, v in enumerate(LOSS)], "off in both directions"),
         ([v * (1.2 + 0.01 * i) for i, v in enumerate(LOSS)], "higher all along"),
         (LOSS[:20], "ends at step 20 of 50: the run was cut off"),
-        ([*LOSS[:20], NAN, *LOSS[21:]], "1 step(s) without a value, the run goes on behind them"),
+        ([*LOSS[:20], NAN, *LOSS[21:]], "1 step without a value, the run goes on behind them"),
         ([NAN] * 50, "not one value: it was never recorded, or never finite"),
     ],
 )

@@ -132,7 +132,7 @@ def test_a_document_without_numbers_can_be_the_same() -> None:
 def test_many_lost_keys_are_one_finding() -> None:
     change = changed({f"k{i}": "x" for i in range(5_000)} | {"a": 1}, {"a": 1})
     (lost,) = [f for f in change.findings if f.severity is Severity.FAIL]
-    assert "k0, k1, k10, k100, k1000 and 4995 more" in lost.message
+    assert "k0, k1, k10, k100, k1000 and 4,995 more" in lost.message
 
 
 def test_request_ids_are_positions() -> None:

@@ -15,6 +15,7 @@ from karat.compare.change import MetricChange
 from karat.compare.judge import Sample, judge_values
 from karat.compare.rules import RuleBook
 from karat.findings import Finding, Severity
+from karat.report.words import count, few
 
 _KEYS_SHOWN = 5
 
@@ -83,7 +84,8 @@ def compare_structure(
         a, b, at = stack.pop()
         kind, other = _type(a), _type(b)
         if kind != other:
-            _type_changed(walk, kind, other, at)
+            severity = Severity.WARN if kind == "null" else Severity.FAIL
+            walk.note("type-changed", severity, at, f"was {kind}, is {other}")
         elif kind == "object":
             _objects(walk, a, b, at, stack)
         elif kind == "list":
@@ -100,19 +102,16 @@ def compare_structure(
     return rows, findings
 
 
-def _type_changed(walk: _Walk, kind: str, other: str, at: _At) -> None:
-    severity = Severity.WARN if kind == "null" else Severity.FAIL
-    walk.note("type-changed", severity, at, f"was {kind}, is {other}")
-
-
 def _objects(
     walk: _Walk, a: Mapping[str, Any], b: Mapping[str, Any], at: _At, stack: list[Any]
 ) -> None:
     lost, gained = sorted(a.keys() - b.keys()), sorted(b.keys() - a.keys())
     if lost:
-        walk.note("structure-changed", Severity.FAIL, at, "keys are gone: ", _few(lost))
+        walk.note("structure-changed", Severity.FAIL, at, "keys are gone: ", few(lost, _KEYS_SHOWN))
     if gained:
-        walk.note("structure-changed", Severity.INFO, at, "keys are new: ", _few(gained))
+        walk.note(
+            "structure-changed", Severity.INFO, at, "keys are new: ", few(gained, _KEYS_SHOWN)
+        )
     stack.extend((a[key], b[key], at.key(key)) for key in reversed([*a]) if key in b)
 
 
@@ -125,23 +124,13 @@ def _lists(walk: _Walk, a: list[Any], b: list[Any], at: _At, stack: list[Any]) -
     stack.extend((a[i], b[i], at.item(i)) for i in range(last, -1, -1))
 
 
-def _few(keys: list[str]) -> str:
-    shown = ", ".join(keys[:_KEYS_SHOWN])
-    return shown + (f" and {len(keys) - _KEYS_SHOWN} more" if len(keys) > _KEYS_SHOWN else "")
-
-
 def _number(walk: _Walk, a: Any, b: Any, at: _At) -> None:
     name = at.name or "value"
     old, new = _float(a), _float(b)
     walk.samples.setdefault(name, Sample(name)).add(old, new, at.path)
     if old == new and a != b and isinstance(a, int) and isinstance(b, int):
-        walk.note(
-            "value-drift",
-            Severity.WARN,
-            at,
-            "integers differ",
-            f" beyond a float's precision: {a} → {b}",
-        )
+        details = f" beyond a float's precision: {a} → {b}"
+        walk.note("value-drift", Severity.WARN, at, "integers differ", details)
 
 
 def _float(value: Any) -> float:
@@ -156,13 +145,8 @@ def _leaf(walk: _Walk, kind: str, a: Any, b: Any, at: _At) -> None:
         same = next(
             (i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b))
         )
-        walk.note(
-            "text-changed",
-            Severity.WARN,
-            at,
-            "text changed",
-            f" from character {same} on ({_cut(a, same)} → {_cut(b, same)})",
-        )
+        details = f" from character {same} on ({_cut(a, same)} → {_cut(b, same)})"
+        walk.note("text-changed", Severity.WARN, at, "text changed", details)
     else:
         walk.note("value-drift", Severity.WARN, at, f"was {str(a).lower()}, is {str(b).lower()}")
 
@@ -173,7 +157,7 @@ def _cut(text: str, at: int) -> str:
 
 
 def _finding(kind: str, severity: Severity, name: str, notes: _Notes) -> Finding:
-    more = f" (and {notes.count - 1} more places)" if notes.count > 1 else ""
+    more = f" (and {count(notes.count - 1, 'more place')})" if notes.count > 1 else ""
     return Finding(
         kind=kind,
         severity=severity,

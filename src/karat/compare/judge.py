@@ -1,7 +1,8 @@
 """From numbers to a verdict: which threshold was crossed, and how grave that is.
 
-Every verdict carries the sentence that names the number, the threshold and the rule, so that a
-person can disagree with the threshold rather than with karat.
+Every verdict carries the sentence that names the number, the threshold and the rule, so that a person can disagree
+with the threshold rather than with karat. Numbers that are no curve (cells of a column, leaves of a document, values
+beside curves) all come here as samples, so that a NaN, a zero or a lost value means the same wherever it stands.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from karat.compare.numbers import Numbers, score
 from karat.compare.rules import Rule, RuleBook
 from karat.findings import Finding, Severity, fail, info, warn
 from karat.goldens.shapes import Metric
+from karat.report.words import count
 
 
 class Judgement(msgspec.Struct, frozen=True, gc=False):
@@ -44,10 +46,12 @@ def judge(n: Numbers, rule: Rule) -> Judgement:
             return Judgement(Verdict.INCOMPLETE, "no shared step has a finite value on both sides")
         return Judgement(Verdict.SAME, f"all {n.bit_equal} shared values are bit-equal")
     if rule.exact:
-        return _exact(n, rule)
+        differ = n.n_shared - n.bit_equal - n.both_missing
+        because = f"{differ} of {n.n_shared} differ; this metric is exact [rule {rule.pattern}, {rule.origin}]"
+        return Judgement(Verdict.DRIFT, because, capped(_kinder(Severity.WARN, n, rule), rule))
     judgement = _steady(n, rule) if rule.steady else _by_thresholds(n, rule)
     if n.odd_changed and judgement.verdict.rank > Verdict.DRIFT.rank:
-        because = f"{n.odd_changed} value(s) are not finite on either side, and not alike"
+        because = f"{count(n.odd_changed, 'value')} not finite on either side, and not alike"
         return Judgement(Verdict.DRIFT, because, Severity.WARN)
     return judgement
 
@@ -58,9 +62,13 @@ def _reason(name: str, value: float, threshold: str, limit: float, rule: Rule) -
     )
 
 
-def _by_thresholds(n: Numbers, rule: Rule) -> Judgement:
+def _by_thresholds(n: Numbers, rule: Rule) -> Judgement:  # noqa: PLR0911 - one per threshold
     if n.avg is None or n.mean_abs is None or n.max_abs is None:
-        return _without_usable_steps(n, rule)
+        if n.from_zero:
+            return _left_zero(n, rule)
+        if n.zeros:
+            return Judgement(Verdict.NOISE, "every value is zero, or nearly, on both sides")
+        return Judgement(Verdict.INCOMPLETE, "no shared step has two usable values")
     mean, avg, most = n.mean_abs, abs(n.avg), n.max_abs
     # "Not below" rather than "above", so that a NaN could never pass as small.
     if not (mean < rule.break_mean and avg < rule.break_avg and most < rule.break_max):
@@ -96,27 +104,13 @@ def _kinder(severity: Severity, n: Numbers, rule: Rule) -> Severity:
 
 def _left_zero(n: Numbers, rule: Rule) -> Judgement:
     """Values that were zero have no relative difference, but they have a size."""
-    because = f"{n.from_zero} value(s) left zero, where no relative difference exists"
+    because = f"{count(n.from_zero, 'value')} left zero, where no relative difference exists"
     if isfinite(rule.break_max) and not n.from_zero_size < rule.break_max:
         return Judgement(Verdict.BREAK, because, capped(Severity.FAIL, rule))
     small = n.from_zero_size < rule.drift_max
     return Judgement(
         Verdict.DRIFT, because, Severity.INFO if small else capped(Severity.WARN, rule)
     )
-
-
-def _without_usable_steps(n: Numbers, rule: Rule) -> Judgement:
-    if n.from_zero:
-        return _left_zero(n, rule)
-    if n.zeros:
-        return Judgement(Verdict.NOISE, "every value is zero, or nearly, on both sides")
-    return Judgement(Verdict.INCOMPLETE, "no shared step has two usable values")
-
-
-def _exact(n: Numbers, rule: Rule) -> Judgement:
-    differ = n.n_shared - n.bit_equal - n.both_missing
-    because = f"{differ} of {n.n_shared} differ; this metric is exact [rule {rule.pattern}, {rule.origin}]"
-    return Judgement(Verdict.DRIFT, because, capped(_kinder(Severity.WARN, n, rule), rule))
 
 
 def _steady(n: Numbers, rule: Rule) -> Judgement:
@@ -192,13 +186,6 @@ def metric_change(
     )
 
 
-# DOC-HERE values: Numbers that are no curve: cells of a column, leaves of a document, values beside curves.
-#
-# In: named samples, each with the place of every number. Out: one row and its findings per sample.
-# This is the one way from such numbers to a verdict, so that a NaN, a zero or a lost value means the
-# same wherever it stands.
-
-
 class Sample(msgspec.Struct):
     """Pairs of numbers that belong together, and where each pair stands."""
 
@@ -227,13 +214,13 @@ def judge_values(
         shown = judgement
         if n.nan_gained:
             shown = Judgement(
-                Verdict.INCOMPLETE, f"{n.nan_gained} number(s) are not finite any more"
+                Verdict.INCOMPLETE, f"{count(n.nan_gained, 'number')} became NaN or infinite"
             )
         row = metric_change(sample.name, n, rule, shown)
         row = msgspec.structs.replace(
             row,
-            max_step=_place(sample, n.max_step),
-            first_diff_step=_place(sample, n.first_diff_step),
+            max_step=None if n.max_step is None else sample.where[n.max_step],
+            first_diff_step=None if n.first_diff_step is None else sample.where[n.first_diff_step],
             old=old,
             new=new,
         )
@@ -248,19 +235,15 @@ def _curves(sample: Sample) -> tuple[Metric, Metric]:
     return Metric(index, np.array(sample.old, float)), Metric(index, np.array(sample.new, float))
 
 
-def _place(sample: Sample, index: int | None) -> str | None:
-    return None if index is None else sample.where[index]
-
-
 def _missing(sample: Sample, n: Numbers) -> Iterator[Finding]:
     name = sample.name
     if n.nan_gained and n.first_nan_step is not None:
         at = sample.where[n.first_nan_step]
         more = f" and {n.nan_gained - 1} more" if n.nan_gained > 1 else ""
-        message = f"{name}: {n.nan_gained} number(s) are not finite any more: {at}{more}"
+        message = f"{name}: {count(n.nan_gained, 'number')} became NaN or infinite: {at}{more}"
         yield fail("new-nan", message, metric=name, where=at)
     if n.nan_lost:
-        message = f"{name}: {n.nan_lost} number(s) are finite that were not"
+        message = f"{name}: {count(n.nan_lost, 'number')} became finite"
         yield info("gained-steps", message, metric=name)
     if not n.n_steps and not n.zeros:
         message = f"{name}: no number is finite on both sides, so nothing was compared"

@@ -17,7 +17,7 @@ from karat.compare.numbers import Numbers, score
 from karat.compare.rules import STATUS_ORDER, RuleBook
 from karat.compare.series import judge_alone, judge_series, pairs_of
 from karat.compare.table import compare_table
-from karat.findings import UNVERIFIED, Finding, Severity
+from karat.findings import UNVERIFIED, Finding, Severity, fail, info, warn
 from karat.goldens.shapes import Golden, Reading, Series, Table
 
 
@@ -103,28 +103,41 @@ def _both_series(pair: Pair) -> tuple[Series, Series, bool]:
 def _change(pair: Pair, numbers: list[Numbers], rules: RuleBook, status: Sequence[str]) -> Change:
     old, new = pair.old, pair.new
     if new is None:
-        return _removed(pair)
+        return Change(
+            path=pair.path,
+            verdict=Verdict.REMOVED,
+            shape=old.golden.shape if old and old.golden else None,
+            findings=(
+                fail("removed-golden", "the golden is gone from the new side", path=pair.path),
+            ),
+            identity=pair.identity,
+        )
     if new.golden is None:
         return _unreadable(pair, new.findings, "new")
     if old is None:
-        return _new(pair, new)
+        note = info("new-golden", "a new golden: there is no old side to compare with")
+        change = _without_comparison(pair, new, Verdict.NEW, note)
+        failed = change.severity is Severity.FAIL
+        return replace(change, verdict=Verdict.INCOMPLETE) if failed else change
     if any(f.kind in UNVERIFIED for f in old.findings):
         return _unreadable(pair, old.findings, "old")
     if old.golden is None:
-        return _repaired(pair, old, new)
+        why = old.findings[0].message if old.findings else "it cannot be read"
+        message = f"the old golden is unreadable ({why}); the new one is taken without a comparison"
+        return _without_comparison(pair, new, Verdict.UNREADABLE, warn("no-baseline", message))
     rows, findings = _compare_goldens(old.golden, new.golden, numbers, rules, pair.path, status)
     findings = [*new.findings, *_old_defects(old, new), *findings]
     if _is_empty(old.golden) and _is_empty(new.golden):
         message = "neither side holds a value, so nothing was compared"
-        findings.append(_finding("empty", Severity.FAIL, message))
+        findings.append(fail("empty", message))
     elif new.golden.shape != "document" and rows and not any(map(_has_evidence, rows)):
         message = "not one value is finite on both sides, so nothing was compared"
-        findings.append(_finding("nothing-compared", Severity.FAIL, message))
+        findings.append(fail("nothing-compared", message))
     verdict = verdict_of(rows, findings)
     untold = {f.kind for f in findings} <= _AT_MOST_NOISE
     if verdict is Verdict.SAME and untold and not pair.same_bytes:
         message = "the bytes changed (layout, key order or placeholders), no value did"
-        findings.append(_finding("format-only", Severity.INFO, message))
+        findings.append(info("format-only", message))
     return Change(
         path=pair.path,
         verdict=verdict,
@@ -165,11 +178,7 @@ def _compare_goldens(
     if old.shape == new.shape == "document":
         return compare_structure(old.value, new.value, rules, path)  # type: ignore[union-attr]
     message = f"was a {old.shape}, is a {new.shape} now; the two cannot be compared"
-    return [], [_finding("type-changed", Severity.FAIL, message)]
-
-
-def _finding(kind: str, severity: Severity, message: str) -> Finding:
-    return Finding(kind=kind, severity=severity, message=message)
+    return [], [fail("type-changed", message)]
 
 
 def _sorted(findings: Sequence[Finding], path: str) -> tuple[Finding, ...]:
@@ -208,57 +217,23 @@ def verdict_of(rows: Sequence[MetricChange], findings: Sequence[Finding]) -> Ver
     return min(verdicts, key=lambda v: v.rank, default=Verdict.SAME)
 
 
-def _removed(pair: Pair) -> Change:
-    shape = pair.old.golden.shape if pair.old and pair.old.golden else None
-    finding = _finding("removed-golden", Severity.FAIL, "the golden is gone from the new side")
-    return Change(
-        path=pair.path, verdict=Verdict.REMOVED, shape=shape,
-        findings=_sorted([finding], pair.path), identity=pair.identity,
-    )  # fmt: skip
-
-
 def _unreadable(pair: Pair, findings: Sequence[Finding], side: str) -> Change:
-    found = list(findings) or [
-        _finding("unreadable", Severity.FAIL, f"the {side} side cannot be read")
-    ]
+    found = list(findings) or [fail("unreadable", f"the {side} side cannot be read")]
     return Change(
         path=pair.path, verdict=Verdict.UNREADABLE, findings=_sorted(found, pair.path),
         identity=pair.identity, has_baseline=pair.old is not None,
     )  # fmt: skip
 
 
-def _alone(new: Reading) -> list[Finding]:
-    return judge_alone(new.golden) if isinstance(new.golden, Series) else []
-
-
-def _new(pair: Pair, new: Reading) -> Change:
+def _without_comparison(pair: Pair, new: Reading, verdict: Verdict, note: Finding) -> Change:
+    """A golden that was compared with nothing; what can be said of it alone is said."""
     golden = new.golden
-    findings = [*new.findings, *_alone(new)]
-    findings.append(
-        _finding("new-golden", Severity.INFO, "a new golden: there is no old side to compare with")
-    )
-    failed = any(f.severity is Severity.FAIL for f in findings)
+    alone = judge_alone(golden) if isinstance(golden, Series) else []
     return Change(
         path=pair.path,
-        verdict=Verdict.INCOMPLETE if failed else Verdict.NEW,
+        verdict=verdict,
         shape=golden.shape if golden else None,
-        findings=_sorted(findings, pair.path),
-        identity=pair.identity,
-        has_baseline=False,
-    )
-
-
-def _repaired(pair: Pair, old: Reading, new: Reading) -> Change:
-    """The old side cannot be read, the new one can: nothing was compared, and that must be said."""
-    golden = new.golden
-    why = old.findings[0].message if old.findings else "it cannot be read"
-    message = f"the old golden is unreadable ({why}); the new one is taken without a comparison"
-    findings = [*new.findings, *_alone(new), _finding("no-baseline", Severity.WARN, message)]
-    return Change(
-        path=pair.path,
-        verdict=Verdict.UNREADABLE,
-        shape=golden.shape if golden else None,
-        findings=_sorted(findings, pair.path),
+        findings=_sorted([*new.findings, *alone, note], pair.path),
         identity=pair.identity,
         has_baseline=False,
     )

@@ -1,8 +1,7 @@
-"""Is the new curve all there? Asked before anyone asks how far it moved.
+"""Old × new series → rows and findings: is the new curve all there, and only then, how far did it move?
 
-A run that died leaves every metric without samples from some step on; a run that diverged leaves
-one metric NaN while the others go on. The two need different words, so all metrics of a file are
-looked at together.
+A run that died leaves every metric without samples from some step on; a run that diverged leaves one metric NaN while
+the others go on. The two need different words, so all metrics of a file are looked at together.
 """
 
 from __future__ import annotations
@@ -20,8 +19,9 @@ from karat.compare.document import compare_structure
 from karat.compare.judge import Judgement, capped, drift_finding, judge, metric_change
 from karat.compare.numbers import Numbers
 from karat.compare.rules import Rule, RuleBook
-from karat.findings import Finding, Severity, fail, info
+from karat.findings import Finding, Severity, fail, info, warn
 from karat.goldens.shapes import Metric, Series, Steps
+from karat.report.words import count
 
 
 class Shared(msgspec.Struct, frozen=True, gc=False):
@@ -32,6 +32,163 @@ class Shared(msgspec.Struct, frozen=True, gc=False):
     new: Metric
     numbers: Numbers
     rule: Rule
+
+
+def shared_metrics(old: Series, new: Series) -> list[str]:
+    """Names of the curves both sides have, in the order of the seed's CSV."""
+    return sorted(old.metrics.keys() & new.metrics.keys())
+
+
+def pairs_of(
+    old: Series, new: Series, rules: RuleBook, path: str
+) -> Iterator[tuple[Metric, Metric, Rule]]:
+    """What `score` needs for one file; many files are scored in one go."""
+    for name in shared_metrics(old, new):
+        yield old.metrics[name], new.metrics[name], rules.rule_for(name, path)
+
+
+def judge_series(
+    old: Series, new: Series, numbers: Sequence[Numbers], rules: RuleBook, path: str
+) -> tuple[list[MetricChange], list[Finding]]:
+    """Rows and findings of one file whose numbers are known."""
+    shared = [
+        Shared(name, old.metrics[name], new.metrics[name], n, rules.rule_for(name, path))
+        for name, n in zip(shared_metrics(old, new), numbers, strict=True)
+    ]
+    rows: list[MetricChange] = []
+    findings: list[Finding] = []
+    cut, stop = truncation(shared)
+    if cut is not None:
+        findings.append(cut)
+    elif (both := truncation_alone(new.metrics, Severity.WARN)) is not None:
+        findings.append(both)
+    for item in shared:
+        row, found = _judge_metric(item, stop, truncated=cut is not None)
+        rows.append(row)
+        findings.extend(found)
+    for row, one in (*_lost_and_gained(old, new), *_loose_lost_and_gained(old, new)):
+        rows.append(row)
+        findings.append(one)
+    left, right = _beside(old, new)
+    if left:
+        more_rows, more_findings = compare_structure(left, right, rules, path)
+        rows += more_rows
+        findings += more_findings
+    return rows, findings
+
+
+def _judge_metric(
+    s: Shared, stop: int | None, *, truncated: bool
+) -> tuple[MetricChange, list[Finding]]:
+    judgement = judge(s.numbers, s.rule)
+    lost = losses(s, stop, truncated=truncated)
+    shown = judgement
+    if truncated or any(f.severity is not Severity.INFO for f in lost):
+        n = s.numbers
+        because = f"{count(n.steps_lost, 'step')} lost, {n.nan_gained} new NaN"
+        if stop is not None:
+            because = (
+                f"the run stops at step {stop}; its numbers cover only {count(n.n_steps, 'step')}"
+            )
+        shown = Judgement(Verdict.INCOMPLETE, because)
+    row = metric_change(s.name, s.numbers, s.rule, shown, curve=True)
+    maybe = (_no_usable_steps(s), precision(s), drift_finding(row, judgement))
+    findings = [*lost, *gains(s), *(finding for finding in maybe if finding is not None)]
+    return row, findings
+
+
+def _no_usable_steps(s: Shared) -> Finding | None:
+    if s.numbers.n_steps:
+        return None
+    if not len(s.old.steps) and not len(s.new.steps):
+        why, severity = "neither side has a step", Severity.WARN
+    elif not s.numbers.n_shared:
+        sampled = last_sample(s.old) is not None and last_sample(s.new) is not None
+        why, severity = "the two sides share no step", Severity.FAIL if sampled else Severity.WARN
+    elif s.numbers.zeros == s.numbers.n_shared and not s.numbers.from_zero:
+        why, severity = "every value is zero, or nearly, on both sides", Severity.INFO
+    elif s.numbers.both_missing == s.numbers.n_shared:
+        why, severity = "every value is NaN on both sides, so nothing was compared", Severity.WARN
+    else:
+        why, severity = "no shared step has two finite values and a non-zero old one", Severity.WARN
+    return Finding(
+        kind="no-usable-steps",
+        severity=severity,
+        metric=s.name,
+        message=f"{s.name}: no usable step, so it has no row in the CSV: {why}",
+        numbers={"n_shared": s.numbers.n_shared, "nan_gained": s.numbers.nan_gained},
+    )
+
+
+def _lost_and_gained(old: Series, new: Series) -> Iterator[tuple[MetricChange, Finding]]:
+    for name in sorted(old.metrics.keys() - new.metrics.keys()):
+        if name in new.scalars or name in new.others:
+            row = _row(name, Verdict.INCOMPLETE, "was a curve, is not any more")
+            yield (
+                row,
+                fail("type-changed", f"{name}: was a curve, is a single value now", metric=name),
+            )
+            continue
+        n = int(np.count_nonzero(np.isfinite(old.metrics[name].values)))
+        message = f"{name}: the metric is gone ({count(n, 'step')} with a value)"
+        row = replace(_row(name, Verdict.INCOMPLETE, "the metric is gone"), steps_lost=n)
+        yield row, fail("lost-metric", message, metric=name)
+    for name in sorted(new.metrics.keys() - old.metrics.keys()):
+        n = int(np.count_nonzero(np.isfinite(new.metrics[name].values)))
+        row = replace(_row(name, Verdict.NEW, "the old golden has no such metric"), steps_gained=n)
+        if name in old.scalars or name in old.others:
+            yield (
+                row,
+                warn("type-changed", f"{name}: was a single value, is a curve now", metric=name),
+            )
+        else:
+            message = f"{name}: a new metric with {count(n, 'step')}"
+            yield row, info("gained-metric", message, metric=name)
+
+
+def _loose_lost_and_gained(old: Series, new: Series) -> Iterator[tuple[MetricChange, Finding]]:
+    before, after = _loose(old, new), _loose(new, old)
+    for name in sorted(before.keys() - after.keys()):
+        row = _row(name, Verdict.INCOMPLETE, "the value is gone")
+        yield row, fail("lost-metric", f"{name}: the value is gone", metric=name)
+    for name in sorted(after.keys() - before.keys()):
+        row = _row(name, Verdict.NEW, "the old golden has no such value")
+        yield row, info("gained-metric", f"{name}: a new value", metric=name)
+
+
+def _row(name: str, verdict: Verdict, because: str) -> MetricChange:
+    return MetricChange(metric=name, verdict=verdict, because=because)
+
+
+def _beside(old: Series, new: Series) -> tuple[dict[str, Any], dict[str, Any]]:
+    """What both sides have beside the curves, and in their blocks, that is no curve."""
+    before, after = _loose(old, new), _loose(new, old)
+    shared = before.keys() & after.keys()
+    left, right = {n: before[n] for n in shared}, {n: after[n] for n in shared}
+    for name in old.metrics.keys() & new.metrics.keys():
+        if old.metrics[name].extra or new.metrics[name].extra:
+            left[name], right[name] = old.metrics[name].extra, new.metrics[name].extra
+    return left, right
+
+
+def _loose(side: Series, other: Series) -> dict[str, Any]:
+    """Scalars and other values of a side, without names that are a curve on the other side."""
+    found = {**side.scalars, **side.others}
+    return {name: value for name, value in found.items() if name not in other.metrics}
+
+
+def judge_alone(new: Series) -> list[Finding]:
+    """What can be said of a series without an old side: is it complete by its own account?"""
+    findings: list[Finding] = []
+    cut = truncation_alone(new.metrics, Severity.FAIL)
+    if cut is not None:
+        findings.append(cut)
+    if not new.metrics and not new.scalars and not new.others:
+        findings.append(fail("empty", "the golden holds no metric"))
+    for name, metric in new.metrics.items():
+        if len(metric.values) == 0 or not np.isfinite(metric.values).any():
+            findings.append(warn("empty", f"{name}: not one finite value", metric=name))
+    return findings
 
 
 def last_sample(metric: Metric) -> int | None:
@@ -80,22 +237,24 @@ def truncation(shared: list[Shared]) -> tuple[Finding | None, int | None]:
     complete_by_own_account = all(
         not _precedes(at, declared_end(s.new)) for at, s in zip(stops, sampled, strict=True)
     )
-    if complete_by_own_account and stop is not None:
+    kind = "truncated"
+    if stop is None:
+        message = f"no metric has a single sample; the old golden goes to step {end}"
+    elif complete_by_own_account:
+        kind = "lost-steps"
         message = (
             f"ends at step {stop}, the old golden at step {end}: a shorter run, or other settings"
         )
-        return _stopped("lost-steps", message, stop, end), stop
-    if stop is None:
-        message = f"no metric has a single sample; the old golden goes to step {end}"
     else:
         message = f"stops at step {stop} of {end}: the run died or was cut off"
-    return _stopped("truncated", message, stop, end), stop
+    return _stopped(kind, Severity.FAIL, message, stop, end), stop
 
 
-def _stopped(kind: str, message: str, stop: int | None, end: int) -> Finding:
-    return fail(
-        kind,
-        message,
+def _stopped(kind: str, severity: Severity, message: str, stop: int | None, end: int) -> Finding:
+    return Finding(
+        kind=kind,
+        severity=severity,
+        message=message,
         where=None if stop is None else f"step {stop}",
         numbers={"last_step": stop, "expected_last_step": end},
     )
@@ -111,13 +270,7 @@ def truncation_alone(metrics: Mapping[str, Metric], severity: Severity) -> Findi
         message = f"no metric has a single sample, though the file declares steps up to {end}"
     else:
         message = f"stops at step {stop}, though the file declares steps up to {end}"
-    return Finding(
-        kind="truncated",
-        severity=severity,
-        message=message,
-        where=None if stop is None else f"step {stop}",
-        numbers={"last_step": stop, "expected_last_step": end},
-    )
+    return _stopped("truncated", severity, message, stop, end)
 
 
 def losses(s: Shared, stop: int | None, *, truncated: bool) -> list[Finding]:
@@ -134,72 +287,54 @@ def losses(s: Shared, stop: int | None, *, truncated: bool) -> list[Finding]:
     became_nan, gone = finite[present & ~alive], sampled[~np.isin(sampled, s.new.steps)]
     found = []
     if len(became_nan):
-        what = "step(s) that had a finite value have none now"
-        found.append(_lost("new-nan", s, became_nan, what))
+        found.append(_lost("new-nan", s, became_nan, "no finite value any more at {}"))
     if len(gone):
-        found.append(_lost("lost-steps", s, gone, "step(s) with a value are gone"))
+        found.append(_lost("lost-steps", s, gone, "lost {} that had a value"))
     return found
 
 
 def _lost(kind: str, s: Shared, steps: Steps, what: str) -> Finding:
     first = int(steps[0])
+    # Timings often have no sample at the first steps, and their rule does not look there anyway.
+    warm = (
+        s.old.steps[: int(len(s.old.steps) * s.rule.warm_up)] if s.rule.steady else s.old.steps[:0]
+    )
     return Finding(
         kind=kind,
-        severity=Severity.INFO if _warming_up(s, steps) else Severity.FAIL,
+        severity=Severity.INFO if np.isin(steps, warm).all() else Severity.FAIL,
         metric=s.name,
         where=f"step {first}",
-        message=f"{s.name}: {len(steps)} {what}, first at step {first}",
+        message=f"{s.name}: {what.format(count(len(steps), 'step'))}, first at step {first}",
         numbers={"steps": len(steps), "first_step": first},
     )
 
 
-def _warming_up(s: Shared, steps: Steps) -> bool:
-    """Timings often have no sample at the first steps, and their rule does not look there anyway."""
-    if not s.rule.steady:
-        return False
-    warm = s.old.steps[: int(len(s.old.steps) * s.rule.warm_up)]
-    return bool(np.isin(steps, warm).all())
-
-
-def gains(s: Shared) -> list[Finding]:
+def gains(s: Shared) -> Iterator[Finding]:
     """What one metric gained, and placeholders it dropped: worth knowing, never a reason to object."""
-    n, found = s.numbers, []
+    n = s.numbers
     if n.placeholders_lost:
-        found.append(
-            info(
-                "dropped-placeholders",
-                f'{s.name}: {n.placeholders_lost} step(s) that only held "nan" (no sample) are gone; no value was lost',
-                metric=s.name,
-                numbers={"placeholders_lost": n.placeholders_lost},
-            )
+        dropped = count(n.placeholders_lost, "step")
+        yield info(
+            "dropped-placeholders",
+            f'{s.name}: dropped {dropped} that only held "nan" (no sample); no value was lost',
+            metric=s.name,
+            numbers={"placeholders_lost": n.placeholders_lost},
         )
-    found.extend(_declared(s))
-    more = n.steps_gained + n.nan_lost
-    if more:
-        found.append(
-            info(
-                "gained-steps",
-                f"{s.name}: {more} step(s) have a value that had none before",
-                metric=s.name,
-                numbers={"steps_gained": n.steps_gained, "nan_lost": n.nan_lost},
-            )
-        )
-    return found
-
-
-def _declared(s: Shared) -> list[Finding]:
-    """What the block says of itself, where that changed."""
     fields = (
         ("start_step", s.old.start, s.new.start),
         ("end_step", s.old.end, s.new.end),
         ("step_interval", s.old.interval, s.new.interval),
         ("value_precision", s.old.precision, s.new.precision),
     )
-    changed = [f"{name} {a} → {b}" for name, a, b in fields if a is not None and a != b]
-    if not changed:
-        return []
-    message = f"{s.name}: declares {', '.join(changed)}"
-    return [info("structure-changed", message, metric=s.name)]
+    if changed := [f"{name} {a} → {b}" for name, a, b in fields if a is not None and a != b]:
+        yield info("structure-changed", f"{s.name}: declares {', '.join(changed)}", metric=s.name)
+    if more := n.steps_gained + n.nan_lost:
+        yield info(
+            "gained-steps",
+            f"{s.name}: gained a value at {count(more, 'step')}",
+            metric=s.name,
+            numbers={"steps_gained": n.steps_gained, "nan_lost": n.nan_lost},
+        )
 
 
 def precision(s: Shared) -> Finding | None:
@@ -227,169 +362,3 @@ def _precision_lost(s: Shared, before: int, after: int, what: str) -> Finding:
         message=f"{s.name}: {what} went from {shown} to {after}",
         numbers={"decimals_old": before, "decimals_new": after},
     )
-
-
-# DOC-HERE series: Old × new series → Change. Completeness first, then drift.
-
-Judged = tuple[list[MetricChange], list[Finding]]
-
-
-def shared_metrics(old: Series, new: Series) -> list[str]:
-    """Names of the curves both sides have, in the order of the seed's CSV."""
-    return sorted(old.metrics.keys() & new.metrics.keys())
-
-
-def pairs_of(
-    old: Series, new: Series, rules: RuleBook, path: str
-) -> Iterator[tuple[Metric, Metric, Rule]]:
-    """What `score` needs for one file; many files are scored in one go."""
-    for name in shared_metrics(old, new):
-        yield old.metrics[name], new.metrics[name], rules.rule_for(name, path)
-
-
-def judge_series(
-    old: Series, new: Series, numbers: Sequence[Numbers], rules: RuleBook, path: str
-) -> Judged:
-    """Rows and findings of one file whose numbers are known."""
-    shared = [
-        Shared(name, old.metrics[name], new.metrics[name], n, rules.rule_for(name, path))
-        for name, n in zip(shared_metrics(old, new), numbers, strict=True)
-    ]
-    rows: list[MetricChange] = []
-    findings: list[Finding] = []
-    cut, stop = truncation(shared)
-    if cut is not None:
-        findings.append(cut)
-    elif (both := truncation_alone(new.metrics, Severity.WARN)) is not None:
-        findings.append(both)
-    for item in shared:
-        row, found = _judge_metric(item, stop, truncated=cut is not None)
-        rows.append(row)
-        findings.extend(found)
-    findings.extend(_lost_and_gained(old, new, rows))
-    for more_rows, more_findings in _beside(old, new, rules, path):
-        rows += more_rows
-        findings += more_findings
-    return rows, findings
-
-
-def _judge_metric(
-    s: Shared, stop: int | None, *, truncated: bool
-) -> tuple[MetricChange, list[Finding]]:
-    judgement = judge(s.numbers, s.rule)
-    lost = losses(s, stop, truncated=truncated)
-    shown = judgement
-    if truncated or any(f.severity is not Severity.INFO for f in lost):
-        shown = Judgement(Verdict.INCOMPLETE, _incomplete(s.numbers, stop))
-    row = metric_change(s.name, s.numbers, s.rule, shown, curve=True)
-    maybe = (_no_usable_steps(s), precision(s), drift_finding(row, judgement))
-    findings = [*lost, *gains(s), *(finding for finding in maybe if finding is not None)]
-    return row, findings
-
-
-def _incomplete(n: Numbers, stop: int | None) -> str:
-    if stop is not None:
-        return f"the run stops at step {stop}; its numbers cover {n.n_steps} step(s) only"
-    return f"{n.steps_lost} step(s) lost, {n.nan_gained} new NaN"
-
-
-def _no_usable_steps(s: Shared) -> Finding | None:
-    if s.numbers.n_steps:
-        return None
-    if not len(s.old.steps) and not len(s.new.steps):
-        why, severity = "neither side has a step", Severity.WARN
-    elif not s.numbers.n_shared:
-        sampled = last_sample(s.old) is not None and last_sample(s.new) is not None
-        why, severity = "the two sides share no step", Severity.FAIL if sampled else Severity.WARN
-    elif s.numbers.zeros == s.numbers.n_shared and not s.numbers.from_zero:
-        why, severity = "every value is zero, or nearly, on both sides", Severity.INFO
-    elif s.numbers.both_missing == s.numbers.n_shared:
-        why, severity = "every value is NaN on both sides, so nothing was compared", Severity.WARN
-    else:
-        why, severity = "no shared step has two finite values and a non-zero old one", Severity.WARN
-    return Finding(
-        kind="no-usable-steps",
-        severity=severity,
-        metric=s.name,
-        message=f"{s.name}: no usable step, so it has no row in the CSV: {why}",
-        numbers={"n_shared": s.numbers.n_shared, "nan_gained": s.numbers.nan_gained},
-    )
-
-
-def _lost_and_gained(old: Series, new: Series, rows: list[MetricChange]) -> Iterator[Finding]:
-    for name in sorted(old.metrics.keys() - new.metrics.keys()):
-        metric = old.metrics[name]
-        if name in new.scalars or name in new.others:
-            rows.append(_row(name, Verdict.INCOMPLETE, "was a curve, is not any more"))
-            yield _found(
-                "type-changed", Severity.FAIL, name, f"{name}: was a curve, is a single value now"
-            )
-            continue
-        n = int(np.count_nonzero(np.isfinite(metric.values)))
-        rows.append(replace(_row(name, Verdict.INCOMPLETE, "the metric is gone"), steps_lost=n))
-        yield _found(
-            "lost-metric",
-            Severity.FAIL,
-            name,
-            f"{name}: the metric is gone ({n} steps with a value)",
-        )
-    for name in sorted(new.metrics.keys() - old.metrics.keys()):
-        metric = new.metrics[name]
-        n = int(np.count_nonzero(np.isfinite(metric.values)))
-        rows.append(
-            replace(_row(name, Verdict.NEW, "the old golden has no such metric"), steps_gained=n)
-        )
-        if name in old.scalars or name in old.others:
-            yield _found(
-                "type-changed", Severity.WARN, name, f"{name}: was a single value, is a curve now"
-            )
-        else:
-            yield _found(
-                "gained-metric", Severity.INFO, name, f"{name}: a new metric with {n} steps"
-            )
-
-
-def _row(name: str, verdict: Verdict, because: str) -> MetricChange:
-    return MetricChange(metric=name, verdict=verdict, because=because)
-
-
-def _found(kind: str, severity: Severity, metric: str, message: str) -> Finding:
-    return Finding(kind=kind, severity=severity, metric=metric, message=message)
-
-
-def _beside(old: Series, new: Series, rules: RuleBook, path: str) -> Iterator[Judged]:
-    """What stands beside the curves, and in their blocks, that is no curve."""
-    before, after = _loose(old, new), _loose(new, old)
-    for name in sorted(before.keys() - after.keys()):
-        row = _row(name, Verdict.INCOMPLETE, "the value is gone")
-        yield [row], [_found("lost-metric", Severity.FAIL, name, f"{name}: the value is gone")]
-    for name in sorted(after.keys() - before.keys()):
-        row = _row(name, Verdict.NEW, "the old golden has no such value")
-        yield [row], [_found("gained-metric", Severity.INFO, name, f"{name}: a new value")]
-    shared = before.keys() & after.keys()
-    left, right = {n: before[n] for n in shared}, {n: after[n] for n in shared}
-    for name in old.metrics.keys() & new.metrics.keys():
-        if old.metrics[name].extra or new.metrics[name].extra:
-            left[name], right[name] = old.metrics[name].extra, new.metrics[name].extra
-    if left:
-        yield compare_structure(left, right, rules, path)
-
-
-def _loose(side: Series, other: Series) -> dict[str, Any]:
-    """Scalars and other values of a side, without names that are a curve on the other side."""
-    found = {**side.scalars, **side.others}
-    return {name: value for name, value in found.items() if name not in other.metrics}
-
-
-def judge_alone(new: Series) -> list[Finding]:
-    """What can be said of a series without an old side: is it complete by its own account?"""
-    findings: list[Finding] = []
-    cut = truncation_alone(new.metrics, Severity.FAIL)
-    if cut is not None:
-        findings.append(cut)
-    if not new.metrics and not new.scalars and not new.others:
-        findings.append(fail("empty", "the golden holds no metric"))
-    for name, metric in new.metrics.items():
-        if len(metric.values) == 0 or not np.isfinite(metric.values).any():
-            findings.append(_found("empty", Severity.WARN, name, f"{name}: not one finite value"))
-    return findings

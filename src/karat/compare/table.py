@@ -17,8 +17,11 @@ from karat.compare.judge import Sample, judge_values
 from karat.compare.rules import STATUS_ORDER, Rule, RuleBook
 from karat.findings import Finding, Severity, fail
 from karat.goldens.shapes import RowKey, Table
+from karat.report.words import count, few
 
 _NAMES_SHOWN = 5
+_Kind = tuple[str, Severity, str, str]
+"""Kind and severity of a finding, a noun, and what became of so many of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,11 +52,6 @@ def row_name(key: RowKey) -> str:
     return " / ".join(key)
 
 
-def _few(items: Sequence[object]) -> str:
-    shown = ", ".join(map(str, items[:_NAMES_SHOWN]))
-    return shown + (f" and {len(items) - _NAMES_SHOWN} more" if len(items) > _NAMES_SHOWN else "")
-
-
 def compare_table(
     old: Table, new: Table, rules: RuleBook, path: str, status: Sequence[str] = STATUS_ORDER
 ) -> tuple[list[MetricChange], list[Finding]]:
@@ -75,10 +73,10 @@ def _rows_lost_and_gained(old: Table, new: Table) -> Iterator[Finding]:
     lost = [row_name(key) for key in old.rows if key not in new.rows]
     gained = [row_name(key) for key in new.rows if key not in old.rows]
     if lost:
-        message = f"{len(lost)} of {len(old.rows)} rows are gone: {_few(lost)}"
+        message = f"{len(lost)} of {len(old.rows)} rows are gone: {few(lost, _NAMES_SHOWN)}"
         yield _rows_finding("lost-rows", Severity.FAIL, lost, message)
     if gained:
-        message = f"{len(gained)} new rows: {_few(gained)}"
+        message = f"{len(gained)} new rows: {few(gained, _NAMES_SHOWN)}"
         yield _rows_finding("gained-rows", Severity.INFO, gained, message)
 
 
@@ -104,7 +102,7 @@ def _about(
         severity=severity,
         metric=column,
         where=row_name(cells[0].key) if cells else None,
-        message=f"{column}: {what}" + (f": {_few(cells)}" if cells else ""),
+        message=f"{column}: {what}" + (f": {few(cells, _NAMES_SHOWN)}" if cells else ""),
         numbers={"cells": len(cells)} if cells else {},
     )
 
@@ -203,7 +201,9 @@ def _with_rows(drift: Finding, moved: Sequence[_Cell], total: int) -> Finding:
         return drift
     ranked = sorted(moved, key=_relative, reverse=True)
     why = drift.message.split("; ", 1)[-1]
-    message = f"{drift.metric}: {len(moved)} of {total} rows moved: {_few(ranked)}; {why}"
+    message = (
+        f"{drift.metric}: {len(moved)} of {total} rows moved: {few(ranked, _NAMES_SHOWN)}; {why}"
+    )
     return replace(drift, message=message, numbers={**drift.numbers, "rows_moved": len(moved)})
 
 
@@ -230,10 +230,10 @@ def _tolerances(row: MetricChange, moved: Sequence[_Cell]) -> tuple[MetricChange
     tighter = [c for c in moved if (c.new_number or 0.0) < (c.old_number or 0.0)]
     found = []
     if wider:
-        what = f"{len(wider)} row(s) now allow more"
+        what = f"{count(len(wider), 'row')} allowing more than before"
         found.append(_about(row.metric, "tolerance-widened", Severity.WARN, what, wider))
     if tighter:
-        what = f"{len(tighter)} row(s) now allow less"
+        what = f"{count(len(tighter), 'row')} allowing less than before"
         found.append(_about(row.metric, "tolerance-tightened", Severity.INFO, what, tighter))
     return structs.replace(row, verdict=Verdict.SAME, because=""), found
 
@@ -241,34 +241,34 @@ def _tolerances(row: MetricChange, moved: Sequence[_Cell]) -> tuple[MetricChange
 def _changed_cells(name: str, cells: Sequence[_Cell], status: Sequence[str]) -> Iterator[Finding]:
     """Findings of cells that are not numbers on both sides, one per kind of change."""
     order = {outcome: rank for rank, outcome in enumerate(status)}
-    by_kind: dict[tuple[str, Severity, str], list[_Cell]] = {}
+    by_kind: dict[_Kind, list[_Cell]] = {}
     for cell in cells:
         by_kind.setdefault(_kind(cell, order), []).append(cell)
-    for (kind_name, severity, what), members in by_kind.items():
-        yield _about(name, kind_name, severity, f"{len(members)} {what}", members)
+    for (kind_name, severity, noun, what), members in by_kind.items():
+        yield _about(name, kind_name, severity, what.format(count(len(members), noun)), members)
 
 
-def _kind(cell: _Cell, order: dict[str, int]) -> tuple[str, Severity, str]:
+def _kind(cell: _Cell, order: dict[str, int]) -> _Kind:
     """The kind of a cell that changed and is not a number on both sides."""
     if cell.old_number is not None:
         if cell.new:
-            return "type-changed", Severity.FAIL, "number(s) are text now"
-        return "new-nan", Severity.FAIL, "number(s) are empty now"
+            return "type-changed", Severity.FAIL, "number", "{} became text"
+        return "new-nan", Severity.FAIL, "number", "{} became empty"
     if cell.new_number is not None:
         if not isfinite(cell.new_number):
-            return "new-nan", Severity.FAIL, "cell(s) are not finite now"
+            return "new-nan", Severity.FAIL, "cell", "{} became NaN or infinite"
         if cell.old:
-            return "type-changed", Severity.WARN, "text(s) are a number now"
-        return "gained-steps", Severity.INFO, "number(s) where there was none"
+            return "type-changed", Severity.WARN, "text", "{} became a number"
+        return "gained-steps", Severity.INFO, "number", "{} where there was none"
     return _kind_of_outcome(cell, order)
 
 
-def _kind_of_outcome(cell: _Cell, order: dict[str, int]) -> tuple[str, Severity, str]:
+def _kind_of_outcome(cell: _Cell, order: dict[str, int]) -> _Kind:
     if not cell.new:
-        return "status-regressed", Severity.FAIL, "outcome(s) are gone"
+        return "status-regressed", Severity.FAIL, "outcome", "{} gone"
     before, after = order.get(cell.old), order.get(cell.new)
     if before is None or after is None:
-        return "status-changed", Severity.WARN, "outcome(s) different, order unknown"
+        return "status-changed", Severity.WARN, "outcome", "{} changed, order unknown"
     if after > before:
-        return "status-regressed", Severity.FAIL, "outcome(s) worse"
-    return "status-improved", Severity.INFO, "outcome(s) better"
+        return "status-regressed", Severity.FAIL, "outcome", "{} worse"
+    return "status-improved", Severity.INFO, "outcome", "{} better"

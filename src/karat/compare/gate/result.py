@@ -1,4 +1,4 @@
-"""What a gate says about one metric, as frozen data: an outcome, how far off, where, and how likely why."""
+"""What a gate says about one metric, as frozen data, and what decides how the metrics of a golden are judged."""
 
 from __future__ import annotations
 
@@ -146,9 +146,6 @@ def tolerance_text(rule: Rule) -> str:
     if (direction := direction_of(rule)) is not None:
         words.append(f"{direction} is better")
     return ", ".join(words)
-
-
-# DOC-HERE gate_judging: Judging: everything that decides how the metrics of one golden are checked.
 
 
 def names(glob: str, metric: str) -> bool:

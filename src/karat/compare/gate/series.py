@@ -1,4 +1,4 @@
-"""The likely kind of a failure: what a person would say after looking at the two curves."""
+"""Golden × run, both series: one result per curve, its likely cause, and whether the run came to its end."""
 
 from __future__ import annotations
 
@@ -29,99 +29,10 @@ from karat.compare.rules import Rule
 from karat.compare.series import last_sample, truncation_alone
 from karat.findings import Finding, Severity, fail
 from karat.goldens.shapes import Metric, Series, Steps, Values
+from karat.report.words import count
 
 _STEADY = 0.1
 """A shift is constant if it varies by less than this share of itself."""
-
-
-def likely_kind(
-    steps: Steps, expected: Values, got: Values, gate: Gate, *, timing: bool
-) -> str | None:
-    """One sentence, or None if the curves say nothing in particular."""
-    absent = _absent(steps, gate)
-    if absent is not None:
-        return absent
-    if gate.medians is not None:
-        return _medians(gate, timing=timing)
-    usable = gate.demanded & ~gate.missing & ~gate.broken
-    bad = (gate.worse if gate.fails else gate.better)[usable]
-    if not bad.any():
-        return None
-    return _shape(steps[usable], expected[usable], got[usable], bad)
-
-
-def _absent(steps: Steps, gate: Gate) -> str | None:
-    gone = gate.missing | gate.broken
-    if not gone.any():
-        return None
-    demanded = gate.demanded
-    if gone[demanded].all():
-        return "not one value: it was never recorded, or never finite"
-    first = int(np.flatnonzero(gone)[0])
-    to_the_end = bool(gone[first:][demanded[first:]].all())
-    if to_the_end and gate.broken[first:][demanded[first:]].all():
-        return f"not finite from step {steps[first]} on: the run diverged, or died and left NaN"
-    if to_the_end:
-        last = int(steps[np.flatnonzero(demanded & ~gone)[-1]])
-        end = int(steps[np.flatnonzero(demanded)[-1]])
-        return f"ends at step {last} of {end}: the run was cut off"
-    return f"{int(np.count_nonzero(gone))} step(s) without a value, the run goes on behind them"
-
-
-def _medians(gate: Gate, *, timing: bool) -> str | None:
-    pair = gate.medians
-    if pair is None or not (pair.worse or pair.better) or not pair.expected:
-        return None
-    ratio = pair.got / pair.expected - 1
-    word = ("slower" if ratio > 0 else "faster") if timing else ("higher" if ratio > 0 else "lower")
-    return f"{abs(ratio):.1%} {word} over the whole window, by the median"
-
-
-def _shape(steps: Steps, expected: Values, got: Values, bad: np.ndarray) -> str | None:
-    error = got - expected
-    at = np.flatnonzero(bad)
-    constant = _constant(expected, got, error)
-    if constant is not None:
-        return constant
-    if len(at) == 1:
-        return f"a single step ({steps[at[0]]}) is off, the others are not"
-    onset = int(at[0])
-    if onset > 0 and bad[onset:].mean() >= 0.8:
-        return f"leaves the golden at step {steps[onset]} and stays away"
-    if bad.mean() <= 0.1:
-        return f"spikes at {len(at)} of {len(steps)} steps, the others hold"
-    ups = float((error[bad] > 0).mean())
-    if 0.2 <= ups <= 0.8:
-        return "off in both directions all along: noise that is wider than the tolerance"
-    word = "higher" if ups > 0.5 else "lower"
-    return f"{word} all along, by {np.median(np.abs(error[bad])):.3g} at the median"
-
-
-def _constant(expected: Values, got: Values, error: Values) -> str | None:
-    """A constant factor or a constant offset, if every value agrees on it."""
-    if len(error) < 3:
-        return None
-    if (got == got[0]).all() and not (expected == expected[0]).all():
-        return f"the same value ({got[0]:.6g}) at every step"
-    with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
-        ratio = got / expected
-    shift = ratio - 1
-    if np.isfinite(shift).all() and _one_size(shift):
-        return f"scaled by {np.median(ratio):.6g} at every step"
-    if _one_size(error):
-        return f"offset by {np.median(error):+.6g} at every step"
-    return None
-
-
-def _one_size(values: Values) -> bool:
-    middle = float(np.median(values))
-    if not np.isfinite(middle) or middle == 0:
-        return False
-    return bool((np.abs(values - middle) <= _STEADY * abs(middle)).all())
-
-
-# DOC-HERE gate_series: Golden × run, both series: one result per curve, and whether the run came to its end.
-
 _DEVIATIONS_KEPT = 50
 
 
@@ -140,7 +51,11 @@ def gate_series(
     if names:
         results.append(unknown("metric", sorted(names)))
     results += _further(golden, actual)
-    return results, [*_ends(golden, actual), *_cut_golden(golden)]
+    findings = list(_ends(golden, actual))
+    # A golden that was taken from a run that died guards less than it seems to.
+    if cut := truncation_alone(golden.metrics, Severity.WARN):
+        findings.append(replace(cut, kind="short-run", message=f"in the golden: {cut.message}"))
+    return results, findings
 
 
 def _further(golden: Series, actual: Series) -> Iterator[MetricResult]:
@@ -236,7 +151,9 @@ def curve_result(
         deviations=tuple(deviations),
         likely=likely,
         medians=verdict.medians,
-        used=_used(verdict),
+        used=share_used(verdict.error, verdict.tolerance)
+        if (pair := verdict.medians) is None
+        else share_used(np.array([pair.got - pair.expected]), np.array([pair.tolerance])),
         exemption=exemption,
     )
 
@@ -304,26 +221,6 @@ def _worst(verdict: Gate, golden: Metric, got: Values) -> Deviation | None:
     return _deviation(verdict, golden, got, int(at[int(np.argmax(excess))]))
 
 
-def _used(verdict: Gate) -> float | None:
-    pair = verdict.medians
-    if pair is None:
-        return share_used(verdict.error, verdict.tolerance)
-    return share_used(np.array([pair.got - pair.expected]), np.array([pair.tolerance]))
-
-
-def _cut_golden(golden: Series) -> Iterator[Finding]:
-    """A golden that was taken from a run that died guards less than it seems to."""
-    cut = truncation_alone(golden.metrics, Severity.WARN)
-    if cut is not None:
-        yield replace(cut, kind="short-run", message=f"in the golden: {cut.message}")
-
-
-def _last_written(metric: Metric) -> int | None:
-    """The last step that is no NaN: one with an infinity was reached, and diverged."""
-    at = np.flatnonzero(~np.isnan(metric.values))
-    return int(metric.steps[at[-1]]) if len(at) else None
-
-
 def _ends(golden: Series, actual: Series) -> Iterator[Finding]:
     """Whether the whole run stopped early: every curve that has later samples lacks them here."""
     ends: list[int] = []
@@ -333,7 +230,9 @@ def _ends(golden: Series, actual: Series) -> Iterator[Finding]:
         if end is None:
             continue
         got = actual.metrics.get(name)
-        stop = None if got is None else _last_written(got)
+        # One with an infinity was reached, and diverged.
+        written = () if got is None else got.steps[~np.isnan(got.values)]
+        stop = int(written[-1]) if len(written) else None
         if stop is not None and stop >= end:
             return
         ends.append(end)
@@ -347,3 +246,91 @@ def _ends(golden: Series, actual: Series) -> Iterator[Finding]:
         where=f"step {max(known)}",
         numbers={"last_step": max(known), "expected_last_step": max(ends)},
     )
+
+
+def likely_kind(
+    steps: Steps, expected: Values, got: Values, gate: Gate, *, timing: bool
+) -> str | None:
+    """One sentence, or None if the curves say nothing in particular."""
+    absent = _absent(steps, gate)
+    if absent is not None:
+        return absent
+    if gate.medians is not None:
+        return _medians(gate, timing=timing)
+    usable = gate.demanded & ~gate.missing & ~gate.broken
+    bad = (gate.worse if gate.fails else gate.better)[usable]
+    if not bad.any():
+        return None
+    return _shape(steps[usable], expected[usable], got[usable], bad)
+
+
+def _absent(steps: Steps, gate: Gate) -> str | None:
+    gone = gate.missing | gate.broken
+    if not gone.any():
+        return None
+    demanded = gate.demanded
+    if gone[demanded].all():
+        return "not one value: it was never recorded, or never finite"
+    first = int(np.flatnonzero(gone)[0])
+    to_the_end = bool(gone[first:][demanded[first:]].all())
+    if to_the_end and gate.broken[first:][demanded[first:]].all():
+        return f"not finite from step {steps[first]} on: the run diverged, or died and left NaN"
+    if to_the_end:
+        last = int(steps[np.flatnonzero(demanded & ~gone)[-1]])
+        end = int(steps[np.flatnonzero(demanded)[-1]])
+        return f"ends at step {last} of {end}: the run was cut off"
+    return (
+        f"{count(int(np.count_nonzero(gone)), 'step')} without a value, the run goes on behind them"
+    )
+
+
+def _medians(gate: Gate, *, timing: bool) -> str | None:
+    pair = gate.medians
+    if pair is None or not (pair.worse or pair.better) or not pair.expected:
+        return None
+    ratio = pair.got / pair.expected - 1
+    word = ("slower" if ratio > 0 else "faster") if timing else ("higher" if ratio > 0 else "lower")
+    return f"{abs(ratio):.1%} {word} over the whole window, by the median"
+
+
+def _shape(steps: Steps, expected: Values, got: Values, bad: np.ndarray) -> str | None:
+    error = got - expected
+    at = np.flatnonzero(bad)
+    constant = _constant(expected, got, error)
+    if constant is not None:
+        return constant
+    if len(at) == 1:
+        return f"a single step ({steps[at[0]]}) is off, the others are not"
+    onset = int(at[0])
+    if onset > 0 and bad[onset:].mean() >= 0.8:
+        return f"leaves the golden at step {steps[onset]} and stays away"
+    if bad.mean() <= 0.1:
+        return f"spikes at {len(at)} of {len(steps)} steps, the others hold"
+    ups = float((error[bad] > 0).mean())
+    if 0.2 <= ups <= 0.8:
+        return "off in both directions all along: noise that is wider than the tolerance"
+    word = "higher" if ups > 0.5 else "lower"
+    return f"{word} all along, by {np.median(np.abs(error[bad])):.3g} at the median"
+
+
+def _constant(expected: Values, got: Values, error: Values) -> str | None:
+    """A constant factor or a constant offset, if every value agrees on it."""
+    if len(error) < 3:
+        return None
+    if (got == got[0]).all() and not (expected == expected[0]).all():
+        return f"the same value ({got[0]:.6g}) at every step"
+    with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
+        ratio = got / expected
+    shift = ratio - 1
+    if np.isfinite(shift).all() and _one_size(shift):
+        return f"scaled by {np.median(ratio):.6g} at every step"
+    if _one_size(error):
+        return f"offset by {np.median(error):+.6g} at every step"
+    return None
+
+
+def _one_size(values: Values) -> bool:
+    middle = float(np.median(values))
+    if not np.isfinite(middle) or middle == 0:
+        return False
+    return bool((np.abs(values - middle) <= _STEADY * abs(middle)).all())

@@ -23,6 +23,7 @@ from karat.compare.table import row_name
 from karat.findings import Finding, fail, warn
 from karat.goldens.shapes import Reading, RowKey, Table
 from karat.goldens.table_csv import read_table
+from karat.report.words import few
 
 
 def gate_table(
@@ -175,26 +176,23 @@ def _widened(name: str, golden: Table, actual: Table) -> Iterator[Finding]:
         if isinstance(old, float) and isinstance(new, float) and new > old:
             wider.append(f"{row_name(key)} {row[i]} → {actual.rows[key][j]}")
     if wider:
-        more = f" and {len(wider) - 5} more" if len(wider) > 5 else ""
         yield warn(
             "tolerance-widened",
             f"{name}: the result asks for more tolerance than the golden allows, and does"
-            f" not get it: {', '.join(wider[:5])}{more}",
+            f" not get it: {few(wider, 5)}",
             metric=name,
             where=wider[0],
         )
 
 
-# DOC-HERE tables: A result's table as its golden would write it: rows named by the same columns, columns by the same names.
-#
-# Benchmarks write their results without a header, or with more columns than the golden keeps; neither
-# is a reason to call the two tables different.
-
-
 def like_golden(
     data: bytes, reading: Reading, golden: Table, judging: Judging, renamed: Mapping[str, str]
 ) -> Reading:
-    """The result's table read again in the golden's terms, where they fit."""
+    """The result's table read again as its golden would write it, where that fits.
+
+    Benchmarks write their results without a header, or with more columns than the golden keeps; neither is a reason
+    to call the two tables different.
+    """
     table = reading.golden
     if not isinstance(table, Table):
         return reading

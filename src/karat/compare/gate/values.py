@@ -1,7 +1,9 @@
-"""Cells: numbers and outcomes that are no curve, judged together: a column, or leaves of a document.
+"""Numbers and outcomes that are no curve, judged together: the cells of a column, or the leaves of a document.
 
-A column may hold numbers, outcomes, or both (an accuracy, or the reason why there is none), so each
-cell is judged for what its golden expects there.
+A column may hold numbers, outcomes, or both (an accuracy, or the reason why there is none), so each cell is judged for
+what its golden expects there. Leaves of a document go by a generic name without list positions and numeric keys, so
+that `[0].logprobs[17]` and `[1].logprobs[3]` are both `logprobs`. A leaf that the golden has and the result has not is
+missing, whether a key is gone or a list is shorter.
 """
 
 from __future__ import annotations
@@ -27,6 +29,8 @@ from karat.compare.gate.result import (
 )
 from karat.compare.gate.tolerance import Gate, gate, mode_of, relative_error, share_used
 from karat.compare.rules import Rule
+
+_LITERALS = frozenset({"null", "true", "false", "{}", "[]"})
 
 
 class Cell(msgspec.Struct, frozen=True):
@@ -250,13 +254,6 @@ def _likely(found: _Found, total: int) -> str | None:
     return None
 
 
-# DOC-HERE gate_document: Golden × result, any JSON: leaves by path; numbers under one generic name are one metric.
-#
-# List positions and numeric keys are left out of the generic name, so that `[0].logprobs[17]` and
-# `[1].logprobs[3]` are both `logprobs`. A leaf that the golden has and the result has not is missing,
-# whether a key is gone or a list is shorter.
-
-_LITERALS = frozenset({"null", "true", "false", "{}", "[]"})
 Leaves = dict[str, tuple[str, Value]]
 """Path → generic name and value."""
 
