@@ -273,7 +273,7 @@ def _commands(
     golden = at.name if at.revision is not None else options.where.from_here(at.path)
     look = None
     if actual.path.is_file() and at.revision is None and fits:
-        look = Command("karat", "diff", golden, actual.name, "--html", "report.html")
+        look = str(Command("karat", "diff", golden, actual.name, "--html", "report.html"))
     # A curve with holes is no new golden. A row that is gone may be: models are removed on purpose.
     if any(absent(result) and result.metric != ROWS for result in results):
         return _Commands(None, look)

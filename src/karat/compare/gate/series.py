@@ -231,7 +231,7 @@ def _ends(golden: Series, actual: Series) -> Iterator[Finding]:
             continue
         got = actual.metrics.get(name)
         # One with an infinity was reached, and diverged.
-        written = () if got is None else got.steps[~np.isnan(got.values)]
+        written = metric.steps[:0] if got is None else got.steps[~np.isnan(got.values)]
         stop = int(written[-1]) if len(written) else None
         if stop is not None and stop >= end:
             return
