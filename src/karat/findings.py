@@ -96,7 +96,7 @@ KINDS: Mapping[str, Kind] = {
     "artifact-forbidden": Kind("the token may not read the artifact (HTTP 401 or 403)", unverified=True),
     "artifact-missing": Kind("an artifact that should be there is not", unverified=True),
     "artifact-not-zip": Kind("an artifact is no zip archive", unverified=True),
-    "artifact-truncated": Kind("an artifact ends before its end", unverified=True),
+    "artifact-truncated": Kind("an artifact's archive is cut short", unverified=True),
     "baseline-stale": Kind("the ratchet's list names an op that has evidence now, or that is gone"),
     "bundle-damaged": Kind("bytes of a bundle are not what its manifest, index or digest says"),
     "caller-compared": Kind("the test compared by its own means; karat saw no comparison"),

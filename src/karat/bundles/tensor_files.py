@@ -120,7 +120,7 @@ def write_safetensors(path: Path, tensors: Mapping[str, Tensor]) -> str:
         import safetensors  # noqa: PLC0415 - an extra, for those who capture
     except ImportError:
         raise UsageError(
-            "expected the library safetensors, with which tensors are written; it is not installed",
+            "writing tensors needs safetensors, which is not installed",
             next_command="pip install 'karat[capture]'",
         ) from None
     import numpy as np  # noqa: PLC0415 - heavy, and here it is needed

@@ -295,7 +295,7 @@ def _require_zstandard(name: str) -> None:
 
     if find_spec("zstandard") is None:
         raise UsageError(
-            f"{name}: expected the library zstandard, with which this zip is packed; it is not installed",
+            f"{name} is packed with zstd and needs zstandard, which is not installed",
             next_command="pip install 'karat[zstd]'",
         )
 

@@ -75,7 +75,7 @@ def prepare(place: Chosen) -> str | None:
     path = place.path
     if find_spec("safetensors") is None:
         raise UsageError(
-            f"{place.origin}: expected the library safetensors, with which tensors are written; it is not installed",
+            f"{place.origin}: capturing needs safetensors, which is not installed",
             next_command="pip install 'karat[capture]'",
         )
     try:

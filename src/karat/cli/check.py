@@ -75,7 +75,7 @@ Examples:
 @click.option(
     "--preset", metavar="NAME", help="megatron-lm or pytorch-dynamo; overrules karat.toml."
 )
-@click.option("-q", "--quiet", is_flag=True, help="Print nothing but what was asked for by option.")
+@click.option("-q", "--quiet", is_flag=True, help="Print only the requested outputs.")
 def command(  # noqa: PLR0913 - one parameter per option
     *, actual: tuple[str, ...], golden: str, identity: tuple[str, ...], exact: tuple[str, ...],
     improved: str | None, unknown: str | None, strict: bool, only: tuple[str, ...],

@@ -64,7 +64,7 @@ Examples:
     "--preset", metavar="NAME", help="megatron-lm or pytorch-dynamo; overrules karat.toml."
 )
 @click.option("--store", metavar="URL", help="The store of store:REF; overrules karat.toml.")
-@click.option("-q", "--quiet", is_flag=True, help="Print nothing but what was asked for by option.")
+@click.option("-q", "--quiet", is_flag=True, help="Print only the requested outputs.")
 def command(  # noqa: PLR0913 - one parameter per option
     *, old: str | None, new: str | None, top: int, csv_file: str | None, json_file: str | None,
     markdown: str | None, html: str | None, only: tuple[str, ...], only_metric: tuple[str, ...],

@@ -66,7 +66,7 @@ Examples:
     default=600.0,
     show_default=True,
     metavar="S",
-    help="Seconds for one case; 0 for no end.",
+    help="Seconds for one case; 0 = no limit.",
 )
 @click.option(
     "-j", "--jobs", type=click.IntRange(1, 64), default=1, show_default=True, metavar="N",
@@ -94,7 +94,7 @@ Examples:
     "--json", "json_file", metavar="F", help="Write everything, schema karat.replay/1; - is stdout."
 )
 @click.option("--junit", metavar="F", help="Write JUnit XML; - is stdout.")
-@click.option("-q", "--quiet", is_flag=True, help="Print nothing but what was asked for by option.")
+@click.option("-q", "--quiet", is_flag=True, help="Print only the requested outputs.")
 def command(  # noqa: PLR0913 - one parameter per option
     *, bundle: str, pytest_args: tuple[str, ...], run: str | None, command_line: str | None,
     only: tuple[str, ...], suite: tuple[str, ...], flow: tuple[str, ...], framework: str | None,

@@ -258,7 +258,7 @@ def open_objects(address: BucketAddress, *, anonymous: bool) -> ObjectStore:
         )
     except ImportError:
         raise UsageError(
-            f"expected obstore for {address.scheme}:// addresses, found that it is not installed",
+            f"{address.scheme}:// needs obstore, which is not installed",
             next_command="pip install 'karat[bucket]'",
         ) from None
     http = allows_http(address.scheme, os.environ)

@@ -22,7 +22,7 @@ Examples:
 @click.option(
     "--markdown", "markdown_file", metavar="F", help="Write the text of an issue; - is stdout."
 )
-@click.option("-q", "--quiet", is_flag=True, help="Print nothing but what was asked for by option.")
+@click.option("-q", "--quiet", is_flag=True, help="Print only the requested outputs.")
 def command(
     *, journal_file: str | None, json_file: str | None, html_file: str | None, markdown_file: str | None, quiet: bool
 ) -> int:  # fmt: skip

@@ -68,7 +68,7 @@ Examples:
     "--json", "json_file", metavar="F",
     help="Write the report, schema karat.policy-approvals/1; - is stdout.",
 )  # fmt: skip
-@click.option("-q", "--quiet", is_flag=True, help="Print nothing but what was asked for by option.")
+@click.option("-q", "--quiet", is_flag=True, help="Print only the requested outputs.")
 def command(  # noqa: PLR0913 - one parameter per option
     *, base: str, head: str, pr: int | None, merge_request: int | None, repo: str | None,
     sign_off: Path | None, signers: Path | None, unsigned_sign_off: bool, print_sign_off: bool,

@@ -38,7 +38,7 @@ Examples:
     "--json", "json_file", metavar="F",
     help="Write the matrix, schema karat.policy-coverage/1; - is stdout.",
 )  # fmt: skip
-@click.option("-q", "--quiet", is_flag=True, help="Print nothing but what was asked for by option.")
+@click.option("-q", "--quiet", is_flag=True, help="Print only the requested outputs.")
 def command(  # noqa: PLR0913 - one parameter per option
     *, places: tuple[str, ...], ops: tuple[str, ...], every: bool, namespaces: bool,
     html: str | None, json_file: str | None, quiet: bool,

@@ -59,7 +59,7 @@ Examples:
 @click.option(
     "--jobs", type=click.IntRange(min=1), metavar="N", help="Processes; by default as many as help."
 )
-@click.option("-q", "--quiet", is_flag=True, help="Print nothing but what was asked for by option.")
+@click.option("-q", "--quiet", is_flag=True, help="Print only the requested outputs.")
 def command(  # noqa: PLR0913 - one parameter per option
     *, paths: tuple[str, ...], base_classes: tuple[str, ...], exclude: tuple[str, ...], exemptions: str | None,
     today: str | None, fail_on: tuple[str, ...], everything: bool, json_file: str | None, sarif_file: str | None,

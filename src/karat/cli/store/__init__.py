@@ -31,7 +31,7 @@ jobs_option = click.option(
     help="Transfers at a time; by default KARAT_JOBS, or 16.",
 )  # fmt: skip
 quiet_option = click.option(
-    "-q", "--quiet", is_flag=True, help="Print nothing but what was asked for by option."
+    "-q", "--quiet", is_flag=True, help="Print only the requested outputs."
 )
 
 

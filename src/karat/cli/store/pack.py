@@ -62,7 +62,7 @@ Examples:
 @click.option(
     "--json", "json_file", metavar="F", help="Write the report, schema karat.pack/1; - is stdout."
 )
-@click.option("-q", "--quiet", is_flag=True, help="Print nothing but what was asked for by option.")
+@click.option("-q", "--quiet", is_flag=True, help="Print only the requested outputs.")
 def command(  # noqa: PLR0913 - one parameter per option
     *, directories: tuple[str, ...], output: str, compression: Compression, level: int | None,
     no_cases: bool, no_combined: bool, name: str | None, at: str | None, require_program: bool,

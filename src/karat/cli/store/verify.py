@@ -35,7 +35,7 @@ Examples:
 @click.option(
     "--json", "json_file", metavar="F", help="Write the report, schema karat.verify/1; - is stdout."
 )
-@click.option("-q", "--quiet", is_flag=True, help="Print nothing but what was asked for by option.")
+@click.option("-q", "--quiet", is_flag=True, help="Print only the requested outputs.")
 def command(
     *, targets: tuple[str, ...], store: str | None, json_file: str | None, quiet: bool
 ) -> int:
