@@ -30,9 +30,7 @@ jobs_option = click.option(
     "-j", "--jobs", type=click.IntRange(1, 128), metavar="N",
     help="Transfers at a time; by default KARAT_JOBS, or 16.",
 )  # fmt: skip
-quiet_option = click.option(
-    "-q", "--quiet", is_flag=True, help="Print only the requested outputs."
-)
+quiet_option = click.option("-q", "--quiet", is_flag=True, help="Print only the requested outputs.")
 
 
 def json_option(schema: str) -> Callable[[F], F]:
