@@ -398,3 +398,9 @@ def test_what_is_written_is_read(rows: list[tuple[int, float]], delimiter: str) 
     table = read_csv(text.encode(), "t")
     assert table is not None
     assert [(int(n), float(v)) for n, v in table.rows] == rows
+
+
+def test_the_columns_of_a_header_alone_have_its_names(tmp_path: Path) -> None:
+    (tmp_path / "empty.csv").write_text("night,loss,speed\n")
+    with pytest.raises(CannotVerify, match="its columns are night, loss, speed"):
+        read(["empty.csv"], ReadOptions(root=tmp_path))

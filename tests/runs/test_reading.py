@@ -14,7 +14,7 @@ from hypothesis import given, strategies as st
 from factories.event_files import event_file, run_folder, scalar_event
 from karat.findings import Severity
 from karat.goldens.shapes import Document, Reading, Series, Table
-from karat.runs.log import LONGEST
+from karat.goldens.text_file import LONGEST_LINE
 from karat.runs.read import read_run
 from karat.runs.settings import RecordSettings
 
@@ -140,7 +140,7 @@ def test_odd_logs(tmp_path: Path) -> None:
 
 
 def test_long_lines_progress_bars_and_bytes_that_are_no_text(tmp_path: Path) -> None:
-    long = b"x" * (10 * LONGEST) + b" iteration 9/ lm loss: 9\n"
+    long = b"x" * (10 * LONGEST_LINE) + b" iteration 9/ lm loss: 9\n"
     text = b"\xff\x00 iteration 1/ lm loss: 1\r 50%\r iteration 2/ lm loss: 2\n"
     reading = read_run(write(tmp_path / "x", long + text), LOG)
     assert curves(reading)["lm loss"] == {1: 1.0, 2: 2.0}

@@ -1,4 +1,4 @@
-"""Findings of changes: each change of a series as one thing that a person should know. Pure."""
+"""Examine series: run the detector over each, and report each change as a finding."""
 
 from __future__ import annotations
 
@@ -27,6 +27,7 @@ from karat.findings import CannotVerify, ExitCode, Finding, Severity, exit_code
 from karat.report.result import Result
 from karat.report.words import count
 
+_TOGETHER = 3
 _KINDS = {
     ChangeKind.REGRESSION: ("level-regressed", Severity.FAIL),
     ChangeKind.IMPROVEMENT: ("level-improved", Severity.INFO),
@@ -39,6 +40,7 @@ _KINDS = {
 
 def change_findings(series: Series, analysis: Analysis) -> Iterator[Finding]:
     """One finding per change."""
+    labels = [point.label for point in series.observations]
     for change in analysis.changes:
         kind, severity = _KINDS[change.kind]
         if change.kind is ChangeKind.CRASH and is_still_crashing(series, change):
@@ -50,7 +52,7 @@ def change_findings(series: Series, analysis: Analysis) -> Iterator[Finding]:
             message=change.message + _ending(series, change, steps),
             path=series.source,
             metric=series.metric,
-            where=_where(series, change),
+            where=" … ".join(dict.fromkeys(labels[at] for at in (change.first, change.last))),
             numbers=_numbers(series, steps, change),
             next=_next(series, change, steps),
         )
@@ -114,13 +116,8 @@ def _ending(series: Series, change: Change, steps: Sequence[Step]) -> str:
     step = steps[0]
     if (step.earliest, step.latest) == (step.last_good, step.first_bad):
         return ""
-    early, late = series.observations[step.earliest].label, series.observations[step.latest].label
-    return f"; it may lie anywhere between {early} and {late}"
-
-
-def _where(series: Series, change: Change) -> str:
-    first, last = series.observations[change.first].label, series.observations[change.last].label
-    return first if first == last else f"{first} … {last}"
+    early, late = (series.observations[at].label for at in (step.earliest, step.latest))
+    return f"; it may be anywhere between {early} and {late}"
 
 
 def _numbers(
@@ -159,9 +156,8 @@ def _log(point: Observation) -> str | None:
         return None
     if _is_hunted(point):
         return point.log
-    return (
-        f"git show {quote(point.log)}" if _is_version(point) else f"tail -n 40 {quote(point.log)}"
-    )
+    look = "git show" if _is_version(point) else "tail -n 40"
+    return f"{look} {quote(point.log)}"
 
 
 def _is_hunted(point: Observation) -> bool:
@@ -183,11 +179,6 @@ def _between(series: Series, step: Step) -> str:
         only = "" if set("*?{") & set(path) else f" --only {quote(path)}"
         return f"karat diff {old[:10]} {new[:10]}{only}"
     return "karat hunt init"
-
-
-# DOC-HERE report: Reports: what was said of each series that was read, and what a person should know of it.
-
-_TOGETHER = 3
 
 
 class SeriesReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -262,8 +253,15 @@ def examine(
 ) -> ChangesReport:
     """The report of all series; without a single value there is none."""
     started = perf_counter()
-    _something(collected)
-    entries = tuple(_examined(series, options, online=online) for series in collected.series)
+    _require_values(collected)
+    entries = tuple(
+        SeriesReport(
+            series=series,
+            analysis=detect(series, options),
+            newest=newest(series, options) if online else None,
+        )
+        for series in collected.series
+    )
     findings = [*collected.findings]
     for entry in entries:
         if entry.outcomes[Outcome.OK] < FEWEST:
@@ -279,28 +277,19 @@ def examine(
     )  # fmt: skip
 
 
-def _examined(series: Series, options: DetectOptions, *, online: bool) -> SeriesReport:
-    analysis = detect(series, options)
-    return SeriesReport(
-        series=series,
-        analysis=analysis,
-        newest=newest(series, options) if online else None,
-    )
-
-
-def _something(collected: SeriesCollection) -> None:
-    """No values at all is no series without changes."""
+def _require_values(collected: SeriesCollection) -> None:
+    """A series without any value is not one without changes."""
     points = [point for one in collected.series for point in one.observations]
     if any(point.outcome is Outcome.OK for point in points):
         return
     names = ", ".join(repr(one.metric) for one in collected.series[:5])
     outcomes = Counter(point.outcome.value for point in points)
-    told = ", ".join(f"{count:,} {outcome}" for outcome, count in outcomes.items()) or "no points"
+    counts = ", ".join(f"{n:,} {outcome}" for outcome, n in outcomes.items()) or "no points"
     crash = next((f"; the first crash: {p.signature}" for p in points if p.signature), "")
     odd = next((f"; {finding.message}" for finding in collected.findings), "")
     raise CannotVerify(
         f"nothing was compared: expected values{f' of {names}' if names else ''}, found none"
-        f" ({told}{crash or odd})",
+        f" ({counts}{crash or odd})",
         next_command=next((f.next for f in collected.findings if f.next), "karat changes --help"),
     )
 
@@ -318,7 +307,7 @@ def _notes(collected: SeriesCollection, entries: Sequence[SeriesReport]) -> tupl
 
 
 def _together(entries: Sequence[SeriesReport]) -> Iterator[str]:
-    """Series that changed between the same two points: one cause is likelier than many."""
+    """Series that changed between the same two points, most likely for one reason."""
     places: dict[tuple[str, str, str], list[str]] = {}
     for entry in entries:
         label = [point.label for point in entry.series.observations]

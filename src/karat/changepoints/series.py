@@ -1,7 +1,7 @@
-"""Series: measurements in order, as they were made.
+"""Series: measurements in order, and what the detector says of them.
 
-In: what readers, or a hunt, found. Out: what the detector works on. A point that has no value says why; nobody
-fills it in.
+A point without a value says why; it is never filled in. A *step* is one move from one level to another. A *change* is
+what a person would call it: a regression is one step, a dip is two (there and back), a crash range and a gap are none.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ import msgspec
 from karat.findings import UsageError
 
 Better = Literal["higher", "lower", "equal"]
+RAREST = 1e-6
+"""Smaller p-values are extrapolated further than anyone can vouch for: they are not told, and cannot be asked for."""
 
 
 class Outcome(StrEnum):
@@ -54,12 +56,6 @@ class Series(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     better: Better | None = None
     unit: str = ""
     source: str = ""
-
-
-# DOC-HERE change: Changes: what the detector says of a series.
-#
-# A *step* is one move from one level to another. A *change* is what a person would call it: a regression is one step, a
-# dip is two (there, and back), a crash range and a gap are none.
 
 
 class ChangeKind(StrEnum):
@@ -152,12 +148,6 @@ class Newest(msgspec.Struct, frozen=True, kw_only=True):
     message: str
     points_needed: int | None = None
     """Of an unsure one: how many more points would decide, if they are like the newest."""
-
-
-# DOC-HERE options: Options of the detector: how sure it must be, and what is too small to tell.
-
-RAREST = 1e-6
-"""Smaller p-values are extrapolated further than anyone can vouch for: they are not told, and cannot be asked for."""
 
 
 class DetectOptions(msgspec.Struct, frozen=True, kw_only=True):

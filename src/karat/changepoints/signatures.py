@@ -11,6 +11,49 @@ from collections.abc import Callable, Iterator
 from signal import Signals
 from typing import NamedTuple
 
+TAIL = 1 << 20
+"""Bytes at the end of an output that are looked at."""
+TIMED_OUT = "timed out"
+OUT_OF_MEMORY = "killed: out of memory"
+
+_TRACEBACK = "Traceback (most recent call last):"
+_GROUP_TRACEBACK = "Exception Group Traceback (most recent call last):"
+_TYPE = r"(?:[A-Za-z_]\w*\.)*[A-Za-z_]\w*"
+_RAISED = re.compile(rf"({_TYPE})(?::\s?(.*))?")
+_NAMED = re.compile(
+    rf"((?:[a-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Interrupt|Fault|ExceptionGroup)|{_TYPE}\.(?:Timeout|Abort))(?::\s(.*))?"
+)
+_PYTEST = re.compile(
+    rf"^E\s{{3,}}({_TYPE}(?:Error|Exception|Exit|Warning|Failed|Timeout)|Failed)(?::\s(.*))?"
+)
+_FRAME = re.compile(r'File "([^"]{1,1024})", line \d+(?:, in (\S{1,200}))?')
+_THROWN = re.compile(r"terminate called after throwing an instance of '([^']{1,300})'")
+_CHECK = re.compile(r"(?:\bF\d{4,8} [\d:.]+\s+\d+|: F|\bFATAL\S*) ([^\s:\]]{1,300}):\d+\] ?(.*)")
+_FATAL_PYTHON = re.compile(r"^Fatal Python error: (.*)")
+_PANIC = re.compile(r"^thread '[^']{0,200}' (?:\(\d+\) )?panicked at (.*)")
+_CUDA = re.compile(
+    r"(?:\bCUDA(?: runtime)? error\b|\bcudaError\w+|\bCUDA_ERROR_\w+|\bNCCL error\b|\bhipError\w+).*"
+)
+_COMPILER = re.compile(r"(?:([^\s:]{1,300}):(?:\d+:){0,2} ?)?(?:fatal )?error(?:\[\w+\])?: (.+)")
+_LINKER = re.compile(r".*(undefined reference to .+|undefined symbol: .+|cannot find -l\S+)")
+_COMPLAINT = re.compile(
+    r"(?:[^\s\[\]]{0,40}[\s\[]{1,3})?(?:(?:FATAL|ERROR|CRITICAL)(?:\]:?|:|\s)|(?:fatal|error|Error):)\s*(\S.*)"
+)
+_MEASURED = re.compile(r"[-+]?[0-9.]+(?:[eE][-+]?[0-9]+)?\s?%?")
+_SHELL = {
+    "Segmentation fault": "SIGSEGV",
+    "Aborted": "SIGABRT",
+    "Bus error": "SIGBUS",
+    "Illegal instruction": "SIGILL",
+    "Floating point exception": "SIGFPE",
+}
+_SIGNALLED = re.compile(
+    rf"^(?:.{{0,300}}[\s:])?({'|'.join(_SHELL)})(?: \(core dumped\))?(?:\s.{{0,300}})?$"
+)
+_MEMORY = re.compile(
+    r"oom-kill|Out of memory: Kill|Memory cgroup out of memory|OOMKilled|oom_reaper"
+)
+_KILLED = re.compile(r"^(?:.{0,300}: line \d+:\s+\d+ )?Killed(?:\s{2,}.{0,300})?$")
 LONGEST = 4096
 """Characters of a line that are looked at."""
 _ROOM = 200
@@ -72,56 +115,6 @@ def _last_name(match: re.Match[str]) -> str:
 
 def _cut(text: str) -> str:
     return text if len(text) <= _ROOM else f"{text[: _ROOM - 1].rstrip()}…"
-
-
-# DOC-HERE signatures: Signatures: the name of a crash, the same on two nights on which the same thing went wrong. Pure.
-#
-# `ImportError: cannot import name 'x' from 'y'`, `SIGSEGV`, `XlaRuntimeError: INTERNAL: …`, `exit code 3`. Of a long log
-# the end is looked at, which is where a program says what it died of.
-
-TAIL = 1 << 20
-"""Bytes at the end of an output that are looked at."""
-TIMED_OUT = "timed out"
-OUT_OF_MEMORY = "killed: out of memory"
-
-_TRACEBACK = "Traceback (most recent call last):"
-_GROUP_TRACEBACK = "Exception Group Traceback (most recent call last):"
-_TYPE = r"(?:[A-Za-z_]\w*\.)*[A-Za-z_]\w*"
-_RAISED = re.compile(rf"({_TYPE})(?::\s?(.*))?")
-_NAMED = re.compile(
-    rf"((?:[a-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Interrupt|Fault|ExceptionGroup)|{_TYPE}\.(?:Timeout|Abort))(?::\s(.*))?"
-)
-_PYTEST = re.compile(
-    rf"^E\s{{3,}}({_TYPE}(?:Error|Exception|Exit|Warning|Failed|Timeout)|Failed)(?::\s(.*))?"
-)
-_FRAME = re.compile(r'File "([^"]{1,1024})", line \d+(?:, in (\S{1,200}))?')
-_THROWN = re.compile(r"terminate called after throwing an instance of '([^']{1,300})'")
-_CHECK = re.compile(r"(?:\bF\d{4,8} [\d:.]+\s+\d+|: F|\bFATAL\S*) ([^\s:\]]{1,300}):\d+\] ?(.*)")
-_FATAL_PYTHON = re.compile(r"^Fatal Python error: (.*)")
-_PANIC = re.compile(r"^thread '[^']{0,200}' (?:\(\d+\) )?panicked at (.*)")
-_CUDA = re.compile(
-    r"(?:\bCUDA(?: runtime)? error\b|\bcudaError\w+|\bCUDA_ERROR_\w+|\bNCCL error\b|\bhipError\w+).*"
-)
-_COMPILER = re.compile(r"(?:([^\s:]{1,300}):(?:\d+:){0,2} ?)?(?:fatal )?error(?:\[\w+\])?: (.+)")
-_LINKER = re.compile(r".*(undefined reference to .+|undefined symbol: .+|cannot find -l\S+)")
-_COMPLAINT = re.compile(
-    r"(?:[^\s\[\]]{0,40}[\s\[]{1,3})?(?:(?:FATAL|ERROR|CRITICAL)(?:\]:?|:|\s)|(?:fatal|error|Error):)\s*(\S.*)"
-)
-_MEASURED = re.compile(r"[-+]?[0-9.]+(?:[eE][-+]?[0-9]+)?\s?%?")
-_SHELL = {
-    "Segmentation fault": "SIGSEGV",
-    "Aborted": "SIGABRT",
-    "Bus error": "SIGBUS",
-    "Illegal instruction": "SIGILL",
-    "Floating point exception": "SIGFPE",
-}
-_SIGNALLED = re.compile(
-    rf"^(?:.{{0,300}}[\s:])?({'|'.join(_SHELL)})(?: \(core dumped\))?(?:\s.{{0,300}})?$"
-)
-_MEMORY = re.compile(
-    r"oom-kill|Out of memory: Kill|Memory cgroup out of memory|OOMKilled|oom_reaper"
-)
-_KILLED = re.compile(r"^(?:.{0,300}: line \d+:\s+\d+ )?Killed(?:\s{2,}.{0,300})?$")
 
 
 class _Clue(NamedTuple):

@@ -6,8 +6,9 @@ Every check is a search in bytes, so that asking costs little more than looking 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
+from typing import BinaryIO
 
 from karat.findings import Finding, Severity
 
@@ -16,6 +17,8 @@ _UTF16 = (b"\xff\xfe", b"\xfe\xff")
 _LFS = b"version https://git-lfs.github.com/spec/"
 _MARKER = re.compile(rb"^(?:<{7}|>{7})(?:[ \t][^\r\n]*)?\r?$", re.MULTILINE)
 _MOST_OF_A_KIND = 8
+LONGEST_LINE = 8192
+"""Characters of a log's line that are searched: an expression's time may grow with the square of its length."""
 
 
 def check(data: bytes) -> Finding | None:
@@ -41,6 +44,21 @@ def check(data: bytes) -> Finding | None:
 def line_of(data: bytes, offset: int) -> int:
     """The number of the line, counted from 1, that holds the byte at `offset`."""
     return data.count(b"\n", 0, offset) + 1
+
+
+def log_lines(stream: BinaryIO) -> Iterator[tuple[int, bytes, bool]]:
+    """Number, bytes and whether they were cut, of each line of a log of any size.
+
+    Progress bars, which only return the carriage, count as lines.
+    """
+    number = 0
+    while raw := stream.readline(4 * LONGEST_LINE):
+        number += 1
+        cut = len(raw) == 4 * LONGEST_LINE and not raw.endswith(b"\n")
+        for line in raw.rstrip(b"\r\n").split(b"\r") if b"\r" in raw else (raw,):
+            yield number, line, cut
+        while cut and (rest := stream.readline(1 << 20)) and not rest.endswith(b"\n"):
+            pass
 
 
 def few(findings: Iterable[Finding]) -> tuple[Finding, ...]:

@@ -8,10 +8,9 @@ square of its length, and a search that does not end all the same is called off.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
-from typing import BinaryIO
 
 import msgspec
 import numpy as np
@@ -19,14 +18,12 @@ import numpy as np
 from karat.findings import Finding, Severity, fail, info, warn
 from karat.goldens.series_json import text_number
 from karat.goldens.shapes import Golden, Metric, Reading, Series
-from karat.goldens.text_file import Few
+from karat.goldens.text_file import LONGEST_LINE, Few, log_lines
 from karat.runs.curves import ends_behind
 from karat.runs.settings import STEP
 from karat.system.time_limit import PERIOD, StuckError, Watch
 
 FORMAT = "log"
-LONGEST = 8192
-"""Characters of a line that are searched."""
 _INT64 = 2**63
 
 
@@ -47,27 +44,14 @@ def read_log(path: Path, patterns: Mapping[str, str]) -> Log:
     with path.open("rb") as stream, Watch() as watch:
         found = _Found(patterns, watch)
         try:
-            for line, text in _lines(stream, found):
-                found.search(text, line)
+            for line, raw, cut in log_lines(stream):
+                text = raw.decode("utf-8", "replace").rstrip("\r\n")
+                if cut or len(text) > LONGEST_LINE:
+                    found.too_long.add(line)
+                found.search(text[:LONGEST_LINE], line)
         except StuckError:
             return Log(Reading(None, (_stuck(found.pattern, found.line),), FORMAT), stuck=True)
     return Log(found.reading())
-
-
-def _lines(stream: BinaryIO, found: _Found) -> Iterator[tuple[int, str]]:
-    """The lines with their numbers; progress bars, which only return the carriage, count as lines."""
-    number = 0
-    while raw := stream.readline(4 * LONGEST):
-        number += 1
-        whole = raw.endswith(b"\n")
-        cut = not whole and len(raw) == 4 * LONGEST
-        texts = raw.decode("utf-8", "replace").rstrip("\r\n").split("\r")
-        found.too_long += cut or any(len(text) > LONGEST for text in texts)
-        for text in texts:
-            yield number, text[:LONGEST]
-        if cut:
-            while (rest := stream.readline(1 << 20)) and not rest.endswith(b"\n"):
-                pass
 
 
 class _Found:
@@ -80,7 +64,7 @@ class _Found:
         self.odd = Few()
         self.step: int | None = None
         self.furthest: int | None = None
-        self.too_long = 0
+        self.too_long: set[int] = set()
         self.again = 0
         self.watch = watch
         self.searches = 0
@@ -137,9 +121,12 @@ class _Found:
                 lost = warn("lost-metric", message, metric=name, next="karat config --show-origin")
                 self.odd.add(lost)
         if self.too_long:
-            are = "1 line is" if self.too_long == 1 else f"{self.too_long} lines are"
-            message = f"{are} longer than {LONGEST:,} characters; only the beginning was searched"
-            self.odd.add(info("unreadable", message, numbers={"lines": self.too_long}))
+            long = len(self.too_long)
+            are = "1 line is" if long == 1 else f"{long} lines are"
+            message = (
+                f"{are} longer than {LONGEST_LINE:,} characters; only the beginning was searched"
+            )
+            self.odd.add(info("unreadable", message, numbers={"lines": long}))
         if self.again:
             are = "1 value is" if self.again == 1 else f"{self.again} values are"
             message = f"{are} of steps that the log had before, as after a restart; the later ones were read"

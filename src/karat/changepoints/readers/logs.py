@@ -1,7 +1,8 @@
-"""Matches: the numbers that regular expressions find in the lines of a log.
+"""Logs: one file per point, its value found by a regular expression, its place in time by its name.
 
-A log may be of any size and hold any bytes; it is read line by line, lines are searched up to a bound, and an expression
-that tries the same text over and over is called off.
+A log without a match is a crash if it says what its program died of, else a missing point. What `grep` printed of
+many logs is read as those logs. A log may be of any size and hold any bytes; an expression that tries the same text over
+and over is called off.
 """
 
 from __future__ import annotations
@@ -10,10 +11,10 @@ import os
 import re
 import statistics
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime
-from functools import partial
-from pathlib import Path
 from shlex import quote
 from typing import BinaryIO, Self
 
@@ -21,7 +22,6 @@ import msgspec
 from msgspec import structs
 
 from karat.changepoints.readers.log_files import (
-    LogName,
     LogNames,
     commit_order,
     find_logs,
@@ -40,19 +40,27 @@ from karat.changepoints.readers.sheets import (
     Sheet,
     SheetRow,
     Which,
+    join_cells,
     number_cell,
+    warning,
 )
 from karat.changepoints.series import Outcome
 from karat.changepoints.signatures import TAIL, died_of, find_signature, normalise, without_ansi
-from karat.findings import Finding, Severity, UsageError
+from karat.findings import Severity, UsageError
 from karat.goldens.series_json import text_number
-from karat.goldens.text_file import Few
+from karat.goldens.text_file import LONGEST_LINE, Few, log_lines
 from karat.system.time_limit import PERIOD, StuckError, Watch
 
-LONGEST = 8192
-"""Characters of a line that are searched."""
 _LITERAL = re.compile(r"[\w :;,<>=%#@!\"'/~&-]+")
 _REPEATS = frozenset("*?{+")
+_NO_IMAGE = re.compile(rb"manifest unknown|manifest for \S+ not found")
+_NOT_STARTED = re.compile(rb"^docker: (Error response from daemon: .*)", re.MULTILINE)
+_SHORT = 1 << 16
+"""Bytes up to which a log may be that of a container that never ran."""
+_LATE = 1 << 13
+"""Bytes at the end of a log with a value that are looked at for a crash after it."""
+_GREPPED = 1 << 26
+"""Bytes up to which a single file may be what grep printed."""
 
 
 class LogMetric(msgspec.Struct, frozen=True, kw_only=True):
@@ -119,7 +127,7 @@ class LogSearch:
 
     def in_stream(self, stream: BinaryIO) -> dict[str, list[float]]:
         """Metric → every number, in order."""
-        return self.in_lines(_lines(stream))
+        return self.in_lines(line for _, line, _ in log_lines(stream))
 
     def in_lines(self, lines: Iterable[bytes]) -> dict[str, list[float]]:
         """The same for lines that are at hand."""
@@ -148,7 +156,7 @@ class LogSearch:
         self._searches += 1
         self._watch.search = self._searches
         try:
-            text = raw.decode("utf-8", "replace")[:LONGEST]
+            text = raw.decode("utf-8", "replace")[:LONGEST_LINE]
             match = metric.expression.search(text) or (
                 metric.expression.search(without_ansi(text)) if "\x1b" in text else None
             )
@@ -169,18 +177,6 @@ class LogSearch:
         return value
 
 
-def _lines(stream: BinaryIO) -> Iterator[bytes]:
-    """Lines, cut to a bound; progress bars, which only return the carriage, count as lines."""
-    while raw := stream.readline(4 * LONGEST):
-        if len(raw) == 4 * LONGEST and not raw.endswith(b"\n"):
-            while (rest := stream.readline(1 << 20)) and not rest.endswith(b"\n"):
-                pass
-        if b"\r" in raw:
-            yield from raw.rstrip(b"\r\n").split(b"\r")
-        else:
-            yield raw
-
-
 def choose(values: Sequence[float], which: Which) -> tuple[float, ...]:
     """The samples of a log that has several matches."""
     if not values or which == "all":
@@ -191,21 +187,8 @@ def choose(values: Sequence[float], which: Which) -> tuple[float, ...]:
     return (float(ways[which](values)),)  # type: ignore[operator]
 
 
-# DOC-HERE reading_logs: Logs: one file per point, its value found by a regular expression, its place in time by its name.
-#
-# A log without a match is a crash if it says what its program died of, and else a missing point. What `grep` printed of
-# many logs is read as those logs.
-
 _CLOCK = re.compile(rb"[^:]{0,80}\d[T ]\d\d:\d\d\b.*", re.DOTALL)
 """A line that begins with the time of day, whose hour is no part of a file's name."""
-_NO_IMAGE = re.compile(rb"manifest unknown|manifest for \S+ not found")
-_NOT_STARTED = re.compile(rb"^docker: (Error response from daemon: .*)", re.MULTILINE)
-_SHORT = 1 << 16
-"""Bytes up to which a log may be that of a container that never ran."""
-_LATE = 1 << 13
-"""Bytes at the end of a log with a value that are looked at for a crash after it."""
-_GREPPED = 1 << 26
-"""Bytes up to which a single file may be what grep printed."""
 
 
 def read_logs(words: Sequence[str], options: ReadOptions) -> Sheet:
@@ -214,7 +197,9 @@ def read_logs(words: Sequence[str], options: ReadOptions) -> Sheet:
     paths = find_logs(words, options.root)
     source = " ".join(words[:3]) + (" …" if len(words) > 3 else "")
     if len(paths) == 1:
-        grepped = _grepped_file(options.root / paths[0])
+        only, grepped = options.root / paths[0], {}
+        with suppress(OSError):  # reported where it is read as a log
+            grepped = grepped_logs(only.read_bytes()) if only.stat().st_size <= _GREPPED else {}
         if grepped:
             return read_grepped(grepped, paths[0], options)
     odd = Few()
@@ -223,23 +208,12 @@ def read_logs(words: Sequence[str], options: ReadOptions) -> Sheet:
     with LogSearch(metrics) as matches:
         cells = {path: _cells(path, matches, options, odd, died) for path in names.found}
     made = _sheet(source, metrics, names, cells, options, odd)
-    return structs.replace(made, notes=(*made.notes, *_died_late(died)))
-
-
-def _died_late(died: Mapping[str, str]) -> tuple[str, ...]:
-    """Of a log that has its value and then a crash the value counts; nobody is to learn of the crash elsewhere."""
     if not died:
-        return ()
+        return made
     path, said = next(iter(died.items()))
     logs = "1 log has" if len(died) == 1 else f"{len(died):,} logs have"
-    return (f"{logs} a value, which counts, and a crash after it: {path}: {said}",)
-
-
-def _grepped_file(path: Path) -> dict[str, list[bytes]]:
-    try:
-        return grepped_logs(path.read_bytes()) if path.stat().st_size <= _GREPPED else {}
-    except OSError:  # said where it is read as a log
-        return {}
+    note = f"{logs} a value, which counts, and a crash after it: {path}: {said}"
+    return structs.replace(made, notes=(*made.notes, note))
 
 
 def grepped_logs(data: bytes) -> dict[str, list[bytes]]:
@@ -310,7 +284,8 @@ def _named(paths: Sequence[str], options: ReadOptions, odd: Few) -> LogNames:
         names = read_names(paths, year=options.year)
     for path in paths:
         if path not in names.found:
-            odd.note("unreadable", Severity.INFO, partial(_left_out, path, names.kind))
+            said = f"expected a {names.kind} in the name, as in the others, found {path!r}; it was left out"
+            odd.add(warning("unreadable", said, path, severity=Severity.INFO))
     if not names.found:
         raise UsageError(
             f"expected --name-pattern to fit the names of logs, found none of {len(paths):,} that it fits, {paths[0]!r} among them",
@@ -329,10 +304,12 @@ def _cells(
         tail = tail_of(options.root / path, _LATE if whole else TAIL)
     except (OSError, EOFError, zlib.error) as error:
         said = getattr(error, "strerror", None) or str(error)
-        odd.note("cannot-read", Severity.WARN, partial(_cannot_read, path, said))
+        said = f"expected to read {path}, but: {said}"
+        odd.add(warning("cannot-read", said, path, then=f"ls -l {quote(path)}"))
         return {metric.name: BROKEN for metric in matches.metrics}
     if matches.odd:
-        odd.note("unreadable", Severity.WARN, partial(_no_number, path, matches.odd[0]))
+        said = f"expected a number where --metric matches, found {matches.odd[0]!r}; it was ignored"
+        odd.add(warning("unreadable", said, path))
     late = died_of(matches.after_last(tail)) if whole else ""
     if late:
         died[path] = late
@@ -344,7 +321,12 @@ def _marked(
 ) -> dict[str, Cell]:
     """Samples, or why there are none: a crash where the log names one."""
     none = MISSING if all(found.values()) else _reason(tail)
-    return {metric: _samples(values, none, options) for metric, values in found.items()}
+    cells: dict[str, Cell] = {}
+    for metric, values in found.items():
+        chosen = choose(values, options.which)
+        read = [number_cell(value, nan=options.nan) for value in chosen]
+        cells[metric] = join_cells(read) if read else none
+    return cells
 
 
 def _reason(tail: bytes) -> NoValue:
@@ -359,45 +341,24 @@ def _reason(tail: bytes) -> NoValue:
     return NoValue(Outcome.CRASH, said) if said else MISSING
 
 
-def _samples(values: Sequence[float], none: NoValue, options: ReadOptions) -> Cell:
-    if not values:
-        return none
-    read = [number_cell(value, nan=options.nan) for value in choose(values, options.which)]
-    samples = tuple(v for cell in read if not isinstance(cell, NoValue) for v in cell)
-    return samples or read[0]
-
-
 def _sheet(
     source: str, metrics: Sequence[LogMetric], names: LogNames,
     cells: Mapping[str, Mapping[str, Cell]], options: ReadOptions, odd: Few,
 ) -> Sheet:  # fmt: skip
-    labels = _labels(names.found)
+    # Two logs of one date in two folders are repeats; in one folder they are two points.
+    seen = Counter((path.rpartition("/")[0], name.label) for path, name in names.found.items())
     paths, times, notes = _order(names, options, odd)
     rows = []
     for path in paths:
         name = names.found[path]
         when = name.at if name.dated else times.get(path)
-        rows.append(
-            SheetRow(label=labels[path], cells=cells[path], at=name.at, when=when, log=path)
-        )
+        folder, _, file = path.rpartition("/")
+        label = name.label if seen[folder, name.label] == 1 else file
+        rows.append(SheetRow(label=label, cells=cells[path], at=name.at, when=when, log=path))
     return Sheet(
         source=source, metrics=tuple(metric.name for metric in metrics), rows=tuple(rows),
         findings=odd.findings(), notes=notes, ordered=names.kind in {"commit", "name"},
     )  # fmt: skip
-
-
-def _labels(found: Mapping[str, LogName]) -> dict[str, str]:
-    """What the names say: two logs of one date in two folders are repeats, in one folder they are two points."""
-    seen: dict[tuple[str, str], int] = {}
-    for path, name in found.items():
-        key = (path.rpartition("/")[0], name.label)
-        seen[key] = seen.get(key, 0) + 1
-    return {
-        path: name.label
-        if seen[path.rpartition("/")[0], name.label] == 1
-        else path.rpartition("/")[2]
-        for path, name in found.items()
-    }
 
 
 def _order(
@@ -406,13 +367,8 @@ def _order(
     """The paths in order, when their commits were made, and what is to be said of it."""
     paths = sorted(names.found, key=natural_key)
     if names.kind == "name":
-        return (
-            paths,
-            {},
-            (
-                "no date or commit is in the names of all logs; they are in the order of their names",
-            ),
-        )
+        said = "no date or commit is in the names of all logs; they are in the order of their names"
+        return paths, {}, (said,)
     if names.kind != "commit":
         year = "" if options.year or names.kind == "date" else "names have no year (--year says it)"
         return paths, {}, (year,) if year else ()
@@ -423,46 +379,9 @@ def _order(
         return paths, {}, (said,)
     for path in paths:
         if commits[path] not in order.places:
-            odd.note("unreadable", Severity.WARN, partial(_unknown_commit, path, commits[path]))
+            said = f"expected commit {commits[path]} in the repository, found none; {path} was left out"
+            odd.add(warning("unreadable", said, path, then="git fetch --all"))
     known = [path for path in paths if commits[path] in order.places]
     known.sort(key=lambda path: order.places[commits[path]])
     times = {path: order.times[commits[path]] for path in known}
     return known, times, ("in the order of git's history",)
-
-
-def _unknown_commit(path: str, commit: str) -> Finding:
-    return Finding(
-        kind="unreadable",
-        severity=Severity.WARN,
-        message=f"expected commit {commit} in the repository, found none; {path} has no place in the order and was left out",
-        path=path,
-        next="git fetch --all",
-    )
-
-
-def _left_out(path: str, kind: str) -> Finding:
-    return Finding(
-        kind="unreadable",
-        severity=Severity.INFO,
-        message=f"expected a {kind} in the name, as in the others, found {path!r}; it was left out",
-        path=path,
-    )
-
-
-def _cannot_read(path: str, said: str) -> Finding:
-    return Finding(
-        kind="cannot-read",
-        severity=Severity.WARN,
-        message=f"expected to read {path}, but: {said}",
-        path=path,
-        next=f"ls -l {quote(path)}",
-    )
-
-
-def _no_number(path: str, said: str) -> Finding:
-    return Finding(
-        kind="unreadable",
-        severity=Severity.WARN,
-        message=f"expected a number where --metric matches, found {said!r}; it was passed over",
-        path=path,
-    )

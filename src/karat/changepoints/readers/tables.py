@@ -1,4 +1,4 @@
-"""CSV: tables of text, whatever their delimiter; with a header, a commented one, or none."""
+"""Tables of text: CSV with any delimiter and with or without a header, JSON, and JSON Lines."""
 
 from __future__ import annotations
 
@@ -8,22 +8,25 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
 from typing import Any
 
 import msgspec
 
 from karat.changepoints.readers.columns import Table
-from karat.changepoints.readers.sheets import number
-from karat.findings import Finding, Severity
+from karat.changepoints.readers.sheets import number, warning
+from karat.findings import Finding
 from karat.goldens.text_file import BOM, Few
 
-_DELIMITERS = ",;\t|"
 _LOOKED_AT = 50
+_ASSIGNED = re.compile(rb"(?:(?:var|let|const)\s+)?[A-Za-z_][\w.]{0,100}\s*=\s*(?=[{\[])")
+"""What precedes the document in a script: github-action-benchmark keeps `window.BENCHMARK_DATA = {…}`."""
+_DEEPEST = 6
+_MOST = 400
+"""Columns that are taken unless --metric names some."""
 
 
 def decode(data: bytes) -> str:
-    """The text of a file in whatever encoding it is; what is no text comes out as odd letters, and is no number."""
+    """The text of a file, whatever its encoding; bytes that are no text come out as odd letters."""
     if data[:2] in {b"\xff\xfe", b"\xfe\xff"}:
         return data.decode("utf-16", "replace")
     try:
@@ -33,7 +36,7 @@ def decode(data: bytes) -> str:
 
 
 def read_csv(data: bytes, source: str) -> Table | None:
-    """The table in the bytes; None if they are none."""
+    """The table in the bytes; None if they hold none."""
     if b"\0" in data[:65536] and data[:2] not in {b"\xff\xfe", b"\xfe\xff"}:
         return None
     text = decode(data)
@@ -43,16 +46,16 @@ def read_csv(data: bytes, source: str) -> Table | None:
     if not rows:
         return None
     names, first = _header(rows, commented=_commented(text, delimiter))
-    body = rows[first:]
     width = len(names)
-    for line, row in body:
+    for line, row in rows[first:]:
         if len(row) != width:
-            odd.note("ragged-row", Severity.WARN, partial(_ragged, source, line, width, len(row)))
+            said = f"expected {width} fields on line {line}, found {len(row)}; absent cells are missing points"
+            odd.add(warning("ragged-row", said, source, where=f"line {line}"))
     return Table(
         source=source,
         names=tuple(names),
-        rows=[(row + [""] * width)[:width] for _, row in body],
-        lines=[line for line, _ in body],
+        rows=[(row + [""] * width)[:width] for _, row in rows[first:]],
+        lines=[line for line, _ in rows[first:]],
         decimal_comma=delimiter == ";",
         findings=odd.findings(),
     )
@@ -66,13 +69,12 @@ def delimiter_of(text: str) -> str:
         if line.strip() and line[:1] != "#"
     ]
     best, score = ",", 0
-    for delimiter in _DELIMITERS:
+    for delimiter in ",;\t|":
         widths = Counter(len(row) for row in _parsed(lines, delimiter))
-        if not widths:
-            continue
-        width, times = widths.most_common(1)[0]
-        if width > 1 and times * 2 > len(lines) and times * width > score:
-            best, score = delimiter, times * width
+        if widths:
+            width, times = widths.most_common(1)[0]
+            if width > 1 and times * 2 > len(lines) and times * width > score:
+                best, score = delimiter, times * width
     return best
 
 
@@ -84,14 +86,17 @@ def _parsed(lines: list[str], delimiter: str) -> list[list[str]]:
 
 
 def _rows(text: str, delimiter: str, odd: Few, source: str) -> Iterator[tuple[int, list[str]]]:
-    """Rows that hold something, with the number of their line."""
+    """Rows that are not empty, with their line numbers."""
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, skipinitialspace=True)
     while True:
         try:
             row = next(reader, None)
         except csv.Error as error:
-            odd.note(
-                "unreadable", Severity.WARN, partial(_broken, source, reader.line_num, str(error))
+            where = f"line {reader.line_num}"
+            odd.add(
+                warning(
+                    "unreadable", f"expected CSV on {where}, found {error}", source, where=where
+                )
             )
             continue
         if row is None:
@@ -103,7 +108,9 @@ def _rows(text: str, delimiter: str, odd: Few, source: str) -> Iterator[tuple[in
 def _header(rows: list[tuple[int, list[str]]], *, commented: list[str]) -> tuple[list[str], int]:
     """The names of the columns, and where the rows begin: a header has no number in it."""
     first = [cell.strip() for cell in rows[0][1]]
-    if not any(number(cell) is not None for cell in first):
+    # A single line is a header only if it has several fields: else it is one word of whatever the file is.
+    is_header = not any(number(cell) is not None for cell in first)
+    if is_header and (len(rows) > 1 or len(first) > 1):
         return _unique([cell or f"column {n}" for n, cell in enumerate(first, 1)]), 1
     if len(commented) == len(first):
         return _unique(commented), 0
@@ -116,9 +123,8 @@ def _commented(text: str, delimiter: str) -> list[str]:
     for line in text.split("\n", _LOOKED_AT)[:_LOOKED_AT]:
         if line.strip() and not line.startswith("#"):
             break
-        found = [
-            cell.strip() for row in _parsed([line.lstrip("# ")], delimiter) for cell in row
-        ] or found
+        parsed = _parsed([line.lstrip("# ")], delimiter)
+        found = [cell.strip() for row in parsed for cell in row] or found
     return found
 
 
@@ -131,37 +137,8 @@ def _unique(names: list[str]) -> list[str]:
     return out
 
 
-def _ragged(source: str, line: int, wanted: int, found: int) -> Finding:
-    return Finding(
-        kind="ragged-row",
-        severity=Severity.WARN,
-        message=f"expected {wanted} fields on line {line}, found {found}; cells that are not there are missing points",
-        path=source,
-        where=f"line {line}",
-    )
-
-
-def _broken(source: str, line: int, said: str) -> Finding:
-    return Finding(
-        kind="unreadable",
-        severity=Severity.WARN,
-        message=f"expected CSV on line {line}, found {said}",
-        path=source,
-        where=f"line {line}",
-    )
-
-
-# DOC-HERE reading_json: JSON and JSON Lines: a list of records, an object of values, lists side by side, plain numbers.
-
-_ASSIGNED = re.compile(rb"(?:(?:var|let|const)\s+)?[A-Za-z_][\w.]{0,100}\s*=\s*(?=[{\[])")
-"""What stands before the document in a script: github-action-benchmark keeps `window.BENCHMARK_DATA = {…}`."""
-_DEEPEST = 6
-_MOST = 400
-"""Columns; whoever has more names those that count."""
-
-
 def read_json(data: bytes, source: str) -> tuple[Table, ...]:
-    """The tables in a JSON document, or in a script that assigns one; none if it is none."""
+    """The tables in a JSON document, or in a script that assigns one; none if it holds none."""
     text = data.removeprefix(BOM).strip()
     script = _ASSIGNED.match(text[:200])
     if script:
@@ -176,7 +153,7 @@ def read_json(data: bytes, source: str) -> tuple[Table, ...]:
 
 
 def _inner_tables(document: dict[str, Any], source: str) -> Iterator[Table]:
-    """The lists of records in a document around them, at the depth at which there are any: {"results": [...]}."""
+    """The lists of records in a document around them, at the first depth that has any: {"results": [...]}."""
     level: list[tuple[str, Any]] = [("", document)]
     for _ in range(_DEEPEST):
         level = [
@@ -200,15 +177,13 @@ def _is_records(value: Any) -> bool:
 
 def parse_json(data: bytes) -> Any:
     """The JSON value in the bytes; None if there is none."""
-    try:
-        return msgspec.json.decode(data.removeprefix(BOM))
-    except (ValueError, RecursionError):
-        pass
-    try:
-        # What Python writes for NaN and Infinity is no JSON, and stands in many files.
-        return json.loads(data.removeprefix(BOM))
-    except (ValueError, RecursionError):
-        return None
+    # The second parser takes the NaN and Infinity that Python writes, which are no JSON.
+    for parse in (msgspec.json.decode, json.loads):
+        try:
+            return parse(data.removeprefix(BOM))
+        except (ValueError, RecursionError):
+            continue
+    return None
 
 
 def read_lines(data: bytes, source: str) -> Table | None:
@@ -220,23 +195,19 @@ def read_lines(data: bytes, source: str) -> Table | None:
     for line, raw in enumerate(data.removeprefix(BOM).splitlines(), 1):
         if not raw.strip():
             continue
-        record = _record(raw)
-        if record is None:
-            bad += 1
-            odd.note("unreadable", Severity.WARN, partial(_no_record, source, line, raw))
-            if bad > 20 and bad > len(records):
-                return None
+        record = parse_json(raw)
+        if isinstance(record, dict):
+            records.append(record)
+            lines.append(line)
             continue
-        records.append(record)
-        lines.append(line)
+        bad += 1
+        said = f"expected a JSON object on line {line}, found {raw[:40].decode('utf-8', 'replace')!r}; it was left out"
+        odd.add(warning("unreadable", said, source, where=f"line {line}"))
+        if bad > 20 and bad > len(records):
+            return None
     if not records or bad > len(records):
         return None
     return _of_records(records, source, lines=lines, findings=odd.findings())
-
-
-def _record(raw: bytes) -> Any:
-    value = parse_json(raw)
-    return value if isinstance(value, dict) else None
 
 
 def table_of(value: Any, source: str) -> Table | None:
@@ -256,22 +227,16 @@ def table_of(value: Any, source: str) -> Table | None:
 
 def _of_object(value: dict[str, Any], source: str) -> Table | None:
     """Label → value, label → record, or name → list."""
-    if not value:
-        return None
     items = list(value.values())
-    lists = {name: item for name, item in value.items() if isinstance(item, list)}
-    if len(lists) == len(items) and len({len(item) for item in items}) == 1 and _flat(items):
-        rows = list(zip(*lists.values(), strict=True))
-        return Table(source=source, names=tuple(lists), rows=rows) if rows else None
-    if all(isinstance(item, dict) for item in items) and len(items) > 1:
+    lists = bool(items) and all(isinstance(i, list) and len(i) == len(items[0]) for i in items)
+    if lists and not any(isinstance(c, dict | list) for held in items for c in held[:100]):
+        rows = list(zip(*items, strict=True))
+        return Table(source=source, names=tuple(value), rows=rows) if rows else None
+    if len(items) > 1 and all(isinstance(item, dict) for item in items):
         return _of_records([{"label": label, **item} for label, item in value.items()], source)
-    if not any(isinstance(item, dict | list) for item in items):
+    if items and not any(isinstance(item, dict | list) for item in items):
         return Table(source=source, names=("label", "value"), rows=list(value.items()))
     return None
-
-
-def _flat(lists: Sequence[Sequence[Any]]) -> bool:
-    return not any(isinstance(cell, dict | list) for held in lists for cell in held[:100])
 
 
 def _of_records(
@@ -300,7 +265,7 @@ def _fields(
         name = f"{prefix}{key}"
         if isinstance(item, dict) and depth < _DEEPEST:
             yield from _fields(item, units, "" if key == "metrics" else f"{name}.", depth + 1)
-        elif isinstance(item, list) and item and all(_is_named(entry) for entry in item):
+        elif isinstance(item, list) and item and all(map(_is_metric, item)):
             for entry in item:
                 if isinstance(entry.get("unit"), str):
                     units[str(entry["name"])] = entry["unit"]
@@ -309,16 +274,5 @@ def _fields(
             yield name, item
 
 
-def _is_named(entry: Any) -> bool:
+def _is_metric(entry: Any) -> bool:
     return isinstance(entry, dict) and isinstance(entry.get("name"), str) and "value" in entry
-
-
-def _no_record(source: str, line: int, raw: bytes) -> Finding:
-    shown = raw[:40].decode("utf-8", "replace")
-    return Finding(
-        kind="unreadable",
-        severity=Severity.WARN,
-        message=f"expected a JSON object on line {line}, found {shown!r}; it was left out",
-        path=source,
-        where=f"line {line}",
-    )
