@@ -23,7 +23,7 @@ from karat.changepoints.series import (
     Series,
     Step,
 )
-from karat.findings import CannotVerify, ExitCode, Finding, Severity, exit_code
+from karat.findings import CannotVerify, ExitCode, Finding, Severity, exit_code, warn
 from karat.report.result import Result
 from karat.report.words import count
 
@@ -97,10 +97,9 @@ def _direction(series: Series, step: Step | None) -> tuple[str, Severity]:
 def too_short(series: Series, fewest: int) -> Finding:
     """A series about which nothing can be told is not one without changes."""
     values = sum(point.outcome is Outcome.OK for point in series.observations)
-    return Finding(
-        kind="nothing-compared",
-        severity=Severity.WARN,
-        message=f"{series.metric}: expected at least {fewest} points with a value, found {values};"
+    return warn(
+        "nothing-compared",
+        f"{series.metric}: expected at least {fewest} points with a value, found {values};"
         " whether it changed cannot be told",
         path=series.source,
         metric=series.metric,

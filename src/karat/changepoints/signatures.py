@@ -1,7 +1,9 @@
-"""Words of a signature: what differs between two nights of one crash is taken out of its message. Pure.
+"""Signatures: the name of a crash, the same on two nights on which the same thing went wrong. Pure.
 
-Addresses, paths, hashes, dates and numbers are replaced; names, types and quoted identifiers stay. Every expression is
-linear in the length of the line, which is bounded.
+`ImportError: cannot import name 'x' from 'y'`, `SIGSEGV`, `XlaRuntimeError: INTERNAL: …`, `exit code 3`. Only the end of a
+long log is searched, which is where a program says what it died of. What differs from night to night is replaced in
+messages: addresses, paths, hashes, dates and numbers. Every expression is linear in the length of the line, which is
+bounded.
 """
 
 from __future__ import annotations
@@ -83,7 +85,7 @@ _SPACES = re.compile(r"\s+")
 
 
 def without_ansi(line: str) -> str:
-    """A line as a terminal would show it in the end: no colours, no control characters, bars overwritten."""
+    """A line as a terminal finally shows it: no colours, no control characters, progress bars overwritten."""
     shown = line[-LONGEST:].rstrip("\r\n")
     if "\x1b" in shown:
         shown = _ANSI.sub("", shown)
@@ -92,28 +94,21 @@ def without_ansi(line: str) -> str:
 
 
 def without_timestamp(line: str) -> str:
-    """A line without the moment before it, which CI and container engines put there, another on every line."""
+    """A line without the time stamp that CI and container engines put before it."""
     match = _STAMP.match(line) if line[:1].isdecimal() or line[:1] == "[" else None
     return line[match.end() :] if match else line
 
 
 def normalise(message: str) -> str:
-    """A message without what differs from night to night; doing it twice changes nothing more."""
+    """A message without what differs from night to night; idempotent."""
     text = without_ansi(message)[:LONGEST]
     text = _TIME.sub("TIME", _UUID.sub("UUID", _ADDRESS.sub("ADDRESS", text)))
-    text = _PATH.sub(_last_name, text)
+    # A path by its last name: folders differ from machine to machine.
+    text = _PATH.sub(lambda match: "…/" + re.split(r"[/\\]", match.group())[-1], text)
     text = _TEMPORARY.sub("TMP", _HASH.sub("HASH", text))
     # 900 MiB on one night are 1.2 GiB on the next.
     text = _BYTES.sub("N bytes", _NUMBER.sub("N", text))
-    return _cut(_SPACES.sub(" ", text).strip())
-
-
-def _last_name(match: re.Match[str]) -> str:
-    """A path by its last name: folders differ from machine to machine."""
-    return "…/" + re.split(r"[/\\]", match.group())[-1]
-
-
-def _cut(text: str) -> str:
+    text = _SPACES.sub(" ", text).strip()
     return text if len(text) <= _ROOM else f"{text[: _ROOM - 1].rstrip()}…"
 
 
@@ -145,7 +140,7 @@ def signature(
 
 
 def find_signature(output: bytes | str) -> str:
-    """What a text says that its program died of; empty where it says nothing of the kind."""
+    """What a text says that its program died of; empty if it says nothing of the kind."""
     strong: str = ""
     first_error = complaint = frame = ""
     for clue in _clues(_lines(output)):
@@ -305,61 +300,31 @@ def _strong(text: str, line: str, after: list[str]) -> str:
     return _named(match[1], match[2]) if match else ""
 
 
-def _say_raised(match: re.Match[str], after: list[str]) -> str:  # noqa: ARG001 - one form for all
-    return _named(match[1], match[2])
-
-
-def _say_thrown(match: re.Match[str], after: list[str]) -> str:
+def _thrown(match: re.Match[str], after: list[str]) -> str:
     what = next((line.partition("what():")[2] for line in after if "what():" in line), "")
     return _named(match[1].replace("::", "."), what)
 
 
-def _say_check(match: re.Match[str], after: list[str]) -> str:  # noqa: ARG001
-    return normalise(f"{match[2]} ({match[1]})")
-
-
-def _say_panic(match: re.Match[str], after: list[str]) -> str:
+def _panicked(match: re.Match[str], after: list[str]) -> str:
     said = next((line for line in after if line.strip() and not line.startswith("note:")), "")
     return f"panic: {normalise(said or match[1])}"
 
 
-def _say_fatal(match: re.Match[str], after: list[str]) -> str:  # noqa: ARG001
-    return f"Fatal Python error: {normalise(match[1])}"
-
-
-def _say_signal(match: re.Match[str], after: list[str]) -> str:  # noqa: ARG001
-    return _SHELL[match[1]]
-
-
-def _say_all(match: re.Match[str], after: list[str]) -> str:  # noqa: ARG001
-    return normalise(match[0])
-
-
-def _say_killed(match: re.Match[str], after: list[str]) -> str:  # noqa: ARG001
-    return "SIGKILL"
-
-
-def _say_memory(match: re.Match[str], after: list[str]) -> str:  # noqa: ARG001
-    return OUT_OF_MEMORY
-
-
 _STRONG: tuple[tuple[str, re.Pattern[str], Callable[[re.Match[str], list[str]], str]], ...] = (
-    ("E  ", _PYTEST, _say_raised),
-    ("terminate called", _THROWN, _say_thrown),
-    ("] ", _CHECK, _say_check),
-    ("Fatal Python error", _FATAL_PYTHON, _say_fatal),
-    ("panicked at", _PANIC, _say_panic),
-    *((word, _SIGNALLED, _say_signal) for word in _SHELL),
-    ("emory", _MEMORY, _say_memory),
-    ("oom", _MEMORY, _say_memory),
-    ("OOM", _MEMORY, _say_memory),
-    ("Killed", _KILLED, _say_killed),
-    ("CUDA", _CUDA, _say_all),
-    ("cudaError", _CUDA, _say_all),
-    ("NCCL error", _CUDA, _say_all),
-    ("hipError", _CUDA, _say_all),
+    ("E  ", _PYTEST, lambda match, _: _named(match[1], match[2])),
+    ("terminate called", _THROWN, _thrown),
+    ("] ", _CHECK, lambda match, _: normalise(f"{match[2]} ({match[1]})")),
+    ("Fatal Python error", _FATAL_PYTHON, lambda m, _: f"Fatal Python error: {normalise(m[1])}"),
+    ("panicked at", _PANIC, _panicked),
+    *((word, _SIGNALLED, lambda match, _: _SHELL[match[1]]) for word in _SHELL),
+    *((word, _MEMORY, lambda *_: OUT_OF_MEMORY) for word in ("emory", "oom", "OOM")),
+    ("Killed", _KILLED, lambda *_: "SIGKILL"),
+    *(
+        (word, _CUDA, lambda match, _: normalise(match[0]))
+        for word in ("CUDA", "cudaError", "NCCL error", "hipError")
+    ),
 )
-"""A word that must be in the line, which is quick to ask, the expression, and what is said of it."""
+"""A word that must be in the line, which is quick to look for, the expression, and what it says of the crash."""
 
 
 def _named(kind: str, message: str | None) -> str:

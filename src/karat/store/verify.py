@@ -25,6 +25,7 @@ from karat.findings import (
     Severity,
     UsageError,
     exit_code,
+    fail,
 )
 from karat.report.json import encode, finding_json
 from karat.report.words import byte_size, count
@@ -214,7 +215,7 @@ def _verify_object(backend: Backend, one: Stored) -> Finding | None:
 
 
 def _finding(kind: str, message: str, path: str, then: str) -> Finding:
-    return Finding(kind=kind, severity=Severity.FAIL, message=message, path=path, next=then)
+    return fail(kind, message, path=path, next=then)
 
 
 def verify_target(

@@ -30,7 +30,7 @@ from karat.changepoints.readers.sheets import (
     read_cell,
     utc,
 )
-from karat.findings import Finding, Severity, UsageError, suggest
+from karat.findings import Finding, Severity, UsageError, suggest, warn
 from karat.goldens.series_json import text_number
 from karat.goldens.text_file import Few
 
@@ -398,10 +398,9 @@ class _Chosen:
         name, where = self.table.names[at], self.place(n)
         unit = self.writings[at].unit if at in self.writings else ""
         wanted = f"a number of {unit}, as in the other cells," if unit else "a number"
-        return Finding(
-            kind="unreadable",
-            severity=Severity.WARN,
-            message=f"expected {wanted} in column {name!r} on {where}, found {str(self.table.rows[n][at])[:40]!r};"
+        return warn(
+            "unreadable",
+            f"expected {wanted} in column {name!r} on {where}, found {str(self.table.rows[n][at])[:40]!r};"
             " the point counts as one that could not be tried",
             path=self.table.source,
             metric=name,

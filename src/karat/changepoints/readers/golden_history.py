@@ -24,9 +24,8 @@ from karat.changepoints.readers.sheets import (
     number,
     number_cell,
     utc,
-    warning,
 )
-from karat.findings import UsageError, suggest
+from karat.findings import UsageError, suggest, warn
 from karat.goldens.formats import read as read_golden
 from karat.goldens.line_records import flat
 from karat.goldens.shapes import Document, Golden, Metric, Series, Table
@@ -173,7 +172,7 @@ def _cells(
     short = version.commit[:10]
     if data is None:
         said = f"expected git to have {version.path} of {short}, found that the object is missing"
-        odd.add(warning("cannot-read", said, version.path, where=short, then="git fsck"))
+        odd.add(warn("cannot-read", said, path=version.path, where=short, next="git fsck"))
         return None
     reading = read_golden(data)
     if reading.golden is None:
@@ -182,7 +181,7 @@ def _cells(
             f"version {short or WORK_TREE}: {said}; it counts as a point that could not be tried"
         )
         then = f"git show {quote(f'{version.commit}:{version.path}')}" if version.commit else None
-        odd.add(warning("unreadable", message, version.path, where=short, then=then))
+        odd.add(warn("unreadable", message, path=version.path, where=short, next=then))
         return None
     return values_of(reading.golden, options)
 

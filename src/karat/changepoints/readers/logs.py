@@ -42,11 +42,10 @@ from karat.changepoints.readers.sheets import (
     Which,
     join_cells,
     number_cell,
-    warning,
 )
 from karat.changepoints.series import Outcome
 from karat.changepoints.signatures import TAIL, died_of, find_signature, normalise, without_ansi
-from karat.findings import Severity, UsageError
+from karat.findings import UsageError, info, warn
 from karat.goldens.series_json import text_number
 from karat.goldens.text_file import LONGEST_LINE, Few, log_lines
 from karat.system.time_limit import PERIOD, StuckError, Watch
@@ -285,7 +284,7 @@ def _named(paths: Sequence[str], options: ReadOptions, odd: Few) -> LogNames:
     for path in paths:
         if path not in names.found:
             said = f"expected a {names.kind} in the name, as in the others, found {path!r}; it was left out"
-            odd.add(warning("unreadable", said, path, severity=Severity.INFO))
+            odd.add(info("unreadable", said, path=path))
     if not names.found:
         raise UsageError(
             f"expected --name-pattern to fit the names of logs, found none of {len(paths):,} that it fits, {paths[0]!r} among them",
@@ -305,11 +304,11 @@ def _cells(
     except (OSError, EOFError, zlib.error) as error:
         said = getattr(error, "strerror", None) or str(error)
         said = f"expected to read {path}, but: {said}"
-        odd.add(warning("cannot-read", said, path, then=f"ls -l {quote(path)}"))
+        odd.add(warn("cannot-read", said, path=path, next=f"ls -l {quote(path)}"))
         return {metric.name: BROKEN for metric in matches.metrics}
     if matches.odd:
         said = f"expected a number where --metric matches, found {matches.odd[0]!r}; it was ignored"
-        odd.add(warning("unreadable", said, path))
+        odd.add(warn("unreadable", said, path=path))
     late = died_of(matches.after_last(tail)) if whole else ""
     if late:
         died[path] = late
@@ -380,7 +379,7 @@ def _order(
     for path in paths:
         if commits[path] not in order.places:
             said = f"expected commit {commits[path]} in the repository, found none; {path} was left out"
-            odd.add(warning("unreadable", said, path, then="git fetch --all"))
+            odd.add(warn("unreadable", said, path=path, next="git fetch --all"))
     known = [path for path in paths if commits[path] in order.places]
     known.sort(key=lambda path: order.places[commits[path]])
     times = {path: order.times[commits[path]] for path in known}

@@ -15,7 +15,7 @@ from typing import Any, Literal
 import msgspec
 
 from karat.changepoints.series import Better, Outcome
-from karat.findings import Finding, Severity
+from karat.findings import Finding
 from karat.goldens.series_json import text_number
 
 _FORMS = (
@@ -224,16 +224,3 @@ def join_cells(cells: Iterable[Cell]) -> Cell:
     reasons = [cell for cell in held if isinstance(cell, NoValue)]
     ranks = list(Outcome)
     return samples or min(reasons, key=lambda one: ranks.index(one.outcome), default=MISSING)
-
-
-def warning(
-    kind: str,
-    message: str,
-    path: str,
-    *,
-    where: str | None = None,
-    then: str | None = None,
-    severity: Severity = Severity.WARN,
-) -> Finding:
-    """What is odd about a source."""
-    return Finding(kind=kind, severity=severity, message=message, path=path, where=where, next=then)

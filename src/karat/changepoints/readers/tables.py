@@ -13,8 +13,8 @@ from typing import Any
 import msgspec
 
 from karat.changepoints.readers.columns import Table
-from karat.changepoints.readers.sheets import number, warning
-from karat.findings import Finding
+from karat.changepoints.readers.sheets import number
+from karat.findings import Finding, warn
 from karat.goldens.text_file import BOM, Few
 
 _LOOKED_AT = 50
@@ -50,7 +50,7 @@ def read_csv(data: bytes, source: str) -> Table | None:
     for line, row in rows[first:]:
         if len(row) != width:
             said = f"expected {width} fields on line {line}, found {len(row)}; absent cells are missing points"
-            odd.add(warning("ragged-row", said, source, where=f"line {line}"))
+            odd.add(warn("ragged-row", said, path=source, where=f"line {line}"))
     return Table(
         source=source,
         names=tuple(names),
@@ -94,8 +94,11 @@ def _rows(text: str, delimiter: str, odd: Few, source: str) -> Iterator[tuple[in
         except csv.Error as error:
             where = f"line {reader.line_num}"
             odd.add(
-                warning(
-                    "unreadable", f"expected CSV on {where}, found {error}", source, where=where
+                warn(
+                    "unreadable",
+                    f"expected CSV on {where}, found {error}",
+                    path=source,
+                    where=where,
                 )
             )
             continue
@@ -202,7 +205,7 @@ def read_lines(data: bytes, source: str) -> Table | None:
             continue
         bad += 1
         said = f"expected a JSON object on line {line}, found {raw[:40].decode('utf-8', 'replace')!r}; it was left out"
-        odd.add(warning("unreadable", said, source, where=f"line {line}"))
+        odd.add(warn("unreadable", said, path=source, where=f"line {line}"))
         if bad > 20 and bad > len(records):
             return None
     if not records or bad > len(records):

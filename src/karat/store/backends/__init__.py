@@ -20,10 +20,9 @@ from karat.findings import (
     UNVERIFIED,
     CannotVerify,
     ExitCode,
-    Finding,
     KaratError,
-    Severity,
     UsageError,
+    fail,
     suggest,
 )
 
@@ -54,9 +53,7 @@ class StoreProblem(KaratError):  # noqa: N818 - a state of the store, not a bug
     def __init__(self, kind: str, message: str, *, next_command: str, path: str = "") -> None:
         super().__init__(message, next_command=next_command)
         self.exit_code = ExitCode.CANNOT_VERIFY if kind in UNVERIFIED else ExitCode.FAIL
-        self.finding = Finding(
-            kind=kind, severity=Severity.FAIL, message=message, path=path, next=next_command
-        )
+        self.finding = fail(kind, message, path=path, next=next_command)
 
 
 def damaged(message: str, *, path: str, next_command: str) -> StoreProblem:

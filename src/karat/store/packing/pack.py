@@ -21,7 +21,7 @@ from typing import Any
 import msgspec
 
 from karat.bundles.places import BadPlace, open_place
-from karat.findings import ExitCode, Finding, Severity, UsageError, exit_code
+from karat.findings import ExitCode, Finding, Severity, UsageError, exit_code, fail
 from karat.report.json import encode, finding_json
 from karat.report.words import byte_size, count
 from karat.store.packing.output import PackedFile, StagedOutput, staged_output
@@ -105,10 +105,9 @@ def pack(
     found = survey(directories, require_program=options.require_program)
     try:
         if not found.found and not found.findings:
-            nothing = Finding(
-                kind="nothing-compared",
-                severity=Severity.FAIL,
-                message=f"expected captured cases in {', '.join(directories)}, found none; there is nothing to pack",
+            nothing = fail(
+                "nothing-compared",
+                f"expected captured cases in {', '.join(directories)}, found none; there is nothing to pack",
                 path=directories[0],
                 next=f"pytest --karat-capture={shlex.quote(directories[0])}",
             )
@@ -219,10 +218,9 @@ def _pack_one(candidate: Candidate, target: PackTarget, packing: ZipOptions) -> 
         target=target,
         part=None if wrong else part,
         findings=tuple(
-            Finding(
-                kind="bundle-damaged",
-                severity=Severity.FAIL,
-                message=said if said.startswith(candidate.path) else f"{candidate.path}: {said}",
+            fail(
+                "bundle-damaged",
+                said if said.startswith(candidate.path) else f"{candidate.path}: {said}",
                 path=candidate.path,
                 where=candidate.root,
                 next=f"karat verify {shlex.quote(candidate.root)}",

@@ -19,7 +19,7 @@ from karat.bundles.folders import SUMS
 from karat.bundles.index import NAME as INDEX
 from karat.bundles.manifest import NAME as MANIFEST
 from karat.bundles.places import Place, open_place, require_root
-from karat.findings import Finding, Severity, UsageError
+from karat.findings import Finding, Severity, UsageError, fail
 
 
 class _Identity(msgspec.Struct, frozen=True):
@@ -90,10 +90,9 @@ def missing_cases(
             continue
         if claimed.state == "staged" and claimed.session in there:
             continue  # published, and then there was no room for the mark
-        yield Finding(
-            kind="incomplete-case",
-            severity=Severity.FAIL,
-            message=f"{claimed.label}: {_what(claimed, stale=bool(there))}",
+        yield fail(
+            "incomplete-case",
+            f"{claimed.label}: {_what(claimed, stale=bool(there))}",
             path=path,
             where=claimed.root,
             next=shlex.join(["pytest", f"--karat-capture={claimed.root}", claimed.test]),
@@ -185,10 +184,9 @@ def _strays(place: Place) -> Iterator[Finding]:
         if path == INDEX:
             continue  # the directory was unpacked from a zip
         lost = path.endswith(".safetensors") or "/program/" in path or "/raw/" in path
-        yield Finding(
-            kind="incomplete-case" if lost else "unexpected-file",
-            severity=Severity.FAIL,
-            message=f"{path}: expected a {MANIFEST} in its case's folder, found none"
+        yield fail(
+            "incomplete-case" if lost else "unexpected-file",
+            f"{path}: expected a {MANIFEST} in its case's folder, found none"
             if lost
             else f"{path}: expected only captured cases, found a file of none",
             path=path,
@@ -230,10 +228,9 @@ def _check_roots(roots: Sequence[str]) -> None:
 
 def _twice(group: Sequence[Case]) -> Finding:
     where = " and ".join(case.place.name for case in group)
-    return Finding(
-        kind="captured-twice",
-        severity=Severity.FAIL,
-        message=f"{group[0].path}: expected one capture of this case, found it in {where}; "
+    return fail(
+        "captured-twice",
+        f"{group[0].path}: expected one capture of this case, found it in {where}; "
         "neither is packed",
         path=group[0].path,
         where=where,
