@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 import pytest
 
-from karat.cli import VERBS, cli
+from karat.cli import COMMANDS, cli
 from karat.compare.change import Verdict
 from karat.compare.rules import FIELDS
 from karat.config import load
@@ -27,7 +27,7 @@ def page(name: str) -> str:
 def verbs() -> Iterator[tuple[str, click.Command]]:
     """Every verb, and what a verb such as policy is made of: `policy gate`."""
     context = click.Context(cli)
-    for verb in VERBS:
+    for verb in COMMANDS:
         command = cli.get_command(context, verb)
         assert command is not None
         yield verb, command

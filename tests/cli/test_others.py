@@ -10,7 +10,7 @@ from click.testing import CliRunner
 from factories.commands import karat
 from factories.repositories import Repository
 from karat import __version__
-from karat.cli import VERBS, cli, run
+from karat.cli import COMMANDS, cli, run
 
 
 def test_version(tmp_path: Path) -> None:
@@ -20,14 +20,14 @@ def test_version(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_every_verb_has_help_with_an_example(tmp_path: Path) -> None:
-    for verb in VERBS:
+    for verb in COMMANDS:
         result = karat(verb, "--help", cwd=tmp_path)
         assert result.code == 0, verb
         assert "Example" in result.out, verb
 
 
 def test_the_list_of_verbs_says_what_the_verbs_say() -> None:
-    for verb, sentence in VERBS.items():
+    for verb, sentence in COMMANDS.items():
         command = cli.get_command(None, verb)  # type: ignore[arg-type]
         assert command is not None
         assert (command.help or "").split("\n\n")[0].split("; ")[0].startswith(sentence.rstrip("."))
@@ -89,5 +89,5 @@ def test_an_error_nobody_foresaw_is_cannot_verify(
 def test_the_group_without_a_verb_shows_help() -> None:
     result = CliRunner().invoke(cli, ["--help"])
     assert result.exit_code == 0
-    assert all(verb in result.output for verb in VERBS)
+    assert all(verb in result.output for verb in COMMANDS)
     assert "Exit codes" in result.output

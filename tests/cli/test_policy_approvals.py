@@ -256,9 +256,9 @@ def test_a_planted_token_is_found_nowhere(
 
 
 def test_help_has_examples_and_the_parts_sentence() -> None:
-    from karat.cli.policy import PARTS  # noqa: PLC0415
+    from karat.cli.policy import COMMANDS  # noqa: PLC0415
 
     done = karat("policy", "approvals", "--help", cwd=Path.cwd())
     assert done.code == 0
-    assert PARTS["approvals"] in " ".join(done.out.split())
+    assert COMMANDS["approvals"] in " ".join(done.out.split())
     assert "Examples:" in done.out

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from factories.store_world import World
-from karat.cli.store.push import push_command
+from karat.cli.store.transfer import push_command
 
 
 @pytest.fixture

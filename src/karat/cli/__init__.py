@@ -1,4 +1,4 @@
-"""The command line: one verb per file; a verb is imported when it is called.
+"""The command line: a command is imported when it is used.
 
 `run` is the only place where errors become exit codes. An error nobody foresaw is exit 3, cannot
 verify: Python's own 1 would read as "a golden failed".
@@ -10,15 +10,15 @@ import errno
 import io
 import os
 import sys
-from importlib import import_module
 from typing import Any
 
 import click
 
+from karat.cli.group import LazyGroup
 from karat.cli.output import complain, remember
 from karat.findings import ExitCode, KaratError, suggest
 
-VERBS = {
+COMMANDS = {
     "refresh": "Bring golden values in from CI, and judge what came.",
     "diff": "Compare goldens, old against new, and judge what changed.",
     "check": "Check a run against its golden.",
@@ -26,23 +26,33 @@ VERBS = {
     "stage": "Stage exactly the changed goldens.",
     "record": "Make or update a golden from what a run left.",
     "pack": "Pack captured cases into zips that any machine can verify.",
-    "verify": "Verify captured cases where they lie.",
-    "push": "Put captured cases into a store, under a name.",
-    "pull": "Bring cases from a store into a new folder.",
+    "verify": "Verify captured cases without unpacking them.",
+    "push": "Upload captured cases to a store, under a name.",
+    "pull": "Download cases from a store into a new folder.",
     "ls": "List what a store holds.",
     "pin": "Keep a snapshot for good.",
-    "gc": "Forget references that have expired, and delete what nothing needs.",
-    "replay": "Run captured programs here, and hold their outputs against the captured ones.",
-    "policy": "Hold op tests to the gradient policy.",
+    "gc": "Delete expired references, and objects that nothing needs.",
+    "replay": "Run captured programs, and compare their outputs with the captured ones.",
+    "policy": "Check that op tests follow the gradient policy.",
     "changes": "Find where a series changed its level, crashed, or has a hole.",
     "hunt": "Find every regression, dip and crash, down to the commit.",
     "tolerance": "Recommend tolerances from repeated runs.",
     "config": "Show the configuration in force, and where each value came from.",
     "schema": "Print a published JSON schema.",
-    "demo": "Run the main job on an embedded sample.",
+    "demo": "Run the main commands on an embedded sample.",
 }
 
 _FOLDER = dict.fromkeys(("pack", "verify", "push", "pull", "ls", "pin", "gc"), "store.")
+
+_HOMES = {
+    "pack": "store.bundles:pack",
+    "verify": "store.bundles:verify",
+    "push": "store.transfer:push",
+    "pull": "store.transfer:pull",
+    "ls": "store.manage:ls",
+    "pin": "store.manage:pin",
+    "gc": "store.manage:gc",
+}
 
 
 class _ReaderIsGone(Exception):  # noqa: N818 - nobody did anything wrong
@@ -52,11 +62,8 @@ class _ReaderIsGone(Exception):  # noqa: N818 - nobody did anything wrong
     """
 
 
-class LazyGroup(click.Group):
-    """A group that imports a verb's module only when the verb is used."""
-
+class _RootGroup(LazyGroup):
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the verb."""
         try:
             result = super().invoke(ctx)
             sys.stdout.flush()
@@ -64,27 +71,11 @@ class LazyGroup(click.Group):
             raise _ReaderIsGone from error
         return result
 
-    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
-        """Every verb."""
-        return list(VERBS)
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
-        """The verb's command, or None for an unknown one."""
-        if cmd_name not in VERBS:
-            return None
-        command: click.Command = import_module(
-            f"karat.cli.{_FOLDER.get(cmd_name, '')}{cmd_name}"
-        ).command
-        return command
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
-        """List the verbs without importing them."""
-        with formatter.section("Verbs"):
-            formatter.write_dl(list(VERBS.items()))
-
 
 @click.group(
-    cls=LazyGroup,
+    cls=_RootGroup,
+    summaries=COMMANDS,
+    homes=_HOMES,
     context_settings={"help_option_names": ["-h", "--help"]},
     epilog="Exit codes: 0 nothing to object to, 1 a fail finding, 2 wrong usage, 3 cannot verify.",
 )
@@ -123,8 +114,8 @@ def _mistyped(error: click.ClickException) -> None:
         error.show()
         return
     said = error.format_message().rstrip(".")
-    verb = "No such command " in said and said.split("'")[1]
-    hint = suggest(verb, list(VERBS)) if verb else ""
+    typo = "No such command " in said and said.split("'")[1]
+    hint = suggest(typo, list(COMMANDS)) if typo else ""
     complain(f"{said[:1].lower()}{said[1:]}{hint}", f"{context.command_path} --help")
 
 

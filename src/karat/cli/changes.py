@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal, cast
 
 import click
 
-from karat.cli.output import deliver, last_line, one_report_each
+from karat.cli.output import deliver, last_line, one_report_each, quiet_option
 from karat.findings import UsageError, parse_fail_on
 
 if TYPE_CHECKING:
@@ -114,7 +114,7 @@ _BETTER = ("higher", "lower", "equal")
 @click.option(
     "--markdown", "markdown_file", metavar="F", help="Write Markdown for an issue; - is stdout."
 )
-@click.option("-q", "--quiet", is_flag=True, help="Print only the requested outputs.")
+@quiet_option
 def command(  # noqa: PLR0913 - one parameter per option
     *, sources: tuple[str, ...], logs: tuple[str, ...], goldens: tuple[str, ...], metrics: tuple[str, ...], x: str,
     time: str, newest_first: bool, which: str, name_pattern: str, year: int | None, step: str, table: str, stage: str,

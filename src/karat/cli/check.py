@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from karat.cli.output import complain, deliver, last_line, one_report_each
+from karat.cli.output import complain, deliver, last_line, one_report_each, quiet_option
 from karat.findings import CannotVerify, ExitCode, UsageError
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ Examples:
 @click.option(
     "--preset", metavar="NAME", help="megatron-lm or pytorch-dynamo; overrules karat.toml."
 )
-@click.option("-q", "--quiet", is_flag=True, help="Print only the requested outputs.")
+@quiet_option
 def command(  # noqa: PLR0913 - one parameter per option
     *, actual: tuple[str, ...], golden: str, identity: tuple[str, ...], exact: tuple[str, ...],
     improved: str | None, unknown: str | None, strict: bool, only: tuple[str, ...],

@@ -38,7 +38,7 @@ _GATE = ("policy", "gate", "evidence", "--complete")
 @click.command(epilog="\b\nExample:\n  karat demo /tmp/karat-demo")
 @click.argument("folder", default="demo")
 def command(*, folder: str) -> int:
-    """Run the main job on an embedded sample.
+    """Run the main commands on an embedded sample.
 
     Makes a git repository in FOLDER (default: ./demo), refreshes its goldens from a made-up CI run,
     compares, checks, stages and sums up. Then a test is captured, packed, pushed, and replayed on a

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from karat.cli.output import deliver, last_line, one_report_each, progress_bar, typed
+from karat.cli.output import deliver, last_line, one_report_each, progress_line, quiet_option, typed
 from karat.findings import exit_code, parse_fail_on
 
 _EXAMPLES = """
@@ -64,7 +64,7 @@ Examples:
     "--preset", metavar="NAME", help="megatron-lm or pytorch-dynamo; overrules karat.toml."
 )
 @click.option("--store", metavar="URL", help="The store of store:REF; overrules karat.toml.")
-@click.option("-q", "--quiet", is_flag=True, help="Print only the requested outputs.")
+@quiet_option
 def command(  # noqa: PLR0913 - one parameter per option
     *, old: str | None, new: str | None, top: int, csv_file: str | None, json_file: str | None,
     markdown: str | None, html: str | None, only: tuple[str, ...], only_metric: tuple[str, ...],
@@ -87,7 +87,7 @@ def command(  # noqa: PLR0913 - one parameter per option
     options = Options(
         globs=config.paths, exclude=config.exclude, cases=config.cases, rules=config.rule_book(),
         status=config.status, only=only, only_metric=only_metric, everything=everything,
-        keep_curves=html is not None, preset=preset, jobs=jobs, progress=progress_bar(sys.stderr),
+        keep_curves=html is not None, preset=preset, jobs=jobs, progress=progress_line(sys.stderr, "comparing goldens {done}/{total}"),
         store=store or os.environ.get("KARAT_STORE") or config.store.url,
     )  # fmt: skip
     result = diff(old, new, options=options)

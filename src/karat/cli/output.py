@@ -1,4 +1,4 @@
-"""Output: where reports go, and what a terminal may see."""
+"""What commands share: common options, where reports go, and what a terminal shows."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, TypeVar
+
+import click
 
 from karat.findings import CannotVerify, Finding, UsageError, exit_code
 
@@ -15,6 +17,18 @@ if TYPE_CHECKING:
 
 _words: list[str] = []
 _leaving: list[bool] = []
+
+
+F = TypeVar("F", bound=Callable[..., object])
+
+quiet_option = click.option("-q", "--quiet", is_flag=True, help="Print only the requested outputs.")
+
+
+def json_option(schema: str) -> Callable[[F], F]:
+    """`--json F`."""
+    return click.option(
+        "--json", "json_file", metavar="F", help=f"Write the report, schema {schema}; - is stdout."
+    )
 
 
 def remember(words: Sequence[str]) -> None:
@@ -101,35 +115,26 @@ def deliver(target: str, content: bytes | str) -> None:
         ) from error
 
 
-def progress_bar(stream: IO[str]) -> Callable[[int, int], None] | None:
-    """A progress line on a terminal, None elsewhere; silent for work that is quick anyway."""
+def progress_line(
+    stream: IO[str], words: str, *, least: int = 200, every: int = 50
+) -> Callable[[int, int], None] | None:
+    """A line on a terminal that counts: `words` with {done} and {total}; None elsewhere.
+
+    Nothing is shown of work with fewer than `least` steps, which is over before anyone has read the line.
+    """
     if not stream.isatty() or os.environ.get("TERM") == "dumb":
         return None
 
     def show(done: int, total: int) -> None:
-        if total >= 200 and (done % 50 == 0 or done == total):
-            end = "\r\033[K" if done == total else ""
-            stream.write(f"\rcomparing goldens {done:,}/{total:,}{end}")
+        if total >= least and (done % every == 0 or done >= total):
+            text = words.format(done=f"{done:,}", total=f"{total:,}")
+            stream.write("\r\033[K" if done >= total else f"\r{text}")
             stream.flush()
 
     return show
 
 
-# DOC-HERE bytes_bar: A line on a terminal that says how many bytes are done.
-
-_SOON = 64 << 20
-"""Less than this is done before anyone has read the line."""
-
-
-def bytes_bar(stream: IO[str], verb: str) -> Callable[[int, int], None] | None:
-    """Someone to tell how far it is, or None where nobody looks."""
-    if not stream.isatty() or os.environ.get("TERM") == "dumb":
-        return None
-
-    def show(done: int, total: int) -> None:
-        if total >= _SOON:
-            end = "\r\033[K" if done >= total else ""
-            stream.write(f"\r{verb} {done / 1e6:,.0f}/{total / 1e6:,.0f} MB{end}")
-            stream.flush()
-
-    return show
+def bytes_line(stream: IO[str], verb: str) -> Callable[[int, int], None] | None:
+    """The same for bytes: `packing 120/400 MB`."""
+    show = progress_line(stream, f"{verb} {{done}}/{{total}} MB", least=64, every=1)
+    return show and (lambda done, total: show(done // 1_000_000, total // 1_000_000))

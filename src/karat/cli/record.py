@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from karat.cli.output import deliver, one_report_each, typed
+from karat.cli.output import deliver, one_report_each, quiet_option, typed
 from karat.findings import UsageError
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ Examples:
 @click.option(
     "--preset", metavar="NAME", help="megatron-lm or pytorch-dynamo; overrules karat.toml."
 )
-@click.option("-q", "--quiet", is_flag=True, help="Print only the requested outputs.")
+@quiet_option
 def command(  # noqa: PLR0913 - one parameter per option
     *, actual: tuple[str, ...], golden: str, metrics: tuple[str, ...], tags: tuple[str, ...],
     steps: int | None, precision: int | None, start: int | None, interval: int | None,

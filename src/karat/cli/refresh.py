@@ -12,7 +12,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 import click
 
-from karat.cli.output import deliver, last_line, typed
+from karat.cli.output import deliver, last_line, quiet_option, typed
 from karat.findings import UsageError, exit_code
 
 if TYPE_CHECKING:
@@ -170,7 +170,7 @@ SCOPES = ("only-failing", "all")
 @click.option(
     "--preset", metavar="NAME", help="megatron-lm or pytorch-dynamo; overrules karat.toml."
 )
-@click.option("-q", "--quiet", is_flag=True, help="Print only the requested outputs.")
+@quiet_option
 def command(  # noqa: PLR0913 - one parameter per option
     *, path: str | None, source: str | None, repo: str | None, run_id: str | None, sha: str | None,
     workflow: str | None, project: str | None, pipeline_id: str | None, scope: str | None,

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
 from math import isfinite
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import TYPE_CHECKING
 
 import click
 
-from karat.cli.output import deliver, last_line, one_report_each
+from karat.cli.output import deliver, last_line, one_report_each, progress_line, quiet_option
 from karat.findings import UsageError
 
 if TYPE_CHECKING:
@@ -94,7 +93,7 @@ Examples:
     "--json", "json_file", metavar="F", help="Write everything, schema karat.replay/1; - is stdout."
 )
 @click.option("--junit", metavar="F", help="Write JUnit XML; - is stdout.")
-@click.option("-q", "--quiet", is_flag=True, help="Print only the requested outputs.")
+@quiet_option
 def command(  # noqa: PLR0913 - one parameter per option
     *, bundle: str, pytest_args: tuple[str, ...], run: str | None, command_line: str | None,
     only: tuple[str, ...], suite: tuple[str, ...], flow: tuple[str, ...], framework: str | None,
@@ -102,7 +101,7 @@ def command(  # noqa: PLR0913 - one parameter per option
     keep: Path | None, verify: bool, store: str | None, as_pytest: bool, json_file: str | None,
     junit: str | None, quiet: bool,
 ) -> int:  # fmt: skip
-    """Run captured programs here, and hold their outputs against the captured ones.
+    """Run captured programs, and compare their outputs with the captured ones.
 
     BUNDLE is a folder, a zip, or a reference into a store (store:REF, URL#REF). A program that crashes or
     hangs costs its own case alone. A case whose bytes are damaged is never run.
@@ -126,7 +125,9 @@ def command(  # noqa: PLR0913 - one parameter per option
         jobs=jobs,
         isolated=isolated,
         keep=keep,
-        progress=None if quiet else _progress(sys.stderr),
+        progress=None
+        if quiet
+        else progress_line(sys.stderr, "replaying cases {done}/{total}", least=1, every=1),
     )
     if as_pytest:
         return _as_pytest(bundle, options, pytest_args, junit=junit, json_file=json_file)
@@ -197,16 +198,3 @@ def _as_pytest(
         )
     extra = [f"--junit-xml={junit}"] if junit is not None else []
     return run_pytest(bundle, options, [*extra, *words])
-
-
-def _progress(stream: IO[str]) -> Callable[[int, int], None] | None:
-    """A line that counts cases, on a terminal."""
-    if not stream.isatty() or os.environ.get("TERM") == "dumb":
-        return None
-
-    def show(done: int, total: int) -> None:
-        end = "\r\033[K" if done == total else ""
-        stream.write(f"\rreplaying cases {done:,}/{total:,}{end}")
-        stream.flush()
-
-    return show

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from karat.cli.output import deliver, progress_bar
+from karat.cli.output import deliver, progress_line, quiet_option
 from karat.findings import CannotVerify, ExitCode, Severity, UsageError
 
 _EXAMPLES = """
@@ -35,7 +35,7 @@ Examples:
 @click.option(
     "--preset", metavar="NAME", help="megatron-lm or pytorch-dynamo; overrules karat.toml."
 )
-@click.option("-q", "--quiet", is_flag=True, help="Print only the requested outputs.")
+@quiet_option
 def command(  # noqa: PLR0913 - one parameter per option
     *, csv_file: str | None, only: tuple[str, ...], force: bool, reason: str | None,
     dry_run: bool, json_file: str | None, preset: str | None, quiet: bool,
@@ -62,7 +62,7 @@ def command(  # noqa: PLR0913 - one parameter per option
     assert isinstance(right, WorkTree)  # noqa: S101 - the sides by default
     options = Options(
         globs=config.paths, exclude=config.exclude, cases=config.cases, rules=config.rule_book(),
-        status=config.status, only=only, preset=preset, progress=progress_bar(sys.stderr),
+        status=config.status, only=only, preset=preset, progress=progress_line(sys.stderr, "comparing goldens {done}/{total}"),
     )  # fmt: skip
     diff = diff_sides(left, right, options)
     staged = stage(

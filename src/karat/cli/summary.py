@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from karat.cli.output import complain, deliver, progress_bar
+from karat.cli.output import complain, deliver, progress_line
 from karat.findings import UNVERIFIED, exit_code
 
 _EXAMPLES = """
@@ -81,7 +81,7 @@ def command(  # noqa: PLR0913 - one parameter per option
     left, right = resolve_sides(old, new, Path.cwd())
     options = Options(
         globs=config.paths, exclude=config.exclude, cases=config.cases,
-        rules=config.rule_book(), status=config.status, progress=progress_bar(sys.stderr),
+        rules=config.rule_book(), status=config.status, progress=progress_line(sys.stderr, "comparing goldens {done}/{total}"),
     )  # fmt: skip
     known = read_record(right.root) if isinstance(right, WorkTree) else None
     record = None

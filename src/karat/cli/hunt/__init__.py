@@ -1,12 +1,12 @@
-"""`karat hunt`: a verb of several parts, each imported when it is called."""
+"""`karat hunt`: a group of commands, each imported when it is used."""
 
 from __future__ import annotations
 
 import click
 
-from karat.cli.group import Parts
+from karat.cli.group import LazyGroup
 
-PARTS = {
+COMMANDS = {
     "run": "Hunt for every regression, dip and crash on a timeline.",
     "init": "Write a commented hunt.toml.",
     "resume": "Go on with a hunt that was stopped or killed.",
@@ -25,7 +25,7 @@ Examples:
 """
 
 
-@click.group(cls=Parts, parts=PARTS, otherwise="run", epilog=_EXAMPLES)
+@click.group(cls=LazyGroup, summaries=COMMANDS, package=__name__, otherwise="run", epilog=_EXAMPLES)
 def command() -> None:
     """Find every regression, dip and crash, down to the commit.
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import click
 
+from karat.cli.output import quiet_option
+
 _EXAMPLES = """
 \b
 Examples:
@@ -22,7 +24,7 @@ Examples:
 @click.option(
     "--markdown", "markdown_file", metavar="F", help="Write the text of an issue; - is stdout."
 )
-@click.option("-q", "--quiet", is_flag=True, help="Print only the requested outputs.")
+@quiet_option
 def command(
     *, journal_file: str | None, json_file: str | None, html_file: str | None, markdown_file: str | None, quiet: bool
 ) -> int:  # fmt: skip

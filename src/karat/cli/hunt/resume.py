@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from karat.cli.output import quiet_option
 from karat.findings import UsageError
 
 if TYPE_CHECKING:
@@ -55,7 +56,7 @@ Examples:
 @click.option(
     "--markdown", "markdown_file", metavar="F", help="Write the text of an issue; - is stdout."
 )
-@click.option("-q", "--quiet", is_flag=True, help="Print only the requested outputs.")
+@quiet_option
 def command(  # noqa: PLR0913 - one parameter per option
     *, journal_file: str | None, strategy: str | None, confidence: float | None, max_runs: int | None,
     engine: str | None, jobs: int | None, json_file: str | None, html_file: str | None, markdown_file: str | None,

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import click
 
+from karat.cli.output import quiet_option
+
 _EXAMPLES = """
 \b
 Examples:
@@ -69,7 +71,7 @@ Examples:
 @click.option(
     "--markdown", "markdown_file", metavar="F", help="Write the text of an issue; - is stdout."
 )
-@click.option("-q", "--quiet", is_flag=True, help="Print only the requested outputs.")
+@quiet_option
 def command(  # noqa: PLR0913 - one parameter per option
     *, hunt_toml: str, strategy: str | None, metrics: tuple[str, ...], confidence: float | None, max_runs: int | None,
     stage: str | None, engine: str | None, jobs: int | None, journal_file: str | None, fresh: bool, resume: bool,

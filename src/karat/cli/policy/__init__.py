@@ -1,12 +1,12 @@
-"""`karat policy`: a verb of several parts, each imported when it is called."""
+"""`karat policy`: a group of commands, each imported when it is used."""
 
 from __future__ import annotations
 
 import click
 
-from karat.cli.group import Parts
+from karat.cli.group import LazyGroup
 
-PARTS = {
+COMMANDS = {
     "gate": "Hold the evidence of test runs against the rule and its exemptions.",
     "coverage": "Show which gradients have evidence: op × dtype × device × mode.",
     "approvals": "Require an approving review for every exemption that was added or changed.",
@@ -22,9 +22,9 @@ Examples:
 """
 
 
-@click.group(cls=Parts, parts=PARTS, epilog=_EXAMPLES)
+@click.group(cls=LazyGroup, summaries=COMMANDS, package=__name__, epilog=_EXAMPLES)
 def command() -> None:
-    """Hold op tests to the gradient policy.
+    """Check that op tests follow the gradient policy.
 
     Every op test has gradient evidence in float64 for every differentiable input, or an exemption that is
     verified, approved, owned, and ends.

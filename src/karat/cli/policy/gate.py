@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TextIO
 
 import click
 
-from karat.cli.output import deliver, last_line, one_report_each, typed
+from karat.cli.output import deliver, last_line, one_report_each, quiet_option, typed
 from karat.findings import Finding, UsageError
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ Examples:
     help="Write everything, schema karat.policy-gate/1; - is stdout.",
 )  # fmt: skip
 @click.option("--github/--no-github", default=None, help="Annotations; by default where GITHUB_ACTIONS is true.")  # fmt: skip
-@click.option("-q", "--quiet", is_flag=True, help="Print only the requested outputs.")
+@quiet_option
 def command(  # noqa: PLR0913 - one parameter per option
     *, places: tuple[str, ...], complete: bool | None, exemptions: str | None, devices: tuple[str, ...],
     update_baseline: bool, added: tuple[str, ...], today: str | None, json_file: str | None,

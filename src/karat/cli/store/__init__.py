@@ -1,4 +1,4 @@
-"""What the verbs of the store share: which store is meant, and how a report leaves."""
+"""The store's commands: what they share, which store is meant and how a report leaves."""
 
 from __future__ import annotations
 
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
     from karat.store.settings import StoreSettings
 
-F = TypeVar("F", bound=Callable[..., object])
 T = TypeVar("T", bound="msgspec.Struct")
 
 store_option = click.option(
@@ -30,14 +29,6 @@ jobs_option = click.option(
     "-j", "--jobs", type=click.IntRange(1, 128), metavar="N",
     help="Transfers at a time; by default KARAT_JOBS, or 16.",
 )  # fmt: skip
-quiet_option = click.option("-q", "--quiet", is_flag=True, help="Print only the requested outputs.")
-
-
-def json_option(schema: str) -> Callable[[F], F]:
-    """`--json F`."""
-    return click.option(
-        "--json", "json_file", metavar="F", help=f"Write the report, schema {schema}; - is stdout."
-    )
 
 
 def settings_of(store: str | None) -> tuple[str, StoreSettings]:
@@ -125,9 +116,9 @@ class Meter:
     """Bytes that have moved, told to a line on the terminal by many threads."""
 
     def __init__(self, verb: str, *, quiet: bool) -> None:
-        from karat.cli.output import bytes_bar  # noqa: PLC0415
+        from karat.cli.output import bytes_line  # noqa: PLC0415
 
-        self._show = None if quiet else bytes_bar(sys.stderr, verb)
+        self._show = None if quiet else bytes_line(sys.stderr, verb)
         self._lock = threading.Lock()
         self._done = self._total = 0
 

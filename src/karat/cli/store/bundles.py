@@ -1,23 +1,32 @@
-"""`karat pack`."""
+"""`karat pack` and `karat verify`."""
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
+import time
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from karat.cli.output import deliver, last_line, one_report_each, typed
-from karat.findings import UsageError
+from karat.cli.output import (
+    bytes_line,
+    deliver,
+    json_option,
+    last_line,
+    one_report_each,
+    quiet_option,
+    typed,
+)
+from karat.findings import Finding, UsageError
 
 if TYPE_CHECKING:
-    from karat.store.packing.pack import Packed
     from karat.store.packing.zips import Compression
 
-_EXAMPLES = """
+_PACK_EXAMPLES = """
 \b
 Examples:
   karat pack captures
@@ -25,9 +34,18 @@ Examples:
   karat pack captures --compression zstd --no-cases --name nightly
   SOURCE_DATE_EPOCH=$(git log -1 --format=%ct) karat pack captures
 """
+_VERIFY_EXAMPLES = """
+\b
+Examples:
+  karat verify captures
+  karat verify packed/golden_artifacts_26111504.zip --json verify.json
+  karat verify packed                                      zips and SHA256SUMS
+  karat verify store:models/nightly s3://bucket/goldens#models/nightly
+  karat verify --store s3://bucket/goldens                 the whole store
+"""
 
 
-@click.command(epilog=_EXAMPLES)
+@click.command(epilog=_PACK_EXAMPLES)
 @click.argument("directories", metavar="DIR...", nargs=-1, required=True)
 @click.option(
     "-o", "--output", default="packed", show_default=True, metavar="OUT",
@@ -59,11 +77,9 @@ Examples:
     "-j", "--jobs", type=click.IntRange(min=1), metavar="N",
     help="Cases at a time; by default one per core.",
 )  # fmt: skip
-@click.option(
-    "--json", "json_file", metavar="F", help="Write the report, schema karat.pack/1; - is stdout."
-)
-@click.option("-q", "--quiet", is_flag=True, help="Print only the requested outputs.")
-def command(  # noqa: PLR0913 - one parameter per option
+@json_option("karat.pack/1")
+@quiet_option
+def pack(  # noqa: PLR0913 - one parameter per option
     *, directories: tuple[str, ...], output: str, compression: Compression, level: int | None,
     no_cases: bool, no_combined: bool, name: str | None, at: str | None, require_program: bool,
     keep_going: bool, replace: bool, jobs: int | None, json_file: str | None, quiet: bool,
@@ -74,8 +90,7 @@ def command(  # noqa: PLR0913 - one parameter per option
     OUT/cases/suite/flow/case.zip, all of them OUT/golden_artifacts_<yymmddHH>.zip; both have an index,
     and OUT/SHA256SUMS lists them. The same cases give the same bytes. A case that is not whole fails.
     """
-    from karat.cli.output import bytes_bar  # noqa: PLC0415 - help must be quick
-    from karat.store.packing.pack import PackOptions, pack  # noqa: PLC0415
+    from karat.store.packing import pack as packing  # noqa: PLC0415 - help must be quick
 
     one_report_each({"--json": json_file})
     if no_cases and no_combined:
@@ -83,28 +98,27 @@ def command(  # noqa: PLR0913 - one parameter per option
             "expected at most one of --no-cases and --no-combined, found both: nothing would be left",
             next_command="karat pack --help",
         )
-    options = PackOptions(
+    options = packing.PackOptions(
         output=output, combined=None if no_combined else _combined_name(name, at, os.environ),
         cases=not no_cases, compression=compression, level=level, keep_going=keep_going,
         replace=replace, again=str(typed().plus("--replace")), require_program=require_program, jobs=jobs or 0,
     )  # fmt: skip
-    packed = pack(directories, options, None if quiet else bytes_bar(sys.stderr, "packing"))
+    packed = packing.pack(
+        directories, options, None if quiet else bytes_line(sys.stderr, "packing")
+    )
     if json_file is not None:
-        from karat.store.packing.pack import document  # noqa: PLC0415
-
-        deliver(json_file, document(packed))
+        deliver(json_file, packing.document(packed))
     if not quiet:
-        _report(packed, text=json_file != "-")
+        _print(packing.lines(packed) if json_file != "-" else (), packed.findings)
     return int(packed.exit_code)
 
 
-def _report(packed: Packed, *, text: bool) -> None:
+def _print(lines: Iterable[str], findings: Iterable[Finding]) -> None:
     from karat.report.words import printable  # noqa: PLC0415
-    from karat.store.packing.pack import lines  # noqa: PLC0415
 
-    for line in lines(packed) if text else ():
+    for line in lines:
         print(printable(line))
-    last_line(packed.findings)
+    last_line(findings)
 
 
 def _combined_name(name: str | None, at: str | None, environ: Mapping[str, str]) -> str:
@@ -136,3 +150,39 @@ def _moment(origin: str, text: str) -> datetime:
             next_command="karat pack captures --at 2026-01-31T04:00Z",
         ) from None
     return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).astimezone(UTC)
+
+
+@click.command(epilog=_VERIFY_EXAMPLES)
+@click.argument("targets", metavar="[TARGET]...", nargs=-1)
+@click.option(
+    "--store", metavar="URL",
+    help="The store that store:NAME means, or to verify; by default KARAT_STORE or karat.toml's.",
+)  # fmt: skip
+@json_option("karat.verify/1")
+@quiet_option
+def verify(
+    *, targets: tuple[str, ...], store: str | None, json_file: str | None, quiet: bool
+) -> int:
+    """Verify captured cases without unpacking them.
+
+    A TARGET is a capture directory, a zip, a folder that `karat pack` filled, a reference of a store
+    (store:NAME, URL#NAME) or a store; without one, the whole store. Nothing is unpacked. Every tensor,
+    program and manifest is held against its hash, and nothing may be missing or too much.
+    """
+    from karat.config import load  # noqa: PLC0415
+    from karat.store import verify as verifying  # noqa: PLC0415
+    from karat.store.backends import store_url  # noqa: PLC0415
+
+    one_report_each({"--json": json_file})
+    url = store_url(store, load(Path.cwd()).store.url, os.environ)
+    progress = None if quiet else bytes_line(sys.stderr, "verifying")
+    begin = time.perf_counter()
+    each = [verifying.verify_target(word, store=url, progress=progress) for word in targets]
+    if not targets:
+        each.append(verifying.verify_target(url, whole=True, progress=progress))
+    told = verifying.VerifyReport(targets=tuple(each), seconds=time.perf_counter() - begin)
+    if json_file is not None:
+        deliver(json_file, verifying.document(told))
+    if not quiet:
+        _print(verifying.lines(told) if json_file != "-" else (), told.findings)
+    return int(told.exit_code)

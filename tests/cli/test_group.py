@@ -14,7 +14,7 @@ from factories.commands import karat
 def test_a_misspelt_part_is_guessed(words: tuple[str, ...], hint: str, tmp_path: Path) -> None:
     done = karat(*words, cwd=tmp_path)
     assert done.code == 2
-    assert f"no part of karat {words[0]} is called {words[1]!r}; did you mean {hint}?" in done.err
+    assert f"karat {words[0]} has no command {words[1]!r}; did you mean {hint}?" in done.err
     assert done.err.endswith(f"next: karat {words[0]} --help\n")
 
 

@@ -1,0 +1,223 @@
+"""`karat ls`, `karat pin` and `karat gc`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from karat.cli.output import json_option, one_report_each, quiet_option
+from karat.cli.store import Report, jobs_option, notice, settings_of, store_option, workers_of
+from karat.findings import CannotVerify, UsageError
+
+if TYPE_CHECKING:
+    from karat.store.backends import Backend
+    from karat.store.gc import GcResult
+    from karat.store.listing import StoreListing
+    from karat.store.pins import Pinned
+
+_LS_EXAMPLES = """
+\b
+Examples:
+  karat ls
+  karat ls models/nightly --store s3://bucket/goldens
+  karat ls models/nightly@2026-11-14 --cases
+  karat ls --json -
+"""
+_PIN_EXAMPLES = """
+\b
+Examples:
+  karat pin models/nightly@2026-11-14 --reason 'release 1.2 was cut from it'
+  karat pin --lock bundles.lock.json --reason 'what our consumers use'
+  karat pin sha256:3f1a5c0d2b77 --remove
+"""
+_GC_EXAMPLES = """
+\b
+Examples:
+  karat gc --dry-run
+  karat gc --store s3://bucket/goldens --lock bundles.lock.json
+  karat gc --retention 30 --json gc.json
+"""
+
+
+@click.command(epilog=_LS_EXAMPLES)
+@click.argument("reference", metavar="[REF]", required=False)
+@store_option
+@click.option("--cases", is_flag=True, help="The cases of one snapshot.")
+@json_option("karat.ls/1")
+def ls(*, reference: str | None, store: str | None, cases: bool, json_file: str | None) -> int:
+    """List what a store holds: names, dates, digests, sizes, expiry and pins.
+
+    Without REF, the newest of every name; with a name, all of it; with NAME@… or sha256:…, that one.
+    """
+    from karat.store import listing, report  # noqa: PLC0415 - help must be quick
+    from karat.store.backends import open_store  # noqa: PLC0415
+
+    one_report_each({"--json": json_file})
+    if cases and reference is None:
+        raise UsageError("--cases: expected REF beside it, found none", next_command="karat ls")
+    url = settings_of(store)[0]
+
+    errors: list[CannotVerify] = []
+
+    def work() -> StoreListing:
+        backend = open_store(url)
+        if cases and reference is not None:
+            return listing.list_cases(backend, reference)
+        told, errors[:] = (
+            listing.list_names(backend)
+            if reference is None
+            else listing.list_entries(backend, reference)
+        )
+        return told
+
+    return Report("karat.ls/1", json_file, quiet=False).of(work, report.ls_lines, errors)
+
+
+@click.command(epilog=_PIN_EXAMPLES)
+@click.argument("reference", metavar="[REF]", required=False)
+@store_option
+@click.option("--reason", metavar="WHY", help="Why it is kept.")
+@click.option("--remove", is_flag=True, help="Take the pin away.")
+@click.option("--lock", metavar="FILE", help="Everything that a lock file names, instead of REF.")
+@jobs_option
+@json_option("karat.pin/1")
+@quiet_option
+def pin(  # noqa: PLR0913 - one parameter per option
+    *, reference: str | None, store: str | None, reason: str | None, remove: bool, lock: str | None,
+    jobs: int | None, json_file: str | None, quiet: bool,
+) -> int:  # fmt: skip
+    """Keep a snapshot for good, whatever becomes of its references.
+
+    Its objects are copied, inside the store, to where neither `karat gc` nor a bucket's own rule deletes.
+    """
+    from karat.store import report  # noqa: PLC0415 - help must be quick
+    from karat.store.backends import open_store  # noqa: PLC0415
+
+    one_report_each({"--json": json_file})
+    _check(reference, reason, lock, remove=remove)
+    url = settings_of(store)[0]
+    workers = workers_of(jobs)
+
+    def work() -> Pinned:
+        if reference is not None:
+            words = [(open_store(url), reference)]
+        else:
+            words = _lines(Path(str(lock)), store)
+        return _pinned(words, reason, workers, quiet=quiet)
+
+    def lines(told: Pinned) -> Iterator[str]:
+        return report.pin_lines(told.pins, reason, removed=told.removed)
+
+    return Report("karat.pin/1", json_file, quiet=quiet).of(work, lines)
+
+
+def _lines(lock: Path, store: str | None) -> list[tuple[Backend, str]]:
+    """What a lock names, each in the store that its line names, unless another was said."""
+    from karat.store.backends import open_store  # noqa: PLC0415
+    from karat.store.pins import read_lock, store_of  # noqa: PLC0415
+
+    opened: dict[str, Backend] = {}
+    words = []
+    for name, line in read_lock(lock).items():
+        url = store or store_of(lock, line.store)
+        if url not in opened:
+            opened[url] = open_store(url)
+        words.append((opened[url], f"{name}@sha256:{line.digest}"))
+    return words
+
+
+def _pinned(
+    words: list[tuple[Backend, str]], reason: str | None, workers: int, *, quiet: bool
+) -> Pinned:
+    from karat.store import pins, references  # noqa: PLC0415
+
+    # All are looked up before any is touched.
+    found = [(backend, references.resolve(backend, word)) for backend, word in words]
+    done = []
+    for backend, one in found:
+        pin = pins.read(backend, one.digest)
+        if reason is not None:
+            pin = pins.pin(
+                backend, one.digest, reason, one.name, workers=workers, notice=notice(quiet=quiet)
+            )
+        elif pin is not None:
+            pins.remove(backend, one.digest)
+        done += [pin] if pin is not None else []
+    stores = ", ".join(dict.fromkeys(backend.url for backend, _ in words))
+    return pins.Pinned(store=stores, pins=tuple(done), removed=reason is None)
+
+
+def _check(reference: str | None, reason: str | None, lock: str | None, *, remove: bool) -> None:
+    if (reference is None) == (lock is None):
+        raise UsageError(
+            "expected REF or --lock FILE, found both or neither", next_command="karat pin --help"
+        )
+    if remove == bool(reason and reason.strip()):
+        raise UsageError(
+            "expected --reason WHY or --remove, found both or neither: whoever pins says why",
+            next_command="karat pin --help",
+        )
+    if lock is not None and not Path(lock).is_file():
+        raise UsageError(
+            f"--lock: expected a lock file, found nothing at {lock}", next_command=f"ls -l {lock}"
+        )
+
+
+@click.command(epilog=_GC_EXAMPLES)
+@store_option
+@click.option("--dry-run", is_flag=True, help="Say what would go and why, delete nothing.")
+@click.option(
+    "--lock", "locks", multiple=True, metavar="FILE",
+    help="Never take what this lock file names; added to [store].locks. Repeatable.",
+)  # fmt: skip
+@click.option(
+    "--retention", type=click.IntRange(1, 36500), metavar="DAYS",
+    help="How long references are kept whose push did not say; by default what held then.",
+)  # fmt: skip
+@click.option(
+    "--grace", type=click.FloatRange(0), default=24.0, show_default=True, metavar="HOURS",
+    help="How long an object stays that nothing needs.",
+)  # fmt: skip
+@click.option(
+    "--expire-newest", is_flag=True, help="Also forget the newest reference of a name once it expired."
+)  # fmt: skip
+@jobs_option
+@json_option("karat.gc/1")
+@quiet_option
+def gc(  # noqa: PLR0913 - one parameter per option
+    *, store: str | None, dry_run: bool, locks: tuple[str, ...], retention: int | None, grace: float,
+    expire_newest: bool, jobs: int | None, json_file: str | None, quiet: bool,
+) -> int:  # fmt: skip
+    """Delete expired references, and objects that nothing needs.
+
+    What a pin, a lock file, a living reference or a push at work needs is never deleted. If anything of
+    that cannot be read, nothing is deleted at all.
+    """
+    from karat.store import report  # noqa: PLC0415 - help must be quick
+    from karat.store.backends import open_store  # noqa: PLC0415
+    from karat.store.gc import GcOptions, collect  # noqa: PLC0415
+
+    one_report_each({"--json": json_file})
+    url, settings = settings_of(store)
+    options = GcOptions(
+        dry_run=dry_run, locks=_lock_files(locks, settings.locks), retention=retention, grace=grace,
+        expire_newest=expire_newest, workers=workers_of(jobs),
+    )  # fmt: skip
+
+    def work() -> GcResult:
+        return collect(open_store(url), options)
+
+    return Report("karat.gc/1", json_file, quiet=quiet).of(work, report.gc_lines)
+
+
+def _lock_files(said: Sequence[str], globs: Sequence[str]) -> tuple[Path, ...]:
+    """Files that were named must be there; what globs of the configuration find is taken as well."""
+    from karat.config import find  # noqa: PLC0415
+
+    file = find(Path.cwd())
+    root = file.parent if file is not None else Path.cwd()
+    found = [path for glob in globs for path in sorted(root.glob(glob)) if path.is_file()]
+    return tuple(dict.fromkeys([*map(Path, said), *found]))

@@ -1,0 +1,235 @@
+"""`karat push` and `karat pull`."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from karat.cli.output import bytes_line, json_option, one_report_each, quiet_option
+from karat.cli.store import (
+    Meter,
+    Report,
+    jobs_option,
+    notice,
+    settings_of,
+    store_option,
+    workers_of,
+)
+from karat.findings import KaratError, UsageError
+
+if TYPE_CHECKING:
+    from karat.bundles.places import Place
+    from karat.store.backends import Backend
+    from karat.store.backends.lifecycle import Applied
+    from karat.store.pins import Locked
+    from karat.store.pull import Pulled, PullOptions
+    from karat.store.push import Pushed, PushOptions
+    from karat.system.command import Command
+
+_PUSH_EXAMPLES = """
+\b
+Examples:
+  karat push captures models/nightly
+  karat push captures models/nightly --store s3://bucket/goldens --keep 30
+  karat push packed/golden_artifacts_26111504.zip models/release-1.2 --pin 'release 1.2'
+  karat push store:models/nightly models/copy --store /mnt/goldens
+"""
+_PULL_EXAMPLES = """
+\b
+Examples:
+  karat pull models/nightly goldens
+  karat pull models/nightly@2026-11-14 goldens --store s3://bucket/goldens
+  karat pull models/nightly goldens --only 'models/xnnpack/**' --replace
+  karat pull models/nightly goldens --lock bundles.lock.json
+"""
+
+
+@click.command(epilog=_PUSH_EXAMPLES)
+@click.argument("place")
+@click.argument("name")
+@store_option
+@click.option(
+    "--keep", type=click.IntRange(1, 36500), metavar="DAYS",
+    help="How long the reference is kept; by default [store].retention, 90.",
+)  # fmt: skip
+@click.option("--pin", metavar="WHY", help="Keep it for good, and say why.")
+@click.option(
+    "--lifecycle", is_flag=True,
+    help="Also write the bucket's own rule that deletes what is old in expiring/.",
+)  # fmt: skip
+@click.option(
+    "--verify-existing", is_flag=True,
+    help="Read objects that are there already, and replace those that are damaged.",
+)  # fmt: skip
+@click.option("--dry-run", is_flag=True, help="Say what would be sent, send nothing.")
+@jobs_option
+@json_option("karat.push/1")
+@quiet_option
+def push(  # noqa: PLR0913 - one parameter per option
+    *, place: str, name: str, store: str | None, keep: int | None, pin: str | None, lifecycle: bool,
+    verify_existing: bool, dry_run: bool, jobs: int | None, json_file: str | None, quiet: bool,
+) -> int:  # fmt: skip
+    """Upload captured cases to a store, under a name.
+
+    PLACE is a capture directory, a zip, or store:REFERENCE; NAME is such as models/nightly. Every case is
+    verified first. Only what the store lacks is sent, and the name means the new cases once all of them
+    are there.
+    """
+    from karat.store.backends import open_backend  # noqa: PLC0415 - help must be quick
+    from karat.store.place import open_word  # noqa: PLC0415
+    from karat.store.push import PushOptions  # noqa: PLC0415
+    from karat.store.references import check_name, ci_of  # noqa: PLC0415
+
+    one_report_each({"--json": json_file})
+    check_name(name)
+    url, settings = settings_of(store)
+    options = PushOptions(
+        retention=settings.retention, keep=keep, pin=pin, verify_existing=verify_existing,
+        dry_run=dry_run, workers=workers_of(jobs), ci=ci_of(os.environ), again=str(push_command(place, name, pin)),
+    )  # fmt: skip
+    report = Report("karat.push/1", json_file, quiet=quiet)
+    # `store:` means the configured store, not the one that is pushed to.
+    try:
+        opened = open_word(place, store=settings_of(None)[0])
+    except KaratError as error:
+        return report.failed(error)
+    try:
+        return _push(
+            opened, open_backend(url), name, options, report, lifecycle=lifecycle, quiet=quiet
+        )
+    finally:
+        opened.close()
+
+
+def push_command(place: str, name: str, pin: str | None) -> Command:
+    """The same push again."""
+    from karat.system.command import Command  # noqa: PLC0415 - help must be quick
+
+    return Command("karat", "push", place, name, *(() if pin is None else ("--pin", pin)))
+
+
+def _push(  # noqa: PLR0913 - what there is to know
+    place: Place, backend: Backend, name: str, options: PushOptions, report: Report, *,
+    lifecycle: bool, quiet: bool,
+) -> int:  # fmt: skip
+    from karat.store import report as telling  # noqa: PLC0415
+    from karat.store.backends import lifecycle as rules  # noqa: PLC0415
+    from karat.store.push import Watchers, gather, objections, push  # noqa: PLC0415  # noqa: PLC0415
+
+    refused = objections(place, None if quiet else bytes_line(sys.stderr, "verifying"))
+    if refused:
+        return report.refused(refused)
+    hashing, sending = Meter("hashing", quiet=quiet), Meter("sending", quiet=quiet)
+    hashing.expect(sum(place.files().values()))
+    watchers = Watchers(
+        hashed=hashing.advance, sending=sending.expect, sent=sending.advance, notice=notice(quiet=quiet)
+    )  # fmt: skip
+    applied: list[Applied] = []
+
+    def work() -> Pushed:
+        if lifecycle and not options.dry_run:
+            applied.append(rules.apply(backend, options.keep or options.retention))
+        return push(backend, gather(place), name, options, watchers)
+
+    def lines(told: Pushed) -> Iterator[str]:
+        return telling.push_lines(told, applied[0] if applied else None)
+
+    return report.of(work, lines)
+
+
+@click.command(epilog=_PULL_EXAMPLES)
+@click.argument("reference", metavar="REF")
+@click.argument("dest")
+@store_option
+@click.option(
+    "--only", multiple=True, metavar="GLOB", help="Only cases whose path matches. Repeatable."
+)
+@click.option("--replace", is_flag=True, help="Put it in the place of what DEST holds.")
+@click.option(
+    "--lock", metavar="FILE",
+    help="Pull what this lock file names; what it does not name yet is added.",
+)  # fmt: skip
+@click.option("--update", is_flag=True, help="Move the lock to what REF means now.")
+@jobs_option
+@json_option("karat.pull/1")
+@quiet_option
+def pull(  # noqa: PLR0913 - one parameter per option
+    *, reference: str, dest: str, store: str | None, only: tuple[str, ...], replace: bool,
+    lock: str | None, update: bool, jobs: int | None, json_file: str | None, quiet: bool,
+) -> int:  # fmt: skip
+    """Download cases from a store into a new folder.
+
+    REF is a name (the newest), NAME@2026-11-14, NAME@sha256:… or sha256:…. DEST appears once every byte
+    has been verified. A pull that was broken off goes on where it was.
+    """
+    from karat.store import report  # noqa: PLC0415 - help must be quick
+    from karat.store.pull import PullOptions  # noqa: PLC0415
+    from karat.store.references import parse  # noqa: PLC0415
+
+    one_report_each({"--json": json_file, "--lock": lock})
+    if update and lock is None:
+        raise UsageError(
+            "--update: expected --lock FILE beside it, found none", next_command="karat pull --help"
+        )
+    parse(reference)
+    options = PullOptions(only=only, replace=replace, workers=workers_of(jobs))
+    meter = Meter("pulling", quiet=quiet)
+
+    def work() -> Pulled:
+        return _pull(reference, Path(dest), store, lock, options, meter, update=update)
+
+    return Report("karat.pull/1", json_file, quiet=quiet).of(work, report.pull_lines)
+
+
+def _pull(  # noqa: PLR0913 - what there is to know
+    reference: str, dest: Path, store: str | None, lock: str | None, options: PullOptions,
+    meter: Meter, *, update: bool,
+) -> Pulled:  # fmt: skip
+    import msgspec  # noqa: PLC0415
+
+    from karat.store import pins, references  # noqa: PLC0415
+    from karat.store.backends import open_store  # noqa: PLC0415
+    from karat.store.pins import Locked, read_lock, store_in, store_of, write_lock  # noqa: PLC0415
+    from karat.store.pull import pull  # noqa: PLC0415
+
+    lines = read_lock(Path(lock)) if lock is not None else {}
+    word, locked = _locked(reference, lines, ("--lock", str(lock), "--update"), dest, update=update)
+    url = settings_of(store)[0]
+    if lock is not None and locked is not None and store is None:
+        url = store_of(Path(lock), locked.store)
+    backend = open_store(url)
+    found = references.resolve(backend, word)
+    pinned = pins.read(backend, found.digest) is not None
+    chosen = msgspec.structs.replace(options, pinned=pinned)
+    told = pull(backend, found.digest, dest, chosen, meter.expect, meter.advance)
+    name = references.parse(reference).name or found.name
+    date = locked.date if locked is not None else found.date
+    if lock is not None:
+        place = store_in(Path(lock), backend.url)
+        lines[name] = Locked(store=place, digest=found.digest, date=date)
+        write_lock(Path(lock), lines)
+    return msgspec.structs.replace(told, name=name, date=date)
+
+
+def _locked(
+    reference: str, lines: dict[str, Locked], rest: Sequence[str], dest: Path, *, update: bool
+) -> tuple[str, Locked | None]:
+    """What to pull: the line of the lock, if it has one and is not to be moved."""
+    from karat.store.references import parse  # noqa: PLC0415
+    from karat.system.command import Command  # noqa: PLC0415
+
+    wanted = parse(reference)
+    line = lines.get(wanted.name or "")
+    if line is None or update:
+        return reference, None
+    if wanted.digest is not None and not line.digest.startswith(wanted.digest):
+        raise UsageError(
+            f"expected {reference} to be what the lock names, found sha256:{line.digest} there",
+            next_command=Command("karat", "pull", reference, str(dest), *rest),
+        )
+    return f"{wanted.name}@sha256:{line.digest}", line
