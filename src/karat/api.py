@@ -297,7 +297,7 @@ def hunt(  # noqa: PLR0913 - one parameter per option
     """
     from karat.hunts.hunt import hunt_into, new_journal, remember_overrides
     from karat.hunts.hunt_toml import Overrides, apply_overrides, journal_path, read, workspace_of
-    from karat.hunts.report.live import NullListener
+    from karat.hunts.report.live import Listener
 
     file = Path(hunt_toml)
     plain = read(file)
@@ -309,7 +309,7 @@ def hunt(  # noqa: PLR0913 - one parameter per option
     path = Path(journal) if journal else journal_path(file, plain)
     with new_journal(path, file, settings, fresh=fresh) as opened:
         remember_overrides(opened, overrides)
-        return hunt_into(opened, settings, workspace_of(file, plain), NullListener())
+        return hunt_into(opened, settings, workspace_of(file, plain), Listener())
 
 
 _CI_RUN = ("GITHUB_RUN_ID", "GITHUB_REPOSITORY", "CI_PIPELINE_ID")

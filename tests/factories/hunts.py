@@ -22,7 +22,7 @@ from karat.hunts.hunt_toml import journal_path, workspace_of
 from karat.hunts.journal.journal import Journal
 from karat.hunts.model import HuntReport
 from karat.hunts.report.assemble import build_report
-from karat.hunts.report.live import NullListener
+from karat.hunts.report.live import Listener
 
 # What a value gives is written in levels.txt: a number, or how it fails. Every run leaves a line in ran.txt.
 PROBE = """
@@ -156,7 +156,7 @@ def hunting(file: Path, engine: Engine | None = None, **changed: object) -> Iter
     journal = Journal.resume(path) if path.exists() else Journal.create(path, row)
     mine = engine or open_engine("local", slots=settings.engine.slots, work=place.work)
     with journal, closing(mine):
-        run_hunt(settings, place, mine, journal, NullListener())
+        run_hunt(settings, place, mine, journal, Listener())
         yield journal
 
 

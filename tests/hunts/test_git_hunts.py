@@ -16,7 +16,7 @@ from karat.hunts.hunt import hunt_row
 from karat.hunts.hunt_toml import workspace_of
 from karat.hunts.journal.journal import Journal
 from karat.hunts.model import HuntReport
-from karat.hunts.report.live import NullListener
+from karat.hunts.report.live import Listener
 from karat.hunts.settings import CheckoutSettings, RepositorySettings
 
 PROBE = """
@@ -41,7 +41,7 @@ def hunted(folder: Path, text: str, command: str, *sources: History) -> HuntRepo
         Journal.create(folder / "j.hunt", hunt_row(file, settings, place)) as journal,
         closing(open_engine("local", slots=2, work=place.work)) as engine,
     ):
-        return run_hunt(settings, place, engine, journal, NullListener())
+        return run_hunt(settings, place, engine, journal, Listener())
 
 
 @pytest.mark.slow

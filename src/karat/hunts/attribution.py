@@ -29,6 +29,17 @@ _LEAST = 2
 """One run of each proves little where a run may be unlucky."""
 
 
+_ADDS_UP = 0.25
+"""Shares of parts that act on their own add up to the whole, give or take this."""
+_NEARLY_ALL = 0.75
+_SUM_ERRORS = 2
+"""Standard errors by which shares must be off that to be said not to."""
+_SOME = 0.1
+"""A share that is told, though its part by itself makes no difference that is worth finding."""
+_MORE = 3
+"""While it is unclear, as many runs again are added, so often at most."""
+
+
 class Side(StrEnum):
     """What a mixed point is like."""
 
@@ -38,6 +49,9 @@ class Side(StrEnum):
     ELSEWHERE = "like neither"
     BROKEN = "cannot be run"
     UNSURE = "unclear"
+
+
+_SIDES = {("same", "differ"): Side.OLD, ("differ", "same"): Side.NEW}
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,14 +146,11 @@ class Swaps:
             return 1.0
         return self._placed(taken)[1]
 
-    def _judged(self, taken: frozenset[str]) -> tuple[Judgement, Judgement]:
-        seen = self._seen[taken]
-        old, new = self._seen[self._nothing], self._seen[self._everything]
-        return self._judge(old, seen), self._judge(seen, new)
-
     def _placed(self, taken: frozenset[str]) -> tuple[Side, float]:
         """What a mix is like, and how sure that is."""
-        old, new = self._judged(taken)
+        seen = self._seen[taken]
+        old = self._judge(self._seen[self._nothing], seen)
+        new = self._judge(seen, self._seen[self._everything])
         both = prod(max(each.probability, 1 - each.probability) for each in (old, new))
         verdicts = (old.verdict, new.verdict)
         if verdicts in _SIDES:
@@ -198,9 +209,6 @@ class Swaps:
         return f"{said} ({self.side(taken)})" if numbers else said
 
 
-_SIDES = {("same", "differ"): Side.OLD, ("differ", "same"): Side.NEW}
-
-
 def combined(one: Observed, other: Observed) -> Observed:
     """What two lots of attempts at a point saw."""
     names = dict.fromkeys((*one.values, *other.values))
@@ -209,15 +217,6 @@ def combined(one: Observed, other: Observed) -> Observed:
         outcomes=(*one.outcomes, *other.outcomes),
         signatures=(*one.signatures, *other.signatures),
     )
-
-
-_ADDS_UP = 0.25
-"""Shares of parts that act on their own add up to the whole, give or take this."""
-_NEARLY_ALL = 0.75
-_ERRORS_ATTRIBUTION = 2
-"""Standard errors by which shares must be off that to be said not to."""
-_SOME = 0.1
-"""A share that is told, though its part by itself makes no difference that is worth finding."""
 
 
 def attribute(
@@ -241,25 +240,23 @@ def attribute(
     without = [frozenset(moved) - one for one in singles]
     swaps.ask([*singles, *(rest for rest in without if rest not in singles)])
     if swaps.whole is not Side.NEW:
-        return _not_seen_again(swaps)
-    return _decided(swaps, moved)
+        said = {
+            Side.OLD: "the two points do not differ when they are run again",
+            Side.BROKEN: "the two points could not be run again",
+        }.get(
+            swaps.whole, "whether the two points differ could not be told from running them again"
+        )
+        return Verdict(message=said, tried=swaps.sentences())
+    return _decide(swaps, moved)
 
 
-def _not_seen_again(swaps: Swaps) -> Verdict:
-    said = {
-        Side.OLD: "the two points do not differ when they are run again",
-        Side.BROKEN: "the two points could not be run again",
-    }.get(swaps.whole, "whether the two points differ could not be told from running them again")
-    return Verdict(message=said, tried=swaps.sentences())
-
-
-def _decided(swaps: Swaps, moved: tuple[str, ...]) -> Verdict:
+def _decide(swaps: Swaps, moved: tuple[str, ...]) -> Verdict:
     alone = {name: swaps.side({name}) for name in moved}
     enough = tuple(name for name in moved if alone[name] is Side.NEW)
     partly = tuple(name for name in moved if alone[name] is Side.BETWEEN)
     unknown = tuple(name for name in moved if alone[name] not in {Side.NEW, Side.OLD, Side.BETWEEN})
     if len(enough) > 1:
-        return _verdict(swaps, parts=enough, message=f"{_all(enough, 'and')} make it, each alone")
+        return _verdict(swaps, parts=enough, message=f"{_all(enough)} make it, each alone")
     if enough:
         return _one(swaps, enough[0], moved)
     if partly:
@@ -275,7 +272,7 @@ def _one(swaps: Swaps, name: str, moved: tuple[str, ...]) -> Verdict:
     said = f"{name} alone makes it"
     if swaps.side(rest) is Side.NEW and len(rest) > 1:
         return _verdict(
-            swaps, parts=(name,), message=f"{said}, and so do {_all(sorted(rest), 'and')} together"
+            swaps, parts=(name,), message=f"{said}, and so do {_all(sorted(rest))} together"
         )
     if swaps.side(rest) is not Side.OLD:
         said += f"; what the rest does without it is not known ({swaps.why(rest)})"
@@ -283,21 +280,16 @@ def _one(swaps: Swaps, name: str, moved: tuple[str, ...]) -> Verdict:
 
 
 def _shares(swaps: Swaps, partly: tuple[str, ...], unknown: tuple[str, ...]) -> Verdict:
-    """Parts that make some of it each."""
+    """Parts that make some of it each; where they act on their own, that adds up to the whole, however little each is."""
     if unknown:
         shares = {name: swaps.share({name}) for name in partly}
         why = "; ".join(f"{name}: {swaps.why({name})}" for name in unknown)
         said = f"part of it is made alone by {_listed(shares)}; the rest is not known ({why})"
         return _verdict(swaps, parts=partly, shares=shares, message=said, confidence=0.0)
-    return _added_up(swaps, partly)
-
-
-def _added_up(swaps: Swaps, partly: tuple[str, ...]) -> Verdict:
-    """Whether parts act on their own: then what each makes, however little, adds up to the whole."""
     every = {name: swaps.share({name}) for name in swaps.moved}
     shares = {n: share for n, share in every.items() if n in partly or share >= _SOME}
     parts, listed = tuple(shares), _listed(shares)
-    off, blur = abs(sum(every.values()) - 1), _ERRORS_ATTRIBUTION * swaps.blur * sqrt(len(every))
+    off, blur = abs(sum(every.values()) - 1), _SUM_ERRORS * swaps.blur * sqrt(len(every))
     if off - blur > _ADDS_UP:
         said = f"it takes them together: alone they make {listed}"
         return _verdict(swaps, parts=parts, shares=shares, message=said, interaction=True)
@@ -322,7 +314,7 @@ def _by_leaving_out(swaps: Swaps, moved: tuple[str, ...], unknown: tuple[str, ..
         said = f"without {needed[0]} it is not there, without any other it is ({why})"
         return _verdict(swaps, part=needed[0], parts=needed, message=said)
     if needed:
-        said = f"it takes {_all(needed, 'and')}; whether that is enough is not known ({why})"
+        said = f"it takes {_all(needed)}; whether that is enough is not known ({why})"
         return _verdict(swaps, parts=needed, message=said, confidence=0.0)
     said = f"whose it is could not be told ({why})"
     return _verdict(swaps, parts=unknown, message=said, confidence=0.0)
@@ -337,7 +329,7 @@ def _together(swaps: Swaps, moved: tuple[str, ...]) -> Verdict:
         known = len(needed) > 1 and swaps.side(needed) is Side.NEW
         found = needed if known else _fewest(swaps, moved)
     parts = tuple(name for name in moved if name in found)
-    said = f"it takes {_all(parts, 'and')} together: none alone makes it"
+    said = f"it takes {_all(parts)} together: none alone makes it"
     return _verdict(swaps, parts=parts, message=said, interaction=True)
 
 
@@ -380,13 +372,9 @@ def _verdict(  # noqa: PLR0913 - the fields of a verdict
     )
 
 
-def _all(names: Sequence[str], word: str) -> str:
+def _all(names: Sequence[str]) -> str:
     """`a, b and c`."""
-    return f" {word} ".join(filter(None, (", ".join(names[:-1]), names[-1])))
-
-
-_MORE = 3
-"""While it is unclear, as many runs again are added, so often at most."""
+    return " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))
 
 
 def confirm(  # noqa: PLR0913 - the hunt's interface
@@ -407,20 +395,13 @@ def confirm(  # noqa: PLR0913 - the hunt's interface
     judgement = Judgement(verdict="unsure", probability=0.5)
     for _ in range(1 + _MORE):
         seen = measure([old, new] * max(times, 1))
-        for before, after in zip(seen[::2], seen[1::2], strict=True):
-            befores, afters = combined(befores, before), combined(afters, after)
+        for one, other in zip(seen[::2], seen[1::2], strict=True):
+            befores, afters = combined(befores, one), combined(afters, other)
         judgement = judge(befores, afters)
-        numbers = samples(metric, befores), samples(metric, afters)
+        before, after = samples(metric, befores), samples(metric, afters)
         # What gives no value does not give one the next time.
-        if judgement.verdict != "unsure" or not all(numbers):
+        if judgement.verdict != "unsure" or not before or not after:
             break
-    return _verdict_confirming(judgement, numbers, direction)
-
-
-def _verdict_confirming(
-    judgement: Judgement, numbers: tuple[Sequence[float], Sequence[float]], direction: float
-) -> Verdict:
-    before, after = numbers
     counts = f"{len(before)} and {len(after)} runs"
     if not before or not after:
         which = " and ".join(n for n, v in (("parent", before), ("culprit", after)) if not v)

@@ -6,7 +6,7 @@ karat.hunt/1.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, Protocol
 
@@ -126,7 +126,13 @@ class Ask(msgspec.Struct, frozen=True, kw_only=True):
 
     index: int
     why: str
-    """In a few words: `grid`, `end point`, `midpoint of 12 and 24`, `again: unsure`."""
+    """In a few words: `grid`, `end point`, `midpoint of {} and {}`, `again: unsure`."""
+    ends: tuple[int, ...] = ()
+    """The points that it names."""
+
+    def text(self, points: Sequence[Point]) -> str:
+        """Why, with the points' labels: a person does not count."""
+        return self.why.format(*(points[index].label for index in self.ends))
 
 
 class Missed(msgspec.Struct, frozen=True, kw_only=True):

@@ -66,7 +66,7 @@ def plan(settings: HuntSettings, place: Workspace) -> HuntPlan:
         for ask in decision.asks:
             job = job_for(timeline, points[ask.index], settings, key="plan", place=place)
             lines = tuple(_typed(c.argv, settings) for c in job.commands)
-            steps.append(PlannedRun(point=points[ask.index], why=ask.why, commands=lines))
+            steps.append(PlannedRun(point=points[ask.index], why=ask.text(points), commands=lines))
         notes = (
             *(finding.message for finding in timeline.findings),
             *(

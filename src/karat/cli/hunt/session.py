@@ -19,7 +19,7 @@ from karat.hunts.model import HuntReport
 from karat.hunts.plan import plan, plan_lines
 from karat.hunts.report.assemble import build_report
 from karat.hunts.report.findings import findings_of
-from karat.hunts.report.live import Listener, NullListener, listener_for
+from karat.hunts.report.live import Listener, listener_for
 from karat.hunts.settings import HuntSettings
 from karat.hunts.timelines.timeline import Workspace
 from karat.report.terminal import print_lines
@@ -67,7 +67,7 @@ def hunt(settings: HuntSettings, place: Workspace, journal: Journal, reports: Re
     """Hunt into the journal until it ends, one way or another; the exit code."""
     reports.check()
     listener: Listener = (
-        NullListener() if reports.quiet else listener_for(sys.stderr, os.environ, settings)
+        Listener() if reports.quiet else listener_for(sys.stderr, os.environ, settings)
     )
     _ends_whole()
     try:

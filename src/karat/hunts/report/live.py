@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from statistics import fmean
-from typing import IO, TYPE_CHECKING, Protocol
+from typing import IO, TYPE_CHECKING
 
 from karat.changepoints.series import Outcome
 from karat.hunts.model import Attempt, Decision, Point, Span
@@ -18,8 +18,11 @@ if TYPE_CHECKING:
     from rich.live import Live
 
 
-class Listener(Protocol):
-    """Hears what a hunt does. It must not raise, and need not hurry: nobody measures meanwhile in this process."""
+class Listener:
+    """Hears what a hunt does; this one is silent.
+
+    It must not raise, and need not hurry: nobody measures meanwhile in this process.
+    """
 
     def opened(self, stage: str, title: str, points: Sequence[Point]) -> None:
         """A stage begins, or goes on."""
@@ -47,37 +50,6 @@ class Listener(Protocol):
 
     def closed(self) -> None:
         """The hunt is over, or was stopped."""
-
-
-class NullListener:
-    """Nobody listens."""
-
-    def opened(self, stage: str, title: str, points: Sequence[Point]) -> None:
-        """Nothing."""
-
-    def known(self, attempt: Attempt) -> None:
-        """Nothing."""
-
-    def room(self, slots: int) -> None:
-        """Nothing."""
-
-    def started(self, stage: str, point: Point, why: str) -> None:
-        """Nothing."""
-
-    def finished(self, attempt: Attempt) -> None:
-        """Nothing."""
-
-    def decided(self, stage: str, decision: Decision) -> None:
-        """Nothing."""
-
-    def said(self, message: str) -> None:
-        """Nothing."""
-
-    def waiting(self) -> None:
-        """Nothing."""
-
-    def closed(self) -> None:
-        """Nothing."""
 
 
 RUNNING, UNKNOWN = "running", "unknown"
@@ -212,6 +184,14 @@ class Progress:
             for i in range(len(self.points))
         ]  # fmt: skip
 
+    def took(self, attempt: Attempt) -> str:
+        """`12 min`, or whose result it is."""
+        return (
+            f"as {printable(attempt.shared_with)}"
+            if attempt.shared_with
+            else duration(attempt.seconds)
+        )
+
     def result(self, attempt: Attempt) -> str:
         """`577.1 MLUPS`, or how it failed."""
         if attempt.samples and attempt.outcome is Outcome.OK:
@@ -226,140 +206,114 @@ class Progress:
 
 def listener_for(stream: IO[str], environ: Mapping[str, str], settings: HuntSettings) -> Listener:
     """Someone who shows on the stream what a hunt does."""
-    units = {metric.name: metric.unit for metric in settings.probe.metrics}
-    progress = Progress(units)
+    progress = Progress({metric.name: metric.unit for metric in settings.probe.metrics})
     if stream.isatty() and environ.get("TERM") != "dumb":
         return LiveListener(stream, progress)
     return LineListener(stream, progress)
 
 
-class LineListener:
-    """One line per attempt, for logs."""
+class _ProgressListener(Listener):
+    """Keeps the progress up to date."""
 
     def __init__(self, stream: IO[str], progress: Progress) -> None:
         self._stream, self._progress = stream, progress
 
     def opened(self, stage: str, title: str, points: Sequence[Point]) -> None:
-        """Says which points there are."""
         self._progress.open(stage, title, points)
+
+    def known(self, attempt: Attempt) -> None:
+        self._progress.finish(attempt)
+
+    def room(self, slots: int) -> None:
+        self._progress.slots = max(1, slots)
+
+    def started(self, stage: str, point: Point, why: str) -> None:  # noqa: ARG002 - a listener's signature
+        self._progress.start(point, why, time.monotonic())
+
+    def finished(self, attempt: Attempt) -> None:
+        self._progress.finish(attempt)
+
+    def decided(self, stage: str, decision: Decision) -> None:  # noqa: ARG002 - a listener's signature
+        self._progress.decide(decision)
+
+
+class LineListener(_ProgressListener):
+    """One line per attempt, for logs."""
+
+    def opened(self, stage: str, title: str, points: Sequence[Point]) -> None:
+        """Which points there are."""
+        super().opened(stage, title, points)
         missing = sum(bool(point.missing) for point in points)
         lacking = f", {missing:,} of them cannot be had" if missing else ""
         ends = f" ({points[0].label} … {points[-1].label})" if points else ""
         where = f"stage {stage}, {title}" if stage != "0" else title
-        self._write(f"{where}: {count(len(points), 'point')}{ends}{lacking}")
-
-    def known(self, attempt: Attempt) -> None:
-        """Counted in silence."""
-        self._progress.finish(attempt)
-
-    def room(self, slots: int) -> None:
-        """For the time left."""
-        self._progress.slots = max(1, slots)
-
-    def started(self, stage: str, point: Point, why: str) -> None:  # noqa: ARG002 - a listener's signature
-        """Noted in silence."""
-        self._progress.start(point, why, time.monotonic())
+        self.said(f"{where}: {count(len(points), 'point')}{ends}{lacking}")
 
     def finished(self, attempt: Attempt) -> None:
-        """One line."""
-        progress = self._progress
-        progress.finish(attempt)
-        left = progress.left
+        """Its result, and how many runs are left."""
+        super().finished(attempt)
+        progress, left = self._progress, self._progress.left
         total = f"/≈{progress.runs + left}" if left is not None else ""
-        took = (
-            f"as {printable(attempt.shared_with)}"
-            if attempt.shared_with
-            else duration(attempt.seconds)
+        self.said(
+            f"[{progress.runs}{total}] {progress.label(attempt.point)} {progress.result(attempt)} "
+            f"({progress.took(attempt)}) {attempt.why}"
         )
-        self._write(
-            f"[{progress.runs}{total}] {progress.label(attempt.point)} {progress.result(attempt)} ({took}) {attempt.why}"
-        )
-
-    def decided(self, stage: str, decision: Decision) -> None:  # noqa: ARG002 - a listener's signature
-        """Noted in silence."""
-        self._progress.decide(decision)
 
     def said(self, message: str) -> None:
-        """One line."""
-        self._write(message)
-
-    def waiting(self) -> None:
-        """A log has no clock to redraw."""
-
-    def closed(self) -> None:
-        """Nothing to take down."""
-
-    def _write(self, text: str) -> None:
-        self._stream.write(f"{printable(text).rstrip()}\n")
+        self._stream.write(f"{printable(message).rstrip()}\n")
         self._stream.flush()
 
 
-class LiveListener:
+class LiveListener(_ProgressListener):
     """A view of the stage at work that is drawn anew as things happen."""
 
-    def __init__(self, stream: IO[str], progress: Progress) -> None:
-        self._stream, self._progress = stream, progress
-        self._live: Live | None = None
+    _live: Live | None = None
 
     def opened(self, stage: str, title: str, points: Sequence[Point]) -> None:
-        """Another stage is shown."""
-        self._progress.open(stage, title, points)
-        self._drawn()
+        super().opened(stage, title, points)
+        self.waiting()
 
-    def known(self, attempt: Attempt) -> None:
-        """Shown with the next drawing."""
-        self._progress.finish(attempt)
-
-    def room(self, slots: int) -> None:
-        """For the time left."""
-        self._progress.slots = max(1, slots)
-
-    def started(self, stage: str, point: Point, why: str) -> None:  # noqa: ARG002 - a listener's signature
-        """A point is shown as running."""
-        self._progress.start(point, why, time.monotonic())
-        self._drawn()
+    def started(self, stage: str, point: Point, why: str) -> None:
+        super().started(stage, point, why)
+        self.waiting()
 
     def finished(self, attempt: Attempt) -> None:
-        """Its result is shown."""
-        self._progress.finish(attempt)
-        self._drawn()
+        super().finished(attempt)
+        self.waiting()
 
-    def decided(self, stage: str, decision: Decision) -> None:  # noqa: ARG002 - a listener's signature
-        """What is known, and what comes next."""
-        self._progress.decide(decision)
-        self._drawn()
+    def decided(self, stage: str, decision: Decision) -> None:
+        super().decided(stage, decision)
+        self.waiting()
 
     def said(self, message: str) -> None:
         """Stays above the view."""
         from rich.text import Text  # noqa: PLC0415 - only a terminal is worth the wait
 
-        self._drawn()
+        self.waiting()
         if self._live is not None:
             self._live.console.print(Text(printable(message), style="yellow"))
 
     def waiting(self) -> None:
-        """The clock goes on, and the terminal may have another size."""
-        self._drawn()
+        """Draw: the clock goes on, and the terminal may have another size.
 
-    def closed(self) -> None:
-        """The view goes; the report follows."""
-        if self._live is not None:
-            self._live.stop()
-            self._live = None
+        From the hunt's own thread: it comes by at least twice a second, and nothing is seen half made.
+        """
+        from karat.hunts.report.live_view import render  # noqa: PLC0415 - only a terminal is worth the wait
 
-    def _drawn(self) -> None:
-        # Drawn from the hunt's own thread: it comes by at least twice a second, and nothing is seen half made.
         if self._live is None:
-            from rich.console import Console  # noqa: PLC0415 - only a terminal is worth the wait
+            from rich.console import Console  # noqa: PLC0415
             from rich.live import Live  # noqa: PLC0415
 
             self._live = Live(
                 console=Console(file=self._stream), auto_refresh=False, transient=True
             )
             self._live.start()
-        from karat.hunts.report.live_view import render  # noqa: PLC0415
-
         size = self._live.console.size
-        self._live.update(
-            render(self._progress, size.width, size.height, time.monotonic()), refresh=True
-        )
+        view = render(self._progress, size.width, size.height, time.monotonic())
+        self._live.update(view, refresh=True)
+
+    def closed(self) -> None:
+        """The view goes; the report follows."""
+        if self._live is not None:
+            self._live.stop()
+            self._live = None

@@ -148,10 +148,5 @@ def _now(progress: Progress, now: float) -> Iterator[Text]:
 def _done(progress: Progress, height: int) -> Iterator[Text]:
     """The newest first: where there is little room, the oldest are left out."""
     for attempt in reversed(progress.done[-(8 if height >= _ROOMY else 4) :]):
-        took = (
-            f"as {printable(attempt.shared_with)}"
-            if attempt.shared_with
-            else duration(attempt.seconds)
-        )
         line = Text(f"      {progress.label(attempt.point)}  {progress.result(attempt)}")
-        yield line.append(f"  {took}  {printable(attempt.why)}", style="dim")
+        yield line.append(f"  {progress.took(attempt)}  {printable(attempt.why)}", style="dim")

@@ -30,6 +30,7 @@ from karat.hunts.search.inference import (
 )
 from karat.hunts.search.observations import Readings, count_runs, read_metric
 from karat.hunts.search.requests import (
+    MIDPOINT,
     SPECULATION,
     RunRequest,
     allowance,
@@ -365,16 +366,12 @@ class _Search:
 
     def _wishes(self, belief: Belief, nothing: float, room: int) -> Iterator[RunRequest]:
         """The run that tells most; then, with room, what would tell most after it, either way."""
-        if nothing > 1 - self.settings.confidence:
-            for at in (belief.first, belief.first + len(belief.place)):
-                if (
-                    at in self.values
-                    and not self.in_flight.get(at)
-                    and len(self.values[at]) < _REPEATS
-                ):
-                    yield RunRequest(
-                        1.5 + 0.1 * len(self.values[at]), at, "again: do the ends differ?"
-                    )
+        ends = (belief.first, belief.first + len(belief.place))
+        yield from (
+            RunRequest(1.5 + 0.1 * len(self.values[at]), at, "again: do the ends differ?")
+            for at in (ends if nothing > 1 - self.settings.confidence else ())
+            if len(self.values.get(at, ())) in range(1, _REPEATS) and not self.in_flight.get(at)
+        )
         cuts = sorted(at for at in self.in_flight if self.first < at < self.last)
         pieces = _pieces(belief, cuts)
         for k in range(room):
@@ -386,14 +383,15 @@ class _Search:
                 continue
             ahead = bool(k or cuts)
             if best not in self.in_flight:
-                yield RunRequest(SPECULATION + k if ahead else 2, best, self._why(best, low, high))
+                rank = SPECULATION + k if ahead else 2
+                if best in self.values:
+                    yield RunRequest(rank, best, "again: unsure")
+                else:
+                    yield RunRequest(rank, best, MIDPOINT, (low, high))
             for part in ((low, best), (best, high)):
                 mass = _mass(belief, *part)
                 if mass > 0 and part != (low, high):
                     heapq.heappush(pieces, (-mass, *part))
-
-    def _why(self, at: int, low: int, high: int) -> str:
-        return "again: unsure" if at in self.values else f"midpoint of {low} and {high}"
 
     def _best(self, belief: Belief, low: int, high: int) -> int | None:
         """The point whose run tells most, if the change is after low and not after high."""

@@ -29,9 +29,12 @@ class RunRequest(NamedTuple):
     """Smaller is sooner: 0 the grid, 1 a second try, 2 what decides most, 4 speculation."""
     at: int
     why: str
+    ends: tuple[int, ...] = ()
+    """The points that `why` names."""
 
 
 SPECULATION = 4.0
+MIDPOINT = "midpoint of {} and {}"
 
 
 def choose(wishes: Iterable[RunRequest], room: int) -> tuple[Ask, ...]:
@@ -40,7 +43,7 @@ def choose(wishes: Iterable[RunRequest], room: int) -> tuple[Ask, ...]:
     for wish in sorted(wishes):
         if len(chosen) >= room:
             break
-        chosen.setdefault(wish.at, Ask(index=wish.at, why=wish.why))
+        chosen.setdefault(wish.at, Ask(index=wish.at, why=wish.why, ends=wish.ends))
     return tuple(chosen.values())
 
 
@@ -237,7 +240,7 @@ def _gap(board: SearchState, i: int, room: int) -> Iterator[RunRequest]:
     for k, index in zip(range(room if chance >= SURE else 1), places, strict=False):
         # One in flight is what this stretch waits for; what lies beyond it is a guess.
         ahead = k or any(low < at < high for at in board.pending)
-        yield RunRequest(SPECULATION + k if ahead else rank, index, f"midpoint of {low} and {high}")
+        yield RunRequest(SPECULATION + k if ahead else rank, index, MIDPOINT, (low, high))
 
 
 def _closed(board: SearchState, i: int, chance: float) -> Iterator[RunRequest]:

@@ -146,8 +146,8 @@ def edge_requests(
     for edge in found:
         for index in midpoints(edge.low, edge.high, dead, pending):
             ahead = any(edge.low < at < edge.high for at in pending)
-            why = f"midpoint of {edge.low} and {edge.high}: failures {'begin' if edge.begins else 'end'}"
-            yield RunRequest(SPECULATION if ahead else 2.5, index, why)
+            why = f"midpoint of {{}} and {{}}: failures {'begin' if edge.begins else 'end'}"
+            yield RunRequest(SPECULATION if ahead else 2.5, index, why, (edge.low, edge.high))
             break
 
 

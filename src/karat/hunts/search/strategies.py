@@ -8,7 +8,6 @@ from the start are taken out before, and put back into its answer.
 
 from __future__ import annotations
 
-import re
 from bisect import bisect_left
 from collections.abc import Collection, Mapping, Sequence
 
@@ -345,15 +344,13 @@ class PresentPoints:
             return decision
         return structs.replace(
             decision,
-            asks=tuple(self._ask(ask) for ask in decision.asks),
+            asks=tuple(
+                Ask(index=there[ask.index], why=ask.why, ends=tuple(there[i] for i in ask.ends))
+                for ask in decision.asks
+            ),
             likely_next=tuple(there[at] for at in decision.likely_next),
             spans=tuple(self._back(span) for span in decision.spans),
         )
-
-    def _ask(self, ask: Ask) -> Ask:
-        """Every number in a reason is a point's."""
-        why = re.sub(r"\d+", lambda found: str(self._there[int(found[0])]), ask.why)
-        return Ask(index=self._there[ask.index], why=why)
 
     def _back(self, span: Span) -> Span:
         good, bad = self._there[span.good], self._there[span.bad]
