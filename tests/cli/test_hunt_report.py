@@ -46,7 +46,7 @@ def test_the_same_answer_in_every_form(hunted: Path) -> None:
     assert done.code == 1
     assert done.out.startswith("steps: 1 regression\n")
     assert "100 → 90 runs/s (−10.0%)" in done.out
-    assert "after 6, not after 7" in done.out
+    assert "last good 6, first bad 7" in done.out
     found = json.loads((hunted / "r.json").read_text(encoding="utf-8"))
     schema = json.loads(
         resources.files("karat").joinpath("schemas/karat.hunt.1.json").read_text("utf-8")

@@ -64,7 +64,8 @@ def test_the_view_says_what_is_known_what_runs_and_how_long_it_takes() -> None:
     assert lines[1] == "█ ·█·◌·▁·✗·▁"
     assert lines[2] == "night 0 … night 11"
     assert (
-        "regression  speed 100 → 90 MLUPS (−10.0%), after night 3, not after night 7, 99%" in lines
+        "regression  speed 100 → 90 MLUPS (−10.0%), last good night 3, first bad night 7, 99%"
+        in lines
     )
     assert "now   night 5  30.0 s  midpoint of night 3 and night 7" in lines
     assert "next  night 4, night 6" in lines

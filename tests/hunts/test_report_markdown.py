@@ -24,7 +24,7 @@ def test_the_issue_says_what_since_when_how_much_who_and_how_to_see_it() -> None
     assert text.startswith("# mlups: 1 regression, 1 dip\n")
     part = text[text.index("## Regression") :]
     for fact in (
-        "after `xla@bbbbbbbb`, not after `xla@cccccccc`",
+        "last good `xla@bbbbbbbb`, first bad `xla@cccccccc`",
         "577.3 → 536.7 MLUPS/s (−7.0%)",
         f"[`cccccccccccc`](https://github.com/openxla/xla/commit/{'c' * 40})",
         "A. N. Author",

@@ -26,7 +26,7 @@ def test_the_answer_comes_first() -> None:
     regression = text[text.index("\nregression") :]
     for fact in (
         "577.3 → 536.7 MLUPS/s (−7.0%)",
-        "after xla@bbbbbbbb, not after xla@cccccccc",
+        "last good xla@bbbbbbbb, first bad xla@cccccccc",
         "made by xla",
         "xla cccccccccccc Fuse convolutions",
         "(A. N. Author)",

@@ -6,7 +6,6 @@ In: hunt.toml as settings, a workspace, a listener. Out: the report. Called by `
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Callable
 from pathlib import Path
 
@@ -26,6 +25,7 @@ from karat.hunts.report.live import Listener
 from karat.hunts.settings import HuntSettings, parse_size, split_command
 from karat.hunts.timelines.timeline import Workspace
 from karat.report.words import count
+from karat.system.command import Command
 
 
 def new_journal(path: Path, file: Path, settings: HuntSettings, *, fresh: bool = False) -> Journal:
@@ -58,18 +58,17 @@ def _exists(path: Path) -> UsageError | None:
     """Why a journal is not written over; None for one that nobody misses: nothing was run, and nobody is at work."""
     with Journal(path) as journal:
         report, process = build_report(journal), journal.writer()
-    words = shlex.quote(str(path))
     if process is not None:
         return UsageError(
             f"expected to be the only one who hunts into {path}, found process {process} at work on it",
-            next_command=f"karat hunt status {words}",
+            next_command=Command("karat", "hunt", "status", str(path)),
         )
     if not report.runs:
         return None
     what = "a hunt that is not finished" if report.resume else "a finished hunt"
     return UsageError(
         f"expected no journal at {path}, found {what} with {count(report.runs, 'run')}; --fresh begins anew and puts it aside",
-        next_command=report.resume or f"karat hunt report {words}",
+        next_command=report.resume or Command("karat", "hunt", "report", str(path)),
     )
 
 

@@ -11,7 +11,6 @@ import hashlib
 import json
 import os
 import re
-import shlex
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -41,6 +40,7 @@ from karat.hunts.settings import (
 )
 from karat.hunts.stages import stages
 from karat.hunts.timelines.timeline import Workspace
+from karat.system.command import Command
 
 NAME = "hunt.toml"
 SUFFIX = ".hunt"
@@ -69,18 +69,18 @@ def read(path: Path) -> HuntSettings:
     except UnicodeDecodeError as error:
         raise UsageError(
             f"expected UTF-8 in {path}, found: {error}",
-            next_command=f"file {shlex.quote(str(path))}",
+            next_command=Command("file", str(path)),
         ) from error
     except FileNotFoundError as error:
-        output = "" if str(path) == NAME else f" --output {shlex.quote(str(path))}"
+        output = () if str(path) == NAME else ("--output", str(path))
         raise UsageError(
             f"expected a hunt in {path}, found no such file",
-            next_command=f"karat hunt init{output}",
+            next_command=Command("karat", "hunt", "init", *output),
         ) from error
     except OSError as error:
         raise UsageError(
             f"expected to read {path}, but: {error.strerror}",
-            next_command=f"ls -l {shlex.quote(str(path))}",
+            next_command=Command("ls", "-l", str(path)),
         ) from error
     return parse(text, path)
 
@@ -92,14 +92,14 @@ def parse(text: str, path: Path) -> HuntSettings:
     except tomllib.TOMLDecodeError as error:
         raise UsageError(
             f"expected TOML in {path}, found: {error}",
-            next_command=f"edit {shlex.quote(str(path))}",
+            next_command=Command("edit", str(path)),
         ) from error
     return from_tables(raw, path)
 
 
 def from_tables(raw: Mapping[str, Any], path: Path) -> HuntSettings:
     """The settings in tables, if they are some and fit together."""
-    edit = f"edit {shlex.quote(str(path))}"
+    edit = Command("edit", str(path))
     try:
         _refuse_nul(raw, "")
         # The decoder takes moments only: every day is its midnight, every time has a zone.
@@ -431,7 +431,7 @@ def find_journal(named: str | None) -> Path:
         if len(journals) > 1:
             raise UsageError(
                 f"expected to be told which hunt is meant, found {', '.join(map(str, journals))}",
-                next_command=f"karat hunt status {shlex.quote(str(journals[0]))}",
+                next_command=Command("karat", "hunt", "status", str(journals[0])),
             )
         found = journals[0] if journals else _WORK / f"hunt{SUFFIX}"
     if not found.is_file():

@@ -7,7 +7,6 @@ One SQLite file per hunt, also for those who come with their own SQL: `applicati
 from __future__ import annotations
 
 import os
-import shlex
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -124,19 +123,19 @@ def statements() -> Iterator[str]:
             part = ""
 
 
-def show_command(point: str, *, stage: str = "", journal: str = "", log: bool = False) -> str:
+def show_command(point: str, *, stage: str = "", journal: str = "", log: bool = False) -> Command:
     """`karat hunt show` of one point."""
     words = [*(["--stage", stage] if stage else []), *(["--log"] if log else [])]
     words += ["--journal", journal] if journal else []
     # A value may look like an option: -1, -h.
     named = [*words, "--", point] if point.startswith("-") else [point, *words]
-    return str(Command("karat", "hunt", "show", *named))
+    return Command("karat", "hunt", "show", *named)
 
 
-def resume_command(journal: str, *, budget: int = 0) -> str:
+def resume_command(journal: str, *, budget: int = 0) -> Command:
     """`karat hunt resume`; with a larger budget where that is what stopped the hunt."""
     more = ["--max-runs", str(budget)] if budget else []
-    return str(Command("karat", "hunt", "resume", journal, *more))
+    return Command("karat", "hunt", "resume", journal, *more)
 
 
 def no_journal(path: Path) -> CannotVerify:
@@ -203,19 +202,18 @@ def journal_error(path: Path, verb: str, error: Exception) -> CannotVerify:
     """What SQLite says, in karat's voice."""
     import sqlite3  # noqa: PLC0415 - help must be quick
 
-    words = shlex.quote(str(path))
     # An operation that fails may succeed elsewhere or later; any other error of a database is damage, if it is one of ours.
     later = isinstance(error, sqlite3.OperationalError) or not has_journal_name(path)
-    way = f"ls -ld {words}" if later else fresh_command(path)
+    way = Command("ls", "-ld", str(path)) if later else fresh_command(path)
     return CannotVerify(
         f"expected to {verb} the journal {path}, but: {error}",
         next_command="df -h" if "full" in str(error) else way,
     )
 
 
-def fresh_command(path: Path) -> str:
+def fresh_command(path: Path) -> Command:
     """The command that begins anew where a journal is of no use; what is there is put aside."""
-    return f"karat hunt run --fresh --journal {shlex.quote(str(path))}"
+    return Command("karat", "hunt", "run", "--fresh", "--journal", str(path))
 
 
 class WriterLock:
@@ -228,13 +226,13 @@ class WriterLock:
         except OSError as error:
             raise CannotVerify(
                 f"expected to write {path}, but: {error.strerror}",
-                next_command=f"ls -ld {shlex.quote(str(path.parent))}",
+                next_command=Command("ls", "-ld", str(path.parent)),
             ) from error
         if handle is None:
             raise UsageError(
                 f"expected to be the only one who hunts into {journal}, found process "
                 f"{path.read_text('ascii', 'replace').strip() or '(unknown)'} at work on it",
-                next_command=f"karat hunt status {shlex.quote(str(journal))}",
+                next_command=Command("karat", "hunt", "status", str(journal)),
             )
         self._handle = handle
         os.ftruncate(self._handle, 0)

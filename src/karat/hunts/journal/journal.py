@@ -7,7 +7,6 @@ killed, or a machine that loses its power, loses the runs in flight and nothing 
 
 from __future__ import annotations
 
-import shlex
 import time
 import zlib
 from collections.abc import Iterator, Sequence
@@ -34,6 +33,7 @@ from karat.hunts.journal.database import (
 )
 from karat.hunts.journal.records import AttemptRow, ChangeRow, CommandRow, HuntRow, StageRow
 from karat.hunts.model import Attempt, Decision, Metric, Point, Window
+from karat.system.command import Command
 
 if TYPE_CHECKING:
     import sqlite3
@@ -231,7 +231,7 @@ class Journal:
         except OSError as error:
             raise CannotVerify(
                 f"expected to write the journal {path}, but: {error.strerror}",
-                next_command=f"ls -ld {shlex.quote(str(path.parent))}",
+                next_command=Command("ls", "-ld", str(path.parent)),
             ) from error
         journal = cls(path, writing=True)
         journal._begin(hunt)
@@ -447,10 +447,9 @@ def archive(path: Path) -> Path:
         Journal.resume(path).close()
     except CannotVerify as error:
         if not has_journal_name(path) and path.stat().st_size:
-            words = shlex.quote(f"{path.stem}.hunt")
             raise UsageError(
                 f"expected the journal of a hunt in {path}, found another file, which was not touched",
-                next_command=f"karat hunt run --journal {words}",
+                next_command=Command("karat", "hunt", "run", "--journal", f"{path.stem}.hunt"),
             ) from error
     target = next(
         free
@@ -465,6 +464,6 @@ def archive(path: Path) -> Path:
     except OSError as error:
         raise CannotVerify(
             f"expected to put {path} aside as {target.name}, but: {error.strerror}",
-            next_command=f"ls -ld {shlex.quote(str(path.parent))}",
+            next_command=Command("ls", "-ld", str(path.parent)),
         ) from error
     return target

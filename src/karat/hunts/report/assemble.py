@@ -191,7 +191,7 @@ def settings_of_journal(facts: Mapping[str, str]) -> HuntSettings | None:
 def _resume(journal: Journal, settings: HuntSettings | None) -> str:
     """What goes on with a hunt that is stopped: where its budget is spent, with twice as much."""
     runs, limit = journal.runs(), settings.search.max_runs if settings is not None else 0
-    return resume_command(str(journal.path), budget=2 * runs if 0 < limit <= runs else 0)
+    return str(resume_command(str(journal.path), budget=2 * runs if 0 < limit <= runs else 0))
 
 
 def _notes(facts: Mapping[str, str], resume: str) -> tuple[str, ...]:
@@ -294,7 +294,7 @@ class _Stage:
             self._settings, self._row.timeline, point, identity, engine=self._client(point, number)
         )
         # It goes into issues: the journal is that of hunt.toml's folder, and no path of this machine.
-        return line or show_command(point.id, stage=self._row.key)
+        return line or str(show_command(point.id, stage=self._row.key))
 
     def _client(self, point: Point, number: int) -> Kind:
         """The container engine that was really used, whichever hunt.toml left to be found."""
@@ -313,7 +313,7 @@ def outcome_of(entries: Sequence[AttemptRow]) -> Outcome | None:
 
 
 def change_sentence(change: ChangeReport) -> str:
-    """`MLUPS 577.2 → 536.7, after 2023-08-24, not after 2023-08-26 (99%)`."""
+    """`MLUPS 577.2 → 536.7, last good 2023-08-24, first bad 2023-08-26 (99%)`."""
     span = change.span
     levels = (
         f" {value(span.before)} → {value(span.after)}"

@@ -228,7 +228,7 @@ def _stage(stage: StageReport, report: HuntReport) -> Iterator[str]:
         unit = report.units.get(metric, "")
         named = f"{metric} ({unit})" if unit and unit != metric else metric
         yield f"<figure>{chart(stage, metric, unit)}<figcaption>{text(named)}</figcaption></figure>"
-    for note in (say.flaky(stage), *stage.notes, say.missed(stage.missed)):
+    for note in (say.flaky(stage), *stage.notes, stage.missed.message if stage.missed else ""):
         if note:
             yield f'<p class="note">{text(note)}</p>'
     for reason, points in say.lacking(stage).items():

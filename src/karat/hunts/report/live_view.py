@@ -9,7 +9,7 @@ from rich.text import Text
 
 from karat.hunts.model import Span
 from karat.hunts.report.live import RUNNING, UNKNOWN, Progress
-from karat.hunts.report.sentences import duration, percent, sure, value
+from karat.hunts.report.sentences import duration, ends, percent, sure, value
 from karat.report.words import count, elide, printable
 
 _BARS = "▁▂▃▄▅▆▇█"
@@ -133,7 +133,7 @@ def _change(progress: Progress, span: Span) -> str:
         unit = "" if unit == span.metric else unit
         by = percent(span.before, span.after)
         moved = f"{value(span.before)} → {value(span.after)}{f' {unit}' if unit else ''}{f' ({by})' if by else ''}, "
-    return f"{printable(span.metric)} {moved}after {old}, not after {new}, {sure(span.confidence)}"
+    return f"{printable(span.metric)} {moved}{ends(span.kind, old, new)}, {sure(span.confidence)}"
 
 
 def _now(progress: Progress, now: float) -> Iterator[Text]:

@@ -7,13 +7,11 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
-from datetime import datetime
+from collections.abc import Iterator, Sequence
 from pathlib import PurePath
 
 from karat.changepoints.series import Outcome
 from karat.hunts.model import (
-    ChangeReport,
     Culprit,
     HuntReport,
     Point,
@@ -36,18 +34,26 @@ def render(report: HuntReport) -> str:
     for culprit in report.culprits:
         parts += _culprit(culprit, report)
     if not report.culprits:
-        parts += [_quiet(report)]
-    parts += [*_not_seen(report), *_failures(report), *_lacking(report), _how(report)]
+        parts.append(
+            "\n".join(f"- {prose(one.title)}: {prose(say.tried(one))}" for one in report.stages)
+        )
+    parts += [*_not_seen(report), *_failures(report), *_lacking(report)]
+    probe = f"; probe {code(shlex.join(report.command))}" if report.command else ""
+    file = code(PurePath(report.file).name)
+    parts.append(f"<sub>karat hunt, {say.measured(report)}{probe}; {file}</sub>")
     return "\n\n".join(parts) + "\n"
 
 
 def _culprit(culprit: Culprit, report: HuntReport) -> Iterator[str]:
-    change, stage = culprit.change, _stage(report, culprit.stage)
+    change = culprit.change
+    stage = next((stage for stage in report.stages if stage.key == culprit.stage), None)
     unit = report.units.get(culprit.metric, "")
     name = say.heading(culprit, report).capitalize()
     yield f"## {name}: {prose(culprit.metric)} {prose(say.amount(change, unit))}"
+    old, new = change.old.when, change.new.when
+    dates = f" ({old:%Y-%m-%d %H:%M} … {new:%Y-%m-%d %H:%M} UTC)" if old and new else ""
     facts = [
-        f"- **Since**: {_between(change)}{_dates(change.old.when, change.new.when)}",
+        f"- **Since**: {say.between(change, code)}{dates}",
         f"- **By how much**: {prose(say.amount(change, unit))}",
         f"- **How sure**: {prose(say.confirmed(change))}",
     ]
@@ -66,16 +72,6 @@ def _culprit(culprit: Culprit, report: HuntReport) -> Iterator[str]:
         yield f"Reproduce with:\n\n{_fenced(change.reproduce, 'sh')}"
 
 
-def _between(change: ChangeReport) -> str:
-    lost = len(change.span.between)
-    note = f"; {lost} between them could not be tried" if lost else ""
-    return f"after {code(change.old.label)}, not after {code(change.new.label)}{note}"
-
-
-def _dates(old: datetime | None, new: datetime | None) -> str:
-    return f" ({old:%Y-%m-%d %H:%M} … {new:%Y-%m-%d %H:%M} UTC)" if old and new else ""
-
-
 def _suspects(culprit: Culprit) -> Iterator[str]:
     suspects = culprit.suspects
     if not suspects:
@@ -92,11 +88,8 @@ def _suspect(one: Suspect) -> str:
     name, link = code(say.short(one)), say.link(one)
     shown = f"[{name}]({link})" if link else name
     words = [f"- {prose(one.part)} {shown}", prose(one.title)]
-    words += (
-        [f"({prose(one.author)}{f', {one.when:%Y-%m-%d}' if one.when else ''})"]
-        if one.author
-        else []
-    )
+    if one.author:
+        words.append(f"({prose(one.author)}{f', {one.when:%Y-%m-%d}' if one.when else ''})")
     return " ".join(word for word in words if word)
 
 
@@ -126,8 +119,9 @@ def _outcome(one: PointReport) -> str:
 
 def _difference(stage: StageReport, culprit: Culprit) -> Iterator[str]:
     """What was really under test, where the two sides differ."""
-    old = _identity(stage, culprit.change.old.id)
-    new = _identity(stage, culprit.change.new.id)
+    # Of several attempts the last counts.
+    known = {one.point.id: a.identity for one in stage.points for a in one.attempts}
+    old, new = (known.get(at.id, {}) for at in (culprit.change.old, culprit.change.new))
     rows = [
         (code(key), code(old.get(key, "–")), code(new.get(key, "–")))
         for key in sorted(old.keys() | new.keys())
@@ -137,20 +131,9 @@ def _difference(stage: StageReport, culprit: Culprit) -> Iterator[str]:
         yield "What was under test:\n\n" + table(("", "before", "after"), rows)
 
 
-def _identity(stage: StageReport, point: str) -> Mapping[str, str]:
-    found = [a.identity for one in stage.points if one.point.id == point for a in one.attempts]
-    return found[-1] if found else {}
-
-
-def _quiet(report: HuntReport) -> str:
-    return "\n".join(
-        f"- {prose(stage.title)}: {prose(say.tried(stage))}" for stage in report.stages
-    )
-
-
 def _not_seen(report: HuntReport) -> Iterator[str]:
     lines = [
-        f"- {prose(stage.title)}: {prose(say.missed(stage.missed))}"
+        f"- {prose(stage.title)}: {prose(stage.missed.message)}"
         for stage in report.stages
         if stage.missed
     ]
@@ -169,9 +152,14 @@ def _failures(report: HuntReport) -> Iterator[str]:
     blocks = []
     for stage in report.stages:
         for (outcome, signature), points in say.failures(stage).items():
-            names = _names(points)
+            blocks.append(f"- **{outcome}** {code(signature)}: {_names(points)}")
             log = next((one.log for one in stage.points if one.point.id == points[-1].id), "")
-            blocks.append(f"- **{outcome}** {code(signature)}: {names}{_details(log)}")
+            if log:
+                tail = _fenced("\n".join(log.splitlines()[-_LOG_LINES:]), "text")
+                inner = "\n".join(f"  {line}" for line in tail.splitlines())
+                blocks.append(
+                    f"  <details><summary>the end of its log</summary>\n\n{inner}\n\n  </details>"
+                )
     if blocks:
         yield "## Crashed, hung or broken\n\n" + "\n".join(blocks)
 
@@ -192,27 +180,9 @@ def _names(points: Sequence[Point]) -> str:
     return f"{names} and {more:,} more" if more > 0 else names
 
 
-def _details(log: str) -> str:
-    if not log:
-        return ""
-    tail = "\n".join(log.splitlines()[-_LOG_LINES:])
-    inner = "\n".join(f"  {line}" for line in _fenced(tail, "text").splitlines())
-    return f"\n  <details><summary>the end of its log</summary>\n\n{inner}\n\n  </details>"
-
-
 def _fenced(text: str, language: str) -> str:
     """A code block that nothing in it can end."""
     clean = "\n".join(printable(line) for line in text.splitlines())
     longest = max((len(run) for run in re.findall(r"`+", clean)), default=0)
     fence = "`" * max(3, longest + 1)
     return f"{fence}{language}\n{clean}\n{fence}"
-
-
-def _how(report: HuntReport) -> str:
-    runs = say.measured(report)
-    probe = f"; probe {code(shlex.join(report.command))}" if report.command else ""
-    return f"<sub>karat hunt, {runs}{probe}; {code(PurePath(report.file).name)}</sub>"
-
-
-def _stage(report: HuntReport, key: str) -> StageReport | None:
-    return next((stage for stage in report.stages if stage.key == key), None)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import floor, log10
 
 from karat.changepoints.series import Outcome
@@ -13,7 +13,6 @@ from karat.hunts.model import (
     ChangeReport,
     Culprit,
     HuntReport,
-    Missed,
     Point,
     PointReport,
     StageReport,
@@ -134,11 +133,20 @@ def flaky(stage: StageReport) -> str:
     return f"flaky: about {stage.flake_rate:.0%} of the runs fail for no reason of the point"
 
 
-def between(change: ChangeReport) -> str:
-    """`after 2023-08-24, not after 2023-08-26`, with what lies between and could not be tried."""
+def ends(kind: str, old: str, new: str) -> str:
+    """`last good 2023-08-24, first bad 2023-08-26`: the two points around a change of that kind."""
+    if kind == "improvement":
+        return f"last bad {old}, first good {new}"
+    if kind == "shift":
+        return f"last old {old}, first new {new}"
+    return f"last good {old}, first bad {new}"
+
+
+def between(change: ChangeReport, shown: Callable[[str], str] = str) -> str:
+    """The two points around a change, with what lies between and could not be tried."""
     lost = len(change.span.between)
     note = f" ({lost} between them could not be tried)" if lost else ""
-    return f"after {change.old.label}, not after {change.new.label}{note}"
+    return f"{ends(change.span.kind, shown(change.old.label), shown(change.new.label))}{note}"
 
 
 def short(one: Suspect) -> str:
@@ -210,11 +218,6 @@ def blame(change: ChangeReport) -> str:
     if verdict.interaction:
         return "it takes several repositories together: neither alone makes the change"
     return f"made by {verdict.part}" if verdict.part else ""
-
-
-def missed(what: Missed | None) -> str:
-    """What could not have been seen, and its price."""
-    return what.message if what else ""
 
 
 def tried(stage: StageReport) -> str:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import re
-import shlex
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from statistics import fmean
 
@@ -18,7 +17,6 @@ from karat.hunts.journal.journal import Journal
 from karat.hunts.journal.records import CommandRow, StageRow
 from karat.hunts.model import (
     Attempt,
-    ChangeReport,
     Culprit,
     HuntReport,
     Point,
@@ -31,6 +29,7 @@ from karat.hunts.report.reproduce import shell_quote
 from karat.hunts.report.sentences import duration, flags, strip, value
 from karat.report.terminal import Line
 from karat.report.words import count
+from karat.system.command import Command
 
 _STYLES = {
     "regression": "bold red",
@@ -42,6 +41,11 @@ _STYLES = {
 _SUSPECTS = 8
 _POINTS = 6
 _WIDE = 100
+_SHOWN = 8
+_PLACEHOLDER = re.compile(r"(@(?:AREA|OUT|SLOT|CORES|GPUS)@)")
+# By hand there is no slot: the first one's name, and all cores and GPUs that there are.
+_BY_HAND = {"SLOT": "0", "CORES": "", "GPUS": ""}
+_OUTCOME_STYLES = {"ok": "green", "crash": "bold red", "hang": "bold magenta", "broken": "yellow"}
 
 
 def report_lines(report: HuntReport, *, width: int | None = None) -> Iterator[Line]:
@@ -57,12 +61,7 @@ def report_lines(report: HuntReport, *, width: int | None = None) -> Iterator[Li
         yield ()
         yield ((note, "yellow"),)
     yield ()
-    yield (
-        (
-            f"{say.measured(report)}; journal {report.journal}",
-            "dim",
-        ),
-    )
+    yield ((f"{say.measured(report)}; journal {report.journal}", "dim"),)
 
 
 def _culprit(culprit: Culprit, report: HuntReport) -> Iterator[Line]:
@@ -72,26 +71,26 @@ def _culprit(culprit: Culprit, report: HuntReport) -> Iterator[Line]:
         (say.heading(culprit, report), _STYLES.get(change.kind, "")),
         (f"  {culprit.metric}  {say.amount(change, unit)}", ""),
     )
-    yield _fact("when", say.between(change))
+    yield _fact("when", say.between(change), 8)
     if say.blame(change):
-        yield _fact("where", say.blame(change))
+        yield _fact("where", say.blame(change), 8)
     for one in culprit.suspects[:_SUSPECTS]:
         label = "culprit" if say.named(culprit) else "suspect"
-        yield _fact(label, say.suspect(one))
+        yield _fact(label, say.suspect(one), 8)
         if one.link:
-            yield _fact("", one.link)
+            yield _fact("", one.link, 8)
     if len(culprit.suspects) > _SUSPECTS:
-        yield _fact("", f"… and {len(culprit.suspects) - _SUSPECTS:,} more")
-    yield _fact("sure", say.confirmed(change))
+        yield _fact("", f"… and {len(culprit.suspects) - _SUSPECTS:,} more", 8)
+    yield _fact("sure", say.confirmed(change), 8)
     if change.reproduce:
         # Further lines of a quoted word are not set in: the blanks would be part of it.
         first, *further = change.reproduce.split("\n")
-        yield _fact("try", first)
+        yield _fact("try", first, 8)
         yield from (((line, ""),) for line in further)
 
 
-def _fact(label: str, text: str) -> Line:
-    return ((f"  {label:<8}", "dim"), (text, ""))
+def _fact(label: str, text: str, width: int = 12) -> Line:
+    return ((f"  {label:<{width}}", "dim"), (text, ""))
 
 
 def _stage(stage: StageReport, width: int) -> Iterator[Line]:
@@ -99,7 +98,11 @@ def _stage(stage: StageReport, width: int) -> Iterator[Line]:
     yield ((f"{stage.title}{state}", "bold"), (f"  {say.tried(stage)}", "dim"))
     yield ((f"  {say.strip(stage.points, stage.changes, width - 2)}", ""),)
     for change in stage.changes:
-        yield _change(change)
+        said = f"{change.span.metric}  {say.amount(change)}  {say.between(change)}"
+        yield (
+            (f"  {change.kind:<12}", _STYLES.get(change.kind, "")),
+            (f"{said}  {say.sure(change.span.confidence)}", ""),
+        )
     for (outcome, signature), points in say.failures(stage).items():
         yield (
             (f"  {outcome:<12}", "red" if outcome != "broken" else "dim"),
@@ -115,20 +118,7 @@ def _stage(stage: StageReport, width: int) -> Iterator[Line]:
     for note in stage.notes:
         yield ((f"  {note}", "yellow"),)
     if stage.missed is not None:
-        yield ((f"  {say.missed(stage.missed)}", "dim"),)
-
-
-def _change(change: ChangeReport) -> Line:
-    return (
-        (f"  {change.kind:<12}", _STYLES.get(change.kind, "")),
-        (
-            f"{change.span.metric}  {say.amount(change)}  {say.between(change)}  {say.sure(change.span.confidence)}",
-            "",
-        ),
-    )
-
-
-_SHOWN = 8
+        yield ((f"  {stage.missed.message}", "dim"),)
 
 
 class RunNow(msgspec.Struct, frozen=True, kw_only=True):
@@ -230,7 +220,10 @@ def _seconds_left(
 def status_lines(status: Status, report: HuntReport, width: int | None = None) -> Iterator[Line]:
     """The status for a person."""
     who = f" (process {status.process})" if status.process else ""
-    yield ((f"{status.name}: {status.state}{who}", "bold"), (f"  {_counted(status)}", "dim"))
+    counted = f"{count(status.runs, 'run')}, {duration(status.seconds)} of measuring"
+    if status.seconds_left:
+        counted += f", about {duration(status.seconds_left)} left at this stage"
+    yield ((f"{status.name}: {status.state}{who}", "bold"), (f"  {counted}", "dim"))
     for one, stage in zip(status.stages, report.stages, strict=True):
         yield ()
         yield from _stage_lines(one, stage, report, width or 100)
@@ -241,13 +234,6 @@ def status_lines(status: Status, report: HuntReport, width: int | None = None) -
     for note in status.notes:
         yield ()
         yield ((note, "yellow"),)
-
-
-def _counted(status: Status) -> str:
-    left = (
-        f", about {duration(status.seconds_left)} left at this stage" if status.seconds_left else ""
-    )
-    return f"{count(status.runs, 'run')}, {duration(status.seconds)} of measuring{left}"
 
 
 def _stage_lines(
@@ -275,12 +261,6 @@ def _result(point: PointReport, report: HuntReport) -> str:
         )
     last = point.attempts[-1]
     return f"{last.outcome.value}: {last.signature or last.note}".rstrip(": ")
-
-
-_PLACEHOLDER = re.compile(r"(@(?:AREA|OUT|SLOT|CORES|GPUS)@)")
-# By hand there is no slot: the first one's name, and all cores and GPUs that there are.
-_BY_HAND = {"SLOT": "0", "CORES": "", "GPUS": ""}
-_STYLES_SHOWING = {"ok": "green", "crash": "bold red", "hang": "bold magenta", "broken": "yellow"}
 
 
 class ShownAttempt(msgspec.Struct, frozen=True, kw_only=True):
@@ -312,7 +292,7 @@ def find_point(journal: Journal, name: str, stage: str | None) -> tuple[str, Poi
         known = [row.key for row in journal.stages()]
         raise UsageError(
             f"--stage: expected one of {', '.join(known) or '(none yet)'}, found {stage!r}{suggest(stage, known)}",
-            next_command=f"karat hunt status {shlex.quote(str(journal.path))}",
+            next_command=Command("karat", "hunt", "status", str(journal.path)),
         )
     for matches in (
         [(s, p) for s, p in every if name in {p.id, p.label}],
@@ -321,7 +301,8 @@ def find_point(journal: Journal, name: str, stage: str | None) -> tuple[str, Poi
     ):
         ids = dict.fromkeys(p.id for _, p in matches)
         if len(ids) == 1:
-            return _tried_first(journal, matches)
+            # Of several stages that have the point, the first in which it was tried.
+            return next((m for m in matches if journal.attempts(m[0], m[1].id)), matches[0])
         if ids:
             raise UsageError(
                 f"expected one point, found {len(ids)} that begin with {name!r}: {', '.join(list(ids)[:5])}",
@@ -332,33 +313,26 @@ def find_point(journal: Journal, name: str, stage: str | None) -> tuple[str, Poi
     labels = [p.label for _, p in every]
     raise UsageError(
         f"expected a point of the hunt, found none that begins with {name!r}{suggest(name, labels)}",
-        next_command=f"karat hunt status {shlex.quote(str(journal.path))}",
+        next_command=Command("karat", "hunt", "status", str(journal.path)),
     )
-
-
-def _tried_first(journal: Journal, matches: Sequence[tuple[str, Point]]) -> tuple[str, Point]:
-    """Of several stages that have the point, the first in which it was tried."""
-    return next((m for m in matches if journal.attempts(m[0], m[1].id)), matches[0])
 
 
 def show_point(journal: Journal, stage: str, point: Point, *, logs: bool) -> ShownPoint:
     """Everything that is known of a point."""
     every: dict[str, list[Attempt]] = {}
-    for entry in journal.attempts(stage):
-        every.setdefault(entry.attempt.point, []).append(entry.attempt)
+    for row in journal.attempts(stage):
+        every.setdefault(row.attempt.point, []).append(row.attempt)
     said = flags([(p, every.get(p.id, [])) for p in journal.points(stage)])
     facts = journal.facts()
     settings = settings_of_journal(facts)
     attempts = []
-    for entry in journal.attempts(stage, point.id):
-        number = entry.attempt.number
+    for row in journal.attempts(stage, point.id):
+        number = row.attempt.number
         log = journal.log(stage, point.id, number).decode("utf-8", "backslashreplace")
+        ran = journal.commands(stage, point.id, number)
         attempts.append(
             ShownAttempt(
-                attempt=entry.attempt,
-                purpose=entry.purpose,
-                commands=journal.commands(stage, point.id, number),
-                log=log if logs else None,
+                attempt=row.attempt, purpose=row.purpose, commands=ran, log=log if logs else None
             )
         )
     return ShownPoint(
@@ -375,13 +349,13 @@ def point_lines(what: ShownPoint) -> Iterator[Line]:
     point = what.point
     yield ((point.label, "bold"), (f"  stage {what.stage}", "dim"))
     if point.id != point.label:
-        yield _fact_showing("id", point.id)
+        yield _fact("id", point.id)
     if point.when is not None:
-        yield _fact_showing("when", point.when.isoformat(sep=" ", timespec="seconds"))
+        yield _fact("when", point.when.isoformat(sep=" ", timespec="seconds"))
     for name, text in point.parts.items():
-        yield _fact_showing(name, text)
+        yield _fact(name, text)
     if point.missing:
-        yield _fact_showing("missing", point.missing)
+        yield _fact("missing", point.missing)
     for flag in what.flags:
         yield ((f"  {flag}", "yellow"),)
     for one in what.attempts:
@@ -392,32 +366,29 @@ def point_lines(what: ShownPoint) -> Iterator[Line]:
     yield from _by_hand(what)
 
 
-def _fact_showing(name: str, text: str) -> Line:
-    return ((f"  {name:<12}", "dim"), (text, ""))
-
-
 def _attempt(one: ShownAttempt) -> Iterator[Line]:
     attempt = one.attempt
     yield (
         (f"attempt {attempt.number}: ", "bold"),
-        (attempt.outcome.value, _STYLES_SHOWING.get(attempt.outcome.value, "")),
+        (attempt.outcome.value, _OUTCOME_STYLES.get(attempt.outcome.value, "")),
         (f"  {one.purpose}{f', {attempt.why}' if attempt.why else ''}", "dim"),
     )
     for name, samples in attempt.samples.items():
-        yield _fact_showing(name, ", ".join(value(sample) for sample in samples))
-    if attempt.signature:
-        yield _fact_showing("signature", attempt.signature)
-    if attempt.note:
-        yield _fact_showing("note", attempt.note)
-    if attempt.shared_with:
-        yield _fact_showing("shared with", attempt.shared_with)
+        yield _fact(name, ", ".join(value(sample) for sample in samples))
+    for name, text in (
+        ("signature", attempt.signature),
+        ("note", attempt.note),
+        ("shared with", attempt.shared_with),
+    ):
+        if text:
+            yield _fact(name, text)
     if attempt.started:
         began = datetime.fromtimestamp(attempt.started, UTC)
-        yield _fact_showing(
+        yield _fact(
             "ran", f"{began:%Y-%m-%d %H:%M:%S} UTC, {duration(attempt.seconds)}, {attempt.where}"
         )
     for name, text in attempt.identity.items():
-        yield _fact_showing("under test", f"{name} = {text}")
+        yield _fact("under test", f"{name} = {text}")
 
 
 def _by_hand(what: ShownPoint) -> Iterator[Line]:

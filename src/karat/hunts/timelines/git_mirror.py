@@ -19,7 +19,6 @@ import hashlib
 import heapq
 import os
 import re
-import shlex
 import shutil
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -36,6 +35,7 @@ from karat.hunts.settings import EDIT, RepositorySettings, mistake
 from karat.hunts.timelines.timeline import Workspace
 from karat.report.words import printable
 from karat.system import git
+from karat.system.command import Command
 from karat.system.locks import hold
 
 # Nothing in a commit can hold a zero byte, so nothing can pass for another field.
@@ -339,7 +339,7 @@ class Mirror:
         except CannotVerify as error:
             raise CannotVerify(
                 f"repository {self.name}: {error}",
-                next_command=f"git ls-remote {shlex.quote(self.shown_url)}",
+                next_command=Command("git", "ls-remote", self.shown_url),
             ) from error
 
     @contextmanager

@@ -8,7 +8,6 @@ git, left to search, would find that one. Every command may be killed at any mom
 from __future__ import annotations
 
 import re
-import shlex
 from collections.abc import Mapping, Sequence
 
 import msgspec
@@ -36,6 +35,7 @@ from karat.hunts.timelines.container_engine import (
 from karat.hunts.timelines.git_mirror import Mirror, from_timestamp
 from karat.hunts.timelines.timeline import Workspace
 from karat.system import git
+from karat.system.command import Command as NextCommand
 from karat.system.files import write_bytes
 
 ALTERNATES = "karat-alternates"
@@ -247,15 +247,18 @@ class Repositories(msgspec.Struct, frozen=True, kw_only=True):
         """What is odd about the repositories themselves."""
         found = []
         for name, mirror in self.mirrors.items():
-            url = shlex.quote(mirror.shown_url)
+            url = mirror.shown_url
             odd = []
             if mirror.stale:
                 said = f"{mirror.stale}; what was fetched before is used"
-                odd.append((said, f"git ls-remote {url}"))
+                odd.append((said, NextCommand("git", "ls-remote", url)))
             if mirror.shallow_at:
                 cut = f"{name}: the history is cut off at {mirror.shallow_at[:SHORT]} (a shallow clone)"
                 odd.append(
-                    (f"{cut}; older commits cannot be had", f"git -C {url} fetch --unshallow")
+                    (
+                        f"{cut}; older commits cannot be had",
+                        NextCommand("git", "-C", url, "fetch", "--unshallow"),
+                    )
                 )
             found += [
                 Finding(
